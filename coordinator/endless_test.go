@@ -149,3 +149,27 @@ func TestEndlessBlocksAfterLossOfPower(t *testing.T) {
 		e.checkLearning("the loss of power")
 	})
 }
+
+// TestEndlessBlockUnderAnotherTask: a block without an end does end when another task takes over, and the next one goes
+// on from the model.
+func TestEndlessBlockUnderAnotherTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEndlessSite(t)
+		e.cfg.TaskVersion = 1
+		e.start()
+		e.awaitModels(3)
+		e.endBetween(false)
+		began, before := len(e.blocks()), present(t, e.federation)
+		e.cfg.TaskVersion, e.cfg.Task.Mixing.Wait, e.cfg.Task.Training.BatchSize = 2, 500, 2
+		e.coord.start()
+		e.awaitModels(4)
+		fresh := e.blocks()[began:]
+		if len(fresh) != 5 || fresh[0].Block <= before.Block {
+			t.Errorf("%d blocks began, the first %+v after block %d", len(fresh), fresh[0], before.Block)
+		}
+		if r := present(t, e.federation); r.Run != before.Run || r.Plan.Version < before.Plan.Version+3 {
+			t.Errorf("run %d at model %d, then %d at %d", before.Run, before.Plan.Version, r.Run, r.Plan.Version)
+		}
+		e.checkLearning("another task")
+	})
+}

@@ -126,6 +126,12 @@ func TestLifecycle(t *testing.T) {
 	f.mustTask(t, "the run goes on", "resume")
 	at = f.picture(t).Aggregations
 	testkit.Until(t, "more models", func() bool { return f.picture(t).Aggregations > at+1 })
+	f.mustTask(t, "", "stop", "--now")
+	f.awaitPhase(t, "finished")
+	f.mustTask(t, "round.rounds: 0 -> 1 (goes on)", "apply", f.edited(t, "  rounds: 0", "  rounds: 1"))
+	testkit.Until(t, "the other task", func() bool { return f.picture(t).Task.Version == 4 })
+	f.noTask(t, 1, "the run is finished: raise round.rounds", "resume") // nobody stops it now, and its rounds are made
+	f.noTask(t, 1, "the run is finished", "pause")
 	lead.Stop(t, syscall.SIGTERM, 0)
 }
 
