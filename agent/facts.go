@@ -100,6 +100,7 @@ type (
 		Pause             time.Duration // for which this one leaves the broker; 0 = it goes on
 	}
 	// Unheard: the coordinator has told why it does not use this agent's messages; Reason is 0 when it does again.
+	// That there is a clone lasts until the next start.
 	Unheard struct{ Reason wire.UnheardReason }
 	// BudgetUsed: what the uplink has carried in this month.
 	BudgetUsed struct {

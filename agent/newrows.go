@@ -38,11 +38,19 @@ func (n *newRows) begin(run wire.RunID, r wire.RoundID, p *prepared) {
 	}
 }
 
-// settle takes note of what became of that round's update.
-func (n *newRows) settle(r wire.RoundID, f wire.Fate) {
-	if n.working.round == r && f != wire.FateAbandoned && f != wire.FateMissed {
+// settle takes note of what became of a round's update. Of one that an earlier process has made, or whose outcome has
+// come after the next round began, the rows are not known: they count as new.
+func (n *newRows) settle(run wire.RunID, r wire.RoundID, f wire.Fate) {
+	if f == wire.FateAbandoned || f == wire.FateMissed {
+		return
+	}
+	if n.run != run {
+		n.run, n.used = run, mark{}
+	}
+	if n.working.round == r {
 		n.used = n.working
 	}
+	n.used.round = max(n.used.round, r)
 }
 
 // renewed takes note that the rows before are void. Without times all are new then.

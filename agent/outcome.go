@@ -10,7 +10,7 @@ import (
 func (a *Agent) read(e round.Read) {
 	if e.Folded == e.Round && e.Outcome.Inline != nil {
 		if o, err := wire.DecodeOutcome(e.Outcome.Inline); err == nil && o.Round == e.Round {
-			a.settled(e.Round, o.Of(wire.TagOf(e.Order.Run, e.Round, a.cfg.ID, e.Update)))
+			a.settled(e.Order.Run, e.Round, o.Of(wire.TagOf(e.Order.Run, e.Round, a.cfg.ID, e.Update)))
 			return
 		}
 	}
@@ -21,14 +21,14 @@ func (a *Agent) read(e round.Read) {
 // answered takes the coordinator's answer to that.
 func (a *Agent) answered(h wire.Header, m wire.UpdateSettled) {
 	if a.asks == (wire.Asked{Round: h.Round, Update: m.Update}) && a.order.Run == h.Run {
-		a.settled(h.Round, m.Fate)
+		a.settled(h.Run, h.Round, m.Fate)
 	}
 }
 
-func (a *Agent) settled(r wire.RoundID, f wire.Fate) {
+func (a *Agent) settled(run wire.RunID, r wire.RoundID, f wire.Fate) {
 	if a.asks.Round == r {
 		a.asks = wire.Asked{}
 	}
-	a.newRows.settle(r, f)
+	a.newRows.settle(run, r, f)
 	a.cfg.Observer.Observe(UpdateSettled{Round: r, Fate: f})
 }

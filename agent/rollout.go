@@ -77,12 +77,12 @@ func (a *Agent) wantRolledOut() {
 	k.jobs.Do(func() {
 		m, err := kept(&a.cfg, of.ModelName)
 		a.owner.Tell(func() {
-			switch k.busy = false; {
+			if k.busy = false; m == nil && err != nil {
+				a.cfg.Logger.Warn("a model that is kept cannot be read; it is fetched again", "err", err)
+			}
+			switch {
 			case m != nil:
 				a.considerFile(of, m)
-			case err != nil:
-				a.cfg.Logger.Warn("a model that is kept cannot be read; it is fetched again", "err", err)
-				fallthrough
 			case !a.up || a.spent():
 				k.nextAt = a.owner.Now().Add(keepAgain)
 			case of.back || !a.blindTo(of.Run, of.Version):

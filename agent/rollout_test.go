@@ -1,7 +1,10 @@
 package agent_test
 
 import (
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -122,6 +125,26 @@ func TestRolloutFails(t *testing.T) {
 		s.rolls(3, func(a *wire.Announcement) { a.Rollout, a.Released = wire.Rollout{Released: name}, file })
 		if s.inUse() != "5/1" {
 			t.Errorf("%s in use; judged: %s", s.inUse(), s.judged())
+		}
+	})
+}
+
+// TestRolloutBesideDamage: a kept model that the disk has changed keeps no other one from being fetched.
+func TestRolloutBesideDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keeps(t, func(c *agent.Config) { c.Predict.Keep = 3 })
+		for v, weight := range []float32{-1.5, -1.2} {
+			name, file := fileOf(t, wire.ModelVersion(1+v), 2, weight)
+			s.rolls(wire.RoundID(1+v), func(a *wire.Announcement) {
+				a.Rollout, a.Released = wire.Rollout{Released: name}, file
+			})
+			kept, err := filepath.Glob(filepath.Join(s.cfg.Dir, "models", "*.safetensors"))
+			if err != nil || len(kept) != 1+v || s.inUse() != fmt.Sprint("5/", 1+v) {
+				t.Fatalf("%v are kept, %s is in use, %v", kept, s.inUse(), err)
+			}
+			if err := os.WriteFile(kept[0], []byte("damaged"), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }

@@ -157,8 +157,8 @@ type (
 		Presence *wire.Presence // nil if it is another message
 		Retained bool           // the broker has kept it: the agent may have gone since
 	}
-	// AgentUnheard: a device was told that its messages are not used. Who sent them may be another, and has not been
-	// heard.
+	// AgentUnheard: a device was told that its messages are not used. Another one may have sent them: it has not
+	// been heard.
 	AgentUnheard struct {
 		Agent  wire.AgentID
 		Reason wire.UnheardReason

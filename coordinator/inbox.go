@@ -111,6 +111,7 @@ func (c *Coordinator) admit(agent wire.AgentID, e *wire.Envelope, sealed mqtt.Me
 	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
 		switch t := c.clones[agent]; {
 		case now.epoch == last.epoch: // the broker has doubled it
+		case isWill(e): // of the start before, which the broker tells when the next one has spoken
 		case t != nil && t.turns > 0: // a start that was heard before has spoken again
 			c.tellUnheard(agent, e, sealed, wire.UnheardClone)
 		default:
@@ -205,4 +206,10 @@ func (c *Coordinator) hello(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
 	if stranded {
 		c.publisher.recheck(c.owner.Now())
 	}
+}
+
+// isWill reports whether a message is the broker's word that an agent is lost, or the agent's that it leaves.
+func isWill(e *wire.Envelope) bool {
+	p, err := wire.DecodePresence(e.Body)
+	return e.Type == wire.TypePresence && err == nil && p.State != wire.StateOnline
 }

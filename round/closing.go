@@ -150,10 +150,8 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 		c.finish(now, why)
 	case c.rests(now):
 	case c.cfg.Pause > 0:
-		c.enter(now, CoordinatorIdle)
+		c.idle(now, CoordinatorIdle)
 		c.wakeAt = now.Add(c.cfg.Pause)
-		c.journal(now)
-		c.announce(wire.PhaseIdle)
 	default:
 		c.next(now)
 	}

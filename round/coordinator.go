@@ -197,13 +197,6 @@ func (c *Coordinator) start(now time.Time) {
 			return
 		}
 		c.settle(now)
-	case CoordinatorPaused:
-		if c.cfg.Course == CoursePause {
-			c.rec.Attempt++
-			c.rest(now)
-			return
-		}
-		c.next(now)
 	case CoordinatorFinished:
 		why := c.over(now)
 		if why == "" {
@@ -214,6 +207,9 @@ func (c *Coordinator) start(now time.Time) {
 		c.rec.Attempt++ // sealed anew it has another digest: agents would call it a conflict
 		c.finish(now, why)
 	case CoordinatorGathering:
+		if c.rests(now) {
+			return
+		}
 		c.rec.Attempt++
 		c.gather(now)
 	default:

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round/stop"
-	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Course is what a person has decided about a run.
@@ -49,27 +48,18 @@ func (c *Coordinator) takeUp(now time.Time) {
 	}
 }
 
-// rests reports whether no round is to be opened, and then sees to that: the run pauses, or is over.
+// rests reports whether no round is to be opened, and then sees to that: the run pauses until it is told to go on, or is
+// over.
 func (c *Coordinator) rests(now time.Time) bool {
-	if c.cfg.Course != CoursePause && c.cfg.Course != CourseStop {
+	switch c.cfg.Course {
+	case CoursePause:
+		c.idle(now, CoordinatorPaused)
+	case CourseStop:
+		c.peers = nil
+		c.forgetParticipants()
+		c.finish(now, stop.Asked)
+	default:
 		return false
 	}
-	c.meshing, c.peers, c.retryAt = nil, nil, time.Time{}
-	c.forgetParticipants()
-	if c.cfg.Course == CourseStop {
-		c.finish(now, stop.Asked)
-	} else {
-		c.rest(now)
-	}
 	return true
-}
-
-// rest opens no round until it is told to go on.
-func (c *Coordinator) rest(now time.Time) {
-	if c.in(CoordinatorIdle) && c.rec.Round > 0 { // which was announced in the same words
-		c.rec.Attempt++
-	}
-	c.enter(now, CoordinatorPaused)
-	c.journal(now)
-	c.announce(wire.PhaseIdle)
 }

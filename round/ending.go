@@ -25,14 +25,16 @@ func (c *Coordinator) over(now time.Time) stop.Reason {
 // endAt is when the time of the run is used up, if nothing else brings it to an end; zero if nobody waits for it. A
 // round under way goes on to its own end.
 func (c *Coordinator) endAt() time.Time {
-	if c.entered.IsZero() || !c.between() || c.rec.Plan.Kind == wire.KindStatistics {
+	if !c.between() || c.rec.Plan.Kind == wire.KindStatistics {
 		return time.Time{}
 	}
 	return c.rec.Stop.End(&c.cfg.Stop)
 }
 
-// between reports whether no round is under way and the run goes on.
-func (c *Coordinator) between() bool { return c.in(CoordinatorIdle) || c.in(CoordinatorGathering) }
+// between reports whether the machine has begun, no round is under way, and the run goes on.
+func (c *Coordinator) between() bool {
+	return !c.entered.IsZero() && (c.in(CoordinatorIdle) || c.in(CoordinatorGathering))
+}
 
 // measured takes what was measured of a new model, before its plan is the present one.
 func (c *Coordinator) measured(e *Folded) {

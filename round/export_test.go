@@ -7,14 +7,15 @@ func (c *Coordinator) Miscounted() error {
 	there, drawn, telling, fresh := 0, 0, 0, 0
 	for id, m := range c.roster.members {
 		if m.present && m.unfit == 0 {
-			if there++; !c.sitsOut(id) {
+			there++
+			if m.tells {
+				telling++
+			}
+			if m.newRows >= c.roster.enough {
+				fresh++
+			}
+			if !c.sitsOut(id) {
 				drawn++
-				if m.tells {
-					telling++
-				}
-				if m.newRows >= c.roster.enough {
-					fresh++
-				}
 			}
 		}
 		if m.sitsOut != c.sitsOut(id) {

@@ -50,6 +50,10 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 // are known to be there. A process that took up a round knows only those that
 // happened to say hello since, so it asks first.
 func (c *Coordinator) next(now time.Time) {
+	if why := c.over(now); why != "" {
+		c.finish(now, why)
+		return
+	}
 	if c.rests(now) || c.waits(now) {
 		return
 	}

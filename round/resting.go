@@ -47,24 +47,24 @@ func (c *Coordinator) waits(now time.Time) bool {
 		return false
 	}
 	if !c.in(CoordinatorIdle) || c.phase != wire.PhaseIdle { // else that is announced, as in a pause
-		c.idle(now)
+		c.idle(now, CoordinatorIdle)
 	}
 	c.wakeAt = until
 	c.tellWait(why, until)
 	return true
 }
 
-// idle says that no round is under way.
-func (c *Coordinator) idle(now time.Time) {
+// idle says that no round is under way, in one of the phases of which that is so.
+func (c *Coordinator) idle(now time.Time, p CoordinatorPhase) {
 	switch {
 	case c.rec.Round == 0:
 		c.advance()
 	case !c.in(CoordinatorClosing) && !c.in(CoordinatorCollecting) && !c.in(CoordinatorGathering):
 		c.rec.Attempt++ // this or a later phase of the round was announced
 	}
-	c.peers, c.retryAt, c.waiting = nil, time.Time{}, RoundWaits{}
+	c.meshing, c.peers, c.retryAt, c.waiting = nil, nil, time.Time{}, RoundWaits{}
 	c.forgetParticipants()
-	c.enter(now, CoordinatorIdle)
+	c.enter(now, p)
 	c.journal(now)
 	c.announce(wire.PhaseIdle)
 }
@@ -73,7 +73,7 @@ func (c *Coordinator) idle(now time.Time) {
 func (c *Coordinator) tellWait(why WaitReason, until time.Time) {
 	f := RoundWaits{Reason: why, Until: until}
 	if n := &c.cfg.Schedule.NewRows; why == WaitNewRows {
-		f.Fresh, f.Agents, f.Rows, f.Silent = c.roster.fresh, n.Agents, n.Rows, c.roster.drawn-c.roster.telling
+		f.Fresh, f.Agents, f.Rows, f.Silent = c.roster.fresh, n.Agents, n.Rows, c.roster.there-c.roster.telling
 	}
 	if f != c.waiting {
 		f.Resumed = c.waiting.Reason == why
@@ -95,8 +95,8 @@ func (c *Coordinator) rowsCame() bool {
 	return true
 }
 
-// unused is how many rows of an agent no round has used, by its hello. What was said before the agent knew of its part
-// in the newest model is void.
+// unused is how many rows of an agent no round has used, by its hello. A hello from before the agent knew of its part in
+// the newest model is void.
 func (m *member) unused(e *HelloCame) (rows uint64, tells bool) {
 	n := &e.Hello.NewRows
 	if m.boot == e.Boot && n.Since < m.usedIn {

@@ -72,15 +72,15 @@ func (r *roster) remove(a wire.AgentID) {
 func (r *roster) count(m *member, by int) {
 	if m.isThere() {
 		r.there += by
-	}
-	if m.mayBeDrawn() {
-		r.drawn += by
 		if m.tells {
 			r.telling += by
 		}
 		if m.newRows >= r.enough {
 			r.fresh += by
 		}
+	}
+	if m.mayBeDrawn() {
+		r.drawn += by
 	}
 }
 

@@ -15,7 +15,7 @@ type Config struct {
 	Patience int `yaml:"patience"`
 	// Improvement is the share of the best risk by which a risk must be lower to count as an improvement.
 	Improvement float64       `yaml:"improvement"`
-	Time        time.Duration `yaml:"time"`  // since the run began
+	Time        time.Duration `yaml:"time"`  // since the run has a rule
 	Bytes       spec.ByteSize `yaml:"bytes"` // of updates and models carried for the run
 }
 

@@ -55,7 +55,8 @@ type State struct {
 	Rescaled bool `json:",omitempty"`
 }
 
-// Resume takes up the state in a process with this rule. What is new in the rule counts from now.
+// Resume takes up the state in a process with this rule. The first rule of a
+// run counts from now, and a changed one with what was counted before.
 func (s *State) Resume(c *Config, now time.Time) {
 	if !c.On() {
 		*s = State{}
