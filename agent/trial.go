@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -52,7 +51,7 @@ func (t *trial) judge(fact *ModelJudged, margin float64) error {
 	fact.Result = ModelTaken
 	if w, err := vector(t.m); err != nil {
 		return err
-	} else if slices.ContainsFunc(w, func(v float32) bool { return v-v != 0 }) {
+	} else if learner.NotFinite(w) >= 0 {
 		fact.Result = ModelNotFinite
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// encodeModel returns a model's file in pieces, of which all but the first are views into its vector.
+// encodeModel returns a model's file in pieces; all but the first are views into its vector.
 func encodeModel(run wire.RunID, version wire.ModelVersion, p *task.Problem[float32], data []byte, hash wire.Digest,
 	from origin) ([][]byte, error) {
 	m := modelfile.Of(&p.Task, p.Model.Architecture(), data, hash)

@@ -71,8 +71,8 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// run writes what is pending, seldom. What a disk did not take, or a ring that it did not give, is tried again after
-// the same time.
+// run writes what is pending, seldom. Readings that a disk did not take, or a ring that it did not give, are tried again
+// after the same time.
 func (r *recorder) run(again bool) {
 	defer close(r.done)
 	timer := time.NewTimer(0)
@@ -90,7 +90,9 @@ func (r *recorder) run(again bool) {
 		select {
 		case <-timer.C:
 		case <-r.soon:
-		case <-r.closed:
+		case <-r.closed: // whatever the disk takes
+			r.flush()
+			return
 		}
 		again = !r.flush()
 	}

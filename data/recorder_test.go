@@ -291,6 +291,20 @@ func TestRecorderOpensLater(t *testing.T) {
 	})
 }
 
+// TestRecorderClosesOnFullDisk: who stops does not wait for a disk.
+func TestRecorderClosesOnFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var full atomic.Bool
+		e := envAt(t.TempDir())
+		e.Disk = store.Disk{FS: fullFS{e.Disk.FS, &full}}
+		full.Store(true)
+		r := record(t, e)
+		r.put(Reading{Input: "a", Time: 1})
+		pass(3 * writeEvery)
+		_ = r.close() // it may say that the disk is full
+	})
+}
+
 // A disk that is full, from the start or later, is told, and the readings wait; those that are too many are counted.
 // When there is room again, all that waited is written, and it is told no more.
 func TestRecorderOnFullDisk(t *testing.T) {

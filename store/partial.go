@@ -75,7 +75,7 @@ func (p *Partial) Put(k int, payload []byte) error {
 	return nil
 }
 
-// Sum returns the sum of the whole, once all chunks are there. What is read of the file is written to it in order.
+// Sum returns the sum of the whole, once all chunks are there: the file's bytes are written to it in order.
 func (p *Partial) Sum() *PayloadSum {
 	return &PayloadSum{want: p.sums, err: CorruptError{p.path, "it was changed on disk"}}
 }

@@ -137,7 +137,7 @@ func value(x *float64) float64 {
 func mean(all []float64) float64 {
 	sum := 0.0
 	for _, x := range all {
-		sum += x
+		sum += x / float64(len(all)) // a device may tell the largest number
 	}
-	return sum / float64(len(all))
+	return sum
 }

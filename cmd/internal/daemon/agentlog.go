@@ -43,7 +43,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 		if f.Reason == 0 {
 			l.Info("the coordinator hears this device again")
 		} else {
-			l.Error("the coordinator does not hear this device: "+status.ToBeHeard(f.Reason), "reason", f.Reason)
+			l.Error(status.ToBeHeard(f.Reason), "reason", f.Reason)
 		}
 	case agent.MessageDropped:
 		l.Warn("message dropped", "kind", f.Kind, "reason", f.Reason, "err", f.Err)

@@ -19,7 +19,7 @@ import (
 
 const (
 	devicesFile    = "devices" // in the state folder: when each device was seen, and its rounds
-	devicesVersion = 1
+	devicesVersion = 2
 	maxDevices     = 256 << 20 // bytes
 
 	// devicesEvery is how often it is written, beside the rounds: a kill loses as much.
@@ -123,6 +123,7 @@ func (f *Federation) keepDevices(ctx context.Context) {
 			continue
 		}
 		if err := store.Machine.SaveRecord(filepath.Join(f.dir, devicesFile), devicesVersion, body); err != nil {
+			f.devices.Unsaved()
 			f.o.Logger.Warn("cannot save when devices were seen", "err", fmt.Errorf("state folder: %w", err))
 		}
 	}

@@ -87,11 +87,11 @@ func TestDevicesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		go f.keepDevices(ctx)
-		join := func() {
+		join := func(r wire.RoundID) {
 			f.devices.Observe(coordinator.AgentHeard{Agent: "device-00001"})
-			f.devices.ObserveRound(round.AgentJoined{Agent: "device-00001"})
+			f.devices.ObserveRound(round.AgentJoined{Agent: "device-00001", Round: r})
 		}
-		join()
+		join(1)
 		<-time.After(devicesEvery - time.Second)
 		if _, err := os.Stat(path); err == nil {
 			t.Error("it is written early")
@@ -104,7 +104,7 @@ func TestDevicesAreKept(t *testing.T) {
 		if _, err := os.Stat(path); err == nil {
 			t.Error("it is written again, although nothing has changed")
 		}
-		join()
+		join(2)
 		end()
 		synctest.Wait()
 	})

@@ -203,7 +203,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.Unheard:
 		text := ""
 		if f.Reason != 0 {
-			text = "the coordinator does not hear this device: " + ToBeHeard(f.Reason)
+			text = ToBeHeard(f.Reason)
 		}
 		v.note("unheard", text)
 	case agent.BudgetUsed:
@@ -228,22 +228,23 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	}
 }
 
-// ToBeHeard says why the coordinator does not hear a device, and what to do.
+// ToBeHeard says that and why the coordinator does not hear a device, and what to do.
 func ToBeHeard(reason wire.UnheardReason) string {
+	why := reason.String()
 	switch reason {
 	case wire.UnheardUnlisted:
-		return "its id is not in the list of agents, or no more; add a line with its id and its public key (`agentd " +
-			"key show`) to agents.keys at the coordinator, and reload it"
+		why = "its id is not in the list of agents, or no more; add a line with its id and its public key (`agentd " +
+			"key show`) to the coordinator's identity.agents_file, and reload it"
 	case wire.UnheardKey:
-		return "the list of agents has another key for its id; put its public key (`agentd key show`) into " +
-			"agents.keys at the coordinator, and reload it"
+		why = "the list of agents has another key for its id; put its public key (`agentd key show`) into the " +
+			"coordinator's identity.agents_file, and reload it"
 	case wire.UnheardBehind:
-		return "its counter of starts is behind, as when the state folder was lost; run `coordinator devices reset " +
+		why = "its counter of starts is behind, as when the state folder was lost; run `coordinator devices reset " +
 			"ID` at the coordinator"
 	case wire.UnheardClone:
-		return "another device has its identity; give one of them an id and a key of its own, and restart it"
+		why = "another device has its identity; give one of them an id and a key of its own, and restart it"
 	}
-	return reason.String()
+	return "the coordinator does not hear this device: " + why
 }
 
 // modelProblem says why a new model is not in use; empty if it is.

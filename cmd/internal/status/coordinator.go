@@ -100,7 +100,7 @@ type unfit struct {
 // String describes an agent that cannot do the task.
 func (u unfit) String() string { return u.Agent + " (" + u.why() + ")" }
 
-// why describes what keeps it from the task. What it has sent is quoted.
+// why describes what keeps it from the task. The agent's own words are quoted.
 func (u unfit) why() string {
 	text := u.Reason
 	if u.Column != "" {
@@ -178,6 +178,7 @@ func (v *CoordinatorView) Begin(task Applied, cfg *round.Config, p coordinator.P
 	}
 	v.is.Aggregations, v.is.R2, v.is.Accuracy = uint64(p.Version), p.R2, p.Accuracy
 	v.is.Losses = slices.Clone(p.Risks)
+	v.is.Mesh, v.is.Rollout, v.is.Stop, v.is.Waits, v.is.Ended = nil, nil, nil, nil, "" // its facts tell
 }
 
 // Awaits notes that another task takes over when the round under way is over; 0 = none does.

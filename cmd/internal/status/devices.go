@@ -36,6 +36,7 @@ type device struct {
 	until    wire.RoundID // it sits out up to this round; 0 = it does not
 	spoiled  round.SidelineReason
 	unheard  wire.UnheardReason // 0 = it is heard
+	told     int64              // that it is not, as kept.seen
 	software unique.Handle[string]
 	rows     uint64
 	stepTime float64 // seconds, of a local step; these four are NaN where they are not told
@@ -78,6 +79,9 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentLeft:
 		d := v.device(f.Agent)
 		d.there, d.left, d.unfit = false, f.Reason, nil
+		if f.Reason == round.LeftRevoked {
+			d.until = 0
+		}
 		delete(v.working, f.Agent)
 	case round.AgentSidelined:
 		d := v.device(f.Agent)
@@ -87,15 +91,21 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 		v.device(f.Agent).until = 0
 	case round.RoundOpened:
 		v.round = f.Round
-		for _, s := range f.SitOut { // as after a restart
+		for _, d := range v.all {
+			d.until = 0
+		}
+		for _, s := range f.SitOut { // all that do
 			d := v.device(s.Agent)
 			d.until, d.spoiled = s.Until, s.Reason
 		}
 	case round.AgentJoined:
 		d := v.device(f.Agent)
 		v.working[f.Agent] = d
-		d.rounds++
-		v.changed = true
+		if d.joined != f.Round { // else it goes on after a restart of the coordinator
+			d.joined = f.Round
+			d.rounds++
+			v.changed = true
+		}
 	case round.AgentDeclined:
 		if _, worked := v.working[f.Agent]; worked {
 			v.fails(v.device(f.Agent))
@@ -144,7 +154,8 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		v.reported(f)
 	case coordinator.AgentUnheard:
 		if d := v.all[f.Agent]; d != nil || f.Reason != wire.UnheardUnlisted { // of an id of the list
-			v.device(f.Agent).unheard = f.Reason
+			d := v.device(f.Agent)
+			d.unheard, d.told = f.Reason, v.now().Unix()
 		}
 	case coordinator.AgentsListed:
 		v.listed = f.Agents
@@ -160,6 +171,9 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 	}
 }
 
+// clonesQuiet is after how many seconds without another word of a clone there is none.
+const clonesQuiet = 2 * 60 * 60
+
 // heard takes note that a device is alive. A presence that the broker has kept tells so only if it says online: the
 // broker replaces it when it loses the device.
 func (v *DevicesView) heard(f coordinator.AgentHeard) {
@@ -171,7 +185,7 @@ func (v *DevicesView) heard(f coordinator.AgentHeard) {
 		}
 	}
 	d.seen = v.now().Unix()
-	if d.unheard != wire.UnheardClone { // of two devices one is heard
+	if d.unheard != wire.UnheardClone || d.seen-d.told > clonesQuiet { // of two devices one is heard
 		d.unheard = 0
 	}
 	v.changed = true

@@ -13,21 +13,20 @@ import (
 type kept struct {
 	seen     int64 // Unix time in seconds; 0 = never
 	rounds   uint64
-	accepted uint64 // updates
-	failed   uint64 // rounds in which it declined after it had begun, was refused, or after which it sat out
+	accepted uint64       // updates
+	joined   wire.RoundID // the newest of the rounds
+	failed   uint64       // rounds in which it declined after it had begun, was refused, or after which it sat out
 
 	boot  wire.Epoch // whose traffic total is
 	total uint64     // bytes that its reports have counted since that start
-	month uint64     // of bytes: 12·year + month
+	month uint64     // of bytes: see monthOf
 	bytes uint64     // in that month, as far as reports told
 }
 
 // carried adds what a report tells of the traffic since the device's start. The first report that is ever heard of a
 // device only sets where its counting begins: what it counted before may be of an earlier month.
 func (k *kept) carried(now time.Time, boot wire.Epoch, total uint64) {
-	now = now.UTC()
-	month := uint64(12*now.Year()) + uint64(now.Month())
-	more := total
+	month, more := monthOf(now), total
 	switch {
 	case k.boot == 0:
 		more = 0
@@ -40,7 +39,13 @@ func (k *kept) carried(now time.Time, boot wire.Epoch, total uint64) {
 	k.boot, k.total, k.bytes = boot, total, k.bytes+more
 }
 
-// A saved view has for each device the length of its id (1), the id, and the eight numbers of kept in their order, as
+// monthOf is 12·year + month, in UTC.
+func monthOf(t time.Time) uint64 {
+	t = t.UTC()
+	return uint64(12*t.Year()) + uint64(t.Month())
+}
+
+// A saved view has for each device the length of its id (1), the id, and the nine numbers of kept in their order, as
 // varints of package encoding/binary. Devices ascend by id.
 
 // Save returns what is to outlive a restart, and false if that has not changed since the last call.
@@ -63,12 +68,19 @@ func (v *DevicesView) Save() ([]byte, bool) {
 			continue
 		}
 		b = append(append(b, byte(len(id))), id...)
-		for _, n := range []uint64{uint64(d.seen), d.rounds, d.accepted, d.failed, uint64(d.boot), d.total, d.month,
-			d.bytes} {
+		for _, n := range []uint64{uint64(d.seen), d.rounds, d.accepted, uint64(d.joined), d.failed, uint64(d.boot),
+			d.total, d.month, d.bytes} {
 			b = binary.AppendUvarint(b, n)
 		}
 	}
 	return b, true
+}
+
+// Unsaved has Save return it again: it could not be written.
+func (v *DevicesView) Unsaved() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.changed = true
 }
 
 // Restore takes what Save has returned, for devices that are in the list, whose ids ascend. The error is that it is
@@ -82,7 +94,7 @@ func (v *DevicesView) Restore(saved []byte, listed []wire.AgentID) error {
 		}
 		id := wire.AgentID(saved[1:n])
 		saved = saved[n:]
-		var x [8]uint64
+		var x [9]uint64
 		for i := range x {
 			value, size := binary.Uvarint(saved)
 			if size <= 0 {
@@ -92,7 +104,7 @@ func (v *DevicesView) Restore(saved []byte, listed []wire.AgentID) error {
 		}
 		if _, in := slices.BinarySearch(listed, id); in {
 			all[id] = newDevice()
-			all[id].kept = kept{int64(x[0]), x[1], x[2], x[3], wire.Epoch(x[4]), x[5], x[6], x[7]}
+			all[id].kept = kept{int64(x[0]), x[1], x[2], wire.RoundID(x[3]), x[4], wire.Epoch(x[5]), x[6], x[7], x[8]}
 		}
 	}
 	v.mu.Lock()

@@ -41,7 +41,7 @@ type Device struct {
 	Failed   uint64     `json:"failed"`   // rounds
 	// Where it is known:
 	StepTime *float64 `json:"step_time,omitempty"`        // seconds
-	Bytes    *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else of the payload that its reports count
+	Bytes    *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else as its reports count
 	Battery  *float64 `json:"battery,omitempty"`          // from 0 to 1
 	Heat     *float64 `json:"temperature,omitempty"`      // °C
 }
@@ -83,7 +83,7 @@ func (v *DevicesView) lines(enrolled []wire.AgentID, states []string) *Devices {
 	defer v.mu.Unlock()
 	now := v.now()
 	l := &Devices{At: now, Listed: v.listed, Named: len(enrolled), States: map[string]int{}, Devices: []*Device{}}
-	month := uint64(12*now.UTC().Year()) + uint64(now.UTC().Month())
+	month := monthOf(now)
 	for _, id := range enrolled {
 		x := v.line(id, month)
 		l.States[x.State]++
@@ -157,7 +157,7 @@ var deviceOrders = map[string]func(a, b *Device) int{
 	"heat":     func(a, b *Device) int { return cmp.Compare(known(a.Heat), known(b.Heat)) },
 }
 
-// unix is a moment, of which one that is not known is the first.
+// unix is a moment; one that is not known comes first.
 func unix(t *time.Time) int64 {
 	if t == nil {
 		return 0
@@ -165,7 +165,7 @@ func unix(t *time.Time) int64 {
 	return t.Unix()
 }
 
-// known is a number, of which one that is not known is the least.
+// known is a number; one that is not known is the least.
 func known(x *float64) float64 {
 	if x == nil {
 		return math.Inf(-1)
@@ -173,7 +173,7 @@ func known(x *float64) float64 {
 	return *x
 }
 
-// share is the share of its updates that was accepted, NaN before the first.
+// share is the accepted updates' share of the rounds that ended for it, NaN before the first.
 func (x *Device) share() float64 { return float64(x.Accepted) / float64(x.Accepted+x.Failed) }
 
 // Draw returns the list as a table. A reason that has no room in its line follows below.

@@ -44,7 +44,11 @@ func sixDevices(c *clock) *DevicesView {
 		round.UpdateRefused{Agent: "two", Round: 6, Reason: wire.RefuseLate}, // of an earlier round
 		round.UpdateRefused{Agent: "two", Round: 7, Reason: wire.RefuseNotFinite},
 		round.AgentSidelined{Agent: "four", Round: 7, Reason: round.SidelinedSilent, Until: 9},
-		round.RoundClosed{Round: 7}, round.RoundOpened{Round: 8}, round.AgentJoined{Agent: "one", Round: 8},
+		round.RoundClosed{Round: 7},
+		round.RoundOpened{Round: 8,
+			SitOut: []round.Sidelined{{Agent: "four", Reason: round.SidelinedSilent, Until: 9}}},
+		round.AgentJoined{Agent: "one", Round: 8},
+		round.AgentJoined{Agent: "one", Round: 8}, // after a restart of the coordinator
 		coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
 			Readings: []wire.Reading{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
 				{ID: 41, Value: 0.83}}}},
@@ -59,6 +63,29 @@ func sixDevices(c *clock) *DevicesView {
 		Readings: []wire.Reading{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},
 			{ID: 40, Value: 41.4}, {ID: 41, Value: 0.83}}}})
 	return v
+}
+
+// TestDevicesSitOut: the list of a round that opens is whole, so that nobody sits out after a reset, or in a new run.
+func TestDevicesSitOut(t *testing.T) {
+	c := newClock()
+	v := sixDevices(c)
+	state := func() string { return mustList(t, v, "").Devices[1].State }
+	if s := state(); s != deviceSitsOut {
+		t.Fatalf("four: %s", s)
+	}
+	v.ObserveRound(round.RoundOpened{Round: 1})
+	v.Observe(coordinator.AgentHeard{Agent: "four"})
+	if s := state(); s != devicePresent {
+		t.Errorf("four: %s", s)
+	}
+	if u := v.all["four"].unheard; u != wire.UnheardClone {
+		t.Errorf("an hour after the word of a clone it is %v", u)
+	}
+	c.pass(2 * time.Hour)
+	v.Observe(coordinator.AgentHeard{Agent: "four"})
+	if u := v.all["four"].unheard; u != 0 {
+		t.Errorf("three hours after the word of a clone it is %v", u)
+	}
 }
 
 func mustList(t testing.TB, v *DevicesView, by string, states ...string) *Devices {

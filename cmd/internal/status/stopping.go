@@ -33,12 +33,12 @@ func stoppingOf(f round.StopJudged) *stopping {
 		Without: f.Without, Patience: f.Rule.Patience,
 	}
 	if f.Judged > 0 {
-		s.Risk, s.Best, s.BestVersion = &f.Risk, &f.Best, uint64(f.BestAt)
+		s.Risk, s.Best, s.BestVersion = number(f.Risk), number(f.Best), uint64(f.BestAt)
 	}
 	return s
 }
 
-// draw lists what ends the run, the first of which does.
+// draw lists what ends the run: whatever comes first.
 func (s *stopping) draw(c *coordinatorPicture) string {
 	var all []string
 	add := func(on bool, format string, args ...any) {
