@@ -71,8 +71,8 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// run writes what is pending, seldom. Readings that a disk did not take, or a ring that it did not give, are tried again
-// after the same time.
+// run writes what is pending, seldom. Readings that a disk did not take, or a ring that it did not give, are tried
+// again after the same time.
 func (r *recorder) run(again bool) {
 	defer close(r.done)
 	timer := time.NewTimer(0)

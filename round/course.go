@@ -48,8 +48,8 @@ func (c *Coordinator) takeUp(now time.Time) {
 	}
 }
 
-// rests reports whether no round is to be opened, and then sees to that: the run pauses until it is told to go on, or is
-// over.
+// rests reports whether no round is to be opened, and then sees to that: the run pauses until it is told to go on, or
+// is over.
 func (c *Coordinator) rests(now time.Time) bool {
 	switch c.cfg.Course {
 	case CoursePause:

@@ -95,8 +95,8 @@ func (c *Coordinator) rowsCame() bool {
 	return true
 }
 
-// unused is how many rows of an agent no round has used, by its hello. A hello from before the agent knew of its part in
-// the newest model is void.
+// unused is how many rows of an agent no round has used, by its hello. A hello from before the agent knew of its part
+// in the newest model is void.
 func (m *member) unused(e *HelloCame) (rows uint64, tells bool) {
 	n := &e.Hello.NewRows
 	if m.boot == e.Boot && n.Since < m.usedIn {

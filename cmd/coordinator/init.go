@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"net/url"
@@ -160,25 +159,27 @@ func (f *founding) next(files found.Files) string {
 			"The broker is on this machine: for devices elsewhere write its name for them into broker.url of %s\n",
 			files.Agent)
 	}
-	key, data := "agent.key", "--config agentd.yaml --set id=ID --set data.csv=FILE"
-	if f.packaged() {
-		key, data = "/etc/agentd/agent.key", "--set id=ID --set data.csv=FILE"
+	if f.packaged(files) {
+		fmt.Fprintf(&b, `
+On each device, after %s is copied to /etc/agentd/ and has its id and data.csv:
+  agentd key new /etc/agentd/agent.key
+  systemctl start agentd
+Here, for each device with the key that it has printed, then once:
+  echo "ID KEY" >> %s
+  systemctl start coordinator
+`, files.Agent, files.Agents)
+		return b.String()
 	}
 	fmt.Fprintf(&b, `
 On each device, beside its copy of agentd.yaml (or set id and data.csv in it):
-  agentd key new %s
-  agentd run %s
+  agentd key new agent.key
+  agentd run --config agentd.yaml --set id=ID --set data.csv=FILE
 Here, for each device with the key that it has printed, then once:
   echo "ID KEY" >> %s
-  %s run`, key, data, files.Agents, os.Args[0])
-	if !f.packaged() {
-		fmt.Fprintf(&b, " --config %s", files.Coordinator)
-	}
-	b.WriteString("\n")
+  %s run --config %s
+`, files.Agents, os.Args[0], files.Coordinator)
 	return b.String()
 }
 
-func (f *founding) packaged() bool {
-	dir, err := filepath.Abs(f.dir)
-	return err == nil && cmp.Or(dir, f.dir) == found.Packaged
-}
+// packaged reports whether the files have the paths of the packages, whose services find them.
+func (f *founding) packaged(files found.Files) bool { return filepath.Dir(files.Coordinator) == found.Packaged }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/cmd/internal/found"
 )
 
 // TestInit: where nobody can be asked, flags and a sample are enough, and what lacks is named.
@@ -28,6 +29,7 @@ func TestInit(t *testing.T) {
 			[]string{"air learns wind from heat: linear"}},
 		{"--features a,b --target y --algorithm feddec --agents 3", 0,
 			[]string{"air learns y from a, b: linear, feddec"}},
+		{"--features a,a --target y --model mlp --classes 1", 2, []string{"names a twice", "--classes: must be at least 2"}},
 		{"air", 2, []string{"--features: is empty", "--target: is empty"}},
 		{"air --from SAMPLE --target heta", 1, []string{`did you mean "heat"?`}},
 		{"Air --features a --target y --model tree --agents -1", 2, []string{"NAME:", "--model:", "--agents:"}},
@@ -43,6 +45,18 @@ func TestInit(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(dir, "coordinator.key")); (err == nil) != (code == 0) {
 			t.Errorf("init %s: exit status %d, and of the key %v", tt.args, code, err)
+		}
+	}
+}
+
+// TestInitForThePackage: the commands that come next are those of the services, whose files root must not make.
+func TestInitForThePackage(t *testing.T) {
+	f := founding{}
+	said := f.next(found.Files{Coordinator: found.Packaged + "/coordinator.yaml", Agent: found.Packaged + "/agentd.yaml"})
+	for _, want := range []string{"systemctl start coordinator\n", "systemctl start agentd\n",
+		"agentd key new /etc/agentd/agent.key\n"} {
+		if !strings.Contains(said, want) || strings.Contains(said, " run") {
+			t.Errorf("said is %s, want %s", said, want)
 		}
 	}
 }
@@ -65,8 +79,8 @@ func TestInitAsks(t *testing.T) {
 			"air learns wind from heat: mlp, feddec, at most 100 rounds"},
 		{founding{}, "\n\n\ny\na, b\nsoftmax\n4\n\n\n", []string{"Classes: "},
 			"air learns y, one of 4 classes, from a, b: softmax"},
-		{founding{}, "\n\n\ny\na\n\n\nmany\n", nil, `"many" is not a whole number`},
-		{founding{}, "air\n", nil, "EOF"},
+		{founding{}, "\n\n\ny\na\n\n\nmany\n", nil, `"many" is no whole number above 0`},
+		{founding{}, "air\n", nil, "nothing was written"},
 	} {
 		f := tt.flags
 		f.dir = t.TempDir()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -60,17 +61,20 @@ func (q *questions) number(question string, answer *int, fallback int) {
 		def = strconv.Itoa(fallback)
 	}
 	q.ask(question, &text, def)
-	n, err := strconv.Atoi(text)
-	if err != nil && q.err == nil {
-		q.err = fmt.Errorf("%q is not a whole number", text)
+	n, _ := strconv.Atoi(text)
+	if n < 1 && q.err == nil {
+		q.err = fmt.Errorf("%s: %q is no whole number above 0", question, text)
 	}
 	*answer = n
 }
 
 // failure is the first error.
 func (q *questions) failure() error {
-	if q == nil {
+	switch {
+	case q == nil:
 		return nil
+	case errors.Is(q.err, io.EOF):
+		return errors.New("the questions were not answered to the end: nothing was written")
 	}
 	return q.err
 }

@@ -15,7 +15,8 @@ func upCommand() *cobra.Command {
 process, at Mosquitto, watched by Prometheus and Grafana. Mosquitto, Prometheus and
 Grafana are used where they are installed: without Mosquitto the broker is an embedded
 one. All is on loopback and on free ports. At the end the newest model and the history
-are written to the folder up, and nothing else is left.`
+are written to the folder up, and nothing else is left; with --dir they are in that
+folder, which stays.`
 	up.AddCommand(
 		upStep("check", "Run it until all targets, dashboards and rules have data, or list those without",
 			testbed.Check),

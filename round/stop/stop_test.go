@@ -1,6 +1,7 @@
 package stop_test
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -162,5 +163,17 @@ func TestValidate(t *testing.T) {
 		if change(&c); !c.On() || c.Validate() != nil {
 			t.Errorf("%s is no rule: %v", key, c.Validate())
 		}
+	}
+}
+
+// TestLargestNumbers: whatever devices tell, the state can be written as JSON.
+func TestLargestNumbers(t *testing.T) {
+	most, c := math.MaxFloat64, stop.Config{Patience: 3}
+	var s stop.State
+	for v := range wire.ModelVersion(2 * stop.Window) {
+		s.Note(&c, v+1, stop.Figures{Told: &most})
+	}
+	if _, err := json.Marshal(s); err != nil || s.Judged == 0 {
+		t.Errorf("%+v: %v", s, err)
 	}
 }

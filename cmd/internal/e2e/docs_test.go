@@ -210,10 +210,8 @@ func newReader(t *testing.T) *reader {
 	}
 	broker := brokers.OpenMosquitto(t)
 	r.path = "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH")
-	r.options = []string{ // one device is enough here, and no round waits for the next
-		"COORDINATOR_ROUND_PARTICIPANTS=1", "COORDINATOR_ROUND_QUORUM=1", "COORDINATOR_ROUND_GATHER_MINIMUM=1",
-		"COORDINATOR_ROUND_GATHER_TARGET=1", "COORDINATOR_ROUND_PAUSE=0s", "COORDINATOR_METRICS_LISTEN=",
-		"COORDINATOR_BROKER_URL=" + broker, "AGENTD_BROKER_URL=" + broker}
+	r.options = []string{ // no round waits for the next
+		"COORDINATOR_ROUND_PAUSE=0s", "COORDINATOR_METRICS_LISTEN=", "COORDINATOR_BROKER_URL=" + broker, "AGENTD_BROKER_URL=" + broker}
 	return r
 }
 

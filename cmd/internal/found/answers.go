@@ -1,7 +1,6 @@
 package found
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,6 +30,9 @@ func (a *Answers) Validate() error {
 		"is empty: give the names of the input columns, or a CSV file with --from")
 	c.Need(a.Target != "", "--target", "is empty: give the name of the column to predict")
 	c.Need(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "has the target %s", a.Target)
+	for i, name := range a.Features {
+		c.Need(!slices.Contains(a.Features[:i], name), "--features", "names %s twice", name)
+	}
 	c.Valid("--model", a.Model.Validate())
 	c.Valid("--algorithm", a.Algorithm.Validate())
 	c.Need(a.Agents >= 1, "--agents", "must be at least 1, is %d", a.Agents)
@@ -41,6 +43,8 @@ func (a *Answers) Validate() error {
 		c.Need(a.Classes == 0 || a.Classes == 2, "--classes", "must be 2 for logistic, is %d", a.Classes)
 	case spec.ModelSoftmax:
 		c.Need(a.Classes >= 2, "--classes", "must be at least 2 for softmax, is %d", a.Classes)
+	case spec.ModelMLP:
+		c.Need(a.Classes == 0 || a.Classes >= 2, "--classes", "must be at least 2, or 0 for a number, is %d", a.Classes)
 	}
 	return c.Err()
 }
@@ -98,7 +102,8 @@ func (a *Answers) coordinator() map[string]any {
 
 // agent returns the keys of agentd.yaml that follow from the answers and the coordinator's public key.
 func (a *Answers) agent(key string) map[string]any {
-	keys := map[string]any{"federation": a.Name, "broker.url": a.Broker, "identity.coordinator_key": key}
+	keys := map[string]any{"federation": a.Name, "broker.url": a.Broker, "identity.coordinator_key": key,
+		"id": "", "data.csv": ""} // the device's own: without them it does not start
 	if a.Algorithm == spec.FedDec {
 		keys["d2d.uplink"] = true
 	}
@@ -112,5 +117,5 @@ func (a *Answers) Summary() string {
 		classes = fmt.Sprintf(", one of %d classes,", a.Classes)
 	}
 	return fmt.Sprintf("%s learns %s%s from %s: %s, %s, at most %d rounds", a.Name, a.Target, classes,
-		strings.Join(a.Features, ", "), a.Model, cmp.Or(a.Algorithm, spec.FedAvg), rounds)
+		strings.Join(a.Features, ", "), a.Model, a.Algorithm, rounds)
 }

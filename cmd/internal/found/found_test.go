@@ -81,7 +81,14 @@ func check(t *testing.T, f Files, a *Answers) {
 		t.Fatal(err)
 	}
 	agent := settings.DefaultAgent()
-	if err := settings.Load(&agent, "agentd", f.Agent, map[string]string{"identity.key_file": device}); err != nil {
+	own := map[string]string{"identity.key_file": device}
+	err = settings.Load(&agent, "agentd", f.Agent, own)
+	if err == nil || !strings.Contains(err.Error(), "id: ") || !strings.Contains(err.Error(), "data.csv: is empty") {
+		t.Errorf("%+v: without an id and data: %v", a, err)
+	}
+	own["id"], own["data.csv"] = "device-1", "rows.csv"
+	agent = settings.DefaultAgent()
+	if err := settings.Load(&agent, "agentd", f.Agent, own); err != nil {
 		t.Errorf("%+v: %v", a, err)
 	}
 	if lead.Round.Rounds == 0 || lead.Round.Stop.Patience == 0 || lead.Round.Pause == 0 {

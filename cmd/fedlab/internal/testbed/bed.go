@@ -47,8 +47,13 @@ func layOut(o Options) (*bed, error) {
 	if b.tools == nil {
 		b.tools = findTools()
 	}
-	if b.TLS && b.tools.mosquitto == "" {
-		return nil, missing("mosquitto")
+	if b.TLS {
+		b.needs = append(b.needs, "mosquitto")
+	}
+	for _, name := range b.needs {
+		if map[string]string{"mosquitto": b.tools.mosquitto, "prometheus": b.tools.prometheus}[name] == "" {
+			return nil, missing(name)
+		}
 	}
 	if b.Dir == "" {
 		b.temporary = true

@@ -33,9 +33,6 @@ func (b *bed) newWatch() (*watch, error) {
 // check returns nil when every target is up, rounds advance, and every query of a
 // dashboard or rule has data; else, when the time is over, what is wrong.
 func (b *bed) check(ctx context.Context) error {
-	if b.tools.prometheus == "" {
-		return missing("prometheus")
-	}
 	w, err := b.newWatch()
 	if err != nil {
 		return err

@@ -4,5 +4,5 @@ package testbed
 
 import "os/exec"
 
-// ownGroup does nothing: there is no testbed where Debian's packages are not.
+// ownGroup does nothing: only Unix has process groups.
 func ownGroup(*exec.Cmd) {}

@@ -61,7 +61,9 @@ func (b *bed) stop() {
 
 // stop asks a process to end, and kills it if it does not.
 func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	if p.cmd.Process.Signal(syscall.SIGTERM) != nil { // it has ended by itself, or the system has no signals
+		_ = p.cmd.Process.Kill()
+	}
 	select {
 	case <-p.done:
 	case <-time.After(20 * time.Second):

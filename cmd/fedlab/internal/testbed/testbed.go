@@ -20,7 +20,8 @@ type Options struct {
 	Limit  time.Duration // of Check
 	Stdout io.Writer
 
-	tools *tools // nil = those that are installed
+	tools *tools   // nil = those that are installed
+	needs []string // programs without which there is no use in beginning
 }
 
 // Defaults returns the default options.
@@ -42,10 +43,8 @@ func Files(o Options) error {
 	if o.Dir == "" {
 		return errors.New("--dir is missing: give a new folder for the files")
 	}
-	b, err := layOut(o)
-	if err == nil && b.tools.mosquitto == "" {
-		err = missing("mosquitto")
-	}
+	o.needs = []string{"mosquitto"}
+	_, err := layOut(o)
 	return err
 }
 
@@ -62,6 +61,7 @@ func Up(ctx context.Context, o Options) error {
 // Check runs the testbed until each target is up, rounds advance, and each query of a dashboard or rule has data. The
 // error says what is wrong when Limit is over.
 func Check(ctx context.Context, o Options) error {
+	o.needs = []string{"prometheus"}
 	return work(ctx, o, (*bed).check, func(*bed) error { return nil })
 }
 

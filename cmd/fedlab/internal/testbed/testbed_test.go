@@ -67,7 +67,7 @@ func TestCheck(t *testing.T) {
 }
 
 // TestUpAlone runs a federation where nothing is installed, until it has a model and is stopped: it says what it does
-// without, keeps model and history, and leaves no process and no folder.
+// without, keeps model and history, and leaves no folder.
 func TestUpAlone(t *testing.T) {
 	o := options(t)
 	o.Dir, o.tools = "", &tools{}

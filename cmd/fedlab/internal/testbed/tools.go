@@ -66,6 +66,9 @@ func programs(dir string) (string, error) {
 // writeGrafana writes the shipped provisioning, with the testbed's address of Prometheus, and the dashboards.
 func (b *bed) writeGrafana() error {
 	files, err := monitoring.Files.ReadDir("grafana/dashboards")
+	if err != nil {
+		return err
+	}
 	for _, f := range files {
 		var text []byte
 		if text, err = monitoring.Files.ReadFile("grafana/dashboards/" + f.Name()); err == nil {
