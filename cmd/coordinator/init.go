@@ -182,4 +182,6 @@ Here, for each device with the key that it has printed, then once:
 }
 
 // packaged reports whether the files have the paths of the packages, whose services find them.
-func (f *founding) packaged(files found.Files) bool { return filepath.Dir(files.Coordinator) == found.Packaged }
+func (f *founding) packaged(files found.Files) bool {
+	return filepath.Dir(files.Coordinator) == found.Packaged
+}

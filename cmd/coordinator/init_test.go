@@ -29,7 +29,8 @@ func TestInit(t *testing.T) {
 			[]string{"air learns wind from heat: linear"}},
 		{"--features a,b --target y --algorithm feddec --agents 3", 0,
 			[]string{"air learns y from a, b: linear, feddec"}},
-		{"--features a,a --target y --model mlp --classes 1", 2, []string{"names a twice", "--classes: must be at least 2"}},
+		{"--features a,a --target y --model mlp --classes 1", 2,
+			[]string{"names a twice", "--classes: must be at least 2"}},
 		{"air", 2, []string{"--features: is empty", "--target: is empty"}},
 		{"air --from SAMPLE --target heta", 1, []string{`did you mean "heat"?`}},
 		{"Air --features a --target y --model tree --agents -1", 2, []string{"NAME:", "--model:", "--agents:"}},
@@ -52,7 +53,8 @@ func TestInit(t *testing.T) {
 // TestInitForThePackage: the commands that come next are those of the services, whose files root must not make.
 func TestInitForThePackage(t *testing.T) {
 	f := founding{}
-	said := f.next(found.Files{Coordinator: found.Packaged + "/coordinator.yaml", Agent: found.Packaged + "/agentd.yaml"})
+	said := f.next(found.Files{Coordinator: found.Packaged + "/coordinator.yaml",
+		Agent: found.Packaged + "/agentd.yaml"})
 	for _, want := range []string{"systemctl start coordinator\n", "systemctl start agentd\n",
 		"agentd key new /etc/agentd/agent.key\n"} {
 		if !strings.Contains(said, want) || strings.Contains(said, " run") {

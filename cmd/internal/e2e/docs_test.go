@@ -211,7 +211,8 @@ func newReader(t *testing.T) *reader {
 	broker := brokers.OpenMosquitto(t)
 	r.path = "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH")
 	r.options = []string{ // no round waits for the next
-		"COORDINATOR_ROUND_PAUSE=0s", "COORDINATOR_METRICS_LISTEN=", "COORDINATOR_BROKER_URL=" + broker, "AGENTD_BROKER_URL=" + broker}
+		"COORDINATOR_ROUND_PAUSE=0s", "COORDINATOR_METRICS_LISTEN=", "COORDINATOR_BROKER_URL=" + broker,
+		"AGENTD_BROKER_URL=" + broker}
 	return r
 }
 
