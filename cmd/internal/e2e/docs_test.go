@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -31,6 +32,10 @@ type shown struct {
 var (
 	fence = regexp.MustCompile("^ *```(sh|console)$")
 	mark  = regexp.MustCompile(`^<!-- not run(?: \(([^)]+)\))?: .+ -->$`)
+	// joined are commands on one line.
+	joined = regexp.MustCompile(` && | \| `)
+	// hidden is a command outside a block of sh, where nobody would run it or read its mark.
+	hidden = regexp.MustCompile(`^ *(sudo |\S+ \| )?(bin/)?(agentd|coordinator|fedlab|make|go) [a-z]`)
 )
 
 // blocks returns what all pages show.
@@ -49,9 +54,32 @@ func blocks(t *testing.T) (all []shown) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, blocksOf(strings.TrimPrefix(page, root), string(text))...)
+		page = strings.TrimPrefix(page, root)
+		all = append(all, blocksOf(page, string(text))...)
+		for i, line := range outside(string(text)) {
+			if hidden.MatchString(line) {
+				t.Errorf("%s:%d: %s: commands stand in a block of sh", page, i+1, strings.TrimSpace(line))
+			}
+		}
 	}
 	return all
+}
+
+// outside yields the lines of a page's code that is in no block of sh: indented lines, and other blocks.
+func outside(text string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		block, sh := false, false
+		for i, line := range strings.Split(text, "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				block, sh = !block, fence.MatchString(line)
+				continue
+			}
+			code := block || strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "\t")
+			if code && !(block && sh) && !yield(i, line) {
+				return
+			}
+		}
+	}
 }
 
 // blocksOf returns the blocks of a page. Comments above a block say which lines are not run, and why:
@@ -65,8 +93,8 @@ func blocksOf(page, text string) (all []shown) {
 		case inside && strings.TrimSpace(line) == "```":
 			inside = false
 		case inside && strings.HasSuffix(strings.Join(all[last].lines, ""), `\`):
-			joined := &all[last].lines[len(all[last].lines)-1]
-			*joined = strings.TrimSuffix(*joined, `\`) + strings.TrimSpace(line)
+			whole := &all[last].lines[len(all[last].lines)-1]
+			*whole = strings.TrimSuffix(*whole, `\`) + strings.TrimSpace(line)
 		case inside:
 			all[last].lines = append(all[last].lines, strings.TrimSpace(line))
 		case fence.MatchString(line):
@@ -123,7 +151,7 @@ func TestPages(t *testing.T) {
 // subcommand is unknown. What the words do is not tried.
 func checkWords(t *testing.T, b *shown, line string) {
 	t.Helper()
-	for part := range strings.SplitSeq(line, "&&") {
+	for _, part := range joined.Split(line, -1) {
 		words := strings.Fields(part)
 		for len(words) > 0 && (words[0] == "sudo" || words[0] == "-u" || words[0] == "coordinator" && len(words) > 1 &&
 			words[1] == "coordinator") {
