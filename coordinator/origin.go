@@ -70,7 +70,7 @@ func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []byte
 	o, t := origin{Given: from, Model: from}, c.cfg.Task
 	refuse := func(err error) (origin, []byte, wire.Task, error) {
 		return o, nil, t, &StateError{Path: "--from " + from, Problem: err.Error(),
-			Do: "`coordinator model runs` and `coordinator model list` name the models on disk", Err: err}
+			Do: "`coordinator task runs` and `coordinator model list` name the models on disk", Err: err}
 	}
 	var m *storedModel
 	var err error

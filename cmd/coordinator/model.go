@@ -19,9 +19,6 @@ import (
 func modelCommand() *cobra.Command {
 	var f modelFolder
 	parent := cli.Group("model", "List, compare, export and use models", &cobra.Command{
-		Use: "runs", Short: "List the runs that have models, the newest last", Args: cli.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return listRuns(cmd, f.dir) },
-	}, &cobra.Command{
 		Use: "list", Short: "List the models of a run", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.list(cmd) },
 	}, &cobra.Command{
@@ -51,27 +48,6 @@ func (f *modelFolder) open() (models *store.Models, run wire.RunID, present uint
 		return models, wire.RunID(f.run), 0, false, err
 	}
 	return models, record.Run, uint64(record.Plan.Version), record.Plan.Base.Present(), err
-}
-
-func listRuns(cmd *cobra.Command, dir string) error {
-	runs, err := coordinator.Runs(dir)
-	if err != nil {
-		return err
-	}
-	if len(runs) == 0 {
-		return fmt.Errorf("state folder %s: there are no models of any run; set --state-dir to the coordinator's "+
-			"state folder", dir)
-	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "RUN\tMODELS\tNEWEST\tTASK\tFROM\n")
-	for _, r := range runs {
-		if r.Models == 0 {
-			fmt.Fprintf(w, "%d\t0\tnone\n", r.Run)
-			continue
-		}
-		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", r.Run, r.Models, r.Run, r.Newest, r.Task, r.From)
-	}
-	return w.Flush()
 }
 
 func (f *modelFolder) list(cmd *cobra.Command) error {

@@ -46,7 +46,6 @@ func TestModelsOfAnyRun(t *testing.T) {
 		code    int
 		says    []string
 	}{
-		{"runs", 0, []string{"1000 2 1000/4 air", "2000 2 2000/1 air 1000/4"}},
 		{"list", 0, []string{"2000/0", "2000/1"}},
 		{"list --run 1000", 0, []string{"1000/3", "1000/4"}},
 		{"show", 0, []string{"version 1 task", "from 1000/4"}},
@@ -67,10 +66,26 @@ func TestModelsOfAnyRun(t *testing.T) {
 	}
 }
 
+// taskRuns runs `coordinator task runs`, and returns what it says with single blanks.
+func taskRuns(t *testing.T, dir string) (code int, out, stderr string) {
+	t.Helper()
+	code, out, stderr = clitest.Run(rootCommand(), "task", "runs", "--config",
+		write(t, "coordinator.yaml", "state_dir: "+dir+"\n"))
+	return code, strings.Join(strings.Fields(out), " "), stderr
+}
+
+// TestTaskRuns lists runs where no coordinator runs.
+func TestTaskRuns(t *testing.T) {
+	code, out, stderr := taskRuns(t, folder(t))
+	if code != 0 || out != "RUN MODELS NEWEST TASK FROM 1000 2 1000/4 air 2000 2 2000/1 air 1000/4" {
+		t.Errorf("exit status %d, %s%s", code, out, stderr)
+	}
+}
+
 // TestNoModels: a folder without models is told of, and a run whose models are all damaged is listed with none.
 func TestNoModels(t *testing.T) {
-	if code, out, stderr := clitest.Run(rootCommand(), "model", "runs", "--state-dir", t.TempDir()); code != 1 ||
-		out != "" || !strings.Contains(stderr, "there are no models of any run") {
+	if code, out, stderr := taskRuns(t, t.TempDir()); code != 1 || out != "" ||
+		!strings.Contains(stderr, "there are no models of any run") {
 		t.Errorf("exit status %d, %s%s", code, out, stderr)
 	}
 	dir := folder(t)
@@ -83,8 +98,7 @@ func TestNoModels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, out, stderr := clitest.Run(rootCommand(), "model", "runs", "--state-dir", dir); code != 0 ||
-		!strings.Contains(strings.Join(strings.Fields(out), " "), "2000 0 none") {
+	if code, out, stderr := taskRuns(t, dir); code != 0 || !strings.Contains(out, "2000 0 none") {
 		t.Errorf("exit status %d, %s%s", code, out, stderr)
 	}
 }

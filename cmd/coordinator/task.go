@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,45 @@ func taskCommand() *cobra.Command {
 			"the run is paused", "the run pauses when the round under way is over"),
 		steerCommand("resume", "Have a paused or stopped run go on", "the run goes on", "the run goes on"),
 		steerCommand("stop", "End the run; its model stays", "the run is over",
-			"the run ends when the round under way is over"))
+			"the run ends when the round under way is over"), taskRunsCommand())
+}
+
+func taskRunsCommand() *cobra.Command {
+	var l cli.Loader
+	cmd := &cobra.Command{
+		Use: "runs", Short: "List the runs that have models, the newest last", Args: cli.Args(cobra.NoArgs),
+		Long: "List the runs that have models, the newest last: how many models, the newest one as `model show` and " +
+			"`--from` take it, its task, and the model that the run began from. The coordinator need not run.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := client(&l)
+			if err != nil {
+				return err
+			}
+			runs, err := coordinator.Runs(c.Dir)
+			if err == nil && len(runs) == 0 {
+				err = fmt.Errorf("state folder %s: there are no models of any run", c.Dir)
+			}
+			if err != nil {
+				return err
+			}
+			return listRuns(cmd.OutOrStdout(), runs)
+		},
+	}
+	l.Flags(cmd, program)
+	return cmd
+}
+
+func listRuns(to io.Writer, runs []coordinator.RunInfo) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "RUN\tMODELS\tNEWEST\tTASK\tFROM\n")
+	for _, r := range runs {
+		if r.Models == 0 {
+			fmt.Fprintf(w, "%d\t0\tnone\n", r.Run)
+			continue
+		}
+		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", r.Run, r.Models, r.Run, r.Newest, r.Task, r.From)
+	}
+	return w.Flush()
 }
 
 // client returns what speaks to the running coordinator of a configuration.
