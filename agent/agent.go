@@ -102,6 +102,9 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if cfg.Trainer == nil {
 		cfg.Trainer = Learner{}
 	}
+	if cfg.Share == nil {
+		cfg.Share = new(Turn).NewShare(string(cfg.Federation))
+	}
 	place, kept := cfg.placeSlots(), cfg.updateSlots()
 	order, digest, err := loadObeyed(&cfg, place)
 	if err != nil {

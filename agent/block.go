@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -35,6 +36,9 @@ type ask struct {
 // answer makes the update of what a block has come to, saves it if it is to be sent, and tells the owner. The error is
 // why there is none.
 func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
+	if err == nil {
+		err = b.hold.take(q.ctx)
+	}
 	u, fact := q.newUpdate(), Trained{}
 	if q.p.problem.Task.Mixing.Every > 0 {
 		fact.Mixed, fact.MixedFor = &s, q.a.owner.Now().Sub(q.began)
@@ -51,6 +55,8 @@ func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
 			fact.Held = &score
 		}
 	}
+	b.hold.release()
+	fact.Waited, b.hold.waited = b.hold.waited, 0
 	if err == nil && !u.cheap {
 		q.save(u)
 	}
@@ -88,16 +94,21 @@ func (q *ask) train() {
 	a := q.a
 	// a tenth of the time until the round's deadline is left for sending
 	timely, cancel := a.owner.WithDeadline(q.ctx, q.e.Deadline.Add(-q.e.Deadline.Sub(a.owner.Now())/10))
-	steps, err := a.newBlock(timely, q.e, q.p, q.base, q.steps, q.e.Order.Round, q.e.Announcement.Seed)
-	if err != nil {
-		cancel()
-		q.fail(err)
-		return
-	}
 	a.blocks.Do(func() {
 		defer cancel()
 		defer a.watchdog.watch(q.ctx)()
-		b, err := a.mesh.newHost(q.e, q.p, steps, q.base, q.steps, false)
+		turn := a.newHold() // what waits for it has no parameters of its own yet
+		if err := turn.take(timely); err != nil {
+			q.tell(&update{}, Trained{}, fmt.Errorf("the device trains for another federation: %w", task.ErrNoSteps))
+			return
+		}
+		defer turn.release()
+		steps, err := a.newBlock(timely, q.e, q.p, q.base, q.steps, q.e.Order.Round, q.e.Announcement.Seed, turn)
+		if err != nil {
+			q.tell(&update{}, Trained{}, err)
+			return
+		}
+		b, err := a.mesh.newHost(q.e, q.p, steps, q.base, q.steps, false, turn)
 		if err == nil {
 			b.answer = func(s d2d.Stats) { q.answer(b, s, nil) }
 			err = b.work(q.ctx)
@@ -112,8 +123,12 @@ func (q *ask) train() {
 func (q *ask) sum() {
 	q.a.jobs.Do(func() {
 		defer q.a.watchdog.watch(q.ctx)()
-		u := q.newUpdate()
+		u, turn := q.newUpdate(), q.a.newHold()
+		if turn.take(q.ctx) != nil {
+			return // the round is over
+		}
 		v, err := q.a.cfg.Trainer.Moments(q.p.problem, q.p.trained)
+		turn.release()
 		if err == nil {
 			err = u.take(wire.AppendVector(nil, v), q.p.problem.Schema(wire.KindStatistics).Hash())
 		}
@@ -126,13 +141,14 @@ func (q *ask) sum() {
 
 // newBlock prepares the local steps of a block, whose draws are those of a round.
 func (a *Agent) newBlock(ctx context.Context, e round.Train, p *prepared, base []float32, steps int,
-	draws wire.RoundID, seed uint64) (Block, error) {
+	draws wire.RoundID, seed uint64, turn *hold) (Block, error) {
 	if a.mesh.private == nil && len(e.Peers) > 0 {
 		return nil, errNoMesh
 	}
 	return a.cfg.Trainer.Block(ctx, e.Block, p.problem, task.Job[float32]{
 		Base: base, Samples: p.trained, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
 		Rand: task.Source(seed, draws, task.Stream(a.cfg.ID)), Sample: a.sampleSeed(&e),
+		Stop: func() bool { turn.between(ctx); return false },
 	})
 }
 
@@ -144,6 +160,8 @@ func (a *Agent) sampleSeed(e *round.Train) uint64 {
 // blockHost is the host of one block's machine: one goroutine, which owns the parameters.
 type blockHost struct {
 	*mesh
+	hold     *hold
+	ctx      context.Context // of run
 	e        round.Train
 	steps    Block
 	machine  *d2d.Block[float32] // nil if it could not be made
@@ -162,8 +180,8 @@ type blockHost struct {
 }
 
 // newHost prepares a block; joins says that the others may be in it already.
-func (m *mesh) newHost(e round.Train, p *prepared, steps Block, base []float32, afford int, joins bool) (*blockHost,
-	error) {
+func (m *mesh) newHost(e round.Train, p *prepared, steps Block, base []float32, afford int, joins bool,
+	turn *hold) (*blockHost, error) {
 	t := &p.problem.Task
 	every, mixings := uint64(afford), uint64(1) // without neighbours
 	if t.Mixing.Every > 0 {
@@ -172,7 +190,7 @@ func (m *mesh) newHost(e round.Train, p *prepared, steps Block, base []float32, 
 	if t.Mixing.Endless {
 		mixings = 0
 	}
-	b := &blockHost{mesh: m, e: e, steps: steps, x: slices.Clone(base)}
+	b := &blockHost{mesh: m, hold: turn, e: e, steps: steps, x: slices.Clone(base)}
 	cfg := m.exchangeConfig(e, t, mixings)
 	_, cfg.Ledger = steps.(Audited)
 	if joins {
@@ -217,12 +235,13 @@ func (b *blockHost) run(ctx context.Context) error {
 	if audited, ok := b.steps.(Audited); ok {
 		defer func() { audited.Ended(b.machine.Books()) }()
 	}
-	b.events = append(b.events, d2d.Start{})
+	b.ctx, b.events = ctx, append(b.events, d2d.Start{})
 	for ctx.Err() == nil && !b.machine.Over() {
 		b.hear() // steps that wait for nobody would go on without
 		if len(b.events) == 0 {
 			at, ok := b.machine.Deadline()
 			if !ok || b.rt.Now().Before(at) {
+				b.hold.release()
 				b.blockWaiter.Wait(ctx, at, nil)
 				continue
 			}
@@ -294,9 +313,12 @@ func (b *blockHost) step(ev d2d.Event) error {
 
 // take takes local steps.
 func (b *blockHost) take(e d2d.Take) error {
-	began := b.rt.Now()
+	if err := b.hold.take(b.ctx); err != nil {
+		return err
+	}
+	began, waited := b.rt.Now(), b.hold.waited
 	b.taken = e.Last
 	err := b.steps.Take(b.x, e.First, e.Last)
-	b.computed += b.rt.Now().Sub(began)
+	b.computed += b.rt.Now().Sub(began) - (b.hold.waited - waited)
 	return err
 }

@@ -45,6 +45,8 @@ type Config struct {
 	StepTime time.Duration
 	// Trainer takes the local steps; a Learner unless set.
 	Trainer Trainer
+	// Share is of the device's turn to train, if the device has other agents; one of its own unless set.
+	Share *Share
 	// HeldOut is the share of the rows, the last ones, that are not trained on in a run but score its models. What
 	// comes in the run is held out, too. 0 = none are.
 	HeldOut float64

@@ -101,7 +101,8 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 	if from == FromDisk {
 		seed ^= uint64(a.cfg.Boot) << 32 // other draws than the start before
 	}
-	steps, err := a.newBlock(ctx, b.e, b.p, x, b.steps, b.e.Block, seed)
+	turn := a.newHold()
+	steps, err := a.newBlock(ctx, b.e, b.p, x, b.steps, b.e.Block, seed, turn)
 	if err != nil {
 		cancel()
 		return err
@@ -121,15 +122,16 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 		if old != nil && old.e.Order.Run == b.e.Order.Run && len(old.x) == len(x) {
 			x, from = old.x, FromBlock
 		}
-		a.runEndless(ctx, b, steps, x, from)
+		defer turn.release()
+		a.runEndless(ctx, b, steps, x, from, turn)
 	})
 	return nil
 }
 
 // runEndless is the block's goroutine. The owner reaches it by asks and bars, and hears of it by Tell.
-func (a *Agent) runEndless(ctx context.Context, b *endless, steps Block, x []float32, from BlockSource) {
+func (a *Agent) runEndless(ctx context.Context, b *endless, steps Block, x []float32, from BlockSource, turn *hold) {
 	joins := from == FromDisk || from == FromModel && b.e.Block != b.e.Order.Round
-	h, err := a.mesh.newHost(b.e, b.p, steps, x, b.steps, joins)
+	h, err := a.mesh.newHost(b.e, b.p, steps, x, b.steps, joins, turn)
 	h.asks, h.bars = b.asks, b.bars
 	h.answer = func(s d2d.Stats) {
 		q := h.asked

@@ -149,10 +149,17 @@ type (
 		RiskAfter  float64
 		Held       *learner.Score // of the base model on the rows that are held out; nil if none are
 		Took       time.Duration  // in local steps
+		Waited     time.Duration  // for its turn, while the device trained for other federations
 		// Mixed is how the mixing went, where agents mix, and MixedFor how long
 		// the block took with it.
 		Mixed    *d2d.Stats
 		MixedFor time.Duration
+	}
+	// TurnAwaited: training waits, since the device trains for another of its federations. By is empty when the wait,
+	// of the time Waited, is over. Waits that take less than 100 ms are not told.
+	TurnAwaited struct {
+		By     string
+		Waited time.Duration
 	}
 	// ModelJudged: a new model was held against the one in use.
 	ModelJudged struct {
@@ -225,6 +232,7 @@ func (DataLoaded) fact()           {}
 func (DataCollected) fact()        {}
 func (ModelFetched) fact()         {}
 func (Trained) fact()              {}
+func (TurnAwaited) fact()          {}
 func (ModelJudged) fact()          {}
 func (ModelInUse) fact()           {}
 func (ModelHookFailed) fact()      {}

@@ -13,8 +13,9 @@ import (
 // around it, which slow it down (agent/slow), lie (agent/liar) or look at what it works on. internal/testkit/trainers
 // holds all to the same.
 type Trainer interface {
-	// Block prepares the local steps of block r. The owner waits for it: it only prepares. No step begins after the
-	// context has ended: then the round is over, or too little of its time is left.
+	// Block prepares the local steps of block r. It only prepares: the owner may wait for it. No step begins after the
+	// context has ended: then the round is over, or too little of its time is left. Between two steps j.Stop is called,
+	// in which the device may train for another federation.
 	Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (Block, error)
 	// Moments returns the agent's part of a round of statistics, as [task.Problem.Statistics].
 	Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error)
@@ -53,6 +54,7 @@ func (Learner) Rows(s *learner.Samples[float32]) uint64 { return uint64(s.Len())
 // Block implements Trainer.
 func (Learner) Block(ctx context.Context, _ wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (Block,
 	error) {
-	j.Stop = func() bool { return ctx.Err() != nil }
+	between := j.Stop
+	j.Stop = func() bool { return between != nil && between() || ctx.Err() != nil }
 	return p.Stepper(j)
 }

@@ -71,6 +71,8 @@ type Agent struct {
 	neighbors, others                                    measure
 	blocks                                               *prometheus.CounterVec // by what they began with
 	trainingFailures                                     prometheus.Counter
+	waits                                                prometheus.Gauge
+	waited                                               prometheus.Counter
 }
 
 // NewAgent registers the metrics of an agent. now is the clock for the timestamp among them.
@@ -186,6 +188,10 @@ func (a *Agent) addTraining(r registrar) {
 		stepBuckets)
 	a.trainingTook = r.histogram("training_duration_seconds", "Time that the local steps of a round took.",
 		trainingBuckets)
+	a.waits = r.gauge("training_waits",
+		"Whether training waits (1) or not (0), since the device trains for another of its federations.")
+	a.waited = r.counter("training_wait_seconds_total",
+		"Time that training has waited while the device trained for other federations, in waits of 0.1 s and more.")
 	a.trainingFailures = r.counter("training_failures_total", "Rounds in which training gave no update.")
 }
 

@@ -89,6 +89,12 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.others.set(float64(f.Others))
 	case agent.TrainingFailed:
 		a.trainingFailures.Inc()
+	case agent.TurnAwaited:
+		a.waits.Set(0)
+		if f.By != "" {
+			a.waits.Set(1)
+		}
+		a.waited.Add(f.Waited.Seconds())
 	}
 }
 

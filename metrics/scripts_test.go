@@ -33,6 +33,8 @@ var agentScript = []any{
 	round.TaskPrepared{Samples: 1200},
 	round.WorkStarted{Round: 1, Kind: wire.KindTraining, Left: time.Minute},
 	agent.ModelFetched{Version: 3, Bytes: 4096},
+	agent.TurnAwaited{By: "power"},
+	agent.TurnAwaited{Waited: 1500 * time.Millisecond},
 	agent.Trained{
 		Round: 1, Version: 3, LocalSteps: 50, Sizing: learner.ByBudget, StepTime: 2 * time.Millisecond,
 		RiskBefore: 0.75, RiskAfter: 0.5, Took: 125 * time.Millisecond,

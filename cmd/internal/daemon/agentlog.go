@@ -54,8 +54,12 @@ func (l agentLog) Observe(fact agent.Fact) {
 			l.Info("an update is not in the model", "round", f.Round, "fate", f.Fate)
 		}
 	case agent.Trained:
-		l.Info("trained", "round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
-			"risk_before", short(f.RiskBefore), "risk_after", short(f.RiskAfter), "took", f.Took)
+		attrs := []any{"round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
+			"risk_before", short(f.RiskBefore), "risk_after", short(f.RiskAfter), "took", f.Took}
+		if f.Waited > 0 {
+			attrs = append(attrs, "waited_for_others", f.Waited)
+		}
+		l.Info("trained", attrs...)
 		if s := f.Held; s != nil {
 			l.Info("base model scored on held-out rows", "round", f.Round, "version", f.Version, "rows", s.Samples,
 				"risk", short(s.Risk), "r2", short(s.R2), "accuracy", short(s.Accuracy))
@@ -64,6 +68,10 @@ func (l agentLog) Observe(fact agent.Fact) {
 			l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late,
 				"skipped", s.Skipped,
 				"unreconciled", s.Unreconciled, "took", f.MixedFor)
+		}
+	case agent.TurnAwaited:
+		if f.By != "" {
+			l.Debug("training waits: the device trains for another federation", "for", f.By)
 		}
 	case agent.ModelJudged:
 		l.modelJudged(f)

@@ -26,7 +26,7 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 	case agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed, agent.CloneSeen,
 		agent.DataCollected, agent.DataLoaded, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched,
 		agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound, agent.Predicted,
-		agent.StateLost, agent.Trained, agent.TrainingFailed, agent.Unheard,
+		agent.StateLost, agent.Trained, agent.TrainingFailed, agent.TurnAwaited, agent.Unheard,
 		agent.UpdateSettled: // changes neither
 	}
 }

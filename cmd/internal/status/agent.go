@@ -32,6 +32,7 @@ type agentPicture struct {
 	Rows    uint64         `json:"rows"`
 	Lacking int            `json:"rows_not_made"` // or not used, for lack of a value
 	Inputs  []input        `json:"inputs,omitempty"`
+	Waits   *turnWait      `json:"waits,omitempty"`   // while the device trains for another federation
 	Trained *trained       `json:"trained,omitempty"` // the last time
 	Results map[string]int `json:"results"`           // rounds, since the start
 	Updates map[string]int `json:"updates"`           // whose rounds are over, by what became of them
@@ -82,6 +83,12 @@ type work struct {
 	Done  bool      `json:"done"`  // the local steps are done, and the update is being sent
 }
 
+// turnWait is the wait of a federation for its turn to train.
+type turnWait struct {
+	For   string    `json:"for"` // the federation that the device trains for
+	Since time.Time `json:"since"`
+}
+
 // trained describes the local steps of a round.
 type trained struct {
 	Round      uint64   `json:"round"`
@@ -89,6 +96,7 @@ type trained struct {
 	Because    string   `json:"because"`
 	StepTime   float64  `json:"step_time"` // seconds
 	Took       float64  `json:"took"`      // seconds
+	Waited     float64  `json:"waited"`    // seconds, while the device trained for other federations
 	RiskBefore *float64 `json:"risk_before,omitempty"`
 	RiskAfter  *float64 `json:"risk_after,omitempty"`
 	Flows      uint64   `json:"flows,omitempty"` // of neighbours, applied
@@ -169,6 +177,10 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		v.is.Updates[f.Fate.String()]++
 	case agent.Trained:
 		v.trained(f)
+	case agent.TurnAwaited:
+		if v.is.Waits = nil; f.By != "" {
+			v.is.Waits = &turnWait{f.By, v.now()}
+		}
 	case agent.TrainingFailed:
 		v.is.Recent = keep(v.is.Recent, keptRefusals, refusal{v.now(), "", uint64(f.Round), "no update", f.Err.Error()})
 	case agent.LinkChanged:
@@ -288,7 +300,7 @@ func (v *AgentView) ended(f round.WorkEnded) {
 func (v *AgentView) trained(f agent.Trained) {
 	v.is.Trained = &trained{
 		Round: uint64(f.Round), LocalSteps: f.LocalSteps, Because: f.Sizing.String(), StepTime: f.StepTime.Seconds(),
-		Took:       f.Took.Seconds(),
+		Took: f.Took.Seconds(), Waited: f.Waited.Seconds(),
 		RiskBefore: number(f.RiskBefore), RiskAfter: number(f.RiskAfter),
 	}
 	if f.Mixed != nil {

@@ -201,10 +201,16 @@ func (a *agentPicture) Draw(width int) string {
 		p.line(fmt.Sprintf("round %d", w.Round), "%s, %s", w.Kind, doing)
 		p.line("  time", "%s %s of %s", bar(took.Seconds(), all.Seconds()), span(took), span(all))
 	}
+	if w := a.Waits; w != nil {
+		p.line("  waits", "for %s: this device trains for federation %s", span(a.At.Sub(w.Since)), w.For)
+	}
 	if t := a.Trained; t != nil {
-		p.line("last trained", "round %d: E=%d steps (by %s) in %s, %s each", t.Round, t.LocalSteps, t.Because,
-			seconds(t.Took),
-			time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond))
+		waited := ""
+		if t.Waited > 0 {
+			waited = fmt.Sprintf(", after waits of %s for other federations", seconds(t.Waited))
+		}
+		p.line("last trained", "round %d: E=%d steps (by %s) in %s, %s each%s", t.Round, t.LocalSteps, t.Because,
+			seconds(t.Took), time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond), waited)
 		if t.Flows > 0 {
 			p.line("  mixed", "%d flows of neighbours, %d of them late", t.Flows, t.Late)
 		}

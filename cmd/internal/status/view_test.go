@@ -214,7 +214,11 @@ func TestAgentPage(t *testing.T) {
 		agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
 	c.pass(15 * time.Second)
 	compare(t, "agent_working", v.Picture())
-	tell(round.BudgetShort{Round: 9, Bytes: 5000, Left: 10},
+	tell(agent.Trained{Round: 8, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: time.Millisecond,
+		RiskBefore: 0.3, Took: 20 * time.Millisecond, Waited: 90 * time.Second}, agent.TurnAwaited{By: "power"})
+	c.pass(2 * time.Second)
+	compare(t, "agent_waits", v.Picture())
+	tell(agent.TurnAwaited{Waited: 2 * time.Second}, round.BudgetShort{Round: 9, Bytes: 5000, Left: 10},
 		agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")},
 		round.TaskPrepared{Unfit: wire.DeclineBadData},
 		round.WorkEnded{Round: 8, Result: round.WorkRefused, Refused: wire.RefuseLate},
