@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/fedmesh/fedmesh/host"
@@ -36,18 +37,36 @@ func (a *Agent) receive(m mqtt.Message) {
 	if err == nil {
 		return
 	}
-	reason, err := host.WhyDropped(err, DropMalformed)
+	reason, err := host.WhyDropped(err, unreadable(err))
 	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
+}
+
+// unreadable is why a message is dropped that cannot be taken apart.
+func unreadable(err error) DropReason {
+	if errors.Is(err, wire.ErrVersion) {
+		return DropVersion
+	}
+	return DropMalformed
+}
+
+// other says which program is to be updated, if the coordinator speaks another version of the protocol.
+func other(err error) error {
+	if v := (*wire.VersionError)(nil); errors.As(err, &v) {
+		older := "agent"
+		if v.Has < wire.Version {
+			older = "coordinator"
+		}
+		return fmt.Errorf("%w: update the %s", err, older)
+	}
+	return err
 }
 
 // open returns a message that the coordinator of this federation has signed.
 func (a *Agent) open(p []byte) (wire.Envelope, error) {
 	e, err := wire.Open(p)
 	switch {
-	case errors.Is(err, wire.ErrVersion):
-		return e, host.Drop(DropVersion, "%w: update the agent or the coordinator", err)
 	case err != nil:
-		return e, err
+		return e, other(err)
 	case e.Federation != a.cfg.Federation || e.Sender != wire.CoordinatorID:
 		return e, host.Drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	}

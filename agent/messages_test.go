@@ -66,13 +66,13 @@ func TestOtherVersions(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		ann := s.training(taskOf("a task"), 0, 0)
-		for _, version := range []byte{1, 3} {
+		for version, update := range map[byte]string{1: "coordinator", 3: "agent"} {
 			p := s.seal(s.header(wire.TypeAnnouncement, 4), ann.Body())
 			p[4] = version
 			s.send(s.topics.Round(), p)
 			all := factsOf[agent.MessageDropped](s)
-			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the agent or the coordinator",
-				version)
+			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the %s",
+				version, update)
 			if f := all[len(all)-1]; f.Reason != agent.DropVersion || f.Err.Error() != want {
 				t.Errorf("%s, %v, want %s", f.Reason, f.Err, want)
 			}

@@ -180,13 +180,13 @@ func TestOtherVersions(t *testing.T) {
 		f.enrol("old")
 		f.coord.start()
 		s.listen()
-		for _, version := range []byte{1, 3} {
+		for version, update := range map[byte]string{1: "agent", 3: "coordinator"} {
 			p := s.hello("old")
 			p[4] = version
 			s.say(f.topics.Status("old"), p)
 			all := facts[coordinator.MessageDropped](f)
-			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the agent or the coordinator",
-				version)
+			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the %s",
+				version, update)
 			if len(all) == 0 {
 				t.Fatalf("version %d: nothing was dropped", version)
 			}

@@ -60,7 +60,11 @@ func (c *Coordinator) taken(kind mqtt.Kind, agent wire.AgentID, err error) {
 	if err == nil || errors.Is(err, errKnown) {
 		return
 	}
-	reason, err := host.WhyDropped(err, DropMalformed)
+	unreadable := DropMalformed
+	if errors.Is(err, wire.ErrVersion) {
+		unreadable = DropVersion
+	}
+	reason, err := host.WhyDropped(err, unreadable)
 	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
 }
 
@@ -69,7 +73,7 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 	e, err := wire.Open(m.Payload)
 	switch {
 	case errors.Is(err, wire.ErrVersion):
-		return host.Drop(DropVersion, "%w: update the agent or the coordinator", err)
+		return c.otherVersion(agent, err)
 	case err != nil:
 		return err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
@@ -96,6 +100,18 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 		}
 	})
 	return nil
+}
+
+// otherVersion is why a message in another version of the protocol is dropped. Its signature cannot be checked.
+func (c *Coordinator) otherVersion(agent wire.AgentID, err error) error {
+	if c.keyOf(agent) == nil {
+		return host.Drop(DropUnknown, "%s is not in the list of agents' keys: %w", agent, err)
+	}
+	older := "agent"
+	if v := (*wire.VersionError)(nil); errors.As(err, &v) && v.Has > wire.Version {
+		older = "coordinator"
+	}
+	return host.Drop(DropVersion, "%w: update the %s", err, older)
 }
 
 // admit takes note of a message that its agent has signed. The error is that it is not newer than what came before.

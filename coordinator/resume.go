@@ -63,11 +63,12 @@ func (c *Coordinator) resume() (round.Record, error) {
 	}
 	switch {
 	case begins && unsound:
-		aside, err := c.disk.run.SetAside()
-		if err != nil {
-			return record, err
+		aside, failed := c.disk.run.SetAside()
+		if failed != nil {
+			return record, failed
 		}
-		c.cfg.Logger.Error("the journal of the previous run was damaged; its models are kept", "moved_to", aside)
+		c.cfg.Logger.Error("the journal of the previous run cannot be read; its models are kept", "err", err,
+			"moved_to", aside)
 		return c.begin(round.Record{}, "")
 	case begins:
 		return c.begin(record, "")

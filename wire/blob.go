@@ -210,7 +210,7 @@ func DecodeChunk(p []byte, hash Digest) (k int, payload []byte, err error) {
 	case len(p) <= ChunkHeaderSize || string(p[:4]) != chunkMagic || le.Uint32(p[4:])>>8 != 0:
 		return 0, nil, fmt.Errorf("%w: %d bytes without the form of a chunk", ErrMalformed, len(p))
 	case p[4] != Version:
-		return 0, nil, fmt.Errorf("%w %d: this build speaks %d", ErrVersion, p[4], Version)
+		return 0, nil, &VersionError{Has: p[4]}
 	case string(p[16:24]) != string(hash[:8]):
 		return 0, nil, fmt.Errorf("%w: a chunk of another blob", ErrMalformed)
 	case len(p) > ChunkHeaderSize+MaxChunk || int64(le.Uint32(p[12:])) != int64(len(p)-ChunkHeaderSize):

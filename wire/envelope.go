@@ -116,6 +116,16 @@ func SealBy(s Signatures, dst []byte, h Header, body []byte, key ed25519.Private
 	return append(w.b, body...)
 }
 
+// VersionError is of a message in another version of the protocol. It is an ErrVersion.
+type VersionError struct{ Has uint8 }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("%v %d: this build speaks %d", ErrVersion, e.Has, Version)
+}
+
+// Unwrap returns ErrVersion.
+func (e *VersionError) Unwrap() error { return ErrVersion }
+
 // Open parses an envelope and checks its form, limits and body hash. It does
 // not check the signature: that needs the sender's key (Verify).
 func Open(p []byte) (Envelope, error) {
@@ -123,7 +133,7 @@ func Open(p []byte) (Envelope, error) {
 		return Envelope{}, fmt.Errorf("%w: %d bytes without the form of an envelope", ErrMalformed, len(p))
 	}
 	if p[4] != Version {
-		return Envelope{}, fmt.Errorf("%w %d: this build speaks %d", ErrVersion, p[4], Version)
+		return Envelope{}, &VersionError{Has: p[4]}
 	}
 	federation, err1 := padded(p[8:40])
 	sender, err2 := padded(p[40:88])

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -150,6 +151,7 @@ func (v *AgentView) ObserveRound(fact round.AgentFact) {
 	switch f := fact.(type) {
 	case round.AnnouncementObeyed:
 		v.is.Round = uint64(f.Order.Round)
+		v.note("protocol", "")
 	case round.TaskPrepared:
 		v.is.Rows, v.is.Fit = f.Samples, "fit"
 		if f.Unfit != 0 {
@@ -235,8 +237,11 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		}
 	case agent.ModelHookFailed:
 		v.note("hook", "predict.hook failed: "+f.Err.Error())
-	case agent.BlockBegan, agent.DeviceJudged, agent.MessageDropped, agent.ModelFetched,
-		agent.NeighborsFound: // not shown
+	case agent.MessageDropped:
+		if f.Kind == mqtt.KindRound && f.Reason == agent.DropVersion {
+			v.note("protocol", "the coordinator's announcements cannot be read: "+f.Err.Error())
+		}
+	case agent.BlockBegan, agent.DeviceJudged, agent.ModelFetched, agent.NeighborsFound: // not shown
 	}
 }
 

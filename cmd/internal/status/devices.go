@@ -1,6 +1,7 @@
 package status
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"sync"
@@ -30,7 +31,8 @@ var _ coordinator.Observer = (*DevicesView)(nil)
 // device is what is known of one.
 type device struct {
 	kept
-	there    bool // it has said hello, and has not left since
+	speaks   uint8 // the version of the protocol, if that is another one than ours; 0 = ours
+	there    bool  // it has said hello, and has not left since
 	left     round.LeaveReason
 	unfit    *unfit
 	until    wire.RoundID // it sits out up to this round; 0 = it does not
@@ -157,6 +159,11 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 			d := v.device(f.Agent)
 			d.unheard, d.told = f.Reason, v.now().Unix()
 		}
+	case coordinator.MessageDropped:
+		if other := (*wire.VersionError)(nil); f.Agent != "" && f.Reason == coordinator.DropVersion &&
+			errors.As(f.Err, &other) {
+			v.device(f.Agent).speaks = other.Has
+		}
 	case coordinator.AgentsListed:
 		v.listed = f.Agents
 		for _, gone := range f.Gone {
@@ -165,8 +172,8 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		}
 	case coordinator.AgentsAhead, coordinator.Began, coordinator.BlobChecked, coordinator.BrokerTested,
 		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.LinkChanged, coordinator.MeshMade,
-		coordinator.MessageDropped, coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended,
-		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageMended,
+		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
+		coordinator.StorageFailing, coordinator.StorageMended,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.UpdateLeftOut: // of no device
 	}
 }
@@ -184,7 +191,7 @@ func (v *DevicesView) heard(f coordinator.AgentHeard) {
 			return
 		}
 	}
-	d.seen = v.now().Unix()
+	d.seen, d.speaks = v.now().Unix(), 0
 	if d.unheard != wire.UnheardClone || d.seen-d.told > clonesQuiet { // of two devices one is heard
 		d.unheard = 0
 	}

@@ -123,6 +123,10 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 	default:
 		x.State, x.Why = deviceAbsent, string(d.left)
 	}
+	if d.speaks != 0 {
+		x.Why = strings.TrimPrefix(fmt.Sprintf("%s, speaks protocol version %d, not %d", x.Why, d.speaks, wire.Version),
+			", ")
+	}
 	if d.unheard != 0 {
 		x.Why = strings.TrimPrefix(x.Why+", not heard: "+d.unheard.String(), ", ")
 	}

@@ -57,6 +57,10 @@ func sixDevices(c *clock) *DevicesView {
 		coordinator.AgentUnheard{Agent: "two", Reason: wire.UnheardBehind},
 		coordinator.AgentUnheard{Agent: "four", Reason: wire.UnheardClone}, coordinator.AgentHeard{Agent: "four"},
 		coordinator.AgentUnheard{Agent: "six", Reason: wire.UnheardKey},
+		coordinator.MessageDropped{Agent: "one", Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}},
+		coordinator.AgentHeard{Agent: "one"}, // it was updated
+		coordinator.MessageDropped{Agent: "five", Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}},
+		coordinator.MessageDropped{Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}}, // an announcement
 		coordinator.AgentUnheard{Agent: "stranger", Reason: wire.UnheardUnlisted})
 	c.pass(time.Hour)
 	tell(coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",

@@ -224,13 +224,16 @@ func TestAgentPage(t *testing.T) {
 		round.WorkEnded{Round: 8, Result: round.WorkRefused, Refused: wire.RefuseLate},
 		agent.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
 		agent.Unheard{Reason: wire.UnheardBehind},
+		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: agent.DropVersion, Err: &wire.VersionError{Has: 3}},
+		agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropVersion, Err: &wire.VersionError{Has: 1}},
 		agent.DataCollected{Report: data.Report{Rows: 40, Bad: 12, Columns: []data.ColumnReport{
 			{Name: "pm25", Came: 100, Used: 96, Unused: map[data.Reason]uint64{grid.OutOfRange: 4, grid.Gap: 12},
 				Newest: c.now().UnixNano(), Where: "/data/a.csv: line 101"},
 			{Name: "temp", Came: 100, Used: 100},
 			{Unused: map[data.Reason]uint64{grid.Malformed: 3}}}}})
 	compare(t, "agent_unfit", v.Picture())
-	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, Estimate: 5000}, agent.Unheard{})
+	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, Estimate: 5000}, agent.Unheard{},
+		round.AnnouncementObeyed{})
 	if got := v.Picture().(*agentPicture).Problems; len(got) != 2 {
 		t.Errorf("a new month, and yet: %q", got)
 	}
