@@ -14,6 +14,7 @@ help: ## list the targets
 
 # tools/buildflags is how programs are built wherever they are built for use. No HTTP/2 (nethttpomithttp2): nobody here speaks it, and it
 # weighs 350 kB on every device. No inlining where nothing is in a hurry: configuration, commands, metrics, the reading of data, files, certificates and records of TLS (not its ciphers).
+# Functions begin at 16 bytes, as on arm64, and not at 32: 140 kB on amd64.
 build: ## build agentd, coordinator and fedlab into bin/
 	CGO_ENABLED=0 go build $$(cat tools/buildflags) -buildvcs=$(vcs) -o bin/ ./cmd/agentd ./cmd/coordinator ./cmd/fedlab
 
