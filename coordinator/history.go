@@ -45,20 +45,31 @@ type HistoryEntry struct {
 // History reads the history of a state folder, the oldest line first. The daemon may be running. A line that cannot be
 // read is an error, after which the next one comes.
 func History(dir string) iter.Seq2[HistoryEntry, error] {
+	var begin int64
+	return HistoryFrom(dir, &begin)
+}
+
+// HistoryFrom is History from a byte of the file on, which must be the first of a line. It moves behind each line
+// before that is given, so that the next call goes on there.
+func HistoryFrom(dir string, at *int64) iter.Seq2[HistoryEntry, error] {
 	return func(yield func(HistoryEntry, error) bool) {
 		path := filepath.Join(dir, historyFile)
 		f, err := os.Open(path)
+		if err == nil {
+			defer f.Close()
+			_, err = f.Seek(*at, io.SeekStart)
+		}
 		if err != nil {
 			yield(HistoryEntry{}, err)
 			return
 		}
-		defer f.Close()
 		lines := bufio.NewReader(f)
 		for n := 1; ; n++ {
 			line, err := lines.ReadBytes('\n')
 			if errors.Is(err, io.EOF) { // what has no end yet is being written
 				return
 			}
+			*at += int64(len(line))
 			var h HistoryEntry
 			if err == nil {
 				err = json.Unmarshal(line, &h)

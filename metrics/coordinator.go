@@ -19,6 +19,7 @@ type Coordinator struct {
 	*broker
 	*reload
 	storageOK prometheus.Gauge
+	tracked   measure
 	course
 	fleet
 	outcome
@@ -35,7 +36,9 @@ func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinato
 	return &Coordinator{
 		now: now, broker: newBroker(r, words(coordinator.DropReasons())), reload: newReload(r, now),
 		storageOK: newStorage(r),
-		course:    newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
+		tracked: r.measure("mlflow_ok", "Whether rounds are logged to the MLflow server of history.mlflow (1), or "+
+			"the last try has failed and they wait (0); absent without one."),
+		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
 		rollout: newRollouts(r), stop: newStops(r),
 		reports: newReports(r, now),
 	}
@@ -44,6 +47,11 @@ func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinato
 // Traffic takes in one message of the session. Unlike Observe it may be called
 // from several goroutines.
 func (c *Coordinator) Traffic(t mqtt.Traffic, kind mqtt.Kind) { c.traffic(t, kind) }
+
+// Tracked records whether rounds are logged to an MLflow server. Several goroutines may call it.
+func (c *Coordinator) Tracked(good bool) {
+	c.tracked.set(map[bool]float64{true: 1}[good])
+}
 
 // course has the metrics of the run's progress and of its rounds.
 type course struct {

@@ -36,9 +36,18 @@ var programs = []program{
 	}, agentScript},
 	{"coordinator", func(reg prometheus.Registerer) observer {
 		c := NewCoordinator(reg, clock)
-		return observer{func(fact any) { testkit.Tell(c, fact) }, c.Traffic}
+		return observer{func(fact any) {
+			if good, ok := fact.(trackedWell); ok {
+				c.Tracked(bool(good))
+				return
+			}
+			testkit.Tell(c, fact)
+		}, c.Traffic}
 	}, coordinatorScript},
 }
+
+// trackedWell stands in a story for Coordinator.Tracked.
+type trackedWell bool
 
 func clock() time.Time { return time.Unix(1_800_000_000, 250e6) }
 

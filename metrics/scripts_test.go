@@ -91,6 +91,7 @@ var agentScript = []any{
 // coordinatorScript is the story of a run: a statistics round, one published
 // training round, an abandoned one, and the end. Each fact changes a metric.
 var coordinatorScript = []any{
+	trackedWell(true), trackedWell(false),
 	coordinator.AgentsListed{Agents: 3},
 	coordinator.LinkChanged{Up: true},
 	coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/s/+"}},

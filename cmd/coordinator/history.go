@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,65 +11,90 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/history"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
+// exporting says what to write, and where.
+type exporting struct {
+	l                cli.Loader
+	format, out, url string
+	run              uint64
+}
+
 func historyCommand() *cobra.Command {
-	var dir, format, out string
-	var run uint64
+	var x exporting
 	export := &cobra.Command{
 		Use: "export", Short: "Write the rounds for other tools", Args: cli.Args(cobra.NoArgs),
 		Long: "Write the rounds of the state folder, the oldest first: as CSV or JSON to standard output or a file, " +
-			"or as TensorBoard's event files into a folder (tensorboard --logdir FOLDER). The coordinator may be " +
-			"running.",
+			"as TensorBoard's event files into a folder (tensorboard --logdir FOLDER), or to an MLflow server, which " +
+			"gets what it has not got before. The coordinator may be running; with history.mlflow in its " +
+			"configuration it logs each round to MLflow by itself.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			sink, done, err := sinkOf(cmd.OutOrStdout(), format, out)
+			u := unchecked(settings.DefaultCoordinator())
+			if err := settings.Load(&u, program, x.l.Path, x.l.Set); err != nil {
+				return err
+			}
+			s := settings.Coordinator(u)
+			sink, to, done, err := x.sink(cmd.Context(), cmd.OutOrStdout(), &s)
 			if err != nil {
 				return err
 			}
-			n, err := exportRounds(cmd, dir, run, sink)
-			if err = errors.Join(err, sink.Close(), done()); err == nil && out != "-" {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rounds\n", out, n)
+			n, err := exportRounds(cmd, s.StateDir, x.run, sink)
+			if err = errors.Join(err, sink.Close(), done()); err == nil && to != "-" {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rounds\n", to, n)
 			}
 			return err
 		},
 	}
+	x.l.Flags(export, program)
 	f := export.Flags()
-	f.StringVar(&dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")
-	f.StringVar(&format, "format", "csv", "csv, json or tensorboard")
-	f.StringVarP(&out, "out", "o", "-", "file or, for tensorboard, folder to write; - for standard output")
-	f.Uint64Var(&run, "run", 0, "number of the run (default: all)")
+	f.StringVar(&x.format, "format", "csv", "csv, json, tensorboard or mlflow")
+	f.StringVarP(&x.out, "out", "o", "-", "file or, for tensorboard, folder to write; - for standard output")
+	f.StringVar(&x.url, "url", "", "of the MLflow server (default: history.mlflow.url of the configuration)")
+	f.Uint64Var(&x.run, "run", 0, "number of the run (default: all)")
 	return cli.Group("history", "Write the history for other tools", export)
 }
 
-// sinkOf returns what writes the format, and what closes its file.
-func sinkOf(w io.Writer, format, out string) (sink history.Sink, done func() error, err error) {
+// sink returns what writes the format, where to, and what closes its file.
+func (x *exporting) sink(ctx context.Context, w io.Writer, s *settings.Coordinator) (sink history.Sink, to string,
+	done func() error, err error) {
 	done = func() error { return nil }
-	switch format {
+	switch x.format {
 	case "csv", "json":
 	case "tensorboard":
-		if out == "-" {
-			return nil, nil, cli.Usage("name the folder for TensorBoard's files with --out")
+		if x.out == "-" {
+			return nil, "", nil, cli.Usage("name the folder for TensorBoard's files with --out")
 		}
-		return history.TensorBoard(out), done, nil
-	default:
-		return nil, nil, cli.Usage("--format is csv, json or tensorboard, not %q", format)
-	}
-	if out != "-" {
-		f, err := os.Create(out)
+		return history.TensorBoard(x.out), x.out, done, nil
+	case "mlflow":
+		m := &s.History.MLflow
+		if m.URL = cmp.Or(x.url, m.URL); m.URL == "" {
+			return nil, "", nil, cli.Usage("name the MLflow server with --url, or in history.mlflow.url")
+		}
+		t, err := s.Tracking(daemon.Version())
 		if err != nil {
-			return nil, nil, err
+			return nil, "", nil, err
+		}
+		return history.NewMLflow(ctx, t), m.URL, done, nil
+	default:
+		return nil, "", nil, cli.Usage("--format is csv, json, tensorboard or mlflow, not %q", x.format)
+	}
+	if x.out != "-" {
+		f, err := os.Create(x.out)
+		if err != nil {
+			return nil, "", nil, err
 		}
 		w, done = f, f.Close
 	}
-	if format == "json" {
-		return history.JSON(w), done, nil
+	if x.format == "json" {
+		return history.JSON(w), x.out, done, nil
 	}
 	sink, err = history.CSV(w)
-	return sink, done, err
+	return sink, x.out, done, err
 }
 
 // exportRounds writes the rounds of a run, or of all. A damaged line is told and left out.

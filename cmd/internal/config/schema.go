@@ -164,6 +164,20 @@ func Changed(a, b any) []string {
 	return keys
 }
 
+// Setting is a key and its value, as it is written.
+type Setting struct{ Key, Value string }
+
+// Settings returns all keys of a configuration, a pointer to a struct, in the order of declaration.
+func Settings(cfg any) []Setting {
+	root := structOf(cfg)
+	leaves := newSchema(root.Type()).leaves
+	all := make([]Setting, len(leaves))
+	for i, f := range leaves {
+		all[i] = Setting{f.key, writeValue(f.read(root))}
+	}
+	return all
+}
+
 // read returns the value of a leaf inside root: its zero value if a section on the way to it is nil.
 func (f *field) read(root reflect.Value) reflect.Value {
 	if v := f.in(root, false); v.IsValid() {

@@ -48,6 +48,13 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	}
 	o.Logger.Info("started", "version", Version(), "federation", s.Federation, "agents", agents)
 	defer f.rememberDevices(ctx)()
+	if s.History.MLflow.URL != "" {
+		t, err := s.Tracking(Version())
+		if err != nil {
+			return err
+		}
+		defer f.track(ctx, t)()
+	}
 	routes := api.Described("fedmesh coordinator", "1", f.Routes())
 	api.Serve(ctx, f.dir, api.Handler(routes, nil, f.commanded), o.Logger)
 	if s.API.Listen != "" {

@@ -204,7 +204,8 @@ func TestModelsAndBackup(t *testing.T) {
 	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60)) + f.AddAgent(t, "three", plane(60))
 	tokens := f.Write(t, "tokens", "view 0123456789abcdef\noperate fedcba9876543210\n")
 	f.Lead(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", list, forEver,
-		"api: {listen: \"127.0.0.1:0\", tokens_file: "+tokens+"}")
+		"api: {listen: \"127.0.0.1:0\", tokens_file: "+tokens+"}\n"+
+			"history: {mlflow: {url: \"http://"+brokers.FreeAddress(t)+"\"}}") // nobody is there, and no round waits
 	config := []string{"--config", f.Path("coordinator.yaml")}
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	for _, id := range []string{"one", "two", "three"} {
@@ -223,10 +224,15 @@ func TestModelsAndBackup(t *testing.T) {
 	if !strings.Contains(said, "layer0.weight  [1 2]") || !strings.Contains(said, "version") {
 		t.Errorf("model diff says\n%s", said)
 	}
-	said = programs.MustRun(t, "coordinator", "history", "export", "--state-dir", f.Path("state"))
+	said = programs.MustRun(t, "coordinator", append([]string{"history", "export"}, config...)...)
 	if head, _, _ := strings.Cut(said, "\n"); !strings.HasPrefix(head, "time,run,round") ||
 		strings.Count(said, ",training,closed,") != at {
 		t.Errorf("after %d aggregations the history is\n%s", at, said)
+	}
+	lead.Await(t, "cannot log rounds to MLflow")
+	said = programs.MustRun(t, "coordinator", append([]string{"status"}, config...)...)
+	if !strings.Contains(said, "cannot log rounds to MLflow") {
+		t.Errorf("status says\n%s", said)
 	}
 	programs.MustRun(t, "coordinator", append([]string{"backup", f.Path("backup.tar")}, config...)...)
 	said = programs.MustRun(t, "coordinator", append([]string{"model", "rollback"}, config...)...)

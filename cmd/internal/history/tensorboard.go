@@ -42,7 +42,7 @@ func (s *tensorBoard) Round(e *coordinator.HistoryEntry) error {
 		v = binary.LittleEndian.AppendUint32(v, math.Float32bits(float32(*m.value)))
 		values = field(values, 1, v)
 	}
-	event := append(moment(e), 2<<3|varint) // Event.step
+	event := append(wallTime(e), 2<<3|varint) // Event.step
 	event = binary.AppendUvarint(event, uint64(e.Version))
 	_, err = f.Write(record(field(event, 5, values))) // Event.summary
 	return err
@@ -62,7 +62,7 @@ func (s *tensorBoard) file(e *coordinator.HistoryEntry) (*os.File, error) {
 		return nil, err
 	}
 	s.files[e.Run] = f
-	_, err = f.Write(record(field(moment(e), 3, []byte("brain.Event:2")))) // Event.file_version
+	_, err = f.Write(record(field(wallTime(e), 3, []byte("brain.Event:2")))) // Event.file_version
 	return f, err
 }
 
@@ -88,8 +88,8 @@ func field(b []byte, number int, content []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(content))), content...)
 }
 
-// moment begins an Event with its time.
-func moment(e *coordinator.HistoryEntry) []byte {
+// wallTime begins an Event with its time.
+func wallTime(e *coordinator.HistoryEntry) []byte {
 	at := 0.0
 	if !e.Time.IsZero() {
 		at = float64(e.Time.UnixMicro()) / 1e6

@@ -36,6 +36,7 @@ type Coordinator struct {
 	Policy     Policy              `yaml:"policy"`
 	Metrics    Metrics             `yaml:"metrics"`
 	API        API                 `yaml:"api"`
+	History    History             `yaml:"history"`
 	Log        Log                 `yaml:"log"`
 }
 
@@ -127,6 +128,7 @@ func (s *Coordinator) Validate() error {
 	c.Need(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
 	c.listen(s.Metrics.Listen)
 	c.api(&s.API)
+	s.History.MLflow.check(&c.Check)
 	c.log(&s.Log)
 	return c.Err()
 }

@@ -35,6 +35,7 @@ func (s *Coordinator) Files() map[string]string {
 		s.Identity.AgentsFile, s.Mesh.File
 	files["api.tokens_file"], files["api.cert_file"], files["api.key_file"] = s.API.TokensFile, s.API.CertFile,
 		s.API.KeyFile
+	files["history.mlflow.token_file"] = s.History.MLflow.TokenFile
 	if s.Held != nil {
 		addFiles(files, "held_out.", s.Held)
 	}

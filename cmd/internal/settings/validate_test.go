@@ -161,6 +161,13 @@ func TestCoordinatorProblems(t *testing.T) {
 	checkProblems(t, coordinatorFile(t), []problem{
 		{"federation: air -> federation: \"\"", `:1:13: federation: federation "": is empty`},
 		{" -> state_dir: \"\"", `:14:12: state_dir: is empty`},
+		{" -> history: {mlflow: {url: mlflow.example}}", `:14:25: history.mlflow.url: must be http://host:port`},
+		{" -> history: {mlflow: {url: \"https://me:secret@mlflow\"}}", `:14:25: history.mlflow.url: must be`},
+		{" -> history: {mlflow: {experiment: x}}", `:14:11: history.mlflow.url: is empty, but other keys`},
+		{" -> history: {mlflow: {url: \"http://mlflow:5000\", token_file: " + bad + "}}",
+			`:14:25: history.mlflow.url: must be https:// where there is a token_file`},
+		{" -> history: {mlflow: {url: \"https://mlflow\", token_file: /nowhere}}",
+			`:14:55: history.mlflow.token_file: token: open /nowhere`},
 		{" -> broker: {url: x}", `:14:15: broker.url: mqtt: broker URL "x" is not`},
 		{"agents_file: -> agents_file: " + bad + " #",
 			`:4:16: identity.agents_file: ` + bad + `:1: want an agent id and its public key`},

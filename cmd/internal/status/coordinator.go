@@ -188,6 +188,17 @@ func (v *CoordinatorView) Awaits(version uint64) {
 	v.is.Task.Next = version
 }
 
+// Tracks notes whether rounds are logged to MLflow.
+func (v *CoordinatorView) Tracks(err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	text := ""
+	if err != nil {
+		text = fmt.Sprintf("cannot log rounds to MLflow: %v; they are logged when it answers again", err)
+	}
+	v.note("mlflow", text)
+}
+
 // Phase is where the run stands.
 func (v *CoordinatorView) Phase() round.CoordinatorPhase {
 	v.mu.Lock()

@@ -1,0 +1,222 @@
+package history
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// server speaks MLflow's REST API, https://mlflow.org/docs/latest/rest-api.html.
+type server struct {
+	ctx   context.Context
+	about *Tracking
+}
+
+// statusFinished and statusRunning are those of runs.
+const (
+	statusFinished = "FINISHED"
+	statusRunning  = "RUNNING"
+)
+
+// runOf is a run as the server describes it.
+type runOf struct {
+	Info struct {
+		ID     string `json:"run_id"`
+		Status string `json:"status"`
+		Stage  string `json:"lifecycle_stage"`
+	} `json:"info"`
+	Data struct {
+		Metrics []struct {
+			Key string `json:"key"`
+		} `json:"metrics"`
+		Params []pair `json:"params"`
+	} `json:"data"`
+}
+
+// The error codes that are answers.
+const (
+	codeMissing = "RESOURCE_DOES_NOT_EXIST"
+	codeThere   = "RESOURCE_ALREADY_EXISTS"
+)
+
+// refusal is an error that the server tells.
+type refusal struct {
+	Code    string `json:"error_code"`
+	Message string `json:"message"`
+	status  string
+	path    string
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("%s: %s: %s", r.path, cmp.Or(r.Code, r.status), r.Message)
+}
+
+// told reports whether err is a refusal with a code.
+func told(err error, code string) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.Code == code
+}
+
+// experiment returns the id of an experiment, and makes it if it is not there.
+func (s server) experiment(name string) (string, error) {
+	var got struct {
+		Experiment struct {
+			ID    string `json:"experiment_id"`
+			Stage string `json:"lifecycle_stage"`
+		} `json:"experiment"`
+	}
+	find := func() error {
+		return s.get("experiments/get-by-name", url.Values{"experiment_name": {name}}, &got)
+	}
+	err := find()
+	if told(err, codeMissing) {
+		var made struct {
+			ID string `json:"experiment_id"`
+		}
+		if err = s.post("experiments/create", map[string]any{"name": name}, &made); err == nil {
+			return made.ID, nil
+		}
+		if told(err, codeThere) { // another process was faster
+			err = find()
+		}
+	}
+	if err == nil && got.Experiment.Stage == "deleted" {
+		err = fmt.Errorf("the experiment %s is deleted: restore it, or log to another one", name)
+	}
+	return got.Experiment.ID, err
+}
+
+// run finds the run with the first two of the tags, also a deleted one; nil if there is none.
+func (s server) run(experiment string, tags []pair) (*runOf, error) {
+	var got struct {
+		Runs []runOf `json:"runs"`
+	}
+	err := s.post("runs/search", map[string]any{"experiment_ids": []string{experiment}, "run_view_type": "ALL",
+		"max_results": 1, "filter": fmt.Sprintf("tags.`%s` = '%s' and tags.`%s` = '%s'", tags[0].Key, tags[0].Value,
+			tags[1].Key, tags[1].Value)}, &got)
+	if err != nil || len(got.Runs) == 0 {
+		return nil, err
+	}
+	return &got.Runs[0], nil
+}
+
+// begin makes a run.
+func (s server) begin(experiment, name string, at int64, tags []pair) (*runOf, error) {
+	var made struct {
+		Run runOf `json:"run"`
+	}
+	err := s.post("runs/create", map[string]any{"experiment_id": experiment, "run_name": name, "start_time": at,
+		"tags": tags}, &made)
+	return &made.Run, err
+}
+
+// update sets a run's status.
+func (s server) update(id string, finished bool, at int64) error {
+	change := map[string]any{"run_id": id, "status": statusRunning}
+	if finished {
+		change["status"], change["end_time"] = statusFinished, at
+	}
+	return s.post("runs/update", change, nil)
+}
+
+// log logs a batch within the limits.
+func (s server) log(id string, points []point, params []pair) error {
+	return s.post("runs/log-batch", struct {
+		Run     string  `json:"run_id"`
+		Metrics []point `json:"metrics,omitempty"` // null is an error there
+		Params  []pair  `json:"params,omitempty"`
+	}{id, points, params}, nil)
+}
+
+// points yields the places of a metric's values.
+func (s server) points(id, key string) iter.Seq2[moment, error] {
+	return func(yield func(moment, error) bool) {
+		q := url.Values{"run_id": {id}, "metric_key": {key}}
+		for {
+			var got struct {
+				Metrics []struct {
+					Time json.Number `json:"timestamp"` // of some servers a text
+					Step json.Number `json:"step"`
+				} `json:"metrics"`
+				Next string `json:"next_page_token"`
+			}
+			if err := s.get("metrics/get-history", q, &got); err != nil {
+				yield(moment{}, err)
+				return
+			}
+			for _, x := range got.Metrics {
+				time, _ := strconv.ParseInt(string(x.Time), 10, 64) // absent = 0
+				step, _ := strconv.ParseInt(string(x.Step), 10, 64)
+				if !yield(moment{time, step}, nil) {
+					return
+				}
+			}
+			if got.Next == "" {
+				return
+			}
+			q.Set("page_token", got.Next)
+		}
+	}
+}
+
+func (s server) get(path string, q url.Values, out any) error {
+	return s.call(http.MethodGet, path+"?"+q.Encode(), nil, out)
+}
+
+func (s server) post(path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	return s.call(http.MethodPost, path, body, out)
+}
+
+// mostAnswer bounds an answer: a page of 25,000 values has some 3 MB.
+const mostAnswer = 64 << 20
+
+func (s server) call(method, path string, body []byte, out any) error {
+	ctx, cancel := context.WithTimeout(s.ctx, callTime)
+	defer cancel()
+	where := strings.TrimSuffix(s.about.URL, "/") + "/api/2.0/mlflow/" + path
+	r, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if s.about.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+s.about.Token)
+	}
+	answer, err := s.about.HTTP.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer))
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		short, _, _ := strings.Cut(where, "?")
+		refused := &refusal{status: answer.Status, path: short}
+		if json.Unmarshal(text, refused) != nil {
+			refused.Message = strings.Join(strings.Fields(string(text[:min(len(text), 200)])), " ")
+		}
+		return refused
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return fmt.Errorf("%s does not answer as MLflow does: %w", where, err)
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// tracking is of run 7, whose task has some keys.
+func tracking(url string, client *http.Client, keys int) *Tracking {
+	return &Tracking{URL: url, Token: "secret", Experiment: "air", Federation: "plant", Version: "v1", HTTP: client,
+		Task: func() (wire.RunID, []config.Setting) {
+			var all []config.Setting
+			for i := range keys {
+				all = append(all, config.Setting{Key: fmt.Sprint("task.key", i), Value: strings.Repeat("v", 3*i)})
+			}
+			return 7, all
+		}}
+}
+
+func newStandIn(t *testing.T) *standIn { return &standIn{t: t, token: "Bearer secret", page: 100} }
+
+// many are rounds of a run: more than a batch takes.
+func many(run wire.RunID, n int) (all []coordinator.HistoryEntry) {
+	for i := range n {
+		risk := 1 / float64(i+1)
+		all = append(all, coordinator.HistoryEntry{Time: time.UnixMilli(int64(1000 * (i + 1))), Run: run,
+			Round: wire.RoundID(i + 1), Kind: "training", Outcome: "closed", Version: wire.ModelVersion(i + 1),
+			Selected: 3, Accepted: 3, Seconds: 1, Risk: &risk})
+	}
+	return all
+}
+
+// TestMLflow exports over a socket: an experiment, a run for each run, parameters of the present one, each value once,
+// whatever is exported how often.
+func TestMLflow(t *testing.T) {
+	s := newStandIn(t)
+	web := httptest.NewServer(s)
+	t.Cleanup(web.Close)
+	about := tracking(web.URL+"/", web.Client(), 2)
+	export := func(all []coordinator.HistoryEntry) {
+		t.Helper()
+		write(t, NewMLflow(t.Context(), about), all)
+	}
+	all := rounds()
+	before := all[4] // the run ends after it, so its line comes again with the reason
+	before.Ended = ""
+	all = append(all[:4:4], before, all[4])
+	export(all[:4])
+	export(all)
+	export(all)
+	s.doubled()
+	if len(s.experiments) != 1 || s.experiments[0] != "air" || len(s.runs) != 2 {
+		t.Fatalf("experiments %v, %d runs", s.experiments, len(s.runs))
+	}
+	earlier, x := s.runs[0], s.runs[1]
+	if len(earlier.params) != 0 || earlier.status != statusFinished || len(earlier.points) != 4 {
+		t.Errorf("the earlier run: %+v", earlier)
+	}
+	at := rounds()[4].Time.UnixMilli()
+	if x.name != "plant/7" || x.status != statusFinished || x.end != at || x.start != rounds()[3].Time.UnixMilli() ||
+		len(x.params) != 2 || x.tags["fedmesh.version"] != "v1" || len(x.points) != 12 {
+		t.Errorf("run 7: %+v", x)
+	}
+	if got := x.points[7]; got != (point{"held_out_risk", 1.125, at, 300}) {
+		t.Errorf("got %+v", got)
+	}
+	about.Task = func() (wire.RunID, []config.Setting) { // another task goes on with the run
+		return 7, []config.Setting{{Key: "task.key0", Value: "other"}, {Key: "task.more", Value: "1"}}
+	}
+	more := all[5] // its rounds are raised: another model, and no end
+	more.Ended, more.Version, more.Time = "", 301, more.Time.Add(time.Second)
+	export(append(all, more))
+	if s.runs[1].status != statusRunning || len(s.runs[1].points) != 18 || s.runs[1].params["task.key0"] != "" ||
+		s.runs[1].params["task.more"] != "1" {
+		t.Errorf("a run that goes on: %+v", s.runs[1])
+	}
+}
+
+// TestMLflowLimits: batches are as small as MLflow wants them, values of parameters too, and all of a long history that
+// comes in pages is found.
+func TestMLflowLimits(t *testing.T) {
+	s := newStandIn(t)
+	for range 2 {
+		write(t, NewMLflow(t.Context(), tracking("http://mlflow", &http.Client{Transport: s}, 2101)), many(7, 700))
+		s.doubled()
+		if x := s.runs[0]; len(x.points) != 4*700 || len(x.params) != 2101 || len(x.params["task.key2100"]) != 6000 {
+			t.Errorf("%d values, %d parameters", len(x.points), len(x.params))
+		}
+	}
+}
+
+// TestMLflowRefuses: errors name what was asked, and a run that a person has deleted stays deleted.
+func TestMLflowRefuses(t *testing.T) {
+	s := newStandIn(t)
+	about := tracking("http://mlflow", &http.Client{Transport: s}, 1)
+	export := func() error {
+		m := NewMLflow(t.Context(), about)
+		for _, e := range many(7, 3) {
+			if err := m.Round(&e); err != nil {
+				return err
+			}
+		}
+		return m.Close()
+	}
+	about.Token = ""
+	if err := export(); err == nil || !strings.HasPrefix(err.Error(),
+		"http://mlflow/api/2.0/mlflow/experiments/get-by-name: 401 Unauthorized: who are you?") {
+		t.Errorf("without a token: %v", err)
+	}
+	about.Token = "secret"
+	s.cut = true
+	if err := export(); err == nil || !strings.Contains(err.Error(), "runs/log-batch: INTERNAL_ERROR: the answer is") {
+		t.Errorf("a lost answer: %v", err)
+	}
+	if err := export(); err != nil || s.values() != 12 {
+		t.Errorf("after a lost answer: %v, %d values", err, s.values())
+	}
+	s.doubled()
+	s.runs[0].stage, s.runs[0].points = "deleted", nil
+	if err := export(); err != nil || s.values() != 0 || len(s.runs) != 1 {
+		t.Errorf("a deleted run: %v, %d values, %d runs", err, s.values(), len(s.runs))
+	}
+}
+
+// TestFollow logs rounds as they are written; what a server that is away, or whose answers are lost, has missed is
+// logged later, also by another process, and nothing twice.
+func TestFollow(t *testing.T) {
+	dir := t.TempDir()
+	file, err := os.OpenFile(filepath.Join(dir, "history.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	all := many(7, 30)
+	add := func(n int) {
+		for _, e := range all[:n] {
+			line, _ := json.Marshal(e)
+			if _, err := file.Write(append(line, '\n')); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = all[n:]
+	}
+	s := newStandIn(t)
+	begin := func(t *testing.T) (told *[]error, end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		told = new([]error)
+		go Follow(ctx, dir, tracking("http://mlflow", &http.Client{Transport: s}, 3), func(err error) {
+			*told = append(*told, err)
+		})
+		synctest.Wait()
+		return told, func() { cancel(); synctest.Wait() }
+	}
+	pass := func(d time.Duration) { <-time.After(d); synctest.Wait() }
+	synctest.Test(t, func(t *testing.T) {
+		told, end := begin(t)
+		if len(*told) != 1 || (*told)[0] != nil || len(s.experiments) != 1 {
+			t.Errorf("before the first round: %v", *told)
+		}
+		add(3)
+		if _, err := file.WriteString(`{"time":`); err != nil { // a line that is being written
+			t.Fatal(err)
+		}
+		pass(lookEvery)
+		if s.values() != 12 {
+			t.Errorf("%d values of 3 rounds", s.values())
+		}
+		if err := file.Truncate(int64(fileSize(t, file) - len(`{"time":`))); err != nil {
+			t.Fatal(err)
+		}
+		s.away = true
+		add(10)
+		pass(time.Hour)
+		failed := len(*told)
+		if pass(time.Hour); len(*told)-failed < 11 || len(*told)-failed > 13 || (*told)[failed] == nil {
+			t.Errorf("%d tries in an hour", len(*told)-failed)
+		}
+		s.away, s.cut = false, true
+		pass(2 * mostPause)
+		if s.doubled(); s.values() != 4*13 || (*told)[len(*told)-1] != nil {
+			t.Errorf("%d values of 13 rounds: %v", s.values(), (*told)[len(*told)-1])
+		}
+		before := s.calls
+		if pass(time.Hour); s.calls != before {
+			t.Errorf("%d calls without a round", s.calls-before)
+		}
+		s.away = true
+		add(5)
+		pass(lookEvery)
+		end()
+	})
+	s.away = false
+	synctest.Test(t, func(t *testing.T) {
+		add(5)
+		told, end := begin(t)
+		defer end()
+		if s.doubled(); s.values() != 4*23 || (*told)[0] != nil {
+			t.Errorf("another process: %d values of 23 rounds: %v", s.values(), *told)
+		}
+		if add(1); s.runs[0].status != statusRunning {
+			t.Errorf("it is %s", s.runs[0].status)
+		}
+		pass(lookEvery)
+		s.away = true
+		add(1)
+		pass(lookEvery)
+		s.away = false
+		pass(mostPause)
+		s.doubled()
+		if s.values() != 4*25 || len(s.runs) != 1 {
+			t.Errorf("%d values of 25 rounds, %d runs", s.values(), len(s.runs))
+		}
+	})
+}
+
+func fileSize(t *testing.T, f *os.File) int {
+	t.Helper()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(info.Size())
+}
