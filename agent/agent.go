@@ -29,7 +29,9 @@ type Agent struct {
 	selection wire.SelectionKey
 	clones    cloneDetector
 	hearing   hearing        // whether the coordinator hears it
-	ledger    *ledger        // of the byte budget; nil without one
+	quiet     bool           // nothing is left of the budget: it does not read announcements
+	told      BudgetUsed     // the last time
+	backTold  bool           // that the clock was set back
 	mesh      *mesh          // its way to the neighbours
 	endless   *endless       // the block under way, if blocks have no end
 	test      *mqtt.SelfTest // nil if there is none
@@ -133,17 +135,19 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 			Update: ready.Payload.Hash}
 	}
 	a.machine = round.NewAgent(order, digest, saved, cfg.Rand)
-	if cfg.Budget > 0 {
-		if a.ledger, err = openLedger(&cfg); err != nil {
+	if cfg.Budget != nil {
+		if err := cfg.Budget.join(&cfg); err != nil {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 	}
 	a.conn, err = connect(a.signer.will)
 	if err != nil {
+		a.closeBooks()
 		return nil, err
 	}
 	if a.mesh, err = newMesh(&a.cfg, a.owner, a.conn); err != nil {
 		_ = a.conn.Close() // the first error is the one to show
+		a.closeBooks()
 		return nil, err
 	}
 	if cfg.SelfTest > 0 && !a.spent() {
@@ -168,7 +172,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.lookAtModel(false)
 	}
 	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
-	if !a.spent() {
+	if a.quiet = a.spent(); !a.quiet {
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 	}
 	a.reportCollected(a.owner.Now())

@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -22,6 +25,52 @@ func monthOf(t time.Time) month { return month(t.Year()*12 + int(t.Month()) - 1)
 
 func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
 
+// Budget bounds what the uplink of a device may carry in a calendar month, as Meter counts it. The agents of the device
+// share it: they decline rounds that do not fit.
+type Budget struct {
+	Limit uint64 // bytes
+	Meter *mqtt.Meter
+	Dir   string // keeps the count, on the disk of the agents
+
+	mu     sync.Mutex
+	ledger *ledger // while there are agents
+	agents int
+}
+
+// join takes up what the disk has of this month, for the first agent.
+func (b *Budget) join(c *Config) (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.agents == 0 {
+		b.ledger, err = b.open(c)
+	}
+	if err == nil {
+		b.agents++
+	}
+	return err
+}
+
+// leave leaves the exact count to the next life, after the last agent.
+func (b *Budget) leave(now time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.agents--; b.agents > 0 {
+		return nil
+	}
+	b.ledger.count(now)
+	return b.ledger.save(0)
+}
+
+// left is what the month has left; as much as can be without a budget.
+func (b *Budget) left() uint64 {
+	if b == nil {
+		return math.MaxUint64
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ledger.left()
+}
+
 // ledger keeps what the uplink has carried in a calendar month. The number on
 // disk runs ahead of the count, and is written again only when the count comes
 // near it, since flash wears. After a kill an agent has counted too much, by two
@@ -37,22 +86,20 @@ type ledger struct {
 	used   uint64
 	read   uint64 // the meter's total, up to here in used
 	onDisk uint64
-
-	told     BudgetUsed // the last time
-	backTold bool
 }
 
 // minMargin is more than what goes over a link between two looks at the meter.
 const minMargin = 128 << 10
 
-// openLedger takes up what the folder has of this month, and makes sure that it
+// open takes up what the folder has of this month, and makes sure that it
 // can be written.
-func openLedger(c *Config) (*ledger, error) {
-	now := c.Now()
-	l := &ledger{limit: c.Budget, margin: max(c.Budget/200, minMargin), disk: c.Disk,
-		path:  filepath.Join(c.Dir, budgetFile),
-		meter: c.Meter, read: c.Meter.Total(), month: monthOf(now)}
-	err := c.record(budgetFile, budgetVersion, 64, func(b []byte) error {
+func (b *Budget) open(c *Config) (*ledger, error) {
+	now, in := c.Now(), *c
+	in.Dir = cmp.Or(b.Dir, c.Dir)
+	l := &ledger{limit: b.Limit, margin: max(b.Limit/200, minMargin), disk: c.Disk,
+		path:  filepath.Join(in.Dir, budgetFile),
+		meter: b.Meter, read: b.Meter.Total(), month: monthOf(now)}
+	err := in.record(budgetFile, budgetVersion, 64, func(b []byte) error {
 		if len(b) != 12 {
 			return fmt.Errorf("%d bytes, want 12", len(b))
 		}
@@ -94,46 +141,56 @@ func (l *ledger) left() uint64 { return l.limit - min(l.limit, l.used) }
 
 // spent reports whether nothing is left. The agent then does not read the
 // announcements, which may have models in them, until the next month.
-func (a *Agent) spent() bool { return a.ledger != nil && a.ledger.left() == 0 }
+func (a *Agent) spent() bool { return a.cfg.Budget.left() == 0 }
 
 // account keeps the budget's books, if there is a budget.
 func (a *Agent) account() {
-	l := a.ledger
-	if l == nil {
+	b := a.cfg.Budget
+	if b == nil {
 		return
 	}
-	now, spent := a.cfg.Now(), a.spent()
-	if m := monthOf(now); m < l.month && !l.backTold {
-		l.backTold = true
+	b.mu.Lock()
+	l, now := b.ledger, a.cfg.Now()
+	back := monthOf(now) < l.month && !a.backTold
+	var err error
+	counts := l.count(now)
+	if counts {
+		err = l.save(2 * l.margin)
+	}
+	left, margin := l.left(), l.margin
+	fact := BudgetUsed{Month: l.month.String(), Used: l.used, Limit: l.limit}
+	b.mu.Unlock()
+	if back {
+		a.backTold = true
 		a.cfg.Logger.Warn("the clock was set back: bytes go on counting for the later month; if that was the wrong "+
 			"one, stop the agent and remove the file",
-			"clock", m, "counted_for", l.month, "file", l.path)
+			"clock", monthOf(now), "counted_for", fact.Month, "file", l.path)
 	}
-	if l.count(now) {
-		a.written("save the count of bytes", l.save(2*l.margin))
+	if counts {
+		a.written("save the count of bytes", err)
 	}
-	a.step(round.Budgeted{Left: l.left()})
+	a.step(round.Budgeted{Left: left})
 	a.holdBlock()
-	switch {
-	case a.spent() && !spent:
-		a.conn.Unsubscribe(a.cfg.Topics.Round())
-	case spent && !a.spent():
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+	if spent := left == 0; spent != a.quiet {
+		if a.quiet = spent; spent {
+			a.conn.Unsubscribe(a.cfg.Topics.Round())
+		} else {
+			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+		}
 	}
-	fact := BudgetUsed{Month: l.month.String(), Used: l.used, Limit: l.limit, Estimate: a.machine.Estimate()}
-	if fact.Month != l.told.Month || fact.Estimate != l.told.Estimate || fact.Used-l.told.Used >= l.margin/8 {
-		l.told = fact
+	fact.Estimate = a.machine.Estimate()
+	if fact.Month != a.told.Month || fact.Estimate != a.told.Estimate || fact.Used-a.told.Used >= margin/8 {
+		a.told = fact
 		a.cfg.Observer.Observe(fact)
 	}
 }
 
-// closeBooks leaves the exact count to the next life.
+// closeBooks ends the agent's part in the budget.
 func (a *Agent) closeBooks() {
-	if a.ledger == nil {
+	if a.cfg.Budget == nil {
 		return
 	}
-	a.ledger.count(a.cfg.Now())
-	if err := a.ledger.save(0); err != nil {
+	if err := a.cfg.Budget.leave(a.cfg.Now()); err != nil {
 		a.cfg.Logger.Warn("cannot save the count of bytes: the next start counts some too many", "err", err)
 	}
 }

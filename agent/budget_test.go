@@ -26,7 +26,8 @@ var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 func budgeted(s *scene, limit uint64) (set func(time.Time)) {
 	var clock atomic.Pointer[time.Time]
 	clock.Store(&october)
-	s.cfg.Budget, s.cfg.Meter, s.cfg.Now = limit, new(mqtt.Meter), func() time.Time { return *clock.Load() }
+	s.cfg.Budget = &agent.Budget{Limit: limit, Meter: new(mqtt.Meter)}
+	s.cfg.Now = func() time.Time { return *clock.Load() }
 	return func(t time.Time) { clock.Store(&t) }
 }
 
@@ -39,7 +40,7 @@ func (s *scene) reads() []string {
 
 // spend moves bytes over the link, and lets the agent look.
 func (s *scene) spend(bytes int) {
-	s.cfg.Meter.Count(bytes-bytes/17, 0)
+	s.cfg.Budget.Meter.Count(bytes-bytes/17, 0)
 	s.send("nonsense", nil)
 }
 
@@ -198,7 +199,7 @@ func (s *scene) countAfterDeath(file string, least, most int) {
 	}
 	next := newScene(s.t)
 	next.cfg.Boot = 10
-	budgeted(next, s.cfg.Budget)
+	budgeted(next, s.cfg.Budget.Limit)
 	if err := os.WriteFile(filepath.Join(next.cfg.Dir, "budget"), p, 0o600); err != nil {
 		s.t.Fatal(err)
 	}

@@ -58,10 +58,9 @@ type Config struct {
 	MaxModel int
 	// Rate is what the uplink carries at least; 0 = any number of bytes per second.
 	Rate transfer.Rate
-	// Budget is how many bytes the uplink may carry in a calendar month, as
-	// Meter counts them: rounds that do not fit are declined. 0 = any number.
-	Budget uint64
-	Meter  *mqtt.Meter
+	// Budget, if set, bounds what the uplink of the device may carry in a calendar month: rounds that do not fit are
+	// declined. Agents of one device share it.
+	Budget *Budget
 	Now    func() time.Time // of day, for the budget's months; time.Now unless set
 
 	Software string // for people, in presence
@@ -104,7 +103,7 @@ func (c *Config) validate() error {
 		"predictions that are published need a time and a share above 0")
 	need(c.Predict == nil || c.Predict.Keep >= 1 && c.Predict.Refresh >= 0 && c.Predict.Margin >= 0,
 		"predictions need models that are kept, and a time and a margin that are not negative")
-	need(c.Budget == 0 || c.Meter != nil, "a budget needs a meter")
+	need(c.Budget == nil || c.Budget.Limit > 0 && c.Budget.Meter != nil, "a budget needs a limit and a meter")
 	need(c.Mesh == nil || c.Mesh.Cell == "" || mqtt.CheckCell(c.Mesh.Cell) == nil && c.Mesh.MaxDegree >= 1 &&
 		c.Mesh.MaxDegree <= wire.MaxNeighbors,
 		"looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)

@@ -170,7 +170,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.Or
 	cfg := Config{
 		Federation: "plant", ID: "press", Key: key, Coordinator: key.Public().(ed25519.PublicKey), Topics: topics,
 		Data: data.Fixed(noData), Dir: dir, Boot: wire.Epoch(boot),
-		MaxModel: 1 << 20, Budget: 1 << 30, Meter: new(mqtt.Meter), Observer: &seen,
+		MaxModel: 1 << 20, Budget: &Budget{Limit: 1 << 30, Meter: new(mqtt.Meter)}, Observer: &seen,
 		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
 	}
 	conn := memory.New(memory.Options{}).Connect("press", nil)

@@ -62,8 +62,8 @@ func TestBudgetEstimate(t *testing.T) {
 	f.broker = nil
 	meters := map[string]*mqtt.Meter{}
 	for _, a := range f.agents {
-		a.cfg.StepTime, a.cfg.Budget, a.cfg.Meter = 0, 1<<40, new(mqtt.Meter)
-		meters[f.topics.ClientID(a.id)] = a.cfg.Meter
+		a.cfg.StepTime, a.cfg.Budget = 0, &agent.Budget{Limit: 1 << 40, Meter: new(mqtt.Meter)}
+		meters[f.topics.ClientID(a.id)] = a.cfg.Budget.Meter
 	}
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
 		conn, err := mqtt.Dial(t.Context(),
@@ -83,7 +83,7 @@ func TestBudgetEstimate(t *testing.T) {
 		for _, b := range facts[agent.BudgetUsed](f, a.id) {
 			estimate = max(estimate, b.Estimate)
 		}
-		if moved := a.cfg.Meter.Total(); moved > 4*estimate || moved < 2*estimate {
+		if moved := a.cfg.Budget.Meter.Total(); moved > 4*estimate || moved < 2*estimate {
 			t.Errorf("%s moved %d bytes in a round of statistics and three of training, each estimated at %d", a.id,
 				moved, estimate)
 		} else {
