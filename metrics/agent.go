@@ -75,9 +75,13 @@ type Agent struct {
 	waited                                               prometheus.Counter
 }
 
-// NewAgent registers the metrics of an agent. now is the clock for the timestamp among them.
-func NewAgent(reg prometheus.Registerer, now func() time.Time) *Agent {
-	r := registrar{reg, "agentd"}
+// NewAgent registers the metrics of an agent. now is the clock for the timestamp among them. Those of one of several
+// federations of a device have its name as their label federation; the name is empty where there is one.
+func NewAgent(reg prometheus.Registerer, now func() time.Time, federation string) *Agent {
+	r := registrar{reg: reg, program: "agentd"}
+	if federation != "" {
+		r.labels = prometheus.Labels{"federation": federation}
+	}
 	a := &Agent{
 		now:    now,
 		broker: newBroker(r, words(agent.DropReasons())),

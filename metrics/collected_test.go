@@ -14,7 +14,7 @@ import (
 // The agents of a process share its metrics: values add up, whoever has got them.
 func TestCollected(t *testing.T) {
 	reg := NewRegistry("agentd")
-	a := NewAgent(reg, time.Now)
+	a := NewAgent(reg, time.Now, "")
 	first := data.Report{Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Missing: 2}},
 		{Name: "temp", Used: 2, Newest: 1772366300e9}, {Name: "door"}},
@@ -42,7 +42,7 @@ func TestCollected(t *testing.T) {
 // A file may have thousands of columns, and gets no thousands of series.
 func TestInputsAreBounded(t *testing.T) {
 	reg := NewRegistry("agentd")
-	a := NewAgent(reg, time.Now)
+	a := NewAgent(reg, time.Now, "")
 	var wide data.Report
 	for i := range 5000 {
 		wide.Columns = append(wide.Columns, data.ColumnReport{Name: fmt.Sprint("x", i), Used: 2})

@@ -32,7 +32,7 @@ type Coordinator struct {
 // NewCoordinator registers the metrics of a coordinator. now is the clock of
 // the one timestamp among them.
 func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinator {
-	r := registrar{reg, "coordinator"}
+	r := registrar{reg: reg, program: "coordinator"}
 	return &Coordinator{
 		now: now, broker: newBroker(r, words(coordinator.DropReasons())), reload: newReload(r, now),
 		storageOK: newStorage(r),

@@ -5,7 +5,7 @@
 // metric. A program wires them like this:
 //
 //	registry := metrics.NewRegistry("agentd")
-//	observer := metrics.NewAgent(registry, time.Now)
+//	observer := metrics.NewAgent(registry, time.Now, "")
 //	server, err := metrics.Listen("127.0.0.1:9464", metrics.Handler(registry, ready))
 //
 // Labels come from closed sets, whose series all exist from the start with 0;

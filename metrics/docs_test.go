@@ -25,6 +25,9 @@ Prometheus is sent.
 - Labels have no values but those listed, and every such series exists from the start, so ` + "`rate()`" + ` and ` + "`== 0`" + ` work
   before the first event; but for the labels ` + "`stat`" + `, of spreads over the agents that report, and ` + "`input`" + `, which has the names of the
   task's inputs or columns and appears with the first report of them. No label names an agent: the series of the coordinator do not grow with the fleet.
+- Where ` + "`agentd.yaml`" + ` has ` + "`federations`" + `, each metric of agentd but ` + "`agentd_build_info`" + ` has one more label, ` + "`federation`" + `:
+  the name of the entry. The budget is the device's: all of its federations show the same numbers. A report to a
+  coordinator is of its federation only.
 - A gauge without labels may have no series: its value is not known, or not yet. It never shows NaN.
 - Histograms have classic buckets and, for scrapers that ask for them, native ones too.
 `

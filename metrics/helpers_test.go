@@ -31,7 +31,7 @@ type program struct {
 
 var programs = []program{
 	{"agentd", func(reg prometheus.Registerer) observer {
-		a := NewAgent(reg, clock)
+		a := NewAgent(reg, clock, "")
 		return observer{func(fact any) { testkit.Tell(a, fact) }, a.Traffic}
 	}, agentScript},
 	{"coordinator", func(reg prometheus.Registerer) observer {

@@ -8,6 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // TestExposition compares a scrape after a whole story with a golden file.
@@ -110,5 +113,34 @@ func TestStartsWithAllLabels(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFederations: the registry of the process has the series of each federation of a device, and the reports of each
+// are of its own.
+func TestFederations(t *testing.T) {
+	process := NewRegistry("agentd")
+	own := map[string]*prometheus.Registry{}
+	for i, name := range []string{"air", "power"} {
+		own[name] = NewRegistry("agentd")
+		a := NewAgent(Both{Registerer: own[name], Also: process}, clock, name)
+		a.ObserveRound(round.AnnouncementObeyed{Order: wire.Order{Round: wire.RoundID(3 + i)}})
+		a.ObserveRound(round.WorkEnded{Kind: wire.KindTraining, Result: round.WorkAccepted})
+	}
+	text := exposition(t, process)
+	for _, want := range []string{`agentd_round{federation="air"} 3`, `agentd_round{federation="power"} 4`,
+		`agentd_rounds_total{federation="power",kind="training",reason="none",result="accepted"} 1`} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	for name, want := range map[string]float64{"air": 3, "power": 4} {
+		got := map[uint8]float64{}
+		for _, r := range Readings(own[name]) {
+			got[r.ID] = r.Value
+		}
+		if got[idOf("agentd_round", "")] != want || got[idOf("agentd_rounds_total", `result="accepted"`)] != 1 {
+			t.Errorf("%s reports %v", name, got)
+		}
 	}
 }

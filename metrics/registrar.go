@@ -12,6 +12,7 @@ import (
 type registrar struct {
 	reg     prometheus.Registerer
 	program string // namespace
+	labels  prometheus.Labels
 }
 
 // counter makes a counter that begins with 0.
@@ -30,7 +31,8 @@ func (r registrar) counterBy(name, help, label string, values []string) *prometh
 
 // counters makes a counter without series; the caller names the label values.
 func (r registrar) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: r.program, Name: name, Help: help}, labels)
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: r.program, Name: name, Help: help,
+		ConstLabels: r.labels}, labels)
 	r.reg.MustRegister(vec)
 	return vec
 }
@@ -55,7 +57,8 @@ func (r registrar) measure(name, help string) measure {
 }
 
 func (r registrar) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: r.program, Name: name, Help: help}, labels)
+	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: r.program, Name: name, Help: help,
+		ConstLabels: r.labels}, labels)
 	r.reg.MustRegister(vec)
 	return vec
 }
@@ -79,7 +82,7 @@ func (r registrar) histogramBy(name, help string, buckets []float64, label strin
 // ones about 10 % wide.
 func (r registrar) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: r.program, Name: name, Help: help,
+		Namespace: r.program, Name: name, Help: help, ConstLabels: r.labels,
 		Buckets: buckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 	}, labels)
 	r.reg.MustRegister(vec)

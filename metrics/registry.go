@@ -17,12 +17,25 @@ func NewRegistry(program string) *prometheus.Registry {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	info, _ := debug.ReadBuildInfo() // nil in a binary without module support
 	version, revision := buildOf(info)
-	registrar{reg, program}.
+	registrar{reg: reg, program: program}.
 		gauges("build_info", "Always 1; the labels tell the program's version, its commit and the Go release that "+
 			"built it.",
 			"version", "revision", "goversion").
 		WithLabelValues(version, revision, runtime.Version()).Set(1)
 	return reg
+}
+
+// Both registers in two registries: in the process's, which has the metrics of all federations of a device, and in one
+// of a federation's own, which its reports are made of.
+type Both struct {
+	prometheus.Registerer
+	Also prometheus.Registerer
+}
+
+// MustRegister implements prometheus.Registerer.
+func (b Both) MustRegister(all ...prometheus.Collector) {
+	b.Registerer.MustRegister(all...)
+	b.Also.MustRegister(all...)
 }
 
 // buildOf reads what the go command stamped into the binary.

@@ -187,7 +187,7 @@ func TestTargets(t *testing.T) {
 // that is there, and the exposition of all to be what Prometheus parses.
 func TestReadings(t *testing.T) {
 	reg := NewRegistry("agentd")
-	a := NewAgent(reg, clock)
+	a := NewAgent(reg, clock, "")
 	for _, fact := range agentScript {
 		testkit.Tell(a, fact)
 	}

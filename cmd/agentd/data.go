@@ -10,11 +10,11 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/datacheck"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
-	"github.com/fedmesh/fedmesh/spec"
 )
 
 func dataCommand() *cobra.Command {
 	var l cli.Loader
+	var of federation
 	var file string
 	var asJSON bool
 	check := &cobra.Command{
@@ -31,7 +31,11 @@ func dataCommand() *cobra.Command {
 			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
 				return err
 			}
-			r, err := checkData(cmd, (*settings.Agent)(&s), file)
+			m, err := of.one((*settings.Agent)(&s))
+			if err != nil {
+				return err
+			}
+			r, err := checkData(cmd, m, file)
 			if err != nil {
 				return err
 			}
@@ -47,6 +51,7 @@ func dataCommand() *cobra.Command {
 		},
 	}
 	l.Flags(check, program)
+	of.flag(check)
 	check.Flags().StringVar(&file, "task", "", "file with the task (default: the task that the coordinator announces)")
 	check.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cli.Group("data", "Check the device's data", check)
@@ -88,8 +93,4 @@ func openData(l *cli.Loader) error {
 type dataFile settings.Agent
 
 // Validate reports what the header of the data file lacks, by key.
-func (s *dataFile) Validate() error {
-	var c spec.Check
-	s.Data.CheckFile(&c, "data")
-	return c.Err()
-}
+func (s *dataFile) Validate() error { return (*settings.Agent)(s).CheckFiles() }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
-	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
@@ -23,7 +22,7 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
 	root.AddCommand(runCommand(), statusCommand(), dataCommand(), predictCommand(), modelCommand(),
-		doctor.Command(program, load, daemon.AgentTarget), cli.KeyCommand(),
+		doctorCommand(), cli.KeyCommand(),
 		cli.ConfigCommand(program, load, openData), cli.ServiceCommand(systemd.Agent(), load))
 	return root
 }

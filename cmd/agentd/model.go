@@ -31,7 +31,7 @@ func modelCommand() *cobra.Command {
 		list: listModels, use: useModel, rollback: rollBack,
 	} {
 		var in modelFolder
-		in.l.Flags(cmd, program)
+		in.flags(cmd)
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			return in.change(cmd != list, func(k *modelfile.Kept) error { return do(cmd, k, args) })
 		}
@@ -41,13 +41,27 @@ func modelCommand() *cobra.Command {
 }
 
 // modelFolder says which agent's models are meant.
-type modelFolder struct{ l cli.Loader }
+type modelFolder struct {
+	l  cli.Loader
+	of federation
+}
+
+func (f *modelFolder) flags(cmd *cobra.Command) {
+	f.l.Flags(cmd, program)
+	f.of.flag(cmd)
+}
 
 // dir returns the agent's state folder.
 func (f *modelFolder) dir() (string, error) {
 	s := unchecked(settings.DefaultAgent())
-	err := settings.Load(&s, program, f.l.Path, f.l.Set)
-	return s.StateDir, err
+	if err := settings.Load(&s, program, f.l.Path, f.l.Set); err != nil {
+		return "", err
+	}
+	m, err := f.of.one((*settings.Agent)(&s))
+	if err != nil {
+		return "", err
+	}
+	return m.Folder(), nil
 }
 
 // change calls do with the models, and locks them for it if they are to be changed.

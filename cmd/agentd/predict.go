@@ -56,7 +56,7 @@ func predictCommand() *cobra.Command {
 			return predictRows(m, section, name, rows, cmd.OutOrStdout(), cmd.ErrOrStderr(), format)
 		},
 	}
-	in.l.Flags(cmd, program)
+	in.flags(cmd)
 	cmd.Flags().StringVarP(&path, "model", "m", "", "a model's file (default: the model that the agent uses)")
 	cmd.Flags().StringVar(&format, "format", "csv", "of what is written: csv or json, one object per line")
 	return cmd
@@ -71,7 +71,14 @@ func predictWith(cmd *cobra.Command, model string, in *modelFolder) (section *da
 		errors.Is(err, fs.ErrPermission)) {
 		s, err = unchecked(settings.DefaultAgent()), nil
 	}
-	return &s.Data, s.StateDir, err
+	if err != nil {
+		return nil, "", err
+	}
+	m, err := in.of.one((*settings.Agent)(&s))
+	if err != nil {
+		return nil, "", err
+	}
+	return &m.Data, m.Folder(), nil
 }
 
 // readModel reads the model's file at path, or the one that the agent with that state folder uses.

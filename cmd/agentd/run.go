@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -45,22 +46,43 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	defer supervisor.Wait()
 	defer stop()
 	reg := metrics.NewRegistry(program)
-	m := daemon.NewAgentMetrics(reg)
-	var ready daemon.Readiness
-	server, err := daemon.Serve(ctx, s.Metrics.Listen, metrics.Handler(reg, ready.Err), log)
+	all := s.Each()
+	ready, observed := make([]daemon.Readiness, len(all)), make([]*daemon.AgentMetrics, len(all))
+	server, err := daemon.Serve(ctx, s.Metrics.Listen, metrics.Handler(reg, daemon.AllReady(ready)), log)
 	if err != nil {
 		return err
 	}
 	reloader := daemon.Reloader[settings.Agent]{
 		Log: log, Level: &level, Running: s, Load: func() (*settings.Agent, error) { return load(l) },
-		LogOf: func(s *settings.Agent) settings.Log { return s.Log }, Reloaded: m.Reloaded,
-	}
-	return daemon.RunAgent(ctx, s, daemon.AgentOptions{
-		Logger: log, Metrics: m, Gatherer: reg, Observer: daemon.AgentWatch{Line: supervisor.Status, Ready: &ready},
-		Ready: func(alive func(context.Context) error) {
-			ready.Opened()
-			supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "agent", Alive: alive},
-				daemon.Worker{Name: "metrics server", Alive: server.Alive})
+		LogOf: func(s *settings.Agent) settings.Log { return s.Log },
+		Reloaded: func(good bool) {
+			for _, m := range observed {
+				m.Reloaded(good)
+			}
 		},
+	}
+	var mu sync.Mutex // the agents open beside each other
+	workers := []daemon.Worker{{Name: "metrics server", Alive: server.Alive}}
+	next := 0
+	return daemon.RunAgents(ctx, s, log, func(m *settings.Agent) daemon.AgentOptions {
+		i := next
+		next++
+		own := metrics.NewRegistry(program)
+		observed[i] = daemon.NewAgentMetrics(metrics.Both{Registerer: own, Also: reg}, m.Name)
+		o := daemon.AgentOptions{Logger: log, Metrics: observed[i], Gatherer: own,
+			Observer: daemon.AgentWatch{Line: supervisor.Status.Of(m.Name), Ready: &ready[i]}}
+		name := "agent"
+		if m.Name != "" {
+			o.Logger, name = log.With("federation", m.Name), "agent of "+m.Name
+		}
+		o.Ready = func(alive func(context.Context) error) {
+			ready[i].Opened()
+			mu.Lock()
+			defer mu.Unlock()
+			if workers = append(workers, daemon.Worker{Name: name, Alive: alive}); len(workers) > len(all) {
+				supervisor.Begin(ctx, reloader.Reload, workers...)
+			}
+		}
+		return o
 	})
 }

@@ -9,11 +9,18 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	return status.Command(program, func(l *cli.Loader) (string, error) {
+	var of federation
+	return of.flag(status.Command(program, func(l *cli.Loader) (dirs []string, err error) {
 		s := unchecked(settings.DefaultAgent())
-		err := settings.Load(&s, program, l.Path, l.Set)
-		return s.StateDir, err
-	})
+		if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+			return nil, err
+		}
+		all, err := of.all((*settings.Agent)(&s))
+		for _, m := range all {
+			dirs = append(dirs, m.Folder())
+		}
+		return dirs, err
+	}))
 }
 
 // unchecked are settings without Validate: the user of a command that only needs the state folder may not be able to

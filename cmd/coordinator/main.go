@@ -31,7 +31,7 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(initCommand(), runCommand(), statusCommand(), agentsCommand(), devicesCommand(), taskCommand(),
 		modelCommand(), historyCommand(), backupCommand(), restoreCommand(), restandardizeCommand(), aclCommand(),
 		cli.KeyCommand(),
-		doctor.Command(program, load, daemon.CoordinatorTarget), cli.ConfigCommand(program, load, nil),
+		doctor.Command(program, load, daemon.CoordinatorTargets), cli.ConfigCommand(program, load, nil),
 		cli.ServiceCommand(systemd.Coordinator(), load))
 	return root
 }

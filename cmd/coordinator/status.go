@@ -9,10 +9,10 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	return status.Command(program, func(l *cli.Loader) (string, error) {
+	return status.Command(program, func(l *cli.Loader) ([]string, error) {
 		s := unchecked(settings.DefaultCoordinator())
 		err := settings.Load(&s, program, l.Path, l.Set)
-		return s.StateDir, err
+		return []string{s.StateDir}, err
 	})
 }
 

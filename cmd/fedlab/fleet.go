@@ -120,7 +120,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	}
 	daemon.ResolveNames(s, log)
 	reg := metrics.NewRegistry(member)
-	m := daemon.NewAgentMetrics(reg)
+	m := daemon.NewAgentMetrics(reg, "")
 	if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.Ready), log); err != nil {
 		return err
 	}

@@ -10,7 +10,8 @@
 // [spec.ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, map[string]string, types
 // that read themselves ([Values]), structs as sections, pointers to structs as sections that stay nil until a key in
 // them is set, and lists of structs, of which each entry is a section. Lists and maps replace the default; they do not
-// add to it.
+// add to it. The keys of an embedded struct are those of the struct around it. An entry of a list that embeds what the
+// configuration itself embeds begins with its values: it overrides them.
 // Any other field type is a mistake of the programmer, and panics.
 package config
 
@@ -58,6 +59,9 @@ func Load(cfg any, src Source) error {
 	}
 	l.environment()
 	l.commandLine()
+	for _, fill := range l.entries {
+		fill()
+	}
 	if v, ok := cfg.(interface{ Validate() error }); ok && len(l.errs) == 0 {
 		l.validation(v.Validate())
 	}
@@ -80,6 +84,8 @@ type loader struct {
 	doc     *document         // nil without a readable file
 	origins map[string]origin // the last source of each key; elements and entries as "agents[1]" and "labels.site"
 	errs    []error
+	// entries fill the lists whose entries begin with the values of the configuration, which must have all of them.
+	entries []func()
 }
 
 // origin is a place a value comes from. line and column are zero outside a file.

@@ -75,6 +75,10 @@ func (s *schema) read(t reflect.Type, section string, index []int) []*field {
 	var fields []*field
 	for i := range t.NumField() {
 		sf := t.Field(i)
+		if sf.Anonymous {
+			fields = append(fields, s.read(sf.Type, section, append(index[:len(index):len(index)], i))...)
+			continue
+		}
 		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
 		if !sf.IsExported() || name == "-" {
 			continue

@@ -112,8 +112,21 @@ func (l *loader) set(key string, dst reflect.Value, v value) {
 		l.failKey(v.at, key, "want a list, got "+v.describe(), "write [a, b]")
 	case t.Kind() == reflect.Slice:
 		dst.Set(reflect.MakeSlice(t, len(v.list), len(v.list)))
-		for i, element := range v.list {
-			l.set(elementKey(key, i), dst.Index(i), element)
+		own, of, inherits := inherited(l.root.Type(), t.Elem())
+		fill := func() {
+			for i, element := range v.list {
+				if inherits {
+					begin := dst.Index(i).Field(own)
+					begin.Set(l.root.Field(of))
+					unshare(begin)
+				}
+				l.set(elementKey(key, i), dst.Index(i), element)
+			}
+		}
+		if inherits {
+			l.entries = append(l.entries, fill)
+		} else {
+			fill()
 		}
 	case t.Kind() == reflect.Map && v.kind != mapping:
 		l.failKey(v.at, key, "want keys with values, got "+v.describe(), "write {a: b}")
@@ -126,6 +139,38 @@ func (l *loader) set(key string, dst reflect.Value, v value) {
 		}
 	default:
 		l.scalar(key, dst, v)
+	}
+}
+
+// inherited returns which field of an entry of a list the configuration embeds, too, and which field that is there.
+func inherited(root, entry reflect.Type) (own, of int, ok bool) {
+	if entry.Kind() != reflect.Struct {
+		return 0, 0, false
+	}
+	for own := range entry.NumField() {
+		for of := range root.NumField() {
+			e, r := entry.Field(own), root.Field(of)
+			if e.Anonymous && r.Anonymous && e.Type == r.Type {
+				return own, of, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// unshare copies the optional sections of a section: lists and maps are replaced when they are set, sections are not.
+func unshare(section reflect.Value) {
+	for i := range section.NumField() {
+		f := section.Field(i)
+		if f.Kind() == reflect.Pointer && !f.IsNil() && f.CanSet() {
+			own := reflect.New(f.Type().Elem())
+			own.Elem().Set(f.Elem())
+			f.Set(own)
+			f = own.Elem()
+		}
+		if f.Kind() == reflect.Struct && f.CanSet() {
+			unshare(f)
+		}
 	}
 }
 

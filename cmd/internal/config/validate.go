@@ -9,18 +9,30 @@ import (
 
 // validation reports what Validate found, each problem where its key was set.
 func (l *loader) validation(err error) {
+	told := map[string]bool{}
 	for _, err := range flatten(err) {
 		var problem *spec.FieldError
 		if !errors.As(err, &problem) {
 			l.errs = append(l.errs, &Error{Origin: l.fallback().name, Problem: err.Error(), Err: err})
 			continue
 		}
-		at, set := l.whereSet(problem.Key)
-		hint, f := "", l.schema.byKey[problem.Key]
+		key := problem.Key
+		at, set := l.whereSet(key)
+		if _, rest, entry := strings.Cut(key, "]."); entry && !set && l.schema.byKey[rest] != nil {
+			if _, above := l.origins[rest]; above { // the entry has it from there, and others may
+				key = rest
+				at, set = l.whereSet(key)
+			}
+		}
+		if told[key+problem.Problem] {
+			continue
+		}
+		told[key+problem.Problem] = true
+		hint, f := "", l.schema.byKey[key]
 		if f != nil && !f.section() && !set && l.src.EnvPrefix != "" {
 			hint = "set " + f.key + " in the file or " + l.src.EnvPrefix + "_" + f.variable() + " in the environment"
 		}
-		l.failKey(at, problem.Key, problem.Problem, hint)
+		l.failKey(at, key, problem.Problem, hint)
 	}
 }
 

@@ -25,24 +25,21 @@ func Write(w io.Writer, cfg any) error {
 	return err
 }
 
-// writeFields prints the fields of one struct.
-func writeFields(b *bytes.Buffer, fields []*field, section reflect.Value, indent string) {
+// writeFields prints the fields of one struct inside root.
+func writeFields(b *bytes.Buffer, fields []*field, root reflect.Value, indent string) {
 	for _, f := range fields {
-		v := section.Field(f.index[len(f.index)-1])
-		if v.Kind() == reflect.Pointer {
-			if v.IsNil() {
-				continue
-			}
-			v = v.Elem()
+		v := f.in(root, false)
+		if !v.IsValid() {
+			continue
 		}
 		b.WriteString(indent + writeText(f.name) + ":")
 		if !f.section() {
-			writeLeaf(b, v, indent)
+			writeLeaf(b, root, v, indent)
 			continue
 		}
 		head := b.Len()
 		b.WriteString("\n")
-		writeFields(b, f.fields, v, indent+"  ")
+		writeFields(b, f.fields, root, indent+"  ")
 		if b.Len() == head+1 { // every section in it is nil: without this, the key would read as empty
 			b.Truncate(head)
 			b.WriteString(" {}\n")
@@ -50,15 +47,23 @@ func writeFields(b *bytes.Buffer, fields []*field, section reflect.Value, indent
 	}
 }
 
-// writeLeaf prints a value behind its key: each entry of a list of sections has a line of its own.
-func writeLeaf(b *bytes.Buffer, v reflect.Value, indent string) {
+// writeLeaf prints a value behind its key: each entry of a list of sections has a line of its own, or all its keys,
+// if it overrides those of the configuration.
+func writeLeaf(b *bytes.Buffer, root, v reflect.Value, indent string) {
 	if v.Kind() != reflect.Slice || !isSection(v.Type().Elem()) || v.Len() == 0 {
 		b.WriteString(" " + writeValue(v) + "\n")
 		return
 	}
 	b.WriteString("\n")
+	_, _, inherits := inherited(root.Type(), v.Type().Elem())
 	for i := range v.Len() {
-		b.WriteString(indent + "  - " + writeValue(v.Index(i)) + "\n")
+		if !inherits {
+			b.WriteString(indent + "  - " + writeValue(v.Index(i)) + "\n")
+			continue
+		}
+		at := b.Len()
+		writeFields(b, newSchema(v.Type().Elem()).fields, v.Index(i), indent+"    ")
+		b.Bytes()[at+len(indent)+2] = '-'
 	}
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	crand "crypto/rand"
@@ -79,9 +80,9 @@ type AgentMetrics struct {
 	of *metrics.Agent
 }
 
-// NewAgentMetrics registers the metrics of agents.
-func NewAgentMetrics(reg prometheus.Registerer) *AgentMetrics {
-	return &AgentMetrics{of: metrics.NewAgent(reg, time.Now)}
+// NewAgentMetrics registers the metrics of agents, with the name of their federation if the device is in several.
+func NewAgentMetrics(reg prometheus.Registerer, federation string) *AgentMetrics {
+	return &AgentMetrics{of: metrics.NewAgent(reg, time.Now, federation)}
 }
 
 // Observe implements agent.Observer.
@@ -101,24 +102,74 @@ func (m *AgentMetrics) ObserveRound(fact round.AgentFact) {
 // Reloaded records whether a reload of the configuration succeeded.
 func (m *AgentMetrics) Reloaded(good bool) { m.of.Reloaded(good) }
 
-// RunAgent runs an agent until ctx ends.
-func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error) {
+// RunAgent runs the agent of a device in one federation until ctx ends.
+func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) error {
+	return RunAgents(ctx, s, o.Logger, func(*settings.Agent) AgentOptions { return o })
+}
+
+// shared is what the agents of a device have in common.
+type shared struct {
+	volatile bool // a power cut takes the state
+	turn     agent.Turn
+	meter    mqtt.Meter
+	budget   *agent.Budget
+}
+
+// RunAgents runs the agents of a device, one for each of its federations, until ctx ends, or one of them cannot go on.
+// of returns the options of a federation's.
+func RunAgents(ctx context.Context, s *settings.Agent, log *slog.Logger,
+	of func(*settings.Agent) AgentOptions) (err error) {
+	dir := filepath.Clean(s.StateDir)
+	if err := makeFolder(dir); err != nil {
+		return err
+	}
+	lock, err := store.Lock(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock(lock, log)
+	d := &shared{volatile: store.Volatile(dir)}
+	if d.volatile {
+		log.Info("the state folder is in memory: after a power cut the agent trains again for the round",
+			"state_dir", dir)
+	}
+	if limit := uint64(s.Budget.BytesPerMonth); limit > 0 {
+		d.budget = &agent.Budget{Limit: limit, Meter: &d.meter, Dir: dir}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if _, err := os.Stat(filepath.Join(dir, store.BootFile)); err == nil && len(s.Federations) > 0 {
+		log.Warn("the state folder has the state of a federation that was the only one, which is not used: to go on "+
+			"with it, stop agentd and move its files into the folder of that federation", "state_dir", dir)
+	}
+	all := s.Each()
+	ended := make(chan error)
+	for _, m := range all {
+		o := of(m)
+		go func() {
+			err := d.runAgent(ctx, m, &o)
+			if err != nil && m.Name != "" {
+				err = fmt.Errorf("federation %s: %w", m.Name, err)
+			}
+			ended <- err
+		}()
+	}
+	for range all {
+		err = errors.Join(err, <-ended)
+		cancel()
+	}
+	return err
+}
+
+// runAgent runs the agent of a federation.
+func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *AgentOptions) (err error) {
 	cfg, err := s.Config()
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return fmt.Errorf("state folder: %w", err)
-	}
-	lock, err := store.Lock(cfg.Dir)
-	if err != nil {
-		return err
-	}
-	defer unlock(lock, o.Logger)
 	defer func() { err = errors.Join(err, cfg.Data.Close()) }()
-	if cfg.Volatile = store.Volatile(cfg.Dir); cfg.Volatile {
-		o.Logger.Info("the state folder is in memory: after a power cut the agent trains again for the round",
-			"state_dir", cfg.Dir)
+	if err := makeFolder(cfg.Dir); err != nil {
+		return err
 	}
 	boot, lost, err := store.Machine.NextBoot(cfg.Dir)
 	if err != nil {
@@ -132,6 +183,7 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 		cfg.Behind = wire.Epoch(boot)
 	}
 	cfg.Boot, cfg.Software, cfg.Trainer = wire.Epoch(boot), "agentd "+Version(), o.Trainer
+	cfg.Volatile, cfg.Budget, cfg.Share = d.volatile, d.budget, d.turn.NewShare(cmp.Or(s.Name, s.Federation))
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), newRand()
 	cfg.Logger.Info("started", "version", Version(), "federation", cfg.Federation, "start", boot)
 	if err := watchDevice(&cfg, s); err != nil {
@@ -150,7 +202,6 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 			defer func() { err = errors.Join(err, end()) }()
 		}
 	}
-	cfg.Meter = new(mqtt.Meter)
 	cfg.SelfTest = selfTestTime(&s.Broker)
 	if cfg.Mesh != nil {
 		cfg.Mesh.Random = func(p []byte) { crand.Read(p) } // never fails
@@ -162,22 +213,22 @@ func RunAgent(ctx context.Context, s *settings.Agent, o AgentOptions) (err error
 		}
 	}
 	reportOf(&cfg.Reports, o.Gatherer)
-	view := status.NewAgent(Version(), s.Federation, s.ID, time.Now)
+	view := status.NewAgent(Version(), cmp.Or(s.Name, s.Federation), s.ID, time.Now)
 	api.Serve(ctx, cfg.Dir, api.Handler([]api.Route{view.Route()}, nil, nil), cfg.Logger)
 	cfg.Observer = observers[agent.Fact, round.AgentFact]{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
 		cfg.Observer.Observe(agent.BootLost(lost))
 	}
-	return o.run(ctx, s, cfg)
+	return d.run(ctx, s, cfg, o)
 }
 
 // run runs the agent. If the agent finds that an earlier start had a higher number, run raises the number and starts
 // the agent again.
-func (o *AgentOptions) run(ctx context.Context, s *settings.Agent, cfg agent.Config) error {
+func (d *shared) run(ctx context.Context, s *settings.Agent, cfg agent.Config, o *AgentOptions) error {
 	var present atomic.Pointer[agent.Agent]
 	for {
 		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
-			return o.dial(ctx, &s.Broker, &cfg, func(m *mqtt.Options) { m.Will, m.Meter = will, cfg.Meter })
+			return o.dial(ctx, &s.Broker, &cfg, func(m *mqtt.Options) { m.Will, m.Meter = will, &d.meter })
 		})
 		if err != nil {
 			return err

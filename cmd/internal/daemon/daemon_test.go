@@ -38,7 +38,7 @@ func TestServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	reg := metrics.NewRegistry("agentd")
-	NewAgentMetrics(reg)
+	NewAgentMetrics(reg, "")
 	server, err := Serve(ctx, "127.0.0.1:0", metrics.Handler(reg, Ready), quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestServeNowhere(t *testing.T) {
 // reports from a goroutine of its own.
 func TestAgentMetricsAreShared(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
-	m := NewAgentMetrics(reg)
+	m := NewAgentMetrics(reg, "")
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {

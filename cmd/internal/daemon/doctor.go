@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/datacheck"
 	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
@@ -26,7 +27,8 @@ func AgentTarget(s *settings.Agent) (*doctor.Target, error) {
 	broker.Reads = []string{broker.Announced, cfg.Topics.Device(cfg.ID), cfg.Topics.Presence(cfg.ID)}
 	t := &doctor.Target{
 		// the model, the update, and a successor of each
-		Program: "agentd", StateDir: cfg.Dir, Needs: 4 * int64(cfg.MaxModel), Broker: broker,
+		Program: "agentd", Federation: s.Name, StateDir: filepath.Clean(s.StateDir),
+		Needs: 4 * int64(cfg.MaxModel), Broker: broker,
 		Data: func(ctx context.Context, reached bool) []doctor.Finding {
 			return examineData(ctx, s, cfg.Data, reached)
 		},
@@ -71,8 +73,8 @@ func examineData(ctx context.Context, s *settings.Agent, source data.Source, rea
 	return r.Findings()
 }
 
-// CoordinatorTarget returns what the doctor examines for a coordinator.
-func CoordinatorTarget(s *settings.Coordinator) (*doctor.Target, error) {
+// CoordinatorTargets returns what the doctor examines for a coordinator.
+func CoordinatorTargets(s *settings.Coordinator) ([]*doctor.Target, error) {
 	cfg, err := s.Config()
 	if err != nil {
 		return nil, err
@@ -87,9 +89,9 @@ func CoordinatorTarget(s *settings.Coordinator) (*doctor.Target, error) {
 	}
 	broker.Reads = []string{cfg.Topics.Round(), cfg.Topics.Updates(), cfg.Topics.Presences(), cfg.Topics.Statuses()}
 	broker.Retains, broker.Queue = true, min(max(leastQueue, agents), mostQueue)
-	return &doctor.Target{
+	return []*doctor.Target{{
 		Program: "coordinator", StateDir: cfg.Dir, Needs: int64(cfg.MaxBuffered) + leastFree, Broker: broker,
-	}, nil
+	}}, nil
 }
 
 const (

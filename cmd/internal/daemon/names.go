@@ -23,10 +23,12 @@ func ResolveNames(s *settings.Agent, log *slog.Logger) {
 			}}
 		return
 	}
-	for _, u := range s.Broker.URLs {
-		if advice := nameAdvice(runtime.GOOS, os.DirFS("/"), u); advice != "" {
-			log.Warn(advice)
-			return
+	for _, m := range s.Each() {
+		for _, u := range m.Broker.URLs {
+			if advice := nameAdvice(runtime.GOOS, os.DirFS("/"), u); advice != "" {
+				log.Warn(advice)
+				return
+			}
 		}
 	}
 }

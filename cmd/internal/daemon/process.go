@@ -69,6 +69,18 @@ func (r *Readiness) Err() error {
 	return nil
 }
 
+// AllReady returns what says why one of several is not ready.
+func AllReady(all []Readiness) func() error {
+	return func() error {
+		for i := range all {
+			if err := all[i].Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // fails notes that a write to the state folder failed.
 func (r *Readiness) fails(what string, err error) {
 	err = fmt.Errorf("cannot %s: %w", what, err)

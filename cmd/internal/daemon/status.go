@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 )
 
@@ -12,16 +13,38 @@ type Status struct {
 	mu           sync.Mutex
 	link, course string
 	refused      int // subscriptions
+	names        []string
+	parts        []*Status // of the federations with these names, if there are several
 }
 
 func newStatus() *Status {
 	return &Status{changed: make(chan struct{}, 1), link: "connecting to the broker"}
 }
 
+// Of returns the line about one of several federations, a part of this one; this one itself for an empty name.
+func (s *Status) Of(name string) *Status {
+	if name == "" {
+		return s
+	}
+	part := newStatus()
+	part.changed = s.changed
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names, s.parts = append(s.names, name), append(s.parts, part)
+	return part
+}
+
 // String returns the line.
 func (s *Status) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.parts) > 0 {
+		var all []string
+		for i, part := range s.parts {
+			all = append(all, s.names[i]+": "+part.String())
+		}
+		return strings.Join(all, "; ")
+	}
 	line := s.link
 	if s.refused > 0 {
 		line += fmt.Sprintf(", which refuses %d subscriptions", s.refused)

@@ -69,8 +69,8 @@ type Unused struct {
 // Run checks the data. t is nil if nobody knows the task; noTask then says why.
 func Run(s *settings.Agent, t *Task, noTask string) (*Result, error) {
 	section := s.Data
-	section.Folder = folder(s.StateDir)
-	ring := filepath.Join(s.StateDir, "readings")
+	section.Folder = folder(s.Folder())
+	ring := filepath.Join(s.Folder(), "readings")
 	stored, err := section.Stored(store.Machine, ring)
 	if err != nil {
 		return nil, err

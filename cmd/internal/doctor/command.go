@@ -10,9 +10,10 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 )
 
-// Command returns a program's command "doctor"; load reads the configuration, and target makes the doctor's target of
+// Command returns a program's command "doctor"; load reads the configuration, and targets makes the doctor's targets of
 // it.
-func Command[S any](program string, load func(*cli.Loader) (S, error), target func(S) (*Target, error)) *cobra.Command {
+func Command[S any](program string, load func(*cli.Loader) (S, error),
+	targets func(S) ([]*Target, error)) *cobra.Command {
 	var l cli.Loader
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -28,7 +29,7 @@ The exit status is 1 when something is bad.`,
 			if err != nil {
 				return err
 			}
-			p, err := target(settings)
+			all, err := targets(settings)
 			if err != nil {
 				return err
 			}
@@ -36,7 +37,11 @@ The exit status is 1 when something is bad.`,
 			if asJSON {
 				show = jsonLines(cmd.OutOrStdout())
 			}
-			if bad := p.Examine(cmd.Context(), show); bad > 0 {
+			bad := 0
+			for _, p := range all {
+				bad += p.Examine(cmd.Context(), show)
+			}
+			if bad > 0 {
 				return fmt.Errorf("findings that are bad: %d", bad)
 			}
 			return nil
@@ -49,7 +54,7 @@ The exit status is 1 when something is bad.`,
 
 // Examine shows each finding, and returns how many are bad.
 func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
-	r := &report{show: show}
+	r := &report{show: show, federation: p.Federation}
 	r.good("configuration", "can be used")
 	lock, runs := p.folder(r)
 	clock(r, time.Now())

@@ -25,6 +25,8 @@ type Finding struct {
 	State State  `json:"state"`
 	Found string `json:"found"`
 	Mend  string `json:"mend,omitempty"` // what to change; empty if nothing
+	// Federation is which one of a device's it is about; empty if there is one.
+	Federation string `json:"federation,omitempty"`
 }
 
 // report shows findings, and counts the bad ones.
@@ -32,13 +34,15 @@ type report struct {
 	show  func(Finding)
 	where string // prefix of each finding
 	bad   int
+
+	federation string
 }
 
 func (r *report) add(about string, s State, mend, format string, args ...any) {
 	if s == Bad {
 		r.bad++
 	}
-	r.show(Finding{about, s, r.where + fmt.Sprintf(format, args...), mend})
+	r.show(Finding{about, s, r.where + fmt.Sprintf(format, args...), mend, r.federation})
 }
 
 func (r *report) good(about, format string, args ...any) { r.add(about, Good, "", format, args...) }
@@ -47,7 +51,12 @@ var marks = map[State]string{Good: "ok  ", Warn: "warn", Bad: "BAD ", Skipped: "
 
 // lines writes findings for a person.
 func lines(w io.Writer) func(Finding) {
+	about := ""
 	return func(f Finding) {
+		if f.Federation != about {
+			about = f.Federation
+			fmt.Fprintf(w, "federation %s:\n", about)
+		}
 		fmt.Fprintf(w, "%s  %-14s %s\n", marks[f.State], f.About, f.Found)
 		if f.Mend != "" {
 			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Mend)

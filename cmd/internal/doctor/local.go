@@ -15,9 +15,10 @@ import (
 
 // Target is a daemon for the doctor to examine.
 type Target struct {
-	Program  string
-	StateDir string
-	Needs    int64 // bytes that should be free for the folder
+	Program    string
+	Federation string // which one of the daemon's; empty if there is one
+	StateDir   string
+	Needs      int64 // bytes that should be free for the folder
 	// Data examines the data; nil for a daemon without data. reached says that the broker answers.
 	Data   func(ctx context.Context, reached bool) []Finding
 	Broker Broker

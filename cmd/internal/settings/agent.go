@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -23,10 +22,24 @@ import (
 
 // Agent is agentd's configuration file.
 type Agent struct {
+	Member   `yaml:",inline"`
+	StateDir string       `yaml:"state_dir"`
+	DNS      string       `yaml:"dns"` // address:port of a name server; empty = the system's
+	Budget   Budget       `yaml:"budget"`
+	Device   Device       `yaml:"device"`
+	Metrics  AgentMetrics `yaml:"metrics"`
+	Log      Log          `yaml:"log"`
+	// Federations are those that the device is in, if it is in several; the keys of Member are their defaults then.
+	Federations []Membership `yaml:"federations"`
+
+	// Name is what the device calls the federation, if it is one of several (Each).
+	Name string `yaml:"-"`
+}
+
+// Member is what may differ between the federations of a device.
+type Member struct {
 	Federation string        `yaml:"federation"`
 	ID         string        `yaml:"id"`
-	StateDir   string        `yaml:"state_dir"`
-	DNS        string        `yaml:"dns"` // address:port of a name server; empty = the system's
 	Broker     Broker        `yaml:"broker"`
 	Identity   AgentIdentity `yaml:"identity"`
 	Data       data.Config   `yaml:"data"`
@@ -37,10 +50,6 @@ type Agent struct {
 	Compute    Compute       `yaml:"compute"`
 	Privacy    Privacy       `yaml:"privacy"`
 	Limits     Limits        `yaml:"limits"`
-	Budget     Budget        `yaml:"budget"`
-	Device     Device        `yaml:"device"`
-	Metrics    AgentMetrics  `yaml:"metrics"`
-	Log        Log           `yaml:"log"`
 }
 
 // AgentIdentity names the agent's own key and the coordinator's.
@@ -237,41 +246,29 @@ const leastBudget = 20_000_000
 // DefaultAgent returns agentd's defaults.
 func DefaultAgent() Agent {
 	return Agent{
-		StateDir: "/var/lib/agentd", Broker: defaultBroker(), Privacy: Privacy{MinRows: 10},
-		Data: data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
-		Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
-		Device:   Device{Root: "/"},
-		Predict: Predict{Refresh: 10 * time.Minute, Margin: 0.05, HookTime: 10 * time.Second,
-			Every: time.Minute, Anomaly: 0.99},
+		Member: Member{
+			Broker: defaultBroker(), Privacy: Privacy{MinRows: 10}, Limits: Limits{MaxModel: 64 << 20},
+			Data: data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
+			Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
+			Predict: Predict{Refresh: 10 * time.Minute, Margin: 0.05, HookTime: 10 * time.Second,
+				Every: time.Minute, Anomaly: 0.99},
+		},
+		StateDir: "/var/lib/agentd", Device: Device{Root: "/"},
 		Metrics: AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
-		Limits:  Limits{MaxModel: 64 << 20}, Log: Log{Level: "info", Format: "text"},
+		Log:     Log{Level: "info", Format: "text"},
 	}
 }
 
 // Validate reports every problem, by key.
 func (a *Agent) Validate() error {
 	var c check
-	c.Valid("federation", wire.Federation(a.Federation).Validate())
-	c.Valid("id", wire.AgentID(a.ID).ValidateAgent())
 	c.Need(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
 	if a.DNS != "" {
 		_, err := netip.ParseAddrPort(a.DNS)
 		c.Need(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q", a.DNS)
 	}
-	c.broker(&a.Broker, a.Federation)
-	_, err := keys.Private(secretFile(a.Identity.KeyFile))
-	c.Valid("identity.key_file", err)
-	_, err = keys.Parse(a.Identity.CoordinatorKey)
-	c.Valid("identity.coordinator_key", err)
-	if a.D2D != nil {
-		c.d2d(a.D2D, a.Federation, a.Broker.URLs)
-	}
-	c.data(a)
-	c.readings(&a.Readings, a.Federation, a.Data.Source == data.MQTT)
-	c.predict(&a.Predict, a.Federation)
-	c.Need(a.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", a.Compute.StepTime)
-	c.Need(a.Limits.MaxModel > 0 && a.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
-		"must be 1 to %d bytes, is %s", wire.MaxBlob, a.Limits.MaxModel)
+	c.federations(a)
+	a.each(func(section string, m *Agent) { c.Take(section, m.Member.validate()) })
 	c.Need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
 		"must be 0 (no limit) or at least 20MB, is %s: staying connected takes some 10MB a month",
 		a.Budget.BytesPerMonth)
@@ -290,14 +287,51 @@ func (a *Agent) Validate() error {
 	return c.Err()
 }
 
-// CheckData reports every problem of the data, and of nothing else, by key.
-func (a *Agent) CheckData() error {
+// validate reports every problem, by key.
+func (m *Member) validate() error {
 	var c check
-	c.data(a)
+	c.Valid("federation", wire.Federation(m.Federation).Validate())
+	c.Valid("id", wire.AgentID(m.ID).ValidateAgent())
+	c.broker(&m.Broker, m.Federation)
+	_, err := keys.Private(secretFile(m.Identity.KeyFile))
+	c.Valid("identity.key_file", err)
+	_, err = keys.Parse(m.Identity.CoordinatorKey)
+	c.Valid("identity.coordinator_key", err)
+	if m.D2D != nil {
+		c.d2d(m.D2D, m.Federation, m.Broker.URLs)
+	}
+	c.data(m)
+	c.readings(&m.Readings, m.Federation, m.Data.Source == data.MQTT)
+	c.predict(&m.Predict, m.Federation)
+	c.Need(m.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", m.Compute.StepTime)
+	c.Need(m.Limits.MaxModel > 0 && m.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
+		"must be 1 to %d bytes, is %s", wire.MaxBlob, m.Limits.MaxModel)
 	return c.Err()
 }
 
-func (c *check) data(a *Agent) {
+// CheckData reports every problem of the data, and of nothing else, by key.
+func (a *Agent) CheckData() error {
+	var c check
+	a.each(func(section string, m *Agent) {
+		var of check
+		of.data(&m.Member)
+		c.Take(section, of.Err())
+	})
+	return c.Err()
+}
+
+// CheckFiles reports what the headers of the data files lack, by key.
+func (a *Agent) CheckFiles() error {
+	var c check
+	a.each(func(section string, m *Agent) {
+		var of check
+		m.Data.CheckFile(&of.Check, "data")
+		c.Take(section, of.Err())
+	})
+	return c.Err()
+}
+
+func (c *check) data(a *Member) {
 	a.Data.Check(&c.Check, "data")
 	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
 		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
@@ -320,7 +354,7 @@ func (a *Agent) Config() (agent.Config, error) {
 		return agent.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
 	rows := a.Data
-	rows.Folder = filepath.Clean(a.StateDir)
+	rows.Folder = a.Folder()
 	source, err := rows.Open()
 	if err != nil {
 		return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
@@ -338,9 +372,9 @@ func (a *Agent) Config() (agent.Config, error) {
 	return agent.Config{
 		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
 		Coordinator: coordinator, Topics: topics,
-		Data: source, Dir: filepath.Clean(a.StateDir), StepTime: a.Compute.StepTime,
+		Data: source, Dir: a.Folder(), StepTime: a.Compute.StepTime,
 		HeldOut: a.Evaluation.HeldOut,
-		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel), Budget: uint64(a.Budget.BytesPerMonth),
+		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel),
 		Rate:    transfer.Rate(a.Broker.MinRate),
 		Reports: agent.Reports{Every: a.Metrics.ReportEvery, Scrape: a.Metrics.Advertise},
 	}, nil

@@ -14,14 +14,20 @@ func (a *Agent) StateFolder() string { return a.StateDir }
 
 // Files are the files that the agent reads, by key; a path may be empty.
 func (a *Agent) Files() map[string]string {
-	files := a.Broker.files("broker.")
-	files["identity.key_file"] = a.Identity.KeyFile
-	addFiles(files, "data.", &a.Data)
-	maps.Copy(files, a.Predict.Broker.files("predict.broker."))
-	maps.Copy(files, a.Readings.Broker.files("readings.broker."))
-	if a.D2D != nil {
-		maps.Copy(files, a.D2D.Broker.files("d2d.broker."))
-	}
+	files := map[string]string{}
+	a.each(func(section string, m *Agent) {
+		if section != "" {
+			section += "."
+		}
+		maps.Copy(files, m.Broker.files(section+"broker."))
+		files[section+"identity.key_file"] = m.Identity.KeyFile
+		addFiles(files, section+"data.", &m.Data)
+		maps.Copy(files, m.Predict.Broker.files(section+"predict.broker."))
+		maps.Copy(files, m.Readings.Broker.files(section+"readings.broker."))
+		if m.D2D != nil {
+			maps.Copy(files, m.D2D.Broker.files(section+"d2d.broker."))
+		}
+	})
 	return files
 }
 

@@ -76,6 +76,10 @@ func leaves(t reflect.Type, prefix string) []string {
 		if f.Tag.Get("yaml") == "-" {
 			continue
 		}
+		if f.Anonymous {
+			all = append(all, leaves(f.Type, prefix)...)
+			continue
+		}
 		name, typ := prefix+f.Tag.Get("yaml"), f.Type
 		if typ.Kind() == reflect.Pointer {
 			typ = typ.Elem()

@@ -126,9 +126,9 @@ func lookUp(settings any, key string) any {
 		if v.Kind() == reflect.Pointer {
 			v = v.Elem()
 		}
-		for i := range v.NumField() {
-			if v.Type().Field(i).Tag.Get("yaml") == name {
-				v = v.Field(i)
+		for _, f := range reflect.VisibleFields(v.Type()) {
+			if f.Tag.Get("yaml") == name {
+				v = v.FieldByIndex(f.Index)
 				break
 			}
 		}

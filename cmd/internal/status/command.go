@@ -12,20 +12,30 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 )
 
-// Command returns a program's command "status"; stateDir is the configured
-// folder.
-func Command(program string, stateDir func(*cli.Loader) (string, error)) *cobra.Command {
+// Command returns a program's command "status"; stateDirs are the configured
+// folders: that of each federation of an agent.
+func Command(program string, stateDirs func(*cli.Loader) ([]string, error)) *cobra.Command {
 	var l cli.Loader
 	var watch, json bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show what the running " + program + " does", Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := stateDir(&l)
+			dirs, err := stateDirs(&l)
 			if err != nil {
 				return err
 			}
-			ask := func(width int) ([]byte, error) {
-				return fetch(cmd.Context(), program, dir, json, width, patience)
+			ask := func(width int) (all []byte, err error) {
+				for i, dir := range dirs {
+					text, err := fetch(cmd.Context(), program, dir, json, width, patience)
+					if err != nil {
+						return nil, err
+					}
+					if i > 0 && !json {
+						all = append(all, '\n')
+					}
+					all = append(all, text...)
+				}
+				return all, nil
 			}
 			if watch {
 				return follow(cmd, ask, json)

@@ -21,7 +21,7 @@ import (
 
 func ask(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
-	cmd := Command("agentd", func(*cli.Loader) (string, error) { return dir, nil })
+	cmd := Command("agentd", func(*cli.Loader) ([]string, error) { return []string{dir}, nil })
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -82,7 +82,7 @@ func TestWatch(t *testing.T) {
 		return cancel
 	}
 	stop := serve("s1")
-	cmd := Command("agentd", func(*cli.Loader) (string, error) { return dir, nil })
+	cmd := Command("agentd", func(*cli.Loader) ([]string, error) { return []string{dir}, nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	cmd.SetOut(w)

@@ -77,7 +77,7 @@ func (f *fleet) startAgents(ctx context.Context, agents []*settings.Agent, as in
 	agent.Trainer
 	agent.Observer
 }) {
-	log, ofAgents := slog.New(slog.DiscardHandler), daemon.NewAgentMetrics(metrics.NewRegistry("agentd"))
+	log, ofAgents := slog.New(slog.DiscardHandler), daemon.NewAgentMetrics(metrics.NewRegistry("agentd"), "")
 	for _, s := range agents {
 		f.start(func() error {
 			return daemon.RunAgent(ctx, s,

@@ -80,7 +80,7 @@ func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_
 	reg := metrics.NewRegistry("coordinator")
 	fed := &federation{
 		options: o, log: log, dir: dir, files: f, plan: p, name: "demo",
-		registry: reg, ofCoordinator: metrics.NewCoordinator(reg, time.Now), ofAgents: daemon.NewAgentMetrics(reg),
+		registry: reg, ofCoordinator: metrics.NewCoordinator(reg, time.Now), ofAgents: daemon.NewAgentMetrics(reg, ""),
 	}
 	if o.Broker != "" {
 		fed.name = "demo_" + strings.ToLower(rand.Text()[:10]) // what others keep at that broker is left alone

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+)
+
+// federation is the flag of commands that are about one federation of the device, or about some.
+type federation struct{ name string }
+
+func (f *federation) flag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&f.name, "federation", "", "federation of the device, if it is in several")
+	return cmd
+}
+
+// one returns the settings in the one that is meant.
+func (f *federation) one(s *settings.Agent) (*settings.Agent, error) {
+	m, err := s.In(f.name)
+	if err != nil {
+		return nil, cli.Usage("%v", err)
+	}
+	return m, nil
+}
+
+// all returns the settings in each, or in the one that is named.
+func (f *federation) all(s *settings.Agent) ([]*settings.Agent, error) {
+	if f.name == "" {
+		return s.Each(), nil
+	}
+	m, err := f.one(s)
+	if err != nil {
+		return nil, err
+	}
+	return []*settings.Agent{m}, nil
+}
+
+func doctorCommand() *cobra.Command {
+	var of federation
+	return of.flag(doctor.Command(program, load, func(s *settings.Agent) (targets []*doctor.Target, err error) {
+		all, err := of.all(s)
+		for _, m := range all {
+			t, err := daemon.AgentTarget(m)
+			if err != nil {
+				return nil, err
+			}
+			targets = append(targets, t)
+		}
+		return targets, err
+	}))
+}
