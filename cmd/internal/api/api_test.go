@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -47,18 +49,22 @@ func routes() []Route {
 }
 
 // serve serves the routes in a folder, for a client.
-func serve(t *testing.T, changed func(*http.Request, error)) Client {
+func serve(t *testing.T, changed func(string, *http.Request, error)) Client {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	Serve(ctx, dir, Handler(Described("test", "1", routes()), nil, changed), slog.New(slog.DiscardHandler))
+	Serve(ctx, dir, Handler(Described("test", "1", routes()), Owner, changed), slog.New(slog.DiscardHandler))
 	return Client{Program: "test", Dir: dir, Patience: time.Minute}
 }
 
 // TestSocket: what a client gets of an answer, of each kind of refusal, and of a stream that ends in its middle.
 func TestSocket(t *testing.T) {
 	var told []string
-	c := serve(t, func(r *http.Request, _ error) { told = append(told, r.URL.Path) })
+	me := "owner of the state folder"
+	if runtime.GOOS == "linux" {
+		me = fmt.Sprint("uid ", os.Getuid())
+	}
+	c := serve(t, func(who string, r *http.Request, _ error) { told = append(told, r.URL.Path+" "+who) })
 	var got sum
 	if err := c.Call(t.Context(), http.MethodPost, "/v1/add", sum{2, 3}, &got); err != nil || got.A != 5 {
 		t.Errorf("got %v, %v", got, err)
@@ -66,7 +72,7 @@ func TestSocket(t *testing.T) {
 	if err := c.Call(t.Context(), http.MethodGet, "/v1/seven", nil, &got); err != nil || got.A != 7 {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if len(told) != 1 || told[0] != "/v1/add" {
+	if len(told) != 1 || told[0] != "/v1/add "+me {
 		t.Errorf("told is %v", told)
 	}
 	for path, want := range map[string]Error{
@@ -118,11 +124,12 @@ func TestTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("# who may\nview " + viewer + "\n\noperate " + operator + "\n")
+	write("# who may\nview " + viewer + "\n\noperate " + operator + "  alice\noperate " + operator + "2\n")
 	if err := Tokens(path).Check(); err != nil {
 		t.Fatal(err)
 	}
-	h := Handler(routes(), Tokens(path).Role, nil)
+	told := ""
+	h := Handler(routes(), Tokens(path).Caller, func(who string, _ *http.Request, _ error) { told = who })
 	ask := func(method, path, token string) int {
 		r := httptest.NewRequest(method, path, strings.NewReader("{}"))
 		if token != "" {
@@ -138,13 +145,17 @@ func TestTokens(t *testing.T) {
 	for _, tt := range []struct {
 		method, path, token string
 		want                int
+		who                 string
 	}{
-		{"GET", "/v1/seven", viewer, 200}, {"GET", "/v1/seven", operator, 200}, {"GET", "/v1/seven", "", 401},
-		{"GET", "/v1/seven", viewer + "x", 401}, {"POST", "/v1/add", viewer, 403}, {"POST", "/v1/add", operator, 200},
-		{"POST", "/v1/add", "", 401}, {"POST", "/v1/seven", operator, 404},
+		{"GET", "/v1/seven", viewer, 200, ""}, {"GET", "/v1/seven", operator, 200, ""},
+		{"GET", "/v1/seven", "", 401, ""}, {"GET", "/v1/seven", viewer + "x", 401, ""},
+		{"POST", "/v1/add", operator, 200, "token alice"}, {"POST", "/v1/add", operator + "2", 200, "token of line 5"},
+		{"POST", "/v1/add", viewer, 403, "token of line 2"}, {"POST", "/v1/add", "", 401, ""},
+		{"POST", "/v1/seven", operator, 404, ""},
 	} {
-		if got := ask(tt.method, tt.path, tt.token); got != tt.want {
-			t.Errorf("%s %s with %q: %d, want %d", tt.method, tt.path, tt.token, got, tt.want)
+		told = ""
+		if got := ask(tt.method, tt.path, tt.token); got != tt.want || told != tt.who {
+			t.Errorf("%s %s with %q: %d by %q, want %d by %q", tt.method, tt.path, tt.token, got, told, tt.want, tt.who)
 		}
 	}
 	write("view " + viewer + "\n")
@@ -152,7 +163,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("a token that is gone: %d", got)
 	}
 	for text, says := range map[string]string{"": "has no token", "view short": ":1: want view or operate",
-		"# x\nadmin " + viewer: ":2: want view or operate"} {
+		"# x\nadmin " + viewer: ":2: want view or operate", "view " + viewer + " a b": ":1: want view or"} {
 		write(text)
 		if err := Tokens(path).Check(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", text, err)
@@ -165,7 +176,7 @@ func TestListen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var log strings.Builder
-	h := Handler(routes(), nil, nil)
+	h := Handler(routes(), Owner, nil)
 	if err := Listen(ctx, "127.0.0.1:0", nil, h, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 		t.Fatal(err)
 	}

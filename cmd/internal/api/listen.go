@@ -20,8 +20,8 @@ import (
 // LeastToken is the fewest characters of a token: `openssl rand -hex 16` makes 32.
 const LeastToken = 16
 
-// Tokens is the path of a file with a line "ROLE TOKEN" for each token. It is read for each request, so that a token
-// that is taken out of it is worth nothing at once.
+// Tokens is the path of a file with a line "ROLE TOKEN NAME" for each token; the name is for the log, and may be
+// absent. The file is read for each request, so that a token that is taken out of it is worth nothing at once.
 type Tokens string
 
 // Check returns what is wrong with the file.
@@ -33,9 +33,9 @@ func (t Tokens) Check() error {
 	return err
 }
 
-// token is a token's role and hash: hashes of one length are compared in constant time.
+// token has the hash of a token: hashes of one length are compared in constant time.
 type token struct {
-	role Role
+	Caller
 	hash [sha256.Size]byte
 }
 
@@ -50,31 +50,35 @@ func (t Tokens) read() (all []token, err error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		role, secret, _ := strings.Cut(line, " ")
-		secret = strings.TrimSpace(secret)
-		if r := Role(role); r != View && r != Operate || len(secret) < LeastToken {
-			return nil, fmt.Errorf("%s:%d: want %s or %s, a blank, and a token of at least %d characters", t, n, View,
-				Operate, LeastToken)
+		words := append(strings.Fields(line), "")
+		c := Caller{Role(words[0]), fmt.Sprintf("token of line %d", n)}
+		if len(words) == 4 {
+			c.Name = "token " + words[2]
 		}
-		all = append(all, token{Role(role), sha256.Sum256([]byte(secret))})
+		if c.Role != View && c.Role != Operate || len(words) > 4 || len(words[1]) < LeastToken {
+			return nil, fmt.Errorf("%s:%d: want %s or %s, a token of at least %d characters, and perhaps a name, with "+
+				"blanks between", t, n, View, Operate, LeastToken)
+		}
+		all = append(all, token{c, sha256.Sum256([]byte(words[1]))})
 	}
 	return all, lines.Err()
 }
 
-// Role returns what the token of a request allows; "" without a known one. A file that cannot be read allows nothing.
-func (t Tokens) Role(r *http.Request) (role Role) {
+// Caller returns whose token a request has; without a known one it may do nothing. A file that cannot be read allows
+// nothing.
+func (t Tokens) Caller(r *http.Request) (c Caller) {
 	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	tokens, err := t.read()
 	if !ok || err != nil {
-		return ""
+		return c
 	}
 	hash := sha256.Sum256([]byte(secret))
 	for _, known := range tokens {
-		if subtle.ConstantTimeCompare(hash[:], known.hash[:]) == 1 && role != Operate {
-			role = known.role
+		if subtle.ConstantTimeCompare(hash[:], known.hash[:]) == 1 && c.Role != Operate {
+			c = known.Caller
 		}
 	}
-	return role
+	return c
 }
 
 // Listen answers at an address until ctx ends, over TLS unless cfg is nil.

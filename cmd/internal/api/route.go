@@ -22,6 +22,12 @@ const (
 	Operate Role = "operate"
 )
 
+// Caller is who asks, and what it may do; without a role, nothing.
+type Caller struct {
+	Role Role
+	Name string // for the log
+}
+
 // Route is one operation.
 type Route struct {
 	Method  string
@@ -186,18 +192,20 @@ func errorOf(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Problem: err.Error()}
 }
 
-// Handler serves routes. allowed returns the role of a request, "" for none; nil lets everybody operate. Every request
-// that may change something is told to changed, which may be nil.
-func Handler(routes []Route, allowed func(*http.Request) Role, changed func(r *http.Request, err error)) http.Handler {
+// Handler serves routes. caller returns who makes a request, as [Owner] or [Tokens.Caller] do. Every request that may
+// change something is told to changed, with the name of who made it; it may be nil.
+func Handler(routes []Route, caller func(*http.Request) Caller,
+	changed func(who string, r *http.Request, err error)) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
-			err := permit(&route, r, allowed)
+			c := caller(r)
+			err := permit(&route, c.Role)
 			if err == nil {
 				err = route.serve(w, r)
 			}
 			if route.Role == Operate && changed != nil {
-				changed(r, err)
+				changed(c.Name, r, err)
 			}
 			if err != nil {
 				refuse(w, errorOf(err))
@@ -210,14 +218,11 @@ func Handler(routes []Route, allowed func(*http.Request) Role, changed func(r *h
 	return mux
 }
 
-func permit(route *Route, r *http.Request, allowed func(*http.Request) Role) error {
-	if allowed == nil {
-		return nil
-	}
-	switch role := allowed(r); {
+func permit(route *Route, role Role) error {
+	switch {
 	case role == "":
 		return &Error{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer TOKEN"}
-	case role == View && route.Role == Operate:
+	case role != Operate && route.Role == Operate:
 		return &Error{Status: http.StatusForbidden, Problem: "this token may only view"}
 	}
 	return nil

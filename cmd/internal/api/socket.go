@@ -24,11 +24,23 @@ func Serve(ctx context.Context, dir string, h http.Handler, log *slog.Logger) {
 		var l net.Listener
 		if l, err = net.Listen("unix", path); err == nil {
 			server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
-				BaseContext: func(net.Listener) context.Context { return ctx }}
+				BaseContext: func(net.Listener) context.Context { return ctx },
+				ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+					return context.WithValue(ctx, peerKey{}, peer(c))
+				}}
 			context.AfterFunc(ctx, func() { _ = server.Close() }) // this removes the file
 			go func() { _ = server.Serve(l) }()                   // until it is closed
 			return
 		}
 	}
 	log.Warn("the commands will not find this program", "err", err)
+}
+
+// peerKey is the key of the name of who has connected, in a request's context.
+type peerKey struct{}
+
+// Owner lets who makes a request operate: it came over the socket.
+func Owner(r *http.Request) Caller {
+	name, _ := r.Context().Value(peerKey{}).(string)
+	return Caller{Operate, name}
 }

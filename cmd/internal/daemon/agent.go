@@ -214,13 +214,16 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *AgentOption
 	}
 	reportOf(&cfg.Reports, o.Gatherer)
 	view := status.NewAgent(Version(), cmp.Or(s.Name, s.Federation), s.ID, time.Now)
-	api.Serve(ctx, cfg.Dir, api.Handler([]api.Route{view.Route()}, nil, nil), cfg.Logger)
+	api.Serve(ctx, cfg.Dir, api.Handler(agentRoutes(view), api.Owner, nil), cfg.Logger)
 	cfg.Observer = observers[agent.Fact, round.AgentFact]{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
 		cfg.Observer.Observe(agent.BootLost(lost))
 	}
 	return d.run(ctx, s, cfg, o)
 }
+
+// agentRoutes are the operations on the agent: its models are chosen by files.
+func agentRoutes(view *status.AgentView) []api.Route { return []api.Route{view.Route()} }
 
 // run runs the agent. If the agent finds that an earlier start had a higher number, run raises the number and starts
 // the agent again.

@@ -76,6 +76,7 @@ func (f *Federation) Routes() []api.Route {
 			func(*http.Request) ([]coordinator.RunInfo, error) { return coordinator.Runs(f.dir) }),
 		api.Get("/v1/runs/{run}/models", "The models of a run.", f.models),
 		api.Stream("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream", f.model),
+		f.historyRoute(),
 		api.Stream("/v1/backup", "The state folder at this moment, as a tar archive.", "application/x-tar",
 			func(w io.Writer, r *http.Request) error {
 				c, err := f.present(r.Context())

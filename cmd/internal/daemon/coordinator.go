@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -56,13 +57,13 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		defer f.track(ctx, t)()
 	}
 	routes := api.Described("fedmesh coordinator", "1", f.Routes())
-	api.Serve(ctx, f.dir, api.Handler(routes, nil, f.commanded), o.Logger)
+	api.Serve(ctx, f.dir, api.Handler(routes, api.Owner, f.commanded), o.Logger)
 	if s.API.Listen != "" {
 		secured, err := s.API.TLS()
 		if err != nil {
 			return err
 		}
-		h := api.Handler(routes, api.Tokens(s.API.TokensFile).Role, f.commanded)
+		h := api.Handler(routes, api.Tokens(s.API.TokensFile).Caller, f.commanded)
 		if err := api.Listen(ctx, s.API.Listen, secured, h, o.Logger); err != nil {
 			return err
 		}
@@ -71,14 +72,15 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 }
 
 // commanded has the log say who changed what.
-func (f *Federation) commanded(r *http.Request, err error) {
+func (f *Federation) commanded(who string, r *http.Request, err error) {
 	from := r.RemoteAddr
 	if from == "" || from == "@" {
 		from = api.SocketIn(f.dir)
 	}
+	about := []any{"request", r.Method + " " + r.URL.Path, "who", cmp.Or(who, "nobody known"), "from", from}
 	if err != nil {
-		f.o.Logger.Warn("a command was not carried out", "request", r.Method+" "+r.URL.Path, "from", from, "err", err)
+		f.o.Logger.Warn("a command was not carried out", append(about, "err", err)...)
 		return
 	}
-	f.o.Logger.Info("a command", "request", r.Method+" "+r.URL.Path, "from", from)
+	f.o.Logger.Info("a command", about...)
 }

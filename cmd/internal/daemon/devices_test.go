@@ -50,7 +50,7 @@ func (f *Federation) ask(query string) (code int, text string) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/v1/agents?width=200&"+query, nil)
 	r.Header.Set("Accept", "text/plain")
-	api.Handler([]api.Route{f.devicesRoute()}, nil, nil).ServeHTTP(w, r)
+	api.Handler([]api.Route{f.devicesRoute()}, api.Owner, nil).ServeHTTP(w, r)
 	return w.Code, w.Body.String()
 }
 

@@ -2,7 +2,10 @@ package daemon
 
 import (
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"strconv"
 
@@ -49,6 +52,40 @@ func (f *Federation) models(r *http.Request) ([]Model, error) {
 		all = append(all, Model{m.Version, m.Size, hex.EncodeToString(m.Digest[:]), present})
 	}
 	return all, nil
+}
+
+// historyRoute writes the history as it stands in the state folder.
+func (f *Federation) historyRoute() api.Route {
+	r := api.Stream("/v1/history", "The rounds that are over, the oldest first, a JSON object a line.",
+		"application/x-ndjson", f.history)
+	r.Query = []api.Parameter{{Name: "run", About: "only of the run with this number"}}
+	return r
+}
+
+func (f *Federation) history(w io.Writer, r *http.Request) error {
+	var run uint64
+	if s := r.FormValue("run"); s != "" {
+		var err error
+		if run, err = strconv.ParseUint(s, 10, 64); err != nil {
+			return api.Bad("%q is not the number of a run", s)
+		}
+	}
+	lines := json.NewEncoder(w)
+	for e, err := range coordinator.History(f.dir) {
+		var file *fs.PathError
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // no round is over yet
+			return nil
+		case errors.As(err, &file):
+			return err
+		case err != nil, run > 0 && uint64(e.Run) != run: // a damaged line is no round
+		default:
+			if err := lines.Encode(&e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (f *Federation) model(w io.Writer, r *http.Request) error {

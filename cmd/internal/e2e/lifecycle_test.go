@@ -202,7 +202,7 @@ func TestLifecycleKilled(t *testing.T) {
 func TestModelsAndBackup(t *testing.T) {
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60)) + f.AddAgent(t, "three", plane(60))
-	tokens := f.Write(t, "tokens", "view 0123456789abcdef\noperate fedcba9876543210\n")
+	tokens := f.Write(t, "tokens", "view 0123456789abcdef\noperate fedcba9876543210 alice\n")
 	f.Lead(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", list, forEver,
 		"api: {listen: \"127.0.0.1:0\", tokens_file: "+tokens+"}\n"+
 			"history: {mlflow: {url: \"http://"+brokers.FreeAddress(t)+"\"}}") // nobody is there, and no round waits
@@ -218,7 +218,8 @@ func TestModelsAndBackup(t *testing.T) {
 	asked(t, url, "POST", "/v1/task/pause", "0123456789abcdef", 403)
 	asked(t, url, "POST", "/v1/task/pause", "fedcba9876543210", 200)
 	f.awaitPhase(t, "paused")
-	lead.Await(t, "a command request=\"POST /v1/task/pause\" from=127.0.0.1:")
+	lead.Await(t, "a command was not carried out request=\"POST /v1/task/pause\" who=\"token of line 1\"")
+	lead.Await(t, "a command request=\"POST /v1/task/pause\" who=\"token alice\" from=127.0.0.1:")
 	at := f.picture(t).Aggregations
 	said := programs.MustRun(t, "coordinator", "model", "diff", fmt.Sprint(at-1), "--state-dir", f.Path("state"))
 	if !strings.Contains(said, "layer0.weight  [1 2]") || !strings.Contains(said, "version") {

@@ -32,7 +32,7 @@ func ask(t *testing.T, dir string, args ...string) (string, error) {
 }
 
 func serveOne(ctx context.Context, dir string, v *AgentView) {
-	api.Serve(ctx, dir, api.Handler([]api.Route{v.Route()}, nil, nil), slog.New(slog.DiscardHandler))
+	api.Serve(ctx, dir, api.Handler([]api.Route{v.Route()}, api.Owner, nil), slog.New(slog.DiscardHandler))
 }
 
 // TestSocket asks a daemon for text and JSON, also where a daemon that was

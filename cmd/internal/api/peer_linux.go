@@ -1,0 +1,27 @@
+package api
+
+import (
+	"net"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// peer names the user at the other end of a Unix socket.
+func peer(c net.Conn) string {
+	name := "unknown user"
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		return name
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return name
+	}
+	_ = raw.Control(func(fd uintptr) { // an error leaves the name
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			name = "uid " + strconv.FormatUint(uint64(cred.Uid), 10)
+		}
+	})
+	return name
+}
