@@ -41,6 +41,13 @@ func (f *Federation) AddAgent(t testing.TB, id, csv string) string {
 	t.Helper()
 	public := f.MustRun(t, "agentd", "key", "new", f.Path(id+".key"))
 	f.Write(t, id+".csv", csv)
+	f.Configure(t, id)
+	return id + " " + public
+}
+
+// Configure writes an agent's configuration.
+func (f *Federation) Configure(t testing.TB, id string) {
+	t.Helper()
 	f.Write(t, id+".yaml", fmt.Sprintf(`
 federation: %s
 id: %s
@@ -50,7 +57,6 @@ identity: {key_file: %s, coordinator_key: %q}
 data: {csv: %s}
 metrics: {listen: ""}
 `, f.Name, id, f.Path("state-"+id), f.Broker, f.Path(id+".key"), f.CoordinatorKey, f.Path(id+".csv")))
-	return id + " " + public
 }
 
 // Lead writes the coordinator's configuration for a task and a round, both in YAML, and the list of keys. more is
