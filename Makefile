@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-streams testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower dist size test-package test-arm nightly clean
+.PHONY: help build demo demo-streams testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower dist release publish size test-package test-arm nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -106,6 +106,14 @@ cross: ## build for every system we support, into bin/cross/
 
 dist: ## make what is released, into dist/: packages, tarballs, bills of materials, checksums
 	go -C tools/package run . -root $(CURDIR) -out $(CURDIR)/dist
+
+release: ## make a release of the commit's tag, into dist/: built twice and compared, checksums signed (KEY=FINGERPRINT, of gpg)
+	tools/deps.sh release
+	tools/release.sh build "$(KEY)" "$(CURDIR)/dist"
+
+publish: ## put the packages of dist/ into a suite of a repository of apt (KEY=FINGERPRINT REPOSITORY=FOLDER SUITE=stable)
+	tools/deps.sh release
+	tools/release.sh publish "$(KEY)" "$(CURDIR)/dist" "$(REPOSITORY)" "$(or $(SUITE),stable)"
 
 size: deps ## fail when agentd or coordinator is too large; print what agentd weighs, and what it holds in memory
 	tools/size.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is not Go: `deps.sh test` for the tests, `machine` for those that boot machines, `vm` for emulated ones,
-# `race` for the race detector, `fuse` to mount file systems, `package` for the tests of our packages, `arm` to run ARM code. Quick
+# `race` for the race detector, `fuse` to mount file systems, `package` for the tests of our packages, `release` to make a release, `arm` to run ARM code. Quick
 # when all is there.
 # Without root, passwordless sudo or apt-get it names what is missing and goes on, and the tests that need it skip
 # themselves; with CI=true that is an error.
@@ -19,6 +19,8 @@ test systemd-analyze      systemd
 machine systemd-nspawn    systemd-container
 machine mmdebstrap        mmdebstrap
 machine nsenter           util-linux
+machine apt-ftparchive    apt-utils
+machine gpg               gpg
 vm   mmdebstrap           mmdebstrap
 vm   cpio                 cpio
 vm   qemu-system-x86_64   qemu-system-x86
@@ -30,6 +32,9 @@ race gcc                  gcc libc6-dev
 fuse fusermount3          fuse3
 package lintian           lintian
 package rpm               rpm
+package gpg               gpg
+release apt-ftparchive    apt-utils
+release gpg               gpg
 arm  qemu-arm-static      qemu-user-static
 "
 

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -20,4 +22,28 @@ func TestDistFromNothing(t *testing.T) {
 	}
 	sameFiles(t, out, again)
 	shell(t, out, "sha256sum --strict --check SHA256SUMS")
+}
+
+// TestRelease makes a release of a tagged commit with a key that is thrown away, and none of another commit.
+func TestRelease(t *testing.T) {
+	need(t, "gpg", "gpg")
+	dir, out := clone(t), filepath.Join(t.TempDir(), "dist")
+	t.Setenv("GNUPGHOME", t.TempDir())
+	if err := os.Chmod(os.Getenv("GNUPGHOME"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	shell(t, dir, "gpg --batch --quiet --passphrase '' --quick-generate-key releases@example.org ed25519 sign never")
+	release := "tools/release.sh build releases@example.org " + out + " -program fedlab -arch amd64 -kind deb,sbom"
+	commit := "git -c user.name=n -c user.email=e@example.org commit --quiet --all --allow-empty --message=next"
+	if said := shell(t, dir, commit+"; ! "+release+" 2>&1"); !strings.Contains(said, "has no tag") {
+		t.Errorf("a commit without a tag: %s", said)
+	}
+	if said := shell(t, dir, "git tag v9.8.7; touch new; ! "+release+" 2>&1"); !strings.Contains(said, "in no commit") {
+		t.Errorf("a file that is in no commit: %s", said)
+	}
+	shell(t, dir, "rm new; "+release)
+	shell(t, out, "ls fedlab_9.8.7-1_amd64.deb && gpg --verify SHA256SUMS.asc SHA256SUMS && "+
+		"sha256sum --strict --check SHA256SUMS && grep -q cdx.json SHA256SUMS")
+	shell(t, out, "echo >> SHA256SUMS; ! gpg --verify SHA256SUMS.asc SHA256SUMS")
+	shell(t, dir, "gpgconf --kill gpg-agent")
 }

@@ -1,0 +1,219 @@
+//go:build linux && machine
+
+package machine
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// repository is a repository of apt, below the folder that machines see, and the key that signs it.
+type repository struct {
+	t    *testing.T
+	dir  string // outside
+	home string // of gpg
+}
+
+const signer = "releases@example.org"
+
+// newRepository makes a key, which is thrown away, and an empty repository.
+func newRepository(t *testing.T, drop string) *repository {
+	t.Helper()
+	dir, err := os.MkdirTemp(drop, "apt-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &repository{t: t, dir: dir, home: t.TempDir()} // 0700
+	r.shell(`gpg --batch --quiet --passphrase '' --quick-generate-key "$1" ed25519 sign never`, signer)
+	t.Cleanup(func() {
+		_ = exec.Command("gpgconf", "--homedir", r.home, "--kill", "gpg-agent").Run() // its folder goes
+		_ = os.RemoveAll(dir)
+	})
+	return r
+}
+
+// shell runs a line outside, with the key.
+func (r *repository) shell(script string, args ...string) {
+	r.t.Helper()
+	cmd := exec.Command("bash", append([]string{"-ec", script, "bash"}, args...)...)
+	cmd.Env = append(os.Environ(), "GNUPGHOME="+r.home)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+}
+
+// publish releases packages as tools/release.sh does.
+func (r *repository) publish(debs ...string) {
+	r.t.Helper()
+	dist := r.t.TempDir()
+	for _, deb := range debs {
+		name := filepath.Base(deb)
+		if program, ok := strings.CutSuffix(name, "_new.deb"); ok {
+			name = program + "_" + release2 + "_" + runtime.GOARCH + ".deb"
+		}
+		r.shell(`cp "$1" "$2"`, deb, filepath.Join(dist, name))
+	}
+	r.shell(`cd "$1" && sha256sum -- *.deb >SHA256SUMS && gpg --batch --quiet --armor --detach-sign SHA256SUMS`, dist)
+	r.shell(`../../../tools/release.sh publish "$1" "$2" "$3" stable`, signer, dist, r.dir)
+	r.shell(`chmod a+rx "$1"`, r.dir)
+}
+
+// TestRepository installs both programs from a repository as a person does, upgrades them with their state and
+// configuration, and goes back. Whatever was not signed is refused.
+func TestRepository(t *testing.T) {
+	need(t, "apt-ftparchive", "gpg")
+	drop, err := debs()
+	if err != nil {
+		t.Fatalf("making packages: %v\n%s", err, drop)
+	}
+	debsOf := func(pattern string) []string {
+		found, err := filepath.Glob(filepath.Join(drop, pattern))
+		if err != nil || len(found) != 2 {
+			t.Fatalf("%s: %v, %v; want two packages", pattern, found, err)
+		}
+		return found
+	}
+	m := &aptSite{site: &site{Boot(t, drop)}}
+	r := newRepository(t, drop)
+	r.publish(debsOf("old/*.deb")...)
+	m.sources(r)
+	m.install(t)
+	before := m.lead(t)
+
+	r.publish(debsOf("new/*.deb")...)
+	m.see(r)
+	m.tampered(t, r)
+	m.upgrade(t, before)
+	m.goBack(t, before)
+}
+
+// aptSite is a site whose apt knows one repository, /srv/apt.
+type aptSite struct {
+	*site
+	first string // the version that was installed first
+}
+
+// keep has apt and dpkg ask nothing: edited files stay.
+const keep = "DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Options::=--force-confdef " +
+	"-o Dpkg::Options::=--force-confold "
+
+// see makes /srv/apt what the repository is now.
+func (m *aptSite) see(r *repository) {
+	m.t.Helper()
+	m.Shell("rm -rf /srv/apt /var/lib/apt/lists/*; cp -r " + Drop + "/" + filepath.Base(r.dir) + " /srv/apt")
+}
+
+// sources does what docs/OPERATIONS.md tells to do before the first installation.
+func (m *aptSite) sources(r *repository) {
+	m.t.Helper()
+	m.see(r)
+	m.Shell("rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*; install -m 644 -D /srv/apt/fedmesh.gpg " +
+		"/etc/apt/keyrings/fedmesh.gpg")
+	m.Write("/etc/apt/sources.list.d/fedmesh.sources", 0o644, "Types: deb\nURIs: file:/srv/apt\nSuites: stable\n"+
+		"Components: main\nSigned-By: /etc/apt/keyrings/fedmesh.gpg\n")
+}
+
+func (m *aptSite) version(program string) string {
+	m.t.Helper()
+	return m.Must("dpkg-query", "--show", "--showformat=${Version}", program)
+}
+
+func (m *aptSite) install(t *testing.T) {
+	m.Shell("apt-get update && " + keep + "install agentd coordinator")
+	m.first = m.version("agentd")
+	for program := range services {
+		if got := m.Must("systemctl", "is-enabled", program); got != "enabled" {
+			t.Errorf("%s is %s", program, got)
+		}
+	}
+}
+
+// lead has both programs run to the end of the run, and returns its models.
+func (m *aptSite) lead(t *testing.T) (models string) {
+	m.furnish()
+	m.Must("systemctl", "start", "coordinator", "agentd")
+	m.Await("the run is finished", func() bool { return strings.Contains(m.journal("coordinator"), "run finished") })
+	models = m.models()
+	if len(strings.Split(models, "\n")) != 5 {
+		t.Fatalf("models:\n%s", models)
+	}
+	return models
+}
+
+func (m *aptSite) models() string {
+	m.t.Helper()
+	return m.Must("coordinator", "model", "list", "--state-dir", "/var/lib/coordinator")
+}
+
+// running waits until both run in a version, on the state of before: the agent counts its starts.
+func (m *aptSite) running(t *testing.T, version string, start int, models string) {
+	t.Helper()
+	for program := range services {
+		if got := m.version(program); got != version {
+			t.Errorf("%s is of version %s, want %s", program, got, version)
+		}
+		m.Await(program+" runs", func() bool { return m.property(program, "ActiveState") == "active" })
+	}
+	m.Await("the agent has started again", func() bool {
+		return strings.Contains(m.journal("agentd"), fmt.Sprintf("start=%d", start))
+	})
+	if got := m.models(); got != models {
+		t.Errorf("the models are\n%s\nwant\n%s", got, models)
+	}
+}
+
+func (m *aptSite) upgrade(t *testing.T, models string) {
+	edited := m.Must("cat", "/etc/agentd/agentd.yaml")
+	m.Shell("apt-get update && " + keep + "upgrade")
+	m.running(t, release2, 2, models)
+	if got := m.Must("cat", "/etc/agentd/agentd.yaml"); got != edited {
+		t.Errorf("the upgrade changed the configuration to\n%s", got)
+	}
+}
+
+func (m *aptSite) goBack(t *testing.T, models string) {
+	m.Shell(keep + "install --allow-downgrades agentd=" + m.first + " coordinator=" + m.first)
+	m.running(t, m.first, 3, models)
+}
+
+// tampered tries repositories that the key has not signed as they are.
+func (m *aptSite) tampered(t *testing.T, r *repository) {
+	dists := "/srv/apt/dists/stable/"
+	for name, change := range map[string]string{
+		"a list of packages": "for f in " + dists + "main/binary-*/Packages; do sed -i 's/^Version: 99/Version: 98/' $f; gzip -9nkf $f; done",
+		"an index":           "sed -i 's/^Origin: fedmesh/Origin: fedmush/' " + dists + "InRelease " + dists + "Release",
+		"no signature":       "rm " + dists + "InRelease " + dists + "Release.gpg",
+	} {
+		m.see(r)
+		m.Shell(change)
+		if code, said := m.Run("apt-get", "update", "--error-on=any"); code == 0 {
+			t.Errorf("%s: apt-get update takes it:\n%s", name, said)
+		}
+	}
+	other := newRepository(t, filepath.Dir(r.dir))
+	other.shell(`cp -r "$1"/. "$2" && cd "$2/dists/stable" && gpg --batch --quiet --yes --clearsign --output InRelease `+
+		`Release && gpg --batch --quiet --yes --armor --detach-sign --output Release.gpg Release && chmod -R a+rX "$2"`,
+		r.dir, other.dir)
+	m.see(other)
+	if code, said := m.Run("apt-get", "update", "--error-on=any"); code == 0 || !strings.Contains(said, "NO_PUBKEY") {
+		t.Errorf("another key: apt-get update exits with %d:\n%s", code, said)
+	}
+
+	for _, change := range []string{"printf x >> $deb", "printf x | dd of=$deb bs=1 seek=5000 conv=notrunc"} {
+		m.see(r)
+		m.Shell("apt-get update; deb=$(ls /srv/apt/pool/stable/agentd_" + release2 + "_*.deb); " + change)
+		if code, said := m.Run("sh", "-c", keep+"install agentd="+release2); code == 0 ||
+			!strings.Contains(said, "Hash Sum mismatch") {
+			t.Errorf("%s: apt-get install exits with %d:\n%s", change, code, said)
+		}
+	}
+	if got := m.version("agentd"); got != m.first {
+		t.Errorf("version %s is installed", got)
+	}
+	m.see(r)
+}

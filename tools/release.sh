@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Makes a release, and puts it into a repository of apt.
+#
+#   release.sh build KEY OUT [ARGUMENTS OF tools/package]   fills OUT with what is released of the present commit: built twice, the
+#       second time in another folder from an empty cache, compared, and signed
+#   release.sh publish KEY OUT REPOSITORY SUITE             adds the .debs of OUT to a suite, and signs its index
+#
+# KEY is whatever gpg --local-user takes; gpg finds it where GNUPGHOME says. The index of a suite changes by renames. Earlier
+# versions stay in it, so that devices can go back. The first Raspberry Pis, whose Debian calls itself armhf like newer ones, have
+# a component of their own: armv6.
+set -euo pipefail
+
+die() { echo "release: $*" >&2; exit 1; }
+need() { for program; do command -v "$program" >/dev/null || die "$program is missing: tools/deps.sh release"; done; }
+sign() { gpg --batch --quiet --yes --local-user "$key" "$@"; }
+
+build() {
+  local out=$1
+  shift
+  need git go gpg
+  cd "$(dirname "$0")/.."
+  [ -z "$(git status --porcelain)" ] || die "there are changes that are in no commit"
+  git describe --tags --exact-match --match 'v[0-9]*' >/dev/null 2>&1 || die "the present commit has no tag such as v0.2.0"
+  local work again
+  work=$(mktemp -d) && again=$(mktemp -d)
+  trap 'chmod -R u+w "'"$work"'" "'"$again"'" && rm -rf "'"$work"'" "'"$again"'"' EXIT
+  git clone --quiet . "$work/fedmesh"
+  git clone --quiet . "$again/elsewhere"
+  go -C "$work/fedmesh/tools/package" run . -root "$work/fedmesh" -out "$out" "$@"
+  GOCACHE=$again/cache go -C "$again/elsewhere/tools/package" run . -root "$again/elsewhere" -out "$again/dist" "$@"
+  diff -r "$out" "$again/dist" || die "two builds of the same commit differ"
+  sign --armor --detach-sign "$out/SHA256SUMS" # the bills of materials are in it
+}
+
+# index PATTERN COMPONENT ARCHITECTURE: writes the list of the suite's packages whose files are named so.
+index() {
+  local dir=$new/$2/binary-$3
+  mkdir -p "$dir"
+  (cd "$repository" && find "pool/$suite" -name "$1" -print0 | sort -z |
+    xargs -0 -r -n1 apt-ftparchive packages) >"$dir/Packages"
+  gzip -9nk "$dir/Packages"
+}
+
+publish() {
+  local out=$1 repository=$2 suite=$3 new
+  need apt-ftparchive gpg gzip sha256sum
+  gpg --batch --quiet --verify "$out/SHA256SUMS.asc" "$out/SHA256SUMS" || die "$out is not signed: release.sh build"
+  (cd "$out" && sha256sum --quiet --strict --check SHA256SUMS) || die "$out is not what was signed"
+  local deb to
+  for deb in "$out"/*.deb; do
+    to=$repository/pool/$suite/$(basename "$deb")
+    mkdir -p "$(dirname "$to")"
+    if [ ! -e "$to" ]; then
+      cp "$deb" "$to"
+    elif ! cmp --quiet "$deb" "$to"; then
+      die "$to is another file already: raise the version"
+    fi
+  done
+  new=$repository/dists/.$suite.new
+  rm -rf "$new"
+  index '*_amd64.deb' main amd64
+  index '*_arm64.deb' main arm64
+  index '*_armhf.deb' main armhf
+  index '*_armhf-v6.deb' armv6 armhf
+  apt-ftparchive -o APT::FTPArchive::Release::Origin=fedmesh -o APT::FTPArchive::Release::Suite="$suite" \
+    -o APT::FTPArchive::Release::Codename="$suite" -o APT::FTPArchive::Release::Architectures='amd64 arm64 armhf' \
+    -o APT::FTPArchive::Release::Components='main armv6' release "$new" >"$repository/dists/.Release"
+  mv "$repository/dists/.Release" "$new/Release"
+  sign --clearsign --output "$new/InRelease" "$new/Release"
+  sign --armor --detach-sign --output "$new/Release.gpg" "$new/Release"
+  gpg --batch --quiet --yes --output "$repository/fedmesh.gpg" --export "$key"
+  chmod -R a+rX "$repository"
+  rm -rf "$repository/dists/.$suite.old"
+  [ ! -e "$repository/dists/$suite" ] || mv "$repository/dists/$suite" "$repository/dists/.$suite.old"
+  mv "$new" "$repository/dists/$suite"
+  rm -rf "$repository/dists/.$suite.old"
+}
+
+[ $# -ge 3 ] || die "usage: release.sh build KEY OUT [ARGUMENTS], or publish KEY OUT REPOSITORY SUITE"
+verb=$1 key=$2
+shift 2
+case $verb in
+  build) build "$(realpath -m "$1")" "${@:2}" ;;
+  publish) [ $# -eq 3 ] || die "usage: release.sh publish KEY OUT REPOSITORY SUITE"
+    publish "$(realpath "$1")" "$(realpath -m "$2")" "$3" ;;
+  *) die "there is no $verb, only build and publish" ;;
+esac
