@@ -33,7 +33,7 @@ func TestRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	shell(t, dir, "gpg --batch --quiet --passphrase '' --quick-generate-key releases@example.org ed25519 sign never")
-	release := "tools/release.sh build releases@example.org " + out + " -program fedlab -arch amd64 -kind deb,sbom"
+	release := "tools/release.sh build releases@example.org " + out + " -program agentd -arch amd64 -kind deb,sbom"
 	commit := "git -c user.name=n -c user.email=e@example.org commit --quiet --all --allow-empty --message=next"
 	if said := shell(t, dir, commit+"; ! "+release+" 2>&1"); !strings.Contains(said, "has no tag") {
 		t.Errorf("a commit without a tag: %s", said)
@@ -42,7 +42,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("a file that is in no commit: %s", said)
 	}
 	shell(t, dir, "rm new; "+release)
-	shell(t, out, "ls fedlab_9.8.7-1_amd64.deb && gpg --verify SHA256SUMS.asc SHA256SUMS && "+
+	shell(t, out, "ls agentd_9.8.7-1_amd64.deb && gpg --verify SHA256SUMS.asc SHA256SUMS && "+
 		"sha256sum --strict --check SHA256SUMS && grep -q cdx.json SHA256SUMS")
 	shell(t, out, "echo >> SHA256SUMS; ! gpg --verify SHA256SUMS.asc SHA256SUMS")
 	shell(t, dir, "gpgconf --kill gpg-agent")
