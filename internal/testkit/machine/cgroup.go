@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // ownGroups makes control groups of the machine's own, and returns their
@@ -44,7 +46,7 @@ func ownGroups(t testing.TB, name string) []string {
 }
 
 // removeGroups removes groups in which nothing runs any more, and those in
-// them.
+// them. The kernel may still be ending the last processes.
 func removeGroups(t testing.TB, groups []string) {
 	for _, group := range groups {
 		var all []string
@@ -55,10 +57,28 @@ func removeGroups(t testing.TB, groups []string) {
 			return err
 		})
 		for _, path := range slices.Backward(all) {
-			err = errors.Join(err, os.Remove(path))
+			err = errors.Join(err, removeIdle(path))
 		}
 		if err != nil {
 			t.Errorf("control groups are left: %v", err)
+		}
+	}
+}
+
+// removeIdle removes a group as soon as nothing is in it.
+func removeIdle(path string) error {
+	late := time.After(patience)
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := os.Remove(path)
+		if !errors.Is(err, syscall.EBUSY) {
+			return err
+		}
+		select {
+		case <-again.C:
+		case <-late:
+			return err
 		}
 	}
 }

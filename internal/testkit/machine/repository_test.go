@@ -183,14 +183,14 @@ func (m *aptSite) goBack(t *testing.T, models string) {
 
 // tampered tries repositories that the key has not signed as they are.
 func (m *aptSite) tampered(t *testing.T, r *repository) {
-	dists := "/srv/apt/dists/stable/"
 	for name, change := range map[string]string{
-		"a list of packages": "for f in " + dists + "main/binary-*/Packages; do sed -i 's/^Version: 99/Version: 98/' $f; gzip -9nkf $f; done",
-		"an index":           "sed -i 's/^Origin: fedmesh/Origin: fedmush/' " + dists + "InRelease " + dists + "Release",
-		"no signature":       "rm " + dists + "InRelease " + dists + "Release.gpg",
+		"a list of packages": "for f in main/binary-*/Packages; do sed -i 's/^Version: 99/Version: 98/' $f; " +
+			"gzip -9nkf $f; done",
+		"an index":     "sed -i 's/^Origin: fedmesh/Origin: fedmush/' InRelease Release",
+		"no signature": "rm InRelease Release.gpg",
 	} {
 		m.see(r)
-		m.Shell(change)
+		m.Shell("cd /srv/apt/dists/stable; " + change)
 		if code, said := m.Run("apt-get", "update", "--error-on=any"); code == 0 {
 			t.Errorf("%s: apt-get update takes it:\n%s", name, said)
 		}
