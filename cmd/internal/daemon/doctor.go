@@ -23,8 +23,8 @@ func AgentTarget(s *settings.Agent) (*doctor.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	broker.Announced = cfg.Topics.Round()
-	broker.Reads = []string{broker.Announced, cfg.Topics.Device(cfg.ID), cfg.Topics.Presence(cfg.ID)}
+	broker.Announced, broker.Presence = cfg.Topics.Round(), cfg.Topics.Presence(cfg.ID)
+	broker.Reads = []string{broker.Announced, cfg.Topics.Device(cfg.ID), broker.Presence}
 	t := &doctor.Target{
 		// the model, the update, and a successor of each
 		Program: "agentd", Federation: s.Name, StateDir: filepath.Clean(s.StateDir),

@@ -22,6 +22,8 @@ type Broker struct {
 	Loop    string   // the topic that only the daemon writes and reads
 	// Announced is the topic that has a retained message once a coordinator has run; empty for the coordinator.
 	Announced string
+	// Presence is the topic of the daemon's will; empty if it has none.
+	Presence string
 	// Retains is true if the daemon needs its own messages retained.
 	Retains bool
 	// Queue is how many messages the broker should queue for a slow reader; 0 = not examined.
@@ -120,11 +122,18 @@ func (v *visit) note(e mqtt.Event) {
 // session examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session lasted
 // to the end.
 func (b *Broker) session(ctx context.Context, r *report) bool {
+	taken := b.watch(ctx)
 	v := b.visit(ctx, r)
-	if v == nil {
+	if v != nil {
+		defer v.conn.Close()
+	}
+	if another := taken(); v == nil {
+		return false
+	} else if another {
+		v.clash("if this device was cut off less than two minutes ago, try again; else find that client: ",
+			"was connected with the client id %s: the broker has ended its connection for this one", v.Options.ClientID)
 		return false
 	}
-	defer v.conn.Close()
 	if !v.selfTest(ctx) {
 		return false
 	}
@@ -206,7 +215,8 @@ func (v *visit) selfTest(ctx context.Context) bool {
 			v.note(e)
 			_, result = test.Step(time.Now(), e)
 			if result == nil && v.short >= clashes {
-				v.clash()
+				v.clash("find that client: ", "has the client id %s: the broker ended %d connections in a row, each "+
+					"within %v", v.Options.ClientID, v.short, patience)
 				return false
 			}
 		case <-tick.C:
@@ -228,11 +238,53 @@ func (v *visit) selfTest(ctx context.Context) bool {
 }
 
 // clash reports another client with the same client id.
-func (v *visit) clash() {
-	v.report.add("identity", Bad, "find that client: the same program with another state_dir, a copy of this device, "+
-		"or a fleet; stop it, or give it an id and a key of its own",
-		"another client has the client id %s: the broker ended %d connections in a row, each within %v",
-		v.Options.ClientID, v.short, patience)
+func (v *visit) clash(find, found string, args ...any) {
+	v.report.add("identity", Bad, find+"the same program with another state_dir, a copy of this device, or a fleet; "+
+		"stop it, or give it an id and a key of its own", "another client "+found, args...)
+}
+
+// willTime is how long a broker may take from the end of a connection to the message that its client left as its will.
+const willTime = time.Second
+
+// watch listens, as another client, for the will of a client that has the daemon's id. taken is to be called when the
+// doctor has connected with that id: it ends the watch, and reports whether the broker has ended another one's
+// connection. A will that was kept says nothing, since it may be old. Where the broker does not let this client in, or
+// takes the user's name for its id as well, nobody is seen.
+func (b *Broker) watch(ctx context.Context) (taken func() bool) {
+	if b.Presence == "" {
+		return func() bool { return false }
+	}
+	o := b.Options
+	o.ClientID, o.Logger = o.ClientID+"-check", slog.New(slog.DiscardHandler)
+	conn, err := mqtt.Dial(ctx, o)
+	if err != nil {
+		return func() bool { return false }
+	}
+	v := &visit{Broker: b, conn: conn, events: conn.Events(), kept: map[string]bool{}}
+	conn.Subscribe(mqtt.AtMostOnce, b.Presence, b.Loop)
+	isUp := func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }
+	if v.await(ctx, patience, isUp) {
+		// A message to itself comes back when the broker has handled the subscriptions; rules may withhold it.
+		_ = conn.Publish(mqtt.Message{Topic: b.Loop, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
+		v.await(ctx, willTime, func(e mqtt.Event) bool {
+			m, ok := e.(mqtt.Received)
+			return ok && m.Topic == b.Loop
+		})
+	}
+	return func() bool {
+		defer conn.Close()
+		will := false
+		v.await(ctx, willTime, func(e mqtt.Event) bool {
+			switch e := e.(type) {
+			case mqtt.Received:
+				will = e.Topic == b.Presence && !e.Retained
+			case mqtt.Down: // this one had the doctor's id: it must not come back
+				return true
+			}
+			return will
+		})
+		return will
+	}
 }
 
 // announced looks for the retained announcement of a coordinator.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 	"github.com/fedmesh/fedmesh/store"
@@ -75,6 +76,9 @@ func TestExamine(t *testing.T) {
 					Mend: "fill it"}}
 			}
 		}, "data bad", "rows.csv is empty, true"},
+		{"users are client ids", []string{"use_username_as_clientid true"}, func(p *Target) {
+			p.Broker.Options.Username, p.Broker.Presence, p.Broker.Queue = "air-one", "fl/v1/air/p/air-one", 0
+		}, "", "comes back"},
 		{"no folder yet", nil, func(p *Target) { p.StateDir = filepath.Join(p.StateDir, "none") }, "",
 			"does not exist yet: the first start makes it"},
 	} {
@@ -167,6 +171,30 @@ func TestCloneIsNamed(t *testing.T) {
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"identity bad"}) ||
 		!strings.Contains(text, "another client has the client id air-coordinator") {
+		t.Errorf("found %q in\n%s", found, text)
+	}
+}
+
+// TestCloneIsSeen: where messages come through the doctor is done before a clone is back; the clone's will gives it
+// away. The presence that the broker keeps of one that is gone does not.
+func TestCloneIsSeen(t *testing.T) {
+	p := newTarget(t, brokers.OpenMosquitto(t))
+	p.Broker.Presence, p.Broker.Reads, p.Broker.Queue = "presence", []string{"presence"}, 0
+	there := mqtt.Message{Topic: "presence", Payload: []byte("online"), QoS: mqtt.AtLeastOnce, Retained: true}
+	other := mqtttest.Dial(t, mqtt.Options{URL: p.Broker.Options.URL, ClientID: "another"})
+	other.Subscribe(mqtt.AtLeastOnce, "presence")
+	mqtttest.Publish(t, other, there)
+	mqtttest.Received(t, other) // so that the broker has kept it
+	if found, text := examine(t, p); len(found) > 0 {
+		t.Errorf("nobody is there: found %q in\n%s", found, text)
+	}
+	clone := p.Broker.Options
+	clone.MaxReconnectDelay = time.Minute
+	there.Payload = []byte("lost")
+	clone.Will = func() mqtt.Message { return there }
+	mqtttest.Dial(t, clone)
+	found, text := examine(t, p)
+	if !slices.Equal(found, []string{"identity bad"}) || !strings.Contains(text, "another client was connected with") {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }
