@@ -76,6 +76,9 @@ func forms() []form {
 		formOf("snapshot", 0, encodeSnapshot, decodeSnapshot, randomSnapshot),
 		formOf("control", 0, encodeControl, decodeControl, randomControl),
 		formOf("beacon", 0, encodeBeacon, decodeBeacon, randomBeacon),
+		formOf("root", 0, (*wire.RootDocument).Bytes, wire.DecodeRoot, randomRoot),
+		formOf("join", 0, (*wire.Join).Bytes, wire.DecodeJoin, randomJoin),
+		formOf("admission", 0, (*wire.Admission).Bytes, wire.DecodeAdmission, randomAdmission),
 	}
 }
 

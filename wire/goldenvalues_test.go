@@ -61,7 +61,7 @@ func byAgent(run wire.RunID, round wire.RoundID, sequence uint64) wire.Header {
 
 func goldens() []golden {
 	manifest := manifestOf(bigVector(), bigSchema())
-	return append(slices.Concat(goldensOfCoordinator(), goldensOfAgent(), goldensOfNeighbors()),
+	return append(slices.Concat(goldensOfCoordinator(), goldensOfAgent(), goldensOfNeighbors(), goldensOfJoining()),
 		golden{"task", "task", wire.Header{}, linearTask()},
 		golden{"task_network", "task", wire.Header{}, networkTask()},
 		golden{"task_readings", "task", wire.Header{}, readingsTask()},

@@ -389,3 +389,33 @@ func randomOutcome(rng *rand.Rand) wire.Outcome {
 	}
 	return o
 }
+
+func randomRoot(rng *rand.Rand) wire.RootDocument {
+	d := wire.RootDocument{Federation: wire.Federation(randomName(rng, "ab_9", wire.MaxFederation)),
+		Version: wire.FirstRoot + wire.Root(rng.Uint32N(9)), Key: wire.SignKey(randomDigest(rng)),
+		Coordinator: wire.SignKey(randomDigest(rng)), CA: randomDigest(rng), Extra: randomExtra(rng),
+		By: wire.Signed(randomBytes(rng, 64)), Before: wire.Signed(randomBytes(rng, 64))}
+	for i := range rng.IntN(4) {
+		d.Revoked = append(d.Revoked, wire.AgentID(fmt.Sprint(i, randomName(rng, "aB9._-", 20))))
+	}
+	return d
+}
+
+func randomJoin(rng *rand.Rand) wire.Join {
+	return wire.Join{Agent: wire.AgentID(randomName(rng, "aB9._-", wire.MaxAgentID)),
+		Key: wire.SignKey(randomDigest(rng)), TLS: wire.TLSKey(randomBytes(rng, 65)),
+		ByToken: wire.Signed(randomBytes(rng, 64)), ByKey: wire.Signed(randomBytes(rng, 64)),
+		ByTLS: randomBytes(rng, 1+rng.IntN(72))}
+}
+
+func randomAdmission(rng *rand.Rand) wire.Admission {
+	if rng.IntN(3) == 0 {
+		return wire.Admission{Refused: oneTo(rng, wire.JoinFailed)}
+	}
+	a := wire.Admission{Root: randomBytes(rng, 1+rng.IntN(300)), Certificate: randomBytes(rng, 1+rng.IntN(300)),
+		CA: randomBytes(rng, 1+rng.IntN(300))}
+	for i := range rng.IntN(4) {
+		a.Settings = append(a.Settings, wire.Setting{Name: fmt.Sprint("key.", i), Value: randomString(rng)})
+	}
+	return a
+}

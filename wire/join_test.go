@@ -1,0 +1,160 @@
+package wire_test
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// keyNumbered is a key of these tests: its seed is one byte, repeated.
+func keyNumbered(n byte) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed([]byte(strings.Repeat(string(rune(n)), ed25519.SeedSize)))
+}
+
+func firstRoot() wire.RootDocument {
+	d := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(testKey()),
+		CA: wire.Digest{1, 2, 3}}
+	d.Sign(keyNumbered(1), nil)
+	return d
+}
+
+func secondRoot() wire.RootDocument {
+	d := firstRoot()
+	d.Version, d.Coordinator = 2, wire.SignKeyOf(keyNumbered(3))
+	d.Revoked = []wire.AgentID{"press-01", "press-02"}
+	d.Sign(keyNumbered(2), keyNumbered(1))
+	return d
+}
+
+func goldenToken() wire.Token {
+	t := wire.Token{Agent: "press-01", Pin: wire.SignKeyOf(keyNumbered(1)).Pin()}
+	copy(t.Secret[:], "sixteen secrets!")
+	return t
+}
+
+func goldenJoin() wire.Join {
+	t := goldenToken()
+	j := wire.Join{Agent: "press-01", Key: wire.SignKeyOf(keyNumbered(4)), TLS: wire.TLSKey{4, 1, 2},
+		ByTLS: []byte{0x30, 6, 2, 1, 1, 2, 1, 1}}
+	text := j.JoinText(make([]byte, 32))
+	j.ByToken, j.ByKey = wire.Signed(ed25519.Sign(t.Key(), text)), wire.Signed(ed25519.Sign(keyNumbered(4), text))
+	return j
+}
+
+func goldensOfJoining() []golden {
+	first, second, join := firstRoot(), secondRoot(), goldenJoin()
+	return []golden{
+		{"root", "root", wire.Header{}, &first},
+		{"root_second", "root", wire.Header{}, &second},
+		{"join", "join", wire.Header{}, &join},
+		{"admission", "admission", wire.Header{}, &wire.Admission{Root: first.Bytes(), Certificate: []byte("leaf"),
+			CA: []byte("authority"), Settings: []wire.Setting{{Name: "broker.url", Value: "tls://gw:8883"}}}},
+		{"admission_refused", "admission", wire.Header{}, &wire.Admission{Refused: wire.JoinUsed}},
+	}
+}
+
+// TestOpenRoot: a document counts if its own root key has signed all of it, and asks for nothing unknown.
+func TestOpenRoot(t *testing.T) {
+	d := secondRoot()
+	if got, err := wire.OpenRoot(d.Bytes()); err != nil || got.Coordinator != d.Coordinator {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	p := d.Bytes()
+	for i := range p {
+		if i >= len(p)-128 && i < len(p)-64 {
+			continue // the signature of the version before: Follows looks at it
+		}
+		p[i] ^= 1
+		if _, err := wire.OpenRoot(p); err == nil {
+			t.Errorf("a document that was changed at byte %d counts", i)
+		}
+		p[i] ^= 1
+	}
+	d.Extra = wire.Extra{{Name: "threshold", Need: wire.NeedDecline, Body: []byte{2}}}
+	d.Sign(keyNumbered(2), keyNumbered(1))
+	if _, err := wire.OpenRoot(d.Bytes()); !errors.Is(err, wire.ErrUnsupported) {
+		t.Errorf("a section that must not be passed over: %v", err)
+	}
+}
+
+// TestFollows: only the next version follows, signed by the root key that is held, in the same federation.
+func TestFollows(t *testing.T) {
+	held := firstRoot()
+	for name, change := range map[string]struct {
+		version    wire.Root
+		federation wire.Federation
+		before     ed25519.PrivateKey
+	}{
+		"":                            {2, "plant_7", keyNumbered(1)},
+		"it has version 3":            {3, "plant_7", keyNumbered(1)},
+		"it has version 1":            {1, "plant_7", keyNumbered(1)},
+		"not signed by the root key":  {2, "plant_7", keyNumbered(2)},
+		"2 is not signed":             {2, "plant_7", nil},
+		"it is of the federation air": {2, "air", keyNumbered(1)},
+	} {
+		d := secondRoot()
+		d.Version, d.Federation = change.version, change.federation
+		d.Sign(keyNumbered(2), change.before)
+		d, err := wire.OpenRoot(d.Bytes())
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		err = d.Follows(&held)
+		if got := fmt.Sprint(err); (err == nil) != (name == "") || !strings.Contains(got, name) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// TestToken: what is printed is read again; whatever one character less, more or other makes of it is refused, and the
+// key that it stands for is of the device, too.
+func TestToken(t *testing.T) {
+	token := goldenToken()
+	text := token.String()
+	const want = "fm1.press-01.ONUXQ5DFMVXCA43FMNZGK5DTEE2HKD4YXVM7Z7EUNWSFVKV6SM57SIUCDA"
+	if !strings.HasPrefix(text, want) || len(text) != len("fm1.press-01.")+58 {
+		t.Errorf("the token is %s", text)
+	}
+	for _, spelled := range []string{text, strings.ToLower(text), " " + text + "\n"} {
+		if got, err := wire.ParseToken(spelled); err != nil || got != token {
+			t.Errorf("%q is read as %+v, %v", spelled, got, err)
+		}
+	}
+	if got, err := wire.ParseToken((&wire.Token{}).String()); err != nil || got.Agent != "" {
+		t.Errorf("a token for any device: %+v, %v", got, err)
+	}
+	for i := range text {
+		for _, wrong := range []string{text[:i], text[:i] + text[i+1:], text[:i] + "Z" + text[i+1:],
+			text[:i] + "!" + text[i:]} {
+			if got, err := wire.ParseToken(wrong); err == nil && wrong != text {
+				t.Errorf("%q is read as %+v", wrong, got)
+			}
+		}
+	}
+	other := token
+	other.Agent = "press-02"
+	if token.Key().Equal(other.Key()) {
+		t.Error("the key does not depend on the device")
+	}
+}
+
+func FuzzRoot(f *testing.F) { fuzzForms(f, "root") }
+func FuzzJoin(f *testing.F) { fuzzForms(f, "join", "admission") }
+
+func FuzzToken(f *testing.F) {
+	token := goldenToken()
+	f.Add(token.String())
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := wire.ParseToken(s)
+		if err != nil {
+			return
+		}
+		if again, err := wire.ParseToken(got.String()); err != nil || again != got {
+			t.Errorf("%q is read as %+v, which is read again as %+v, %v", s, got, again, err)
+		}
+	})
+}
