@@ -43,7 +43,8 @@ func ParseToken(s string) (Token, error) {
 	rest, begins := strings.CutPrefix(strings.TrimSpace(s), tokenBegin)
 	dot := strings.LastIndexByte(rest, '.')
 	if !begins || dot < 0 {
-		return Token{}, errors.New("this is no token: want " + tokenBegin + "DEVICE.TEXT, as `coordinator enrol` prints it")
+		return Token{}, errors.New("this is no token: want " + tokenBegin +
+			"DEVICE.TEXT, as `coordinator enrol` prints it")
 	}
 	t := Token{Agent: AgentID(rest[:dot])}
 	p, err := tokenText.DecodeString(strings.ToUpper(rest[dot+1:]))

@@ -52,6 +52,8 @@ var rooms = []room{
 	{"coordinator", 3, false, "I/O host of the coordinator"},
 	{"coordinator/edges", 3, false, "who mixes with whom: needs the eigensolver, which agentd must not link"},
 	{"coordinator/enrolled", 3, false, "who may take part: the file by which the coordinator looks keys up"},
+	{"coordinator/enrol", 3, false, "how devices come into the list: tokens, certificates, a listener; no device " +
+		"links it"},
 	{"sim", 3, false, "the fast path of experiments: loops around the kernels that the daemons call"},
 	{"sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
 	{"sim/npy", 1, false, "arrays in numpy's files: it knows a format, not what is in it"},
@@ -129,6 +131,7 @@ var unlinked = []struct{ program, path, except, why string }{
 			"we do not set"},
 	{"agentd", "html/template/...", "", "its reflection keeps dead code alive, megabytes of it"},
 	{"agentd", "github.com/spf13/cobra/doc/...", "", "manual pages are made when packages are"},
+	{"agentd", module + "/coordinator/enrol", "", "an authority is the coordinator's: a device signs no certificates"},
 	{"agentd", "net/http/pprof", "", "a device serves no profiles: half a megabyte, and a door"},
 	{"coordinator", module + "/mqtt/broker", "", "the embedded broker is the laboratory's"},
 	{"coordinator", module + "/internal/testkit/...", "", "a test's launcher is no product"},

@@ -1,0 +1,250 @@
+package enrol
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// List is who may take part.
+type List interface {
+	// Check reports why a device may not come into the list, in the place of another one, which may be itself, or be
+	// empty. A device that is there already, with this key, may. The error wraps ErrListed or ErrOther, or the list
+	// cannot be read.
+	Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error
+	// Admit puts the device there, and returns when it is on the disk and the coordinator has taken it.
+	Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error
+}
+
+// Why a device may not come into the list.
+var (
+	ErrListed = errors.New("the device is in the list with another key")
+	ErrOther  = errors.New("the key is in the list under another name, or is no key")
+)
+
+// Config is what a desk works with.
+type Config struct {
+	Root      []byte             // the root document
+	Key       ed25519.PrivateKey // of the coordinator; the root document names it
+	Authority *Authority
+	Settings  []wire.Setting            // that all devices share; ascending
+	Name      func(wire.AgentID) string // of a device at the broker
+	List      List
+	Observer  Observer
+	Disk      store.Disk
+	Path      string // of the tokens
+	Now       func() time.Time
+}
+
+// Desk takes devices in. It may be used from several goroutines.
+type Desk struct {
+	cfg  Config
+	root wire.RootDocument
+
+	mu     sync.Mutex
+	tokens *tokens
+	tries  tries
+	opened time.Time // as it was told last
+}
+
+// Open opens a desk. It checks that its keys belong together.
+func Open(cfg Config) (*Desk, error) {
+	root, err := wire.OpenRoot(cfg.Root)
+	if err != nil {
+		return nil, err
+	}
+	if root.Coordinator != wire.SignKeyOf(cfg.Key) {
+		return nil, fmt.Errorf("the root document names another coordinator's key: want the key that " +
+			"`coordinator init` has made with it")
+	}
+	if err := cfg.Authority.check(&root); err != nil {
+		return nil, err
+	}
+	d := &Desk{cfg: cfg, root: root}
+	if d.tokens, err = openTokens(cfg.Disk, cfg.Path); err != nil {
+		return nil, err
+	}
+	d.tell(cfg.Now())
+	return d, nil
+}
+
+// tell tells whether any device may join, if that has changed.
+func (d *Desk) tell(now time.Time) {
+	if until := d.tokens.openUntil(now); !until.Equal(d.opened) {
+		d.opened = until
+		d.cfg.Observer.ObserveEnrolment(Opened{until})
+	}
+}
+
+// OpenUntil returns until when any device may join; the zero time if none may.
+func (d *Desk) OpenUntil() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tell(d.cfg.Now())
+	return d.opened
+}
+
+// Root returns the root document.
+func (d *Desk) Root() wire.RootDocument { return d.root }
+
+// Token makes a token that counts for so long. An empty agent makes one for any device that is not in the list; it is
+// not burnt. replaces is the device in whose place the new one comes, which may be the same; it may be empty.
+func (d *Desk) Token(agent, replaces wire.AgentID, ttl time.Duration) (wire.Token, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if agent != "" {
+		if err := d.fits(agent); err != nil {
+			return wire.Token{}, err
+		}
+	}
+	now := d.cfg.Now()
+	defer d.tell(now)
+	return d.tokens.issue(agent, replaces, d.root.Key.Pin(), now, ttl)
+}
+
+// fits reports why no device can have that name.
+func (d *Desk) fits(agent wire.AgentID) error {
+	if err := agent.ValidateAgent(); err != nil {
+		return err
+	}
+	if slices.Contains(d.root.Revoked, agent) {
+		return fmt.Errorf("the root document revokes %s: choose another name", agent)
+	}
+	if name := d.cfg.Name(agent); len(name) > maxCommonName {
+		return fmt.Errorf("%s has %d characters, and a certificate's name has at most %d: choose a shorter id", name,
+			len(name), maxCommonName)
+	}
+	return nil
+}
+
+// Forget removes the tokens with which a device could come back. Call it before the device is taken from the list.
+func (d *Desk) Forget(agent wire.AgentID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tokens.drop(agent, d.cfg.Now())
+}
+
+// Join answers a join that came over the connection with that binding.
+func (d *Desk) Join(ctx context.Context, j *wire.Join, binding []byte, from netip.Addr) wire.Admission {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.cfg.Now()
+	d.tell(now)
+	a, reason, err := d.join(ctx, j, binding, from, now)
+	if reason != 0 {
+		d.cfg.Observer.ObserveEnrolment(Refused{j.Agent, from.String(), reason, err})
+		return wire.Admission{Refused: reason}
+	}
+	return a
+}
+
+// Wrong counts a request that was no join.
+func (d *Desk) Wrong(from netip.Addr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tries.wrong(from, d.cfg.Now())
+}
+
+func (d *Desk) join(ctx context.Context, j *wire.Join, binding []byte, from netip.Addr, now time.Time) (
+	a wire.Admission, reason wire.JoinRefusal, err error) {
+	if d.tries.blocked(from, now) {
+		return a, wire.JoinTries, nil
+	}
+	t := d.tokens.find(j, binding, now)
+	key := clientKey(j.TLS)
+	if t == nil || key == nil || !signed(j, key, binding) {
+		d.tries.wrong(from, now)
+		return a, wire.JoinUnknown, nil
+	}
+	if slices.Contains(d.root.Revoked, j.Agent) {
+		return a, wire.JoinRevoked, nil
+	}
+	if t.burnt() && !t.burntBy(j) {
+		return a, wire.JoinUsed, nil
+	}
+	if err := d.cfg.List.Check(j.Agent, j.Key, t.Replaces); err != nil {
+		return a, refusal(err), err
+	}
+	joined, made := Joined{Agent: j.Agent, Replaces: t.Replaces, Again: t.burnt()}, t.Made
+	if !t.burnt() && t.Agent != "" {
+		if err := d.tokens.burn(t, j, now); err != nil {
+			return a, wire.JoinFailed, err
+		}
+	}
+	if err := d.cfg.List.Admit(ctx, j.Agent, j.Key, joined.Replaces); err != nil {
+		return a, refusal(err), err
+	}
+	if a, err = d.admission(j.Agent, key, made); err != nil {
+		return a, wire.JoinFailed, err
+	}
+	d.cfg.Observer.ObserveEnrolment(joined)
+	return a, 0, nil
+}
+
+// Admit takes in a device whose keys a person has: it was preauthorized, or its keys were made here. made is from when
+// its certificate counts its time.
+func (d *Desk) Admit(ctx context.Context, agent wire.AgentID, key wire.SignKey, tls wire.TLSKey, made time.Time) (
+	wire.Admission, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	client := clientKey(tls)
+	if client == nil {
+		return wire.Admission{}, errors.New("the key of the client certificate is no point of P-256")
+	}
+	err := d.fits(agent)
+	if err == nil {
+		err = d.cfg.List.Check(agent, key, "")
+	}
+	if err == nil {
+		err = d.cfg.List.Admit(ctx, agent, key, "")
+	}
+	if err != nil {
+		return wire.Admission{}, err
+	}
+	d.cfg.Observer.ObserveEnrolment(Joined{Agent: agent})
+	return d.admission(agent, client, made)
+}
+
+func refusal(err error) wire.JoinRefusal {
+	switch {
+	case errors.Is(err, ErrListed):
+		return wire.JoinListed
+	case errors.Is(err, ErrOther):
+		return wire.JoinOther
+	}
+	return wire.JoinFailed
+}
+
+// admission is what a device gets that is in the list.
+func (d *Desk) admission(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.Admission, error) {
+	leaf, err := d.cfg.Authority.Client(d.cfg.Name(agent), key, made)
+	return wire.Admission{Root: d.cfg.Root, Certificate: leaf, CA: d.cfg.Authority.Certificate.Raw,
+		Settings: d.cfg.Settings}, err
+}
+
+// clientKey reads the key of a client certificate; nil if it is no point of the curve.
+func clientKey(k wire.TLSKey) *ecdsa.PublicKey {
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), k[:])
+	if err != nil {
+		return nil
+	}
+	return key
+}
+
+// signed reports whether a join has the signatures of both keys that it names.
+func signed(j *wire.Join, key *ecdsa.PublicKey, binding []byte) bool {
+	text := j.JoinText(binding)
+	sum := sha256.Sum256(text)
+	return ed25519.Verify(j.Key[:], text, j.ByKey[:]) && ecdsa.VerifyASN1(key, sum[:], j.ByTLS)
+}

@@ -1,0 +1,138 @@
+package enrol
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	// Path is where a join is posted.
+	Path = "/join"
+
+	mostConns = 64
+	patience  = 10 * time.Second // for a whole request
+)
+
+// Certificate returns the certificate of a listener: it has the coordinator's key and carries the root document, as a
+// comment. So whoever knows the root's pin knows that the listener is the coordinator's, without an authority and
+// without a clock.
+func (d *Desk) Certificate() (tls.Certificate, error) {
+	comment, err := asn1.MarshalWithParams(RootComment+base64.StdEncoding.EncodeToString(d.cfg.Root), "ia5")
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	t := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: string(wire.CoordinatorID)},
+		NotBefore: time.Unix(0, 0).UTC(), NotAfter: d.cfg.Now().Add(lifetime),
+		ExtraExtensions: []pkix.Extension{{Id: Comment, Value: comment}},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, d.cfg.Key.Public(), d.cfg.Key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: d.cfg.Key}, err
+}
+
+// Comment is a comment in a certificate, netscape-comment; the one with the root document begins with RootComment, and
+// goes on in base64.
+var Comment = asn1.ObjectIdentifier{2, 16, 840, 1, 113730, 1, 13}
+
+// RootComment is what the comment begins with.
+const RootComment = "fedmesh root "
+
+// Listen serves the desk until ctx ends.
+func (d *Desk) Listen(ctx context.Context, address string, log *slog.Logger) (net.Addr, error) {
+	certificate, err := d.Certificate()
+	if err != nil {
+		return nil, err
+	}
+	plain, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("enrol.listen: %w", err)
+	}
+	s := &http.Server{
+		Handler: http.HandlerFunc(d.serve), ReadTimeout: patience, WriteTimeout: 2 * patience, MaxHeaderBytes: 4 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	s.SetKeepAlivesEnabled(false)
+	secured := tls.NewListener(&bounded{plain, make(chan struct{}, mostConns)},
+		&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13})
+	context.AfterFunc(ctx, func() { _ = s.Close() })
+	go func() {
+		if err := s.Serve(secured); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("devices cannot join any more: the listener has ended", "err", err)
+		}
+	}()
+	return plain.Addr(), nil
+}
+
+// serve answers a request.
+func (d *Desk) serve(w http.ResponseWriter, r *http.Request) {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || r.TLS == nil {
+		http.Error(w, "no address", http.StatusBadRequest)
+		return
+	}
+	if r.Method != http.MethodPost || r.URL.Path != Path {
+		http.Error(w, "this listener only takes what `agentd join` sends", http.StatusNotFound)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxJoinRequest))
+	var j wire.Join
+	var binding []byte
+	if err == nil {
+		j, err = wire.DecodeJoin(body)
+	}
+	if err == nil {
+		binding, err = r.TLS.ExportKeyingMaterial(wire.JoinLabel, nil, 32)
+	}
+	if err != nil {
+		d.Wrong(from.Addr())
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	a := d.Join(r.Context(), &j, binding, from.Addr())
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = w.Write(a.Bytes()) // a device that has gone asks again
+}
+
+// bounded is a listener with a bound of connections: more of them wait until one has ended.
+type bounded struct {
+	net.Listener
+	slots chan struct{}
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	b.slots <- struct{}{}
+	c, err := b.Listener.Accept()
+	if err != nil {
+		<-b.slots
+		return nil, err
+	}
+	return slot{c, sync.OnceFunc(func() { <-b.slots })}, nil
+}
+
+// slot gives its place back when it is closed.
+type slot struct {
+	net.Conn
+	free func()
+}
+
+func (s slot) Close() error {
+	defer s.free()
+	return s.Conn.Close()
+}

@@ -1,0 +1,139 @@
+package enrol
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	tokensVersion = 1
+	maxTokens     = 10_000
+	maxTokensFile = 8 << 20 // bytes
+)
+
+// token is what the coordinator keeps of one. Its times are whole seconds.
+type token struct {
+	Agent    wire.AgentID `json:"agent"`              // empty = any device that is not in the list, and no end but time
+	Replaces wire.AgentID `json:"replaces,omitempty"` // the device in whose place it comes; may be Agent itself
+	Key      []byte       `json:"key"`                // the public part of the token's key
+	Made     time.Time    `json:"made"`
+	Expires  time.Time    `json:"expires"`
+	Device   []byte       `json:"device,omitempty"` // the keys that have burnt it
+	TLS      []byte       `json:"tls,omitempty"`
+}
+
+func (t *token) burnt() bool { return len(t.Device) > 0 }
+
+// burntBy reports whether a join comes from the device that has burnt the token.
+func (t *token) burntBy(j *wire.Join) bool {
+	return bytes.Equal(t.Device, j.Key[:]) && bytes.Equal(t.TLS, j.TLS[:])
+}
+
+// tokens are all tokens that have not expired, one a device at most. Each change is on the disk before it counts.
+type tokens struct {
+	disk store.Disk
+	path string
+	all  []token
+}
+
+// openTokens reads the tokens. A damaged file is an error: a token in it may have been burnt.
+func openTokens(disk store.Disk, path string) (*tokens, error) {
+	t := &tokens{disk: disk, path: path}
+	version, body, err := disk.LoadRecord(path, maxTokensFile)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return t, nil
+	case err == nil && version != tokensVersion:
+		err = &store.VersionError{Path: path, Has: version, Want: tokensVersion}
+	case err == nil:
+		err = json.Unmarshal(body, &t.all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the tokens of devices that are to join: %w; remove the file, and make new tokens", err)
+	}
+	return t, nil
+}
+
+// change puts other tokens in the place of all, on the disk first.
+func (t *tokens) change(all []token) error {
+	body, err := json.Marshal(all)
+	if err == nil {
+		err = t.disk.SaveRecord(t.path, tokensVersion, body)
+	}
+	if err == nil {
+		t.all = all
+	}
+	return err
+}
+
+// live returns the tokens that have not expired.
+func (t *tokens) live(now time.Time) []token {
+	return slices.DeleteFunc(slices.Clone(t.all), func(x token) bool { return !now.Before(x.Expires) })
+}
+
+// issue makes a token, in the place of an earlier one for the same device.
+func (t *tokens) issue(agent, replaces wire.AgentID, pin wire.Pin, now time.Time, ttl time.Duration) (wire.Token,
+	error) {
+	is := wire.Token{Agent: agent, Pin: pin}
+	rand.Read(is.Secret[:])
+	all := slices.DeleteFunc(t.live(now), func(x token) bool { return x.Agent == agent })
+	if len(all) >= maxTokens {
+		return wire.Token{}, fmt.Errorf("%d tokens have not expired: wait, or revoke devices that will not join",
+			maxTokens)
+	}
+	public := is.Key().Public().(ed25519.PublicKey)
+	made := now.UTC().Truncate(time.Second)
+	all = append(all, token{Agent: agent, Replaces: replaces, Key: public, Made: made, Expires: made.Add(ttl)})
+	return is, t.change(all)
+}
+
+// find returns the token whose key has signed a join; nil if there is none.
+func (t *tokens) find(j *wire.Join, binding []byte, now time.Time) *token {
+	text := j.JoinText(binding)
+	for _, agent := range []wire.AgentID{j.Agent, ""} {
+		i := slices.IndexFunc(t.all, func(x token) bool { return x.Agent == agent })
+		if i >= 0 && now.Before(t.all[i].Expires) && ed25519.Verify(t.all[i].Key, text, j.ByToken[:]) {
+			return &t.all[i]
+		}
+	}
+	return nil
+}
+
+// burn binds a token to the keys of a join.
+func (t *tokens) burn(x *token, j *wire.Join, now time.Time) error {
+	all := t.live(now)
+	for i := range all {
+		if all[i].Agent == x.Agent {
+			all[i].Device, all[i].TLS = j.Key[:], j.TLS[:]
+		}
+	}
+	return t.change(all)
+}
+
+// drop removes the tokens that a device could come back with.
+func (t *tokens) drop(agent wire.AgentID, now time.Time) error {
+	all := slices.DeleteFunc(t.live(now), func(x token) bool { return x.Agent == agent || x.Replaces == agent })
+	if len(all) == len(t.all) {
+		return nil
+	}
+	return t.change(all)
+}
+
+// openUntil returns until when any device may join; the zero time if none may.
+func (t *tokens) openUntil(now time.Time) time.Time {
+	for _, x := range t.all {
+		if x.Agent == "" && now.Before(x.Expires) {
+			return x.Expires
+		}
+	}
+	return time.Time{}
+}
