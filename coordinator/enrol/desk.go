@@ -58,17 +58,26 @@ type Desk struct {
 	opened time.Time // as it was told last
 }
 
-// Open opens a desk. It checks that its keys belong together.
-func Open(cfg Config) (*Desk, error) {
-	root, err := wire.OpenRoot(cfg.Root)
+// Check reports why keys, authority and root document do not belong together.
+func (c *Config) Check() error {
+	root, err := wire.OpenRoot(c.Root)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if root.Coordinator != wire.SignKeyOf(cfg.Key) {
-		return nil, fmt.Errorf("the root document names another coordinator's key: want the key that " +
+	if root.Coordinator != wire.SignKeyOf(c.Key) {
+		return errors.New("the root document names another coordinator's key: want the key that " +
 			"`coordinator init` has made with it")
 	}
-	if err := cfg.Authority.check(&root); err != nil {
+	return c.Authority.check(&root)
+}
+
+// Open opens a desk.
+func Open(cfg Config) (*Desk, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	root, err := wire.OpenRoot(cfg.Root)
+	if err != nil {
 		return nil, err
 	}
 	d := &Desk{cfg: cfg, root: root}

@@ -5,7 +5,10 @@
 package keys
 
 import (
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
@@ -36,39 +39,61 @@ func Create(path string) (ed25519.PrivateKey, error) {
 }
 
 // save writes a private key file.
-func save(path string, key ed25519.PrivateKey) error {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
+func save(path string, key any) error {
+	text, err := Encode(key)
 	if err != nil {
 		return err
 	}
-	return store.Machine.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+	return store.Machine.WriteFile(path, text, 0o600)
+}
+
+// Encode returns the content of the file of a private key.
+func Encode(key any) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }
 
 // Private reads a private key file, which no other users may read.
 func Private(path string) (ed25519.PrivateKey, error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w; make a key with `key new`", err)
+	return private[ed25519.PrivateKey](path, "Ed25519")
+}
+
+// Client reads the private key of a certificate, of the curve P-256, as Private does.
+func Client(path string) (*ecdsa.PrivateKey, error) { return private[*ecdsa.PrivateKey](path, "ECDSA") }
+
+// CreateClient is Create of the private key of a certificate, of the curve P-256.
+func CreateClient(path string) (*ecdsa.PrivateKey, error) {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s exists already; remove it first if its key is really no longer needed", path)
 	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
+	}
+	return key, save(path, key)
+}
+
+func private[K any](path, kind string) (none K, err error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, fmt.Errorf("%w; make a key with `key new`", err)
+	}
+	if err != nil {
+		return none, err
 	}
 	block, _ := pem.Decode(b)
 	if block == nil || block.Type != "PRIVATE KEY" {
-		return nil, fmt.Errorf("%s: no PEM block \"PRIVATE KEY\"; make a key with `key new`", path)
+		return none, fmt.Errorf("%s: no PEM block \"PRIVATE KEY\"; make a key with `key new`", path)
 	}
 	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return none, fmt.Errorf("%s: %w", path, err)
 	}
-	key, ok := k.(ed25519.PrivateKey)
+	key, ok := k.(K)
 	if !ok {
-		return nil, fmt.Errorf("%s: the key is a %T, want Ed25519", path, k)
+		return none, fmt.Errorf("%s: the key is a %T, want %s", path, k, kind)
 	}
-	if err := Closed(path); err != nil {
-		return nil, err
-	}
-	return key, nil
+	return key, Closed(path)
 }
 
 // Closed refuses the file of a private key that all users of the machine may read or write. Its group may read it: a

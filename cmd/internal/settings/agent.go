@@ -55,7 +55,8 @@ type Member struct {
 // AgentIdentity names the agent's own key and the coordinator's.
 type AgentIdentity struct {
 	KeyFile        string `yaml:"key_file"`        // the agent's private key
-	CoordinatorKey string `yaml:"coordinator_key"` // the coordinator's public key, base64
+	RootFile       string `yaml:"root_file"`       // the federation's root document, which names the coordinator's key
+	CoordinatorKey string `yaml:"coordinator_key"` // the coordinator's public key, base64, where there is no root
 }
 
 // D2D says how the agent reaches its neighbours, for an algorithm that mixes. Without it the agent does not mix.
@@ -295,8 +296,8 @@ func (m *Member) validate() error {
 	c.broker(&m.Broker, m.Federation)
 	_, err := keys.Private(secretFile(m.Identity.KeyFile))
 	c.Valid("identity.key_file", err)
-	_, err = keys.Parse(m.Identity.CoordinatorKey)
-	c.Valid("identity.coordinator_key", err)
+	_, err = m.coordinator()
+	c.Take("", err)
 	if m.D2D != nil {
 		c.d2d(m.D2D, m.Federation, m.Broker.URLs)
 	}
@@ -345,7 +346,7 @@ func (a *Agent) Config() (agent.Config, error) {
 	if err != nil {
 		return agent.Config{}, err
 	}
-	coordinator, err := keys.Parse(a.Identity.CoordinatorKey)
+	coordinator, err := a.coordinator()
 	if err != nil {
 		return agent.Config{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"errors"
+	"io/fs"
 	"math"
 	"net"
 	"os"
@@ -37,6 +38,7 @@ type Coordinator struct {
 	Metrics    Metrics             `yaml:"metrics"`
 	API        API                 `yaml:"api"`
 	History    History             `yaml:"history"`
+	Enrol      Enrol               `yaml:"enrol"`
 	Log        Log                 `yaml:"log"`
 }
 
@@ -93,7 +95,11 @@ func (s *Coordinator) Validate() error {
 	c.Valid("identity.key_file", err)
 	agents, err := s.CountAgents()
 	c.Valid("identity.agents_file", err)
-	c.Need(err != nil || agents > 0, "identity.agents_file", "%s names no agent", s.Identity.AgentsFile)
+	c.Need(err != nil || agents > 0 || s.Enrol.On(), "identity.agents_file", "%s names no agent",
+		s.Identity.AgentsFile)
+	if s.Enrol.On() {
+		agents = 0 // more may join
+	}
 	c.Need(agents == 0 || s.Round.Gather.Minimum <= agents, "round.gather.minimum",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile,
 		agents, s.Round.Gather.Minimum)
@@ -129,6 +135,7 @@ func (s *Coordinator) Validate() error {
 	c.listen(s.Metrics.Listen)
 	c.api(&s.API)
 	s.History.MLflow.check(&c.Check)
+	c.enrol(s)
 	c.log(&s.Log)
 	return c.Err()
 }
@@ -201,6 +208,9 @@ func (s *Coordinator) compiledAgents() string { return filepath.Join(s.StateDir,
 
 // CountAgents returns how many agents may take part.
 func (s *Coordinator) CountAgents() (int, error) {
+	if _, err := os.Lstat(s.Identity.AgentsFile); s.Enrol.On() && errors.Is(err, fs.ErrNotExist) {
+		return 0, nil // the first device that joins makes it
+	}
 	return keys.CountAgents(s.Identity.AgentsFile, s.compiledAgents())
 }
 

@@ -20,7 +20,7 @@ func (a *Agent) Files() map[string]string {
 			section += "."
 		}
 		maps.Copy(files, m.Broker.files(section+"broker."))
-		files[section+"identity.key_file"] = m.Identity.KeyFile
+		files[section+"identity.key_file"], files[section+"identity.root_file"] = m.Identity.KeyFile, m.Identity.RootFile
 		addFiles(files, section+"data.", &m.Data)
 		maps.Copy(files, m.Predict.Broker.files(section+"predict.broker."))
 		maps.Copy(files, m.Readings.Broker.files(section+"readings.broker."))
@@ -42,6 +42,8 @@ func (s *Coordinator) Files() map[string]string {
 	files["api.tokens_file"], files["api.cert_file"], files["api.key_file"] = s.API.TokensFile, s.API.CertFile,
 		s.API.KeyFile
 	files["history.mlflow.token_file"] = s.History.MLflow.TokenFile
+	files["enrol.root_file"], files["enrol.ca_file"], files["enrol.ca_key_file"], files["enrol.devices_file"] =
+		s.Enrol.RootFile, s.Enrol.CAFile, s.Enrol.CAKeyFile, s.Enrol.DevicesFile
 	if s.Held != nil {
 		addFiles(files, "held_out.", s.Held)
 	}

@@ -1,0 +1,53 @@
+//go:build unix
+
+package join
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// owner is to whom a device's files are given: to whom its configuration belongs, so that the service reads them.
+type owner struct {
+	mode     fs.FileMode // of the configuration
+	uid, gid int         // -1 = as they are made
+}
+
+func ownerOf(config string) owner {
+	info, err := os.Stat(config)
+	if err != nil {
+		return owner{0o644, -1, -1}
+	}
+	o := owner{info.Mode().Perm(), -1, -1}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
+		o.uid, o.gid = int(s.Uid), int(s.Gid)
+	}
+	return o
+}
+
+// secret is the mode of private keys: the group of a service reads them.
+func (o owner) secret() fs.FileMode {
+	if o.gid > 0 {
+		return 0o640
+	}
+	return 0o600
+}
+
+// write replaces a file, which has its owner from the begin.
+func (o owner) write(d store.Disk, path string, content []byte, perm fs.FileMode) error {
+	fresh := path + ".new"
+	if err := d.WriteFile(fresh, content, perm); err != nil {
+		return err
+	}
+	if o.gid >= 0 {
+		if err := os.Chown(fresh, o.uid, o.gid); err != nil {
+			return errors.Join(err, d.Remove(fresh))
+		}
+	}
+	return errors.Join(d.Rename(fresh, path), d.SyncDir(filepath.Dir(path)))
+}

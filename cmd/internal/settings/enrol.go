@@ -1,0 +1,114 @@
+package settings
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Enrol says where and how devices join the federation.
+type Enrol struct {
+	Listen      string `yaml:"listen"`       // host:port; empty = nowhere
+	URL         string `yaml:"url"`          // https://host:port of it, as devices reach it
+	RootFile    string `yaml:"root_file"`    // the root document
+	CAFile      string `yaml:"ca_file"`      // the authority that signs the devices' certificates
+	CAKeyFile   string `yaml:"ca_key_file"`  // its key
+	DevicesFile string `yaml:"devices_file"` // an agentd.yaml, of which all devices share the keys of the broker
+	ACL         string `yaml:"acl"`          // Mosquitto's acl, written anew when the list changes; empty = none
+}
+
+// On reports whether devices may join.
+func (e *Enrol) On() bool { return e.Listen != "" }
+
+// OpenEnrolment returns the configuration of the desk where devices join, without what belongs to the process. The
+// error is a [*spec.FieldError].
+func (s *Coordinator) OpenEnrolment() (enrol.Config, error) {
+	e := &s.Enrol
+	wrong := func(key string, err error) error { return &spec.FieldError{Key: "enrol." + key, Problem: err.Error()} }
+	if _, _, err := net.SplitHostPort(e.Listen); err != nil {
+		return enrol.Config{}, wrong("listen", err)
+	}
+	if u, err := url.Parse(e.URL); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
+		return enrol.Config{}, wrong("url", fmt.Errorf("must be https://HOST:PORT, as devices reach enrol.listen, is %q",
+			e.URL))
+	}
+	if _, err := ReadRoot(e.RootFile, s.Federation); err != nil {
+		return enrol.Config{}, wrong("root_file", madeByInit(err))
+	}
+	root, err := os.ReadFile(e.RootFile)
+	if err != nil {
+		return enrol.Config{}, wrong("root_file", err)
+	}
+	authority, err := readCertificate(e.CAFile)
+	if err != nil {
+		return enrol.Config{}, wrong("ca_file", err)
+	}
+	authorityKey, err := keys.Client(secretFile(e.CAKeyFile))
+	if err != nil {
+		return enrol.Config{}, wrong("ca_key_file", err)
+	}
+	devices, err := ReadUnchecked(e.DevicesFile)
+	if err != nil {
+		return enrol.Config{}, wrong("devices_file", err)
+	}
+	key, err := keys.Private(secretFile(s.Identity.KeyFile))
+	if err != nil {
+		return enrol.Config{}, &spec.FieldError{Key: "identity.key_file", Problem: err.Error()}
+	}
+	topics, err := mqtt.NewTopics(s.Broker.Prefix, s.Federation)
+	if err != nil {
+		return enrol.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
+	}
+	cfg := enrol.Config{Root: root, Key: key, Settings: devices.Shared(), Disk: store.Machine,
+		Authority: &enrol.Authority{Certificate: authority, Key: authorityKey},
+		Name:      func(id wire.AgentID) string { return topics.ClientID(id) }}
+	if err := cfg.Check(); err != nil {
+		return cfg, wrong("root_file", err)
+	}
+	return cfg, nil
+}
+
+// madeByInit says where a file comes from that is not there.
+func madeByInit(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w; `coordinator init` makes it", err)
+	}
+	return err
+}
+
+func readCertificate(path string) (*x509.Certificate, error) {
+	p, err := os.ReadFile(path)
+	if err != nil {
+		return nil, madeByInit(err)
+	}
+	block, _ := pem.Decode(p)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("%s holds no certificate in PEM", path)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return c, err
+}
+
+// enrol checks the desk. The section is left alone where nobody can join.
+func (c *check) enrol(s *Coordinator) {
+	if !s.Enrol.On() {
+		c.Need(s.Enrol.URL == "", "enrol.url", "is set, but devices can join nowhere: set enrol.listen, or remove it")
+		return
+	}
+	_, err := s.OpenEnrolment()
+	c.Take("", err)
+}
