@@ -39,15 +39,24 @@ func (u *unheard) may(agent wire.AgentID, now time.Time) bool {
 }
 
 // tellUnheard answers a hello, a presence or a report that is not used, which need not be its agent's. A retained one
-// may have been said long ago.
+// may have been said long ago, and the broker says an agent's last one, that it is lost: nobody hears an answer to it.
 func (c *Coordinator) tellUnheard(agent wire.AgentID, e *wire.Envelope, m mqtt.Message, reason wire.UnheardReason) {
 	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeReport ||
-		!c.unheard.may(agent, c.owner.Now()) {
+		lastWords(e) || !c.unheard.may(agent, c.owner.Now()) {
 		return
 	}
 	answer := wire.Unheard{Answers: e.Digest(), Reason: reason}
 	c.tell(agent, wire.TypeUnheard, 0, 0, answer.Body())
 	c.cfg.Observer.Observe(AgentUnheard{Agent: agent, Reason: reason})
+}
+
+// lastWords tells a presence that says that the agent is lost.
+func lastWords(e *wire.Envelope) bool {
+	if e.Type != wire.TypePresence {
+		return false
+	}
+	p, err := wire.DecodePresence(e.Body)
+	return err == nil && p.State == wire.StateLost
 }
 
 // Reset has the counter of an agent's starts begin anew, as when its state folder was lost: it is heard from its next

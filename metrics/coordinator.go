@@ -26,6 +26,7 @@ type Coordinator struct {
 	uploads
 	rollout rollouts
 	stop    stops
+	joins   joins
 	reports *reports
 }
 
@@ -40,6 +41,7 @@ func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinato
 			"the last try has failed and they wait (0); absent without one."),
 		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
 		rollout: newRollouts(r), stop: newStops(r),
+		joins:   newJoins(r),
 		reports: newReports(r, now),
 	}
 }

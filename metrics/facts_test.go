@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path"
 	"reflect"
 	"testing"
 )
@@ -26,9 +27,9 @@ func TestEveryFactIsHandled(t *testing.T) {
 		}
 	}
 	declared := map[string]bool{}
-	for _, pkg := range []string{"round", "agent", "coordinator"} {
+	for _, pkg := range []string{"round", "agent", "coordinator", "coordinator/enrol"} {
 		for _, name := range structsIn(t, "../"+pkg+"/facts.go") {
-			fact := pkg + "." + name
+			fact := path.Base(pkg) + "." + name
 			declared[fact] = true
 			if reason, skip := unhandled[fact]; skip == told[fact] {
 				t.Errorf("fact %s: in a story: %v, unhandled because %q; handle it in Observe and add it to "+

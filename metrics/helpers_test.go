@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
@@ -39,6 +40,10 @@ var programs = []program{
 		return observer{func(fact any) {
 			if good, ok := fact.(trackedWell); ok {
 				c.Tracked(bool(good))
+				return
+			}
+			if f, ok := fact.(enrol.Fact); ok {
+				c.ObserveEnrolment(f)
 				return
 			}
 			testkit.Tell(c, fact)

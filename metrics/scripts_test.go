@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -138,6 +139,9 @@ var coordinatorScript = []any{
 	coordinator.Began{Epoch: 2, Raised: true, Rule: "trimmed_mean", ServerOptimizer: "fedavgm"},
 	coordinator.ForeignAnnouncement{Foreign: wire.Order{Round: 2}, Own: wire.Order{Round: 3}},
 	coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
+	enrol.Opened{Until: clock()},
+	enrol.Joined{Agent: "a1"},
+	enrol.Refused{Reason: wire.JoinUsed},
 	coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{1, 2}},
 	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a9", Reason: coordinator.DropUnknown,
 		Err: errors.New("no key")},

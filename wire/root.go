@@ -55,9 +55,9 @@ func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 }
 
 // signed returns what is signed.
-func (d *RootDocument) signed() []byte {
-	return append([]byte("fedmesh/v2/root\x00"), d.fields()...)
-}
+func (d *RootDocument) signed() []byte { return rootText(d.fields()) }
+
+func rootText(fields []byte) []byte { return append([]byte("fedmesh/v2/root\x00"), fields...) }
 
 // fields is the encoding up to the signatures.
 func (d *RootDocument) fields() []byte {
@@ -120,7 +120,7 @@ func OpenRoot(p []byte) (RootDocument, error) {
 	if err != nil {
 		return d, err
 	}
-	if !ed25519.Verify(d.Key[:], d.signed(), d.By[:]) {
+	if !ed25519.Verify(d.Key[:], rootText(p[:len(p)-2*len(d.By)]), d.By[:]) {
 		return d, fmt.Errorf("%w: it is not signed by the root key that it names", ErrRoot)
 	}
 	if err := d.Extra.Unsupported(); err != nil {

@@ -21,7 +21,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: program, Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
-	root.AddCommand(runCommand(), statusCommand(), dataCommand(), predictCommand(), modelCommand(),
+	root.AddCommand(joinCommand(), runCommand(), statusCommand(), dataCommand(), predictCommand(), modelCommand(),
 		doctorCommand(), cli.KeyCommand(),
 		cli.ConfigCommand(program, load, openData), cli.ServiceCommand(systemd.Agent(), load))
 	return root

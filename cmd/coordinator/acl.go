@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
+
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
-	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -18,15 +21,7 @@ func aclCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			agents, err := keys.AgentIDs(s.Identity.AgentsFile)
-			if err != nil {
-				return err
-			}
-			table, err := acl.New(s.Broker.Prefix)
-			if err != nil {
-				return err
-			}
-			rules, err := table.Mosquitto(wire.Federation(s.Federation), agents)
+			rules, err := rulesOf(s)
 			if err != nil {
 				return err
 			}
@@ -36,4 +31,18 @@ func aclCommand() *cobra.Command {
 	}
 	l.Flags(cmd, program)
 	return cmd
+}
+
+// rulesOf returns Mosquitto's access rules for a coordinator and its list of agents, which may be empty where devices
+// join.
+func rulesOf(s *settings.Coordinator) ([]byte, error) {
+	agents, err := s.AgentIDs()
+	if err != nil && !(s.Enrol.On() && errors.Is(err, fs.ErrNotExist)) {
+		return nil, err
+	}
+	table, err := acl.New(s.Broker.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	return table.Mosquitto(wire.Federation(s.Federation), agents)
 }

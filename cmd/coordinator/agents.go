@@ -13,13 +13,13 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
 )
 
-func agentsCommand() *cobra.Command {
+func devicesListCommand() *cobra.Command {
 	var l cli.Loader
 	var json bool
 	var by string
 	var states []string
 	cmd := &cobra.Command{
-		Use: "agents", Short: "List the enrolled devices, also those that are absent", Args: cli.Args(cobra.NoArgs),
+		Use: "list", Short: "List the enrolled devices, also those that are absent", Args: cli.Args(cobra.NoArgs),
 		Long: "List the devices of the list of keys: whether each trains, is present, or why it takes no part; when " +
 			"it was seen; the version of its program, its rows, the rounds that it has worked in, the share of its " +
 			"updates that was accepted, the time of a local step, the bytes of this month, and its battery and " +
@@ -35,7 +35,7 @@ func agentsCommand() *cobra.Command {
 			if json {
 				accept = "application/json"
 			}
-			answer, err := c.Raw(cmd.Context(), http.MethodGet, "/v1/agents?"+q.Encode(), accept, nil)
+			answer, err := c.Raw(cmd.Context(), http.MethodGet, "/v1/devices?"+q.Encode(), accept, nil)
 			if err == nil {
 				_, err = cmd.OutOrStdout().Write(answer)
 			}
@@ -73,5 +73,64 @@ func devicesCommand() *cobra.Command {
 		},
 	}
 	l.Flags(reset, program)
-	return cli.Group("devices", "Hear a device again whose state folder was lost", reset)
+	return cli.Group("devices", "List, revoke, rotate, rename or reset the devices that may take part",
+		devicesListCommand(), revokeCommand(), rotateCommand(), renameCommand(), reset)
+}
+
+func revokeCommand() *cobra.Command {
+	var l cli.Loader
+	cmd := &cobra.Command{
+		Use: "revoke ID", Short: "Take a device out of the federation", Args: cli.Args(cobra.ExactArgs(1)),
+		Long: "Take a device out of the list of those that may take part, while the coordinator runs. The round " +
+			"under way goes on without it, its next message is dropped and it is told so, its session at the broker " +
+			"is ended, and the broker's access rules are written without it. Other devices notice nothing.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := client(&l)
+			if err != nil {
+				return err
+			}
+			path := "/v1/devices/" + url.PathEscape(args[0]) + "/revoke"
+			if err := c.Call(cmd.Context(), http.MethodPost, path, nil, nil); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is revoked\n", args[0])
+			return err
+		},
+	}
+	l.Flags(cmd, program)
+	return cmd
+}
+
+func rotateCommand() *cobra.Command {
+	var l cli.Loader
+	w := wanted{}
+	cmd := &cobra.Command{
+		Use: "rotate ID", Short: "Let a device join again, with a new key", Args: cli.Args(cobra.ExactArgs(1)),
+		Long: "Print the command with which a device, or another one in its place, joins again under the same name: " +
+			"with a new key and a new certificate. The present key counts until then.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			w.Device, w.Replaces = args[0], args[0]
+			return w.make(cmd, &l)
+		},
+	}
+	l.Flags(cmd, program)
+	w.flags(cmd)
+	return cmd
+}
+
+func renameCommand() *cobra.Command {
+	var l cli.Loader
+	w := wanted{}
+	cmd := &cobra.Command{
+		Use: "rename OLD NEW", Short: "Let a device join again, under another name", Args: cli.Args(cobra.ExactArgs(2)),
+		Long: "Print the command with which a device joins again under another name: with a new key and a new " +
+			"certificate. When it has, its former name leaves the list.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			w.Replaces, w.Device = args[0], args[1]
+			return w.make(cmd, &l)
+		},
+	}
+	l.Flags(cmd, program)
+	w.flags(cmd)
+	return cmd
 }

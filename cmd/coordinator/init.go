@@ -29,7 +29,12 @@ devices (agents.keys), and agentd.yaml, with which every device begins: it lacks
 only the device's id and its data. With --from, columns and kind of task are taken
 from a CSV file as the devices have it: its last column of numbers is the target,
 all other columns of numbers are features. On a terminal the command asks for all
-that no flag gives.`,
+that no flag gives.
+
+With a broker over TLS (mqtts://), devices join with tokens ("coordinator enrol").
+Then the folder also has the root: its key (root.key), which signs the root document
+(root) and nothing else; an authority for certificates, with the coordinator's and
+the broker's; and files for Mosquitto. Move root.key to a place without a network.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				f.Name = args[0]
@@ -45,6 +50,8 @@ that no flag gives.`,
 	flags.StringVar(&f.dir, "dir", ".", "folder for the files; "+found.Packaged+" for the package's service")
 	flags.BoolVar(&f.force, "force", false, "replace configurations that are there; a key and a list of devices stay")
 	flags.StringVar(&f.Broker, "broker", "", "URL of the broker (default "+defaultAnswers.Broker+")")
+	flags.StringVar(&f.Join, "join", "", "https://HOST:PORT of this machine, where devices join (default: the "+
+		"broker's host, port 8884)")
 	flags.StringVar(&f.from, "from", "", "CSV file of a device, for columns and kind of task")
 	flags.StringSliceVar(&f.Features, "features", nil, "input columns")
 	flags.StringVar(&f.Target, "target", "", "column to predict")
@@ -159,6 +166,10 @@ func (f *founding) next(files found.Files) string {
 			"The broker is on this machine: for devices elsewhere write its name for them into broker.url of %s\n",
 			files.Agent)
 	}
+	if files.RootKey != "" {
+		b.WriteString(f.nextJoins(files))
+		return b.String()
+	}
 	if f.packaged(files) {
 		fmt.Fprintf(&b, `
 On each device, after %s is copied to /etc/agentd/ and has its id and data.csv:
@@ -179,6 +190,29 @@ Here, for each device with the key that it has printed, then once:
   %s run --config %s
 `, files.Agents, os.Args[0], files.Coordinator)
 	return b.String()
+}
+
+// nextJoins says which commands come next where devices join with tokens.
+func (f *founding) nextJoins(files found.Files) string {
+	start := "systemctl enable --now coordinator"
+	config := ""
+	if !f.packaged(files) {
+		start = os.Args[0] + " run --config " + files.Coordinator
+		config = " --config " + files.Coordinator
+	}
+	return fmt.Sprintf(`Move %s to a place without a network: only a new root document needs it.
+
+For the broker, as root on its machine, unless it has a configuration of its own (packaging/mosquitto):
+  cp -r %s/. /etc/mosquitto/
+  install -D -m 644 -t /etc/systemd/system/mosquitto.service.d %[2]s/mosquitto.service.d/fedmesh.conf
+  chown -R mosquitto /etc/mosquitto/certs
+  systemctl daemon-reload
+  systemctl restart mosquitto
+Here, once:
+  %[3]s
+For each device, here; it prints the command for the device:
+  %[4]s enrol%[5]s --device ID
+`, files.RootKey, files.Broker, start, os.Args[0], config)
 }
 
 // packaged reports whether the files have the paths of the packages, whose services find them.

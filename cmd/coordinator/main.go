@@ -28,7 +28,7 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Lead a federation of agents that train one model on data they keep",
 		Version: daemon.Version(),
 	}
-	root.AddCommand(initCommand(), runCommand(), statusCommand(), agentsCommand(), devicesCommand(), taskCommand(),
+	root.AddCommand(initCommand(), runCommand(), statusCommand(), enrolCommand(), devicesCommand(), taskCommand(),
 		modelCommand(), historyCommand(), backupCommand(), restoreCommand(), restandardizeCommand(), aclCommand(),
 		cli.KeyCommand(),
 		doctor.Command(program, load, daemon.CoordinatorTargets), cli.ConfigCommand(program, load, nil),

@@ -76,7 +76,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		Applied: settings.IsApplied,
 	}
 	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver,
-		From: begin.from, Edges: edgesOf, Observer: daemon.CoordinatorWatch{Line: supervisor.Status, Ready: &ready}}
+		From: begin.from, Edges: edgesOf, Rules: rulesOf,
+		Observer: daemon.CoordinatorWatch{Line: supervisor.Status, Ready: &ready}}
 	o.Ready = func(f *daemon.Federation) {
 		ready.Opened()
 		reloader.Apply = func(ctx context.Context, fresh *settings.Coordinator) error {

@@ -3,8 +3,6 @@ package enrol
 import (
 	"bytes"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -30,17 +28,13 @@ const lifetime = 20 * 365 * 24 * time.Hour
 // maxCommonName is how many characters OpenSSL makes and reads of a common name.
 const maxCommonName = 64
 
-// NewAuthority makes an authority.
-func NewAuthority(name string, now time.Time) (*Authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
+// NewAuthority makes the certificate of an authority with that key.
+func NewAuthority(name string, key *ecdsa.PrivateKey, now time.Time) (*Authority, error) {
 	a := &Authority{Key: key}
 	t := template(name, now, key.Public())
 	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
 	t.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
-	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	der, err := x509.CreateCertificate(nil, t, t, key.Public(), key)
 	if err == nil {
 		a.Certificate, err = x509.ParseCertificate(der)
 	}

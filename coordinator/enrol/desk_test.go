@@ -68,10 +68,7 @@ type office struct {
 func newOffice(t testing.TB) *office {
 	t.Helper()
 	o := &office{t: t, members: &members{is: map[wire.AgentID]wire.SignKey{}}, now: time.Unix(1_700_000_000, 0)}
-	authority, err := NewAuthority("plant_7", o.now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := newAuthority(t)
 	key := keyNumbered(1)
 	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(key),
 		CA: authority.Digest(), Revoked: []wire.AgentID{"stolen"}}
@@ -82,6 +79,15 @@ func newOffice(t testing.TB) *office {
 		Path: filepath.Join(t.TempDir(), "tokens"), Now: func() time.Time { return o.now }}
 	o.open()
 	return o
+}
+
+func newAuthority(t testing.TB) *Authority {
+	t.Helper()
+	a, err := NewAuthority("plant_7", newDevice(t, 0).tls, time.Unix(1_700_000_000, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 // open opens the desk, as a new process does.
@@ -343,10 +349,7 @@ func TestTokenRefused(t *testing.T) {
 
 // TestOpenRefused: keys that do not belong together, and damaged tokens.
 func TestOpenRefused(t *testing.T) {
-	other, err := NewAuthority("plant_7", time.Unix(0, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := newAuthority(t)
 	for name, change := range map[string]func(*Config){
 		"the coordinator's key": func(c *Config) { c.Key = keyNumbered(5) },
 		"the authority":         func(c *Config) { c.Authority = other },

@@ -124,11 +124,11 @@ func (l *Loader) Flags(cmd *cobra.Command, program string) {
 
 func (l *Loader) fileFlag(cmd *cobra.Command, program string) {
 	cmd.Flags().StringVarP(&l.Path, "config",
-		"c", cmp.Or(os.Getenv(settings.PathVariable(program)), defaultFile(program)), "configuration file")
+		"c", cmp.Or(os.Getenv(settings.PathVariable(program)), DefaultFile(program)), "configuration file")
 }
 
-// defaultFile is where a program looks for its configuration unless told otherwise.
-func defaultFile(program string) string { return "/etc/" + program + "/" + program + ".yaml" }
+// DefaultFile is where a program looks for its configuration unless told otherwise.
+func DefaultFile(program string) string { return "/etc/" + program + "/" + program + ".yaml" }
 
 // Overrides is the value of the flag --set: configuration keys with their values. Unlike pflag's maps it does not split
 // at commas, which separate the elements of a list.

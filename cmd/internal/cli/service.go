@@ -126,7 +126,7 @@ func prepare(unit systemd.Unit, l *Loader, cfg Served) (systemd.Unit, error) {
 	if l.Path, err = filepath.Abs(l.Path); err != nil {
 		return unit, err
 	}
-	if l.Path != defaultFile(unit.Program) {
+	if l.Path != DefaultFile(unit.Program) {
 		unit.Config = l.Path
 	}
 	if folder := filepath.Clean(cfg.StateFolder()); folder != "/var/lib/"+unit.Program {

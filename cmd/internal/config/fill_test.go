@@ -65,15 +65,18 @@ func TestEdit(t *testing.T) {
 		Site   *broker `yaml:"site"`
 	}
 	fresh := func() any { return &settings{ID: "none"} }
-	values := map[string]string{"id": "a: b #c", "broker.url": "tls://b:1", "broker.ca_file": "/etc/ca", "site.url": "x"}
+	values := map[string]string{"id": "a: b #c", "broker.url": "tls://b:1", "broker.ca_file": "/etc/ca",
+		"site.url": "x"}
 	const filled = "#\nbroker:\n  url: tls://b:1\n  ca_file: /etc/ca\nid: \"a: b #c\"\nsite:\n  url: x\n"
 	for name, tt := range map[string]struct{ file, want string }{
 		"empty": {"#\n", filled},
-		"sample": {"# About\nid: me    # (yours) unique\nbroker:\n  url: tcp://h:1   # ours\n  #ca_file: /ca  # (example) why\n" +
+		"sample": {"# About\nid: me    # (yours) unique\nbroker:\n  url: tcp://h:1   # ours\n" +
+			"  #ca_file: /ca  # (example) why\n" +
 			"#site:\n#  url: s  # (example)\n",
 			"# About\nid: \"a: b #c\"  # unique\nbroker:\n  url: tls://b:1   # ours\n  ca_file: /etc/ca  # why\n" +
 				"site:\n  url: x\n"},
-		"a comment of another value": {"#id: old\nid: me\nbroker:\n  url: x\n  #url: y\n  ca_file: z\nsite:\n  url: u\n",
+		"a comment of another value": {"#id: old\nid: me\nbroker:\n  url: x\n  #url: y\n  ca_file: z\n" +
+			"site:\n  url: u\n",
 			"#id: old\nid: \"a: b #c\"\nbroker:\n  url: tls://b:1\n  #url: y\n  ca_file: /etc/ca\nsite:\n  url: x\n"},
 		"a section without the keys": {"broker:\nid: me\n", ""},
 		"in one line":                {"broker: {url: x}\n", ""},

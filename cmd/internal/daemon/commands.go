@@ -64,7 +64,7 @@ type Steering struct {
 
 // Routes are the operations on the federation.
 func (f *Federation) Routes() []api.Route {
-	return []api.Route{
+	return append([]api.Route{
 		f.view.Route(), f.devicesRoute(), f.resetRoute(),
 		api.Get("/v1/task", "The applied task.", func(*http.Request) (Task, error) { return f.Task(), nil }),
 		api.Post("/v1/task", "Apply a task, or tell what that would do.",
@@ -85,7 +85,7 @@ func (f *Federation) Routes() []api.Route {
 				}
 				return c.Backup(r.Context(), w)
 			}).Needs(api.Operate),
-	}
+	}, f.memberRoutes()...)
 }
 
 func (f *Federation) steering(name string, course round.Course, summary string) api.Route {

@@ -27,6 +27,8 @@ type CoordinatorOptions struct {
 	// Edges returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where it never
 	// does.
 	Edges func(s *settings.Coordinator) (func(agents []round.MeshAgent) (coordinator.Mesh, error), error)
+	// Rules returns Mosquitto's access rules for the list of agents; agentd links no broker's.
+	Rules func(s *settings.Coordinator) ([]byte, error)
 }
 
 // RunCoordinator runs a federation's coordinator until ctx ends.
@@ -48,6 +50,9 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		return err
 	}
 	o.Logger.Info("started", "version", Version(), "federation", s.Federation, "agents", agents)
+	if err := f.members.begin(ctx); err != nil {
+		return err
+	}
 	defer f.rememberDevices(ctx)()
 	if s.History.MLflow.URL != "" {
 		t, err := s.Tracking(Version())

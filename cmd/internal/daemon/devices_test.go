@@ -48,7 +48,7 @@ func fleetOf(t testing.TB, n int, w io.Writer) *Federation {
 // ask asks for the list of devices.
 func (f *Federation) ask(query string) (code int, text string) {
 	w := httptest.NewRecorder()
-	r := httptest.NewRequest(http.MethodGet, "/v1/agents?width=200&"+query, nil)
+	r := httptest.NewRequest(http.MethodGet, "/v1/devices?width=200&"+query, nil)
 	r.Header.Set("Accept", "text/plain")
 	api.Handler([]api.Route{f.devicesRoute()}, api.Owner, nil).ServeHTTP(w, r)
 	return w.Code, w.Body.String()

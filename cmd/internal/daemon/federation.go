@@ -26,6 +26,7 @@ type Federation struct {
 	dir     string
 	view    *status.CoordinatorView
 	devices *status.DevicesView
+	members *enrolment
 
 	decisions sync.Mutex // one command after another
 	control   coordinator.Control
@@ -45,6 +46,7 @@ func newFederation(s *settings.Coordinator, o CoordinatorOptions) (*Federation, 
 	f := &Federation{file: s, o: o, dir: filepath.Clean(s.StateDir), changed: make(chan struct{}),
 		first: true,
 		view:  status.NewCoordinator(Version(), s.Federation, time.Now), devices: status.NewDevices(time.Now)}
+	f.members = &enrolment{f: f}
 	control, found, err := coordinator.LoadControl(f.dir)
 	if err != nil {
 		return nil, err
@@ -273,8 +275,16 @@ func (f *Federation) Alive(ctx context.Context) error {
 
 // SetAgents takes the list of who may take part from a configuration that was reloaded.
 func (f *Federation) SetAgents(ctx context.Context, fresh *settings.Coordinator) error {
+	f.members.mu.Lock()
+	defer f.members.mu.Unlock()
 	file := *f.settings() // the process has locked its state folder; another one needs a restart
 	file.Identity.AgentsFile = fresh.Identity.AgentsFile
+	defer f.members.changed(0)
+	return f.takeAgents(ctx, &file)
+}
+
+// takeAgents opens the list of who may take part, and has the coordinator take it.
+func (f *Federation) takeAgents(ctx context.Context, file *settings.Coordinator) error {
 	list, err := file.OpenAgents()
 	if err != nil {
 		return err
@@ -288,7 +298,7 @@ func (f *Federation) SetAgents(ctx context.Context, fresh *settings.Coordinator)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.file = &file
+	f.file = file
 	return nil
 }
 

@@ -66,10 +66,10 @@ func TestUnheard(t *testing.T) {
 	mqtttest.Received(t, admin) // so that the broker has handled both
 	two := f.Daemon(t, "agentd", "two")
 	f.awaitStatus(t, "two", "its counter of starts is behind")
-	code, text, stderr := programs.Run(t, "coordinator", "agents", "--config", f.Path("coordinator.yaml"), "--state",
-		"absent")
+	code, text, stderr := programs.Run(t, "coordinator", "devices", "list", "--config", f.Path("coordinator.yaml"),
+		"--state", "absent")
 	if code != 0 || !strings.Contains(text, "not heard: counter_behind") || strings.Contains(text, "one ") {
-		t.Errorf("coordinator agents: exit status %d, %s%s", code, text, stderr)
+		t.Errorf("coordinator devices list: exit status %d, %s%s", code, text, stderr)
 	}
 	if code, _, stderr := programs.Run(t, "coordinator", "devices", "reset", "nobody", "--config",
 		f.Path("coordinator.yaml")); code != 1 || !strings.Contains(stderr, "not in the list") {

@@ -2,6 +2,7 @@ package found
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,8 @@ type Answers struct {
 	Classes   int // of a target that is a class, numbered from 0; 0 = the target is a number
 	Algorithm spec.Algorithm
 	Agents    int // devices
+	// Join is where devices reach the coordinator to join, https://HOST:PORT; empty = at the broker's host.
+	Join string
 }
 
 // Validate reports all answers that cannot be; a name is that of the command's flag.
@@ -35,6 +38,11 @@ func (a *Answers) Validate() error {
 	}
 	c.Valid("--model", a.Model.Validate())
 	c.Valid("--algorithm", a.Algorithm.Validate())
+	if u, err := url.Parse(a.Join); a.Join != "" {
+		c.Need(err == nil && u.Scheme == "https" && u.Hostname() != "" && u.Port() != "", "--join",
+			"must be https://HOST:PORT, is %q", a.Join)
+		c.Need(a.joins(), "--join", "is set, but %s is a broker without TLS, where devices have keys by hand", a.Broker)
+	}
 	c.Need(a.Agents >= 1, "--agents", "must be at least 1, is %d", a.Agents)
 	switch a.Model {
 	case spec.ModelLinear:

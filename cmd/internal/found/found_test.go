@@ -1,17 +1,22 @@
 package found
 
 import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/packaging"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 func plant() *Answers {
@@ -99,7 +104,9 @@ func check(t *testing.T, f Files, a *Answers) {
 // TestWriteKeeps: nothing is replaced without force; the key and the list of devices never are.
 func TestWriteKeeps(t *testing.T) {
 	dir := t.TempDir()
-	f, err := Write(dir, plant(), nil, false)
+	bench := plant()
+	bench.Broker = "tcp://127.0.0.1:1883"
+	f, err := Write(dir, bench, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,12 +118,12 @@ func TestWriteKeeps(t *testing.T) {
 		}
 		before[path] = string(text)
 	}
-	other := plant()
+	other := *bench
 	other.Name = "other"
-	if _, err := Write(dir, other, nil, false); err == nil || !strings.Contains(err.Error(), "exists already") {
+	if _, err := Write(dir, &other, nil, false); err == nil || !strings.Contains(err.Error(), "exists already") {
 		t.Errorf("written twice: %v", err)
 	}
-	if _, err := Write(dir, other, nil, true); err != nil {
+	if _, err := Write(dir, &other, nil, true); err != nil {
 		t.Fatal(err)
 	}
 	for path, text := range before {
@@ -198,5 +205,85 @@ func TestSampleRefused(t *testing.T) {
 		if _, _, err := s.Columns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("target %s: %v; want %q", target, err, want)
 		}
+	}
+}
+
+// TestTrust: what `init` makes for a broker over TLS belongs together, is not replaced, and goes on where it was cut
+// off.
+func TestTrust(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Write(dir, plant(), nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead := settings.DefaultCoordinator()
+	if err := settings.Load(&lead, "coordinator", f.Coordinator, nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := lead.OpenEnrolment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []wire.Setting{{Name: "broker.url", Value: "tls://broker.example:8883"}}
+	if !slices.Equal(cfg.Settings, want) {
+		t.Errorf("devices share %v, want %v", cfg.Settings, want)
+	}
+	if lead.Enrol.URL != "https://broker.example:8884" || lead.Enrol.Listen != ":8884" {
+		t.Errorf("devices join at %s, %s", lead.Enrol.URL, lead.Enrol.Listen)
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(f.Broker, "certs", "broker.crt"),
+		filepath.Join(f.Broker, "certs", "broker.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(cfg.Authority.Certificate)
+	_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "broker.example", CurrentTime: time.Unix(9, 0)})
+	if err != nil {
+		t.Errorf("the broker's certificate, where a clock begins in 1970: %v", err)
+	}
+	kept := map[string][]byte{}
+	for _, name := range []string{"root", "root.key", "ca.key", "ca.crt", "client.key", "client.crt"} {
+		if kept[name], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || strings.HasSuffix(name, ".key") && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has the mode %v, %v", name, info.Mode(), err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "client.crt")); err != nil { // as if it was killed before
+		t.Fatal(err)
+	}
+	if err := os.Remove(f.RootKey); err != nil { // it was moved away
+		t.Fatal(err)
+	}
+	if _, err := Write(dir, plant(), nil, true); err != nil {
+		t.Fatal(err)
+	}
+	for name, before := range kept {
+		now, err := os.ReadFile(filepath.Join(dir, name))
+		switch {
+		case name == "root.key" && err == nil:
+			t.Error("a second root key was made")
+		case name == "root.key", name == "client.crt":
+		case err != nil || !bytes.Equal(now, before):
+			t.Errorf("%s was replaced: %v", name, err)
+		}
+	}
+	if _, err := tls.LoadX509KeyPair(filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")); err != nil {
+		t.Error(err)
+	}
+	other := plant()
+	other.Name = "other"
+	if _, err := Write(dir, other, nil, true); err == nil || !strings.Contains(err.Error(), "of the federation air") {
+		t.Errorf("another federation in the folder: %v", err)
+	}
+	key, err := keys.Create(filepath.Join(dir, "new.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.root(filepath.Join(dir, "root"), plant(), cfg.Authority, key); err == nil {
+		t.Error("a root document of another coordinator's key counts")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -24,12 +25,16 @@ type Files struct {
 	Key         string
 	Agents      string // the list of the agents' public keys
 	Agent       string // the configuration that devices begin with
+
+	// Where devices join, by a broker over TLS; else empty:
+	RootKey string // signs the root document, and nothing else
+	Broker  string // the folder for Mosquitto
 }
 
 // In names the files in a folder.
 func In(dir string) Files {
-	return Files{filepath.Join(dir, "coordinator.yaml"), filepath.Join(dir, "coordinator.key"),
-		filepath.Join(dir, "agents.keys"), filepath.Join(dir, "agentd.yaml")}
+	return Files{Coordinator: filepath.Join(dir, "coordinator.yaml"), Key: filepath.Join(dir, "coordinator.key"),
+		Agents: filepath.Join(dir, "agents.keys"), Agent: filepath.Join(dir, "agentd.yaml")}
 }
 
 const listHead = `# The devices that may take part: a line "ID KEY" for each, with the public key that
@@ -57,14 +62,29 @@ func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
 	if err != nil {
 		return f, err
 	}
-	if _, err := os.Lstat(f.Agents); errors.Is(err, fs.ErrNotExist) {
+	joins := a.joins()
+	state := filepath.Join(dir, "state")
+	if dir == Packaged {
+		state = "/var/lib/coordinator"
+		if joins { // the service writes the list, and may write nowhere else
+			f.Agents = filepath.Join(state, "agents.keys")
+		}
+	}
+	if _, err := os.Lstat(f.Agents); errors.Is(err, fs.ErrNotExist) && filepath.Dir(f.Agents) == dir {
 		if err := store.Machine.WriteFile(f.Agents, []byte(listHead), 0o666); err != nil {
 			return f, err
 		}
 	}
 	lead, agent := a.coordinator(), a.agent(keys.Format(keys.Public(key)))
+	if joins {
+		if err := f.trust(dir, a, key); err != nil {
+			return f, err
+		}
+		maps.Copy(lead, a.enrolment(dir, state))
+		lead["identity.agents_file"] = f.Agents
+	}
 	if dir != Packaged {
-		lead["state_dir"] = filepath.Join(dir, "state")
+		lead["state_dir"] = state
 		lead["identity.key_file"], lead["identity.agents_file"] = f.Key, f.Agents
 		agent["state_dir"], agent["identity.key_file"] = "state", "agent.key"
 		agent["metrics.listen"] = "" // several devices may run on a machine

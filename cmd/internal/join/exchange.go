@@ -129,8 +129,9 @@ func post(conn net.Conn, target string, body []byte) ([]byte, error) {
 }
 
 // errPin is the answer to a listener that is not the coordinator's, or to a token of another federation.
-var errPin = errors.New("this is not the coordinator that has made the token: its certificate does not carry the root " +
-	"document of the token's pin. Somebody may be in between; check address and token, and do not join until they fit")
+var errPin = errors.New("this is not the coordinator that has made the token: its certificate does not carry the " +
+	"root document of the token's pin. Somebody may be in between; check address and token, and do not join " +
+	"until they fit")
 
 // pinned returns the root document in the certificate of a listener: it has the root key of the pin, and names the key
 // of the certificate.
@@ -166,6 +167,7 @@ const (
 type Admitted struct {
 	wire.Admission
 	Document wire.RootDocument
+	Bytes    []byte // of the Admission, as it came
 }
 
 // admitted checks an answer against the root document of the connection, and the device's keys.
@@ -180,7 +182,11 @@ func admitted(p, root []byte, token *wire.Token, k *Keys) (*Admitted, error) {
 	if root != nil && !bytes.Equal(root, a.Root) {
 		return nil, errors.New("the answer has another root document than the connection")
 	}
-	return Check(&a, token.Pin, k)
+	is, err := Check(&a, token.Pin, k)
+	if err == nil {
+		is.Bytes = p
+	}
+	return is, err
 }
 
 // Check reports why an admission does not go with a pin and a device's keys.
@@ -208,7 +214,7 @@ func Check(a *wire.Admission, pin wire.Pin, k *Keys) (*Admitted, error) {
 	case !k.TLS.PublicKey.Equal(leaf.PublicKey):
 		return nil, errors.New("the certificate is of another key")
 	}
-	return &Admitted{*a, d}, nil
+	return &Admitted{Admission: *a, Document: d}, nil
 }
 
 // refused says what a refusal means, and what to do.
@@ -218,8 +224,8 @@ func refused(r wire.JoinRefusal) error {
 		wire.JoinUnknown: "the token is not known: it has expired, was replaced, or is of another device" + again,
 		wire.JoinTries:   "there were too many wrong tries from this address: wait two minutes",
 		wire.JoinUsed:    "another device has used the token" + again,
-		wire.JoinListed: "the coordinator lists this device with another key; for a new key or a new device under this " +
-			"name, there: coordinator devices rotate ID",
+		wire.JoinListed: "the coordinator lists this device with another key; for a new key or a new device under " +
+			"this name, there: coordinator devices rotate ID",
 		wire.JoinOther: "the coordinator lists this device's key under another name; there: coordinator devices " +
 			"rename OLD NEW",
 		wire.JoinRevoked: "the federation's root document revokes this device",

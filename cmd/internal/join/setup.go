@@ -76,7 +76,7 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 		return false, err
 	}
 	if is, err := s.Disk.ReadFile(s.path(joinedFile)); err == nil && bytes.Equal(is, s.id()) {
-		return true, s.Disk.RemoveAll(s.path(folder))
+		return true, s.clear()
 	}
 	if err := s.Disk.MakeDir(filepath.Dir(s.Config)); err != nil {
 		return false, err
@@ -100,7 +100,7 @@ func (s *Setup) keys() (*Keys, error) {
 	if err := s.mayReplace(); err != nil {
 		return nil, err
 	}
-	if err := s.Disk.RemoveAll(s.path(folder)); err != nil {
+	if err := s.clear(); err != nil {
 		return nil, err
 	}
 	k, err := NewKeys()
@@ -148,7 +148,8 @@ func (s *Setup) mayReplace() error {
 	}
 	if d.Key.Pin() != s.Token.Pin {
 		return fmt.Errorf("this device is in the federation %s, of another root: to leave it for good, move %s and %s "+
-			"away; to be in both, choose another folder with --config", d.Federation, s.path(agentKey), s.path(rootFile))
+			"away; to be in both, choose another folder with --config", d.Federation, s.path(agentKey),
+			s.path(rootFile))
 	}
 	return nil
 }
@@ -164,7 +165,7 @@ func (s *Setup) answer(ctx context.Context, k *Keys) (*Admitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a, s.write(0o600, a.Admission.Bytes(), folder, answerFile)
+	return a, s.write(0o600, a.Bytes, folder, answerFile)
 }
 
 // install puts all files into their place; the configuration comes last but for the note that this is done.
@@ -188,7 +189,17 @@ func (s *Setup) install(k *Keys, a *Admitted) error {
 		}
 	}
 	return errors.Join(owner.write(s.Disk, s.Config, text, owner.mode), s.write(0o644, s.id(), joinedFile),
-		s.Disk.RemoveAll(s.path(folder)))
+		s.clear())
+}
+
+// clear removes the folder, the token first: without it the rest counts for nothing.
+func (s *Setup) clear() error {
+	for _, name := range []string{tokenFile, answerFile, agentKey, clientKey, ""} {
+		if err := s.Disk.Remove(s.path(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Files are those of a device that was taken in, besides its configuration, by name.
@@ -222,13 +233,17 @@ func (s *Setup) configuration(a *Admitted) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if several, err := settings.ReadUnchecked(path); err == nil && len(several.Federations) > 0 {
+		return nil, fmt.Errorf("%s has several federations: join with --config in another folder, and write its "+
+			"federation, broker and identity into an entry of federations", path)
+	}
 	maps.Copy(values, Values(filepath.Dir(path), s.Agent, a, &s.Passed))
 	maps.Copy(values, s.Set)
 	return config.Edit(path, text, values, settings.UncheckedAgent)
 }
 
-// Values are the keys of agentd.yaml of a device whose files are in a folder. Settings that are not the coordinator's to
-// give are passed over.
+// Values are the keys of agentd.yaml of a device whose files are in a folder. Settings that are not the coordinator's
+// to give are passed over.
 func Values(dir string, agent wire.AgentID, a *Admitted, passed *[]string) map[string]string {
 	values := map[string]string{}
 	for _, x := range a.Settings {

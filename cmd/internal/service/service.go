@@ -153,7 +153,7 @@ func (s *Service) change(done string, act func() error) error {
 	if err := s.mayChange(); err != nil {
 		return err
 	}
-	if !s.installed() && s.packageFile() == "" {
+	if !s.Present() {
 		return fmt.Errorf("%s is not installed as a service; install it first: %s service install", s.unit.Program,
 			s.unit.Program)
 	}
@@ -172,6 +172,9 @@ func (s *Service) installed() bool {
 	_, err := os.Lstat(s.file)
 	return err == nil
 }
+
+// Present reports whether there is a service to start: of Install, or of a package.
+func (s *Service) Present() bool { return s.installed() || s.packageFile() != "" }
 
 // running reports whether there is a process to stop.
 func (s *Service) running() bool {

@@ -219,6 +219,11 @@ func (s *Coordinator) AgentIDs() ([]wire.AgentID, error) { return keys.AgentIDs(
 
 // OpenAgents opens the list of who may take part. The state folder must be there, and locked.
 func (s *Coordinator) OpenAgents() (*enrolled.List, error) {
+	if _, err := os.Lstat(s.Identity.AgentsFile); s.Enrol.On() && errors.Is(err, fs.ErrNotExist) {
+		if err := keys.EditAgents(s.Identity.AgentsFile, nil, "", nil); err != nil {
+			return nil, err
+		}
+	}
 	return keys.OpenAgents(s.Identity.AgentsFile, s.compiledAgents(), time.Now())
 }
 

@@ -40,8 +40,8 @@ func (s *Coordinator) OpenEnrolment() (enrol.Config, error) {
 		return enrol.Config{}, wrong("listen", err)
 	}
 	if u, err := url.Parse(e.URL); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
-		return enrol.Config{}, wrong("url", fmt.Errorf("must be https://HOST:PORT, as devices reach enrol.listen, is %q",
-			e.URL))
+		return enrol.Config{}, wrong("url",
+			fmt.Errorf("must be https://HOST:PORT, as devices reach enrol.listen, is %q", e.URL))
 	}
 	if _, err := ReadRoot(e.RootFile, s.Federation); err != nil {
 		return enrol.Config{}, wrong("root_file", madeByInit(err))

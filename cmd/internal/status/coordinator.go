@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -198,6 +199,25 @@ func (v *CoordinatorView) Tracks(err error) {
 	}
 	v.note("mlflow", text)
 }
+
+// ObserveEnrolment implements enrol.Observer.
+func (v *CoordinatorView) ObserveEnrolment(fact enrol.Fact) {
+	f, is := fact.(enrol.Opened)
+	if !is {
+		return
+	}
+	text := ""
+	if !f.Until.IsZero() {
+		text = "the federation is open: every device with the open token may join, until " +
+			f.Until.Local().Format(time.DateTime)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.note(aboutOpen, text)
+}
+
+// aboutOpen is the subject of a problem.
+const aboutOpen = "open"
 
 // Phase is where the run stands.
 func (v *CoordinatorView) Phase() round.CoordinatorPhase {

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/join"
+	"github.com/fedmesh/fedmesh/cmd/internal/service"
+	"github.com/fedmesh/fedmesh/packaging/systemd"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func joinCommand() *cobra.Command {
+	var l cli.Loader
+	var token, id string
+	var noStart bool
+	cmd := &cobra.Command{
+		Use: "join URL", Short: "Make this device a member of a federation, with a token",
+		Args: cli.Args(cobra.ExactArgs(1)),
+		Long: `Make this device a member of a federation, with a token of the coordinator's
+("coordinator enrol").
+
+The device's keys are made here and stay here. The coordinator is known by the
+token; no authority and no clock is needed. The keys, a certificate for the broker
+and the root document are written beside the configuration, in which the keys of
+the federation are set; all others stay as they are. Then the service is started,
+if it is installed. If the command is interrupted, run it again.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := wire.ParseToken(token)
+			if err != nil {
+				return err
+			}
+			s := join.Setup{Config: l.Path, Set: l.Set, Token: t, Agent: wire.AgentID(id), Disk: store.Machine,
+				Exchange: func(ctx context.Context, t *wire.Token, id wire.AgentID, k *join.Keys) (*join.Admitted,
+					error) {
+					return join.Exchange(ctx, args[0], t, id, k)
+				}}
+			before, err := s.Run(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return joined(cmd, &l, &s, before, !noStart)
+		},
+	}
+	l.Flags(cmd, program)
+	cmd.Flags().StringVar(&token, "token", "", "the token, as the coordinator has printed it")
+	cmd.Flags().StringVar(&id, "id", "", "name of this device, for an open token")
+	cmd.Flags().BoolVar(&noStart, "no-start", false, "do not start the service")
+	_ = cmd.MarkFlagRequired("token")
+	return cmd
+}
+
+// joined says what was done and what is left, and starts the service.
+func joined(cmd *cobra.Command, l *cli.Loader, s *join.Setup, before, start bool) error {
+	out := cmd.OutOrStdout()
+	what := "has joined"
+	if before {
+		what = "had joined with this token before"
+	}
+	fmt.Fprintf(out, "%s %s: %s\n", s.Agent, what, l.Path)
+	if len(s.Passed) > 0 {
+		fmt.Fprintf(out, "Not taken from the coordinator: %s\n", strings.Join(s.Passed, ", "))
+	}
+	l.Set = nil // it is in the file
+	if _, err := load(l); err != nil {
+		fmt.Fprintf(out, "Left to set in it, then start agentd:\n")
+		for _, line := range config.Lines(err) {
+			fmt.Fprintf(out, "  %s\n", line)
+		}
+		return nil
+	}
+	unit, err := service.New(systemd.Agent())
+	switch {
+	case !start:
+	case err == nil && l.Path == cli.DefaultFile(program) && unit.Present():
+		if err := unit.Restart(); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(out, "%s is started\n", program)
+		return err
+	}
+	_, err = fmt.Fprintf(out, "To start it: %s run --config %s\n", program, l.Path)
+	return err
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/join"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/packaging"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// defaultTTL is how long a token counts.
+const defaultTTL = 24 * time.Hour
+
+// wanted is a token that a command asks for.
+type wanted struct {
+	daemon.TokenWanted
+	ttl time.Duration
+}
+
+func (w *wanted) flags(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTTL, "how long the token counts")
+}
+
+// make prints the command with which the device joins.
+func (w *wanted) make(cmd *cobra.Command, l *cli.Loader) error {
+	c, err := client(l)
+	if err != nil {
+		return err
+	}
+	w.TTL = w.ttl.String()
+	var made daemon.TokenMade
+	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/tokens", &w.TokenWanted, &made); err != nil {
+		return err
+	}
+	line := "agentd join " + made.URL + " --token " + made.Token
+	until := made.Expires.Local().Format(time.DateTime)
+	if w.Device == "" {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: until %s every device with this token may join, under any "+
+			"name that is free.\nOn each device:\n  %s --id ID\n", until, line)
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "On the device, once, until %s:\n  %s\n", until, line)
+	return err
+}
+
+func enrolCommand() *cobra.Command {
+	var l cli.Loader
+	var w wanted
+	var open bool
+	var kit, known string
+	cmd := &cobra.Command{
+		Use: "enrol", Short: "Let a device join the federation: print the command for it",
+		Args: cli.Args(cobra.MaximumNArgs(1)),
+		Long: `Let a device join the federation: print the command that joins it, with a token.
+
+The token is for one device, counts once, and expires. The device makes its keys
+itself, and knows the coordinator by the token. The coordinator must be running.
+
+For a device without a network, --kit writes its files, keys included, into a tar
+archive: whoever reads it is the device. For a device whose key you have, by
+"agentd key new", --preauthorize puts that into the list. On a testbed, --open
+makes a token with which any device may join.`,
+		Example: "  coordinator enrol --device press-01\n  coordinator enrol --device press-02 --kit press-02.tar\n" +
+			"  coordinator enrol --preauthorize press-03 KEY",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case known != "" && len(args) == 1 && w.Device == "" && !open && kit == "":
+				return preauthorize(cmd, &l, known, args[0])
+			case known != "" || len(args) > 0:
+				return cli.Usage("want --preauthorize ID KEY, with nothing else")
+			case (w.Device == "") != open:
+				return cli.Usage("want --device ID, or --open for any device")
+			case kit != "" && open:
+				return cli.Usage("a kit is for one device: want --device ID --kit FILE")
+			case kit != "":
+				return writeKit(cmd, &l, wire.AgentID(w.Device), kit)
+			}
+			return w.make(cmd, &l)
+		},
+	}
+	l.Flags(cmd, program)
+	w.flags(cmd)
+	cmd.Flags().StringVar(&w.Device, "device", "", "id of the device")
+	cmd.Flags().BoolVar(&open, "open", false, "make a token for any number of devices, on a testbed")
+	cmd.Flags().StringVar(&kit, "kit", "", "write the device's files, keys included, into this tar archive instead")
+	cmd.Flags().StringVar(&known, "preauthorize", "", "put the device with this id, whose KEY follows, into the list")
+	return cmd
+}
+
+// admit has the coordinator put a device into the list.
+func admit(cmd *cobra.Command, l *cli.Loader, id string, a daemon.Admission) (daemon.Admitted, error) {
+	var done daemon.Admitted
+	c, err := client(l)
+	if err == nil {
+		err = c.Call(cmd.Context(), http.MethodPost, "/v1/devices/"+url.PathEscape(id)+"/admit", a, &done)
+	}
+	return done, err
+}
+
+func preauthorize(cmd *cobra.Command, l *cli.Loader, id, key string) error {
+	public, err := keys.Parse(key)
+	if err != nil {
+		return err
+	}
+	if _, err := admit(cmd, l, id, daemon.Admission{Key: public}); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s may take part, with this key\n", id)
+	return err
+}
+
+// kitFolder is where a device has the files of a kit.
+const kitFolder = "/etc/agentd"
+
+// writeKit makes a device's keys here, and writes its files into an archive.
+func writeKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) error {
+	k, err := join.NewKeys()
+	if err != nil {
+		return err
+	}
+	own, client, err := k.Public()
+	if err != nil {
+		return err
+	}
+	done, err := admit(cmd, l, string(id), daemon.Admission{Key: own[:], TLS: client[:]})
+	if err != nil {
+		return err
+	}
+	answer, err := wire.DecodeAdmission(done.Admission)
+	if err != nil {
+		return err
+	}
+	root, err := wire.OpenRoot(answer.Root)
+	if err != nil {
+		return err
+	}
+	a, err := join.Check(&answer, root.Key.Pin(), &k)
+	if err != nil {
+		return err
+	}
+	files, err := join.Files(&k, a)
+	if err != nil {
+		return err
+	}
+	var passed []string
+	files["agentd.yaml"], err = config.Edit("agentd.yaml", packaging.AgentConfig,
+		join.Values(kitFolder, id, a, &passed), settings.UncheckedAgent)
+	if err != nil {
+		return err
+	}
+	var archive bytes.Buffer
+	if err := pack(&archive, files); err != nil {
+		return err
+	}
+	if err := store.Machine.WriteFile(path, archive.Bytes(), 0o600); err != nil {
+		return errors.Join(err,
+			fmt.Errorf("%s is in the list, and its key is lost: coordinator devices revoke %[1]s", id))
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: %s holds the private keys of %s. Whoever reads it is that "+
+		"device: carry it by hand, and delete it.\nOn the device, as root; then set data.csv in %[3]s/agentd.yaml:\n"+
+		"  tar -C %[3]s -xf %[1]s\n", path, id, kitFolder)
+	return err
+}
+
+// pack writes files into an archive, keys readable by their owner only.
+func pack(w io.Writer, files map[string][]byte) error {
+	t := tar.NewWriter(w)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(files[name])), Mode: 0o644}
+		if bytes.HasSuffix([]byte(name), []byte(".key")) {
+			h.Mode = 0o600
+		}
+		if err := t.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := t.Write(files[name]); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}

@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/packaging/mosquitto"
+)
+
+// joining is a federation that was founded for a broker over TLS, and whose devices join with tokens.
+type joining struct {
+	t      *testing.T
+	dir    string
+	broker *brokers.Mosquitto
+	lead   *testkit.Process
+	rules  int // versions of the access rules that the broker has read
+}
+
+// newJoining follows what `coordinator init` prints, up to a running coordinator.
+func newJoining(t *testing.T, devices int) *joining {
+	t.Helper()
+	j := &joining{t: t, dir: filepath.Join(t.TempDir(), "plant"), broker: brokers.NewMosquitto(t, mosquitto.Conf)}
+	sample := filepath.Join(t.TempDir(), "sample.csv")
+	if err := os.WriteFile(sample, j.rows(0), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said := programs.MustRun(t, "coordinator", "init", "plant_7", "--dir", j.dir, "--broker",
+		"mqtts://"+j.broker.Address, "--join", "https://"+brokers.FreeAddress(t), "--from", sample,
+		"--agents", fmt.Sprint(devices))
+	if !strings.Contains(said, "enrol --config "+j.path("coordinator.yaml")+" --device ID") {
+		t.Errorf("init says %s", said)
+	}
+	for _, name := range []string{"ca.crt", "broker.crt", "broker.key"} {
+		content, err := os.ReadFile(j.path("mosquitto", "certs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.broker.Write(t, "certs/"+name, content)
+	}
+	j.broker.Write(t, "acl", nil)
+	j.broker.Start(t)
+	j.lead = programs.Start(t, "coordinator", "run", "--config", j.path("coordinator.yaml"),
+		"--set", "round.pause=200ms",
+		"--set", "round.rounds=0", "--set", "round.stop.patience=0", "--set", "round.gather.spread=10ms",
+		"--set", "metrics.listen=", "--set", "enrol.acl="+filepath.Join(j.broker.Dir, "acl"))
+	j.reload()
+	return j
+}
+
+func (j *joining) path(names ...string) string {
+	return filepath.Join(append([]string{j.dir}, names...)...)
+}
+
+func (j *joining) rows(device int) []byte {
+	return deviceRows(rand.New(rand.NewPCG(1, uint64(device))), device, founded[0].target)
+}
+
+// reload has the broker read the next version of its access rules, as fedmesh-acl.path does.
+func (j *joining) reload() {
+	j.t.Helper()
+	const written = "the broker's access rules are written"
+	testkit.Until(j.t, written, func() bool { return strings.Count(j.lead.Log(), written) > j.rules })
+	j.rules++
+	j.broker.Reload(j.t)
+}
+
+// command runs one about devices.
+func (j *joining) command(args ...string) string {
+	j.t.Helper()
+	return programs.MustRun(j.t, "coordinator", append(args, "--config", j.path("coordinator.yaml"))...)
+}
+
+var printed = regexp.MustCompile(`agentd join (\S+) --token (\S+)`)
+
+// enrolled returns what `coordinator enrol` prints for a device.
+func (j *joining) enrol(args ...string) (url, token string) {
+	j.t.Helper()
+	said := printed.FindStringSubmatch(j.command(args...))
+	if said == nil {
+		j.t.Fatalf("%v prints no command", args)
+	}
+	return said[1], said[2]
+}
+
+// device is a folder with data, in which agentd joins.
+func (j *joining) device(n int) string {
+	j.t.Helper()
+	dir := filepath.Join(j.dir, fmt.Sprint("device-", n))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		j.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "rows.csv"), j.rows(n), 0o600); err != nil {
+		j.t.Fatal(err)
+	}
+	return dir
+}
+
+func join(t *testing.T, dir, url, token string) (code int, said string) {
+	t.Helper()
+	code, stdout, stderr := programs.Run(t, "agentd", "join", url, "--token", token, "--config",
+		filepath.Join(dir, "agentd.yaml"), "--set", "data.csv="+filepath.Join(dir, "rows.csv"), "--no-start")
+	return code, stdout + stderr
+}
+
+func run(t *testing.T, dir string) *testkit.Process {
+	t.Helper()
+	return testkit.Start(t, exec.Command(filepath.Join(string(programs), "agentd"), "run", "--config",
+		filepath.Join(dir, "agentd.yaml")))
+}
+
+// TestJoin: two commands for each device, on Mosquitto as we ship it, and the federation learns. Then a device is
+// revoked: it is told, its access ends, and the others keep their connections and their rounds.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	j := newJoining(t, 3)
+	var devices []*testkit.Process
+	for n := range 3 {
+		url, token := j.enrol("enrol", "--device", fmt.Sprint("press-", n))
+		dir := j.device(n)
+		if code, said := join(t, dir, url, token); code != 0 || !strings.Contains(said, "has joined") ||
+			!strings.Contains(said, "To start it: agentd run") {
+			t.Fatalf("join: exit status %d, %s", code, said)
+		}
+		if code, said := join(t, dir, url, token); code != 0 || !strings.Contains(said, "had joined") {
+			t.Errorf("the same again: exit status %d, %s", code, said)
+		}
+		if code, said := join(t, j.device(10+n), url, token); code != 1 ||
+			!strings.Contains(said, "another device has used") {
+			t.Errorf("another device with the token: exit status %d, %s", code, said)
+		}
+	}
+	j.reload()
+	for n := range 3 {
+		devices = append(devices, run(t, j.device(n)))
+	}
+	accepted := func(more int) {
+		t.Helper()
+		rounds := func() int {
+			text, err := os.ReadFile(j.path("state", "history.jsonl"))
+			if err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			return strings.Count(string(text), "\n")
+		}
+		was := rounds()
+		testkit.Until(t, "a round is folded", func() bool { return rounds() >= was+more })
+	}
+	accepted(2)
+
+	j.command("devices", "revoke", "press-2")
+	devices[2].Await(t, "the coordinator does not hear this device")
+	j.lead.Await(t, "agent left agent=press-2")
+	accepted(2)
+	j.reload()
+	accepted(2)
+	for _, d := range devices[:2] {
+		if text := d.Log(); strings.Count(text, "connected") != 1 || strings.Contains(text, "lost") {
+			t.Errorf("%s has lost its connection: %s", d.Name, text)
+		}
+	}
+	if list := j.command("devices", "list"); strings.Contains(list, "press-2") || !strings.Contains(list, "press-1") {
+		t.Errorf("listed are %s", list)
+	}
+}
