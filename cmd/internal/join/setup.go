@@ -94,8 +94,12 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 
 // keys returns those that this token was asked with, or makes them.
 func (s *Setup) keys() (*Keys, error) {
-	if is, err := s.Disk.ReadFile(s.path(folder, tokenFile)); err == nil && bytes.Equal(is, s.id()) {
+	is, err := s.Disk.ReadFile(s.path(folder, tokenFile))
+	switch {
+	case err == nil && bytes.Equal(is, s.id()):
 		return s.kept()
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err // the keys may have used the token already
 	}
 	if err := s.mayReplace(); err != nil {
 		return nil, err
@@ -192,9 +196,21 @@ func (s *Setup) install(k *Keys, a *Admitted) error {
 		s.clear())
 }
 
-// clear removes the folder, the token first: without it the rest counts for nothing.
+// clear removes the folder, the token first: without it the rest counts for nothing. A write that was cut short leaves
+// files of other names there.
 func (s *Setup) clear() error {
-	for _, name := range []string{tokenFile, answerFile, agentKey, clientKey, ""} {
+	entries, err := s.Disk.ReadDir(s.path(folder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	names := []string{tokenFile}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	for _, name := range append(names, "") {
 		if err := s.Disk.Remove(s.path(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -20,7 +20,8 @@ func (a *Agent) Files() map[string]string {
 			section += "."
 		}
 		maps.Copy(files, m.Broker.files(section+"broker."))
-		files[section+"identity.key_file"], files[section+"identity.root_file"] = m.Identity.KeyFile, m.Identity.RootFile
+		files[section+"identity.key_file"] = m.Identity.KeyFile
+		files[section+"identity.root_file"] = m.Identity.RootFile
 		addFiles(files, section+"data.", &m.Data)
 		maps.Copy(files, m.Predict.Broker.files(section+"predict.broker."))
 		maps.Copy(files, m.Readings.Broker.files(section+"readings.broker."))
