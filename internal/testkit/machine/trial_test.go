@@ -64,7 +64,7 @@ func TestFirstContact(t *testing.T) {
 	lead.Await("the first model with all five", func() bool {
 		return strings.Contains(lead.journal("coordinator"), "kind=training accepted=5 selected=5")
 	})
-	if said := lead.does("coordinator agents"); strings.Count(said, "100%") != 5 {
+	if said := lead.does("coordinator devices list"); strings.Count(said, "100%") != 5 {
 		t.Errorf("not all five take part:\n%s", said)
 	}
 	t.Logf("from apt to the first model of five devices: %d commands and %d edits at the coordinator, %d and %d at "+
