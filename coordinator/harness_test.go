@@ -240,7 +240,9 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 		}
 		cfg.Data = of
 	}
-	cfg.Trainer = liar.Trainer{Trainer: slow.Trainer{Trainer: agent.Learner{}, StepTime: cfg.StepTime}, Lie: p.lie}
+	if cfg.Trainer == nil {
+		cfg.Trainer = liar.Trainer{Trainer: slow.Trainer{Trainer: agent.Learner{}, StepTime: cfg.StepTime}, Lie: p.lie}
+	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.New(rand.NewPCG(uint64(p.boot), uint64(len(p.id))+uint64(p.id[len(p.id)-1])))
 	}

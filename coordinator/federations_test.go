@@ -1,0 +1,198 @@
+package coordinator_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// steady takes local steps that all last as long, and wants no other federation of the device to train meanwhile.
+type steady struct {
+	agent.Trainer
+	t       *testing.T
+	each    time.Duration
+	busy    *atomic.Bool  // the device's
+	trained *atomic.Int64 // nanoseconds
+}
+
+func (s steady) step(ctx context.Context) {
+	if s.busy.Swap(true) {
+		s.t.Error("two federations train at the same time")
+	}
+	select {
+	case <-time.After(s.each):
+	case <-ctx.Done():
+	}
+	s.busy.Store(false)
+	s.trained.Add(int64(s.each))
+}
+
+// Block implements agent.Trainer.
+func (s steady) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+	error) {
+	between, begun := j.Stop, false
+	j.Stop = func() bool {
+		if begun {
+			s.step(ctx)
+		}
+		begun = true
+		return between()
+	}
+	b, err := s.Trainer.Block(ctx, r, p, j)
+	return steadyBlock{b, s, ctx}, err
+}
+
+type steadyBlock struct {
+	agent.Block
+	s   steady
+	ctx context.Context
+}
+
+// Take implements agent.Block.
+func (b steadyBlock) Take(x []float32, first, last uint64) error {
+	err := b.Block.Take(x, first, last)
+	b.s.step(b.ctx) // the last one
+	return err
+}
+
+// onOneDevice makes two federations with one agent each, which are one device: the blocks of the first take ten times
+// as long as those of the second.
+func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int64) {
+	turn, busy := new(agent.Turn), new(atomic.Bool)
+	var both [2]*federation
+	for i, name := range []string{"large", "small"} {
+		f := newFederation(t, 1, memory.Options{})
+		trained[i] = new(atomic.Int64)
+		a, training := f.agents[0], &f.cfg.Task.Training
+		a.cfg.Share, a.cfg.StepTime = turn.NewShare(name), 100*time.Millisecond
+		a.cfg.Trainer = steady{agent.Learner{}, t, a.cfg.StepTime, busy, trained[i]}
+		training.MinSteps, training.MaxSteps, training.Budget = 300, 300, 30_000
+		if i == 1 {
+			training.MinSteps, training.MaxSteps, training.Budget = 30, 30, 3_000
+		}
+		both[i] = f
+	}
+	large, small = both[0], both[1]
+	large.cfg.Round.Rounds, small.cfg.Round.Rounds = 10, 40
+	return large, small, trained
+}
+
+// Two runs on one device come to the models that they come to alone. The one with short blocks gets half of the time
+// whenever it wants to train: in all it waits no longer than it trains, and at a time no longer than a stretch and a
+// step.
+func TestTwoFederations(t *testing.T) {
+	var alone [2]wire.Digest
+	for i := range alone {
+		synctest.Test(t, func(t *testing.T) {
+			large, small, _ := onOneDevice(t)
+			f := []*federation{large, small}[i]
+			f.start()
+			alone[i] = f.finished(time.Hour)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		large, small, trained := onOneDevice(t)
+		large.start()
+		small.start()
+		if got := small.finished(time.Hour); got != alone[1] {
+			t.Errorf("the small run has model %x, alone it has %x", got[:4], alone[1][:4])
+		}
+		own, other, waited := time.Duration(trained[1].Load()), time.Duration(trained[0].Load()), time.Duration(0)
+		for _, f := range facts[agent.Trained](small) {
+			waited += f.Waited
+		}
+		if own != 40*3*time.Second || waited > own+2*time.Second || waited < own/2 || other < waited {
+			t.Errorf("the small run trained %v and waited %v, while the large one trained %v", own, waited, other)
+		}
+		told := facts[agent.TurnAwaited](small)
+		for i, f := range told {
+			if i%2 == 0 && f.By != "large" || i%2 == 1 && (f.By != "" || f.Waited > 1100*time.Millisecond) {
+				t.Errorf("told %+v", f)
+			}
+		}
+		if len(told) < 40 {
+			t.Errorf("told of %d waits", len(told)/2)
+		}
+		if got := large.finished(time.Hour); got != alone[0] {
+			t.Errorf("the large run has model %x, alone it has %x", got[:4], alone[0][:4])
+		}
+		for _, f := range facts[agent.Trained](large) {
+			if f.LocalSteps != 300 || f.StepTime != 100*time.Millisecond {
+				t.Errorf("trained %+v", f)
+			}
+		}
+	})
+}
+
+// A coordinator that is killed, and comes back an hour later, changes nothing for the device's other federation.
+func TestOneOfTwoKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large, small, _ := onOneDevice(t)
+		large.start()
+		small.start()
+		small.until(time.Hour, "in its fifth round", func() bool { return len(facts[agent.Trained](small)) == 5 })
+		small.coord.kill()
+		large.finished(time.Hour)
+		wait(time.Hour)
+		small.coord.again()
+		small.finished(2 * time.Hour)
+	})
+}
+
+// Data that do not fit the task of one federation leave the other one alone.
+func TestOneOfTwoDeclines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large, small, _ := onOneDevice(t)
+		small.agents[0].data = "warm,wet,wind\n1,2,3\n"
+		large.start()
+		small.start()
+		large.finished(time.Hour)
+		unfit := func(f *federation) bool {
+			return slices.ContainsFunc(facts[round.TaskPrepared](f),
+				func(p round.TaskPrepared) bool { return p.Unfit == wire.DeclineBadData })
+		}
+		waits := facts[agent.TurnAwaited](large)
+		if !unfit(small) || unfit(large) || len(facts[agent.Trained](small)) > 0 || len(waits) > 0 {
+			t.Errorf("unfit: %v and %v; %+v", unfit(small), unfit(large), waits)
+		}
+	})
+}
+
+// A round whose time passes while the device takes a step of half an hour for another federation is declined, and both
+// the wait and the reason are told.
+func TestTurnTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		large, small, _ := onOneDevice(t)
+		a := large.agents[0]
+		s := a.cfg.Trainer.(steady)
+		s.each, a.cfg.StepTime = 30*time.Minute, 30*time.Minute
+		a.cfg.Trainer = s
+		large.cfg.Task.Training.MinSteps, large.cfg.Task.Training.MaxSteps = 1, 1
+		large.cfg.Round.Rounds, large.cfg.Round.Deadline = 1, time.Hour
+		small.cfg.Round.Deadline, small.cfg.Round.Rounds, small.cfg.Standardize = 10*time.Minute, 3, false
+		small.cfg.Task.Training.StepSize = 1e-6 // of columns that are not standardised
+		large.start()
+		wait(time.Minute) // it trains
+		small.start()
+		small.until(time.Hour, "declined", func() bool { return len(facts[round.WorkEnded](small)) > 0 })
+		told, failed := facts[agent.TurnAwaited](small), facts[agent.TrainingFailed](small)
+		if len(told) < 2 || told[0].By != "large" || told[1].Waited != 9*time.Minute || len(failed) == 0 ||
+			failed[0].Err.Error() != "the device trains for another federation: stopped before the first local step" {
+			t.Errorf("told %+v and %+v", told, failed)
+		}
+		if f := facts[round.WorkEnded](small)[0]; f.Result != round.WorkDeclined || f.Declined != wire.DeclineNoTime {
+			t.Errorf("ended with %+v", f)
+		}
+		large.finished(2 * time.Hour)
+		small.finished(2 * time.Hour)
+	})
+}
