@@ -209,3 +209,42 @@ func (s *scene) countAfterDeath(file string, least, most int) {
 	}
 	next.stop()
 }
+
+// Two agents of a device share its budget: what one spends keeps both away, and the disk has it once, whoever ends last.
+func TestBudgetShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newScene(t), newScene(t)
+		budgeted(one, 20_000_000)
+		one.cfg.Budget.Dir = t.TempDir()
+		two.cfg.Budget, two.cfg.Now = one.cfg.Budget, one.cfg.Now
+		two.run = 6
+		for range 2 { // and so in the next life
+			one.start()
+			two.start()
+			one.spend(4_000_000)
+			two.spend(4_000_000)
+			two.stop()
+			one.spend(1_000_000)
+			one.stop()
+		}
+		one.start()
+		two.start()
+		one.spend(0)
+		two.spend(0)
+		for _, s := range []*scene{one, two} {
+			if got := s.counted(); got.Used < 18_000_000 || got.Used > 18_001_000 {
+				t.Errorf("told of %+v", got)
+			}
+			if entries, err := filepath.Glob(filepath.Join(s.cfg.Dir, "budget*")); err != nil || len(entries) > 0 {
+				t.Errorf("files %q, %v", entries, err)
+			}
+		}
+		one.spend(2_100_000)
+		two.send("nonsense", nil) // it looks
+		for _, s := range []*scene{one, two} {
+			if slices.Contains(s.reads(), s.topics.Round()) {
+				t.Error("it reads announcements, and nothing is left")
+			}
+		}
+	})
+}

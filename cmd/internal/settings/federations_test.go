@@ -131,9 +131,14 @@ func TestFederationProblems(t *testing.T) {
 		{" -> predict: {publish: a/b, keep: 1, broker: {url: \"tcp://b:1\"}}",
 			`:23:20: predict.publish: is as in federations[0]: nobody could tell the forecasts apart`},
 	}, func(path string) error { _, err := loadAgent(path); return err })
+	_, err := loadAgent(writeFile(t, "once.yaml", strings.Replace(twoFederations(t), ", qos: 0", "", 1)+
+		"compute: {step_time: -1s}\n"))
+	if n := strings.Count(err.Error(), "compute.step_time: must not be negative"); n != 1 {
+		t.Errorf("what both have from above is told %d times: %v", n, err)
+	}
 	text := strings.ReplaceAll(twoFederations(t), "csv: ", "source: lines, lines: /dev/x, time: t, what: ")
 	text = strings.NewReplacer("data:\n  source: lines, lines: /dev/x, time: t, what: rows.csv",
 		"data: {source: lines, lines: /dev/x}", ", time: t, what: power.csv", "").Replace(text)
-	_, err := loadAgent(writeFile(t, "agentd.yaml", text))
+	_, err = loadAgent(writeFile(t, "agentd.yaml", text))
 	wantError(t, err, "federations[1].data.lines: is as in federations[0]: each line comes to one reader")
 }

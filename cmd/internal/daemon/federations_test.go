@@ -1,0 +1,41 @@
+package daemon
+
+import (
+	"errors"
+	"testing"
+)
+
+// The status line and the readiness of a device are those of all its federations.
+func TestSeveral(t *testing.T) {
+	line := newStatus()
+	if line.Of("") != line {
+		t.Error("the only federation has a line of its own")
+	}
+	air, power := line.Of("air"), line.Of("power")
+	air.linkChanged(true, nil)
+	power.set("at work in round %d", 3)
+	select {
+	case <-line.changed:
+	default:
+		t.Error("a change is not told")
+	}
+	const want = "air: connected to the broker; power: connecting to the broker; at work in round 3"
+	if got := line.String(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	ready := make([]Readiness, 2)
+	err := AllReady(ready)
+	ready[0].Opened()
+	if err() == nil {
+		t.Error("ready, and one is not open")
+	}
+	ready[1].Opened()
+	if err() != nil {
+		t.Error(err())
+	}
+	ready[0].fails("save the update", errors.New("full"))
+	ready[1].failing.Store(nil)
+	if err() == nil {
+		t.Error("what one mends mends the other")
+	}
+}
