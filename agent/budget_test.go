@@ -223,7 +223,12 @@ func TestBudgetShared(t *testing.T) {
 			two.start()
 			one.spend(4_000_000)
 			two.spend(4_000_000)
+			before, err := os.ReadFile(filepath.Join(one.cfg.Budget.Dir, "budget"))
 			two.stop()
+			after, again := os.ReadFile(filepath.Join(one.cfg.Budget.Dir, "budget"))
+			if err != nil || again != nil || !bytes.Equal(before, after) {
+				t.Errorf("while one goes on the number on disk stays ahead: %v, %v", err, again)
+			}
 			one.spend(1_000_000)
 			one.stop()
 		}
