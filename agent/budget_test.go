@@ -210,7 +210,8 @@ func (s *scene) countAfterDeath(file string, least, most int) {
 	next.stop()
 }
 
-// Two agents of a device share its budget: what one spends keeps both away, and the disk has it once, whoever ends last.
+// Two agents of a device share its budget: what one spends keeps both away, and the disk has it once, whoever ends
+// last.
 func TestBudgetShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := newScene(t), newScene(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestOneDeviceTwoFederations runs one agentd in two federations on one broker. It is killed while both train, and both go on
-// and come to their ends. Status, doctor and metrics tell the federations apart.
+// TestOneDeviceTwoFederations runs one agentd in two federations on one broker. It is killed while both train, and both
+// go on and come to their ends. Status, doctor and metrics tell the federations apart.
 func TestOneDeviceTwoFederations(t *testing.T) {
 	t.Parallel()
 	url := brokers.OpenMosquitto(t)
