@@ -1,4 +1,4 @@
-//go:build linux && machine
+//go:build linux && machine && nightly
 
 package machine
 
