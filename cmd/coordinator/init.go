@@ -195,8 +195,10 @@ Here, for each device with the key that it has printed, then once:
 // nextJoins says which commands come next where devices join with tokens.
 func (f *founding) nextJoins(files found.Files) string {
 	start := "systemctl enable --now coordinator"
-	config := ""
+	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"
 	if !f.packaged(files) {
+		follow = "  and, when devices have joined: " + filepath.Join(filepath.Dir(files.Coordinator), "state", "acl") +
+			" as /etc/mosquitto/acl; systemctl reload mosquitto\n"
 		start = os.Args[0] + " run --config " + files.Coordinator
 		config = " --config " + files.Coordinator
 	}
@@ -208,11 +210,11 @@ For the broker, as root on its machine, unless it has a configuration of its own
   chown -R mosquitto /etc/mosquitto/certs
   systemctl daemon-reload
   systemctl restart mosquitto
-Here, once:
+%[6]sHere, once:
   %[3]s
 For each device, here; it prints the command for the device:
   %[4]s enrol%[5]s --device ID
-`, files.RootKey, files.Broker, start, os.Args[0], config)
+`, files.RootKey, files.Broker, start, os.Args[0], config, follow)
 }
 
 // packaged reports whether the files have the paths of the packages, whose services find them.

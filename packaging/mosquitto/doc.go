@@ -19,6 +19,14 @@ var PlainConf []byte
 //go:embed mosquitto.service.d/fedmesh.conf
 var DropIn []byte
 
+// RulesPath and RulesService are units of systemd that have Mosquitto read the rules that the coordinator has written.
+var (
+	//go:embed fedmesh-acl.path
+	RulesPath []byte
+	//go:embed fedmesh-acl.service
+	RulesService []byte
+)
+
 // ACL is a sample of the acl file. A real one is written from the list of
 // agents, by acl.Table's Mosquitto.
 //

@@ -43,7 +43,7 @@ func Coordinator() Unit {
 	return Unit{
 		Program: "coordinator", Description: "Coordinator of a learning federation", User: "coordinator",
 		Executable: "/usr/bin/coordinator",
-		Secrets:    []string{"client.key", "coordinator.key", "mqtt-password"},
+		Secrets:    []string{"ca.key", "client.key", "coordinator.key", "mqtt-password"},
 		Limits:     append(memory(2048), "TasksMax=512"),
 	}
 }

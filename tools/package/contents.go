@@ -71,9 +71,10 @@ func (p *program) gather(stage string, b *binary) error {
 		err = errors.Join(err, p.addService(b.version))
 	}
 	if name == "coordinator" { // for a broker beside it
-		dropIn := "mosquitto.service.d/fedmesh.conf"
-		at := "/usr/lib/systemd/system/" + dropIn
-		err = errors.Join(err, p.add(file{deb: at, rpm: at, tar: dropIn, mode: 0o644}, "packaging/mosquitto/"+dropIn))
+		for _, unit := range []string{"mosquitto.service.d/fedmesh.conf", "fedmesh-acl.path", "fedmesh-acl.service"} {
+			at := "/usr/lib/systemd/system/" + unit
+			err = errors.Join(err, p.add(file{deb: at, rpm: at, tar: unit, mode: 0o644}, "packaging/mosquitto/"+unit))
+		}
 	}
 	if name == "fedlab" { // whose demonstration holds data of others
 		at := doc + "data-sources.md"
