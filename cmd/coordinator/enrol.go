@@ -9,10 +9,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
@@ -56,7 +58,13 @@ func (w *wanted) make(cmd *cobra.Command, l *cli.Loader) error {
 			"name that is free.\nOn each device:\n  %s --id ID\n", until, line)
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "On the device, once, until %s:\n  %s\n", until, line)
+	code := ""
+	if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if code, err = qrText(line); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "On the device, once, until %s:\n  %s\n%s", until, line, code)
 	return err
 }
 

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+
+	"rsc.io/qr"
+)
+
+// qrText draws a text as a QR code for a terminal with light letters on a dark ground: two modules a letter, one above
+// the other, with the margin of four that readers want.
+func qrText(text string) (string, error) {
+	code, err := qr.Encode(text, qr.L)
+	if err != nil {
+		return "", err
+	}
+	const margin = 4
+	light := func(x, y int) bool { return !code.Black(x, y) } // outside the code, too
+	var b strings.Builder
+	for y := -margin; y < code.Size+margin; y += 2 {
+		for x := -margin; x < code.Size+margin; x++ {
+			switch up, down := light(x, y), light(x, y+1) && y+1 < code.Size+margin; {
+			case up && down:
+				b.WriteString("█")
+			case up:
+				b.WriteString("▀")
+			case down:
+				b.WriteString("▄")
+			default:
+				b.WriteString(" ")
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String(), nil
+}
