@@ -61,7 +61,7 @@ func (f *fleet) step(t *testing.T, of testkit.Programs, ids ...string) {
 // mixed wants the list of devices to say that some are of an earlier version than others.
 func (f *fleet) mixed(t *testing.T, old int) {
 	t.Helper()
-	text := programs.MustRun(t, "coordinator", "agents", "--config", f.Path("coordinator.yaml"))
+	text := programs.MustRun(t, "coordinator", "devices", "list", "--config", f.Path("coordinator.yaml"))
 	present := strings.TrimPrefix(strings.TrimSpace(programs.MustRun(t, "agentd", "--version")), "agentd version ")
 	if n := strings.Count(text, present); n != len(fleetIDs)-old {
 		t.Errorf("%d agents of %s, want %d:\n%s", n, present, len(fleetIDs)-old, text)
@@ -89,7 +89,7 @@ func TestOtherProtocol(t *testing.T) {
 	f.lead = f.Daemon(t, "coordinator", "coordinator", "--new-run", "--set", "round.participants=2", "--set",
 		"round.quorum=2", "--set", "round.gather.minimum=2", "--set", "round.gather.target=2")
 	f.lead.Await(t, "round closed round=3") // of the two new agents
-	said := programs.MustRun(t, "coordinator", "agents", "--config", f.Path("coordinator.yaml"))
+	said := programs.MustRun(t, "coordinator", "devices", "list", "--config", f.Path("coordinator.yaml"))
 	if strings.Count(said, "speaks protocol version 1, not 2") != 2 {
 		t.Errorf("want two agents that speak version 1:\n%s", said)
 	}
