@@ -10,7 +10,8 @@ import (
 
 // TestQR reads the modules back from what is drawn: each is there, and around them a light margin of four.
 func TestQR(t *testing.T) {
-	const text = "agentd join https://gw.example:8884 --token fm1.press-01.ONUXQ5DFMVXCA43FMNZGK5DTEE2HKD4YXVM7Z7EUNWSFVKV6SM57"
+	const text = "agentd join https://gw.example:8884 --token " +
+		"fm1.press-01.ONUXQ5DFMVXCA43FMNZGK5DTEE2HKD4YXVM7Z7EUNWSFVKV6SM57"
 	code, err := qr.Encode(text, qr.L)
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +21,8 @@ func TestQR(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSuffix(drawn, "\n"), "\n")
-	if width := utf8.RuneCountInString(lines[0]); width != code.Size+8 || len(lines) != (code.Size+8+1)/2 || width > 80 {
+	width := utf8.RuneCountInString(lines[0])
+	if width != code.Size+8 || len(lines) != (code.Size+8+1)/2 || width > 80 {
 		t.Fatalf("%d lines of %d letters for %d modules", len(lines), width, code.Size)
 	}
 	for i, line := range lines {
