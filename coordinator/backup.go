@@ -118,8 +118,8 @@ func RestoreBackup(dir string, backup io.Reader) (wire.Order, error) {
 	}
 	for _, e := range entries {
 		if e.Name() != store.LockFile {
-			return wire.Order{}, fmt.Errorf("state folder %s: it is not empty (%s): restore into a new one", dir,
-				e.Name())
+			return wire.Order{}, fmt.Errorf("state folder %s: it is not empty (%s): restore into a new one, or empty "+
+				"it if it holds a part that an interrupted restore has left", dir, e.Name())
 		}
 	}
 	t := tar.NewReader(backup)
