@@ -2,11 +2,13 @@ package wire
 
 import "fmt"
 
+// MaxJoinRequest and MaxJoinAnswer bound the two messages of a join, in bytes.
 const (
-	// MaxJoinRequest and MaxJoinAnswer bound the two messages of a join, in bytes.
 	MaxJoinRequest = 4 << 10
 	MaxJoinAnswer  = 64 << 10
+)
 
+const (
 	maxECDSA       = 80 // bytes of a signature in ASN.1
 	maxCertificate = 8 << 10
 	maxSettings    = 64

@@ -37,7 +37,10 @@ func aclCommand() *cobra.Command {
 // join.
 func rulesOf(s *settings.Coordinator) ([]byte, error) {
 	agents, err := s.AgentIDs()
-	if err != nil && !(s.Enrol.On() && errors.Is(err, fs.ErrNotExist)) {
+	if errors.Is(err, fs.ErrNotExist) && s.Enrol.On() {
+		err = nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	table, err := acl.New(s.Broker.Prefix)

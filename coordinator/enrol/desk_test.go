@@ -445,7 +445,7 @@ func TestJoinKilled(t *testing.T) {
 		left := cut
 		whole := o.cfg.Disk
 		o.cfg.Disk = store.Disk{FS: failing{whole.FS, &left}}
-		o.Desk.tokens.disk = o.cfg.Disk
+		o.tokens.disk = o.cfg.Disk
 		if cut == 0 {
 			o.members.err, left = errPower, 100
 		}

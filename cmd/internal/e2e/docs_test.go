@@ -75,7 +75,7 @@ func outside(text string) iter.Seq2[int, string] {
 				continue
 			}
 			code := block || strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "\t")
-			if code && !(block && sh) && !yield(i, line) {
+			if code && (!block || !sh) && !yield(i, line) {
 				return
 			}
 		}

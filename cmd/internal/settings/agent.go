@@ -269,7 +269,7 @@ func (a *Agent) Validate() error {
 		c.Need(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q", a.DNS)
 	}
 	c.federations(a)
-	a.each(func(section string, m *Agent) { c.Take(section, m.Member.validate()) })
+	a.each(func(section string, m *Agent) { c.Take(section, m.validate()) })
 	c.Need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
 		"must be 0 (no limit) or at least 20MB, is %s: staying connected takes some 10MB a month",
 		a.Budget.BytesPerMonth)
