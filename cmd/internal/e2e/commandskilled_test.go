@@ -128,7 +128,7 @@ func (k *killing) reload(t *testing.T, list string) {
 			t.Fatal(err)
 		}
 		k.strike(t, "agents")
-		said := programs.MustRun(t, "coordinator", "agents", "--config", k.Path("coordinator.yaml"))
+		said := programs.MustRun(t, "coordinator", "devices", "list", "--config", k.Path("coordinator.yaml"))
 		if want := fmt.Sprintf("%d: ", strings.Count(lines, "\n")); !strings.Contains(said, want) {
 			t.Errorf("want %s in\n%s", want, said)
 		}
