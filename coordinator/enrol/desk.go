@@ -25,6 +25,8 @@ type List interface {
 	Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error
 	// Admit puts the device there, and returns when it is on the disk and the coordinator has taken it.
 	Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error
+	// Has reports whether the device is there, with this key.
+	Has(id wire.AgentID, key wire.SignKey) (bool, error)
 }
 
 // Why a device may not come into the list.
@@ -182,23 +184,45 @@ func (d *Desk) join(ctx context.Context, j *wire.Join, binding []byte, from neti
 	if t.burnt() && !t.burntBy(j) {
 		return a, wire.JoinUsed, nil
 	}
-	if err := d.cfg.List.Check(j.Agent, j.Key, t.Replaces); err != nil {
-		return a, refusal(err), err
+	if reason, err := d.list(ctx, *t, j, now); reason != 0 {
+		return a, reason, err
 	}
-	joined, made := Joined{Agent: j.Agent, Replaces: t.Replaces, Again: t.burnt()}, t.Made
-	if !t.burnt() && t.Agent != "" {
-		if err := d.tokens.burn(t, j, now); err != nil {
-			return a, wire.JoinFailed, err
-		}
-	}
-	if err := d.cfg.List.Admit(ctx, j.Agent, j.Key, joined.Replaces); err != nil {
-		return a, refusal(err), err
-	}
-	if a, err = d.admission(j.Agent, key, made); err != nil {
+	joined := Joined{Agent: j.Agent, Replaces: t.Replaces, Again: t.burnt()}
+	if a, err = d.admission(j.Agent, key, t.Made); err != nil {
 		return a, wire.JoinFailed, err
 	}
 	d.cfg.Observer.ObserveEnrolment(joined)
 	return a, 0, nil
+}
+
+// list puts the device of a join into the list, once a token: a list that was changed after that stays as it is.
+func (d *Desk) list(ctx context.Context, t token, j *wire.Join, now time.Time) (wire.JoinRefusal, error) {
+	if t.Done {
+		switch is, err := d.cfg.List.Has(j.Agent, j.Key); {
+		case err != nil:
+			return wire.JoinFailed, err
+		case !is:
+			return wire.JoinUsed, nil
+		}
+		return 0, nil
+	}
+	if err := d.cfg.List.Check(j.Agent, j.Key, t.Replaces); err != nil {
+		return refusal(err), err
+	}
+	if !t.burnt() && t.Agent != "" {
+		if err := d.tokens.burn(t, j, now); err != nil {
+			return wire.JoinFailed, err
+		}
+	}
+	if err := d.cfg.List.Admit(ctx, j.Agent, j.Key, t.Replaces); err != nil {
+		return refusal(err), err
+	}
+	if t.Agent != "" {
+		if err := d.tokens.finish(t, j, now); err != nil {
+			return wire.JoinFailed, err
+		}
+	}
+	return 0, nil
 }
 
 // Admit takes in a device whose keys a person has: it was preauthorized, or its keys were made here. made is from when

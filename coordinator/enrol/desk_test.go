@@ -41,6 +41,11 @@ func (m *members) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID
 	return nil
 }
 
+func (m *members) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
+	k, is := m.is[id]
+	return is && k == key, nil
+}
+
 func (m *members) Admit(_ context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
 	if m.err != nil {
 		return m.err
@@ -316,6 +321,31 @@ func TestReplace(t *testing.T) {
 	o.want("after it was revoked", fresh.join(t, renamed, "press-1"), wire.JoinUnknown)
 }
 
+// TestUsedTokenStaysUsed: the keys that have burnt a token do not change the list with it again: neither does a device
+// that was renamed or taken out come back, nor does one go that came under the freed name.
+func TestUsedTokenStaysUsed(t *testing.T) {
+	o, d, next := newOffice(t), newDevice(t, 9), newDevice(t, 10)
+	first := o.token("old", "", time.Hour)
+	o.want("a join", d.join(t, first, "old"), 0)
+	second := o.token("new", "old", time.Hour)
+	o.want("a rename", d.join(t, second, "new"), 0)
+	if a := o.ask(d.join(t, first, "old")); a.Refused == 0 {
+		t.Error("the renamed device has come back under its old name")
+	}
+	o.want("the freed name", next.join(t, o.token("old", "", time.Hour), "old"), 0)
+	o.want("the rename again", d.join(t, second, "new"), 0)
+	want := map[wire.AgentID]wire.SignKey{"old": wire.SignKeyOf(next.key), "new": wire.SignKeyOf(d.key)}
+	if !reflect.DeepEqual(o.members.is, want) {
+		t.Errorf("the list is %v, want %v", o.members.is, want)
+	}
+	delete(o.members.is, "new") // by hand
+	o.open()
+	o.want("taken out by hand", d.join(t, second, "new"), wire.JoinUsed)
+	if _, is := o.members.is["new"]; is {
+		t.Error("a device that was taken out is back")
+	}
+}
+
 // TestOpenToken: with an open token every device that is not in the list may join, and it is told while it counts.
 func TestOpenToken(t *testing.T) {
 	o := newOffice(t)
@@ -455,9 +485,6 @@ func TestJoinKilled(t *testing.T) {
 			t.Fatalf("cut %d: %v", cut, a.Refused)
 		}
 		o.cfg.Disk, o.members.err = whole, nil
-		if given {
-			o.members.is = map[wire.AgentID]wire.SignKey{} // it may be lost, too: what counts is the token
-		}
 		o.open()
 		burnt := o.tokens.all[0].burnt()
 		if given && !burnt {

@@ -29,6 +29,7 @@ type token struct {
 	Expires  time.Time    `json:"expires"`
 	Device   []byte       `json:"device,omitempty"` // the keys that have burnt it
 	TLS      []byte       `json:"tls,omitempty"`
+	Done     bool         `json:"done,omitempty"` // the device was in the list: the token does not edit it again
 }
 
 func (t *token) burnt() bool { return len(t.Device) > 0 }
@@ -108,12 +109,26 @@ func (t *tokens) find(j *wire.Join, binding []byte, now time.Time) *token {
 	return nil
 }
 
-// burn binds a token to the keys of a join.
-func (t *tokens) burn(x *token, j *wire.Join, now time.Time) error {
-	all := t.live(now)
+// burn binds a token to the keys of a join. A token of the device in whose place it comes goes: that name is free then.
+func (t *tokens) burn(x token, j *wire.Join, now time.Time) error {
+	all := slices.DeleteFunc(t.live(now), func(y token) bool {
+		return y.Agent != "" && y.Agent == x.Replaces && y.Agent != x.Agent
+	})
+	x.Device, x.TLS = j.Key[:], j.TLS[:]
+	return t.put(all, x)
+}
+
+// finish notes that the device of a burnt token is in the list.
+func (t *tokens) finish(x token, j *wire.Join, now time.Time) error {
+	x.Device, x.TLS, x.Done = j.Key[:], j.TLS[:], true
+	return t.put(t.live(now), x)
+}
+
+// put changes one of all.
+func (t *tokens) put(all []token, x token) error {
 	for i := range all {
-		if all[i].Agent == x.Agent {
-			all[i].Device, all[i].TLS = j.Key[:], j.TLS[:]
+		if bytes.Equal(all[i].Key, x.Key) {
+			all[i] = x
 		}
 	}
 	return t.change(all)

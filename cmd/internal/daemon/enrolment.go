@@ -122,6 +122,12 @@ func (e *enrolment) Check(id wire.AgentID, key wire.SignKey, replaces wire.Agent
 	return nil
 }
 
+// Has implements enrol.List.
+func (e *enrolment) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
+	is, err := keys.Listed(e.f.settings().Identity.AgentsFile, id, nil)
+	return is.Key.Equal(key.Ed25519()), err
+}
+
 // Admit implements enrol.List.
 func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
 	err := e.change(ctx, func(path string) error {

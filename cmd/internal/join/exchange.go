@@ -223,7 +223,8 @@ func refused(r wire.JoinRefusal) error {
 	why := map[wire.JoinRefusal]string{
 		wire.JoinUnknown: "the token is not known: it has expired, was replaced, or is of another device" + again,
 		wire.JoinTries:   "there were too many wrong tries from this address: wait two minutes",
-		wire.JoinUsed:    "another device has used the token" + again,
+		wire.JoinUsed: "another device has used the token, or this one has and is not in the list any more; if " +
+			"none of your devices has used it, revoke the one that did: coordinator devices revoke ID" + again,
 		wire.JoinListed: "the coordinator lists this device with another key; for a new key or a new device under " +
 			"this name, there: coordinator devices rotate ID",
 		wire.JoinOther: "the coordinator lists this device's key under another name; there: coordinator devices " +

@@ -37,6 +37,11 @@ func (m members) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID)
 	return nil
 }
 
+func (m members) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
+	k, is := m[id]
+	return is && k == key, nil
+}
+
 func (m members) Admit(_ context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
 	delete(m, replaces)
 	m[id] = key
