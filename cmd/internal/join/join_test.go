@@ -295,16 +295,17 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// failing is a file system on which a process is killed before the operation left = 0.
+// failing is a file system on which a process is killed before the operation left = 0, or only that one fails.
 type failing struct {
 	store.FS
 	left *int
+	once bool
 }
 
 var errKilled = errors.New("killed")
 
 func (f failing) goes() error {
-	if *f.left--; *f.left < 0 {
+	if *f.left--; *f.left == -1 || *f.left < 0 && !f.once {
 		return errKilled
 	}
 	return nil
@@ -345,10 +346,11 @@ func (f failing) SyncDir(dir string) error {
 	return f.FS.SyncDir(dir)
 }
 
-// TestRunKilled: killed before every operation of the disk, also on the answer's way, the same command again ends well;
-// of a rotation, too.
+// TestRunKilled: killed before every operation of the disk, or with that one alone failing, also on the answer's way,
+// the same command again ends well; of a rotation, too.
 func TestRunKilled(t *testing.T) {
-	for _, rotated := range []bool{false, true} {
+	for i := range 4 { // the power goes, or one operation fails
+		rotated, once := i%2 == 1, i/2 == 1
 		for cut := 0; ; cut++ {
 			o, dir := open(t, 1), t.TempDir()
 			token := o.token(t, "press-01", "")
@@ -360,12 +362,12 @@ func TestRunKilled(t *testing.T) {
 			}
 			left := cut
 			s := o.setup(dir, token)
-			s.Disk = store.Disk{FS: failing{store.Machine.FS, &left}}
+			s.Disk = store.Disk{FS: failing{store.Machine.FS, &left, once}}
 			_, first := s.Run(t.Context())
 			if first != nil && !errors.Is(first, errKilled) {
 				t.Fatalf("cut %d: %v", cut, first)
 			}
-			what := fmt.Sprintf("cut %d, rotated %v", cut, rotated)
+			what := fmt.Sprintf("cut %d, rotated %v, once %v", cut, rotated, once)
 			if _, err := o.setup(dir, token).Run(t.Context()); err != nil {
 				t.Errorf("%s: the same again: %v", what, err)
 			}

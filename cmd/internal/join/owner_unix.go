@@ -49,5 +49,8 @@ func (o owner) write(d store.Disk, path string, content []byte, perm fs.FileMode
 			return errors.Join(err, d.Remove(fresh))
 		}
 	}
-	return errors.Join(d.Rename(fresh, path), d.SyncDir(filepath.Dir(path)))
+	if err := d.Rename(fresh, path); err != nil {
+		return err
+	}
+	return d.SyncDir(filepath.Dir(path))
 }

@@ -116,8 +116,19 @@ func (s *Setup) keys() (*Keys, error) {
 	}
 	own, err1 := keys.Encode(k.Device)
 	client, err2 := keys.Encode(k.TLS)
-	return &k, errors.Join(err1, err2, s.write(0o600, own, folder, agentKey), s.write(0o600, client, folder, clientKey),
-		s.write(0o600, s.id(), folder, tokenFile), s.Disk.SyncDir(filepath.Dir(s.Config)))
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	if err := s.write(0o600, own, folder, agentKey); err != nil {
+		return nil, err
+	}
+	if err := s.write(0o600, client, folder, clientKey); err != nil {
+		return nil, err
+	}
+	if err := s.write(0o600, s.id(), folder, tokenFile); err != nil { // last: with it the keys count
+		return nil, err
+	}
+	return &k, s.Disk.SyncDir(filepath.Dir(s.Config))
 }
 
 func (s *Setup) write(perm fs.FileMode, content []byte, names ...string) error {
@@ -192,8 +203,13 @@ func (s *Setup) install(k *Keys, a *Admitted) error {
 			return err
 		}
 	}
-	return errors.Join(owner.write(s.Disk, s.Config, text, owner.mode), s.write(0o644, s.id(), joinedFile),
-		s.clear())
+	if err := owner.write(s.Disk, s.Config, text, owner.mode); err != nil {
+		return err
+	}
+	if err := s.write(0o644, s.id(), joinedFile); err != nil {
+		return err
+	}
+	return s.clear()
 }
 
 // clear removes the folder, the token first: without it the rest counts for nothing. A write that was cut short leaves
