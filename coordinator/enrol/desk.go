@@ -54,9 +54,11 @@ type Desk struct {
 	cfg  Config
 	root wire.RootDocument
 
-	mu     sync.Mutex
+	tries tries
+	facts sync.Mutex // one after another
+
+	mu     sync.Mutex // one change after another
 	tokens *tokens
-	tries  tries
 	opened time.Time // as it was told last
 }
 
@@ -94,8 +96,14 @@ func Open(cfg Config) (*Desk, error) {
 func (d *Desk) tell(now time.Time) {
 	if until := d.tokens.openUntil(now); !until.Equal(d.opened) {
 		d.opened = until
-		d.cfg.Observer.ObserveEnrolment(Opened{until})
+		d.observe(Opened{until})
 	}
+}
+
+func (d *Desk) observe(f Fact) {
+	d.facts.Lock()
+	defer d.facts.Unlock()
+	d.cfg.Observer.ObserveEnrolment(f)
 }
 
 // OpenUntil returns until when any device may join; the zero time if none may.
@@ -114,6 +122,9 @@ func (d *Desk) Root() wire.RootDocument { return d.root }
 func (d *Desk) Token(agent, replaces wire.AgentID, ttl time.Duration) (wire.Token, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if agent == "" && replaces != "" {
+		return wire.Token{}, errors.New("a token in the place of a device is for one device")
+	}
 	if agent != "" {
 		if err := d.fits(agent); err != nil {
 			return wire.Token{}, err
@@ -146,15 +157,19 @@ func (d *Desk) Forget(agent wire.AgentID) error {
 	return d.tokens.drop(agent, d.cfg.Now())
 }
 
-// Join answers a join that came over the connection with that binding.
+// Join answers a join that came over the connection with that binding. Nothing is changed once ctx has ended.
 func (d *Desk) Join(ctx context.Context, j *wire.Join, binding []byte, from netip.Addr) wire.Admission {
+	if d.tries.blocked(from, d.cfg.Now()) {
+		d.observe(Refused{j.Agent, from.String(), wire.JoinTries, nil})
+		return wire.Admission{Refused: wire.JoinTries}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.cfg.Now()
 	d.tell(now)
 	a, reason, err := d.join(ctx, j, binding, from, now)
 	if reason != 0 {
-		d.cfg.Observer.ObserveEnrolment(Refused{j.Agent, from.String(), reason, err})
+		d.observe(Refused{j.Agent, from.String(), reason, err})
 		return wire.Admission{Refused: reason}
 	}
 	return a
@@ -162,15 +177,13 @@ func (d *Desk) Join(ctx context.Context, j *wire.Join, binding []byte, from neti
 
 // Wrong counts a request that was no join.
 func (d *Desk) Wrong(from netip.Addr) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.tries.wrong(from, d.cfg.Now())
 }
 
 func (d *Desk) join(ctx context.Context, j *wire.Join, binding []byte, from netip.Addr, now time.Time) (
 	a wire.Admission, reason wire.JoinRefusal, err error) {
-	if d.tries.blocked(from, now) {
-		return a, wire.JoinTries, nil
+	if err := ctx.Err(); err != nil { // others were before it for too long
+		return a, wire.JoinFailed, err
 	}
 	t := d.tokens.find(j, binding, now)
 	key := clientKey(j.TLS)
@@ -180,6 +193,9 @@ func (d *Desk) join(ctx context.Context, j *wire.Join, binding []byte, from neti
 	}
 	if slices.Contains(d.root.Revoked, j.Agent) {
 		return a, wire.JoinRevoked, nil
+	}
+	if err := d.fits(j.Agent); err != nil { // an open token is for any name
+		return a, wire.JoinFailed, err
 	}
 	if t.burnt() && !t.burntBy(j) {
 		return a, wire.JoinUsed, nil
@@ -191,7 +207,7 @@ func (d *Desk) join(ctx context.Context, j *wire.Join, binding []byte, from neti
 	if a, err = d.admission(j.Agent, key, t.Made); err != nil {
 		return a, wire.JoinFailed, err
 	}
-	d.cfg.Observer.ObserveEnrolment(joined)
+	d.observe(joined)
 	return a, 0, nil
 }
 
@@ -245,7 +261,7 @@ func (d *Desk) Admit(ctx context.Context, agent wire.AgentID, key wire.SignKey, 
 	if err != nil {
 		return wire.Admission{}, err
 	}
-	d.cfg.Observer.ObserveEnrolment(Joined{Agent: agent})
+	d.observe(Joined{Agent: agent})
 	return d.admission(agent, client, made)
 }
 

@@ -25,8 +25,9 @@ import (
 
 // members is a list in memory.
 type members struct {
-	is  map[wire.AgentID]wire.SignKey
-	err error // of the next Admit
+	is   map[wire.AgentID]wire.SignKey
+	err  error // of the next Admit
+	wait bool  // Admit takes as long as it may
 }
 
 func (m *members) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
@@ -46,7 +47,11 @@ func (m *members) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
 	return is && k == key, nil
 }
 
-func (m *members) Admit(_ context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+func (m *members) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+	if m.wait {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if m.err != nil {
 		return m.err
 	}
@@ -256,7 +261,7 @@ func TestJoinRefused(t *testing.T) {
 		"the key of another device":     {other.join(t, token, "press-01"), wire.JoinOther},
 		"a listed device, with another": {d.join(t, o.token("press-02", "", time.Hour), "press-02"), wire.JoinListed},
 	} {
-		o.tries = tries{}
+		o.tries.forget()
 		o.want(name, tt.join, tt.want)
 	}
 	o.want("then the right one", d.join(t, token, "press-01"), 0)
@@ -374,6 +379,14 @@ func TestTokenRefused(t *testing.T) {
 		if _, err := o.Token(id, "", time.Hour); err == nil {
 			t.Errorf("a token for %q", id)
 		}
+	}
+	if _, err := o.Token("", "press-01", time.Hour); err == nil {
+		t.Error("a token of any device in the place of one")
+	}
+	long := wire.AgentID(bytes.Repeat([]byte{'x'}, 58))
+	o.want("a long name", newDevice(t, 9).join(t, o.token("", "", time.Hour), long), wire.JoinFailed)
+	if len(o.members.is) > 0 {
+		t.Errorf("the list is %v", o.members.is)
 	}
 }
 

@@ -27,7 +27,9 @@ const (
 	Path = "/join"
 
 	mostConns = 64
+	mostOfOne = 4                // connections of a source
 	patience  = 10 * time.Second // for a whole request
+	greeting  = 4 * time.Second  // for the handshake, and for the head of a request
 )
 
 // Certificate returns the certificate of a listener: it has the coordinator's key and carries the root document, as a
@@ -64,20 +66,31 @@ func (d *Desk) Listen(ctx context.Context, address string, log *slog.Logger) (ne
 	if err != nil {
 		return nil, fmt.Errorf("enrol.listen: %w", err)
 	}
-	s := &http.Server{
-		Handler: http.HandlerFunc(d.serve), ReadTimeout: patience, WriteTimeout: 2 * patience, MaxHeaderBytes: 4 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	s.SetKeepAlivesEnabled(false)
-	secured := tls.NewListener(&bounded{plain, make(chan struct{}, mostConns)},
-		&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13})
+	s := d.server(log)
 	context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() {
-		if err := s.Serve(secured); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(d.secured(plain, certificate)); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("devices cannot join any more: the listener has ended", "err", err)
 		}
 	}()
 	return plain.Addr(), nil
+}
+
+func (d *Desk) server(log *slog.Logger) *http.Server {
+	s := &http.Server{
+		Handler: http.HandlerFunc(d.serve), ReadTimeout: patience, WriteTimeout: 2 * patience, MaxHeaderBytes: 4 << 10,
+		ReadHeaderTimeout: greeting, // also for the handshake
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	s.SetKeepAlivesEnabled(false)
+	return s
+}
+
+func (d *Desk) secured(plain net.Listener, certificate tls.Certificate) net.Listener {
+	blocked := func(a netip.Addr) bool { return d.tries.blocked(a, d.cfg.Now()) }
+	return tls.NewListener(&bounded{Listener: plain, slots: make(chan struct{}, mostConns), blocked: blocked,
+		held: map[netip.Prefix]int{}}, &tls.Config{Certificates: []tls.Certificate{certificate},
+		MinVersion: tls.VersionTLS13})
 }
 
 // serve answers a request.
@@ -105,25 +118,58 @@ func (d *Desk) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	a := d.Join(r.Context(), &j, binding, from.Addr())
+	ctx, cancel := context.WithTimeout(r.Context(), patience) // it ends by itself only when the device goes
+	defer cancel()
+	a := d.Join(ctx, &j, binding, from.Addr())
 	w.Header().Set("Content-Type", "application/octet-stream")
 	_, _ = w.Write(a.Bytes()) // a device that has gone asks again
 }
 
-// bounded is a listener with a bound of connections: more of them wait until one has ended.
+// bounded is a listener with a bound of connections: more of them wait until one has ended. A connection whose source
+// has its share already, or no try left, is closed at once: a stranger does not keep the others out.
 type bounded struct {
 	net.Listener
-	slots chan struct{}
+	slots   chan struct{}
+	blocked func(netip.Addr) bool
+
+	mu   sync.Mutex
+	held map[netip.Prefix]int
+}
+
+// hold takes a slot of a source, if it may have one.
+func (b *bounded) hold(a netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held[source(a)] >= mostOfOne || b.blocked(a) {
+		return false
+	}
+	b.held[source(a)]++
+	return true
+}
+
+func (b *bounded) free(a netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held[source(a)]--; b.held[source(a)] == 0 {
+		delete(b.held, source(a))
+	}
+	<-b.slots
 }
 
 func (b *bounded) Accept() (net.Conn, error) {
 	b.slots <- struct{}{}
-	c, err := b.Listener.Accept()
-	if err != nil {
-		<-b.slots
-		return nil, err
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			<-b.slots
+			return nil, err
+		}
+		from, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+		if b.hold(from.Addr()) {
+			return slot{c, sync.OnceFunc(func() { b.free(from.Addr()) })}, nil
+		}
+		_ = c.Close()
 	}
-	return slot{c, sync.OnceFunc(func() { <-b.slots })}, nil
 }
 
 // slot gives its place back when it is closed.

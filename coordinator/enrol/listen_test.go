@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -40,7 +43,7 @@ func FuzzListener(f *testing.F) {
 		}
 		o.mu.Lock()
 		n := len(o.members.is)
-		o.tries = tries{}
+		o.tries.forget()
 		o.mu.Unlock()
 		if n > 0 {
 			t.Fatalf("%q is in the list", p)
@@ -48,6 +51,112 @@ func FuzzListener(f *testing.F) {
 		a := o.Join(context.Background(), d.join(t, token, "press-02"), binding, home)
 		if a.Refused != wire.JoinUnknown {
 			t.Errorf("after %q the answer is %v", p, a.Refused)
+		}
+	})
+}
+
+// forget begins anew.
+func (t *tries) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.now, t.before = nil, nil
+}
+
+// visitors is a listener in memory.
+type visitors chan net.Conn
+
+func (v visitors) Accept() (net.Conn, error) {
+	if c, open := <-v; open {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (v visitors) Close() error   { return nil }
+func (v visitors) Addr() net.Addr { return &net.TCPAddr{} }
+
+// visitor is the listener's end of a connection.
+type visitor struct {
+	net.Conn
+	from netip.AddrPort
+}
+
+func (v visitor) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(v.from) }
+
+// TestListenerIsShared: a source that opens connections and says nothing holds four, for four seconds; one without a
+// try left holds none.
+func TestListenerIsShared(t *testing.T) {
+	o := newOffice(t)
+	certificate, err := o.Certificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		in := make(visitors)
+		s := o.server(slog.New(slog.DiscardHandler))
+		ended := make(chan struct{})
+		go func() {
+			_ = s.Serve(o.secured(in, certificate))
+			close(ended)
+		}()
+		from := func(a netip.Addr) <-chan time.Duration {
+			own, theirs := net.Pipe()
+			in <- visitor{theirs, netip.AddrPortFrom(a, 1)}
+			lasted, since := make(chan time.Duration, 1), time.Now()
+			go func() {
+				_, _ = io.Copy(io.Discard, own)
+				lasted <- time.Since(since)
+			}()
+			return lasted
+		}
+		var all []<-chan time.Duration
+		for range mostOfOne {
+			all = append(all, from(home))
+		}
+		if d := <-from(home); d != 0 {
+			t.Errorf("one too many is closed after %s", d)
+		}
+		for range mostTries {
+			o.Wrong(home.Next())
+		}
+		if d := <-from(home.Next()); d != 0 {
+			t.Errorf("one without a try left is closed after %s", d)
+		}
+		other := from(home.Next().Next())
+		for _, c := range append(all, other) {
+			if d := <-c; d != greeting {
+				t.Errorf("a silent one is closed after %s, want %s", d, greeting)
+			}
+		}
+		if d := <-from(home); d != greeting {
+			t.Errorf("later one is closed after %s", d)
+		}
+		close(in)
+		<-ended
+	})
+}
+
+// TestSlowCoordinator: while a join waits for the coordinator, another source's wrong tries are answered, and the join
+// itself ends.
+func TestSlowCoordinator(t *testing.T) {
+	o := newOffice(t)
+	o.members.wait = true
+	token := o.token("press-01", "", time.Hour)
+	j := newDevice(t, 9).join(t, token, "press-01")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan wire.Admission)
+		go func() { done <- o.Join(ctx, j, binding, home) }()
+		synctest.Wait()
+		for range mostTries {
+			o.Wrong(home.Next())
+		}
+		if a := o.Join(ctx, j, binding, home.Next()); a.Refused != wire.JoinTries {
+			t.Errorf("another one: %v", a.Refused)
+		}
+		end()
+		if a := <-done; a.Refused != wire.JoinFailed {
+			t.Errorf("the slow one: %v", a.Refused)
 		}
 	})
 }

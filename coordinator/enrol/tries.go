@@ -2,6 +2,7 @@ package enrol
 
 import (
 	"net/netip"
+	"sync"
 	"time"
 )
 
@@ -11,8 +12,10 @@ const (
 	mostSeen   = 1 << 15 // addresses with wrong tries in memory, twice
 )
 
-// tries counts wrong tries by source: an address of IPv4, or a network /64 of IPv6.
+// tries counts wrong tries by source: an address of IPv4, or a network /64 of IPv6. It may be used from several
+// goroutines, also while a join waits for the coordinator.
 type tries struct {
+	mu          sync.Mutex
 	since       time.Time // when now began
 	now, before map[netip.Prefix]int
 }
@@ -38,6 +41,8 @@ func (t *tries) turn(at time.Time) {
 
 // blocked reports whether a source has no try left.
 func (t *tries) blocked(a netip.Addr, at time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.turn(at)
 	p := source(a)
 	return t.now[p]+t.before[p] >= mostTries
@@ -45,6 +50,8 @@ func (t *tries) blocked(a netip.Addr, at time.Time) bool {
 
 // wrong counts a wrong try.
 func (t *tries) wrong(a netip.Addr, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.turn(at)
 	t.now[source(a)]++
 }

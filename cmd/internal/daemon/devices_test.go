@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -121,6 +122,27 @@ func TestDevicesAreKept(t *testing.T) {
 	}
 	if text := rounds(); !strings.Contains(text, "2 never seen") || !strings.Contains(log.String(), "is lost") {
 		t.Errorf("damaged: %s%s", text, log.String())
+	}
+}
+
+// TestRevokeAgain: a revocation that failed after the text was edited is tried again by the same command.
+func TestRevokeAgain(t *testing.T) {
+	f := fleetOf(t, 2, io.Discard)
+	f.members, f.file.StateDir = &enrolment{f: f}, f.dir
+	ctx, end := context.WithCancel(t.Context())
+	end() // no coordinator runs that could take the list
+	for _, what := range []string{"first", "again"} {
+		err := f.members.revoke(ctx, "device-00001")
+		if !errors.Is(err, context.Canceled) || errors.Is(err, coordinator.ErrUnlisted) {
+			t.Errorf("%s: %v, want that the coordinator has not taken the list", what, err)
+		}
+		text, err := os.ReadFile(f.file.Identity.AgentsFile)
+		if err != nil || strings.Contains(string(text), "device-00001") {
+			t.Errorf("%s: the list is %q, %v", what, text, err)
+		}
+	}
+	if err := f.members.revoke(ctx, wire.CoordinatorID); !errors.Is(err, coordinator.ErrUnlisted) {
+		t.Errorf("the coordinator itself: %v", err)
 	}
 }
 

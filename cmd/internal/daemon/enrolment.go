@@ -141,30 +141,38 @@ func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey
 	return err
 }
 
-// Revoke takes a device from the list, and ends its session with the broker. The error is that it is not there,
-// coordinator.ErrUnlisted, or could not be taken away.
+// revoke takes a device from the list, and ends its session with the broker. The error is that it is not there,
+// coordinator.ErrUnlisted, or could not be taken away. It does all but the edit where the text does not have the device
+// any more: a revocation may have failed half way, and the device still be heard.
 func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
+	if id.ValidateAgent() != nil {
+		return unlisted(id) // and the session of the coordinator's own name is not to be ended
+	}
 	if e.desk != nil { // else it could come back with a token
 		if err := e.desk.Forget(id); err != nil {
 			return err
 		}
 	}
+	var there bool
 	err := e.change(ctx, func(path string) error {
 		is, err := keys.Listed(path, id, nil)
-		if err == nil && is.Key == nil {
-			err = unlisted(id)
-		}
-		if err != nil {
+		if there = is.Key != nil; err != nil || !there {
 			return err
 		}
 		return keys.EditAgents(path, []wire.AgentID{id}, "", nil)
 	})
 	if err == nil {
-		e.f.o.Logger.Warn("a device is revoked", "agent", id)
 		go e.kick(context.WithoutCancel(ctx), id)
 	}
 	e.changed(rulesAfter)
-	return err
+	switch {
+	case err != nil:
+		return err
+	case !there:
+		return unlisted(id)
+	}
+	e.f.o.Logger.Warn("a device is revoked", "agent", id)
+	return nil
 }
 
 // change changes the list of agents, and has the coordinator take it.

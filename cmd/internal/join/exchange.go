@@ -230,7 +230,7 @@ func refused(r wire.JoinRefusal) error {
 		wire.JoinOther: "the coordinator lists this device's key under another name; there: coordinator devices " +
 			"rename OLD NEW",
 		wire.JoinRevoked: "the federation's root document revokes this device",
-		wire.JoinFailed:  "the coordinator could not store it (its log says why); the same command asks again",
+		wire.JoinFailed:  "the coordinator could not take it in (its log says why); the same command asks again",
 	}[r]
 	return fmt.Errorf("the coordinator refuses: %s", why)
 }
