@@ -94,7 +94,7 @@ func Exchange(ctx context.Context, target string, token *wire.Token, agent wire.
 	if err != nil {
 		return nil, err
 	}
-	answer, err := post(conn, target, j.Bytes())
+	answer, err := post(conn, u.JoinPath("join"), j.Bytes())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; the same command asks again", target, errors.Join(err, ctx.Err()))
 	}
@@ -102,8 +102,8 @@ func Exchange(ctx context.Context, target string, token *wire.Token, agent wire.
 }
 
 // post sends a request and returns the body of its answer.
-func post(conn net.Conn, target string, body []byte) ([]byte, error) {
-	r, err := http.NewRequest(http.MethodPost, target+"/join", bytes.NewReader(body))
+func post(conn net.Conn, target *url.URL, body []byte) ([]byte, error) {
+	r, err := http.NewRequest(http.MethodPost, target.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

@@ -231,6 +231,58 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
+// TestOldRoot: a device keeps its root document where the coordinator has an older one, or another of that version;
+// once the coordinator has the right one the same command goes on.
+func TestOldRoot(t *testing.T) {
+	for name, tt := range map[string]struct {
+		version wire.Root
+		want    string
+	}{
+		"older":   {wire.FirstRoot + 1, "is version 2 already"},
+		"another": {wire.FirstRoot, "another version 1"},
+	} {
+		o, dir := open(t, 1), t.TempDir()
+		if _, err := o.setup(dir, o.token(t, "press-01", "")).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		right, err := os.ReadFile(filepath.Join(dir, rootFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := o.Root()
+		held.Version, held.Revoked = tt.version, []wire.AgentID{"stolen"}
+		held.Sign(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, 2}, 16)), nil)
+		if err := os.WriteFile(filepath.Join(dir, rootFile), held.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before, s := contents(t, dir), o.setup(dir, o.token(t, "press-01", "press-01"))
+		if _, err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; want %q", name, err, tt.want)
+		}
+		for path, content := range before {
+			if now, err := os.ReadFile(path); err != nil || string(now) != content {
+				t.Errorf("%s: %s was changed", name, path)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, rootFile), right, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Run(t.Context()); err != nil {
+			t.Errorf("%s: with the right one: %v", name, err)
+		}
+		o.joined(t, name, dir, "press-01")
+	}
+}
+
+// TestAddress: a slash at the end of the coordinator's address does no harm.
+func TestAddress(t *testing.T) {
+	o := open(t, 1)
+	o.url += "/"
+	if _, err := o.setup(t.TempDir(), o.token(t, "press-01", "")).Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestManInTheMiddle: neither a listener with a root of its own, nor one that shows the coordinator's own certificate
 // without its key, is sent anything.
 func TestManInTheMiddle(t *testing.T) {

@@ -172,7 +172,7 @@ func (s *Setup) mayReplace() error {
 // answer returns the coordinator's answer: the one that is kept, or a fresh one.
 func (s *Setup) answer(ctx context.Context, k *Keys) (*Admitted, error) {
 	if p, err := s.Disk.ReadFile(s.path(folder, answerFile)); err == nil {
-		if a, err := wire.DecodeAdmission(p); err == nil && a.Refused == 0 {
+		if a, err := wire.DecodeAdmission(p); err == nil && a.Refused == 0 && s.takes(a.Root) == nil {
 			return Check(&a, s.Token.Pin, k)
 		}
 	}
@@ -180,7 +180,40 @@ func (s *Setup) answer(ctx context.Context, k *Keys) (*Admitted, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.takes(a.Root); err != nil {
+		return nil, err
+	}
 	return a, s.write(0o600, a.Bytes, folder, answerFile)
+}
+
+// takes reports why a root document may not come into the place of the device's own.
+func (s *Setup) takes(fresh []byte) error {
+	held, err := s.Disk.ReadFile(s.path(rootFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	is, err := wire.OpenRoot(held)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.path(rootFile), err)
+	}
+	next, err := wire.OpenRoot(fresh)
+	if err != nil {
+		return err
+	}
+	switch {
+	case is.Key != next.Key: // mayReplace has looked at it
+		return nil
+	case next.Version < is.Version:
+		return fmt.Errorf("the coordinator has version %d of the root document, and %s is version %d already: give "+
+			"the coordinator the newest one, and start it again", next.Version, s.path(rootFile), is.Version)
+	case next.Version == is.Version && !bytes.Equal(fresh, held):
+		return fmt.Errorf("the coordinator has another version %d of the root document than %s: give all the same "+
+			"one, with the next number", next.Version, s.path(rootFile))
+	}
+	return nil
 }
 
 // install puts all files into their place; the configuration comes last but for the note that this is done.
