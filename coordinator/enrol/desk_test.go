@@ -142,6 +142,12 @@ var binding = bytes.Repeat([]byte{7}, 32)
 // join makes the request of a device.
 func (d device) join(t testing.TB, token wire.Token, agent wire.AgentID) *wire.Join {
 	t.Helper()
+	return d.joinOver(t, binding, token, agent)
+}
+
+// joinOver makes it for a connection with that binding.
+func (d device) joinOver(t testing.TB, binding []byte, token wire.Token, agent wire.AgentID) *wire.Join {
+	t.Helper()
 	public, err := d.tls.PublicKey.Bytes()
 	if err != nil {
 		t.Fatal(err)

@@ -1,12 +1,15 @@
 package enrol
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -157,6 +160,55 @@ func TestSlowCoordinator(t *testing.T) {
 		end()
 		if a := <-done; a.Refused != wire.JoinFailed {
 			t.Errorf("the slow one: %v", a.Refused)
+		}
+	})
+}
+
+// TestSlowAnswer: a join over the network gets its answer in time, although the coordinator does not take the list.
+func TestSlowAnswer(t *testing.T) {
+	o := newOffice(t)
+	o.members.wait = true
+	token, d := o.token("press-01", "", time.Hour), newDevice(t, 9)
+	certificate, err := o.Certificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		in := make(visitors)
+		s := o.server(slog.New(slog.DiscardHandler))
+		go func() { _ = s.Serve(o.secured(in, certificate)) }()
+		defer close(in)
+		own, theirs := net.Pipe()
+		in <- visitor{theirs, netip.AddrPortFrom(home, 1)}
+		conn := tls.Client(own, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
+		defer conn.Close()
+		if err := conn.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		state, since := conn.ConnectionState(), time.Now()
+		binding, err := state.ExportKeyingMaterial(wire.JoinLabel, nil, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequest(http.MethodPost, "https://x"+Path,
+			bytes.NewReader(d.joinOver(t, binding, token, "press-01").Bytes()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Write(conn); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(conn), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _ := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if a, err := wire.DecodeAdmission(p); err != nil || a.Refused != wire.JoinFailed {
+			t.Errorf("the answer is %v, %v", a.Refused, err)
+		}
+		if took := time.Since(since); took != patience {
+			t.Errorf("it came after %s, want %s", took, patience)
 		}
 	})
 }

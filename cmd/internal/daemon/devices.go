@@ -151,9 +151,6 @@ func (e *enrolment) token(w TokenWanted) (made TokenMade, err error) {
 		return made, api.Bad("the time of a token must be from 1m to 8784h, such as 24h, is %q", w.TTL)
 	}
 	id, replaces := wire.AgentID(w.Device), wire.AgentID(w.Replaces)
-	if id == "" && replaces != "" {
-		return made, api.Bad("a token in the place of %s needs the device that comes there", replaces)
-	}
 	path := e.f.settings().Identity.AgentsFile
 	if is, err := keys.Listed(path, id, nil); err != nil {
 		return made, err

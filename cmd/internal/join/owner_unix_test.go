@@ -38,8 +38,8 @@ func TestOwnerFollowsNoLink(t *testing.T) {
 	if err := os.WriteFile(other, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := owner{0o644, 12345, 12345}
-	if err := o.write(store.Disk{FS: linking{store.Machine.FS, other}}, filepath.Join(dir, "x"), nil, 0o644); err == nil {
+	o, disk := owner{0o644, 12345, 12345}, store.Disk{FS: linking{store.Machine.FS, other}}
+	if err := o.write(disk, filepath.Join(dir, "x"), nil, 0o644); err == nil {
 		t.Error("a link was taken for the file")
 	}
 	info, err := os.Stat(other)
