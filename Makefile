@@ -111,9 +111,9 @@ release: ## make a release of the commit's tag, into dist/: built twice and comp
 	tools/deps.sh release
 	tools/release.sh build "$(KEY)" "$(CURDIR)/dist"
 
-publish: ## put the packages of dist/ into a suite of a repository of apt (KEY=FINGERPRINT REPOSITORY=FOLDER SUITE=stable)
+publish: ## put the packages of dist/ into a suite of a repository of apt (KEY=FINGERPRINT REPOSITORY=FOLDER SUITE=canary, then stable)
 	tools/deps.sh release
-	tools/release.sh publish "$(KEY)" "$(CURDIR)/dist" "$(REPOSITORY)" "$(or $(SUITE),stable)"
+	tools/release.sh publish "$(KEY)" "$(CURDIR)/dist" "$(REPOSITORY)" "$(SUITE)"
 
 size: deps ## fail when agentd or coordinator is too large; print what agentd weighs, and what it holds in memory
 	tools/size.sh

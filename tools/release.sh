@@ -3,9 +3,9 @@
 #
 #   release.sh build KEY OUT [ARGUMENTS OF tools/package]   fills OUT with what is released of the present commit: built twice, the
 #       second time in another folder from an empty cache, compared, and signed
-#   release.sh publish KEY OUT REPOSITORY SUITE             adds the .debs of OUT to a suite, and signs its index
+#   release.sh publish KEY OUT REPOSITORY SUITE             adds the signed .debs of OUT to a suite, and signs its index
 #
-# KEY is whatever gpg --local-user takes; gpg finds it where GNUPGHOME says. The index of a suite changes by renames. Earlier
+# KEY names one secret key of gpg, which finds it where GNUPGHOME says. The index of a suite changes by renames. Earlier
 # versions stay in it, so that devices can go back. The first Raspberry Pis, whose Debian calls itself armhf like newer ones, have
 # a component of their own: armv6.
 set -euo pipefail
@@ -13,6 +13,14 @@ set -euo pipefail
 die() { echo "release: $*" >&2; exit 1; }
 need() { for program; do command -v "$program" >/dev/null || die "$program is missing: tools/deps.sh release"; done; }
 sign() { gpg --batch --quiet --yes --local-user "$key" "$@"; }
+
+# primary KEY: the fingerprint of the one secret key with that name.
+primary() {
+  local found
+  found=$(gpg --batch --with-colons --list-secret-keys -- "$1" 2>/dev/null | awk -F: '$1 == "sec" { own = 1 } own && $1 == "fpr" { print $10; own = 0 }')
+  [ "$(wc -w <<<"$found")" = 1 ] || die "gpg has $(wc -w <<<"$found") secret keys with the name $1, want one: give its fingerprint"
+  echo "$found"
+}
 
 build() {
   local out=$1
@@ -44,18 +52,21 @@ index() {
 publish() {
   local out=$1 repository=$2 suite=$3 new
   need apt-ftparchive gpg gzip sha256sum
-  gpg --batch --quiet --verify "$out/SHA256SUMS.asc" "$out/SHA256SUMS" || die "$out is not signed: release.sh build"
+  gpg --batch --quiet --status-fd 1 --verify "$out/SHA256SUMS.asc" "$out/SHA256SUMS" |
+    grep -q "^\[GNUPG:\] VALIDSIG .* $key\$" || die "$out is not signed by $key: release.sh build"
   (cd "$out" && sha256sum --quiet --strict --check SHA256SUMS) || die "$out is not what was signed"
   local deb to
-  for deb in "$out"/*.deb; do
-    to=$repository/pool/$suite/$(basename "$deb")
-    mkdir -p "$(dirname "$to")"
+  mkdir -p "$repository/pool/$suite"
+  while read -r _ deb; do
+    [[ $deb == *.deb ]] || continue
+    to=$repository/pool/$suite/$deb
     if [ ! -e "$to" ]; then
-      cp "$deb" "$to"
-    elif ! cmp --quiet "$deb" "$to"; then
+      cp "$out/$deb" "$to.new"
+      mv "$to.new" "$to"
+    elif ! cmp --quiet "$out/$deb" "$to"; then
       die "$to is another file already: raise the version"
     fi
-  done
+  done <"$out/SHA256SUMS"
   new=$repository/dists/.$suite.new
   rm -rf "$new"
   index '*_amd64.deb' main amd64
@@ -77,11 +88,15 @@ publish() {
 }
 
 [ $# -ge 3 ] || die "usage: release.sh build KEY OUT [ARGUMENTS], or publish KEY OUT REPOSITORY SUITE"
-verb=$1 key=$2
+for argument; do [ -n "$argument" ] || die "an argument is empty: want KEY, OUT, and to publish REPOSITORY and SUITE"; done
+need gpg
+verb=$1
+key=$(primary "$2")
 shift 2
 case $verb in
   build) build "$(realpath -m "$1")" "${@:2}" ;;
   publish) [ $# -eq 3 ] || die "usage: release.sh publish KEY OUT REPOSITORY SUITE"
+    [[ $3 =~ ^[a-z]+$ ]] || die "the suite $3 is no word of small letters"
     publish "$(realpath "$1")" "$(realpath -m "$2")" "$3" ;;
   *) die "there is no $verb, only build and publish" ;;
 esac

@@ -89,10 +89,7 @@ func (m *MLflow) Open() (err error) {
 // Again has the server asked what it has before more is logged: an earlier call has failed, perhaps after it was
 // carried out. The rounds since the last Flush that succeeded come again.
 func (m *MLflow) Again() {
-	m.batch, m.before = nil, moment{}
-	if m.run != nil {
-		m.run.asked = false
-	}
+	m.batch, m.before, m.run = nil, moment{}, nil
 }
 
 // CaughtUp says that the rounds that come now are new: the server has none of them.
@@ -105,6 +102,9 @@ func (m *MLflow) CaughtUp() {
 // Round implements Sink. Rounds are sent by the thousand metrics, and by Flush.
 func (m *MLflow) Round(e *coordinator.HistoryEntry) error {
 	if e.Kind != wire.KindTraining.String() || e.Reason != "" {
+		if m.run != nil && m.run.number == e.Run && e.Ended != "" {
+			m.run.ended = true
+		}
 		return nil // it has no model of its own
 	}
 	at := moment{step: int64(e.Version)}

@@ -17,6 +17,7 @@ type standIn struct {
 	t           *testing.T
 	mu          sync.Mutex
 	away        bool   // it answers nothing
+	creates     int    // it answers nothing to the next so many runs that are to be made
 	cut         bool   // the next batch is kept, and its answer lost
 	token       string // wanted
 	experiments []string
@@ -47,7 +48,11 @@ func (s *standIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"POST runs/search": s.searchRuns, "POST runs/create": s.makeRun, "POST runs/update": s.updateRun,
 		"POST runs/log-batch": s.logBatch, "GET metrics/get-history": s.history,
 	}[r.Method+" "+path]
-	if s.away || !known || do == nil {
+	refused := path == "runs/create" && s.creates > 0
+	if refused {
+		s.creates--
+	}
+	if s.away || refused || !known || do == nil {
 		http.Error(w, "no such page", http.StatusBadGateway)
 		return
 	}

@@ -135,6 +135,53 @@ func TestMLflowRefuses(t *testing.T) {
 	}
 }
 
+// TestFollowNextRun: a server that fails where another run begins gets it later, and the run before stays as it is.
+func TestFollowNextRun(t *testing.T) {
+	dir := t.TempDir()
+	last := many(7, 3)
+	ended := last[2]
+	ended.Reason, ended.Ended = "quorum", "rounds" // the round after the last model was given up
+	write := func(all ...coordinator.HistoryEntry) {
+		file, err := os.OpenFile(filepath.Join(dir, "history.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		for _, e := range all {
+			if err := json.NewEncoder(file).Encode(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(append(last, ended)...)
+	synctest.Test(t, func(t *testing.T) {
+		s := newStandIn(t)
+		var told []error
+		begin := func() (end func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			go Follow(ctx, dir, tracking("http://mlflow", &http.Client{Transport: s}, 3), func(err error) {
+				told = append(told, err)
+			})
+			synctest.Wait()
+			return func() { cancel(); synctest.Wait() }
+		}
+		begin()()
+		if len(s.runs) != 1 || s.runs[0].status != statusFinished {
+			t.Errorf("a run that ends with a round that was given up: %+v", s.runs)
+		}
+		s.creates = 2
+		write(many(8, 4)...)
+		defer begin()() // a process that reads of both
+		<-time.After(time.Hour)
+		synctest.Wait()
+		s.doubled()
+		if len(s.runs) != 2 || s.runs[0].status != statusFinished || s.runs[1].status != statusRunning ||
+			len(s.runs[1].points) != 4*4 || told[len(told)-1] != nil {
+			t.Errorf("%d runs, %v", len(s.runs), told)
+		}
+	})
+}
+
 // TestFollow logs rounds as they are written; what a server that is away, or whose answers are lost, has missed is
 // logged later, also by another process, and nothing twice.
 func TestFollow(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/data"
@@ -80,6 +81,8 @@ func (c *check) federations(a *Agent) {
 			}
 		}
 		c.Valid(section+".name", wire.Federation(m.Name).Validate())
+		c.Need(!slices.Contains([]string{"boot", "budget", "lock"}, m.Name), section+".name",
+			"is %s, a file of the device in the folder of all; give it another name", m.Name)
 		once("folder "+m.Name, section, ".name", "the state of both would be in %s; give one another name", m.Folder())
 		if m.Data.Source == data.Lines && m.Data.Lines != "" {
 			once("lines "+m.Data.Lines, section, ".data.lines", "each line comes to one reader")

@@ -121,6 +121,8 @@ func TestFederationProblems(t *testing.T) {
 			`device once in each federation; remove one of the two`},
 		{"- federation: power -> - federation: air", `:16:15: federations[1].name: is as in federations[0]: the state of ` +
 			`both would be in /var/lib/x/air; give one another name`},
+		{"- federation: power -> - federation: power\n    name: lock", `:17:11: federations[1].name: is lock, a file of the ` +
+			`device in the folder of all; give it another name`},
 		{"- federation: power -> - federation: power\n    name: Power", `:17:11: federations[1].name: federation "Power"`},
 		{"- federation: power\n    id: p-1 -> - id: p-1", `:16:7: federations[1].federation: federation "": `},
 		{"- federation: power -> - federation: power\n    state_dir: /x",
