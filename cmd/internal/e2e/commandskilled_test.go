@@ -127,7 +127,7 @@ func (k *killing) reload(t *testing.T, list string) {
 		if err := k.lead.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		k.strike(t, "agents")
+		k.strike(t, "devices", "list")
 		said := programs.MustRun(t, "coordinator", "devices", "list", "--config", k.Path("coordinator.yaml"))
 		if want := fmt.Sprintf("%d: ", strings.Count(lines, "\n")); !strings.Contains(said, want) {
 			t.Errorf("want %s in\n%s", want, said)
