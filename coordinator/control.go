@@ -274,11 +274,8 @@ func (c *Coordinator) fromPresent(r round.Record) (round.Record, error) {
 	if err != nil {
 		return r, err
 	}
-	m := c.work.fresh
-	if c.work.fresh = nil; m != nil {
-		if err := c.work.archive(m); err != nil {
-			return r, err
-		}
+	if err := c.work.archiveFresh(); err != nil {
+		return r, err
 	}
 	if c.cfg.From = ""; r.Plan.Base.Present() {
 		c.cfg.From = modelName(r.Run, uint64(r.Plan.Version))
@@ -305,9 +302,5 @@ func (c *Coordinator) takeOver(r round.Record) error {
 	if err := c.disk.saveRecord(r); err != nil {
 		return err
 	}
-	m := c.work.fresh
-	if c.work.fresh = nil; m == nil {
-		return nil
-	}
-	return c.work.archive(m)
+	return c.work.archiveFresh()
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -42,45 +43,60 @@ func predicted(t *testing.T, file []byte, row ...float64) float64 {
 
 // A new standardisation is found at the next start, once, and the model says of data in their own units what it said
 // before.
-func TestRestandardize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, first := trained(t, 4)
-		_, before := model(t, f, first, 4)
-		for i, a := range f.agents { // their data have changed since
-			a.stop()
-			a.data = rowsOf(uint64(20+i), 50)
-			a.start()
+func TestRestandardize(t *testing.T) { synctest.Test(t, func(t *testing.T) { restandardize(t, true) }) }
+
+// TestRestandardizeAfterKill: so it is where the coordinator was killed before its last model was in the archive.
+func TestRestandardizeAfterKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { restandardize(t, false) })
+}
+
+func restandardize(t *testing.T, archived bool) {
+	f, first := trained(t, 4)
+	_, before := model(t, f, first, 4)
+	for i, a := range f.agents { // their data have changed since
+		a.stop()
+		a.data = rowsOf(uint64(20+i), 50)
+		a.start()
+	}
+	if run, err := coordinator.Restandardize(f.coord.dir); err != nil || run != first {
+		t.Fatalf("run %d, %v; want run %d to end", run, err, first)
+	}
+	if !archived {
+		files, err := filepath.Glob(filepath.Join(f.coord.dir, "models", strconv.FormatUint(uint64(first), 10), "*4.*"))
+		must(t, err)
+		for _, file := range files {
+			must(t, os.Remove(file))
 		}
-		if run, err := coordinator.Restandardize(f.coord.dir); err != nil || run != first {
-			t.Fatalf("run %d, %v; want run %d to end", run, err, first)
+		if len(files) == 0 {
+			t.Fatal("the model has no file")
 		}
-		f.cfg.Round.Rounds = 2
-		f.coord.start()
-		f.until(time.Hour, "standardised again", func() bool { return len(facts[coordinator.StatisticsReady](f)) == 2 })
-		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
-		f.coord.stop()
-		second := present(t, f).Run
-		info, after := model(t, f, second, 0)
-		if second <= first || info.Metadata["from"] != modelText(first, 4) {
-			t.Errorf("run %d after run %d, from %q", second, first, info.Metadata["from"])
+	}
+	f.cfg.Round.Rounds = 2
+	f.coord.start()
+	f.until(time.Hour, "standardised again", func() bool { return len(facts[coordinator.StatisticsReady](f)) == 2 })
+	f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+	f.coord.stop()
+	second := present(t, f).Run
+	info, after := model(t, f, second, 0)
+	if second <= first || info.Metadata["from"] != modelText(first, 4) {
+		t.Errorf("run %d after run %d, from %q", second, first, info.Metadata["from"])
+	}
+	old, _ := model(t, f, first, 4)
+	if info.Metadata["mean"] == old.Metadata["mean"] || info.Metadata["scale"] == old.Metadata["scale"] {
+		t.Errorf("the columns are as before: %v", info.Metadata)
+	}
+	for _, row := range [][]float64{{15, 60, 2}, {0, 0, 0}, {35, 20, 5}} {
+		if got, want := predicted(t, after, row...), predicted(t, before, row...); math.Abs(got-want) > 1e-3 {
+			t.Errorf("%v: %v, before %v", row, got, want)
 		}
-		old, _ := model(t, f, first, 4)
-		if info.Metadata["mean"] == old.Metadata["mean"] || info.Metadata["scale"] == old.Metadata["scale"] {
-			t.Errorf("the columns are as before: %v", info.Metadata)
-		}
-		for _, row := range [][]float64{{15, 60, 2}, {0, 0, 0}, {35, 20, 5}} {
-			if got, want := predicted(t, after, row...), predicted(t, before, row...); math.Abs(got-want) > 1e-3 {
-				t.Errorf("%v: %v, before %v", row, got, want)
-			}
-		}
-		f.cfg.Round.Rounds = 3
-		f.coord.start()
-		f.until(time.Hour, "finished once more", func() bool { return len(facts[round.RunFinished](f)) == 3 })
-		f.coord.stop()
-		if r := present(t, f); r.Run != second || r.Plan.Version != 3 {
-			t.Errorf("the request was obeyed again: run %d at version %d, want %d at 3", r.Run, r.Plan.Version, second)
-		}
-	})
+	}
+	f.cfg.Round.Rounds = 3
+	f.coord.start()
+	f.until(time.Hour, "finished once more", func() bool { return len(facts[round.RunFinished](f)) == 3 })
+	f.coord.stop()
+	if r := present(t, f); r.Run != second || r.Plan.Version != 3 {
+		t.Errorf("the request was obeyed again: run %d at version %d, want %d at 3", r.Run, r.Plan.Version, second)
+	}
 }
 
 // A crash in the new statistics round costs nothing.

@@ -96,6 +96,9 @@ func (c *Coordinator) resume() (round.Record, error) {
 	}
 	c.disk.applied = c.cfg.TaskVersion
 	if err == nil && c.restandardizes(record) {
+		if err := c.work.archiveFresh(); err != nil {
+			return record, err
+		}
 		return c.begin(record, modelName(record.Run, uint64(record.Plan.Version)))
 	}
 	return record, err

@@ -95,6 +95,16 @@ func (w *workbench) archive(m *present) error {
 	return err
 }
 
+// archiveFresh puts the present model into the archive if the process before has not: what begins from it finds it
+// there.
+func (w *workbench) archiveFresh() error {
+	m := w.fresh
+	if w.fresh = nil; m == nil {
+		return nil
+	}
+	return w.archive(m)
+}
+
 // vectorOf returns the vector of a model's file if it has that hash, or nil.
 func vectorOf(file []byte, hash wire.Digest, schema wire.Schema) []byte {
 	m, err := decodeModel("", file)
