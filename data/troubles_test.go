@@ -89,113 +89,118 @@ func (s *station) wants(when string, column, reason, trouble string) {
 
 // TestTroubles has each trouble of docs/DATA.md told after its time, with column and reason, and over by itself.
 func TestTroubles(t *testing.T) {
-	const good = `{"t":%d,"v":2}`
-	for name, do := range map[string]func(t *testing.T){
-		"a topic that never speaks": func(t *testing.T) {
-			s := newStation(t, 0, nil)
-			s.hear(5, "")
-			s.wants("at once", "b", "silent", "b: 0 used")
-			pass(quietAfter)
-			s.hear(5, "")
-			s.wants("later", "b", "silent", `input "b": nothing has come from topic site/b since the start`)
-			s.hear(5, good)
-			s.wants("mended", "", "", "")
-		},
-		"a payload that does not parse": func(t *testing.T) {
-			s := newStation(t, 0, nil)
-			s.hear(5, `{"v"`)
-			s.wants("at once", "b", "malformed", "5 malformed")
-			s.hear(30, good)
-			s.wants("mended", "", "", "5 malformed")
-		},
-		"many payloads that do not parse": func(t *testing.T) {
-			s := newStation(t, 0, nil)
-			for range 10 {
-				s.hear(60, `{"v"`)
-				pass(time.Minute)
+	for name, do := range troubleCases {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, do) })
+	}
+}
+
+// goodPayload is a reading that b says, with the time left open.
+const goodPayload = `{"t":%d,"v":2}`
+
+// troubleCases are the ways in which a device gets into a trouble and out of it, each in a bubble of synctest.
+var troubleCases = map[string]func(t *testing.T){
+	"a topic that never speaks": func(t *testing.T) {
+		s := newStation(t, 0, nil)
+		s.hear(5, "")
+		s.wants("at once", "b", "silent", "b: 0 used")
+		pass(quietAfter)
+		s.hear(5, "")
+		s.wants("later", "b", "silent", `input "b": nothing has come from topic site/b since the start`)
+		s.hear(5, goodPayload)
+		s.wants("mended", "", "", "")
+	},
+	"a payload that does not parse": func(t *testing.T) {
+		s := newStation(t, 0, nil)
+		s.hear(5, `{"v"`)
+		s.wants("at once", "b", "malformed", "5 malformed")
+		s.hear(30, goodPayload)
+		s.wants("mended", "", "", "5 malformed")
+	},
+	"many payloads that do not parse": func(t *testing.T) {
+		s := newStation(t, 0, nil)
+		for range 10 {
+			s.hear(60, `{"v"`)
+			pass(time.Minute)
+		}
+		s.hear(100, goodPayload)
+		s.wants("soon", "b", "malformed", "600 malformed")
+		s.hear(63, goodPayload)
+		s.wants("mended", "", "", "600 malformed")
+	},
+	"a payload without the input": func(t *testing.T) {
+		s := newStation(t, 0, nil)
+		s.hear(5, `{"t":%d,"w":1}`)
+		s.wants("at once", "b", "missing", "5 missing")
+		s.hear(5, goodPayload)
+		s.wants("mended", "", "", "5 missing")
+	},
+	"an input that the device has not": func(t *testing.T) {
+		s := newStation(t, 0, func(s *station) { delete(s.columns, "b") })
+		s.hear(5, "")
+		s.wants("at once", "b", "silent", "b: 0 used")
+		pass(quietAfter)
+		s.hear(5, "")
+		s.wants("later", "b", "silent", `the source has no input "b"`)
+	},
+	"an input that the file has not": func(t *testing.T) {
+		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
+		source, err := (&Config{CSV: h.path, Time: "t"}).Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		recipe := spec.Recipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.Input{{Name: "a"}, {Name: "b"},
+			{Name: "spare"}}}.WithDefaults()
+		s := &station{t: t, rows: source.Open(Want{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe})}
+		h.put(t, "t,a\n1,1\n2,1\n3,1\n4,1\n")
+		s.wants("at once", "b", "silent", `d.csv has no column for the input "b"`)
+		h.put(t, "t,a,b\n1,1,1\n2,1,2\n3,1,1\n4,1,1\n")
+		s.wants("mended", "", "", "")
+	},
+	"a label that never comes": func(t *testing.T) {
+		s := newStation(t, 5*time.Second, nil)
+		s.hear(4, "")
+		s.wants("within the wait", "b", "silent", "b: 0 used")
+		s.hear(6, "")
+		s.wants("after it", "b", "no_label", "no_label")
+		s.hear(12, goodPayload)
+		s.wants("mended", "", "", "no_label")
+	},
+	"a clock of 1970": func(t *testing.T) {
+		s := newStation(t, 0, nil)
+		s.hear(5, `{"t":7,"v":2}`)
+		s.wants("at once", "b", "bad_time", "5 bad_time")
+		s.hear(30, goodPayload)
+		s.wants("mended", "", "", "5 bad_time")
+	},
+	"a full disk": func(t *testing.T) {
+		s := newStation(t, 0, func(s *station) { s.full.Store(true) })
+		s.hear(5, goodPayload)
+		s.wants("at once", "", "storage", "no space left")
+		s.full.Store(false)
+		pass(writeEvery)
+		s.wants("mended", "", "", "")
+	},
+	"an old ring": func(t *testing.T) {
+		s := newStation(t, 0, func(s *station) {
+			r := record(t, s.env)
+			r.put(mixed[0])
+			err := r.close()
+			path := filepath.Join(s.env.Dir, "ring-000000000001.segment")
+			p, failed := store.Machine.ReadFile(path)
+			if err = errors.Join(err, failed); err == nil {
+				p[4] = 9
+				err = store.Machine.WriteFile(path, p, 0o600)
 			}
-			s.hear(100, good)
-			s.wants("soon", "b", "malformed", "600 malformed")
-			s.hear(63, good)
-			s.wants("mended", "", "", "600 malformed")
-		},
-		"a payload without the input": func(t *testing.T) {
-			s := newStation(t, 0, nil)
-			s.hear(5, `{"t":%d,"w":1}`)
-			s.wants("at once", "b", "missing", "5 missing")
-			s.hear(5, good)
-			s.wants("mended", "", "", "5 missing")
-		},
-		"an input that the device has not": func(t *testing.T) {
-			s := newStation(t, 0, func(s *station) { delete(s.columns, "b") })
-			s.hear(5, "")
-			s.wants("at once", "b", "silent", "b: 0 used")
-			pass(quietAfter)
-			s.hear(5, "")
-			s.wants("later", "b", "silent", `the source has no input "b"`)
-		},
-		"an input that the file has not": func(t *testing.T) {
-			h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
-			source, err := (&Config{CSV: h.path, Time: "t"}).Open()
 			if err != nil {
 				t.Fatal(err)
 			}
-			recipe := spec.Recipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.Input{{Name: "a"}, {Name: "b"},
-				{Name: "spare"}}}.WithDefaults()
-			s := &station{t: t, rows: source.Open(Want{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe})}
-			h.put(t, "t,a\n1,1\n2,1\n3,1\n4,1\n")
-			s.wants("at once", "b", "silent", `d.csv has no column for the input "b"`)
-			h.put(t, "t,a,b\n1,1,1\n2,1,2\n3,1,1\n4,1,1\n")
-			s.wants("mended", "", "", "")
-		},
-		"a label that never comes": func(t *testing.T) {
-			s := newStation(t, 5*time.Second, nil)
-			s.hear(4, "")
-			s.wants("within the wait", "b", "silent", "b: 0 used")
-			s.hear(6, "")
-			s.wants("after it", "b", "no_label", "no_label")
-			s.hear(12, good)
-			s.wants("mended", "", "", "no_label")
-		},
-		"a clock of 1970": func(t *testing.T) {
-			s := newStation(t, 0, nil)
-			s.hear(5, `{"t":7,"v":2}`)
-			s.wants("at once", "b", "bad_time", "5 bad_time")
-			s.hear(30, good)
-			s.wants("mended", "", "", "5 bad_time")
-		},
-		"a full disk": func(t *testing.T) {
-			s := newStation(t, 0, func(s *station) { s.full.Store(true) })
-			s.hear(5, good)
-			s.wants("at once", "", "storage", "no space left")
-			s.full.Store(false)
-			pass(writeEvery)
-			s.wants("mended", "", "", "")
-		},
-		"an old ring": func(t *testing.T) {
-			s := newStation(t, 0, func(s *station) {
-				r := record(t, s.env)
-				r.put(mixed[0])
-				err := r.close()
-				path := filepath.Join(s.env.Dir, "ring-000000000001.segment")
-				p, failed := store.Machine.ReadFile(path)
-				if err = errors.Join(err, failed); err == nil {
-					p[4] = 9
-					err = store.Machine.WriteFile(path, p, 0o600)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-			})
-			s.hear(0, "")
-			s.wants("at once", "", "storage", "has format version 9")
-			s.hear(5, good)
-			s.wants("mended", "", "", "has format version 9")
-			pass(fadeAfter)
-			s.hear(5, good)
-			s.wants("later", "", "", "")
-		},
-	} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, do) })
-	}
+		})
+		s.hear(0, "")
+		s.wants("at once", "", "storage", "has format version 9")
+		s.hear(5, goodPayload)
+		s.wants("mended", "", "", "has format version 9")
+		pass(fadeAfter)
+		s.hear(5, goodPayload)
+		s.wants("later", "", "", "")
+	},
 }
