@@ -60,114 +60,132 @@ func TestSourcesInFiles(t *testing.T) {
 }
 
 func suite(t *testing.T, make func(t *testing.T) harness) {
-	one, two, three := [3]float32{1, 2, 3}, [3]float32{-1, 0.5, 7}, [3]float32{4, 4, -4}
-	t.Run("a section that says nothing", func(t *testing.T) {
-		c := Config{Source: make(t).config().Source}
-		var problems spec.Check
-		if c.Check(&problems, "data"); problems.Err() == nil {
-			t.Error("it has no problem")
+	for _, tt := range []struct {
+		name  string
+		check func(t *testing.T, h harness)
+	}{
+		{"a section that says nothing", refusesAnEmptySection},
+		{"nothing yet", waitsForRows},
+		{"growth", followsGrowth},
+		{"renewal", followsRenewal},
+		{"damage", tellsDamage},
+		{"rows that are refused", retriesRefusedRows},
+		{"two tasks", servesTwoTasks},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.check(t, make(t)) })
+	}
+}
+
+// The rows that the suite has a harness write.
+var rowOne, rowTwo, rowThree = [3]float32{1, 2, 3}, [3]float32{-1, 0.5, 7}, [3]float32{4, 4, -4}
+
+func refusesAnEmptySection(t *testing.T, h harness) {
+	c := Config{Source: h.config().Source}
+	var problems spec.Check
+	if c.Check(&problems, "data"); problems.Err() == nil {
+		t.Error("it has no problem")
+	}
+}
+
+func waitsForRows(t *testing.T, h harness) {
+	f := follow(t, h)
+	if err := f.source.Probe(); err == nil {
+		t.Error("there is something to read")
+	}
+	if v, err := f.rows.Snapshot(); err == nil {
+		t.Errorf("a view %+v", v)
+	}
+	f.add(t, rowOne)
+	f.changed(true)
+	f.wants(1, rowOne)
+	if err := f.source.Probe(); err != nil {
+		t.Error(err)
+	}
+}
+
+func followsGrowth(t *testing.T, h harness) {
+	h.add(t, rowOne)
+	f := follow(t, h)
+	first := f.wants(1, rowOne)
+	f.changed(false)
+	f.wants(1, rowOne)
+	f.add(t, rowTwo, rowThree)
+	f.changed(true)
+	f.wants(2, rowOne, rowTwo, rowThree)
+	f.changed(false)
+	if f.batches != 2 || f.prepared != 3 {
+		t.Errorf("%d rows were prepared in %d batches; want each of 3 once, in 2", f.prepared, f.batches)
+	}
+	if first.Rows.Len() != 1 || row(first.Rows, 0) != rowOne {
+		t.Errorf("the first view became %v", first.Rows)
+	}
+}
+
+func followsRenewal(t *testing.T, h harness) {
+	h.add(t, rowOne, rowTwo)
+	f := follow(t, h)
+	first := f.wants(1, rowOne, rowTwo)
+	f.renew(t, rowThree)
+	f.changed(true)
+	if v := f.wants(2, rowThree); v.Renewed == "" {
+		t.Error("it is not said that rows are gone")
+	}
+	f.add(t, rowTwo)
+	if v := f.wants(3, rowThree, rowTwo); v.Renewed != "" {
+		t.Errorf("after rows were added: %s", v.Renewed)
+	}
+	if first.Rows.Len() != 2 || row(first.Rows, 1) != rowTwo {
+		t.Errorf("the first view became %v", first.Rows)
+	}
+}
+
+func tellsDamage(t *testing.T, h harness) {
+	h.add(t, rowOne)
+	f := follow(t, h)
+	f.wants(1, rowOne)
+	f.damage(t)
+	f.changed(true)
+	for range 2 {
+		_, err := f.rows.Snapshot()
+		where := (*Error)(nil)
+		if !errors.As(err, &where) || where.File == "" || where.Line == 0 || where.Problem == "" {
+			t.Errorf("the error %v does not say where", err)
 		}
-	})
-	t.Run("nothing yet", func(t *testing.T) {
-		f := follow(t, make(t))
-		if err := f.source.Probe(); err == nil {
-			t.Error("there is something to read")
-		}
-		if v, err := f.rows.Snapshot(); err == nil {
-			t.Errorf("a view %+v", v)
-		}
-		f.add(t, one)
-		f.changed(true)
-		f.wants(1, one)
-		if err := f.source.Probe(); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("growth", func(t *testing.T) {
-		h := make(t)
-		h.add(t, one)
-		f := follow(t, h)
-		first := f.wants(1, one)
 		f.changed(false)
-		f.wants(1, one)
-		f.add(t, two, three)
-		f.changed(true)
-		f.wants(2, one, two, three)
-		f.changed(false)
-		if f.batches != 2 || f.prepared != 3 {
-			t.Errorf("%d rows were prepared in %d batches; want each of 3 once, in 2", f.prepared, f.batches)
-		}
-		if first.Rows.Len() != 1 || row(first.Rows, 0) != one {
-			t.Errorf("the first view became %v", first.Rows)
-		}
-	})
-	t.Run("renewal", func(t *testing.T) {
-		h := make(t)
-		h.add(t, one, two)
-		f := follow(t, h)
-		first := f.wants(1, one, two)
-		f.renew(t, three)
-		f.changed(true)
-		if v := f.wants(2, three); v.Renewed == "" {
-			t.Error("it is not said that rows are gone")
-		}
-		f.add(t, two)
-		if v := f.wants(3, three, two); v.Renewed != "" {
-			t.Errorf("after rows were added: %s", v.Renewed)
-		}
-		if first.Rows.Len() != 2 || row(first.Rows, 1) != two {
-			t.Errorf("the first view became %v", first.Rows)
-		}
-	})
-	t.Run("damage", func(t *testing.T) {
-		h := make(t)
-		h.add(t, one)
-		f := follow(t, h)
-		f.wants(1, one)
-		f.damage(t)
-		f.changed(true)
-		for range 2 {
-			_, err := f.rows.Snapshot()
-			where := (*Error)(nil)
-			if !errors.As(err, &where) || where.File == "" || where.Line == 0 || where.Problem == "" {
-				t.Errorf("the error %v does not say where", err)
-			}
-			f.changed(false)
-		}
-		f.mend(t)
-		f.add(t, two)
-		f.changed(true)
-		if v, err := f.rows.Snapshot(); err != nil || v.Rows.Len() != 2 || row(v.Rows, 1) != two {
-			t.Errorf("mended: %+v, %v", v, err)
-		}
-	})
-	t.Run("rows that are refused", func(t *testing.T) {
-		h := make(t)
-		h.add(t, one)
-		f := follow(t, h)
-		f.wants(1, one)
-		f.add(t, two)
-		f.refuse = errors.New("no such label")
-		if _, err := f.rows.Snapshot(); !errors.Is(err, f.refuse) {
-			t.Errorf("error %v", err)
-		}
-		f.refuse = nil
-		f.wants(2, one, two)
-	})
-	t.Run("two tasks", func(t *testing.T) {
-		h := make(t)
-		h.add(t, one, two)
-		f := follow(t, h)
-		f.wants(1, one, two)
-		v, err := f.source.Open(Want{Features: []string{"b"}, Target: "a"}).Snapshot()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if x, y := elements(v.Rows); !slices.Equal(x, []float32{2, 0.5}) || !slices.Equal(y, []float32{1, -1}) {
-			t.Errorf("b and a: %v, %v", x, y)
-		}
-		f.wants(1, one, two)
-	})
+	}
+	f.mend(t)
+	f.add(t, rowTwo)
+	f.changed(true)
+	if v, err := f.rows.Snapshot(); err != nil || v.Rows.Len() != 2 || row(v.Rows, 1) != rowTwo {
+		t.Errorf("mended: %+v, %v", v, err)
+	}
+}
+
+func retriesRefusedRows(t *testing.T, h harness) {
+	h.add(t, rowOne)
+	f := follow(t, h)
+	f.wants(1, rowOne)
+	f.add(t, rowTwo)
+	f.refuse = errors.New("no such label")
+	if _, err := f.rows.Snapshot(); !errors.Is(err, f.refuse) {
+		t.Errorf("error %v", err)
+	}
+	f.refuse = nil
+	f.wants(2, rowOne, rowTwo)
+}
+
+func servesTwoTasks(t *testing.T, h harness) {
+	h.add(t, rowOne, rowTwo)
+	f := follow(t, h)
+	f.wants(1, rowOne, rowTwo)
+	v, err := f.source.Open(Want{Features: []string{"b"}, Target: "a"}).Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, y := elements(v.Rows); !slices.Equal(x, []float32{2, 0.5}) || !slices.Equal(y, []float32{1, -1}) {
+		t.Errorf("b and a: %v, %v", x, y)
+	}
+	f.wants(1, rowOne, rowTwo)
 }
 
 // elements are the features and targets of rows.
