@@ -165,82 +165,12 @@ func FuzzMessage(f *testing.F) {
 // TestForbidden sends what no neighbour would, well formed but for one thing: each is ignored for that, and nothing of
 // it is taken.
 func TestForbidden(t *testing.T) {
-	const none Ignore = 255
-	now, to := time.Unix(0, 0), wire.PeerAddress{ID: "n001", Boot: 1}
-	head := func(p wire.PeerType) wire.PeerHead {
-		return wire.PeerHead{Type: p, Run: 1, Round: 2, From: "n000", Boot: 1}
-	}
-	snapshot := func(change func(h *wire.PeerHead, s *wire.Snapshot), x ...float64) []byte {
-		h := head(wire.PeerSnapshot)
-		s := wire.Snapshot{Step: 1, Parts: 1, To: []wire.SnapshotTo{{PeerAddress: to, Seq: 1}}}
-		if change != nil {
-			change(&h, &s)
-		}
-		m := wire.AppendSnapshot(nil, h, &s)
-		for _, v := range x {
-			m = binary.LittleEndian.AppendUint64(m, math.Float64bits(v))
-		}
-		return m
-	}
-	ask := wire.AppendControl(nil, head(wire.PeerAsk), &wire.PeerControl{To: to, Count: 1, Seq: 1})
-	greeting := wire.AppendGreeting(nil, head(wire.PeerGreeting), &wire.Greeting{})
-	mine := wire.AppendGreeting(nil, head(wire.PeerGreeting), &wire.Greeting{Keys: []wire.GreetingKey{{To: to}}})
-	from := func(id wire.AgentID, boot wire.Epoch) func(*wire.PeerHead, *wire.Snapshot) {
-		return func(h *wire.PeerHead, _ *wire.Snapshot) { h.From, h.Boot = id, boot }
-	}
-	beacon := head(wire.PeerBeacon)
-	both := func(open bool) *links[float64] {
-		l := newLinks[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{open: open, steps: 5})
-		l.nodes[1].ex.Step(now, Start{})
-		for _, m := range published(l.nodes[0].ex.Step(now, Start{})) {
-			l.nodes[1].ex.Step(now, Message{m})
-		}
-		return l
-	}
-	open, sealed := both(true), both(false)
-	a := sealed.nodes[0]
-	older := head(wire.PeerGreeting)
-	older.Boot = 0
-	wrapped, err := wrap(a.cfg.Keys, a.ex.peers[0].secret, older, to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seal := make([]byte, wire.PeerSeal)
-	for _, tt := range []struct {
-		name    string
-		l       *links[float64]
-		message []byte
-		why     Ignore
-	}{
-		{"noise", open, []byte("noise"), IgnoreMalformed},
-		{"a beacon", open, wire.AppendBeacon(nil, beacon, &wire.Beacon{}), IgnoreMalformed},
-		{"its own", open, snapshot(from("n001", 1), 1, 2), none},
-		{"of its other start", open, snapshot(from("n001", 2), 1, 2), IgnoreStranger},
-		{"a stranger's", open, snapshot(from("n009", 1), 1, 2), IgnoreStranger},
-		{"a control cut short", open, ask[:len(ask)-1], IgnoreMalformed},
-		{"a seal where there are none", open, slices.Concat(ask, seal), IgnoreMalformed},
-		{"a key where there are none", open, mine, none},
-		{"a snapshot's head cut short", open, snapshot(nil)[:50], IgnoreMalformed},
-		{"of other parts", open, snapshot(func(_ *wire.PeerHead, s *wire.Snapshot) { s.Parts = 2 }, 1, 2),
-			IgnoreDimension},
-		{"for another", open, snapshot(func(_ *wire.PeerHead, s *wire.Snapshot) { s.To[0].ID = "n009" }, 1, 2), none},
-		{"too short", open, snapshot(nil, 1), none},
-		{"too long", open, snapshot(nil, 1, 2, 3), none},
-		{"not a number", open, snapshot(nil, 1, math.NaN()), IgnoreNotFinite},
-		{"a control with a wrong seal", sealed, slices.Concat(ask, seal), IgnoreSeal},
-		{"a control without a seal", sealed, ask, IgnoreSeal},
-		{"a snapshot with a wrong seal", sealed, slices.Concat(snapshot(nil, 1, 2), seal), IgnoreSeal},
-		{"of a start whose key has not come", sealed, slices.Concat(snapshot(from("n000", 2), 1, 2), seal),
-			IgnoreNoKey},
-		{"a greeting cut short", sealed, mine[:len(mine)-1], IgnoreMalformed},
-		{"a greeting to others", sealed, greeting, none},
-		{"a key that does not open", sealed, mine, IgnoreSeal},
-		{"a greeting of an older start", sealed, wire.AppendGreeting(nil, older, &wire.Greeting{Salt: a.cfg.Keys.Salt,
-			Keys: []wire.GreetingKey{{To: to, Wrapped: wrapped}}}), IgnoreBoot},
-	} {
+	now := time.Unix(0, 0)
+	open, sealed := bothStarted(t, true), bothStarted(t, false)
+	for _, tt := range forbiddenMessages(t, open, sealed) {
 		b := tt.l.nodes[1].ex
 		want := b.Stats().Ignored
-		if tt.why != none {
+		if tt.why != noReason {
 			want[tt.why]++
 		}
 		b.Step(now, Message{tt.message})
@@ -252,17 +182,118 @@ func TestForbidden(t *testing.T) {
 		}
 	}
 	b := open.nodes[1].ex
-	if b.Step(now, Message{snapshot(nil, 1, 2)}); b.mixer.edges[0].early == nil {
+	if b.Step(now, Message{snapshotOf(nil, 1, 2)}); b.mixer.edges[0].early == nil {
 		t.Errorf("what is allowed was not taken: %+v", b.Stats())
 	}
-	// Of snapshots whose parts do not all come, two are kept.
+	keepsTwoIncomplete(t)
+}
+
+// keepsTwoIncomplete checks that of snapshots whose parts do not all come, two are kept.
+func keepsTwoIncomplete(t *testing.T) {
+	t.Helper()
+	now := time.Unix(0, 0)
 	many := newLinks[float64](t, 1, 2, 13_000, map[[2]int]float64{{0, 1}: 0.5}, fate{open: true, steps: 5}).nodes[1].ex
 	many.Step(now, Start{})
 	for step := range uint64(5) {
-		m := snapshot(func(_ *wire.PeerHead, s *wire.Snapshot) { s.Step, s.Parts = step+1, uint16(many.parts()) })
+		m := snapshotOf(func(_ *wire.PeerHead, s *wire.Snapshot) { s.Step, s.Parts = step+1, uint16(many.parts()) })
 		many.Step(now, Message{append(m, make([]byte, wire.MaxSnapshotPart)...)})
 		if n := len(many.peers[0].parts); n != min(int(step)+1, 2) {
 			t.Errorf("after %d of them %d are kept", step+1, n)
 		}
 	}
+}
+
+// forbidden is a message to the second node of l, and why it is ignored.
+type forbidden struct {
+	name    string
+	l       *links[float64]
+	message []byte
+	why     Ignore
+}
+
+// noReason marks a message that is ignored and counted under no reason.
+const noReason Ignore = 255
+
+// receiver is the second node, to which the messages go.
+var receiver = wire.PeerAddress{ID: "n001", Boot: 1}
+
+// forbiddenMessages returns messages for two nodes that mix openly and for two that seal.
+func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
+	t.Helper()
+	ask := wire.AppendControl(nil, headOf(wire.PeerAsk), &wire.PeerControl{To: receiver, Count: 1, Seq: 1})
+	greeting := wire.AppendGreeting(nil, headOf(wire.PeerGreeting), &wire.Greeting{})
+	mine := wire.AppendGreeting(nil, headOf(wire.PeerGreeting),
+		&wire.Greeting{Keys: []wire.GreetingKey{{To: receiver}}})
+	a := sealed.nodes[0]
+	older := headOf(wire.PeerGreeting)
+	older.Boot = 0
+	wrapped, err := wrap(a.cfg.Keys, a.ex.peers[0].secret, older, receiver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seal := make([]byte, wire.PeerSeal)
+	return []forbidden{
+		{"noise", open, []byte("noise"), IgnoreMalformed},
+		{"a beacon", open, wire.AppendBeacon(nil, headOf(wire.PeerBeacon), &wire.Beacon{}), IgnoreMalformed},
+		{"its own", open, snapshotOf(sentBy("n001", 1), 1, 2), noReason},
+		{"of its other start", open, snapshotOf(sentBy("n001", 2), 1, 2), IgnoreStranger},
+		{"a stranger's", open, snapshotOf(sentBy("n009", 1), 1, 2), IgnoreStranger},
+		{"a control cut short", open, ask[:len(ask)-1], IgnoreMalformed},
+		{"a seal where there are none", open, slices.Concat(ask, seal), IgnoreMalformed},
+		{"a key where there are none", open, mine, noReason},
+		{"a snapshot's head cut short", open, snapshotOf(nil)[:50], IgnoreMalformed},
+		{"of other parts", open, snapshotOf(func(_ *wire.PeerHead, s *wire.Snapshot) { s.Parts = 2 }, 1, 2),
+			IgnoreDimension},
+		{"for another", open, snapshotOf(func(_ *wire.PeerHead, s *wire.Snapshot) { s.To[0].ID = "n009" }, 1, 2),
+			noReason},
+		{"too short", open, snapshotOf(nil, 1), noReason},
+		{"too long", open, snapshotOf(nil, 1, 2, 3), noReason},
+		{"not a number", open, snapshotOf(nil, 1, math.NaN()), IgnoreNotFinite},
+		{"a control with a wrong seal", sealed, slices.Concat(ask, seal), IgnoreSeal},
+		{"a control without a seal", sealed, ask, IgnoreSeal},
+		{"a snapshot with a wrong seal", sealed, slices.Concat(snapshotOf(nil, 1, 2), seal), IgnoreSeal},
+		{"of a start whose key has not come", sealed, slices.Concat(snapshotOf(sentBy("n000", 2), 1, 2), seal),
+			IgnoreNoKey},
+		{"a greeting cut short", sealed, mine[:len(mine)-1], IgnoreMalformed},
+		{"a greeting to others", sealed, greeting, noReason},
+		{"a key that does not open", sealed, mine, IgnoreSeal},
+		{"a greeting of an older start", sealed, wire.AppendGreeting(nil, older, &wire.Greeting{Salt: a.cfg.Keys.Salt,
+			Keys: []wire.GreetingKey{{To: receiver, Wrapped: wrapped}}}), IgnoreBoot},
+	}
+}
+
+// bothStarted returns two nodes that have started. The second has heard the start of the first.
+func bothStarted(t *testing.T, open bool) *links[float64] {
+	t.Helper()
+	now := time.Unix(0, 0)
+	l := newLinks[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{open: open, steps: 5})
+	l.nodes[1].ex.Step(now, Start{})
+	for _, m := range published(l.nodes[0].ex.Step(now, Start{})) {
+		l.nodes[1].ex.Step(now, Message{m})
+	}
+	return l
+}
+
+// headOf returns the head of a message of the first node.
+func headOf(p wire.PeerType) wire.PeerHead {
+	return wire.PeerHead{Type: p, Run: 1, Round: 2, From: "n000", Boot: 1}
+}
+
+// snapshotOf returns the first node's snapshot of x after its first step, with a change or none.
+func snapshotOf(change func(h *wire.PeerHead, s *wire.Snapshot), x ...float64) []byte {
+	h := headOf(wire.PeerSnapshot)
+	s := wire.Snapshot{Step: 1, Parts: 1, To: []wire.SnapshotTo{{PeerAddress: receiver, Seq: 1}}}
+	if change != nil {
+		change(&h, &s)
+	}
+	m := wire.AppendSnapshot(nil, h, &s)
+	for _, v := range x {
+		m = binary.LittleEndian.AppendUint64(m, math.Float64bits(v))
+	}
+	return m
+}
+
+// sentBy changes the sender of a snapshot.
+func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerHead, *wire.Snapshot) {
+	return func(h *wire.PeerHead, _ *wire.Snapshot) { h.From, h.Boot = id, boot }
 }
