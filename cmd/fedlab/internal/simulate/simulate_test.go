@@ -237,87 +237,7 @@ func fields(typ reflect.Type) func(yield func(reflect.StructField) bool) {
 
 // TestRefused: what cannot be is refused before anything is written, with the key, the place and the bound.
 func TestRefused(t *testing.T) {
-	for text, want := range map[string][]string{
-		"participants: 11\nagents: 10\n": {"e.yaml:1:15", "participants: is 11; at most the 10 agents"},
-		"agents: 10\nlocal_stops: 3\n": {"e.yaml:2:1",
-			`unknown key "local_stops"; did you mean "local_steps"?`},
-		"agents: 10\nstep_size:\n  constant: 2.5\n": {
-			"e.yaml:3:13",
-			"step_size.constant: is 2.5; with M = 10, L = 10, E = 1 and B = 1 the mean-square error is stable below " +
-				"0.9524",
-		},
-		"agents: 2\nexchange: gradient\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
-			"e.yaml:3:23", "stable below 2",
-		},
-		"agents: 2\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
-			"e.yaml:2:23", "stable below 2 = 2/λ_max(∇²J)",
-		},
-		"agents: 2\nlocal_steps: 2\nstep_size: {constant: 4.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
-			"e.yaml:3:23", "agent 0 is stable below 4 = 2/",
-		},
-		"agents: 4\nstep_size: {constant: 30}\ndata: {kind: logistic, inputs: 5, model: {ridge: 0.1}}\n": {
-			"e.yaml:2:23", "agent 0 is stable below 20",
-		},
-		"agents: 10\nrounds: 1000000000\nrecord: 1\n": {
-			"e.yaml:3:9", "makes more than 16777216 records",
-		},
-		"agents: 10\nrounds: 2000000000\n": {
-			"e.yaml:2:9", "want 1 to 1000000000",
-		},
-		"agents: 100000\ndata: {kind: toy, centre: [1, 1], rows: 1000000}\n": {
-			"e.yaml:2:41", "makes 2e+11 numbers for 100000 agents; want at most",
-		},
-		"agents: 1000\nbatch_size: 65536\ndata: {inputs: 60000}\n": {
-			"e.yaml:2:13", "batch_size: is 65536; of 60000 features, at most 2236",
-		},
-		"algorithm: feddec\nagents: 1001\nmixing: {graph: ring}\n": {
-			"e.yaml:2:9", "at most 1000 with best-constant weights",
-		},
-		"algorithm: feddec\nagents: 2000000\n": {
-			"e.yaml:2:9", "at most 1000000 in feddec",
-		},
-		"agents: 10\nlocal_steps: [1, 2]\n": {
-			"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents",
-		},
-		"agents: 10\nweights: [1, 2]\n": {
-			"e.yaml:2:10", "weights: has 2 numbers; 1 for all, or one for each of the 10 agents",
-		},
-		"agents: 2\nbatch_size: [1, 0]\n": {
-			"e.yaml:2:13", "batch size 0 with a stream",
-		},
-		"agents: 2\nbatch_size: \"uniform(0, 3)\"\n": {
-			"e.yaml:2:13", "batch size 0 with a stream",
-		},
-		"agents: 2\nbatch_size: \"geometric(70000)\"\n": {
-			"e.yaml:2:13", "want at most 65536",
-		},
-		"agents: 2\nweigh_rows: true\n": {
-			"e.yaml:2:13", "agents of linear data hold no rows",
-		},
-		"agents: 2\nweigh_rows: true\nweights: [1, 2]\ndata: {kind: toy, centre: [1]}\n": {
-			"e.yaml:3:10", "weigh_rows takes the rows instead",
-		},
-		"agents: 2\ndata: {kind: regression, inputs: 2, deviation: 1e200}\n": {
-			"agent 0 has rows whose squares are not finite",
-		},
-		"agents: 2\nstep_size: {diminishing: true}\ndata: {kind: regression, inputs: 30, rows: 2}\n": {
-			"step_size.strong_convexity: is not known",
-		},
-		"agents: 10\nlocal_steps: [1, 2.5]\n": {
-			"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to",
-		},
-		"agents: 10\ndata: {kind: csv, features: [a], target: b, partition: shards, file: nowhere.csv}\n": {
-			"e.yaml:2:70", "nowhere.csv",
-		},
-		"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n": {
-			"e.yaml:4:37",
-			"mixing.radius: none of 80000 geographic graphs of 50 nodes with radius 0.01",
-			"most are from about 0.16 on",
-		},
-		"algorithm: feddec\nagents: 4\nmixing: {graph: file, file: GRAPH, weights: metropolis}\n": {
-			"e.yaml:3:29", "mixing.file: ", "it falls into 2 parts, {a, b} {c, d}",
-		},
-	} {
+	for text, want := range refusedExperiments {
 		dir := t.TempDir()
 		path, out := filepath.Join(dir, "e.yaml"), filepath.Join(dir, "out")
 		write(t, filepath.Join(dir, "g.csv"), "from,to\na,b\nc,d\n")
@@ -337,6 +257,89 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%q: something was written", text)
 		}
 	}
+}
+
+// refusedExperiments has, for each experiment, what the complaint says. GRAPH is the path of a graph in two parts.
+var refusedExperiments = map[string][]string{
+	"participants: 11\nagents: 10\n": {"e.yaml:1:15", "participants: is 11; at most the 10 agents"},
+	"agents: 10\nlocal_stops: 3\n": {"e.yaml:2:1",
+		`unknown key "local_stops"; did you mean "local_steps"?`},
+	"agents: 10\nstep_size:\n  constant: 2.5\n": {
+		"e.yaml:3:13",
+		"step_size.constant: is 2.5; with M = 10, L = 10, E = 1 and B = 1 the mean-square error is stable below " +
+			"0.9524",
+	},
+	"agents: 2\nexchange: gradient\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
+		"e.yaml:3:23", "stable below 2",
+	},
+	"agents: 2\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
+		"e.yaml:2:23", "stable below 2 = 2/λ_max(∇²J)",
+	},
+	"agents: 2\nlocal_steps: 2\nstep_size: {constant: 4.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
+		"e.yaml:3:23", "agent 0 is stable below 4 = 2/",
+	},
+	"agents: 4\nstep_size: {constant: 30}\ndata: {kind: logistic, inputs: 5, model: {ridge: 0.1}}\n": {
+		"e.yaml:2:23", "agent 0 is stable below 20",
+	},
+	"agents: 10\nrounds: 1000000000\nrecord: 1\n": {
+		"e.yaml:3:9", "makes more than 16777216 records",
+	},
+	"agents: 10\nrounds: 2000000000\n": {
+		"e.yaml:2:9", "want 1 to 1000000000",
+	},
+	"agents: 100000\ndata: {kind: toy, centre: [1, 1], rows: 1000000}\n": {
+		"e.yaml:2:41", "makes 2e+11 numbers for 100000 agents; want at most",
+	},
+	"agents: 1000\nbatch_size: 65536\ndata: {inputs: 60000}\n": {
+		"e.yaml:2:13", "batch_size: is 65536; of 60000 features, at most 2236",
+	},
+	"algorithm: feddec\nagents: 1001\nmixing: {graph: ring}\n": {
+		"e.yaml:2:9", "at most 1000 with best-constant weights",
+	},
+	"algorithm: feddec\nagents: 2000000\n": {
+		"e.yaml:2:9", "at most 1000000 in feddec",
+	},
+	"agents: 10\nlocal_steps: [1, 2]\n": {
+		"e.yaml:2:14", "local_steps: has 2 numbers; 1 for all, or one for each of the 10 agents",
+	},
+	"agents: 10\nweights: [1, 2]\n": {
+		"e.yaml:2:10", "weights: has 2 numbers; 1 for all, or one for each of the 10 agents",
+	},
+	"agents: 2\nbatch_size: [1, 0]\n": {
+		"e.yaml:2:13", "batch size 0 with a stream",
+	},
+	"agents: 2\nbatch_size: \"uniform(0, 3)\"\n": {
+		"e.yaml:2:13", "batch size 0 with a stream",
+	},
+	"agents: 2\nbatch_size: \"geometric(70000)\"\n": {
+		"e.yaml:2:13", "want at most 65536",
+	},
+	"agents: 2\nweigh_rows: true\n": {
+		"e.yaml:2:13", "agents of linear data hold no rows",
+	},
+	"agents: 2\nweigh_rows: true\nweights: [1, 2]\ndata: {kind: toy, centre: [1]}\n": {
+		"e.yaml:3:10", "weigh_rows takes the rows instead",
+	},
+	"agents: 2\ndata: {kind: regression, inputs: 2, deviation: 1e200}\n": {
+		"agent 0 has rows whose squares are not finite",
+	},
+	"agents: 2\nstep_size: {diminishing: true}\ndata: {kind: regression, inputs: 30, rows: 2}\n": {
+		"step_size.strong_convexity: is not known",
+	},
+	"agents: 10\nlocal_steps: [1, 2.5]\n": {
+		"e.yaml:2:18", "local_steps[1]: is 2.5; want a whole number from 1 to",
+	},
+	"agents: 10\ndata: {kind: csv, features: [a], target: b, partition: shards, file: nowhere.csv}\n": {
+		"e.yaml:2:70", "nowhere.csv",
+	},
+	"algorithm: feddec\nagents: 50\nsampling: with_replacement\nmixing: {graph: geographic, radius: 0.01}\n": {
+		"e.yaml:4:37",
+		"mixing.radius: none of 80000 geographic graphs of 50 nodes with radius 0.01",
+		"most are from about 0.16 on",
+	},
+	"algorithm: feddec\nagents: 4\nmixing: {graph: file, file: GRAPH, weights: metropolis}\n": {
+		"e.yaml:3:29", "mixing.file: ", "it falls into 2 parts, {a, b} {c, d}",
+	},
 }
 
 // TestDivergence: a run that diverges says where and why, and what was measured before is written.
