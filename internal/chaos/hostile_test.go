@@ -101,90 +101,96 @@ func (p *plant) memory(pid int) (bytes float64) {
 
 func TestHostile(t *testing.T) {
 	results.run(t, fault{"garbage", "20 s of hostile messages on every topic, from two connections",
-		"no crash; memory grows by less than 32 MB; rounds go on", func(t *testing.T) string {
-			p := newPlant(t, layout{agents: 4})
-			p.start()
-			p.await(5, time.Minute)
-			seen := p.record()
-			p.goOn(5, time.Minute)
-			lead, agent := p.memory(p.lead.Cmd.Process.Pid), p.memory(p.agents[p.ids[0]].Cmd.Process.Pid)
-			sent := p.flood(20*time.Second, func(rng *rand.Rand) mqtt.Message {
-				m := seen.any(rng)
-				payload := m.Payload
-				switch rng.IntN(4) {
-				case 0: // a bit is flipped
-					if len(payload) > 0 {
-						payload[rng.IntN(len(payload))] ^= 1 << rng.IntN(8)
-					}
-				case 1: // cut
-					payload = payload[:rng.IntN(len(payload)+1)]
-				case 2: // noise
-					for i := range payload {
-						payload[i] = byte(rng.Uint32())
-					}
-				default: // on a topic of another kind
-					m.Topic = seen.any(rng).Topic
-				}
-				return mqtt.Message{Topic: m.Topic, Payload: payload, Retained: m.Retained &&
-					!strings.HasSuffix(m.Topic, "/round")}
-			})
-			after := p.goOn(10, 2*time.Minute)
-			for name, grown := range map[string]float64{
-				"coordinator": p.memory(p.lead.Cmd.Process.Pid) - lead,
-				"agent":       p.memory(p.agents[p.ids[0]].Cmd.Process.Pid) - agent,
-			} {
-				if grown > 32e6 {
-					t.Errorf("the %s holds %.0f MB more than before", name, grown/1e6)
-				}
-			}
-			p.stop()
-			p.checkHistory()
-			return fmt.Sprintf("%d messages; ten more rounds in %s after them", sent, after.Round(10*time.Millisecond))
-		}})
+		"no crash; memory grows by less than 32 MB; rounds go on", bearsGarbage})
 	results.run(t, fault{"replay",
 		"what passed at the broker comes again, shuffled, also after the coordinator has restarted",
-		"nothing is taken twice; no round abandoned; model bit-equal", func(t *testing.T) string {
-			l := layout{agents: 4}
-			p := newPlant(t, l)
-			seen := p.record()
-			p.start()
-			p.await(20, time.Minute)
-			again := func(rng *rand.Rand) mqtt.Message {
-				m := seen.any(rng)
-				return mqtt.Message{Topic: m.Topic, Payload: m.Payload}
+		"nothing is taken twice; no round abandoned; model bit-equal", bearsReplay})
+	results.run(t, fault{"clone", "two devices have one identity",
+		"the coordinator and a device name it; rounds go on", tellsOfClone})
+}
+
+func bearsGarbage(t *testing.T) string {
+	p := newPlant(t, layout{agents: 4})
+	p.start()
+	p.await(5, time.Minute)
+	seen := p.record()
+	p.goOn(5, time.Minute)
+	lead, agent := p.memory(p.lead.Cmd.Process.Pid), p.memory(p.agents[p.ids[0]].Cmd.Process.Pid)
+	sent := p.flood(20*time.Second, func(rng *rand.Rand) mqtt.Message {
+		m := seen.any(rng)
+		payload := m.Payload
+		switch rng.IntN(4) {
+		case 0: // a bit is flipped
+			if len(payload) > 0 {
+				payload[rng.IntN(len(payload))] ^= 1 << rng.IntN(8)
 			}
-			sent := p.flood(5*time.Second, again)
-			p.lead.Kill()
-			p.startLead()
-			sent += p.flood(5*time.Second, again)
-			p.goOn(5, time.Minute)
-			p.stop()
-			p.checkHistory()
-			if n := p.abandoned(); n > 0 {
-				t.Errorf("%d rounds were abandoned", n)
+		case 1: // cut
+			payload = payload[:rng.IntN(len(payload)+1)]
+		case 2: // noise
+			for i := range payload {
+				payload[i] = byte(rng.Uint32())
 			}
-			p.sameAsUndisturbed(l)
-			return fmt.Sprintf("%d messages: bit-equal, 0 abandoned", sent)
-		}})
-	results.run(t, fault{"clone", "two devices have one identity", "the coordinator and a device name it; rounds go on",
-		func(t *testing.T) string {
-			p := newPlant(t, layout{agents: 4, quorum: 3, deadline: 20 * time.Second})
-			p.start()
-			p.await(3, time.Minute)
-			p.copyFolder("state-agent-1", "state-clone")
-			clone := p.Daemon(t, "agentd", "agent-1", "--set", "state_dir="+p.Path("state-clone"))
-			began := time.Now()
-			p.within(3*time.Minute, "the coordinator tells of the clone", func() bool {
-				return strings.Contains(p.lead.Log(), "two devices use the identity of one agent")
-			})
-			told := time.Since(began)
-			p.within(3*time.Minute, "a device tells of the clone", func() bool {
-				return strings.Contains(p.agents["agent-1"].Log()+clone.Log(),
-					"another device has the identity of this agent")
-			})
-			clone.Kill()
-			after := p.goOn(5, 2*time.Minute)
-			return fmt.Sprintf("told after %s; five more rounds in %s", told.Round(time.Second),
-				after.Round(100*time.Millisecond))
-		}})
+		default: // on a topic of another kind
+			m.Topic = seen.any(rng).Topic
+		}
+		return mqtt.Message{Topic: m.Topic, Payload: payload, Retained: m.Retained &&
+			!strings.HasSuffix(m.Topic, "/round")}
+	})
+	after := p.goOn(10, 2*time.Minute)
+	for name, grown := range map[string]float64{
+		"coordinator": p.memory(p.lead.Cmd.Process.Pid) - lead,
+		"agent":       p.memory(p.agents[p.ids[0]].Cmd.Process.Pid) - agent,
+	} {
+		if grown > 32e6 {
+			t.Errorf("the %s holds %.0f MB more than before", name, grown/1e6)
+		}
+	}
+	p.stop()
+	p.checkHistory()
+	return fmt.Sprintf("%d messages; ten more rounds in %s after them", sent, after.Round(10*time.Millisecond))
+}
+
+func bearsReplay(t *testing.T) string {
+	l := layout{agents: 4}
+	p := newPlant(t, l)
+	seen := p.record()
+	p.start()
+	p.await(20, time.Minute)
+	again := func(rng *rand.Rand) mqtt.Message {
+		m := seen.any(rng)
+		return mqtt.Message{Topic: m.Topic, Payload: m.Payload}
+	}
+	sent := p.flood(5*time.Second, again)
+	p.lead.Kill()
+	p.startLead()
+	sent += p.flood(5*time.Second, again)
+	p.goOn(5, time.Minute)
+	p.stop()
+	p.checkHistory()
+	if n := p.abandoned(); n > 0 {
+		t.Errorf("%d rounds were abandoned", n)
+	}
+	p.sameAsUndisturbed(l)
+	return fmt.Sprintf("%d messages: bit-equal, 0 abandoned", sent)
+}
+
+func tellsOfClone(t *testing.T) string {
+	p := newPlant(t, layout{agents: 4, quorum: 3, deadline: 20 * time.Second})
+	p.start()
+	p.await(3, time.Minute)
+	p.copyFolder("state-agent-1", "state-clone")
+	clone := p.Daemon(t, "agentd", "agent-1", "--set", "state_dir="+p.Path("state-clone"))
+	began := time.Now()
+	p.within(3*time.Minute, "the coordinator tells of the clone", func() bool {
+		return strings.Contains(p.lead.Log(), "two devices use the identity of one agent")
+	})
+	told := time.Since(began)
+	p.within(3*time.Minute, "a device tells of the clone", func() bool {
+		return strings.Contains(p.agents["agent-1"].Log()+clone.Log(),
+			"another device has the identity of this agent")
+	})
+	clone.Kill()
+	after := p.goOn(5, 2*time.Minute)
+	return fmt.Sprintf("told after %s; five more rounds in %s", told.Round(time.Second),
+		after.Round(100*time.Millisecond))
 }
