@@ -109,13 +109,55 @@ func compressedText(t *testing.T, text string) string {
 
 // TestDataCheck holds what a person is told of files that are as files are, against transcripts.
 func TestDataCheck(t *testing.T) {
+	for _, tt := range dataChecks(t) {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			put := func(name, text string) string {
+				path := filepath.Join(dir, name)
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return path
+			}
+			if tt.section != "" {
+				tt.section = ", " + tt.section
+			}
+			if tt.file == "" {
+				tt.file = "none.csv"
+			} else {
+				put(tt.file, tt.text)
+			}
+			args := []string{"data", "check", "--config", put("agentd.yaml", fmt.Sprintf("federation: air\nid: a\n"+
+				"data: {csv: %q%s}\n", filepath.Join(dir, tt.file), tt.section))}
+			if tt.task != "" {
+				args = append(args, "--task", put("task.yaml", tt.task))
+			}
+			code, out, problems := clitest.Run(rootCommand(), args...)
+			got := fmt.Sprintf("%sexit status %d\n", strings.ReplaceAll(out+problems, dir+"/", ""), code)
+			if code != tt.code {
+				t.Errorf("exit status %d, want %d", code, tt.code)
+			}
+			golden(t, strings.ReplaceAll(tt.name, " ", "_"), got)
+			if code, out, _ := clitest.Run(rootCommand(), append(args, "--json")...); code != tt.code ||
+				strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, "{") {
+				t.Errorf("--json: exit status %d, %s", code, out)
+			}
+		})
+	}
+}
+
+// dataCheck is a file, the data section and the task that read it, and the exit status of the check.
+type dataCheck struct {
+	name, section, task, file, text string
+	code                            int
+}
+
+func dataChecks(t *testing.T) []dataCheck {
 	wrongCells := cells(map[[2]int]string{{5, 1}: "", {7, 1}: "NaN", {9, 2}: "NA", {11, 2}: "-", {13, 3}: "warm",
 		{15, 1}: "1e39", {17, 0}: "yesterday", {19, 2}: "21.5 C"})
 	zipped := compressedText(t, plane(nil))
-	for _, tt := range []struct {
-		name, section, task, file, text string
-		code                            int
-	}{
+	return []dataCheck{
 		{"good", "time: t", rowsTask, "rows.csv", plane(nil), 0},
 		{"held out", "time: t}\nevaluation: {held_out: 0.3", rowsTask, "rows.csv", plane(nil), 0},
 		{"one empty cell", "time: t", rowsTask, "rows.csv", plane(cells(map[[2]int]string{{5, 1}: ""})), 0},
@@ -158,41 +200,6 @@ func TestDataCheck(t *testing.T) {
 		{"no task bad time", "time: t", "", "rows.csv", plane(cells(map[[2]int]string{{5, 0}: "yesterday"})), 0},
 		{"no task decimal commas", `delimiter: ";"`, "", "rows.csv",
 			"station;pm25\n" + strings.Repeat("N;1,5\nS;2,5\n", 10), 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			put := func(name, text string) string {
-				path := filepath.Join(dir, name)
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return path
-			}
-			if tt.section != "" {
-				tt.section = ", " + tt.section
-			}
-			if tt.file == "" {
-				tt.file = "none.csv"
-			} else {
-				put(tt.file, tt.text)
-			}
-			args := []string{"data", "check", "--config", put("agentd.yaml", fmt.Sprintf("federation: air\nid: a\n"+
-				"data: {csv: %q%s}\n", filepath.Join(dir, tt.file), tt.section))}
-			if tt.task != "" {
-				args = append(args, "--task", put("task.yaml", tt.task))
-			}
-			code, out, problems := clitest.Run(rootCommand(), args...)
-			got := fmt.Sprintf("%sexit status %d\n", strings.ReplaceAll(out+problems, dir+"/", ""), code)
-			if code != tt.code {
-				t.Errorf("exit status %d, want %d", code, tt.code)
-			}
-			golden(t, strings.ReplaceAll(tt.name, " ", "_"), got)
-			if code, out, _ := clitest.Run(rootCommand(), append(args, "--json")...); code != tt.code ||
-				strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, "{") {
-				t.Errorf("--json: exit status %d, %s", code, out)
-			}
-		})
 	}
 }
 
