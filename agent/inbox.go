@@ -37,26 +37,14 @@ func (a *Agent) receive(m mqtt.Message) {
 	if err == nil {
 		return
 	}
-	reason, err := host.WhyDropped(err, unreadable(err))
+	reason, err := host.WhyDropped(err, DropMalformed, DropVersion)
 	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
-}
-
-// unreadable is why a message is dropped that cannot be taken apart.
-func unreadable(err error) DropReason {
-	if errors.Is(err, wire.ErrVersion) {
-		return DropVersion
-	}
-	return DropMalformed
 }
 
 // other says which program is to be updated, if the coordinator speaks another version of the protocol.
 func other(err error) error {
 	if v := (*wire.VersionError)(nil); errors.As(err, &v) {
-		older := "agent"
-		if v.Has < wire.Version {
-			older = "coordinator"
-		}
-		return fmt.Errorf("%w: update the %s", err, older)
+		return fmt.Errorf("%w: update the %s", err, v.Outdated("agent", "coordinator"))
 	}
 	return err
 }

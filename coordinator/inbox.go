@@ -60,20 +60,17 @@ func (c *Coordinator) taken(kind mqtt.Kind, agent wire.AgentID, err error) {
 	if err == nil || errors.Is(err, errKnown) {
 		return
 	}
-	unreadable := DropMalformed
-	if errors.Is(err, wire.ErrVersion) {
-		unreadable = DropVersion
-	}
-	reason, err := host.WhyDropped(err, unreadable)
+	reason, err := host.WhyDropped(err, DropMalformed, DropVersion)
 	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
 }
 
 // check has the signature of an agent's message checked beside the owner, and the message taken then.
 func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) error {
 	e, err := wire.Open(m.Payload)
+	var other *wire.VersionError
 	switch {
-	case errors.Is(err, wire.ErrVersion):
-		return c.otherVersion(agent, err)
+	case errors.As(err, &other):
+		return c.otherVersion(agent, other)
 	case err != nil:
 		return err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
@@ -103,15 +100,11 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 }
 
 // otherVersion is why a message in another version of the protocol is dropped. Its signature cannot be checked.
-func (c *Coordinator) otherVersion(agent wire.AgentID, err error) error {
+func (c *Coordinator) otherVersion(agent wire.AgentID, v *wire.VersionError) error {
 	if c.keyOf(agent) == nil {
-		return host.Drop(DropUnknown, "%s is not in the list of agents' keys: %w", agent, err)
+		return host.Drop(DropUnknown, "%s is not in the list of agents' keys: %w", agent, v)
 	}
-	older := "agent"
-	if v := (*wire.VersionError)(nil); errors.As(err, &v) && v.Has > wire.Version {
-		older = "coordinator"
-	}
-	return host.Drop(DropVersion, "%w: update the %s", err, older)
+	return host.Drop(DropVersion, "%w: update the %s", v, v.Outdated("coordinator", "agent"))
 }
 
 // admit takes note of a message that its agent has signed. The error is that it is not newer than what came before.

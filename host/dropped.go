@@ -3,6 +3,8 @@ package host
 import (
 	"errors"
 	"fmt"
+
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Dropped is the error of a message that is not used. R is the program's reasons.
@@ -18,10 +20,14 @@ func Drop[R ~string](reason R, format string, args ...any) error {
 	return &Dropped[R]{reason, fmt.Errorf(format, args...)}
 }
 
-// WhyDropped takes an error apart. An error that is not Dropped has the reason otherwise.
-func WhyDropped[R ~string](err error, otherwise R) (R, error) {
+// WhyDropped takes an error apart. An error that is not Dropped is of a message that cannot be read: it is malformed,
+// or of another version of the protocol.
+func WhyDropped[R ~string](err error, malformed, version R) (R, error) {
 	if d := (*Dropped[R])(nil); errors.As(err, &d) {
 		return d.Reason, d.Err
 	}
-	return otherwise, err
+	if errors.Is(err, wire.ErrVersion) {
+		return version, err
+	}
+	return malformed, err
 }

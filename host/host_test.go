@@ -196,10 +196,14 @@ func TestSigner(t *testing.T) {
 func TestWhyDropped(t *testing.T) {
 	type reason string
 	err := fmt.Errorf("outer: %w", host.Drop(reason("foreign"), "topic %q", "x"))
-	if r, why := host.WhyDropped(err, reason("malformed")); r != "foreign" || why.Error() != `topic "x"` {
+	if r, why := host.WhyDropped(err, reason("malformed"), "version"); r != "foreign" || why.Error() != `topic "x"` {
 		t.Errorf("%s, %v", r, why)
 	}
-	if r, why := host.WhyDropped(errors.New("short"), reason("malformed")); r != "malformed" || why.Error() != "short" {
+	if r, _ := host.WhyDropped(&wire.VersionError{Has: 7}, reason("malformed"), "version"); r != "version" {
+		t.Errorf("of another version: %s", r)
+	}
+	r, why := host.WhyDropped(errors.New("short"), reason("malformed"), "version")
+	if r != "malformed" || why.Error() != "short" {
 		t.Errorf("%s, %v", r, why)
 	}
 }

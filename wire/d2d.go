@@ -116,7 +116,7 @@ func DecodePeerHead(p []byte) (PeerHead, []byte, error) {
 		r.fail(ErrMalformed)
 	}
 	if v := r.u8(); r.err == nil && v != Version {
-		r.fail(fmt.Errorf("%w %d", ErrVersion, v))
+		r.fail(&VersionError{Has: v})
 	}
 	h := PeerHead{Type: PeerType(r.enum("type", uint8(PeerBeacon))), Run: RunID(r.u64()), Round: RoundID(r.u64()),
 		Boot: Epoch(r.u64())}

@@ -123,6 +123,14 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("%v %d: this build speaks %d", ErrVersion, e.Has, Version)
 }
 
+// Outdated says which program is to be updated: ours, or that of the sender.
+func (e *VersionError) Outdated(ours, sender string) string {
+	if e.Has > Version {
+		return ours
+	}
+	return sender
+}
+
 // Unwrap returns ErrVersion.
 func (e *VersionError) Unwrap() error { return ErrVersion }
 
