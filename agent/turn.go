@@ -12,7 +12,7 @@ import (
 
 // Turn is the right to train, of which a device has one. The agents of its federations share it: one of them takes
 // local steps at a time. Of those that wait, the one that has trained least goes first, and of equals the one that has
-// waited longest. Who trains gives the turn away between two local steps, after a stretch, if another one that waits
+// waited longest. The holder gives the turn away between two local steps, after a stretch, if another one that waits
 // has trained no more. Its zero value is ready.
 type Turn struct {
 	waiting atomic.Int32 // the length of queue, to be read at each local step
@@ -64,7 +64,7 @@ func (h *hold) between(ctx context.Context) {
 	}
 }
 
-// take waits for the turn. Who has it keeps it, or gives it away and waits for it. The error is that ctx has ended, and
+// take waits for the turn. The holder keeps it, or gives it away and waits for it. The error is that ctx has ended, and
 // another one has the turn.
 func (h *hold) take(ctx context.Context) error {
 	t := h.turn

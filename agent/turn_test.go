@@ -103,7 +103,7 @@ func TestTurnShares(t *testing.T) {
 	})
 }
 
-// Who comes back after a long rest has saved nothing: the other one does not stand still for as long.
+// A federation that comes back after a long rest has saved nothing: the other one does not stand still for as long.
 func TestTurnNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lanes(t, "old", "new")
@@ -123,8 +123,8 @@ func TestTurnNotSaved(t *testing.T) {
 	})
 }
 
-// Of those that wait the one that has trained least goes first, then the one that came first. Who gives up leaves the
-// others their places, and all is told.
+// Of those that wait the one that has trained least goes first, then the one that came first. A wait that is given up
+// leaves the others their places, and all is told.
 func TestTurnOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lanes(t, "holder", "more", "first", "gone", "second")

@@ -2,7 +2,7 @@
 // asks for admission over the Listener of the Desk, which burns the token, puts the device into the list, and answers
 // with all that the device needs: docs/PROTOCOL.md, section 14.
 //
-// What the desk promises:
+// The desk promises:
 //
 //   - A token is burnt, and that is on the disk, before anything is given for it. Where the answer was lost, the device
 //     asks again with the same keys and gets the same answer, until the token expires; other keys are refused.

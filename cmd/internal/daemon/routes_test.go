@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/openapi*.json")
 
-// TestOpenAPI holds the descriptions in the docs against the routes. That of agentd, which is of the socket alone, is
-// not served: it would be 20 kB on each device.
+// TestOpenAPI holds the descriptions in the docs against the routes. The one of agentd, which is of the socket alone,
+// is not served: it would be 20 kB on each device.
 func TestOpenAPI(t *testing.T) {
 	f := &Federation{view: status.NewCoordinator("", "", time.Now)}
 	for path, got := range map[string][]byte{

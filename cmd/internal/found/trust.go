@@ -73,7 +73,8 @@ const (
 	clientCrt, clientKey = "client.crt", "client.key"
 )
 
-// trust makes the root, the authority, the coordinator's certificate and the files for Mosquitto. What is there stays.
+// trust makes the root, the authority, the coordinator's certificate and the files for Mosquitto. Files that are there
+// stay.
 func (f *Files) trust(dir string, a *Answers, key ed25519.PrivateKey) error {
 	at := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
 	f.RootKey, f.Broker = at(rootKey), at("mosquitto")

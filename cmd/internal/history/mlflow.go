@@ -50,7 +50,7 @@ type pair struct {
 }
 
 // MLflow logs training rounds to an MLflow server, as they are in TensorBoard's files: a run of MLflow for each run, a
-// metric for each number, with the model's version as the step. What the server has already is not logged again: it is
+// metric for each number, with the model's version as the step. Nothing that the server has is logged again: it is
 // asked for it when a run begins here, and after Again.
 type MLflow struct {
 	server     server

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Membership is what is said of one of several federations. What it leaves out is as it is for the device.
+// Membership is what is said of one of several federations. A key that it leaves out is as it is for the device.
 type Membership struct {
 	Name   string `yaml:"name"` // for people, and of the state folder; empty = the federation's
 	Member `yaml:",inline"`

@@ -27,7 +27,7 @@ func loadAgent(path string) (*Agent, error) {
 }
 
 // An entry has what the device has, but for what it says itself; nothing of it comes to the device or to other entries.
-// What is printed loads as the same.
+// The printed configuration loads as the same.
 func TestEach(t *testing.T) {
 	t.Setenv("AGENTD_PRIVACY_MIN_ROWS", "20") // of the device: an entry overrides it, too
 	s, err := loadAgent(writeFile(t, "agentd.yaml", twoFederations(t)))
