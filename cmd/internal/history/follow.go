@@ -17,9 +17,9 @@ const (
 )
 
 // Follow logs the history of a state folder to an MLflow server until ctx ends: first what the server lacks, then each
-// round soon after its line is written. It only reads the file, which is the queue: no round waits for it, its memory
-// is bounded, and what the server has missed is logged when it is back, also by a later process. told gets the result
-// of each try.
+// round soon after its line is written. It only reads the file, which is the queue: no round waits for it, it holds no
+// more than the versions that the server has of a run while it catches up, and what the server has missed is logged
+// when it is back, also by a later process. told gets the result of each try.
 func Follow(ctx context.Context, dir string, t *Tracking, told func(error)) {
 	f := follower{dir: dir, sink: NewMLflow(ctx, t)}
 	pause := lookEvery
@@ -59,7 +59,7 @@ func (f *follower) catchUp() error {
 	for e, err := range coordinator.HistoryFrom(f.dir, &at) {
 		var file *fs.PathError
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // no round is over yet
+		case errors.Is(err, fs.ErrNotExist) && f.at == 0: // no round is over yet
 			return nil
 		case errors.As(err, &file):
 			return err

@@ -140,7 +140,7 @@ func (s server) log(id string, points []point, params []pair) error {
 // points yields the places of a metric's values.
 func (s server) points(id, key string) iter.Seq2[moment, error] {
 	return func(yield func(moment, error) bool) {
-		q := url.Values{"run_id": {id}, "metric_key": {key}}
+		q := url.Values{"run_id": {id}, "metric_key": {key}, "max_results": {mostPoints}} // else all of them at once
 		for {
 			var got struct {
 				Metrics []struct {
@@ -180,7 +180,10 @@ func (s server) post(path string, in, out any) error {
 	return s.call(http.MethodPost, path, body, out)
 }
 
-// mostAnswer bounds an answer: a page of 25,000 values has some 3 MB.
+// mostPoints is how many values of a metric a page has at most; servers that keep them in files send all.
+const mostPoints = "25000"
+
+// mostAnswer bounds an answer: a page has some 3 MB.
 const mostAnswer = 64 << 20
 
 func (s server) call(method, path string, body []byte, out any) error {

@@ -199,7 +199,12 @@ func (s *standIn) history(r *http.Request) (any, string) {
 		}
 	}
 	from, _ := strconv.Atoi(r.FormValue("page_token")) // 0 without one
-	to := min(from+s.page, len(all))
+	most, err := strconv.Atoi(r.FormValue("max_results"))
+	if err != nil || most > 25_000 {
+		s.t.Errorf("max_results is %q: MLflow would send all at once, or nothing", r.FormValue("max_results"))
+		most = s.page
+	}
+	to := min(from+min(s.page, most), len(all))
 	answer := map[string]any{"metrics": all[from:to]}
 	if to < len(all) {
 		answer["next_page_token"] = strconv.Itoa(to)

@@ -135,149 +135,160 @@ func TestMLflowRefuses(t *testing.T) {
 	}
 }
 
+// following is a history that is followed.
+type following struct {
+	t      *testing.T
+	dir    string
+	server *standIn
+	told   []error // by the process that follows it now
+}
+
+func newFollowing(t *testing.T) *following {
+	return &following{t: t, dir: t.TempDir(), server: newStandIn(t)}
+}
+
+func (f *following) path() string { return filepath.Join(f.dir, "history.jsonl") }
+
+// write appends text to the history.
+func (f *following) write(text string) {
+	f.t.Helper()
+	file, err := os.OpenFile(f.path(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString(text); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *following) add(all ...coordinator.HistoryEntry) {
+	f.t.Helper()
+	for _, e := range all {
+		line, err := json.Marshal(e)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.write(string(line) + "\n")
+	}
+}
+
+// begin starts a process that follows it, in a bubble.
+func (f *following) begin(t *testing.T) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	f.told = nil
+	go Follow(ctx, f.dir, tracking("http://mlflow", &http.Client{Transport: f.server}, 3), func(err error) {
+		f.told = append(f.told, err)
+	})
+	synctest.Wait()
+	return func() { cancel(); synctest.Wait() }
+}
+
+// last is the result of the last try.
+func (f *following) last() error { return f.told[len(f.told)-1] }
+
+func pass(d time.Duration) { <-time.After(d); synctest.Wait() }
+
 // TestFollowNextRun: a server that fails where another run begins gets it later, and the run before stays as it is.
 func TestFollowNextRun(t *testing.T) {
-	dir := t.TempDir()
-	last := many(7, 3)
-	ended := last[2]
+	f := newFollowing(t)
+	s, first := f.server, many(7, 3)
+	ended := first[2]
 	ended.Reason, ended.Ended = "quorum", "rounds" // the round after the last model was given up
-	write := func(all ...coordinator.HistoryEntry) {
-		file, err := os.OpenFile(filepath.Join(dir, "history.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		for _, e := range all {
-			if err := json.NewEncoder(file).Encode(e); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	write(append(last, ended)...)
+	f.add(append(first, ended)...)
 	synctest.Test(t, func(t *testing.T) {
-		s := newStandIn(t)
-		var told []error
-		begin := func() (end func()) {
-			ctx, cancel := context.WithCancel(t.Context())
-			go Follow(ctx, dir, tracking("http://mlflow", &http.Client{Transport: s}, 3), func(err error) {
-				told = append(told, err)
-			})
-			synctest.Wait()
-			return func() { cancel(); synctest.Wait() }
-		}
-		begin()()
+		f.begin(t)()
 		if len(s.runs) != 1 || s.runs[0].status != statusFinished {
 			t.Errorf("a run that ends with a round that was given up: %+v", s.runs)
 		}
 		s.creates = 2
-		write(many(8, 4)...)
-		defer begin()() // a process that reads of both
-		<-time.After(time.Hour)
-		synctest.Wait()
+		f.add(many(8, 4)...)
+		defer f.begin(t)() // a process that reads of both
+		pass(time.Hour)
 		s.doubled()
 		if len(s.runs) != 2 || s.runs[0].status != statusFinished || s.runs[1].status != statusRunning ||
-			len(s.runs[1].points) != 4*4 || told[len(told)-1] != nil {
-			t.Errorf("%d runs, %v", len(s.runs), told)
+			len(s.runs[1].points) != 4*4 || f.last() != nil {
+			t.Errorf("%d runs, %v", len(s.runs), f.told)
 		}
 	})
 }
 
-// TestFollow logs rounds as they are written; what a server that is away, or whose answers are lost, has missed is
-// logged later, also by another process, and nothing twice.
+// TestFollow logs rounds as they are written; a round that a server has missed, since it was away or its answer was
+// lost, is logged later, also by another process, and nothing twice.
 func TestFollow(t *testing.T) {
-	dir := t.TempDir()
-	file, err := os.OpenFile(filepath.Join(dir, "history.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	all := many(7, 30)
-	add := func(n int) {
-		for _, e := range all[:n] {
-			line, _ := json.Marshal(e)
-			if _, err := file.Write(append(line, '\n')); err != nil {
-				t.Fatal(err)
-			}
-		}
-		all = all[n:]
-	}
-	s := newStandIn(t)
-	begin := func(t *testing.T) (told *[]error, end func()) {
-		ctx, cancel := context.WithCancel(t.Context())
-		told = new([]error)
-		go Follow(ctx, dir, tracking("http://mlflow", &http.Client{Transport: s}, 3), func(err error) {
-			*told = append(*told, err)
-		})
-		synctest.Wait()
-		return told, func() { cancel(); synctest.Wait() }
-	}
-	pass := func(d time.Duration) { <-time.After(d); synctest.Wait() }
-	synctest.Test(t, func(t *testing.T) {
-		told, end := begin(t)
-		if len(*told) != 1 || (*told)[0] != nil || len(s.experiments) != 1 {
-			t.Errorf("before the first round: %v", *told)
-		}
-		add(3)
-		if _, err := file.WriteString(`{"time":`); err != nil { // a line that is being written
-			t.Fatal(err)
-		}
-		pass(lookEvery)
-		if s.values() != 12 {
-			t.Errorf("%d values of 3 rounds", s.values())
-		}
-		if err := file.Truncate(int64(fileSize(t, file) - len(`{"time":`))); err != nil {
-			t.Fatal(err)
-		}
-		s.away = true
-		add(10)
-		pass(time.Hour)
-		failed := len(*told)
-		if pass(time.Hour); len(*told)-failed < 11 || len(*told)-failed > 13 || (*told)[failed] == nil {
-			t.Errorf("%d tries in an hour", len(*told)-failed)
-		}
-		s.away, s.cut = false, true
-		pass(2 * mostPause)
-		if s.doubled(); s.values() != 4*13 || (*told)[len(*told)-1] != nil {
-			t.Errorf("%d values of 13 rounds: %v", s.values(), (*told)[len(*told)-1])
-		}
-		before := s.calls
-		if pass(time.Hour); s.calls != before {
-			t.Errorf("%d calls without a round", s.calls-before)
-		}
-		s.away = true
-		add(5)
-		pass(lookEvery)
-		end()
-	})
-	s.away = false
-	synctest.Test(t, func(t *testing.T) {
-		add(5)
-		told, end := begin(t)
-		defer end()
-		if s.doubled(); s.values() != 4*23 || (*told)[0] != nil {
-			t.Errorf("another process: %d values of 23 rounds: %v", s.values(), *told)
-		}
-		if add(1); s.runs[0].status != statusRunning {
-			t.Errorf("it is %s", s.runs[0].status)
-		}
-		pass(lookEvery)
-		s.away = true
-		add(1)
-		pass(lookEvery)
-		s.away = false
-		pass(mostPause)
-		s.doubled()
-		if s.values() != 4*25 || len(s.runs) != 1 {
-			t.Errorf("%d values of 25 rounds, %d runs", s.values(), len(s.runs))
-		}
-	})
+	f, all := newFollowing(t), many(7, 25)
+	synctest.Test(t, func(t *testing.T) { f.away(t, all[:18]) })
+	f.server.away = false
+	synctest.Test(t, func(t *testing.T) { f.again(t, all[18:]) })
 }
 
-func fileSize(t *testing.T, f *os.File) int {
-	t.Helper()
-	info, err := f.Stat()
+// away follows the first rounds of a run, with a server that is away for hours, and loses an answer.
+func (f *following) away(t *testing.T, all []coordinator.HistoryEntry) {
+	s, end := f.server, f.begin(t)
+	if len(f.told) != 1 || f.last() != nil || len(s.experiments) != 1 {
+		t.Errorf("before the first round: %v", f.told)
+	}
+	f.add(all[:3]...)
+	info, err := os.Stat(f.path())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int(info.Size())
+	f.write(`{"time":`) // a line that is being written
+	pass(lookEvery)
+	if s.values() != 12 {
+		t.Errorf("%d values of 3 rounds", s.values())
+	}
+	if err := os.Truncate(f.path(), info.Size()); err != nil {
+		t.Fatal(err)
+	}
+	s.away = true
+	f.add(all[3:13]...)
+	pass(time.Hour)
+	failed := len(f.told)
+	if pass(time.Hour); len(f.told)-failed < 11 || len(f.told)-failed > 13 || f.told[failed] == nil {
+		t.Errorf("%d tries in an hour", len(f.told)-failed)
+	}
+	s.away, s.cut = false, true
+	pass(2 * mostPause)
+	if s.doubled(); s.values() != 4*13 || f.last() != nil {
+		t.Errorf("%d values of 13 rounds: %v", s.values(), f.last())
+	}
+	before := s.calls
+	if pass(time.Hour); s.calls != before {
+		t.Errorf("%d calls without a round", s.calls-before)
+	}
+	s.away = true
+	f.add(all[13:]...)
+	pass(lookEvery)
+	end()
+}
+
+// again follows the rounds after 18 others, as another process does, until the history is gone.
+func (f *following) again(t *testing.T, all []coordinator.HistoryEntry) {
+	f.add(all[:5]...)
+	s := f.server
+	defer f.begin(t)()
+	if s.doubled(); s.values() != 4*23 || f.told[0] != nil {
+		t.Errorf("another process: %d values of 23 rounds: %v", s.values(), f.told)
+	}
+	if f.add(all[5]); s.runs[0].status != statusRunning {
+		t.Errorf("it is %s", s.runs[0].status)
+	}
+	pass(lookEvery)
+	s.away = true
+	f.add(all[6])
+	pass(lookEvery)
+	s.away = false
+	pass(mostPause)
+	s.doubled()
+	if s.values() != 4*25 || len(s.runs) != 1 || f.last() != nil {
+		t.Errorf("%d values of 25 rounds, %d runs, %v", s.values(), len(s.runs), f.last())
+	}
+	if err := os.Remove(f.path()); err != nil {
+		t.Fatal(err)
+	}
+	pass(lookEvery)
+	if f.last() == nil {
+		t.Error("the history is gone, and yet rounds are said to be logged")
+	}
 }
