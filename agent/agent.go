@@ -184,6 +184,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	case errors.As(err, new(*BehindError)):
 		a.owner.Cancel() // without a last word: it would be older than the broker's
 	default:
+		a.closeBooks()
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.owner.Await(a.mesh.scouted.Load)
