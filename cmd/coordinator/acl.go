@@ -1,9 +1,6 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
-
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
@@ -37,9 +34,6 @@ func aclCommand() *cobra.Command {
 // join.
 func rulesOf(s *settings.Coordinator) ([]byte, error) {
 	agents, err := s.AgentIDs()
-	if errors.Is(err, fs.ErrNotExist) && s.Enrol.On() {
-		err = nil
-	}
 	if err != nil {
 		return nil, err
 	}

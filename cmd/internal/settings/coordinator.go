@@ -206,20 +206,33 @@ func (c *check) mesh(m *Mesh) {
 // compiledAgents is the file by which agents are looked up.
 func (s *Coordinator) compiledAgents() string { return filepath.Join(s.StateDir, "agents") }
 
+// unlisted reports whether nobody has been in the list yet, and devices may join: the first one makes it. A list that
+// was there and is gone is an error, or the broker's rules would be written without any device.
+func (s *Coordinator) unlisted() bool {
+	_, listed := os.Lstat(s.Identity.AgentsFile)
+	_, compiled := os.Lstat(s.compiledAgents())
+	return s.Enrol.On() && errors.Is(listed, fs.ErrNotExist) && errors.Is(compiled, fs.ErrNotExist)
+}
+
 // CountAgents returns how many agents may take part.
 func (s *Coordinator) CountAgents() (int, error) {
-	if _, err := os.Lstat(s.Identity.AgentsFile); s.Enrol.On() && errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // the first device that joins makes it
+	if s.unlisted() {
+		return 0, nil
 	}
 	return keys.CountAgents(s.Identity.AgentsFile, s.compiledAgents())
 }
 
 // AgentIDs returns who may take part, by id.
-func (s *Coordinator) AgentIDs() ([]wire.AgentID, error) { return keys.AgentIDs(s.Identity.AgentsFile) }
+func (s *Coordinator) AgentIDs() ([]wire.AgentID, error) {
+	if s.unlisted() {
+		return nil, nil
+	}
+	return keys.AgentIDs(s.Identity.AgentsFile)
+}
 
 // OpenAgents opens the list of who may take part. The state folder must be there, and locked.
 func (s *Coordinator) OpenAgents() (*enrolled.List, error) {
-	if _, err := os.Lstat(s.Identity.AgentsFile); s.Enrol.On() && errors.Is(err, fs.ErrNotExist) {
+	if s.unlisted() {
 		if err := keys.EditAgents(s.Identity.AgentsFile, nil, "", nil); err != nil {
 			return nil, err
 		}

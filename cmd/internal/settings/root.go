@@ -58,10 +58,7 @@ func (m *Member) coordinator() (ed25519.PublicKey, error) {
 
 // shared are the keys of agentd.yaml that the coordinator gives to devices that join. Nothing in them runs a program,
 // names a file or tells of the device's data.
-var shared = []struct {
-	key string
-	of  func(a *Agent) string
-}{
+var shared = []sharedKey{
 	{"broker.keep_alive", func(a *Agent) string { return a.Broker.KeepAlive.String() }},
 	{"broker.min_rate", func(a *Agent) string { return a.Broker.MinRate.String() }},
 	{"broker.prefix", func(a *Agent) string { return a.Broker.Prefix }},
@@ -77,14 +74,14 @@ var shared = []struct {
 	{"data.delimiter", func(a *Agent) string { return a.Data.Delimiter }},
 }
 
+type sharedKey struct {
+	key string
+	of  func(a *Agent) string
+}
+
 // IsShared reports whether a key is the coordinator's to give.
 func IsShared(key string) bool {
-	return slices.ContainsFunc(shared, func(s struct {
-		key string
-		of  func(a *Agent) string
-	}) bool {
-		return s.key == key
-	})
+	return slices.ContainsFunc(shared, func(s sharedKey) bool { return s.key == key })
 }
 
 // Shared returns what devices share of a configuration: the keys that differ from the defaults.

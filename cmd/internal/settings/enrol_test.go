@@ -1,0 +1,43 @@
+package settings
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestLostList: a list that is not there yet is empty where devices join, and an error once it was there: the broker's
+// rules of an empty list let no device in.
+func TestLostList(t *testing.T) {
+	dir := t.TempDir()
+	s := DefaultCoordinator()
+	s.StateDir, s.Identity.AgentsFile = dir, filepath.Join(dir, "agents.keys")
+	missing := func(what string, want bool) {
+		t.Helper()
+		_, err := s.CountAgents()
+		_, err2 := s.AgentIDs()
+		if errors.Is(err, fs.ErrNotExist) != want || errors.Is(err2, fs.ErrNotExist) != want {
+			t.Errorf("%s: %v; %v", what, err, err2)
+		}
+	}
+	missing("where nobody joins", true)
+	s.Enrol.Listen = "127.0.0.1:0"
+	missing("at first", false)
+	list, err := s.OpenAgents()
+	if err != nil || list.Len() != 0 {
+		t.Fatal(list, err)
+	}
+	if err := list.Close(); err != nil {
+		t.Fatal(err)
+	}
+	missing("once opened", false)
+	if err := os.Remove(s.Identity.AgentsFile); err != nil {
+		t.Fatal(err)
+	}
+	missing("when it is gone", true)
+	if _, err := s.OpenAgents(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("opened when it is gone: %v", err)
+	}
+}
