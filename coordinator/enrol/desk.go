@@ -126,7 +126,7 @@ func (d *Desk) Token(agent, replaces wire.AgentID, ttl time.Duration) (wire.Toke
 		return wire.Token{}, errors.New("a token in the place of a device is for one device")
 	}
 	if agent != "" {
-		if err := d.fits(agent); err != nil {
+		if err := d.Fits(agent); err != nil {
 			return wire.Token{}, err
 		}
 	}
@@ -135,8 +135,8 @@ func (d *Desk) Token(agent, replaces wire.AgentID, ttl time.Duration) (wire.Toke
 	return d.tokens.issue(agent, replaces, d.root.Key.Pin(), now, ttl)
 }
 
-// fits reports why no device can have that name.
-func (d *Desk) fits(agent wire.AgentID) error {
+// Fits reports why no device can have that name.
+func (d *Desk) Fits(agent wire.AgentID) error {
 	if err := agent.ValidateAgent(); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (d *Desk) join(ctx context.Context, j *wire.Join, binding []byte, from neti
 	if slices.Contains(d.root.Revoked, j.Agent) {
 		return a, wire.JoinRevoked, nil
 	}
-	if err := d.fits(j.Agent); err != nil { // an open token is for any name
+	if err := d.Fits(j.Agent); err != nil { // an open token is for any name
 		return a, wire.JoinFailed, err
 	}
 	if t.burnt() && !t.burntBy(j) {
@@ -251,7 +251,7 @@ func (d *Desk) Admit(ctx context.Context, agent wire.AgentID, key wire.SignKey, 
 	if client == nil {
 		return wire.Admission{}, errors.New("the key of the client certificate is no point of P-256")
 	}
-	err := d.fits(agent)
+	err := d.Fits(agent)
 	if err == nil {
 		err = d.cfg.List.Check(agent, key, "")
 	}

@@ -193,10 +193,12 @@ func (e *enrolment) admit(ctx context.Context, id wire.AgentID, a Admission) (Ad
 		done.Admission = made.Bytes()
 		return done, conflict(err)
 	}
-	if err := e.Check(id, wire.SignKey(key), ""); err != nil {
-		return done, conflict(err)
+	if e.desk != nil {
+		if err := e.desk.Fits(id); err != nil {
+			return done, api.Bad("%v", err)
+		}
 	}
-	return done, e.Admit(ctx, id, wire.SignKey(key), "")
+	return done, conflict(e.Admit(ctx, id, wire.SignKey(key), ""))
 }
 
 // conflict makes an answer of why a device may not come into the list.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
@@ -20,9 +21,11 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/api"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -143,6 +146,28 @@ func TestRevokeAgain(t *testing.T) {
 	}
 	if err := f.members.revoke(ctx, wire.CoordinatorID); !errors.Is(err, coordinator.ErrUnlisted) {
 		t.Errorf("the coordinator itself: %v", err)
+	}
+}
+
+// TestAdmitChecks: a device whose name or key was taken after it was checked does not come into the list.
+func TestAdmitChecks(t *testing.T) {
+	f := fleetOf(t, 2, io.Discard)
+	f.members, f.file.StateDir = &enrolment{f: f}, f.dir
+	before, err := os.ReadFile(f.file.Identity.AgentsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := keys.Listed(f.file.Identity.AgentsFile, "device-00001", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[wire.AgentID]error{"device-00000": enrol.ErrListed, "new": enrol.ErrOther} {
+		if err := f.members.Admit(t.Context(), id, wire.SignKey(is.Key), ""); !errors.Is(err, want) {
+			t.Errorf("%s with the key of device-00001: %v, want %v", id, err, want)
+		}
+	}
+	if text, err := os.ReadFile(f.file.Identity.AgentsFile); err != nil || !bytes.Equal(text, before) {
+		t.Errorf("the list is %q, %v", text, err)
 	}
 }
 

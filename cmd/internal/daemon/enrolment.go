@@ -131,6 +131,9 @@ func (e *enrolment) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
 // Admit implements enrol.List.
 func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
 	err := e.change(ctx, func(path string) error {
+		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since it was checked
+			return err
+		}
 		is, err := keys.Listed(path, id, key.Ed25519())
 		if err != nil || is.Holder == id && (replaces == "" || replaces == id) {
 			return err
