@@ -52,48 +52,37 @@ func devicesListCommand() *cobra.Command {
 }
 
 func devicesCommand() *cobra.Command {
-	var l cli.Loader
-	reset := &cobra.Command{
-		Use: "reset ID", Short: "Hear a device again whose state folder was lost", Args: cli.Args(cobra.ExactArgs(1)),
-		Long: "Have the counter of a device's starts begin anew, so that the coordinator hears it from its next " +
-			"message on. A device whose state folder was lost counts from 1 again, and its messages look like " +
-			"replayed ones. To replace a device by another one under its id, give the new one a key of its own in " +
-			"the list of keys, and reload the coordinator: that needs no reset.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := client(&l)
-			if err != nil {
-				return err
-			}
-			path := "/v1/devices/" + url.PathEscape(args[0]) + "/reset"
-			if err := c.Call(cmd.Context(), http.MethodPost, path, nil, nil); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is heard from its next message on\n", args[0])
-			return err
-		},
-	}
-	l.Flags(reset, program)
 	return cli.Group("devices", "List, revoke, rotate, rename or reset the devices that may take part",
-		devicesListCommand(), revokeCommand(), rotateCommand(), renameCommand(), reset)
+		devicesListCommand(),
+		deviceCommand("revoke", "Take a device out of the federation",
+			"Take a device out of the list of those that may take part, while the coordinator runs. The round "+
+				"under way goes on without it, its next message is dropped and it is told so, its session at the "+
+				"broker is ended, and the broker's access rules are written without it. Other devices notice nothing.",
+			"%s is revoked\n"),
+		rotateCommand(), renameCommand(),
+		deviceCommand("reset", "Hear a device again whose state folder was lost",
+			"Have the counter of a device's starts begin anew, so that the coordinator hears it from its next "+
+				"message on. A device whose state folder was lost counts from 1 again, and its messages look like "+
+				"replayed ones. Another device in its place joins with a key of its own (devices rotate), and needs "+
+				"no reset.",
+			"%s is heard from its next message on\n"))
 }
 
-func revokeCommand() *cobra.Command {
+// deviceCommand has the coordinator do something with a device.
+func deviceCommand(verb, short, long, done string) *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
-		Use: "revoke ID", Short: "Take a device out of the federation", Args: cli.Args(cobra.ExactArgs(1)),
-		Long: "Take a device out of the list of those that may take part, while the coordinator runs. The round " +
-			"under way goes on without it, its next message is dropped and it is told so, its session at the broker " +
-			"is ended, and the broker's access rules are written without it. Other devices notice nothing.",
+		Use: verb + " ID", Short: short, Long: long, Args: cli.Args(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := client(&l)
 			if err != nil {
 				return err
 			}
-			path := "/v1/devices/" + url.PathEscape(args[0]) + "/revoke"
+			path := "/v1/devices/" + url.PathEscape(args[0]) + "/" + verb
 			if err := c.Call(cmd.Context(), http.MethodPost, path, nil, nil); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is revoked\n", args[0])
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), done, args[0])
 			return err
 		},
 	}

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -151,33 +152,11 @@ func writeKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) e
 	if err != nil {
 		return err
 	}
-	answer, err := wire.DecodeAdmission(done.Admission)
+	archive, err := kitOf(id, &k, done.Admission)
+	if err == nil {
+		err = store.Machine.WriteFile(path, archive, 0o600)
+	}
 	if err != nil {
-		return err
-	}
-	root, err := wire.OpenRoot(answer.Root)
-	if err != nil {
-		return err
-	}
-	a, err := join.Check(&answer, root.Key.Pin(), &k)
-	if err != nil {
-		return err
-	}
-	files, err := join.Files(&k, a)
-	if err != nil {
-		return err
-	}
-	var passed []string
-	files["agentd.yaml"], err = config.Edit("agentd.yaml", packaging.AgentConfig,
-		join.Values(kitFolder, id, a, &passed), settings.UncheckedAgent)
-	if err != nil {
-		return err
-	}
-	var archive bytes.Buffer
-	if err := pack(&archive, files); err != nil {
-		return err
-	}
-	if err := store.Machine.WriteFile(path, archive.Bytes(), 0o600); err != nil {
 		return errors.Join(err,
 			fmt.Errorf("%s is in the list, and its key is lost: coordinator devices revoke %[1]s", id))
 	}
@@ -187,12 +166,41 @@ func writeKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) e
 	return err
 }
 
+// kitOf returns the archive of a device that is in the list, with that answer.
+func kitOf(id wire.AgentID, k *join.Keys, admission []byte) ([]byte, error) {
+	answer, err := wire.DecodeAdmission(admission)
+	if err != nil {
+		return nil, err
+	}
+	root, err := wire.OpenRoot(answer.Root)
+	if err != nil {
+		return nil, err
+	}
+	a, err := join.Check(&answer, root.Key.Pin(), k)
+	if err != nil {
+		return nil, err
+	}
+	files, err := join.Files(k, a)
+	if err != nil {
+		return nil, err
+	}
+	var passed []string
+	files["agentd.yaml"], err = config.Edit("agentd.yaml", packaging.AgentConfig,
+		join.Values(kitFolder, id, a, &passed), settings.UncheckedAgent)
+	if err != nil {
+		return nil, err
+	}
+	var archive bytes.Buffer
+	err = pack(&archive, files)
+	return archive.Bytes(), err
+}
+
 // pack writes files into an archive, keys readable by their owner only.
 func pack(w io.Writer, files map[string][]byte) error {
 	t := tar.NewWriter(w)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(files[name])), Mode: 0o644}
-		if bytes.HasSuffix([]byte(name), []byte(".key")) {
+		if strings.HasSuffix(name, ".key") {
 			h.Mode = 0o600
 		}
 		if err := t.WriteHeader(h); err != nil {

@@ -78,6 +78,24 @@ func (v visitors) Accept() (net.Conn, error) {
 func (v visitors) Close() error   { return nil }
 func (v visitors) Addr() net.Addr { return &net.TCPAddr{} }
 
+// receive serves the desk to visitors until end.
+func (o *office) receive(t *testing.T) (in visitors, end func()) {
+	t.Helper()
+	certificate, err := o.Certificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, ended := make(visitors), make(chan struct{})
+	go func() {
+		_ = o.server(slog.New(slog.DiscardHandler)).Serve(o.secured(in, certificate))
+		close(ended)
+	}()
+	return in, func() {
+		close(in)
+		<-ended
+	}
+}
+
 // visitor is the listener's end of a connection.
 type visitor struct {
 	net.Conn
@@ -90,18 +108,9 @@ func (v visitor) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(v.from) 
 // try left holds none.
 func TestListenerIsShared(t *testing.T) {
 	o := newOffice(t)
-	certificate, err := o.Certificate()
-	if err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
-		in := make(visitors)
-		s := o.server(slog.New(slog.DiscardHandler))
-		ended := make(chan struct{})
-		go func() {
-			_ = s.Serve(o.secured(in, certificate))
-			close(ended)
-		}()
+		in, end := o.receive(t)
+		defer end()
 		from := func(a netip.Addr) <-chan time.Duration {
 			own, theirs := net.Pipe()
 			in <- visitor{theirs, netip.AddrPortFrom(a, 1)}
@@ -134,8 +143,6 @@ func TestListenerIsShared(t *testing.T) {
 		if d := <-from(home); d != greeting {
 			t.Errorf("later one is closed after %s", d)
 		}
-		close(in)
-		<-ended
 	})
 }
 
@@ -169,15 +176,9 @@ func TestSlowAnswer(t *testing.T) {
 	o := newOffice(t)
 	o.members.wait = true
 	token, d := o.token("press-01", "", time.Hour), newDevice(t, 9)
-	certificate, err := o.Certificate()
-	if err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
-		in := make(visitors)
-		s := o.server(slog.New(slog.DiscardHandler))
-		go func() { _ = s.Serve(o.secured(in, certificate)) }()
-		defer close(in)
+		in, end := o.receive(t)
+		defer end()
 		own, theirs := net.Pipe()
 		in <- visitor{theirs, netip.AddrPortFrom(home, 1)}
 		conn := tls.Client(own, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
