@@ -66,10 +66,13 @@ func openTCP(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	return conn, err
 }
 
+// leastTLS is used where nothing is set.
+var leastTLS = &tls.Config{MinVersion: tls.VersionTLS13}
+
 func handshake(ctx context.Context, conn net.Conn, u *url.URL, config *tls.Config) (net.Conn, error) {
 	config = config.Clone() // nil stays nil
 	if config == nil {
-		config = &tls.Config{MinVersion: tls.VersionTLS12}
+		config = leastTLS.Clone()
 	}
 	if config.ServerName == "" {
 		config.ServerName = u.Hostname()
@@ -125,7 +128,11 @@ func dialWebsocket(u *url.URL, o *Options) (conn net.Conn, err error) {
 	}
 	// Never nil, which would mean the proxy that the environment names.
 	options := &paho.WebsocketOptions{Proxy: http.ProxyURL(proxy)}
-	return paho.NewWebsocket(u.String(), o.TLS, o.ConnectTimeout, http.Header{}, options)
+	encryption := o.TLS
+	if encryption == nil {
+		encryption = leastTLS
+	}
+	return paho.NewWebsocket(u.String(), encryption, o.ConnectTimeout, http.Header{}, options)
 }
 
 // boundSendBuffer reaches through TLS and WebSocket.

@@ -26,8 +26,11 @@ type Options struct {
 	ClientID string
 	// Username and Password may be empty.
 	Username, Password string
-	// TLS is for tls, ssl, mqtts and wss; nil trusts the system's roots.
+	// TLS is for tls, ssl, mqtts and wss; nil trusts the system's roots, and wants TLS 1.3.
 	TLS *tls.Config
+	// Renew, if set, returns Password and TLS anew before each attempt: keys and certificates are changed while a
+	// session lives. After an error the last ones are used.
+	Renew func() (password string, encryption *tls.Config, err error)
 	// Proxy is an http://host:port that is asked with CONNECT for a tunnel to the broker, for all schemes of URL. A
 	// user in it is sent as basic authentication, in the clear. Nil means no proxy: the environment is ignored.
 	Proxy *url.URL
@@ -115,6 +118,20 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
+}
+
+// renew asks Renew for the password and the settings of TLS.
+func (o *Options) renew() {
+	if o.Renew == nil {
+		return
+	}
+	password, encryption, err := o.Renew()
+	if err != nil {
+		o.Logger.Warn("password and certificates for the broker cannot be read again; the earlier ones are used",
+			"err", err)
+		return
+	}
+	o.Password, o.TLS = password, encryption
 }
 
 func orDuration(d *time.Duration, otherwise time.Duration) {

@@ -148,8 +148,10 @@ func (s *Session) run(ctx context.Context) {
 	wait := backoff{rand: s.options.Rand, longest: s.options.MaxReconnectDelay, urls: len(s.urls)}
 	reports := make([]reporter, len(s.urls))
 	away := time.Now() // since when there is no link
+	current := s.options
 	for at := 0; ; {
-		options := s.options
+		current.renew()
+		options := current
 		if len(s.urls) > 1 && wait.failures < len(s.urls) {
 			options.ConnectTimeout = min(options.ConnectTimeout, turnTimeout(options.MinRate))
 		}

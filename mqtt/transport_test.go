@@ -75,6 +75,44 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// TestRenew: each attempt has the certificates of its time, and the last good ones while they cannot be read.
+func TestRenew(t *testing.T) {
+	server, err := broker.Start(broker.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	certificate, pool := selfSigned(t)
+	_, other := selfSigned(t)
+	p := startProxy(t, server.URL(), &tls.Config{Certificates: []tls.Certificate{certificate}})
+	renewals := []func() (string, *tls.Config, error){
+		func() (string, *tls.Config, error) { return "", &tls.Config{RootCAs: pool}, nil },
+		func() (string, *tls.Config, error) { return "", nil, errors.New("half of a file") },
+		func() (string, *tls.Config, error) { return "", &tls.Config{RootCAs: other}, nil },
+	}
+	asked, failed := 0, make(chan error, 1)
+	s := dial(t, mqtt.Options{URL: strings.Replace(p.url(), "tcp://", "mqtts://", 1), ClientID: "s",
+		Renew: func() (string, *tls.Config, error) {
+			asked++
+			return renewals[min(asked, len(renewals))-1]()
+		},
+		Failed: func(err error) {
+			select {
+			case failed <- err:
+			default:
+			}
+		}})
+	mqtttest.Settle(t, s)
+	p.cut()
+	mqtttest.WantDown(t, s)
+	mqtttest.WantUp(t, s)
+	p.cut()
+	mqtttest.WantDown(t, s)
+	if err := <-failed; !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("with another authority: %v", err)
+	}
+}
+
 type allowAll struct{ mochi.HookBase }
 
 func (*allowAll) Provides(b byte) bool {

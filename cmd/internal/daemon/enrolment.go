@@ -218,7 +218,7 @@ func (e *enrolment) kick(ctx context.Context, id wire.AgentID) {
 		if err != nil || o.TLS == nil {
 			return err
 		}
-		o.Username, o.Password = name, ""
+		o.Username, o.Password, o.Renew = name, "", nil
 		o.TLS.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
 		ctx, cancel := context.WithTimeout(ctx, kickTime)
 		defer cancel()

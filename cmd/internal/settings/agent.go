@@ -88,6 +88,7 @@ func (b Broker) ofSite(credential string) Broker {
 	b.credential = credential
 	b.KeepAlive = cmp.Or(b.KeepAlive, defaultBroker().KeepAlive)
 	b.MinRate = cmp.Or(b.MinRate, defaultBroker().MinRate)
+	b.TLSMin = cmp.Or(b.TLSMin, defaultBroker().TLSMin)
 	return b
 }
 

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -31,6 +32,7 @@ type Broker struct {
 	CAFile       string           `yaml:"ca_file"`   // empty = the system's roots
 	CertFile     string           `yaml:"cert_file"` // a client certificate, with its key
 	KeyFile      string           `yaml:"key_file"`
+	TLSMin       string           `yaml:"tls_min"` // the least version of TLS: 1.2 or 1.3
 	KeepAlive    time.Duration    `yaml:"keep_alive"`
 	// MinRate is the lowest rate of the link, in bytes per second.
 	MinRate spec.ByteSize `yaml:"min_rate"`
@@ -52,8 +54,15 @@ type Metrics struct {
 }
 
 func defaultBroker() Broker {
-	return Broker{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute, MinRate: mqtt.DefaultRate}
+	return Broker{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute, MinRate: mqtt.DefaultRate,
+		TLSMin: leastTLS}
 }
+
+// The least versions of TLS that a broker may speak; the first one is the default.
+const (
+	leastTLS = "1.3"
+	olderTLS = "1.2"
+)
 
 // leastRate and mostRate are in bytes per second. On a link slower than leastRate the coordinator would give a chunk up
 // before it arrives. mostRate fits into an int of 32 bits.
@@ -82,6 +91,8 @@ func (c *check) broker(b *Broker, federation string) {
 		encryption = o.TLS // only some URLs go with it
 	}
 	c.urls(b.URLs, encryption)
+	c.Need(b.TLSMin == leastTLS || b.TLSMin == olderTLS, "broker.tls_min", "must be %s or %s, is %q", olderTLS,
+		leastTLS, b.TLSMin)
 	c.Need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0,
 		"broker.keep_alive",
 		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
@@ -130,13 +141,17 @@ func (c *check) log(l *Log) {
 // Session returns the options of a session with the broker. warning is not empty if other users can read a secret. The
 // error is a [*spec.FieldError].
 func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err error) {
-	password, warning, err := config.ReadSecret(b.Password, secretFile(b.PasswordFile),
-		cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
+	password, warning, err := b.password()
 	if err != nil {
-		return o, "", &spec.FieldError{Key: "broker.password", Problem: err.Error()}
+		return o, "", err
 	}
-	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: string(password), KeepAlive: b.KeepAlive,
+	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: password, KeepAlive: b.KeepAlive,
 		MinRate: int(b.MinRate), QoS: mqtt.QoS(b.QoS)}
+	o.Renew = func() (string, *tls.Config, error) {
+		password, _, err1 := b.password()
+		encryption, err2 := b.tls()
+		return password, encryption, errors.Join(err1, err2)
+	}
 	if len(b.URLs) > 0 { // else the session's own check reports it
 		o.URL, o.MoreURLs = b.URLs[0], b.URLs[1:]
 	}
@@ -154,11 +169,25 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 	return o, warning, err
 }
 
+// password returns the password. warning is not empty if other users can read it.
+func (b *Broker) password() (password, warning string, err error) {
+	secret, warning, err := config.ReadSecret(b.Password, secretFile(b.PasswordFile),
+		cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
+	if err != nil {
+		return "", "", &spec.FieldError{Key: "broker.password", Problem: err.Error()}
+	}
+	return string(secret), warning, nil
+}
+
+// tls reads the certificates; nil where all is as by default.
 func (b *Broker) tls() (*tls.Config, error) {
-	if b.CAFile == "" && b.CertFile == "" {
+	if b.CAFile == "" && b.CertFile == "" && b.TLSMin != olderTLS {
 		return nil, nil
 	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
+	if b.TLSMin == olderTLS {
+		cfg.MinVersion = tls.VersionTLS12
+	}
 	if b.CAFile != "" {
 		pem, err := os.ReadFile(b.CAFile)
 		if err != nil {

@@ -181,13 +181,20 @@ func (c *check) api(a *API) {
 	c.Valid("api.cert_file", err)
 }
 
-// TLS returns the configuration of TLS, nil without a certificate.
+// TLS returns the configuration of TLS, nil without a certificate. Each connection gets the certificate as it is in the
+// files then, or the first one while they cannot be read.
 func (a *API) TLS() (*tls.Config, error) {
 	if a.CertFile == "" || a.KeyFile == "" {
 		return nil, nil
 	}
 	pair, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, err
+	return &tls.Config{MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if fresh, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile); err == nil {
+				return &fresh, nil
+			}
+			return &pair, nil
+		}}, err
 }
 
 func (c *check) mesh(m *Mesh) {

@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"crypto/tls"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -78,6 +80,42 @@ func TestSessionFindsPassword(t *testing.T) {
 	if err != nil || warning == "" || o.Username != "me" || o.Password != "of the file" {
 		t.Errorf("user %q, password %q, warning %q, error %v; want those of the file, and a warning", o.Username,
 			o.Password, warning, err)
+	}
+}
+
+// TestSessionRenews: a session takes files as they are at each attempt, and what is half written is an error.
+func TestSessionRenews(t *testing.T) {
+	b := defaultBroker()
+	b.Username, b.PasswordFile, b.CAFile = "me", writeFile(t, "password", "first"), writeCertificate(t)
+	o, _, err := b.Session("air-a")
+	if err != nil || o.Password != "first" || o.TLS.MinVersion != tls.VersionTLS13 {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	ca, err := os.ReadFile(writeCertificate(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(b.PasswordFile, []byte("second"), 0o600),
+		os.WriteFile(b.CAFile, ca, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	password, encryption, err := o.Renew()
+	if err != nil || password != "second" || encryption.RootCAs.Equal(o.TLS.RootCAs) {
+		t.Errorf("renewed: %q, %+v, %v", password, encryption, err)
+	}
+	if err := os.WriteFile(b.CAFile, ca[:len(ca)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := o.Renew(); err == nil {
+		t.Error("half a file is no error")
+	}
+	b.TLSMin = "1.2"
+	if o, _, err := b.Session("air-a"); err == nil || o.TLS != nil {
+		t.Errorf("with half a file: %+v, %v", o.TLS, err)
+	}
+	b.CAFile = ""
+	if o, _, err := b.Session("air-a"); err != nil || o.TLS.MinVersion != tls.VersionTLS12 {
+		t.Errorf("an older broker: %+v, %v", o.TLS, err)
 	}
 }
 
