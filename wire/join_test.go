@@ -1,9 +1,11 @@
 package wire_test
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +32,25 @@ func secondRoot() wire.RootDocument {
 	return d
 }
 
+// sharedRoot has three root keys, two of which sign, and two keys of the coordinator.
+func sharedRoot() wire.RootDocument {
+	d := secondRoot()
+	d.Version, d.Also = 3, []wire.SignKey{wire.SignKeyOf(testKey())}
+	shareRoot(&d, 2, keyNumbered(1), keyNumbered(2), keyNumbered(5))
+	d.Sign(keyNumbered(1), keyNumbered(2))
+	d.Cosign(keyNumbered(5))
+	return d
+}
+
+// shareRoot has the first key sign as Key.
+func shareRoot(d *wire.RootDocument, threshold uint8, keys ...ed25519.PrivateKey) {
+	d.Roots = wire.Roots{Threshold: threshold}
+	for _, k := range keys[1:] {
+		d.Roots.Keys = append(d.Roots.Keys, wire.SignKeyOf(k))
+	}
+	slices.SortFunc(d.Roots.Keys, func(a, b wire.SignKey) int { return bytes.Compare(a[:], b[:]) })
+}
+
 func goldenToken() wire.Token {
 	t := wire.Token{Agent: "press-01", Pin: wire.SignKeyOf(keyNumbered(1)).Pin()}
 	copy(t.Secret[:], "sixteen secrets!")
@@ -46,10 +67,11 @@ func goldenJoin() wire.Join {
 }
 
 func goldensOfJoining() []golden {
-	first, second, join := firstRoot(), secondRoot(), goldenJoin()
+	first, second, shared, join := firstRoot(), secondRoot(), sharedRoot(), goldenJoin()
 	return []golden{
 		{"root", "root", wire.Header{}, &first},
 		{"root_second", "root", wire.Header{}, &second},
+		{"root_shared", "root", wire.Header{}, &shared},
 		{"join", "join", wire.Header{}, &join},
 		{"admission", "admission", wire.Header{}, &wire.Admission{Root: first.Bytes(), Certificate: []byte("leaf"),
 			CA: []byte("authority"), Settings: []wire.Setting{{Name: "broker.url", Value: "tls://gw:8883"}}}},
@@ -107,6 +129,56 @@ func TestFollows(t *testing.T) {
 		if got := fmt.Sprint(err); (err == nil) != (name == "") || !strings.Contains(got, name) {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+}
+
+// TestThreshold: a version counts, and follows, if as many root keys have signed it as it, and the one before, wants;
+// one key that signs twice is one.
+func TestThreshold(t *testing.T) {
+	held := sharedRoot()
+	if _, err := wire.OpenRoot(held.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	a, b, c, other := keyNumbered(1), keyNumbered(2), keyNumbered(5), keyNumbered(6)
+	for _, x := range []struct {
+		name      string
+		threshold uint8 // of the next version, whose root keys are own
+		own       []ed25519.PrivateKey
+		before    ed25519.PrivateKey
+		joint     []ed25519.PrivateKey
+		open      bool
+		follows   bool
+	}{
+		{"two of the three sign", 2, []ed25519.PrivateKey{c, a, b}, c, []ed25519.PrivateKey{b}, true, true},
+		{"another two sign, and one of them goes", 1, []ed25519.PrivateKey{b, a}, a, nil, true, true},
+		{"one signs twice", 2, []ed25519.PrivateKey{a, b, c}, a, []ed25519.PrivateKey{a}, false, false},
+		{"one of three makes itself enough", 1, []ed25519.PrivateKey{a, b, c}, a, []ed25519.PrivateKey{a}, true, false},
+		{"a stranger helps", 1, []ed25519.PrivateKey{a, other}, a, []ed25519.PrivateKey{other}, true, false},
+		{"two sign away their root", 1, []ed25519.PrivateKey{other}, a, []ed25519.PrivateKey{b}, true, true},
+	} {
+		d := sharedRoot()
+		d.Version, d.Joint = 4, nil
+		shareRoot(&d, x.threshold, x.own...)
+		d.Sign(x.own[0], x.before)
+		for _, k := range x.joint {
+			d.Cosign(k)
+		}
+		got, err := wire.OpenRoot(d.Bytes())
+		if (err == nil) != x.open {
+			t.Errorf("%s: %v", x.name, err)
+		}
+		if err = got.Follows(&held); (err == nil) != x.follows {
+			t.Errorf("%s: follows: %v", x.name, err)
+		}
+	}
+	one := sharedRoot()
+	one.Roots.Threshold = 1
+	one.Sign(keyNumbered(1), nil)
+	swapped := sharedRoot()
+	shareRoot(&swapped, 2, c, a, b)
+	swapped.Sign(c, nil)
+	if held.Pin() == one.Pin() || held.Pin() != swapped.Pin() || held.Pin() == held.Key.Pin() {
+		t.Error("the pin must stand for all root keys and their threshold, whichever of them has signed first")
 	}
 }
 

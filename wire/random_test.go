@@ -395,6 +395,16 @@ func randomRoot(rng *rand.Rand) wire.RootDocument {
 		Version: wire.FirstRoot + wire.Root(rng.Uint32N(9)), Key: wire.SignKey(randomDigest(rng)),
 		Coordinator: wire.SignKey(randomDigest(rng)), CA: randomDigest(rng), Extra: randomExtra(rng),
 		By: wire.Signed(randomBytes(rng, 64)), Before: wire.Signed(randomBytes(rng, 64))}
+	for i := range rng.IntN(3) {
+		d.Also = append(d.Also, wire.SignKey(append([]byte{byte(i)}, randomBytes(rng, 31)...)))
+	}
+	if rng.IntN(2) == 0 {
+		d.Roots.Threshold = 1 + uint8(rng.IntN(2))
+		for i := range 1 + rng.IntN(3) {
+			d.Roots.Keys = append(d.Roots.Keys, wire.SignKey(append([]byte{byte(i)}, randomBytes(rng, 31)...)))
+			d.Joint = append(d.Joint, wire.RootSigning{Key: d.Roots.Keys[i], By: wire.Signed(randomBytes(rng, 64))})
+		}
+	}
 	for i := range rng.IntN(4) {
 		d.Revoked = append(d.Revoked, wire.AgentID(fmt.Sprint(i, randomName(rng, "aB9._-", 20))))
 	}

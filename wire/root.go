@@ -1,10 +1,12 @@
 package wire
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 const (
@@ -12,6 +14,8 @@ const (
 	MaxRevoked = 256
 	// MaxRoot bounds a root document, in bytes: it rides inside a certificate.
 	MaxRoot = 16 << 10
+	// maxRootKeys bounds the root keys, and the coordinator's keys.
+	maxRootKeys = 8
 )
 
 // SignKey is an Ed25519 public key.
@@ -35,10 +39,41 @@ type RootDocument struct {
 	Coordinator SignKey   // whose announcements count
 	CA          Digest    // of the certificate of the federation's authority, in DER; zero = none
 	Revoked     []AgentID // may take part no more; ascending
+	Also        []SignKey // further keys of the coordinator, while one takes the place of another; ascending
+	Roots       Roots     // where there is not one root key alone
 	Extra       Extra
 
-	Before Signed // by the root key of the version before; zero in FirstRoot
-	By     Signed // by Key
+	Before Signed        // by a root key of the version before; zero in FirstRoot
+	By     Signed        // by Key
+	Joint  []RootSigning // by further root keys of this version or the one before; ascending. Only where Roots is set
+}
+
+// Roots are root keys that are held apart: so many of them must sign each version.
+type Roots struct {
+	Threshold uint8     // from 1; 0 = Key is the only one
+	Keys      []SignKey // those besides Key; ascending
+}
+
+// RootSigning is a signature of a root document.
+type RootSigning struct {
+	Key SignKey
+	By  Signed
+}
+
+// RootKeys are all root keys of the version, ascending.
+func (d *RootDocument) RootKeys() []SignKey {
+	return sortedKeys(append([]SignKey{d.Key}, d.Roots.Keys...))
+}
+
+// Threshold is how many of RootKeys must have signed the version, and the one that follows.
+func (d *RootDocument) Threshold() int { return max(1, int(d.Roots.Threshold)) }
+
+// Coordinators are the keys whose announcements count, the one that is to stay first.
+func (d *RootDocument) Coordinators() []SignKey { return append([]SignKey{d.Coordinator}, d.Also...) }
+
+func sortedKeys(keys []SignKey) []SignKey {
+	slices.SortFunc(keys, func(a, b SignKey) int { return bytes.Compare(a[:], b[:]) })
+	return keys
 }
 
 // ErrRoot reports a root document that does not count.
@@ -52,6 +87,32 @@ func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 	if before != nil {
 		d.Before = Signed(ed25519.Sign(before, text))
 	}
+}
+
+// Cosign adds the signature of a further root key, where Roots is set, in the place of an earlier one of that key.
+func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
+	by := RootSigning{SignKeyOf(key), Signed(ed25519.Sign(key, d.signed()))}
+	i, is := slices.BinarySearchFunc(d.Joint, by.Key, func(s RootSigning, k SignKey) int {
+		return bytes.Compare(s.Key[:], k[:])
+	})
+	if is {
+		d.Joint[i] = by
+		return
+	}
+	d.Joint = slices.Insert(d.Joint, i, by)
+}
+
+// signers returns how many of some root keys have signed.
+func (d *RootDocument) signers(keys []SignKey) (n int) {
+	text := d.signed()
+	for _, k := range keys {
+		verified := func(s Signed) bool { return ed25519.Verify(k[:], text, s[:]) }
+		if k == d.Key && verified(d.By) || verified(d.Before) ||
+			slices.ContainsFunc(d.Joint, func(s RootSigning) bool { return s.Key == k && verified(s.By) }) {
+			n++
+		}
+	}
+	return n
 }
 
 // signed returns what is signed.
@@ -71,8 +132,74 @@ func (d *RootDocument) fields() []byte {
 	for _, id := range d.Revoked {
 		w.str(string(id))
 	}
-	w.sections(nil, d.Extra)
+	w.sections(d.parts(), d.Extra)
 	return w.b
+}
+
+// parts are the sections. Further keys of the coordinator are for devices that know them; a threshold is for all.
+func (d *RootDocument) parts() []part {
+	return []part{
+		{"coordinators", NeedIgnore, func(w *writer) {
+			if len(d.Also) > 0 {
+				w.signKeys(d.Also)
+			}
+		}, func(r *reader) {
+			d.Also = r.signKeys("further keys of the coordinator")
+			if slices.Contains(d.Also, d.Coordinator) {
+				r.failf("the coordinator's key is there twice")
+			}
+		}},
+		{"roots", NeedDecline, func(w *writer) {
+			if d.Roots.Threshold > 0 {
+				w.u8(d.Roots.Threshold)
+				w.signKeys(d.Roots.Keys)
+			}
+		}, func(r *reader) {
+			d.Roots = Roots{r.u8(), r.signKeys("further root keys")}
+			if n := len(d.Roots.Keys) + 1; int(d.Roots.Threshold) > n {
+				r.failf("%d of %d root keys must sign", d.Roots.Threshold, n)
+			}
+			if slices.Contains(d.Roots.Keys, d.Key) {
+				r.failf("the root key is there twice")
+			}
+		}},
+	}
+}
+
+func (w *writer) signKeys(keys []SignKey) {
+	w.u32(uint32(len(keys)))
+	for _, k := range keys {
+		w.b = append(w.b, k[:]...)
+	}
+}
+
+// ascend fails unless the key comes after the one before it, if there is one.
+func (r *reader) ascend(what string, before *SignKey, key SignKey) {
+	if before != nil && r.err == nil && bytes.Compare(before[:], key[:]) >= 0 {
+		r.failf("%s: %x after %x: they must ascend", what, key[:4], before[:4])
+	}
+}
+
+func (r *reader) signKeys(what string) (keys []SignKey) {
+	var before *SignKey
+	for range r.count(what, maxRootKeys-1, len(SignKey{})) {
+		keys = append(keys, SignKey(r.digest()))
+		r.ascend(what, before, keys[len(keys)-1])
+		before = &keys[len(keys)-1]
+	}
+	return keys
+}
+
+func (r *reader) joint() (all []RootSigning) {
+	var before *SignKey
+	for range r.count("signatures", 2*maxRootKeys, len(SignKey{})+len(Signed{})) {
+		s := RootSigning{Key: SignKey(r.digest())}
+		copy(s.By[:], r.take(len(s.By)))
+		r.ascend("signatures", before, s.Key)
+		all = append(all, s)
+		before = &all[len(all)-1].Key
+	}
+	return all
 }
 
 // Bytes returns the document's encoding.
@@ -80,6 +207,12 @@ func (d *RootDocument) Bytes() []byte {
 	w := writer{d.fields()}
 	w.b = append(w.b, d.Before[:]...)
 	w.b = append(w.b, d.By[:]...)
+	if d.Roots.Threshold > 0 {
+		w.u32(uint32(len(d.Joint)))
+		for _, s := range d.Joint {
+			w.b = append(append(w.b, s.Key[:]...), s.By[:]...)
+		}
+	}
 	return w.b
 }
 
@@ -101,9 +234,12 @@ func DecodeRoot(p []byte) (RootDocument, error) {
 		}
 		d.Revoked = append(d.Revoked, id)
 	}
-	d.Extra = r.sections(nil)
+	d.Extra = r.sections(d.parts())
 	copy(d.Before[:], r.take(len(d.Before)))
 	copy(d.By[:], r.take(len(d.By)))
+	if d.Roots.Threshold > 0 {
+		d.Joint = r.joint()
+	}
 	if r.err == nil {
 		r.fail(d.Federation.Validate())
 	}
@@ -120,17 +256,20 @@ func OpenRoot(p []byte) (RootDocument, error) {
 	if err != nil {
 		return d, err
 	}
-	if !ed25519.Verify(d.Key[:], rootText(p[:len(p)-2*len(d.By)]), d.By[:]) {
+	if !ed25519.Verify(d.Key[:], d.signed(), d.By[:]) {
 		return d, fmt.Errorf("%w: it is not signed by the root key that it names", ErrRoot)
 	}
 	if err := d.Extra.Unsupported(); err != nil {
 		return d, fmt.Errorf("root document: %w", err)
 	}
+	if n := d.signers(d.RootKeys()); n < d.Threshold() {
+		return d, fmt.Errorf("%w: %d of its root keys have signed it, it wants %d", ErrRoot, n, d.Threshold())
+	}
 	return d, nil
 }
 
 // Follows reports why the document, which OpenRoot has read, may not take the place of one that is held: it must have
-// the next version, and the signature of the held root key.
+// the next version, and the signatures that the held one wants.
 func (d *RootDocument) Follows(held *RootDocument) error {
 	switch {
 	case d.Federation != held.Federation:
@@ -138,9 +277,10 @@ func (d *RootDocument) Follows(held *RootDocument) error {
 	case d.Version != held.Version+1:
 		return fmt.Errorf("%w: it has version %d, after version %d comes %d", ErrRoot, d.Version, held.Version,
 			held.Version+1)
-	case !ed25519.Verify(held.Key[:], d.signed(), d.Before[:]):
-		return fmt.Errorf("%w: version %d is not signed by the root key of version %d", ErrRoot, d.Version,
-			held.Version)
+	}
+	if n := d.signers(held.RootKeys()); n < held.Threshold() {
+		return fmt.Errorf("%w: version %d is not signed by the root key of version %d: %d signatures, want %d", ErrRoot,
+			d.Version, held.Version, n, held.Threshold())
 	}
 	return nil
 }
@@ -151,5 +291,16 @@ type Pin [16]byte
 // Pin returns the pin of a root key.
 func (k SignKey) Pin() Pin {
 	sum := sha256.Sum256(k[:])
+	return Pin(sum[:])
+}
+
+// Pin returns the pin of the document's root: of its key or, where there are several, of all with their threshold.
+func (d *RootDocument) Pin() Pin {
+	if d.Roots.Threshold == 0 {
+		return d.Key.Pin()
+	}
+	w := writer{append([]byte("fedmesh/v2/roots\x00"), d.Roots.Threshold)}
+	w.signKeys(d.RootKeys())
+	sum := sha256.Sum256(w.b)
 	return Pin(sum[:])
 }

@@ -176,7 +176,7 @@ func kitOf(id wire.AgentID, k *join.Keys, admission []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := join.Check(&answer, root.Key.Pin(), k)
+	a, err := join.Check(&answer, root.Pin(), k)
 	if err != nil {
 		return nil, err
 	}

@@ -132,7 +132,7 @@ func (d *Desk) Token(agent, replaces wire.AgentID, ttl time.Duration) (wire.Toke
 	}
 	now := d.cfg.Now()
 	defer d.tell(now)
-	return d.tokens.issue(agent, replaces, d.root.Key.Pin(), now, ttl)
+	return d.tokens.issue(agent, replaces, d.root.Pin(), now, ttl)
 }
 
 // Fits reports why no device can have that name.

@@ -146,7 +146,7 @@ func pinned(c *x509.Certificate, pin wire.Pin) ([]byte, error) {
 			return nil, errPin
 		}
 		d, err := wire.OpenRoot(p)
-		if err != nil || d.Key.Pin() != pin {
+		if err != nil || d.Pin() != pin {
 			return nil, errPin
 		}
 		if !d.Coordinator.Ed25519().Equal(c.PublicKey) {
@@ -195,7 +195,7 @@ func Check(a *wire.Admission, pin wire.Pin, k *Keys) (*Admitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.Key.Pin() != pin {
+	if d.Pin() != pin {
 		return nil, errPin
 	}
 	authority, err := x509.ParseCertificate(a.CA)

@@ -161,7 +161,7 @@ func (s *Setup) mayReplace() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path(rootFile), err)
 	}
-	if d.Key.Pin() != s.Token.Pin {
+	if d.Pin() != s.Token.Pin {
 		return fmt.Errorf("this device is in the federation %s, of another root: to leave it for good, move %s and %s "+
 			"away; to be in both, choose another folder with --config", d.Federation, s.path(agentKey),
 			s.path(rootFile))
