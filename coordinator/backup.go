@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -78,6 +79,13 @@ func put(t *tar.Writer, name string, data []byte) error {
 // putRest adds the history and the archive of models. A model that is removed meanwhile was too old to be kept.
 func (d *disk) putRest(t *tar.Writer) error {
 	names := []string{historyFile}
+	logs, err := audit.Files(d.files, d.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range logs {
+		names = append(names, path.Join(audit.Folder, name))
+	}
 	runs, err := d.runs()
 	if err != nil {
 		return err
@@ -151,7 +159,7 @@ func restorable(h *tar.Header) bool {
 		return true
 	}
 	parts := strings.Split(h.Name, "/")
-	return len(parts) == 3 && parts[0] == modelsDir
+	return len(parts) == 3 && parts[0] == modelsDir || len(parts) == 2 && parts[0] == audit.Folder
 }
 
 func restoreFile(dir string, h *tar.Header, r io.Reader) error {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
@@ -48,6 +49,8 @@ type Config struct {
 	Disk store.Disk
 	// Runtime is its time; real time unless set.
 	Runtime host.Runtime
+	// Audit, if set, is the log whose head stands in each line of the history.
+	Audit *audit.Log
 	// Signatures are Ed25519's unless set.
 	Signatures wire.Signatures
 	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.

@@ -95,6 +95,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	if c.disk, err = openDisk(cfg.Disk, cfg.Dir); err != nil {
 		return nil, err
 	}
+	c.disk.audit = cfg.Audit
 	c.fence = &fence{conn: conn, topic: cfg.Topics.Round()}
 	c.publisher = &publisher{
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand,

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -21,6 +22,7 @@ import (
 //	models/RUN/        the archive: the models, as safetensors
 //	spool/ROUND/       the updates of the round under way that have come
 //	history.jsonl      a line a round, for charts
+//	audit/             who changed what: see package audit
 //
 // A round waits for two of them: the model's slot, and then the journal, which makes that model the present one. Until
 // then the slot of the model before is not touched. All else is written beside the next round, or is not synced at all.
@@ -34,8 +36,9 @@ type disk struct {
 	listed  published // the blobs that may be retained at the broker
 	models  *store.Models
 	history *store.History
-	told    bool   // this process has seen to a line of it
-	applied uint64 // the version of the applied task under which the journal's run stands
+	audit   *audit.Log // nil in tests
+	told    bool       // this process has seen to a line of it
+	applied uint64     // the version of the applied task under which the journal's run stands
 
 	run, model, task, control *store.Slots
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"math"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
@@ -40,6 +42,7 @@ type HistoryEntry struct {
 	Accuracy *float64          `json:"accuracy,omitempty"`
 	HeldOut  *float64          `json:"held_out_risk,omitempty"`
 	Ended    stop.Reason       `json:"ended,omitempty"` // why the run is over with this round
+	Audit    *audit.Head       `json:"audit,omitempty"` // of the audit log then
 }
 
 // History reads the history of a state folder, the oldest line first. The daemon may be running. A line that cannot be
@@ -108,7 +111,11 @@ func historyLine(e round.WriteHistory) HistoryEntry {
 // after an older state folder was restored.
 func (d *disk) writeHistory(e round.WriteHistory) error {
 	if d.told || !d.hasLine(e) {
-		if err := d.history.Append(historyLine(e)); err != nil {
+		line := historyLine(e)
+		if d.audit != nil {
+			line.Audit = d.audit.Sign(e.Run, e.Outcome.Round)
+		}
+		if err := d.history.Append(line); err != nil {
 			return err
 		}
 	}
@@ -202,4 +209,23 @@ func number(x float64) *float64 {
 		return nil
 	}
 	return &x
+}
+
+// AuditHeads are the heads of the audit log in the history of a state folder, the oldest first; nil for a round that
+// has none.
+func AuditHeads(dir string) iter.Seq2[*audit.Signed, error] {
+	return func(yield func(*audit.Signed, error) bool) {
+		for h, err := range History(dir) {
+			var signed *audit.Signed
+			if err == nil && h.Audit != nil {
+				signed = &audit.Signed{Run: h.Run, Round: h.Round, Head: *h.Audit}
+			}
+			if errors.Is(err, fs.ErrNotExist) { // no round has ended
+				return
+			}
+			if !yield(signed, err) {
+				return
+			}
+		}
+	}
 }

@@ -89,6 +89,13 @@ func (h *History) Append(v any) error {
 	return nil
 }
 
+// Size returns how many bytes the whole lines have.
+func (h *History) Size() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.end
+}
+
 // Close closes the file.
 func (h *History) Close() error { return h.f.Close() }
 

@@ -29,8 +29,8 @@ func rootCommand() *cobra.Command {
 		Version: daemon.Version(),
 	}
 	root.AddCommand(initCommand(), runCommand(), statusCommand(), enrolCommand(), devicesCommand(), taskCommand(),
-		modelCommand(), historyCommand(), backupCommand(), restoreCommand(), restandardizeCommand(), aclCommand(),
-		cli.KeyCommand(),
+		modelCommand(), historyCommand(), auditCommand(), backupCommand(), restoreCommand(), restandardizeCommand(),
+		aclCommand(), cli.KeyCommand(),
 		doctor.Command(program, load, daemon.CoordinatorTargets), cli.ConfigCommand(program, load, nil),
 		cli.ServiceCommand(systemd.Coordinator(), load))
 	return root

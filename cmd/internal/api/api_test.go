@@ -49,7 +49,7 @@ func routes() []Route {
 }
 
 // serve serves the routes in a folder, for a client.
-func serve(t *testing.T, changed func(string, *http.Request, error)) Client {
+func serve(t *testing.T, changed Witness) Client {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -64,7 +64,11 @@ func TestSocket(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		me = fmt.Sprint("uid ", os.Getuid())
 	}
-	c := serve(t, func(who string, r *http.Request, _ error) { told = append(told, r.URL.Path+" "+who) })
+	var full error // of the witness's disk
+	c := serve(t, witness{
+		asked:    func() error { return full },
+		answered: func(who string, r *http.Request, _ error) { told = append(told, r.URL.Path+" "+who) },
+	})
 	var got sum
 	if err := c.Call(t.Context(), http.MethodPost, "/v1/add", sum{2, 3}, &got); err != nil || got.A != 5 {
 		t.Errorf("got %v, %v", got, err)
@@ -75,6 +79,12 @@ func TestSocket(t *testing.T) {
 	if len(told) != 1 || told[0] != "/v1/add "+me {
 		t.Errorf("told is %v", told)
 	}
+	full = errors.New("the disk is full")
+	if err := c.Call(t.Context(), http.MethodPost, "/v1/add", sum{2, 3}, &got); err == nil || got.A != 7 ||
+		len(told) != 2 {
+		t.Errorf("without a witness: %v, %v, told is %v", got, err, told)
+	}
+	full = nil
 	for path, want := range map[string]Error{
 		"/v1/fail/bad":   {Status: 400, Problem: "a bad request"},
 		"/v1/fail/wrong": {Status: 422, Problem: "x.yaml:3:1: a wrong key\n  3 | \n    | ^", Wrong: true},
@@ -129,7 +139,8 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := ""
-	h := Handler(routes(), Tokens(path).Caller, func(who string, _ *http.Request, _ error) { told = who })
+	h := Handler(routes(), Tokens(path).Caller,
+		witness{answered: func(who string, _ *http.Request, _ error) { told = who }})
 	ask := func(method, path, token string) int {
 		r := httptest.NewRequest(method, path, strings.NewReader("{}"))
 		if token != "" {
@@ -226,3 +237,18 @@ func TestDocument(t *testing.T) {
 		t.Errorf("sum is %+v", s)
 	}
 }
+
+// witness is told by functions.
+type witness struct {
+	asked    func() error
+	answered func(who string, r *http.Request, err error)
+}
+
+func (w witness) Asked(string, *http.Request) error {
+	if w.asked == nil {
+		return nil
+	}
+	return w.asked()
+}
+
+func (w witness) Answered(who string, r *http.Request, err error) { w.answered(who, r, err) }

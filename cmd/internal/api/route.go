@@ -192,20 +192,31 @@ func errorOf(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Problem: err.Error()}
 }
 
-// Handler serves routes. caller returns who makes a request, as [Owner] or [Tokens.Caller] do. Every request that may
-// change something is told to changed, with the name of who made it; it may be nil.
-func Handler(routes []Route, caller func(*http.Request) Caller,
-	changed func(who string, r *http.Request, err error)) http.Handler {
+// Witness is told of every request that may change something, with the name of who makes it.
+type Witness interface {
+	// Asked is told before it is carried out. An error refuses it.
+	Asked(who string, r *http.Request) error
+	// Answered is told how it ended, also where its caller may not make it.
+	Answered(who string, r *http.Request, err error)
+}
+
+// Handler serves routes. caller returns who makes a request, as [Owner] or [Tokens.Caller] do. A program whose routes
+// change nothing has no witness.
+func Handler(routes []Route, caller func(*http.Request) Caller, witness Witness) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
 			c := caller(r)
 			err := permit(&route, c.Role)
+			changes := route.Role == Operate && witness != nil
+			if err == nil && changes {
+				err = witness.Asked(c.Name, r)
+			}
 			if err == nil {
 				err = route.serve(w, r)
 			}
-			if route.Role == Operate && changed != nil {
-				changed(c.Name, r, err)
+			if changes {
+				witness.Answered(c.Name, r, err)
 			}
 			if err != nil {
 				refuse(w, errorOf(err))

@@ -1,10 +1,8 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"net/http"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/api"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
@@ -45,6 +43,10 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	if err != nil {
 		return err
 	}
+	if f.audit, err = openAudit(s, o.Logger); err != nil {
+		return err
+	}
+	defer f.audit.close()
 	agents, err := s.CountAgents()
 	if err != nil {
 		return err
@@ -62,30 +64,16 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		defer f.track(ctx, t)()
 	}
 	routes := api.Described("fedmesh coordinator", "1", f.Routes())
-	api.Serve(ctx, f.dir, api.Handler(routes, api.Owner, f.commanded), o.Logger)
+	api.Serve(ctx, f.dir, api.Handler(routes, api.Owner, f.audit), o.Logger)
 	if s.API.Listen != "" {
 		secured, err := s.API.TLS()
 		if err != nil {
 			return err
 		}
-		h := api.Handler(routes, api.Tokens(s.API.TokensFile).Caller, f.commanded)
+		h := api.Handler(routes, api.Tokens(s.API.TokensFile).Caller, f.audit)
 		if err := api.Listen(ctx, s.API.Listen, secured, h, o.Logger); err != nil {
 			return err
 		}
 	}
 	return f.run(ctx)
-}
-
-// commanded has the log say who changed what.
-func (f *Federation) commanded(who string, r *http.Request, err error) {
-	from := r.RemoteAddr
-	if from == "" || from == "@" {
-		from = api.SocketIn(f.dir)
-	}
-	about := []any{"request", r.Method + " " + r.URL.Path, "who", cmp.Or(who, "nobody known"), "from", from}
-	if err != nil {
-		f.o.Logger.Warn("a command was not carried out", append(about, "err", err)...)
-		return
-	}
-	f.o.Logger.Info("a command", about...)
 }

@@ -77,6 +77,7 @@ func (e *enrolment) watchOpen(ctx context.Context) {
 // ObserveEnrolment implements enrol.Observer.
 func (e *enrolment) ObserveEnrolment(fact enrol.Fact) {
 	enrolLog{e.f.o.Logger}.ObserveEnrolment(fact)
+	e.f.audit.ObserveEnrolment(fact)
 	e.f.o.Metrics.ObserveEnrolment(fact)
 	e.f.view.ObserveEnrolment(fact)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -27,6 +28,7 @@ type Federation struct {
 	view    *status.CoordinatorView
 	devices *status.DevicesView
 	members *enrolment
+	audit   *auditor
 
 	decisions sync.Mutex // one command after another
 	control   coordinator.Control
@@ -234,8 +236,9 @@ func (f *Federation) config(s *settings.Coordinator, task coordinator.Applied) (
 	cfg.Logger, cfg.TakeOver, cfg.TaskVersion = f.o.Logger, f.o.TakeOver && f.first, task.Version
 	cfg.NewRun, cfg.From = task.NewRun, task.From
 	cfg.SelfTest, cfg.Rand = selfTestTime(&s.Broker), newRand()
-	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger}, f.o.Metrics, f.view,
-		f.devices, f.o.Observer}
+	cfg.Audit = f.audit.log
+	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger}, f.audit, f.o.Metrics,
+		f.view, f.devices, f.o.Observer}
 	return cfg, nil
 }
 
@@ -280,6 +283,9 @@ func (f *Federation) SetAgents(ctx context.Context, fresh *settings.Coordinator)
 	file := *f.settings() // the process has locked its state folder; another one needs a restart
 	file.Identity.AgentsFile = fresh.Identity.AgentsFile
 	defer f.members.changed(0)
+	if err := f.audit.log.Record(audit.Entry{Event: audit.Reloaded, About: file.Identity.AgentsFile}); err != nil {
+		return err
+	}
 	return f.takeAgents(ctx, &file)
 }
 

@@ -169,4 +169,40 @@ func TestJoin(t *testing.T) {
 	if list := j.command("devices", "list"); strings.Contains(list, "press-2") || !strings.Contains(list, "press-1") {
 		t.Errorf("listed are %s", list)
 	}
+	j.audited()
+}
+
+// audited holds the log of who changed what against what was done, and has it find a change.
+func (j *joining) audited() {
+	j.t.Helper()
+	if said := j.command("audit", "verify"); !strings.Contains(said, "are what was written") ||
+		strings.Contains(said, " 0 signed heads") {
+		j.t.Errorf("audit verify: %s", said)
+	}
+	files, err := filepath.Glob(j.path("state", "audit", "*.jsonl"))
+	if err != nil || len(files) != 1 {
+		j.t.Fatalf("%v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	log := string(text)
+	for _, says := range []string{`"event":"started"`, `"event":"command","who":"uid`, "/v1/devices/press-2/revoke",
+		`"event":"joined","agent":"press-0"`} {
+		if !strings.Contains(log, says) {
+			j.t.Errorf("the audit log lacks %s:\n%s", says, log)
+		}
+	}
+	verify := func() (int, string) {
+		code, _, said := programs.Run(j.t, "coordinator", "audit", "verify", "--config", j.path("coordinator.yaml"))
+		return code, said
+	}
+	log = strings.Replace(log, "press-2/revoke", "press-1/revoke", 1)
+	if err := os.WriteFile(files[0], []byte(log), 0o600); err != nil {
+		j.t.Fatal(err)
+	}
+	if code, said := verify(); code != 1 || !strings.Contains(said, "was changed after") {
+		j.t.Errorf("a changed log: exit status %d, %s", code, said)
+	}
 }

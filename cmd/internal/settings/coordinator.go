@@ -2,6 +2,7 @@ package settings
 
 import (
 	"cmp"
+	"crypto/ed25519"
 	"crypto/tls"
 	"errors"
 	"io/fs"
@@ -91,7 +92,7 @@ func (s *Coordinator) Validate() error {
 	c.Valid("federation", wire.Federation(s.Federation).Validate())
 	c.Need(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
 	c.broker(&s.Broker, s.Federation)
-	_, err := keys.Private(secretFile(s.Identity.KeyFile))
+	_, err := s.Key()
 	c.Valid("identity.key_file", err)
 	agents, err := s.CountAgents()
 	c.Valid("identity.agents_file", err)
@@ -247,10 +248,15 @@ func (s *Coordinator) OpenAgents() (*enrolled.List, error) {
 	return keys.OpenAgents(s.Identity.AgentsFile, s.compiledAgents(), time.Now())
 }
 
+// Key reads the coordinator's private key.
+func (s *Coordinator) Key() (ed25519.PrivateKey, error) {
+	return keys.Private(secretFile(s.Identity.KeyFile))
+}
+
 // Config returns the configuration of package coordinator, without the list of agents, and without the parts that
 // belong to the process: observer and logger.
 func (s *Coordinator) Config() (coordinator.Config, error) {
-	key, err := keys.Private(secretFile(s.Identity.KeyFile))
+	key, err := s.Key()
 	if err != nil {
 		return coordinator.Config{}, err
 	}

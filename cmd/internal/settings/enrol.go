@@ -62,7 +62,7 @@ func (s *Coordinator) OpenEnrolment() (enrol.Config, error) {
 	if err != nil {
 		return enrol.Config{}, wrong("devices_file", err)
 	}
-	key, err := keys.Private(secretFile(s.Identity.KeyFile))
+	key, err := s.Key()
 	if err != nil {
 		return enrol.Config{}, &spec.FieldError{Key: "identity.key_file", Problem: err.Error()}
 	}

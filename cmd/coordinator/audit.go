@@ -1,0 +1,73 @@
+package main
+
+import (
+	"crypto/ed25519"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func auditCommand() *cobra.Command {
+	var l cli.Loader
+	var public string
+	verify := &cobra.Command{
+		Use: "verify", Short: "Check that nobody has changed the log of who changed what", Args: cli.Args(cobra.NoArgs),
+		Long: "Check the log in the state folder's `audit`: that each entry has the hash of the one before, and that " +
+			"each head that the coordinator has signed in a line of the history is one of this log. The coordinator " +
+			"may be running. On another machine a copy of `audit` and history.jsonl, and the public key, are enough.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			u := unchecked(settings.DefaultCoordinator())
+			if err := settings.Load(&u, program, l.Path, l.Set); err != nil {
+				return err
+			}
+			s := settings.Coordinator(u)
+			key, err := publicKey(&s, public)
+			if err != nil {
+				return err
+			}
+			r, err := audit.Verify(s.StateDir, wire.Federation(s.Federation), key, coordinator.AuditHeads(s.StateDir))
+			if err != nil {
+				return fmt.Errorf("the audit log of %s is not what was written: %w", s.StateDir, err)
+			}
+			return tellAudit(cmd, r)
+		},
+	}
+	l.Flags(verify, program)
+	verify.Flags().StringVar(&public, "public-key", "", "of the coordinator (default: that of identity.key_file)")
+	return cli.Group("audit", "Check the log of who changed what", verify)
+}
+
+func publicKey(s *settings.Coordinator, public string) (ed25519.PublicKey, error) {
+	if public != "" {
+		return keys.Parse(public)
+	}
+	key, err := s.Key()
+	if err != nil {
+		return nil, fmt.Errorf("identity.key_file: %w; name the public key with --public-key", err)
+	}
+	return key.Public().(ed25519.PublicKey), nil
+}
+
+// tellAudit says what was checked, and what nobody has signed for.
+func tellAudit(cmd *cobra.Command, r audit.Report) error {
+	w := cmd.OutOrStdout()
+	if r.Last == 0 {
+		return fmt.Errorf("there is no entry: the log begins with the first start of the coordinator")
+	}
+	fmt.Fprintf(w, "entries %d to %d are what was written; %d signed heads agree\n", r.First, r.Last, r.Heads)
+	if r.Covered < r.Last {
+		fmt.Fprintf(w, "entries from %d on are newer than the last signed head, which comes with the end of a round\n",
+			max(r.First, r.Covered+1))
+	}
+	if r.Unsigned > 0 {
+		fmt.Fprintf(w, "%d rounds have no signed head: a coordinator of an earlier version has run them\n", r.Unsigned)
+	}
+	return nil
+}

@@ -1,0 +1,289 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const federation = wire.Federation("air")
+
+func keyOf(n byte) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize))
+}
+
+func public(key ed25519.PrivateKey) ed25519.PublicKey { return key.Public().(ed25519.PublicKey) }
+
+// site is a state folder with its history's heads.
+type site struct {
+	t     *testing.T
+	dir   string
+	key   ed25519.PrivateKey
+	disk  store.Disk
+	log   *Log
+	heads []*Signed
+}
+
+func newSite(t *testing.T) *site {
+	return &site{t: t, dir: t.TempDir(), key: keyOf(1), disk: store.Machine}
+}
+
+func (s *site) open() {
+	s.t.Helper()
+	var err error
+	now := func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC) }
+	if s.log, err = Open(s.disk, s.dir, federation, s.key, now, func(error) {}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) close() {
+	s.t.Helper()
+	if err := s.log.Close(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) record(about string) {
+	s.t.Helper()
+	if err := s.log.Record(Entry{Event: Command, Who: "uid 0", About: about}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *site) round(n wire.RoundID) {
+	s.heads = append(s.heads, &Signed{Run: 1, Round: n, Head: *s.log.Sign(1, n)})
+}
+
+func (s *site) verify() (Report, error) {
+	return Verify(s.dir, federation, public(s.key), func(yield func(*Signed, error) bool) {
+		for _, h := range s.heads {
+			if !yield(h, nil) {
+				return
+			}
+		}
+	})
+}
+
+// filled has six entries: two starts, four commands; the heads of rounds 1 and 2 are of entries 3 and 5.
+func filled(t *testing.T) *site {
+	s := newSite(t)
+	s.open()
+	s.record("one")
+	s.record("two")
+	s.round(1)
+	s.close()
+	s.open()
+	s.record("three")
+	s.round(2)
+	s.record("four")
+	s.close()
+	return s
+}
+
+func TestVerify(t *testing.T) {
+	s := filled(t)
+	r, err := s.verify()
+	if want := (Report{First: 1, Last: 6, Heads: 2, Covered: 5}); err != nil || r != want {
+		t.Errorf("%+v, %v; want %+v", r, err, want)
+	}
+}
+
+// TestTampered changes the folder as somebody who can write it, but has not got the key.
+func TestTampered(t *testing.T) {
+	edit := func(s *site, change func(lines []string) []string) {
+		path := filepath.Join(s.dir, Folder, fileOf(1))
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := change(strings.SplitAfter(string(text), "\n"))
+		if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// rebuilt makes all hashes anew.
+	rebuilt := func(s *site, key ed25519.PrivateKey, about ...string) {
+		s.heads[1] = nil
+		s.key = key
+		if err := os.RemoveAll(filepath.Join(s.dir, Folder)); err != nil {
+			t.Fatal(err)
+		}
+		s.open()
+		for _, a := range about {
+			s.record(a)
+		}
+		s.close()
+	}
+	for name, tt := range map[string]struct {
+		do   func(s *site)
+		says string
+	}{
+		"a word": {func(s *site) {
+			edit(s, func(l []string) []string { l[1] = strings.Replace(l[1], "one", "0ne", 1); return l })
+		}, "entry 2 was changed after entry 3"},
+		"an entry is taken away": {func(s *site) {
+			edit(s, func(l []string) []string { return slices.Delete(l, 2, 3) })
+		}, "entry 4 comes after entry 2"},
+		"an entry is put between": {func(s *site) {
+			edit(s, func(l []string) []string { return slices.Insert(l, 2, l[1]) })
+		}, "entry 2 comes after entry 2"},
+		"the last signed ones are taken away": {func(s *site) {
+			edit(s, func(l []string) []string { return l[:4] })
+		}, "the log ends with entry 4, but had 5"},
+		"the last line is changed, which was signed": {func(s *site) {
+			edit(s, func(l []string) []string { l[4] = strings.Replace(l[4], "three", "3", 1); return l[:5] })
+		}, "entry 5 is not the one that was signed in round 2"},
+		"no JSON": {func(s *site) {
+			edit(s, func(l []string) []string { l[3] = "{}}\n"; return l })
+		}, ":4: invalid character"},
+		"all is made anew": {func(s *site) { rebuilt(s, s.key, "another", "and another", "and one") },
+			"entry 3 is not the one that was signed in round 1"},
+		"the file is gone": {func(s *site) {
+			if err := os.RemoveAll(filepath.Join(s.dir, Folder)); err != nil {
+				t.Fatal(err)
+			}
+		}, "the log ends with entry 0"},
+		"a head of another key": {func(s *site) {
+			s.heads[0].Head.Signature = ed25519.Sign(keyOf(2), s.heads[0].Head.signed(federation, 1, 1))
+		}, "no key of this coordinator has signed the head of round 1"},
+		"a head of another round": {func(s *site) { s.heads[0].Round = 7 },
+			"no key of this coordinator has signed the head of round 7"},
+		"entries behind the last head, with a key of their writer": {func(s *site) {
+			own := s.key
+			s.key = keyOf(2)
+			s.open()
+			s.round(3)
+			s.close()
+			s.key = own
+		}, "no key of this coordinator has signed the head of round 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := filled(t)
+			tt.do(s)
+			if _, err := s.verify(); err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v; want %q", err, tt.says)
+			}
+		})
+	}
+}
+
+// TestAnotherKey: the coordinator gets another key, and vouches for what the one before has signed.
+func TestAnotherKey(t *testing.T) {
+	s := filled(t)
+	s.key = keyOf(2)
+	s.open()
+	s.round(3)
+	s.close()
+	s.heads = append(s.heads, nil) // a round of an earlier version
+	r, err := s.verify()
+	if want := (Report{First: 1, Last: 7, Heads: 3, Covered: 7, Unsigned: 1}); err != nil || r != want {
+		t.Errorf("%+v, %v; want %+v", r, err, want)
+	}
+}
+
+// TestFiles: the log goes on in another file, and may be read from any of them on.
+func TestFiles(t *testing.T) {
+	s := newSite(t)
+	s.open()
+	s.record(strings.Repeat("x", 1<<19))
+	for range 40 {
+		s.record(strings.Repeat("x", 1<<19))
+	}
+	s.round(1)
+	s.close()
+	names, err := Files(s.disk, s.dir)
+	if err != nil || len(names) != 2 {
+		t.Fatalf("%v, %v", names, err)
+	}
+	if r, err := s.verify(); err != nil || r.First != 1 || r.Last != 42 || r.Covered != 42 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := os.Remove(filepath.Join(s.dir, Folder, names[0])); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.verify(); err != nil || r.First == 1 || r.Last != 42 || r.Covered != 42 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	// a file that was begun when the power went
+	if err := os.WriteFile(filepath.Join(s.dir, Folder, fileOf(43)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.open()
+	s.close()
+	if r, err := s.verify(); err != nil || r.Last != 43 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// full is a disk that takes nothing while it is full.
+type full struct {
+	store.FS
+	is *bool
+}
+
+type fullFile struct {
+	store.File
+	is *bool
+}
+
+var errFull = errors.New("no space left")
+
+func (d full) OpenFile(path string, flag int, perm fs.FileMode) (store.File, error) {
+	f, err := d.FS.OpenFile(path, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return fullFile{f, d.is}, nil
+}
+
+func (f fullFile) WriteAt(p []byte, at int64) (int, error) {
+	if *f.is {
+		n, _ := f.File.WriteAt(p[:len(p)/2], at)
+		return n, errFull
+	}
+	return f.File.WriteAt(p, at)
+}
+
+// TestFull: nothing that was noted is lost while the disk is full, and what nobody has written down is an error.
+func TestFull(t *testing.T) {
+	s := newSite(t)
+	is := false
+	s.disk = store.Disk{FS: full{store.Machine.FS, &is}}
+	synctest.Test(t, func(t *testing.T) {
+		s.open()
+		is = true
+		if err := s.log.Record(Entry{Event: Command}); !errors.Is(err, errFull) {
+			t.Errorf("got %v", err)
+		}
+		for k := range 3 {
+			s.log.Note(Entry{Event: Sidelined, Agent: wire.AgentID(fmt.Sprint("a", k))})
+			synctest.Wait()
+		}
+		is = false
+		s.record("after")
+		s.log.Note(Entry{Event: Sidelined, Agent: "a3"})
+		synctest.Wait()
+		s.round(1)
+		s.close()
+	})
+	if r, err := s.verify(); err != nil || r.Last != 6 || r.Covered != 6 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	text, err := os.ReadFile(filepath.Join(s.dir, Folder, fileOf(1)))
+	if err != nil || !strings.Contains(string(text), `"agent":"a0"`) || !strings.Contains(string(text), `"agent":"a3"`) {
+		t.Errorf("%v\n%s", err, text)
+	}
+}

@@ -1,0 +1,295 @@
+// Package audit keeps the log of who changed a federation, and whom its coordinator kept out: lines of JSON of which
+// each has the hash of the one before, so that none can be changed, taken away or put between without all later ones
+// being made anew. The coordinator signs the newest hash in each round's line of the history: whoever has not got its
+// key cannot make them anew unseen.
+package audit
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Event is the kind of an entry.
+type Event string
+
+// The events.
+const (
+	Started   Event = "started"   // a process; key is the coordinator's public key
+	Epoch     Event = "epoch"     // was raised, to about
+	Command   Event = "command"   // about is the request, before it is carried out
+	Refused   Event = "refused"   // the command of the entry before, or an update, with the reason
+	Joined    Event = "joined"    // a device, with a token
+	Opened    Event = "opened"    // any device may join, until about; closed again without about
+	Reloaded  Event = "reloaded"  // the list of agents, by a signal
+	LeftOut   Event = "left out"  // an agent's update was left out of a model
+	Sidelined Event = "sidelined" // an agent sits out
+	Released  Event = "released"  // an agent may be drawn again
+	Clone     Event = "clone"     // two devices use one identity
+	Lost      Event = "lost"      // entries before this one
+	Foreign   Event = "foreign"   // an announcement was signed with the coordinator's key elsewhere
+)
+
+// Entry is a line of the log. N counts from 1 on. Previous is the SHA-256 of the line before, without its newline; that
+// of line 1 is empty.
+type Entry struct {
+	N        uint64       `json:"n"`
+	Time     time.Time    `json:"time"`
+	Event    Event        `json:"event"`
+	Who      string       `json:"who,omitempty"` // the user, or the token's name
+	Agent    wire.AgentID `json:"agent,omitempty"`
+	About    string       `json:"about,omitempty"`
+	Key      Hex          `json:"key,omitempty"`
+	Previous Hex          `json:"previous,omitempty"`
+}
+
+// Hex is bytes that JSON shows in hexadecimal digits.
+type Hex []byte
+
+// MarshalText implements encoding.TextMarshaler.
+func (h Hex) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *Hex) UnmarshalText(text []byte) (err error) {
+	*h, err = hex.AppendDecode(nil, text)
+	return err
+}
+
+// Head says that the log had n entries, of which the last one's line has this hash, when a round ended.
+type Head struct {
+	N         uint64 `json:"n"`
+	Hash      Hex    `json:"hash"`
+	Signature Hex    `json:"signature"`
+}
+
+const (
+	// Folder is the log's in the state folder: files of at most maxFile bytes, each named by the number of its first
+	// entry.
+	Folder  = "audit"
+	maxFile = 16 << 20
+	// maxWaiting bounds the entries that wait for the disk.
+	maxWaiting = 4096
+)
+
+// Log is open for one process.
+type Log struct {
+	disk       store.Disk
+	dir        string
+	federation wire.Federation
+	key        ed25519.PrivateKey
+	now        func() time.Time
+	failed     func(error)
+
+	mu   sync.Mutex // of what is being written
+	file *store.History
+	n    uint64
+	hash Hex
+
+	waits   sync.Mutex
+	waiting []Entry
+	lost    int // that found no place among them
+
+	heads sync.Mutex
+	head  Head // what is on the disk, without a signature
+
+	wake, done chan struct{}
+}
+
+// Open opens the log of a state folder, or begins it, and says who has. Entries that nobody waits for are written by a
+// goroutine of its own; failed is told when they cannot be, and then kept for the next try.
+func Open(disk store.Disk, state string, federation wire.Federation, key ed25519.PrivateKey, now func() time.Time,
+	failed func(error)) (*Log, error) {
+	l := &Log{disk: disk, dir: filepath.Join(state, Folder), federation: federation, key: key, now: now, failed: failed,
+		wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if err := disk.Mkdir(l.dir, 0o700); err == nil {
+		err = disk.SyncDir(state)
+	} else if !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("the audit log: %w", err)
+	}
+	if err := l.resume(); err != nil {
+		return nil, err
+	}
+	if err := l.Record(Entry{Event: Started, Key: Hex(key.Public().(ed25519.PublicKey))}); err != nil {
+		return nil, errors.Join(err, l.file.Close())
+	}
+	go l.write()
+	return l, nil
+}
+
+// resume opens the newest file, and takes up the count and the hash of the newest line.
+func (l *Log) resume() error {
+	names, err := Files(l.disk, filepath.Dir(l.dir))
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		names = []string{fileOf(1)}
+	}
+	newest := filepath.Join(l.dir, names[len(names)-1])
+	if l.file, err = l.disk.OpenHistory(newest); err != nil {
+		return err
+	}
+	for _, name := range slices.Backward(names) { // a file may have been begun without a line
+		path := filepath.Join(l.dir, name)
+		for line, err := range l.disk.Newest(path) {
+			var e Entry
+			if err == nil {
+				err = json.Unmarshal(line, &e)
+			}
+			if err != nil {
+				err = fmt.Errorf("the audit log's last line in %s cannot be read: %w; to begin a new log, move the folder "+
+					"away", path, err)
+				return errors.Join(err, l.file.Close())
+			}
+			l.n, l.hash = e.N, hashOf(line)
+			l.head = Head{N: l.n, Hash: l.hash}
+			return nil
+		}
+	}
+	return nil
+}
+
+func hashOf(line []byte) Hex {
+	sum := sha256.Sum256(line)
+	return sum[:]
+}
+
+func fileOf(first uint64) string { return fmt.Sprintf("%020d.jsonl", first) }
+
+// Files returns the names of the log's files in a state folder, the oldest first.
+func Files(disk store.Disk, state string) (names []string, err error) {
+	entries, err := disk.ReadDir(filepath.Join(state, Folder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries { // sorted by name
+		if n, of := strings.CutSuffix(e.Name(), ".jsonl"); of && len(n) == 20 && strings.Trim(n, "0123456789") == "" {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// Record adds an entry, and returns when it is on the disk. N, time and hash are its own affair.
+func (l *Log) Record(e Entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.append(e)
+}
+
+func (l *Log) append(e Entry) error {
+	e.N, e.Previous = l.n+1, l.hash
+	if e.Time.IsZero() {
+		e.Time = l.now()
+	}
+	e.Time = e.Time.UTC()
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	if l.file.Size()+int64(len(line)) > maxFile {
+		if err := l.turn(); err != nil {
+			return err
+		}
+	}
+	if err := l.file.Append(json.RawMessage(line)); err != nil {
+		return err
+	}
+	l.n, l.hash = e.N, hashOf(line)
+	l.heads.Lock()
+	l.head = Head{N: l.n, Hash: l.hash}
+	l.heads.Unlock()
+	return nil
+}
+
+// turn begins the next file.
+func (l *Log) turn() error {
+	next, err := l.disk.OpenHistory(filepath.Join(l.dir, fileOf(l.n+1)))
+	if err != nil {
+		return err
+	}
+	_ = l.file.Close() // all of it is synced
+	l.file = next
+	return l.disk.SyncDir(l.dir)
+}
+
+// Note adds an entry soon. It does not wait: not for the disk, and not for another entry.
+func (l *Log) Note(e Entry) {
+	e.Time = l.now()
+	l.waits.Lock()
+	if len(l.waiting) < maxWaiting {
+		l.waiting = append(l.waiting, e)
+	} else {
+		l.lost++
+	}
+	l.waits.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write writes what waits, until the log is closed.
+func (l *Log) write() {
+	defer close(l.done)
+	for range l.wake {
+		l.flush()
+	}
+	l.flush()
+}
+
+func (l *Log) flush() {
+	l.waits.Lock()
+	waiting, lost := l.waiting, l.lost
+	l.waiting, l.lost = nil, 0
+	l.waits.Unlock()
+	if lost > 0 {
+		waiting = append(waiting, Entry{Event: Lost, About: fmt.Sprintf("%d entries: the disk did not keep up", lost)})
+	}
+	for i, e := range waiting {
+		if err := l.Record(e); err != nil {
+			l.failed(err)
+			l.waits.Lock()
+			l.waiting = append(waiting[i:len(waiting):len(waiting)], l.waiting...)
+			l.waits.Unlock()
+			return
+		}
+	}
+}
+
+// Close writes what waits, and closes the file. Nothing may be noted afterwards.
+func (l *Log) Close() error {
+	close(l.wake)
+	<-l.done
+	return l.file.Close()
+}
+
+// Sign returns what is on the disk now, signed for a round that has ended.
+func (l *Log) Sign(run wire.RunID, round wire.RoundID) *Head {
+	l.heads.Lock()
+	h := l.head
+	l.heads.Unlock()
+	h.Signature = ed25519.Sign(l.key, h.signed(l.federation, run, round))
+	return &h
+}
+
+// signed are the bytes that a head's signature is for.
+func (h *Head) signed(federation wire.Federation, run wire.RunID, round wire.RoundID) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "fedmesh audit\x00%s\x00%d\x00%d\x00%d\x00", federation, run, round, h.N)
+	b.Write(h.Hash)
+	return b.Bytes()
+}
