@@ -150,8 +150,8 @@ func (l *Log) resume() error {
 				err = json.Unmarshal(line, &e)
 			}
 			if err != nil {
-				err = fmt.Errorf("the audit log's last line in %s cannot be read: %w; to begin a new log, move the folder "+
-					"away", path, err)
+				err = fmt.Errorf("the audit log's last line in %s cannot be read: %w; to begin a new log, move the "+
+					"folder away", path, err)
 				return errors.Join(err, l.file.Close())
 			}
 			l.n, l.hash = e.N, hashOf(line)

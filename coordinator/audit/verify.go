@@ -149,8 +149,8 @@ func (r *Report) signatures(federation wire.Federation, present ed25519.PublicKe
 	for n, h := range signed {
 		switch {
 		case n > r.Last:
-			return fmt.Errorf("the log ends with entry %d, but had %d when round %d of run %d ended", r.Last, n, h.Round,
-				h.Run)
+			return fmt.Errorf("the log ends with entry %d, but had %d when round %d of run %d ended", r.Last, n,
+				h.Round, h.Run)
 		case n < r.First: // its file was moved away
 		case by(present, h):
 			r.Heads++

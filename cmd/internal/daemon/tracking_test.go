@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,11 +39,12 @@ func TestTrackingTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		away := true
+		var away atomic.Bool
+		away.Store(true)
 		end := f.track(t.Context(), &history.Tracking{URL: "http://mlflow", Experiment: "air",
 			Task: func() (wire.RunID, []config.Setting) { return 0, nil },
 			HTTP: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
-				if away {
+				if away.Load() {
 					return nil, errors.New("nobody is there")
 				}
 				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(
@@ -51,13 +53,15 @@ func TestTrackingTells(t *testing.T) {
 		defer end()
 		const problem = "cannot log rounds to MLflow"
 		<-time.After(time.Minute)
+		synctest.Wait() // what happens at that moment, too
 		if text := f.view.Picture().Draw(300); !strings.Contains(text, problem) ||
 			!strings.Contains(text, "nobody is there") || strings.Count(log.String(), problem) != 1 ||
 			tracked(t, reg) != 0 {
 			t.Errorf("away: metric %v, status\n%slog\n%s", tracked(t, reg), text, log.String())
 		}
-		away = false
+		away.Store(false)
 		<-time.After(5 * time.Minute)
+		synctest.Wait()
 		if text := f.view.Picture().Draw(300); strings.Contains(text, problem) || tracked(t, reg) != 1 ||
 			strings.Count(log.String(), "rounds are logged to MLflow") != 1 {
 			t.Errorf("back: metric %v, status\n%slog\n%s", tracked(t, reg), text, log.String())
