@@ -198,9 +198,9 @@ func TestAnotherKey(t *testing.T) {
 func TestFiles(t *testing.T) {
 	s := newSite(t)
 	s.open()
-	s.record(strings.Repeat("x", 1<<19))
-	for range 40 {
-		s.record(strings.Repeat("x", 1<<19))
+	s.record(strings.Repeat("x", 900<<10))
+	for range 18 {
+		s.record(strings.Repeat("x", 900<<10))
 	}
 	s.round(1)
 	s.close()
@@ -208,22 +208,22 @@ func TestFiles(t *testing.T) {
 	if err != nil || len(names) != 2 {
 		t.Fatalf("%v, %v", names, err)
 	}
-	if r, err := s.verify(); err != nil || r.First != 1 || r.Last != 42 || r.Covered != 42 {
+	if r, err := s.verify(); err != nil || r.First != 1 || r.Last != 20 || r.Covered != 20 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if err := os.Remove(filepath.Join(s.dir, Folder, names[0])); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := s.verify(); err != nil || r.First == 1 || r.Last != 42 || r.Covered != 42 {
+	if r, err := s.verify(); err != nil || r.First == 1 || r.Last != 20 || r.Covered != 20 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	// a file that was begun when the power went
-	if err := os.WriteFile(filepath.Join(s.dir, Folder, fileOf(43)), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, Folder, fileOf(21)), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.open()
 	s.close()
-	if r, err := s.verify(); err != nil || r.Last != 43 {
+	if r, err := s.verify(); err != nil || r.Last != 21 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,27 +51,15 @@ type Entry struct {
 	Who      string       `json:"who,omitempty"` // the user, or the token's name
 	Agent    wire.AgentID `json:"agent,omitempty"`
 	About    string       `json:"about,omitempty"`
-	Key      Hex          `json:"key,omitempty"`
-	Previous Hex          `json:"previous,omitempty"`
-}
-
-// Hex is bytes that JSON shows in hexadecimal digits.
-type Hex []byte
-
-// MarshalText implements encoding.TextMarshaler.
-func (h Hex) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (h *Hex) UnmarshalText(text []byte) (err error) {
-	*h, err = hex.AppendDecode(nil, text)
-	return err
+	Key      []byte       `json:"key,omitempty"`
+	Previous []byte       `json:"previous,omitempty"`
 }
 
 // Head says that the log had n entries, of which the last one's line has this hash, when a round ended.
 type Head struct {
 	N         uint64 `json:"n"`
-	Hash      Hex    `json:"hash"`
-	Signature Hex    `json:"signature"`
+	Hash      []byte `json:"hash"`
+	Signature []byte `json:"signature"`
 }
 
 const (
@@ -96,7 +83,7 @@ type Log struct {
 	mu   sync.Mutex // of what is being written
 	file *store.History
 	n    uint64
-	hash Hex
+	hash []byte
 
 	waits   sync.Mutex
 	waiting []Entry
@@ -122,7 +109,7 @@ func Open(disk store.Disk, state string, federation wire.Federation, key ed25519
 	if err := l.resume(); err != nil {
 		return nil, err
 	}
-	if err := l.Record(Entry{Event: Started, Key: Hex(key.Public().(ed25519.PublicKey))}); err != nil {
+	if err := l.Record(Entry{Event: Started, Key: key.Public().(ed25519.PublicKey)}); err != nil {
 		return nil, errors.Join(err, l.file.Close())
 	}
 	go l.write()
@@ -162,7 +149,7 @@ func (l *Log) resume() error {
 	return nil
 }
 
-func hashOf(line []byte) Hex {
+func hashOf(line []byte) []byte {
 	sum := sha256.Sum256(line)
 	return sum[:]
 }

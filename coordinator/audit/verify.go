@@ -74,7 +74,7 @@ func (r *Report) chain(state string, signed map[uint64]*Signed) (map[uint64]ed25
 		return nil, err
 	}
 	keys := map[uint64]ed25519.PublicKey{}
-	var previous Hex
+	var previous []byte
 	for _, name := range names {
 		path := filepath.Join(state, Folder, name)
 		for n, line := range lines(path, &err) {

@@ -179,9 +179,10 @@ func (f *Federation) takeOver(ctx context.Context, next *coordinator.Applied, fl
 		f.applied, f.control.Course = applied, course
 		f.control.TakeOver()
 		return c, f.control.Save(f.dir) // the journal says so already
-	case flags && !errors.Is(err, coordinator.ErrGoesOn), ctx.Err() != nil:
+	case errors.Is(err, coordinator.ErrGoesOn) && flags: // also where the process is about to end
+	case flags, ctx.Err() != nil:
 		return nil, err
-	case !flags:
+	default:
 		f.o.Logger.Error("the applied task cannot take over; the one before stays in effect", "version", next.Version,
 			"err", err)
 	}

@@ -202,7 +202,7 @@ func (j *joining) audited() {
 	if err := os.WriteFile(files[0], []byte(log), 0o600); err != nil {
 		j.t.Fatal(err)
 	}
-	if code, said := verify(); code != 1 || !strings.Contains(said, "was changed after") {
+	if code, said := verify(); code != 1 || !strings.Contains(said, "is not what was written: ") {
 		j.t.Errorf("a changed log: exit status %d, %s", code, said)
 	}
 }

@@ -178,6 +178,8 @@ func (f *following) begin(t *testing.T) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f.told = nil
 	go Follow(ctx, f.dir, tracking("http://mlflow", &http.Client{Transport: f.server}, 3), func(err error) {
+		f.server.mu.Lock()
+		defer f.server.mu.Unlock()
 		f.told = append(f.told, err)
 	})
 	synctest.Wait()
@@ -187,7 +189,13 @@ func (f *following) begin(t *testing.T) (end func()) {
 // last is the result of the last try.
 func (f *following) last() error { return f.told[len(f.told)-1] }
 
-func pass(d time.Duration) { <-time.After(d); synctest.Wait() }
+// pass lets time go by. What was read before is read before anything changes then: the lock says so.
+func (f *following) pass(d time.Duration) {
+	f.server.mu.Lock()
+	f.server.mu.Unlock() //nolint:staticcheck // nothing stands between
+	<-time.After(d)
+	synctest.Wait()
+}
 
 // TestFollowNextRun: a server that fails where another run begins gets it later, and the run before stays as it is.
 func TestFollowNextRun(t *testing.T) {
@@ -204,7 +212,7 @@ func TestFollowNextRun(t *testing.T) {
 		s.creates = 2
 		f.add(many(8, 4)...)
 		defer f.begin(t)() // a process that reads of both
-		pass(time.Hour)
+		f.pass(time.Hour)
 		s.doubled()
 		if len(s.runs) != 2 || s.runs[0].status != statusFinished || s.runs[1].status != statusRunning ||
 			len(s.runs[1].points) != 4*4 || f.last() != nil {
@@ -234,7 +242,7 @@ func (f *following) away(t *testing.T, all []coordinator.HistoryEntry) {
 		t.Fatal(err)
 	}
 	f.write(`{"time":`) // a line that is being written
-	pass(lookEvery)
+	f.pass(lookEvery)
 	if s.values() != 12 {
 		t.Errorf("%d values of 3 rounds", s.values())
 	}
@@ -243,23 +251,23 @@ func (f *following) away(t *testing.T, all []coordinator.HistoryEntry) {
 	}
 	s.away = true
 	f.add(all[3:13]...)
-	pass(time.Hour)
+	f.pass(time.Hour)
 	failed := len(f.told)
-	if pass(time.Hour); len(f.told)-failed < 11 || len(f.told)-failed > 13 || f.told[failed] == nil {
+	if f.pass(time.Hour); len(f.told)-failed < 11 || len(f.told)-failed > 13 || f.told[failed] == nil {
 		t.Errorf("%d tries in an hour", len(f.told)-failed)
 	}
 	s.away, s.cut = false, true
-	pass(2 * mostPause)
+	f.pass(2 * mostPause)
 	if s.doubled(); s.values() != 4*13 || f.last() != nil {
 		t.Errorf("%d values of 13 rounds: %v", s.values(), f.last())
 	}
 	before := s.calls
-	if pass(time.Hour); s.calls != before {
+	if f.pass(time.Hour); s.calls != before {
 		t.Errorf("%d calls without a round", s.calls-before)
 	}
 	s.away = true
 	f.add(all[13:]...)
-	pass(lookEvery)
+	f.pass(lookEvery)
 	end()
 }
 
@@ -274,12 +282,12 @@ func (f *following) again(t *testing.T, all []coordinator.HistoryEntry) {
 	if f.add(all[5]); s.runs[0].status != statusRunning {
 		t.Errorf("it is %s", s.runs[0].status)
 	}
-	pass(lookEvery)
+	f.pass(lookEvery)
 	s.away = true
 	f.add(all[6])
-	pass(lookEvery)
+	f.pass(lookEvery)
 	s.away = false
-	pass(mostPause)
+	f.pass(mostPause)
 	s.doubled()
 	if s.values() != 4*25 || len(s.runs) != 1 || f.last() != nil {
 		t.Errorf("%d values of 25 rounds, %d runs, %v", s.values(), len(s.runs), f.last())
@@ -287,7 +295,7 @@ func (f *following) again(t *testing.T, all []coordinator.HistoryEntry) {
 	if err := os.Remove(f.path()); err != nil {
 		t.Fatal(err)
 	}
-	pass(lookEvery)
+	f.pass(lookEvery)
 	if f.last() == nil {
 		t.Error("the history is gone, and yet rounds are said to be logged")
 	}
