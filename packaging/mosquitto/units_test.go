@@ -18,7 +18,7 @@ func TestRulesAreCopied(t *testing.T) {
 	}
 	var script string
 	for line := range strings.Lines(string(mosquitto.RulesService)) {
-		if rest, is := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=/bin/sh -ec '"); is {
+		if rest, is := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=/bin/sh -ec '"); is && script == "" {
 			script = strings.TrimSuffix(rest, "'")
 		}
 	}
