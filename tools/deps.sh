@@ -22,6 +22,8 @@ machine mmdebstrap        mmdebstrap
 machine nsenter           util-linux
 machine apt-ftparchive    apt-utils
 machine gpg               gpg
+machine nft               nftables
+machine ip                iproute2
 vm   mmdebstrap           mmdebstrap
 vm   cpio                 cpio
 vm   qemu-system-x86_64   qemu-system-x86

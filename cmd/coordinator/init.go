@@ -210,6 +210,7 @@ For the broker, as root on its machine, unless it has a configuration of its own
   chown -R mosquitto /etc/mosquitto/certs
   systemctl daemon-reload
   systemctl restart mosquitto
+and where strangers can reach the broker, as its first lines say: %[2]s/fedmesh.nft
 %[6]sHere, once:
   %[3]s
 For each device, here; it prints the command for the device:

@@ -31,10 +31,11 @@ type conn struct {
 	wake     chan struct{}
 	done     chan struct{} // closed when the writer has ended
 	left     chan struct{} // closed when mochi has done with it
-	clientID string        // once known; belongs to the listener's lock
-	user     string        // from the certificate, or once CONNECT is accepted
-	denied   atomic.Bool   // something already was
-	looks    func()        // if set, unlocks what is retained; belongs to the goroutine that reads
+	since    time.Time
+	clientID string      // once known; belongs to the listener's lock
+	user     string      // from the certificate, or once CONNECT is accepted
+	denied   atomic.Bool // something already was
+	looks    func()      // if set, unlocks what is retained; belongs to the goroutine that reads
 
 	mu     sync.Mutex
 	queue  [][]byte
@@ -45,7 +46,7 @@ type conn struct {
 func newConn(socket net.Conn, limit int, overflow func(*conn)) *conn {
 	c := &conn{
 		Conn: socket, socket: socket, limit: limit, overflow: overflow,
-		wake: make(chan struct{}, 1), done: make(chan struct{}), left: make(chan struct{}),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), left: make(chan struct{}), since: time.Now(),
 	}
 	if secured, ok := socket.(*tls.Conn); ok {
 		c.socket = secured.NetConn()

@@ -138,8 +138,24 @@ func (h *hook) OnRetainMessage(_ *mochi.Client, pk packets.Packet, _ int64) {
 	}
 }
 
-// OnSubscribe comes before a subscription and what is retained under it.
+// maxSubscriptions bounds those of a client; an agent has 20 at most.
+const maxSubscriptions = 100
+
+// OnSubscribe comes before a subscription and what is retained under it. Mochi refuses a filter without a character:
+// those that are too many lose theirs.
 func (h *hook) OnSubscribe(cl *mochi.Client, pk packets.Packet) packets.Packet {
+	pk.Filters = slices.Clone(pk.Filters)
+	has := cl.State.Subscriptions.Len()
+	for i := range pk.Filters {
+		if _, is := cl.State.Subscriptions.Get(pk.Filters[i].Filter); is {
+			continue
+		}
+		if has++; has > maxSubscriptions {
+			h.deny(cl, pk.Filters[i].Filter, "the broker refused a subscription, of which its client has too many; "+
+				"more of this connection are counted only")
+			pk.Filters[i].Filter = ""
+		}
+	}
 	looks := func(s packets.Subscription) bool { return strings.ContainsAny(s.Filter, "+#") }
 	if slices.ContainsFunc(pk.Filters, looks) {
 		h.retaining.RLock()

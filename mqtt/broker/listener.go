@@ -29,6 +29,8 @@ type listener struct {
 
 	mu      sync.Mutex
 	closed  bool
+	refused int       // connections since the log had a line of one
+	told    time.Time // when it had
 	conns   map[*conn]struct{}
 	perIP   map[netip.Addr]int
 	clients map[string]*conn // the newest with each client id
@@ -75,8 +77,7 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 		}
 		c := newConn(socket, queueBytes, l.slow)
 		if !l.begin(c) {
-			l.logger.Warn("the broker refuses a connection: it has too many, or is closing", "most", l.maxConns,
-				"most_per_address", l.maxPerIP, "refused", socket.RemoteAddr().String())
+			l.refuse(socket.RemoteAddr())
 			c.abort()
 			continue
 		}
@@ -84,8 +85,23 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 	}
 }
 
-// begin counts a connection, or the accept loop if c is nil, unless there are
-// too many or the listener is closed.
+// refuseEvery is the least time between two lines of the log about connections that are refused.
+const refuseEvery = time.Minute
+
+// refuse tells of a connection that is one too many: there may be thousands a second.
+func (l *listener) refuse(from net.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused++
+	if now := time.Now(); now.Sub(l.told) >= refuseEvery {
+		l.logger.Warn("the broker refuses connections: it has too many, or is closing", "most", l.maxConns,
+			"most_per_address", l.maxPerIP, "refused", l.refused, "last", from.String())
+		l.refused, l.told = 0, now
+	}
+}
+
+// begin counts a connection, or the accept loop if c is nil, unless there are too many or the listener is closed. Where
+// there are too many, the oldest that has not logged in makes room.
 func (l *listener) begin(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,13 +110,34 @@ func (l *listener) begin(c *conn) bool {
 	}
 	if c != nil {
 		from := source(c)
-		if len(l.conns) >= l.maxConns || l.perIP[from] >= l.maxPerIP {
+		if l.perIP[from] >= l.maxPerIP && !l.makeRoom(func(c *conn) bool { return source(c) == from }) ||
+			len(l.conns) >= l.maxConns && !l.makeRoom(func(*conn) bool { return true }) {
 			return false
 		}
 		l.conns[c] = struct{}{}
 		l.perIP[from]++
 	}
 	l.running.Add(1)
+	return true
+}
+
+// loginTime is how long a client has at least for TLS and CONNECT, while others wait for its place.
+const loginTime = time.Second
+
+// makeRoom closes the oldest of these connections whose client has not logged in, unless it is young. Strangers who
+// open connections and say nothing would shut all others out.
+func (l *listener) makeRoom(of func(*conn) bool) bool {
+	var oldest *conn
+	for c := range l.conns {
+		if c.clientID == "" && (oldest == nil || c.since.Before(oldest.since)) && of(c) {
+			oldest = c
+		}
+	}
+	if oldest == nil || time.Since(oldest.since) < loginTime {
+		return false
+	}
+	oldest.abort()
+	l.uncount(oldest)
 	return true
 }
 
@@ -161,13 +198,21 @@ func (l *listener) takeOver(clientID string, c *conn) {
 func (l *listener) forget(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.uncount(c)
+	if l.clients[c.clientID] == c {
+		delete(l.clients, c.clientID)
+	}
+}
+
+// uncount takes a connection from those that are counted, once.
+func (l *listener) uncount(c *conn) {
+	if _, is := l.conns[c]; !is {
+		return
+	}
 	delete(l.conns, c)
 	from := source(c)
 	if l.perIP[from]--; l.perIP[from] == 0 {
 		delete(l.perIP, from)
-	}
-	if l.clients[c.clientID] == c {
-		delete(l.clients, c.clientID)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -321,6 +322,58 @@ func TestTooManyConnectionsFromOneAddress(t *testing.T) {
 	_ = first.Close()
 	// once the first is gone
 	mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "third", MaxReconnectDelay: 10 * time.Millisecond})
+}
+
+// TestSilentStrangers: those who hold all connections and say nothing do not shut a client out; the oldest of them
+// goes, and no other.
+func TestSilentStrangers(t *testing.T) {
+	for name, o := range map[string]broker.Options{
+		"of all": {MaxConns: 8, MaxConnsPerIP: 10}, "of one address": {MaxConns: 100, MaxConnsPerIP: 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, o)
+			strangers := make([]brokers.Raw, 8)
+			for i := range strangers {
+				strangers[i] = rawDial(t, s)
+			}
+			mqtttest.Dial(t, mqtt.Options{URL: s.URL(), ClientID: "a", MaxReconnectDelay: 10 * time.Millisecond})
+			wantClosed(t, strangers[0])
+			connect(strangers[7], "a late one")
+		})
+	}
+}
+
+// TestRefusalsAreToldInBrief: a flood of connections is a line in the log, not a flood of lines.
+func TestRefusalsAreToldInBrief(t *testing.T) {
+	log := make(lineWriter, 100)
+	s := start(t, broker.Options{MaxConns: 1, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	connect(rawDial(t, s), "first")
+	for range 50 {
+		wantClosed(t, rawDial(t, s))
+	}
+	if line := <-log; !strings.Contains(line, "refuses connections") || len(log) != 0 {
+		t.Errorf("%d more lines after %s", len(log), line)
+	}
+}
+
+// TestSubscriptionsAreBounded: a client has a hundred at most; what it has, it may have again.
+func TestSubscriptionsAreBounded(t *testing.T) {
+	s := start(t, broker.Options{})
+	c := rawDial(t, s)
+	connect(c, "greedy")
+	var filters []string
+	for i := range 101 {
+		filters = append(filters, fmt.Sprint("f/", i))
+	}
+	c.Subscribe(1, 0, filters...)
+	codes := brokers.Receive[*packets.SubackPacket](c).ReturnCodes
+	if slices.Max(codes[:100]) != 0 || codes[100] != 0x80 {
+		t.Errorf("codes %v", codes)
+	}
+	if first, other := subscribe(c, 2, 0, "f/0"), subscribe(c, 3, 0, "f/x"); first != 0 || other != 0x80 {
+		t.Errorf("again %#x, another one %#x", first, other)
+	}
 }
 
 func TestStartRefuses(t *testing.T) {

@@ -19,6 +19,11 @@ var PlainConf []byte
 //go:embed mosquitto.service.d/fedmesh.conf
 var DropIn []byte
 
+// Firewall bounds the connections of each source, for nftables.
+//
+//go:embed fedmesh.nft
+var Firewall []byte
+
 // RulesPath and RulesService are units of systemd that have Mosquitto read the rules that the coordinator has written.
 var (
 	//go:embed fedmesh-acl.path

@@ -121,6 +121,7 @@ func (f *Files) trust(dir string, a *Answers, key ed25519.PrivateKey) error {
 		d.WriteFile(at("mosquitto", "certs", caCrt), pemOf(authority.Certificate.Raw), 0o666),
 		d.WriteFile(at("mosquitto", "mosquitto.conf"), mosquitto.Conf, 0o666),
 		d.WriteFile(at("mosquitto", "acl"), rules, 0o666),
+		d.WriteFile(at("mosquitto", "fedmesh.nft"), mosquitto.Firewall, 0o666),
 		d.WriteFile(at("mosquitto", "mosquitto.service.d", "fedmesh.conf"), mosquitto.DropIn, 0o666))
 }
 

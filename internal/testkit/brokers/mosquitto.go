@@ -36,7 +36,7 @@ type Mosquitto struct {
 // without Mosquitto is skipped, but never when CI is true.
 func NewMosquitto(t testing.TB, conf []byte) *Mosquitto {
 	t.Helper()
-	program := tool(t, "mosquitto")
+	program := Tool(t, "mosquitto")
 	m := &Mosquitto{process: newProcess(t)}
 	m.command = func() *exec.Cmd {
 		descriptors := "$(ulimit -H -n)" // a login's 1,024 are too few for a thousand clients
@@ -63,8 +63,8 @@ func complaints(t testing.TB, line string) {
 	}
 }
 
-// tool finds a program of Mosquitto's. Debian keeps the broker where only root looks for it.
-func tool(t testing.TB, name string) string {
+// Tool finds a program that a broker is, or that is used with one. Debian keeps some where only root looks for them.
+func Tool(t testing.TB, name string) string {
 	t.Helper()
 	for _, candidate := range []string{name, "/usr/sbin/" + name} {
 		if path, err := exec.LookPath(candidate); err == nil {
@@ -130,7 +130,7 @@ func (m *Mosquitto) AddUsers(t testing.TB, users ...string) {
 		fmt.Fprintf(&plain, "%s:password of %s\n", u, u)
 	}
 	m.Write(t, "passwd", plain.Bytes())
-	if out, err := exec.Command(tool(t, "mosquitto_passwd"),
+	if out, err := exec.Command(Tool(t, "mosquitto_passwd"),
 		"-U", filepath.Join(m.Dir, "passwd")).CombinedOutput(); err != nil {
 		t.Fatalf("mosquitto_passwd: %v: %s", err, out)
 	}
