@@ -39,6 +39,10 @@ reproduce: ## run the documents' experiments, four minutes on two cores, and wri
 	$(compiles)
 	go run ./cmd/fedlab reproduce --out reproduced
 
+attacks: deps ## try each attack of docs/SECURITY.md, and write its table
+	tools/deps.sh machine
+	go test -tags attacks -count=1 -timeout 1h -v -run TestAttacks ./internal/attacks
+
 chaos: deps ## break a federation in every way of docs/RELIABILITY.md and print its table (ONLY=kill_agents SEED=7 SOAK=2h TABLE=FILE)
 	go test -tags chaos -count=1 -timeout 24h -v -run '/^($(or $(ONLY),.*))$$' ./internal/chaos -args -seed $(or $(SEED),1) -soak $(or $(SOAK),5m) -table "$(abspath $(TABLE))"
 

@@ -67,6 +67,7 @@ var rooms = []room{
 
 	{"cmd/...", 4, false, "commands wire the rooms together; nobody imports a command"},
 	{"internal/archtest", 4, false, "looks at the house from outside"},
+	{"internal/attacks", 4, false, "names the tests of other rooms that try an attack: it has only tests"},
 	{"internal/chaos", 4, false, "breaks a federation of finished programs: it has only tests"},
 	{"internal/conformance", 4, false, "holds every broker to the same, with the real hosts as its clients"},
 	{"internal/testkit/memory", 2, false, "sessions without a network, for tests and the laboratory"},

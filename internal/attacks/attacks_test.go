@@ -1,0 +1,128 @@
+package attacks
+
+// attack is a row of the table.
+type attack struct {
+	name    string
+	what    string // is tried
+	by      string // whom
+	promise string // what holds; "" where nothing does
+	tests   []of
+}
+
+// of are tests of a package.
+type of struct {
+	folder string
+	tests  []string
+}
+
+func tests(folder string, names ...string) of { return of{folder, names} }
+
+// The adversaries, in the order of what they have.
+const (
+	stranger = "stranger"        // reaches the network
+	broker   = "broker"          // whoever runs it, or has taken it
+	device   = "listed device"   // with a key that the coordinator knows
+	neighbor = "neighbour"       // a listed device that mixes with others
+	thief    = "thief of a key"  // of a device or the coordinator
+	writer   = "writer of files" // in the state folder or on the way of a package
+)
+
+var attacks = []attack{
+	{"forged announcement", "an announcement with another key, or by a device",
+		stranger + ", " + broker + ", " + device, "no agent obeys it; a closed broker drops it", []of{
+			tests("agent", "TestHostileMessages"),
+			tests("packaging/mosquitto", "TestAccessWithCertificates", "TestAccessWithPasswords"),
+			tests("mqtt/broker", "TestAccessWithCertificates", "TestAccessWithPasswords")}},
+	{"forged update", "an update in another device's name", stranger + ", " + device, "the model does not move", []of{
+		tests("coordinator", "TestHostileMessages"),
+		tests("packaging/mosquitto", "TestAccessWithCertificates", "TestCertificatesRefused"),
+		tests("mqtt/broker", "TestCertificatesRefused")}},
+	{"replay", "messages sent again, at once, later, after a restart, to another round or federation", broker,
+		"each counts once, in its round", []of{
+			tests("coordinator", "TestHostileMessages", "TestOldHellos"), tests("agent", "TestHostileMessages"),
+			tests("wire", "TestDomainsAreSeparate")}},
+	{"roll back", "old announcements and models, retained again", broker,
+		"an agent obeys none that is older than the newest that it has obeyed, across restarts", []of{
+			tests("agent", "TestOlderEpoch", "TestHostileMessages"), tests("coordinator", "TestOlderCopy")}},
+	{"change a byte", "bits flipped, messages cut or made longer", broker, "each is dropped, and counted", []of{
+		tests("wire", "TestEveryBitFlipFails", "TestEveryTruncationFails", "TestEveryTrailingByteFails"),
+		tests("d2d", "TestTampering")}},
+	{"rubbish and bombs", "packets and messages that claim to be huge, or are nothing",
+		stranger + ", " + broker + ", " + device,
+		"memory is bounded before anything is believed; no daemon ends", []of{
+			tests("wire", "TestClaimsAllocateNothing", "TestClaimsAreRefused"),
+			tests("mqtt", "TestR14EvilBroker", "TestR14LargestPacket", "TestGuard"),
+			tests("mqtt/broker", "TestHugeClaimBeforeConnectDisconnects", "TestOversizePacketDisconnects")}},
+	{"wrong shape", "an update of another length, schema or base model", device, "it is refused with its reason",
+		[]of{tests("coordinator", "TestHostileMessages")}},
+	{"not a number", "NaN, infinity, 3.4e38 or 1e30 in an update", device,
+		"it is refused, or left out of the model; the device sits out", []of{
+			tests("coordinator", "TestHostileMessages", "TestGuard", "TestOneLiarInTwoHundredRounds"),
+			tests("round", "TestSpoiledFoldSitsOut")}},
+	{"poison within bounds", "updates backwards, of a length that honest ones have", device,
+		"one of seven costs accuracy, and does not end the run; nothing is promised for a fifth of liars or more", []of{
+			tests("coordinator", "TestOneLiarInTwoHundredRounds"), tests("round", "TestOutliersAreTheLiars")}},
+	{"false statistics", "means and scales that are not of the device's rows", device,
+		"one of five or more does not bend the standardisation", []of{
+			tests("coordinator", "TestStatisticsOfOneLiar", "TestImpossibleStatistics"),
+			tests("learner", "TestOneLiarIsOutvoted")}},
+	{"silence", "drawn, and never an update; or gone", device,
+		"the round closes at its quorum or deadline; the device is not drawn for longer and longer", []of{
+			tests("coordinator", "TestVanishedAndLate", "TestGoneInTheMiddle"),
+			tests("round", "TestSilentAgentSitsOut", "TestEndlessSilenceDoesNotStop",
+				"TestSittingOutSurvivesARestart")}},
+	{"another's session", "the client id or the address of another device", stranger + ", " + device,
+		"the broker refuses it; two devices with one identity are named", []of{
+			tests("mqtt/broker", "TestAuthenticateWithCertificate"),
+			tests("packaging/mosquitto", "TestCertificatesRefused"), tests("coordinator", "TestClones")}},
+	{"connections", "all that the broker may have, held without a word", stranger, "devices still come in", []of{
+		tests("packaging/mosquitto", "TestIdleConnections"),
+		tests("mqtt/broker", "TestSilentStrangers", "TestTooManyConnectionsFromOneAddress",
+			"TestRefusalsAreToldInBrief")}},
+	{"fill the broker", "retained messages or subscriptions without end", device,
+		"bounded on the embedded broker; on Mosquitto by memory_limit alone", []of{
+			tests("mqtt/broker", "TestQuota", "TestQuotaOfWills", "TestSubscriptionsAreBounded"),
+			tests("packaging/mosquitto", "TestBoundsAndPersistence")}},
+	{"flood the coordinator", "messages and updates faster than it works", device + ", " + broker,
+		"mailbox and memory are bounded; the oldest of what can be had again is dropped, and counted", []of{
+			tests("mqtt", "TestR1FloodIsBounded", "TestFlappingLinkStaysBounded"),
+			tests("coordinator", "TestUpdatesWaitForRoom", "TestTransfersAreBounded", "TestUnheardMost")}},
+	{"cut the network", "messages lost, delayed, in another order; one side cut off", broker,
+		"nothing accepted is lost; rounds go on when the network does", []of{
+			tests("coordinator", "TestBrokerCut", "TestLoss", "TestAcceptanceLostWithTheLink", "TestForgetfulBroker")}},
+	{"read between neighbours", "the D2D topics", broker + ", " + device, "sealed for the neighbour alone", []of{
+		tests("d2d", "TestSealed", "TestOtherBlocks", "TestPartsOfAnotherStart")}},
+	{"a neighbour without an edge", "snapshots from a device that the invitation does not name", device,
+		"ignored", []of{
+			tests("d2d", "TestIgnored", "TestForbidden")}},
+	{"a lost device", "its key and certificate in other hands", thief,
+		"one command: its next message is dropped, it is told, its session is ended, the broker gets other rules",
+		[]of{
+			tests("coordinator", "TestRevoked", "TestRevokedWhileStopped"), tests("cmd/internal/e2e", "TestJoin"),
+			tests("packaging/mosquitto", "TestRevokedCertificate", "TestReloadedRules")}},
+	{"a second coordinator", "with the key and a copy of the state folder", thief,
+		"the one that is behind stops and says so; it leads again only by a raised epoch", []of{
+			tests("coordinator", "TestTwoCoordinators", "TestForeignAnnouncement", "TestForeignAnnouncementLeads"),
+			tests("agent", "TestOlderEpoch")}},
+	{"join without a token", "guessed, used, expired or another device's tokens; a man in the middle", stranger,
+		"refused; five wrong tries a minute and source; the device pins the root before it tells its token", []of{
+			tests("coordinator/enrol", "TestJoinRefused", "TestTokenRefused", "TestTries", "TestTriesAreBounded",
+				"TestUsedTokenStaysUsed"),
+			tests("cmd/internal/join", "TestManInTheMiddle", "TestOldRoot")}},
+	{"weak keys", "one key under two names, points of small order, key files that others can read",
+		device + ", " + writer, "refused, or said", []of{
+			tests("cmd/internal/keys", "TestWeakKeys", "TestAgents", "TestPrivateIsClosed"),
+			tests("coordinator", "TestWeakPeerKey"), tests("wire", "TestWeakPeerKeys")}},
+	{"rewrite the past", "the log of who changed what, edited or cut", writer,
+		"`coordinator audit verify` finds it, up to the end of the last round", []of{
+			tests("coordinator/audit", "TestTampered", "TestAnotherKey"), tests("cmd/internal/e2e", "TestJoin")}},
+	{"damaged or foreign files", "the state folder's files changed, cut or of an earlier copy", writer,
+		"what can be made again is; else the program ends and says what to do", []of{
+			tests("coordinator", "TestDamagedFolder", "TestUpdateChangedOnDisk", "TestForeignBackup"),
+			tests("agent", "TestReadBlobHoldsAFileAgainstItsHash")}},
+	{"another package", "packages and lists of the repository that were changed", writer,
+		"apt refuses them: they are signed", []of{tests("internal/testkit/machine", "TestRepository")}},
+	{"a flood of labels", "names and numbers that would fill Prometheus", device,
+		"series are bounded whatever devices tell", []of{
+			tests("metrics", "TestInputsAreBounded", "TestSeriesDoNotGrowWithTheFleet", "TestSetsAreClosed")}},
+}
