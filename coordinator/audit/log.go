@@ -101,9 +101,7 @@ func Open(disk store.Disk, state string, federation wire.Federation, key ed25519
 	failed func(error)) (*Log, error) {
 	l := &Log{disk: disk, dir: filepath.Join(state, Folder), federation: federation, key: key, now: now, failed: failed,
 		wake: make(chan struct{}, 1), done: make(chan struct{})}
-	if err := disk.Mkdir(l.dir, 0o700); err == nil {
-		err = disk.SyncDir(state)
-	} else if !errors.Is(err, fs.ErrExist) {
+	if err := disk.MakeDir(l.dir); err != nil {
 		return nil, fmt.Errorf("the audit log: %w", err)
 	}
 	if err := l.resume(); err != nil {

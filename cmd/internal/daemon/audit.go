@@ -116,6 +116,12 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 	case coordinator.UpdateLeftOut:
 		a.log.Note(audit.Entry{Event: audit.LeftOut, Agent: f.Agent,
 			About: fmt.Sprintf("round %d: %s", f.Round, f.Reason)})
+	case coordinator.AgentUnheard: // strangers could fill the disk; the log has it
+	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
+		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
+		coordinator.MessageDropped, coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended,
+		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageMended,
+		coordinator.SubscriptionsRefused, coordinator.TransfersChanged: // nobody is kept out
 	}
 }
 
@@ -130,5 +136,9 @@ func (a *auditor) ObserveRound(fact round.CoordinatorFact) {
 	case round.UpdateRefused:
 		a.log.Note(audit.Entry{Event: audit.Refused, Agent: f.Agent,
 			About: fmt.Sprintf("round %d: %v", f.Round, f.Reason)})
+	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentUnfit,
+		round.GatheringExtended, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded, round.RoundAbandoned,
+		round.RoundClosed, round.RoundOpened, round.RoundWaits, round.RunFinished, round.SamplesCapped,
+		round.StopJudged, round.UpdateAccepted, round.UploaderReplaced: // nobody is kept out
 	}
 }
