@@ -20,23 +20,27 @@ import (
 
 // Agent is one device's part in a federation.
 type Agent struct {
-	cfg     Config
-	public  ed25519.PublicKey // the agent's own
-	conn    mqtt.Conn
-	machine *round.Agent
-	signer  *signer
-	// selection finds this agent in an announcement.
-	selection wire.SelectionKey
-	clones    cloneDetector
-	hearing   hearing        // whether the coordinator hears it
-	quiet     bool           // nothing is left of the budget: it does not read announcements
-	told      BudgetUsed     // the last time
-	backTold  bool           // that the clock was set back
-	mesh      *mesh          // its way to the neighbours
-	endless   *endless       // the block under way, if blocks have no end
-	test      *mqtt.SelfTest // nil if there is none
+	cfg      Config
+	public   ed25519.PublicKey // the agent's own
+	conn     mqtt.Conn
+	machine  *round.Agent
+	signer   *signer
+	trust    trust // whose words count
+	clones   cloneDetector
+	hearing  hearing        // whether the coordinator hears it
+	quiet    bool           // nothing is left of the budget: it does not read announcements
+	told     BudgetUsed     // the last time
+	backTold bool           // that the clock was set back
+	mesh     *mesh          // its way to the neighbours
+	endless  *endless       // the block under way, if blocks have no end
+	test     *mqtt.SelfTest // nil if there is none
+
+	freshness   freshness
+	nextRoot    *wire.RootDocument // that is being stored
+	rootAskedAt time.Time
 
 	behind   wire.Epoch // of an earlier start, if that was not below this one's
+	ended    error      // why the agent cannot go on, otherwise
 	order    wire.Order // of the last announcement that was obeyed
 	up       bool
 	refused  mqtt.RefusedFilters
@@ -112,6 +116,13 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err != nil {
 		return nil, err
 	}
+	root, err := loadRoot(&cfg)
+	if err == nil {
+		err = revokes(root, cfg.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
 	held, err := loadHeld(&cfg)
 	if err != nil {
 		return nil, err
@@ -125,9 +136,10 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		pulls: map[string]*pull{}, ready: ready, held: held, place: place, kept: keeper{slots: kept},
 		cease: func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
-	if a.selection, err = wire.NewSelectionKey(cfg.Key, cfg.Coordinator); err != nil {
-		return nil, fmt.Errorf("agent: the coordinator's key: %w", err)
+	if a.trust, err = newTrust(&cfg, root); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
 	}
+	a.signer.SetRoot(a.trust.version())
 	a.jobs, a.blocks, a.models.jobs = host.NewLine(a.owner), host.NewLine(a.owner), host.NewLine(a.owner)
 	var saved *round.SavedUpdate
 	if ready != nil {
@@ -173,6 +185,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	if a.quiet = a.spent(); !a.quiet {
+		a.subscribeRoot()
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 	}
 	a.reportCollected(a.owner.Now())
@@ -198,6 +211,9 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) turn() error {
 	if a.behind > 0 {
 		return &BehindError{a.behind}
+	}
+	if a.ended != nil {
+		return a.ended
 	}
 	a.account()
 	return nil
@@ -230,6 +246,7 @@ func (a *Agent) deadline() time.Time {
 	earlier(a.keepDue())
 	earlier(a.newRows.lookAt, a.awaitsRows())
 	earlier(a.unread.at, a.unread.wait > 0)
+	earlier(a.freshness.staleAt())
 	if a.misfit != nil {
 		earlier(a.misfit.again, true)
 	}
@@ -249,6 +266,7 @@ func (a *Agent) tick(now time.Time) {
 	}
 	a.stepSender(transfer.Tick{})
 	a.readAgain(now)
+	a.lookForFreeze(now)
 	a.tested(a.test.Tick(now))
 	if !now.Before(a.judgeAt) {
 		a.judge()

@@ -22,8 +22,11 @@ type Config struct {
 	Federation  wire.Federation
 	ID          wire.AgentID
 	Key         ed25519.PrivateKey
-	Coordinator ed25519.PublicKey // announcements must be signed by its key
-	Topics      mqtt.Topics
+	Coordinator ed25519.PublicKey // announcements must be signed by its key, where there is no Root
+	// Root, if set, is the root document that a person has given the device: its keys of the coordinator count, and
+	// those of the versions that follow, which come over the broker.
+	Root   *wire.RootDocument
+	Topics mqtt.Topics
 	// Data is where the agent's rows come from, read off the owner's goroutine. While it fails the agent is unfit.
 	Data data.Source
 	// Dir keeps what must outlive the process. It must exist and be this agent's alone.
@@ -61,6 +64,8 @@ type Config struct {
 	// Budget, if set, bounds what the uplink of the device may carry in a calendar month: rounds that do not fit are
 	// declined. Agents of one device share it.
 	Budget *Budget
+	// Issued, if set, hears the latest time that the coordinator has signed. It may not block.
+	Issued func(time.Time)
 	Now    func() time.Time // of day, for the budget's months; time.Now unless set
 
 	Software string // for people, in presence
@@ -91,8 +96,8 @@ func (c *Config) validate() error {
 	errs = append(errs, c.Federation.Validate(), c.ID.ValidateAgent())
 	need(len(c.Key) == ed25519.PrivateKeySize, "the agent's key has %d bytes, want %d", len(c.Key),
 		ed25519.PrivateKeySize)
-	need(len(c.Coordinator) == ed25519.PublicKeySize, "the coordinator's public key has %d bytes, want %d",
-		len(c.Coordinator), ed25519.PublicKeySize)
+	need(c.Root != nil || len(c.Coordinator) == ed25519.PublicKeySize,
+		"the coordinator's public key has %d bytes, want %d", len(c.Coordinator), ed25519.PublicKeySize)
 	need(c.Data != nil, "there is no source of data")
 	need(c.Dir != "", "there is no state folder")
 	need(c.Boot > 0, "the boot epoch counts from 1")

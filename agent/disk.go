@@ -40,6 +40,8 @@ const (
 func (c *Config) placeSlots() *store.Slots  { return c.Disk.Slots(filepath.Join(c.Dir, obeyedFile), 2) }
 func (c *Config) updateSlots() *store.Slots { return c.Disk.Slots(filepath.Join(c.Dir, updateFile), 1) }
 
+func (c *Config) path(name string) string { return filepath.Join(c.Dir, name) }
+
 var le = binary.LittleEndian
 
 // saveObeyed keeps the place of the last announcement that was obeyed.

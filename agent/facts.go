@@ -36,13 +36,15 @@ const (
 	DropUnwanted  DropReason = "unwanted" // nothing here waits for it
 	// DropOlderEpoch: the coordinator's epoch is lower than that of the announcement which the agent obeys.
 	DropOlderEpoch DropReason = "older_epoch"
-	DropOverflow   DropReason = "overflow" // the mailbox was full: counted by the session, not a fact
+	// DropNewerRoot: the coordinator goes by a root document that has not come to the agent.
+	DropNewerRoot DropReason = "newer_root"
+	DropOverflow  DropReason = "overflow" // the mailbox was full: counted by the session, not a fact
 )
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
 	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnwanted, DropOlderEpoch,
-		DropOverflow}
+		DropNewerRoot, DropOverflow}
 }
 
 // ModelResult is what became of a new model on the device. It is a metric's label.
@@ -91,6 +93,10 @@ type (
 	}
 	// BootRaised: an earlier start had a higher number than this one, which takes the next.
 	BootRaised struct{ From, To wire.Epoch }
+	// AnnouncementsStale: no later announcement has come for a time in which one was due; For is 0 when one has.
+	AnnouncementsStale struct{ For time.Duration }
+	// RootTaken: the keys of this root document count now.
+	RootTaken struct{ Version wire.Root }
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
 	// CloneSeen: another device has this agent's identity, and is alive.
@@ -222,6 +228,8 @@ func (StorageFailing) fact()       {}
 func (StorageMended) fact()        {}
 func (StateLost) fact()            {}
 func (BootRaised) fact()           {}
+func (AnnouncementsStale) fact()   {}
+func (RootTaken) fact()            {}
 func (BrokerTested) fact()         {}
 func (CloneSeen) fact()            {}
 func (Unheard) fact()              {}

@@ -27,6 +27,8 @@ func (a *Agent) receive(m mqtt.Message) {
 		return // the retained message was deleted
 	case kind == mqtt.KindRound:
 		err = a.receiveAnnouncement(m)
+	case kind == mqtt.KindRoot:
+		err = a.receiveRoot(part, m.Payload)
 	case kind == mqtt.KindPresence:
 		err = a.receivePresence(m.Payload)
 	case kind == mqtt.KindDirect:
@@ -49,23 +51,28 @@ func other(err error) error {
 	return err
 }
 
-// open returns a message that the coordinator of this federation has signed.
-func (a *Agent) open(p []byte) (wire.Envelope, error) {
+// open returns a message that the coordinator of this federation has signed, and with which key.
+func (a *Agent) open(p []byte) (wire.Envelope, *coordinatorKey, error) {
 	e, err := wire.Open(p)
 	switch {
 	case err != nil:
-		return e, other(err)
+		return e, nil, other(err)
 	case e.Federation != a.cfg.Federation || e.Sender != wire.CoordinatorID:
-		return e, host.Drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+		return e, nil, host.Drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+	case a.trust.document != nil && e.Root > a.trust.version():
+		return e, nil, a.beyond(&e)
 	}
-	if err := e.VerifyBy(a.cfg.Signatures, a.cfg.Coordinator); err != nil {
-		return e, host.Drop(DropSignature, "%w: is this the coordinator whose key the agent was given?", err)
+	for i := range a.trust.keys {
+		k := &a.trust.keys[i]
+		if err = e.VerifyBy(a.cfg.Signatures, k.public); err == nil {
+			return e, k, nil
+		}
 	}
-	return e, nil
+	return e, nil, host.Drop(DropSignature, "%w: is this the coordinator whose key the agent was given?", err)
 }
 
 func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
-	e, err := a.open(m.Payload)
+	e, key, err := a.open(m.Payload)
 	if err != nil {
 		return err
 	}
@@ -78,7 +85,8 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	}
 	a.newest, a.unread = e.Digest(), unread{}
 	order := wire.OrderOf(e.Header, &ann)
-	weight, _ := ann.Selection.Find(a.selection, order, ann.Instance)
+	a.fresh(order, &ann)
+	weight, _ := ann.Selection.Find(key.selection, order, ann.Instance)
 	a.came = round.AnnouncementCame{Order: order, Digest: a.newest, Announcement: ann, Retained: m.Retained,
 		Weight: weight}
 	a.step(a.came)
@@ -124,7 +132,7 @@ func (a *Agent) readAgain(now time.Time) {
 }
 
 func (a *Agent) receiveDirect(p []byte) error {
-	e, err := a.open(p)
+	e, _, err := a.open(p)
 	if err != nil {
 		return err
 	}

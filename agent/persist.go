@@ -23,6 +23,7 @@ const (
 	saveTheUpdate = "save the update"
 	removeUpdate  = "remove the old update"
 	saveBoundary  = "save which rows are held out"
+	saveTheRoot   = "save the root document"
 )
 
 // storeBlob is what a transfer does, which tries again by itself.

@@ -92,6 +92,10 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			l := &ledger{disk: store.Machine, path: filepath.Join(dir, budgetFile), month: monthOf(time.Now()), used: 5}
 			must(t, l.save(0))
 		}},
+		rootFile: {kept: true, write: func(t *testing.T, dir string) {
+			next := rootNumbered(2)
+			must(t, saveRoot(&Config{Dir: dir, Disk: store.Machine, Root: rootNumbered(1)}, next))
+		}},
 		heldFile: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOut{2, data.Boundary{Rows: 5}, true}))
 		}},
@@ -99,6 +103,14 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		purposeModel.file(): {silent: true, write: part(purposeModel)},
 		purposeFile.file():  {silent: true, write: part(purposeFile)},
 	}
+}
+
+// rootNumbered is a version of a root document.
+func rootNumbered(v wire.Root) *wire.RootDocument {
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	d := &wire.RootDocument{Federation: "plant", Version: v, Coordinator: wire.SignKeyOf(key)}
+	d.Sign(key, key)
+	return d
 }
 
 // damages are what becomes of a file.
@@ -168,7 +180,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.Or
 	}
 	_, key, _ := ed25519.GenerateKey(nil)
 	cfg := Config{
-		Federation: "plant", ID: "press", Key: key, Coordinator: key.Public().(ed25519.PublicKey), Topics: topics,
+		Federation: "plant", ID: "press", Key: key, Root: rootNumbered(1), Topics: topics,
 		Data: data.Fixed(noData), Dir: dir, Boot: wire.Epoch(boot),
 		MaxModel: 1 << 20, Budget: &Budget{Limit: 1 << 30, Meter: new(mqtt.Meter)}, Observer: &seen,
 		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
@@ -285,7 +297,7 @@ func TestStateFilesAreListed(t *testing.T) {
 			}
 		}
 	}
-	if found != 5 {
-		t.Errorf("found %d names of files, want 5", found)
+	if found != 6 {
+		t.Errorf("found %d names of files, want 6", found)
 	}
 }

@@ -86,6 +86,15 @@ func (d *disk) putRest(t *tar.Writer) error {
 	for _, name := range logs {
 		names = append(names, path.Join(audit.Folder, name))
 	}
+	all, err := d.files.ReadDir(d.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		if isRootFile(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
 	runs, err := d.runs()
 	if err != nil {
 		return err
@@ -155,7 +164,7 @@ func restorable(h *tar.Header) bool {
 		path.Clean(h.Name) != h.Name {
 		return false
 	}
-	if h.Name == historyFile || slices.Contains(slotFiles(), h.Name) {
+	if h.Name == historyFile || isRootFile(h.Name) || slices.Contains(slotFiles(), h.Name) {
 		return true
 	}
 	parts := strings.Split(h.Name, "/")

@@ -24,8 +24,11 @@ type Config struct {
 	Federation wire.Federation
 	Key        ed25519.PrivateKey
 	Agents     *enrolled.List // those who may take part; closed when the coordinator ends
-	Topics     mqtt.Topics
-	Round      round.Config
+	// Roots are root documents, each one after the one before: the last one counts, and all are for devices that have
+	// been away. Empty where the keys stand in the configurations alone.
+	Roots  []wire.RootDocument
+	Topics mqtt.Topics
+	Round  round.Config
 	// Task is what is learned, without a standardisation.
 	Task wire.Task
 	// TaskVersion tells one applied task from the next. A run in the folder that has stood under another one goes on
@@ -85,7 +88,7 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	errs = append(errs, c.Federation.Validate(), c.Round.Validate())
+	errs = append(errs, c.Federation.Validate(), c.Round.Validate(), c.checkRoots())
 	need(len(c.Key) == ed25519.PrivateKeySize, "the coordinator's key has %d bytes, want %d", len(c.Key),
 		ed25519.PrivateKeySize)
 	need(c.Agents != nil, "the list of agents must be given") // those that are to join are not in it yet

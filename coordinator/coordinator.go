@@ -45,6 +45,7 @@ type Coordinator struct {
 	receiver  *transfer.Receiver
 	transfers TransfersChanged
 	spools    map[wire.RoundID]*store.Spool      // of the round under way; two between rounds
+	issued    uint64                             // the latest time that was announced
 	instance  uint64                             // of this start, in what it announces
 	heard     map[sourceKey]mark                 // newest message by sender and type
 	clones    map[wire.AgentID]*cloneDetector    // of those who spoke
@@ -124,6 +125,7 @@ func (c *Coordinator) takeUp() error {
 		return err
 	}
 	c.runID, c.signer.Epoch = record.Run, c.disk.epoch
+	c.signer.SetRoot(c.cfg.root())
 	receiving := transfer.DefaultReceiverConfig()
 	receiving.MaxUpdate = max(c.work.problem.Schema(wire.KindTraining).Bytes(),
 		c.work.problem.Schema(wire.KindStatistics).Bytes())
@@ -132,7 +134,7 @@ func (c *Coordinator) takeUp() error {
 	c.publisher.listed = c.disk.listed
 	spooled, err := c.recoverSpool(record)
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
-	c.fence.place.order = placeOf(c.disk.epoch, record)
+	c.fence.place.order = placeOf(c.cfg.root(), c.disk.epoch, record)
 	c.fence.confirmed = c.fence.place
 	return err
 }
@@ -314,6 +316,7 @@ func (c *Coordinator) connected() {
 		c.revoke(c.strangers())
 	}
 	c.up = true
+	c.publishRoots()
 	c.step(round.LinkUp{}) // its acceptances are said before an announcement that ends the round for those agents
 	c.publisher.connected(c.owner.Now())
 }

@@ -69,7 +69,10 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	}
 	e.Announcement.Instance, c.credit = c.instance, e.Announcement.Credit
 	e.Announcement.Outcome = c.outcome.refer(inlineOutcome)
-	order := wire.OrderOf(wire.Header{Root: wire.FirstRoot, Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
+	c.issued = max(c.issued, uint64(max(c.owner.Now().Unix(), 0)))
+	e.Announcement.Issued = c.issued
+	c.signer.SetRoot(c.cfg.root())
+	order := wire.OrderOf(wire.Header{Root: c.signer.Root(), Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
 		&e.Announcement)
 	e.Announcement.Selection = c.selection(order, e.Drawn)
 	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -33,9 +34,13 @@ func formatPlace(o wire.Order) string {
 // fallBehind ends the coordinator. A restart does not help.
 func (c *Coordinator) fallBehind(newest wire.Order) {
 	behind := &BehindError{Newest: newest, Own: c.fence.place.order}
-	c.stopped = &StateError{Path: c.cfg.Dir, Problem: behind.Error(), Err: behind,
-		Do: "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or " +
-			"`coordinator run --take-over`"}
+	do := "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or " +
+		"`coordinator run --take-over`"
+	if newest.Root > c.fence.place.order.Root {
+		do = "give this one the newest root document with `coordinator root install FILE`: devices obey none that " +
+			"goes by an older one"
+	}
+	c.stopped = &StateError{Path: c.cfg.Dir, Problem: behind.Error(), Err: behind, Do: do}
 }
 
 // Reading the round topic after a connect.
@@ -86,7 +91,7 @@ type spot struct {
 }
 
 // placeOf returns the place of the newest announcement that may have been made from a record.
-func placeOf(epoch wire.Epoch, r round.Record) wire.Order {
+func placeOf(root wire.Root, epoch wire.Epoch, r round.Record) wire.Order {
 	phase := wire.PhaseFinished // also between two rounds: the next announcement is of another round
 	switch r.Phase {
 	case round.CoordinatorGathering:
@@ -94,7 +99,7 @@ func placeOf(epoch wire.Epoch, r round.Record) wire.Order {
 	case round.CoordinatorCollecting:
 		phase = wire.PhaseOpen
 	}
-	return wire.Order{Root: wire.FirstRoot, Epoch: epoch, Run: r.Run, Round: r.Round, Attempt: r.Attempt, Phase: phase}
+	return wire.Order{Root: root, Epoch: epoch, Run: r.Run, Round: r.Round, Attempt: r.Attempt, Phase: phase}
 }
 
 // look begins to wait for the retained announcement. There may be none, so an empty message, which agents ignore, is
@@ -221,6 +226,7 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 	if err != nil {
 		return err
 	}
+	c.issued = max(c.issued, a.Issued)
 	s := spot{wire.OrderOf(e.Header, &a), a.Instance, e.Digest()}
 	own := slices.Contains(f.own, s.digest)
 	if own {
@@ -240,7 +246,7 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 	return nil
 }
 
-// openOwn opens an announcement, which must be signed with the coordinator's own key.
+// openOwn opens an announcement, which must be signed with the coordinator's own key, or one that counts beside it.
 func (c *Coordinator) openOwn(p []byte) (wire.Envelope, error) {
 	e, err := wire.Open(p)
 	switch {
@@ -250,10 +256,12 @@ func (c *Coordinator) openOwn(p []byte) (wire.Envelope, error) {
 		return e, host.Drop(DropForeign, "%s of %s in federation %s, where only this coordinator announces", e.Type,
 			e.Sender, e.Federation)
 	}
-	if err := e.VerifyBy(c.cfg.Signatures, c.public); err != nil {
-		return e, host.Drop(DropSignature, "%w: another key has signed an announcement in this federation", err)
+	for _, key := range c.trusted() {
+		if err = e.VerifyBy(c.cfg.Signatures, key); err == nil {
+			return e, nil
+		}
 	}
-	return e, nil
+	return e, host.Drop(DropSignature, "%w: another key has signed an announcement in this federation", err)
 }
 
 // looked ends the wait for the retained announcement. retained is nil if there is none, or if this process has made it.
@@ -264,7 +272,9 @@ func (c *Coordinator) looked(retained *spot) {
 	raised := !c.begun && (c.cfg.TakeOver || c.begins && behind)
 	switch {
 	case raised:
-		c.raiseEpoch(retained)
+		if c.raiseEpoch(retained); c.stopped != nil {
+			return
+		}
 	case behind:
 		c.fallBehind(retained.order)
 		return
@@ -285,8 +295,15 @@ func (c *Coordinator) looked(retained *spot) {
 // record, before the first announcement.
 func (c *Coordinator) raiseEpoch(retained *spot) {
 	before := c.disk.epoch
-	if retained != nil {
+	if retained != nil && retained.order.Root == c.fence.place.order.Root { // an older root is behind in any epoch
 		before = max(before, retained.order.Epoch)
+	}
+	if before == math.MaxUint64 {
+		c.stopped = &StateError{Path: c.cfg.Dir, Problem: "an announcement with this key has the last epoch there " +
+			"is, as a thief of the key makes it: no epoch comes after it",
+			Do: "make the next root document, with another key of the coordinator (docs/OPERATIONS.md), and " +
+				"`coordinator root install` it"}
+		return
 	}
 	c.disk.epoch = before + 1
 	c.signer.Epoch = c.disk.epoch

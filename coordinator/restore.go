@@ -23,5 +23,5 @@ func Restore(dir string) (wire.Order, error) {
 	if err != nil {
 		return wire.Order{}, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	return placeOf(d.epoch, record), nil
+	return placeOf(wire.FirstRoot, d.epoch, record), nil
 }

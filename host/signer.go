@@ -17,13 +17,20 @@ type Signer struct {
 	Signatures wire.Signatures
 
 	sequence atomic.Uint64
+	root     atomic.Uint32 // 0 = wire.FirstRoot
 }
+
+// SetRoot has messages say by which version of the root document they are.
+func (s *Signer) SetRoot(v wire.Root) { s.root.Store(uint32(v)) }
+
+// Root is that version.
+func (s *Signer) Root() wire.Root { return max(wire.Root(s.root.Load()), wire.FirstRoot) }
 
 // Seal returns the envelope of a body.
 func (s *Signer) Seal(t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
 	return wire.SealBy(s.Signatures, nil, wire.Header{
 		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round,
-		Sequence: s.sequence.Add(1), Root: wire.FirstRoot,
+		Sequence: s.sequence.Add(1), Root: s.Root(),
 	}, body, s.Key)
 }
 

@@ -38,6 +38,8 @@ type Agent struct {
 	round     measure
 	ignored   *prometheus.CounterVec
 
+	stale prometheus.Gauge
+
 	fitness  gaugeSet
 	samples  measure
 	dataLoad measure
@@ -104,6 +106,9 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time, federation string
 				"of it (not_finite, risk, norm, refuse_above), missed (not there when the round was closed), "+
 				"abandoned with their round, or unknown.",
 			"fate", names(wire.Fates())),
+		stale: r.gauge("announcements_stale",
+			"1 while no later announcement has come for three times the longest round, although a round is open: the "+
+				"coordinator is away, or somebody holds its announcements back."),
 		working: r.gauge("round_in_progress", "Whether this device is at work in a round (1) or not (0)."),
 		lastRound: r.measure("last_round_timestamp_seconds",
 			"When this device's part in a round last ended, whatever the result, in Unix time."),

@@ -37,6 +37,12 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.refusedFilters.Set(float64(len(f.Filters) + len(f.Site)))
 	case agent.BrokerTested:
 		a.selfTest.choose(string(f.Result))
+	case agent.AnnouncementsStale:
+		a.stale.Set(0)
+		if f.For > 0 {
+			a.stale.Set(1)
+		}
+	case agent.RootTaken: // the log has it
 	case agent.StorageFailing:
 		a.storageOK.Set(0)
 	case agent.StateLost:

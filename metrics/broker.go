@@ -17,7 +17,7 @@ var (
 	topicKinds = []mqtt.Kind{
 		mqtt.KindUnknown, mqtt.KindRound, mqtt.KindDirect, mqtt.KindBlob, mqtt.KindUpdate, mqtt.KindPresence,
 		mqtt.KindStatus, mqtt.KindLoop,
-		mqtt.KindPeer, mqtt.KindBeacon,
+		mqtt.KindPeer, mqtt.KindBeacon, mqtt.KindRoot,
 	}
 )
 

@@ -15,9 +15,10 @@ const (
 	KindLoop          // a self-test's, from someone to itself
 	KindPeer          // from an agent to its neighbours
 	KindBeacon        // an agent is there: to all of its cell
+	KindRoot          // a root document, to all
 )
 
-// String returns one of ten words, fit for a metric's label.
+// String returns one of eleven words, fit for a metric's label.
 func (k Kind) String() string {
 	switch k {
 	case KindRound:
@@ -38,6 +39,8 @@ func (k Kind) String() string {
 		return "peer"
 	case KindBeacon:
 		return "beacon"
+	case KindRoot:
+		return "root"
 	}
 	return "unknown"
 }

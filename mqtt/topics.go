@@ -19,6 +19,9 @@ const ManifestPart = "m"
 // loopPart is the last level of a self-test's topic. It is neither a blob's hash nor a client id.
 const loopPart = "loop"
 
+// rootLevel is the level of root documents, in the place of a blob's hash.
+const rootLevel = "root"
+
 const (
 	maxPrefix   = 64 // bytes
 	maxTransfer = 64 // bytes of a transfer's or blob's name
@@ -98,6 +101,11 @@ func (t Topics) Blob(hashHex, part string) string {
 	return t.join("m", hashHex, part)
 }
 
+// Root is the topic of a version of the root document. Whoever may read blobs may read it.
+func (t Topics) Root(version wire.Root) string {
+	return t.join("m", rootLevel, strconv.FormatUint(uint64(version), 10))
+}
+
 // Update is the topic of a part of an agent's update.
 func (t Topics) Update(agent wire.AgentID, transfer, part string) string {
 	base := t.ofAgent("u/0", agent)
@@ -175,8 +183,8 @@ func (t Topics) join(levels ...string) string {
 
 // Parse splits an incoming topic. agent is set for KindDirect, KindUpdate, KindPresence, KindStatus, KindLoop, KindPeer
 // and KindBeacon. id is the transfer of KindUpdate, the hash of KindBlob, the round of KindPeer or the cell of
-// KindBeacon. part is set for KindUpdate, KindBlob and KindPeer. Parse accepts exactly the topics that the methods of t
-// make.
+// KindBeacon. part is set for KindUpdate, KindBlob and KindPeer, and is the version of KindRoot. Parse accepts
+// exactly the topics that the methods of t make.
 func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part string, err error) {
 	unknown := func(err error) (Kind, wire.AgentID, string, string, error) {
 		return KindUnknown, "", "", "", fmt.Errorf("mqtt: topic %.128q: %w", topic, err)
@@ -193,6 +201,11 @@ func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part str
 	case levels[0] == "s" && len(levels) == 3 && levels[2] == loopPart:
 		kind = KindLoop
 		agent, err = t.parseAgent(levels[1])
+	case levels[0] == "m" && len(levels) == 3 && levels[1] == rootLevel:
+		if n, err := strconv.ParseUint(levels[2], 10, 32); err != nil || strconv.FormatUint(n, 10) != levels[2] {
+			return unknown(errors.New("names no version of a root document"))
+		}
+		return KindRoot, "", "", levels[2], nil
 	case levels[0] == "m" && len(levels) == 3:
 		if !isHash(levels[1]) || !isPart(levels[2]) {
 			return unknown(errors.New("names no part of a blob"))

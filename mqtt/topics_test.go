@@ -35,6 +35,7 @@ func TestTopics(t *testing.T) {
 		{ts.Loop("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a/loop", mqtt.KindLoop, "pump-1.a", "", ""},
 		{ts.Peer("a", 17, "0"), "fl/v1/plant_7/x/plant_7-a/17/0", mqtt.KindPeer, "a", "17", "0"},
 		{ts.Beacon("hall-2", "a"), "fl/v1/plant_7/b/hall-2/plant_7-a", mqtt.KindBeacon, "a", "hall-2", ""},
+		{ts.Root(2), "fl/v1/plant_7/m/root/2", mqtt.KindRoot, "", "", "2"},
 		{ts.Loop("coordinator"), "fl/v1/plant_7/m/loop", mqtt.KindLoop, "coordinator", "", ""},
 	} {
 		if c.topic != c.want {

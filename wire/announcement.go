@@ -66,6 +66,8 @@ type Announcement struct {
 	Selection Selection // who is drawn; empty = the drawn are invited
 	NewRows   uint32    // that an agent should have before the next round; 0 = rounds do not wait for any
 	Rollout   Rollout   // of models to predict with; zero = none
+	// Issued is the coordinator's time, in seconds of Unix time; it never falls. 0 = not told.
+	Issued uint64
 	// Released and Candidate are the files of its models (docs/MODEL.md).
 	Released, Candidate BlobRef
 	Extra               Extra
@@ -109,6 +111,11 @@ func (a *Announcement) Body() []byte {
 func (a *Announcement) parts() []part {
 	return []part{
 		chunksPart("credit", &a.Credit),
+		{"issued", NeedIgnore, func(w *writer) {
+			if a.Issued > 0 {
+				w.u64(a.Issued)
+			}
+		}, func(r *reader) { a.Issued = r.u64() }},
 		newRowsPart(&a.NewRows),
 		{"rollout", NeedIgnore, func(w *writer) { w.rollout(&a.Rollout) },
 			func(r *reader) { r.rollout(&a.Rollout) }},

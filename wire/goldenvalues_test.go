@@ -143,11 +143,18 @@ func restingAnnouncement() golden {
 	return golden{"announcement_resting", "announcement", byCoordinator(3, 18), &a}
 }
 
+func issuedAnnouncement() golden {
+	g := gatheringAnnouncement()
+	a := *g.value.(*wire.Announcement)
+	a.Issued = 1_790_000_000
+	return golden{"announcement_issued", "announcement", byCoordinator(3, 19), &a}
+}
+
 func goldensOfCoordinator() []golden {
 	announcement, update := openAnnouncement().digest(), wire.BlobDigest(smallUpdate())
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
-		rolloutAnnouncement(), restingAnnouncement(),
+		rolloutAnnouncement(), restingAnnouncement(), issuedAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
 			&wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted, Samples: 1234}},
 		{"invitation", "invitation", byCoordinator(3, 13),

@@ -127,6 +127,7 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 			a.Rollout.Candidate, a.Candidate, a.Rollout.Share = randomModelName(rng), randomBlob(rng), 1-rng.Float64()
 		}
 	}
+	a.Issued = rng.Uint64N(3)
 	return a
 }
 

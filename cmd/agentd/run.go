@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/service"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
@@ -64,7 +67,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	var mu sync.Mutex // the agents open beside each other
 	workers := []daemon.Worker{{Name: "metrics server", Alive: server.Alive}}
 	next := 0
-	return daemon.RunAgents(ctx, s, log, func(m *settings.Agent) daemon.AgentOptions {
+	return revoked(l.Path, daemon.RunAgents(ctx, s, log, func(m *settings.Agent) daemon.AgentOptions {
 		i := next
 		next++
 		own := metrics.NewRegistry(program)
@@ -84,5 +87,16 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 			}
 		}
 		return o
-	})
+	}))
+}
+
+// revoked makes an error of the configuration of the word that the federation does without this device: a restart does
+// not help.
+func revoked(path string, err error) error {
+	var is *agent.RevokedError
+	if !errors.As(err, &is) {
+		return err
+	}
+	return &config.Error{Origin: path, Problem: is.Error(), Err: err,
+		Hint: "ask those who lead the federation; to join another one: agentd join"}
 }

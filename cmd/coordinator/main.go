@@ -28,9 +28,9 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Lead a federation of agents that train one model on data they keep",
 		Version: daemon.Version(),
 	}
-	root.AddCommand(initCommand(), runCommand(), statusCommand(), enrolCommand(), devicesCommand(), taskCommand(),
-		modelCommand(), historyCommand(), auditCommand(), backupCommand(), restoreCommand(), restandardizeCommand(),
-		aclCommand(), cli.KeyCommand(),
+	root.AddCommand(initCommand(), runCommand(), statusCommand(), enrolCommand(), devicesCommand(), rootsCommand(),
+		taskCommand(), modelCommand(), historyCommand(), auditCommand(), backupCommand(), restoreCommand(),
+		restandardizeCommand(), aclCommand(), cli.KeyCommand(),
 		doctor.Command(program, load, daemon.CoordinatorTargets), cli.ConfigCommand(program, load, nil),
 		cli.ServiceCommand(systemd.Coordinator(), load))
 	return root

@@ -6,11 +6,13 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fedmesh/fedmesh/store"
@@ -51,11 +53,12 @@ type Config struct {
 
 // Desk takes devices in. It may be used from several goroutines.
 type Desk struct {
-	cfg  Config
-	root wire.RootDocument
+	cfg Config // but for Root
 
 	tries tries
 	facts sync.Mutex // one after another
+
+	shown atomic.Pointer[shown]
 
 	mu     sync.Mutex // one change after another
 	tokens *tokens
@@ -68,7 +71,7 @@ func (c *Config) Check() error {
 	if err != nil {
 		return err
 	}
-	if root.Coordinator != wire.SignKeyOf(c.Key) {
+	if !slices.Contains(root.Coordinators(), wire.SignKeyOf(c.Key)) {
 		return errors.New("the root document names another coordinator's key: want the key that " +
 			"`coordinator init` has made with it")
 	}
@@ -77,14 +80,11 @@ func (c *Config) Check() error {
 
 // Open opens a desk.
 func Open(cfg Config) (*Desk, error) {
-	if err := cfg.Check(); err != nil {
-		return nil, err
-	}
-	root, err := wire.OpenRoot(cfg.Root)
+	d := &Desk{cfg: cfg}
+	err := d.SetRoot(cfg.Root)
 	if err != nil {
 		return nil, err
 	}
-	d := &Desk{cfg: cfg, root: root}
 	if d.tokens, err = openTokens(cfg.Disk, cfg.Path); err != nil {
 		return nil, err
 	}
@@ -115,7 +115,45 @@ func (d *Desk) OpenUntil() time.Time {
 }
 
 // Root returns the root document.
-func (d *Desk) Root() wire.RootDocument { return d.root }
+func (d *Desk) Root() wire.RootDocument { return d.shown.Load().document }
+
+// Certificate is that of the listener.
+func (d *Desk) Certificate() tls.Certificate { return d.shown.Load().certificate }
+
+// shown is what a device sees: a root document with its encoding, and the certificate that carries it.
+type shown struct {
+	document    wire.RootDocument
+	root        []byte
+	certificate tls.Certificate
+}
+
+// Fit reports why a root document does not go with the desk's keys.
+func (d *Desk) Fit(p []byte) error {
+	next := d.cfg
+	next.Root = p
+	return next.Check()
+}
+
+// SetRoot gives devices another root document from now on. The error is that of Config.Check.
+func (d *Desk) SetRoot(p []byte) error {
+	if err := d.Fit(p); err != nil {
+		return err
+	}
+	document, err := wire.OpenRoot(p)
+	if err != nil {
+		return err
+	}
+	certificate, err := d.certificate(p)
+	if err == nil {
+		d.shown.Store(&shown{document, p, certificate})
+	}
+	return err
+}
+
+// revokes reports whether the root document revokes a device.
+func (d *Desk) revokes(agent wire.AgentID) bool {
+	return slices.Contains(d.shown.Load().document.Revoked, agent)
+}
 
 // Token makes a token that counts for so long. An empty agent makes one for any device that is not in the list; it is
 // not burnt. replaces is the device in whose place the new one comes, which may be the same; it may be empty.
@@ -132,7 +170,7 @@ func (d *Desk) Token(agent, replaces wire.AgentID, ttl time.Duration) (wire.Toke
 	}
 	now := d.cfg.Now()
 	defer d.tell(now)
-	return d.tokens.issue(agent, replaces, d.root.Pin(), now, ttl)
+	return d.tokens.issue(agent, replaces, d.shown.Load().document.Pin(), now, ttl)
 }
 
 // Fits reports why no device can have that name.
@@ -140,7 +178,7 @@ func (d *Desk) Fits(agent wire.AgentID) error {
 	if err := agent.ValidateAgent(); err != nil {
 		return err
 	}
-	if slices.Contains(d.root.Revoked, agent) {
+	if d.revokes(agent) {
 		return fmt.Errorf("the root document revokes %s: choose another name", agent)
 	}
 	if name := d.cfg.Name(agent); len(name) > maxCommonName {
@@ -191,7 +229,7 @@ func (d *Desk) join(ctx context.Context, j *wire.Join, binding []byte, from neti
 		d.tries.wrong(from, now)
 		return a, wire.JoinUnknown, nil
 	}
-	if slices.Contains(d.root.Revoked, j.Agent) {
+	if d.revokes(j.Agent) {
 		return a, wire.JoinRevoked, nil
 	}
 	if err := d.Fits(j.Agent); err != nil { // an open token is for any name
@@ -278,7 +316,7 @@ func refusal(err error) wire.JoinRefusal {
 // admission is what a device gets that is in the list.
 func (d *Desk) admission(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.Admission, error) {
 	leaf, err := d.cfg.Authority.Client(d.cfg.Name(agent), key, made)
-	return wire.Admission{Root: d.cfg.Root, Certificate: leaf, CA: d.cfg.Authority.Certificate.Raw,
+	return wire.Admission{Root: d.shown.Load().root, Certificate: leaf, CA: d.cfg.Authority.Certificate.Raw,
 		Settings: d.cfg.Settings}, err
 }
 

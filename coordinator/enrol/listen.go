@@ -32,11 +32,11 @@ const (
 	greeting  = 4 * time.Second  // for the handshake, and for the head of a request
 )
 
-// Certificate returns the certificate of a listener: it has the coordinator's key and carries the root document, as a
+// certificate makes the certificate of a listener: it has the coordinator's key and carries the root document, as a
 // comment. So whoever knows the root's pin knows that the listener is the coordinator's, without an authority and
 // without a clock.
-func (d *Desk) Certificate() (tls.Certificate, error) {
-	comment, err := asn1.MarshalWithParams(RootComment+base64.StdEncoding.EncodeToString(d.cfg.Root), "ia5")
+func (d *Desk) certificate(root []byte) (tls.Certificate, error) {
+	comment, err := asn1.MarshalWithParams(RootComment+base64.StdEncoding.EncodeToString(root), "ia5")
 	if err != nil {
 		return tls.Certificate{}, err
 	}
@@ -58,10 +58,6 @@ const RootComment = "fedmesh root "
 
 // Listen serves the desk until ctx ends.
 func (d *Desk) Listen(ctx context.Context, address string, log *slog.Logger) (net.Addr, error) {
-	certificate, err := d.Certificate()
-	if err != nil {
-		return nil, err
-	}
 	plain, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("enrol.listen: %w", err)
@@ -69,7 +65,7 @@ func (d *Desk) Listen(ctx context.Context, address string, log *slog.Logger) (ne
 	s := d.server(log)
 	context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() {
-		if err := s.Serve(d.secured(plain, certificate)); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(d.secured(plain)); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("devices cannot join any more: the listener has ended", "err", err)
 		}
 	}()
@@ -86,11 +82,13 @@ func (d *Desk) server(log *slog.Logger) *http.Server {
 	return s
 }
 
-func (d *Desk) secured(plain net.Listener, certificate tls.Certificate) net.Listener {
+func (d *Desk) secured(plain net.Listener) net.Listener {
 	blocked := func(a netip.Addr) bool { return d.tries.blocked(a, d.cfg.Now()) }
 	return tls.NewListener(&bounded{Listener: plain, slots: make(chan struct{}, mostConns), blocked: blocked,
-		held: map[netip.Prefix]int{}}, &tls.Config{Certificates: []tls.Certificate{certificate},
-		MinVersion: tls.VersionTLS13})
+		held: map[netip.Prefix]int{}}, &tls.Config{MinVersion: tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return &d.shown.Load().certificate, nil
+		}})
 }
 
 // serve answers a request.

@@ -81,13 +81,9 @@ func (v visitors) Addr() net.Addr { return &net.TCPAddr{} }
 // receive serves the desk to visitors until end.
 func (o *office) receive(t *testing.T) (in visitors, end func()) {
 	t.Helper()
-	certificate, err := o.Certificate()
-	if err != nil {
-		t.Fatal(err)
-	}
 	in, ended := make(visitors), make(chan struct{})
 	go func() {
-		_ = o.server(slog.New(slog.DiscardHandler)).Serve(o.secured(in, certificate))
+		_ = o.server(slog.New(slog.DiscardHandler)).Serve(o.secured(in))
 		close(ended)
 	}()
 	return in, func() {

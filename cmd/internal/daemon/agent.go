@@ -148,6 +148,11 @@ func RunAgents(ctx context.Context, s *settings.Agent, log *slog.Logger,
 		o := of(m)
 		go func() {
 			err := d.runAgent(ctx, m, &o)
+			if len(all) > 1 && errors.As(err, new(*agent.RevokedError)) { // the others go on
+				o.Logger.Error(err.Error())
+				<-ctx.Done()
+				err = nil
+			}
 			if err != nil && m.Name != "" {
 				err = fmt.Errorf("federation %s: %w", m.Name, err)
 			}

@@ -30,6 +30,14 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.StateLost:
 		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Without, "file", f.File,
 			"err", f.Err)
+	case agent.AnnouncementsStale:
+		if f.For == 0 {
+			l.Info("announcements come again")
+		} else {
+			l.Error(status.Stale(f.For))
+		}
+	case agent.RootTaken:
+		l.Info("the next root document is taken: its keys count now", "version", f.Version)
 	case agent.BootRaised:
 		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or restored from "+
 			"an older copy, and is raised", "from", f.From, "to", f.To)

@@ -106,6 +106,7 @@ type (
 // memberRoutes change who may take part.
 func (f *Federation) memberRoutes() []api.Route {
 	return []api.Route{
+		f.rootRoute(),
 		api.Post("/v1/tokens", "Make a token with which a device joins.",
 			func(_ *http.Request, w TokenWanted) (TokenMade, error) { return f.members.token(w) }),
 		api.Post("/v1/devices/{id}/admit", "Put a device into the list whose key is known.",

@@ -85,6 +85,11 @@ var agentLines = []line{
 	{agent.Unheard{Reason: wire.UnheardBehind},
 		"<3>ERROR the coordinator does not hear this device: its counter of starts is behind, as when the state " +
 			"folder was lost; run `coordinator devices reset ID` at the coordinator reason=counter_behind"},
+	{agent.AnnouncementsStale{For: time.Minute},
+		"<3>ERROR no later announcement has come for 1m0s, three times the longest round, although a round is open: " +
+			"the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status"},
+	{agent.AnnouncementsStale{}, `<6>INFO  announcements come again`},
+	{agent.RootTaken{Version: 2}, `<6>INFO  the next root document is taken: its keys count now version=2`},
 	{agent.Unheard{}, `<6>INFO  the coordinator hears this device again`},
 	{agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
 		`<4>WARN  message dropped kind=round reason=bad_signature err="wrong key"`},

@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -149,7 +150,7 @@ func pinned(c *x509.Certificate, pin wire.Pin) ([]byte, error) {
 		if err != nil || d.Pin() != pin {
 			return nil, errPin
 		}
-		if !d.Coordinator.Ed25519().Equal(c.PublicKey) {
+		if !slices.ContainsFunc(d.Coordinators(), func(k wire.SignKey) bool { return k.Ed25519().Equal(c.PublicKey) }) {
 			return nil, errPin
 		}
 		return p, nil

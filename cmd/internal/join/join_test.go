@@ -292,14 +292,7 @@ func TestManInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied, err := o.Certificate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := thief.Certificate()
-	if err != nil {
-		t.Fatal(err)
-	}
+	copied, own := o.Certificate(), thief.Certificate()
 	copied.PrivateKey = own.PrivateKey
 	for name, certificate := range map[string]tls.Certificate{"its own root": own, "a copied certificate": copied} {
 		sent := make(chan int, 1)

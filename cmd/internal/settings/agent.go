@@ -297,7 +297,7 @@ func (m *Member) validate() error {
 	c.broker(&m.Broker, m.Federation)
 	_, err := keys.Private(secretFile(m.Identity.KeyFile))
 	c.Valid("identity.key_file", err)
-	_, err = m.coordinator()
+	_, _, err = m.trust()
 	c.Take("", err)
 	if m.D2D != nil {
 		c.d2d(m.D2D, m.Federation, m.Broker.URLs)
@@ -347,7 +347,7 @@ func (a *Agent) Config() (agent.Config, error) {
 	if err != nil {
 		return agent.Config{}, err
 	}
-	coordinator, err := a.coordinator()
+	coordinator, root, err := a.trust()
 	if err != nil {
 		return agent.Config{}, err
 	}
@@ -373,7 +373,7 @@ func (a *Agent) Config() (agent.Config, error) {
 	}
 	return agent.Config{
 		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
-		Coordinator: coordinator, Topics: topics,
+		Coordinator: coordinator, Root: root, Topics: topics,
 		Data: source, Dir: a.Folder(), StepTime: a.Compute.StepTime,
 		HeldOut: a.Evaluation.HeldOut,
 		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel),

@@ -271,6 +271,14 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)),
 		KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
+	if cfg.Roots, err = s.Roots(); err != nil {
+		return cfg, err
+	}
+	if n := len(cfg.Roots); n > 0 {
+		if err := NamesCoordinator(&cfg.Roots[n-1], keys.Public(key)); err != nil {
+			return cfg, &spec.FieldError{Key: "identity.key_file", Problem: err.Error()}
+		}
+	}
 	cfg.Round.Rollout = s.Predict
 	if cfg.Round.Schedule.Location, err = time.LoadLocation(s.Round.Schedule.Zone); err != nil {
 		return cfg, &spec.FieldError{Key: "round.schedule.zone", Problem: err.Error()}

@@ -43,12 +43,12 @@ func (s *Coordinator) OpenEnrolment() (enrol.Config, error) {
 		return enrol.Config{}, wrong("url",
 			fmt.Errorf("must be https://HOST:PORT, as devices reach enrol.listen, is %q", e.URL))
 	}
-	if _, err := ReadRoot(e.RootFile, s.Federation); err != nil {
-		return enrol.Config{}, wrong("root_file", madeByInit(err))
-	}
-	root, err := os.ReadFile(e.RootFile)
+	roots, err := s.Roots()
 	if err != nil {
-		return enrol.Config{}, wrong("root_file", err)
+		return enrol.Config{}, err
+	}
+	if len(roots) == 0 {
+		return enrol.Config{}, wrong("root_file", errors.New("is empty; `coordinator init` makes the root document"))
 	}
 	authority, err := readCertificate(e.CAFile)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *Coordinator) OpenEnrolment() (enrol.Config, error) {
 	if err != nil {
 		return enrol.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
-	cfg := enrol.Config{Root: root, Key: key, Settings: devices.Shared(), Disk: store.Machine,
+	cfg := enrol.Config{Root: roots[len(roots)-1].Bytes(), Key: key, Settings: devices.Shared(), Disk: store.Machine,
 		Authority: &enrol.Authority{Certificate: authority, Key: authorityKey},
 		Name:      func(id wire.AgentID) string { return topics.ClientID(id) }}
 	if err := cfg.Check(); err != nil {

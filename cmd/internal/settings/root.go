@@ -2,13 +2,17 @@ package settings
 
 import (
 	"crypto/ed25519"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -29,31 +33,77 @@ func ReadRoot(path, federation string) (wire.RootDocument, error) {
 	return d, nil
 }
 
-// coordinator returns the coordinator's public key: the one that the root document names, or the one that a person has
-// written. The error is a [*spec.FieldError].
-func (m *Member) coordinator() (ed25519.PublicKey, error) {
+// Roots returns the root documents of the federation that are on the disk, the newest last; none where no root is set.
+// The one of enrol.root_file is the begin; later ones were installed into the state folder.
+func (s *Coordinator) Roots() (all []wire.RootDocument, err error) {
+	if s.Enrol.RootFile == "" {
+		return nil, nil
+	}
+	first, err := ReadRoot(s.Enrol.RootFile, s.Federation)
+	if err != nil {
+		return nil, &spec.FieldError{Key: "enrol.root_file", Problem: madeByInit(err).Error()}
+	}
+	for v := wire.FirstRoot + 1; v < first.Version; v++ { // for devices that have not taken these
+		d, err := ReadRoot(filepath.Join(s.StateDir, coordinator.RootFile(v)), s.Federation)
+		if err != nil {
+			all = nil // what comes after it is of no use to them
+			continue
+		}
+		all = append(all, d)
+	}
+	for all = append(all, first); ; {
+		held := &all[len(all)-1]
+		path := filepath.Join(s.StateDir, coordinator.RootFile(held.Version+1))
+		d, err := ReadRoot(path, s.Federation)
+		if errors.Is(err, fs.ErrNotExist) {
+			return all, nil
+		}
+		if err == nil {
+			err = d.Follows(held)
+		}
+		if err != nil {
+			return nil, &spec.FieldError{Key: "state_dir", Problem: fmt.Sprintf("%s: %v; remove it and install that "+
+				"version again: coordinator root install FILE", path, err)}
+		}
+		all = append(all, d)
+	}
+}
+
+// NamesCoordinator reports why the newest root document does not let the coordinator with that key announce.
+func NamesCoordinator(d *wire.RootDocument, key ed25519.PublicKey) error {
+	if slices.Contains(d.Coordinators(), wire.SignKey(key)) {
+		return nil
+	}
+	return fmt.Errorf("version %d of the root document does not name the key of this coordinator (%s): set "+
+		"identity.key_file to a key that it names, or install a document that names this one", d.Version,
+		keys.Format(key))
+}
+
+// trust returns the coordinator's public key that a person has written, or else the root document. The error is a
+// [*spec.FieldError].
+func (m *Member) trust() (ed25519.PublicKey, *wire.RootDocument, error) {
 	i := &m.Identity
 	if i.RootFile == "" {
 		key, err := keys.Parse(i.CoordinatorKey)
 		if err != nil {
-			return nil, &spec.FieldError{Key: "identity.coordinator_key", Problem: err.Error() +
+			return nil, nil, &spec.FieldError{Key: "identity.coordinator_key", Problem: err.Error() +
 				"; a device that joins with `agentd join` needs none"}
 		}
-		return key, nil
+		return key, nil, nil
 	}
 	d, err := ReadRoot(i.RootFile, m.Federation)
 	switch {
 	case err != nil:
 	case i.CoordinatorKey != "":
-		return nil, &spec.FieldError{Key: "identity.coordinator_key",
+		return nil, nil, &spec.FieldError{Key: "identity.coordinator_key",
 			Problem: "is set, and so is identity.root_file, which names the coordinator's key: remove one of them"}
 	case slices.Contains(d.Revoked, wire.AgentID(m.ID)):
 		err = fmt.Errorf("%s revokes the device %s", i.RootFile, m.ID)
 	}
 	if err != nil {
-		return nil, &spec.FieldError{Key: "identity.root_file", Problem: err.Error()}
+		return nil, nil, &spec.FieldError{Key: "identity.root_file", Problem: err.Error()}
 	}
-	return d.Coordinator.Ed25519(), nil
+	return nil, &d, nil
 }
 
 // shared are the keys of agentd.yaml that the coordinator gives to devices that join. Nothing in them runs a program,

@@ -195,6 +195,12 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		v.note("storage", storageProblem(v.now(), f.What, f.Err))
 	case agent.StateLost:
 		v.note("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File, f.Without))
+	case agent.AnnouncementsStale:
+		text := ""
+		if f.For > 0 {
+			text = Stale(f.For)
+		}
+		v.note("stale", text)
 	case agent.BootRaised:
 		v.note("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
 	case agent.StorageMended:
@@ -241,8 +247,16 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		if f.Kind == mqtt.KindRound && f.Reason == agent.DropVersion {
 			v.note("protocol", "the coordinator's announcements cannot be read: "+f.Err.Error())
 		}
-	case agent.BlockBegan, agent.DeviceJudged, agent.ModelFetched, agent.NeighborsFound: // not shown
+	case agent.BlockBegan, agent.DeviceJudged, agent.ModelFetched, agent.NeighborsFound,
+		agent.RootTaken: // not shown
 	}
+}
+
+// Stale says that no announcement has come, and what to look at.
+func Stale(wait time.Duration) string {
+	return fmt.Sprintf("no later announcement has come for %s, three times the longest round, although a round is "+
+		"open: the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status",
+		wait)
 }
 
 // ToBeHeard says that and why the coordinator does not hear a device, and what to do.

@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// freshness is how long the newest announcement has been the newest: who holds later ones back can forge none, but keep
+// the agent where it is. Only an open round says when the next announcement is due.
+type freshness struct {
+	issued  uint64        // the latest time that an announcement has told
+	longest time.Duration // that a round may take, of those that were announced
+	due     time.Time     // when the agent tells that it is left behind; zero = an announcement is not due
+	told    time.Time     // since when, if it has; zero otherwise
+}
+
+// staleAfter is how many of the longest round an agent waits for another announcement.
+const staleAfter = 3
+
+// fresh takes note of an announcement that is later than all before it, in its order or its time.
+func (a *Agent) fresh(order wire.Order, ann *wire.Announcement) {
+	f := &a.freshness
+	newer := order.Compare(a.order) > 0
+	if ann.Issued > f.issued {
+		f.issued, newer = ann.Issued, true
+		if a.cfg.Issued != nil {
+			a.cfg.Issued(time.Unix(int64(min(ann.Issued, maxIssued)), 0))
+		}
+	}
+	if !newer {
+		return
+	}
+	if !f.told.IsZero() {
+		f.told = time.Time{}
+		a.cfg.Observer.Observe(AnnouncementsStale{})
+	}
+	f.longest = max(f.longest, time.Duration(ann.RoundWithin)*time.Millisecond)
+	if f.due = (time.Time{}); ann.Phase == wire.PhaseOpen {
+		f.due = a.owner.Now().Add(staleAfter * f.longest)
+	}
+}
+
+// maxIssued is the end of the year 9999: what is later is no time.
+const maxIssued = 253402300799
+
+// staleAt is when the announcements are stale.
+func (f *freshness) staleAt() (time.Time, bool) { return f.due, !f.due.IsZero() && f.told.IsZero() }
+
+// lookForFreeze tells once that no announcement has come although one was due.
+func (a *Agent) lookForFreeze(now time.Time) {
+	f := &a.freshness
+	if at, waits := f.staleAt(); waits && !now.Before(at) {
+		f.told = now
+		a.cfg.Observer.Observe(AnnouncementsStale{For: staleAfter * f.longest})
+	}
+}

@@ -1,0 +1,162 @@
+package agent
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// trust is whose words count: the coordinator's keys, by the root document if there is one.
+type trust struct {
+	document *wire.RootDocument // nil where the coordinator's key stands in the configuration
+	keys     []coordinatorKey
+}
+
+// coordinatorKey is one of the coordinator's keys. Its selection finds this agent in an announcement.
+type coordinatorKey struct {
+	public    ed25519.PublicKey
+	selection wire.SelectionKey
+}
+
+// newTrust returns whom an agent trusts by a root document, or by its configuration alone.
+func newTrust(c *Config, document *wire.RootDocument) (t trust, err error) {
+	t.document = document
+	keys := []ed25519.PublicKey{c.Coordinator}
+	if document != nil {
+		keys = nil
+		for _, k := range document.Coordinators() {
+			keys = append(keys, k.Ed25519())
+		}
+	}
+	for _, k := range keys {
+		selection, err := wire.NewSelectionKey(c.Key, k)
+		if err != nil {
+			return t, fmt.Errorf("the coordinator's key: %w", err)
+		}
+		t.keys = append(t.keys, coordinatorKey{k, selection})
+	}
+	return t, nil
+}
+
+// version is that of the root document; wire.FirstRoot if there is none.
+func (t *trust) version() wire.Root {
+	if t.document == nil {
+		return wire.FirstRoot
+	}
+	return t.document.Version
+}
+
+// RevokedError ends an agent that the root document revokes. A restart does not help.
+type RevokedError struct{ Version wire.Root }
+
+func (e *RevokedError) Error() string {
+	return fmt.Sprintf("the federation's root document revokes this device, from version %d on", e.Version)
+}
+
+// revokes returns a RevokedError if the document names the agent.
+func revokes(d *wire.RootDocument, id wire.AgentID) error {
+	if d != nil && slices.Contains(d.Revoked, id) {
+		return &RevokedError{d.Version}
+	}
+	return nil
+}
+
+const rootFile = "root"
+
+// loadRoot returns the newest root document that was taken since the configured one was put there, or that one. One
+// that a person puts in its place, by another join, begins anew.
+func loadRoot(c *Config) (*wire.RootDocument, error) {
+	if c.Root == nil {
+		return nil, nil
+	}
+	is, anchor := c.Root, sha256.Sum256(c.Root.Bytes())
+	err := c.record(rootFile, fileVersion, len(anchor)+wire.MaxRoot, func(b []byte) error {
+		if len(b) < len(anchor) {
+			return fmt.Errorf("%d bytes, want more than %d", len(b), len(anchor))
+		}
+		d, err := wire.OpenRoot(b[len(anchor):])
+		if err == nil && wire.Digest(b[:len(anchor)]) == anchor && d.Version > is.Version {
+			is = &d
+		}
+		return err
+	})
+	return is, err
+}
+
+func saveRoot(c *Config, d *wire.RootDocument) error {
+	anchor := sha256.Sum256(c.Root.Bytes())
+	return c.Disk.SaveRecord(c.path(rootFile), fileVersion, append(anchor[:], d.Bytes()...))
+}
+
+// subscribeRoot asks for the next root document. Whenever there is one, it comes.
+func (a *Agent) subscribeRoot() {
+	if a.trust.document != nil && !a.spent() {
+		a.rootAskedAt = a.owner.Now()
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Root(a.trust.version()+1))
+	}
+}
+
+// receiveRoot takes the next root document, once it is stored. All that it needs is its signatures.
+func (a *Agent) receiveRoot(version string, p []byte) error {
+	held := a.trust.document
+	if held == nil || version != strconv.FormatUint(uint64(held.Version)+1, 10) || a.nextRoot != nil {
+		return host.Drop(DropUnwanted, "version %s of the root document", version)
+	}
+	next, err := wire.OpenRoot(p)
+	if err != nil {
+		return err
+	}
+	if err := next.Follows(held); err != nil {
+		return host.Drop(DropSignature, "%w", err)
+	}
+	trust, err := newTrust(&a.cfg, &next)
+	if err != nil {
+		return err
+	}
+	a.nextRoot = &next
+	a.owner.Go(func() {
+		write := func() error { return saveRoot(&a.cfg, &next) }
+		err := write()
+		a.owner.Tell(func() {
+			a.persisted(unwritten{saveTheRoot, write, func() { a.takeRoot(trust) }}, err)
+		})
+	})
+	return nil
+}
+
+// takeRoot has the keys of a root document count that is on the disk. What came too early for it is asked for again.
+func (a *Agent) takeRoot(t trust) {
+	a.conn.Unsubscribe(a.cfg.Topics.Root(t.version()))
+	a.trust, a.nextRoot = t, nil
+	a.signer.SetRoot(t.version())
+	a.freshness.issued = 0 // a thief of the key before may have told any time
+	a.cfg.Observer.Observe(RootTaken{Version: t.version()})
+	if err := revokes(t.document, a.cfg.ID); err != nil {
+		a.ended = err
+		return
+	}
+	a.subscribeRoot()
+	if !a.spent() {
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+	}
+}
+
+// rootAgain is the least time between two questions for the next root document: anybody can speak of one.
+const rootAgain = 30 * time.Second
+
+// beyond tells of a message by a root document that the agent has not, and asks for the next one again: it may have
+// been lost on its way.
+func (a *Agent) beyond(e *wire.Envelope) error {
+	if a.owner.Now().Sub(a.rootAskedAt) >= rootAgain {
+		a.subscribeRoot()
+	}
+	return host.Drop(DropNewerRoot, "%s of root %d, but the agent holds root %d: the documents between have not come",
+		e.Type, e.Root, a.trust.version())
+}

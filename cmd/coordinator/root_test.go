@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+)
+
+// TestRootCommands: a chain of root documents is made where the root key is, and installed in order; what does not
+// follow, or would leave the federation without its coordinator, is refused.
+func TestRootCommands(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	run := func(want string, args ...string) string {
+		t.Helper()
+		code, out, stderr := clitest.Run(rootCommand(), args...)
+		if refused := strings.HasPrefix(want, "refused: "); refused != (code != 0) ||
+			!strings.Contains(out+stderr, strings.TrimPrefix(want, "refused: ")) {
+			t.Fatalf("%v: exit status %d, %s%s; want %q", args, code, out, stderr, want)
+		}
+		return strings.TrimSpace(out)
+	}
+	install := func(want, document string, more ...string) {
+		t.Helper()
+		run(want, append([]string{"root", "install", at(document), "--config", at("coordinator.yaml")}, more...)...)
+	}
+	run("", "init", "plant_7", "--dir", dir, "--broker", "mqtts://gw.example:8883", "--features", "a", "--target", "y")
+	if err := os.Mkdir(at("state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	second, spare := run("", "key", "new", at("second.key")), run("", "key", "new", at("spare.key"))
+	run("version      1", "root", "show", at("root"))
+	run("refused: is no root key of version 1", "root", "rotate", at("root"), "--key", at("spare.key"), "--out",
+		at("x"))
+	run("refused: want --key FILE", "root", "rotate", at("root"), "--finish")
+	run("coordinator  "+second, "root", "rotate", at("root"), "--key", at("root.key"), "--coordinator-key", second,
+		"--revoke", "stolen-1", "--out", at("root-2"))
+	run("refused: exists already", "root", "rotate", at("root"), "--key", at("root.key"), "--out", at("root-2"))
+	run("version      3", "root", "rotate", at("root-2"), "--key", at("root.key"), "--finish", "--out", at("root-3"))
+	install("refused: it has version 3, after version 1 comes 2", "root-3")
+	install("version 2 of the root document is installed", "root-2")
+	install("version 2 of the root document is installed", "root-2")
+	install("refused: does not name the key of this coordinator", "root-3")
+	key := []string{"--set", "identity.key_file=" + at("second.key")}
+	install("version 3", "root-3", key...)
+	run("it does not count: the root document does not count: 1 of its root keys have signed it, it wants 2", "root",
+		"rotate", at("root-3"), "--key", at("root.key"), "--root-keys", spare, "--threshold", "2", "--out",
+		at("root-4"))
+	install("refused: it wants 2", "root-4", key...)
+	run("refused: has one root key", "root", "sign", at("root-3"), "--key", at("spare.key"))
+	if said := run("signatures   2 wanted", "root", "sign", at("root-4"), "--key", at("spare.key")); strings.Contains(
+		said, "does not count") {
+		t.Errorf("signed by both: %s", said)
+	}
+	install("version 4", "root-4", key...)
+	run("version      5", "root", "rotate", at("root-4"), "--lost", "--key", at("second.key"), "--out", at("root-5"))
+	install("refused: version 5 is not signed by the root key of version 4", "root-5", key...)
+}
