@@ -33,7 +33,7 @@ func rooted(f *federation) (next func(coordinator wire.SignKey, also ...wire.Sig
 	}
 }
 
-// more waits for so many further rounds.
+// more waits for a number of further rounds.
 func (f *federation) more(what string, n int) {
 	f.t.Helper()
 	f.until(time.Hour, what, f.closed(len(facts[round.RoundClosed](f))+n))
