@@ -56,6 +56,7 @@ var agentScript = []any{
 		{Name: "temp", Used: 30, Newest: 1772366300e9}},
 		Troubles: []data.Trouble{{Kind: data.Silent, Text: "pm25: nothing has come since noon"}}}},
 	round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
+	agent.AnnouncementsStale{For: time.Hour},
 	agent.StorageFailing{What: "save the announcement's place", Err: errors.New("no space left")},
 	agent.StorageMended{},
 	agent.StateLost{File: "obeyed", Err: errors.New("damaged"), Without: "the next announcement is obeyed"},
