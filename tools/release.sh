@@ -28,7 +28,13 @@ build() {
   need git go gpg
   cd "$(dirname "$0")/.."
   [ -z "$(git status --porcelain)" ] || die "there are changes that are in no commit"
-  git describe --tags --exact-match --match 'v[0-9]*' >/dev/null 2>&1 || die "the present commit has no tag such as v0.2.0"
+  local tag major
+  tag=$(git describe --tags --exact-match --match 'v[0-9]*' 2>/dev/null) || die "the present commit has no tag such as v0.2.0"
+  major=${tag%%.*}
+  case $major,$(go list -m) in
+    v0,* | v1,* | *,*/"$major") ;;
+    *) die "$tag: the programs would not have that version: from v2 on the module's path in go.mod must end in /$major" ;;
+  esac
   local work again
   work=$(mktemp -d) && again=$(mktemp -d)
   trap 'chmod -R u+w "'"$work"'" "'"$again"'" && rm -rf "'"$work"'" "'"$again"'"' EXIT

@@ -41,8 +41,11 @@ func TestRelease(t *testing.T) {
 	if said := shell(t, dir, "git tag v9.8.7; touch new; ! "+release+" 2>&1"); !strings.Contains(said, "in no commit") {
 		t.Errorf("a file that is in no commit: %s", said)
 	}
-	shell(t, dir, "rm new; "+release)
-	shell(t, out, "ls agentd_9.8.7-1_amd64.deb && gpg --verify SHA256SUMS.asc SHA256SUMS && "+
+	if said := shell(t, dir, "rm new; ! "+release+" 2>&1"); !strings.Contains(said, "must end in /v9") {
+		t.Errorf("a version that Go does not know: %s", said)
+	}
+	shell(t, dir, "git tag -d v9.8.7; git tag v0.9.8; "+release)
+	shell(t, out, "ls agentd_0.9.8-1_amd64.deb && gpg --verify SHA256SUMS.asc SHA256SUMS && "+
 		"sha256sum --strict --check SHA256SUMS && grep -q cdx.json SHA256SUMS")
 	shell(t, out, "echo >> SHA256SUMS; ! gpg --verify SHA256SUMS.asc SHA256SUMS")
 	shell(t, dir, "gpgconf --kill gpg-agent")
