@@ -228,6 +228,21 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestAfterClose: requests that are answered while the process ends crash nothing.
+func TestAfterClose(t *testing.T) {
+	s := newSite(t)
+	s.open()
+	s.log.Note(Entry{Event: Clone, Agent: "a"})
+	s.close()
+	s.log.Note(Entry{Event: Clone, Agent: "b"})
+	if err := s.log.Record(Entry{Event: Command}); err == nil {
+		t.Error("an entry of a closed log is said to be written")
+	}
+	if r, err := s.verify(); err != nil || r.Last != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // full is a disk that takes nothing while it is full.
 type full struct {
 	store.FS

@@ -88,11 +88,12 @@ type Log struct {
 	waits   sync.Mutex
 	waiting []Entry
 	lost    int // that found no place among them
+	closed  bool
 
 	heads sync.Mutex
 	head  Head // what is on the disk, without a signature
 
-	wake, done chan struct{}
+	wake, stop, done chan struct{}
 }
 
 // Open opens the log of a state folder, or begins it, and says who has. Entries that nobody waits for are written by a
@@ -100,7 +101,7 @@ type Log struct {
 func Open(disk store.Disk, state string, federation wire.Federation, key ed25519.PrivateKey, now func() time.Time,
 	failed func(error)) (*Log, error) {
 	l := &Log{disk: disk, dir: filepath.Join(state, Folder), federation: federation, key: key, now: now, failed: failed,
-		wake: make(chan struct{}, 1), done: make(chan struct{})}
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	if err := disk.MakeDir(l.dir); err != nil {
 		return nil, fmt.Errorf("the audit log: %w", err)
 	}
@@ -211,13 +212,15 @@ func (l *Log) turn() error {
 	return l.disk.SyncDir(l.dir)
 }
 
-// Note adds an entry soon. It does not wait: not for the disk, and not for another entry.
+// Note adds an entry soon. It does not wait: not for the disk, and not for another entry. After Close it does nothing.
 func (l *Log) Note(e Entry) {
 	e.Time = l.now()
 	l.waits.Lock()
-	if len(l.waiting) < maxWaiting {
+	switch {
+	case l.closed:
+	case len(l.waiting) < maxWaiting:
 		l.waiting = append(l.waiting, e)
-	} else {
+	default:
 		l.lost++
 	}
 	l.waits.Unlock()
@@ -230,10 +233,15 @@ func (l *Log) Note(e Entry) {
 // write writes what waits, until the log is closed.
 func (l *Log) write() {
 	defer close(l.done)
-	for range l.wake {
-		l.flush()
+	for {
+		select {
+		case <-l.wake:
+			l.flush()
+		case <-l.stop:
+			l.flush()
+			return
+		}
 	}
-	l.flush()
 }
 
 func (l *Log) flush() {
@@ -255,9 +263,13 @@ func (l *Log) flush() {
 	}
 }
 
-// Close writes what waits, and closes the file. Nothing may be noted afterwards.
+// Close writes what waits, and closes the file. A request that is still being answered may come later: its entry is
+// refused, or lost.
 func (l *Log) Close() error {
-	close(l.wake)
+	l.waits.Lock()
+	l.closed = true
+	l.waits.Unlock()
+	close(l.stop)
 	<-l.done
 	return l.file.Close()
 }
