@@ -331,7 +331,9 @@ func (c *check) end() {
 		if c.obeyed[p.id] != c.announced {
 			c.w.fail("%s stands at %s, and the run at %s", p.id, c.obeyed[p.id], c.announced)
 		}
-		if at, last := c.predicts(p), uint64(c.record.Plan.Version); c.w.plan.Predicts && at.version != last {
+		// a fold may change no bit: the model of another version is the same then
+		if at, last := c.predicts(p), uint64(c.record.Plan.Version); c.w.plan.Predicts && at.version != last &&
+			c.models[at] != c.models[version{at.run, last}] {
 			c.w.fail("%s predicts with model %d at the end, and not with %d", p.id, at.version, last)
 		}
 		if _, _, ok := updateOf(p.disk.file, p.id); ok || p.disk.file(stateDir+"/model.part") != nil {

@@ -35,7 +35,7 @@ agentd service install || fail "agentd service install"
 coordinator service install --now || fail "coordinator service install"
 agentd service start || fail "agentd service start"
 
-finished() { property StatusText coordinator | grep -q 'finished, with version 2'; }
+finished() { property StatusText coordinator | grep -q 'finished (rounds), with version 2'; }
 await 600 "the rounds do not end" finished
 tell "model=$(coordinator model list --state-dir /var/lib/coordinator | tail -n 1 | tr -s " " | cut -d " " -f 2)"
 group=/sys/fs/cgroup$(property ControlGroup agentd)
