@@ -333,7 +333,7 @@ func (c *check) end() {
 		}
 		// a fold may change no bit: the model of another version is the same then
 		if at, last := c.predicts(p), uint64(c.record.Plan.Version); c.w.plan.Predicts && at.version != last &&
-			c.models[at] != c.models[version{at.run, last}] {
+			c.models[at] != c.models[version{c.record.Run, last}] {
 			c.w.fail("%s predicts with model %d at the end, and not with %d", p.id, at.version, last)
 		}
 		if _, _, ok := updateOf(p.disk.file, p.id); ok || p.disk.file(stateDir+"/model.part") != nil {
