@@ -14,13 +14,7 @@ import (
 // agent starts all the same, and waits.
 func TestConfigCheckOpensData(t *testing.T) {
 	dir := t.TempDir()
-	put := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	put := putIn(t, dir)
 	key := filepath.Join(dir, "agent.key")
 	code, public, problems := clitest.Run(rootCommand(), "key", "new", key)
 	if code != 0 {
@@ -54,5 +48,17 @@ func TestConfigCheckOpensData(t *testing.T) {
 		if code != 0 || !good {
 			t.Errorf("%s: exit status %d, %s%s\nwant %q", tt.section, code, out, problems, tt.says)
 		}
+	}
+}
+
+// putIn returns what writes files of a folder, and returns their paths.
+func putIn(t *testing.T, dir string) func(name, text string) string {
+	return func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
 	}
 }

@@ -113,13 +113,7 @@ func TestDataCheck(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			put := func(name, text string) string {
-				path := filepath.Join(dir, name)
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return path
-			}
+			put := putIn(t, dir)
 			if tt.section != "" {
 				tt.section = ", " + tt.section
 			}

@@ -28,13 +28,7 @@ func TestFederationFlag(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	put := putIn(t, dir)
 	rows := put("rows.csv", "a;b\n1;0\n")
 	file := put("agentd.yaml", fmt.Sprintf("state_dir: %s\nid: a\ndata: {csv: %s}\nfederations:\n"+
 		"  - federation: air\n    data: {csv: none.csv}\n"+

@@ -1,5 +1,7 @@
 package attacks
 
+import "slices"
+
 // attack is a row of the table.
 type attack struct {
 	name    string
@@ -27,7 +29,10 @@ const (
 	writer   = "writer of files" // in the state folder or on the way of a package
 )
 
-var attacks = []attack{
+var attacks = slices.Concat(messages, devices, others)
+
+// messages are what somebody says, or says again.
+var messages = []attack{
 	{"forged announcement", "an announcement with another key, or by a device",
 		stranger + ", " + broker + ", " + device, "no agent obeys it; a closed broker drops it", []of{
 			tests("agent", "TestHostileMessages"),
@@ -55,6 +60,10 @@ var attacks = []attack{
 			tests("mqtt/broker", "TestHugeClaimBeforeConnectDisconnects", "TestOversizePacketDisconnects")}},
 	{"wrong shape", "an update of another length, schema or base model", device, "it is refused with its reason",
 		[]of{tests("coordinator", "TestHostileMessages")}},
+}
+
+// devices are what a listed device may do to the others.
+var devices = []attack{
 	{"not a number", "NaN, infinity, 3.4e38 or 1e30 in an update", device,
 		"it is refused, or left out of the model; the device sits out", []of{
 			tests("coordinator", "TestHostileMessages", "TestGuard", "TestOneLiarInTwoHundredRounds"),
@@ -71,6 +80,10 @@ var attacks = []attack{
 			tests("coordinator", "TestVanishedAndLate", "TestGoneInTheMiddle"),
 			tests("round", "TestSilentAgentSitsOut", "TestEndlessSilenceDoesNotStop",
 				"TestSittingOutSurvivesARestart")}},
+}
+
+// others are what is tried at the broker, with keys, and with files.
+var others = []attack{
 	{"another's session", "the client id or the address of another device", stranger + ", " + device,
 		"the broker refuses it; two devices with one identity are named", []of{
 			tests("mqtt/broker", "TestAuthenticateWithCertificate"),

@@ -58,7 +58,7 @@ func run(t *testing.T, folder string, names []string, passed map[string]bool) {
 	command.Dir = root
 	out, err := command.Output()
 	if err != nil {
-		t.Errorf("%s: %v\n%s", folder, err, bytes.Join(bytes.Split(out, []byte("\n"))[:20], []byte("\n")))
+		t.Errorf("%s: %v\n%s", folder, err, out[:min(len(out), 4<<10)])
 	}
 	for lines := json.NewDecoder(bytes.NewReader(out)); ; {
 		var e struct{ Action, Test string }

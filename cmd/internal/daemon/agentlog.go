@@ -31,11 +31,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Without, "file", f.File,
 			"err", f.Err)
 	case agent.AnnouncementsStale:
-		if f.For == 0 {
-			l.Info("announcements come again")
-		} else {
-			l.Error(status.Stale(f.For))
-		}
+		l.stale(f)
 	case agent.RootTaken:
 		l.Info("the next root document is taken: its keys count now", "version", f.Version)
 	case agent.BootRaised:
@@ -48,35 +44,15 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.CloneSeen:
 		l.cloneSeen(f)
 	case agent.Unheard:
-		if f.Reason == 0 {
-			l.Info("the coordinator hears this device again")
-		} else {
-			l.Error(status.ToBeHeard(f.Reason), "reason", f.Reason)
-		}
+		l.unheard(f)
 	case agent.MessageDropped:
 		l.Warn("message dropped", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
 		l.dataLoaded(f)
 	case agent.UpdateSettled:
-		if f.Fate != wire.FateFolded {
-			l.Info("an update is not in the model", "round", f.Round, "fate", f.Fate)
-		}
+		l.settled(f)
 	case agent.Trained:
-		attrs := []any{"round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
-			"risk_before", short(f.RiskBefore), "risk_after", short(f.RiskAfter), "took", f.Took}
-		if f.Waited > 0 {
-			attrs = append(attrs, "waited_for_others", f.Waited)
-		}
-		l.Info("trained", attrs...)
-		if s := f.Held; s != nil {
-			l.Info("base model scored on held-out rows", "round", f.Round, "version", f.Version, "rows", s.Samples,
-				"risk", short(s.Risk), "r2", short(s.R2), "accuracy", short(s.Accuracy))
-		}
-		if s := f.Mixed; s != nil {
-			l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late,
-				"skipped", s.Skipped,
-				"unreconciled", s.Unreconciled, "took", f.MixedFor)
-		}
+		l.trained(f)
 	case agent.TurnAwaited:
 		if f.By != "" {
 			l.Debug("training waits: the device trains for another federation", "for", f.By)
@@ -100,6 +76,45 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.DataCollected:
 		l.dataCollected(f)
 	case agent.BudgetUsed, agent.LinkChanged, agent.ModelFetched: // not logged
+	}
+}
+
+func (l agentLog) stale(f agent.AnnouncementsStale) {
+	if f.For == 0 {
+		l.Info("announcements come again")
+		return
+	}
+	l.Error(status.Stale(f.For))
+}
+
+func (l agentLog) unheard(f agent.Unheard) {
+	if f.Reason == 0 {
+		l.Info("the coordinator hears this device again")
+		return
+	}
+	l.Error(status.ToBeHeard(f.Reason), "reason", f.Reason)
+}
+
+func (l agentLog) settled(f agent.UpdateSettled) {
+	if f.Fate != wire.FateFolded {
+		l.Info("an update is not in the model", "round", f.Round, "fate", f.Fate)
+	}
+}
+
+func (l agentLog) trained(f agent.Trained) {
+	attrs := []any{"round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
+		"risk_before", short(f.RiskBefore), "risk_after", short(f.RiskAfter), "took", f.Took}
+	if f.Waited > 0 {
+		attrs = append(attrs, "waited_for_others", f.Waited)
+	}
+	l.Info("trained", attrs...)
+	if s := f.Held; s != nil {
+		l.Info("base model scored on held-out rows", "round", f.Round, "version", f.Version, "rows", s.Samples,
+			"risk", short(s.Risk), "r2", short(s.R2), "accuracy", short(s.Accuracy))
+	}
+	if s := f.Mixed; s != nil {
+		l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late,
+			"skipped", s.Skipped, "unreconciled", s.Unreconciled, "took", f.MixedFor)
 	}
 }
 

@@ -71,19 +71,7 @@ func InstallRoot(s *settings.Coordinator, document []byte) (wire.RootDocument, e
 
 // install installs the next root document: on the disk first, then at the coordinator, the desk, and the list.
 func (e *enrolment) install(ctx context.Context, document []byte) (done RootInstalled, err error) {
-	s := e.f.settings()
-	next, err := e.store(s, document)
-	if err != nil {
-		return done, api.Bad("%v", err)
-	}
-	roots, err := s.Roots()
-	if err != nil {
-		return done, err
-	}
-	c, err := e.f.present(ctx)
-	if err == nil {
-		err = c.SetRoots(ctx, roots)
-	}
+	next, err := e.goBy(ctx, document)
 	if err != nil {
 		return done, err
 	}
@@ -96,18 +84,32 @@ func (e *enrolment) install(ctx context.Context, document []byte) (done RootInst
 	return RootInstalled{uint32(next.Version)}, nil
 }
 
-// store writes the document, after the desk has looked whether it goes with its keys.
-func (e *enrolment) store(s *settings.Coordinator, document []byte) (wire.RootDocument, error) {
+// goBy writes the document, after the desk has looked whether it goes with its keys, and has desk and coordinator go by
+// it: one document after another.
+func (e *enrolment) goBy(ctx context.Context, document []byte) (next wire.RootDocument, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.desk != nil {
 		if err := e.desk.Fit(document); err != nil {
-			return wire.RootDocument{}, err
+			return next, api.Bad("%v", err)
 		}
 	}
-	next, err := InstallRoot(s, document)
-	if err == nil && e.desk != nil {
-		err = e.desk.SetRoot(document)
+	s := e.f.settings()
+	if next, err = InstallRoot(s, document); err != nil {
+		return next, api.Bad("%v", err)
 	}
-	return next, err
+	if e.desk != nil {
+		if err := e.desk.SetRoot(document); err != nil {
+			return next, err
+		}
+	}
+	roots, err := s.Roots()
+	if err != nil {
+		return next, err
+	}
+	c, err := e.f.present(ctx)
+	if err != nil {
+		return next, err
+	}
+	return next, c.SetRoots(ctx, roots)
 }
