@@ -116,8 +116,9 @@ func run(t *testing.T, dir string) *testkit.Process {
 		filepath.Join(dir, "agentd.yaml")))
 }
 
-// TestJoin: two commands for each device, on Mosquitto as we ship it, and the federation learns. Then a device is
-// revoked: it is told, its access ends, and the others keep their connections and their rounds.
+// TestJoin: two commands for each device, on Mosquitto as we ship it, and the federation learns. The next root document
+// comes to all of them, and nothing is restarted. Then a device is revoked: it is told, its access ends, and the others
+// keep their connections and their rounds.
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	j := newJoining(t, 3)
@@ -155,6 +156,9 @@ func TestJoin(t *testing.T) {
 	}
 	accepted(2)
 
+	j.nextRoot(devices)
+	accepted(2)
+
 	j.command("devices", "revoke", "press-2")
 	devices[2].Await(t, "the coordinator does not hear this device")
 	j.lead.Await(t, "agent left agent=press-2")
@@ -170,6 +174,18 @@ func TestJoin(t *testing.T) {
 		t.Errorf("listed are %s", list)
 	}
 	j.audited()
+}
+
+// nextRoot has coordinator and devices go by the next root document, which names another key of the coordinator, too.
+func (j *joining) nextRoot(devices []*testkit.Process) {
+	j.t.Helper()
+	key := strings.TrimSpace(programs.MustRun(j.t, "coordinator", "key", "new", j.path("second.key")))
+	programs.MustRun(j.t, "coordinator", "root", "rotate", j.path("root"), "--key", j.path("root.key"),
+		"--coordinator-key", key, "--out", j.path("root-2"))
+	j.command("root", "install", j.path("root-2"))
+	for n, d := range devices {
+		d.Await(j.t, fmt.Sprintf("the next root document is taken: its keys count now agent=press-%d version=2", n))
+	}
 }
 
 // audited holds the log of who changed what against what was done, and has it find a change.
