@@ -38,6 +38,8 @@ type Agent struct {
 	freshness   freshness
 	nextRoot    *wire.RootDocument // that is being stored
 	rootAskedAt time.Time
+	keptTime    keptTime
+	clockTold   bool // that the machine's clock is behind
 
 	behind   wire.Epoch // of an earlier start, if that was not below this one's
 	ended    error      // why the agent cannot go on, otherwise
@@ -140,6 +142,9 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a.signer.SetRoot(a.trust.version())
+	if a.keptTime, err = loadClock(&a.cfg, a.trust.version()); err != nil {
+		return nil, err
+	}
 	a.jobs, a.blocks, a.models.jobs = host.NewLine(a.owner), host.NewLine(a.owner), host.NewLine(a.owner)
 	var saved *round.SavedUpdate
 	if ready != nil {
@@ -177,6 +182,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer a.mesh.conn.Close()
 		a.owner.Go(a.listen)
 	}
+	a.lookAtClock()
 	a.scout()
 	a.resumeBlock()
 	if a.cfg.Predict != nil {
@@ -288,6 +294,7 @@ func (a *Agent) hear(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.Up:
 		a.up = true
+		a.lookAtClock()
 		a.awaitAnnouncement(unreadFirst)
 		a.clones.up()
 		a.mesh.uplink(true)

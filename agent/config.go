@@ -64,9 +64,9 @@ type Config struct {
 	// Budget, if set, bounds what the uplink of the device may carry in a calendar month: rounds that do not fit are
 	// declined. Agents of one device share it.
 	Budget *Budget
-	// Issued, if set, hears the latest time that the coordinator has signed. It may not block.
-	Issued func(time.Time)
-	Now    func() time.Time // of day, for the budget's months; time.Now unless set
+	// Clock, if set, is the time by which connections hold certificates. The agent raises its floor, and keeps it.
+	Clock *Clock
+	Now   func() time.Time // of day, for the budget's months; time.Now unless set
 
 	Software string // for people, in presence
 	Observer Observer

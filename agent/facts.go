@@ -97,6 +97,9 @@ type (
 	AnnouncementsStale struct{ For time.Duration }
 	// RootTaken: the keys of this root document count now.
 	RootTaken struct{ Version wire.Root }
+	// ClockBehind: the machine's clock is behind the time by which certificates are held; Using is zero when it is so
+	// no more.
+	ClockBehind struct{ Machine, Using time.Time }
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
 	// CloneSeen: another device has this agent's identity, and is alive.
@@ -230,6 +233,7 @@ func (StateLost) fact()            {}
 func (BootRaised) fact()           {}
 func (AnnouncementsStale) fact()   {}
 func (RootTaken) fact()            {}
+func (ClockBehind) fact()          {}
 func (BrokerTested) fact()         {}
 func (CloneSeen) fact()            {}
 func (Unheard) fact()              {}

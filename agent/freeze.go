@@ -24,10 +24,9 @@ func (a *Agent) fresh(order wire.Order, ann *wire.Announcement) {
 	newer := order.Compare(a.order) > 0
 	if ann.Issued > f.issued {
 		f.issued, newer = ann.Issued, true
-		if a.cfg.Issued != nil {
-			a.cfg.Issued(time.Unix(int64(min(ann.Issued, maxIssued)), 0))
-		}
+		a.hearTime(ann.Issued)
 	}
+	a.lookAtClock()
 	if !newer {
 		return
 	}
@@ -40,9 +39,6 @@ func (a *Agent) fresh(order wire.Order, ann *wire.Announcement) {
 		f.due = a.owner.Now().Add(staleAfter * f.longest)
 	}
 }
-
-// maxIssued is the end of the year 9999: what is later is no time.
-const maxIssued = 253402300799
 
 // staleAt is when the announcements are stale.
 func (f *freshness) staleAt() (time.Time, bool) { return f.due, !f.due.IsZero() && f.told.IsZero() }

@@ -24,6 +24,7 @@ const (
 	removeUpdate  = "remove the old update"
 	saveBoundary  = "save which rows are held out"
 	saveTheRoot   = "save the root document"
+	saveTheClock  = "save the coordinator's time"
 )
 
 // storeBlob is what a transfer does, which tries again by itself.

@@ -15,7 +15,7 @@ import (
 // (store.Disk.NextBoot). Files into which blobs are pulled are not listed: their chunks
 // are held against hashes that come from elsewhere.
 func StateFiles() []string {
-	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile, heldFile, rootFile}
+	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile, heldFile, rootFile, clockFile}
 }
 
 // without tells what the agent does without a file that is damaged.
@@ -26,6 +26,7 @@ var without = map[string]string{
 	blockFile:      "the mixing begins with a neighbour's parameters or with the coordinator's",
 	budgetFile:     "the bytes of this month are counted from zero",
 	rootFile:       "the root document of the configuration counts, until the later ones come again",
+	clockFile:      "certificates are held against the machine's own clock until the coordinator is heard",
 	heldFile:       "the rows that are held out are chosen anew, by the rows that there are now",
 }
 

@@ -96,6 +96,9 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			next := rootNumbered(2)
 			must(t, saveRoot(&Config{Dir: dir, Disk: store.Machine, Root: rootNumbered(1)}, next))
 		}},
+		clockFile: {kept: true, write: func(t *testing.T, dir string) {
+			must(t, saveClock(&Config{Dir: dir, Disk: store.Machine}, keptTime{1, 1}))
+		}},
 		heldFile: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOut{2, data.Boundary{Rows: 5}, true}))
 		}},
@@ -181,7 +184,8 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.Or
 	_, key, _ := ed25519.GenerateKey(nil)
 	cfg := Config{
 		Federation: "plant", ID: "press", Key: key, Root: rootNumbered(1), Topics: topics,
-		Data: data.Fixed(noData), Dir: dir, Boot: wire.Epoch(boot),
+		Clock: NewClock(time.Time{}, nil),
+		Data:  data.Fixed(noData), Dir: dir, Boot: wire.Epoch(boot),
 		MaxModel: 1 << 20, Budget: &Budget{Limit: 1 << 30, Meter: new(mqtt.Meter)}, Observer: &seen,
 		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
 	}
@@ -297,7 +301,7 @@ func TestStateFilesAreListed(t *testing.T) {
 			}
 		}
 	}
-	if found != 6 {
-		t.Errorf("found %d names of files, want 6", found)
+	if found != 7 {
+		t.Errorf("found %d names of files, want 7", found)
 	}
 }

@@ -137,6 +137,9 @@ func (a *Agent) takeRoot(t trust) {
 	a.trust, a.nextRoot = t, nil
 	a.signer.SetRoot(t.version())
 	a.freshness.issued = 0 // a thief of the key before may have told any time
+	if a.cfg.Clock != nil {
+		a.cfg.Clock.reset()
+	}
 	a.cfg.Observer.Observe(RootTaken{Version: t.version()})
 	if err := revokes(t.document, a.cfg.ID); err != nil {
 		a.ended = err

@@ -42,7 +42,7 @@ func (a *Agent) Observe(fact agent.Fact) {
 		if f.For > 0 {
 			a.stale.Set(1)
 		}
-	case agent.RootTaken: // the log has it
+	case agent.ClockBehind, agent.RootTaken: // the log has it
 	case agent.StorageFailing:
 		a.storageOK.Set(0)
 	case agent.StateLost:

@@ -57,7 +57,7 @@ func openTCP(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 		err = tunnel(ctx, conn, o.Proxy, u.Host)
 	}
 	if err == nil && secure(u) {
-		return handshake(ctx, conn, u, o.TLS)
+		return handshake(ctx, conn, u, o.encryption())
 	}
 	if err != nil && conn != nil {
 		_ = conn.Close()
@@ -70,10 +70,6 @@ func openTCP(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 var leastTLS = &tls.Config{MinVersion: tls.VersionTLS13}
 
 func handshake(ctx context.Context, conn net.Conn, u *url.URL, config *tls.Config) (net.Conn, error) {
-	config = config.Clone() // nil stays nil
-	if config == nil {
-		config = leastTLS.Clone()
-	}
 	if config.ServerName == "" {
 		config.ServerName = u.Hostname()
 	}
@@ -128,11 +124,7 @@ func dialWebsocket(u *url.URL, o *Options) (conn net.Conn, err error) {
 	}
 	// Never nil, which would mean the proxy that the environment names.
 	options := &paho.WebsocketOptions{Proxy: http.ProxyURL(proxy)}
-	encryption := o.TLS
-	if encryption == nil {
-		encryption = leastTLS
-	}
-	return paho.NewWebsocket(u.String(), encryption, o.ConnectTimeout, http.Header{}, options)
+	return paho.NewWebsocket(u.String(), o.encryption(), o.ConnectTimeout, http.Header{}, options)
 }
 
 // boundSendBuffer reaches through TLS and WebSocket.

@@ -31,6 +31,8 @@ type Options struct {
 	// Renew, if set, returns Password and TLS anew before each attempt: keys and certificates are changed while a
 	// session lives. After an error the last ones are used.
 	Renew func() (password string, encryption *tls.Config, err error)
+	// Now is the time at which the broker's certificate must count; time.Now unless set.
+	Now func() time.Time
 	// Proxy is an http://host:port that is asked with CONNECT for a tunnel to the broker, for all schemes of URL. A
 	// user in it is sent as basic authentication, in the clear. Nil means no proxy: the environment is ignored.
 	Proxy *url.URL
@@ -132,6 +134,18 @@ func (o *Options) renew() {
 		return
 	}
 	o.Password, o.TLS = password, encryption
+}
+
+// encryption returns the settings of TLS for a connection.
+func (o *Options) encryption() *tls.Config {
+	config := o.TLS.Clone() // nil stays nil
+	if config == nil {
+		config = leastTLS.Clone()
+	}
+	if o.Now != nil {
+		config.Time = o.Now
+	}
+	return config
 }
 
 func orDuration(d *time.Duration, otherwise time.Duration) {

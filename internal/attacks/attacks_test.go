@@ -113,6 +113,10 @@ var others = []attack{
 		[]of{
 			tests("coordinator", "TestRevoked", "TestRevokedWhileStopped"), tests("cmd/internal/e2e", "TestJoin"),
 			tests("packaging/mosquitto", "TestRevokedCertificate", "TestReloadedRules")}},
+	{"an old certificate of the broker", "one that has ended, shown to a device whose clock begins in 1970",
+		stranger + ", " + broker, "refused, by the time that the coordinator signed last, or the program was built; " +
+			"a thief's time ends with the next root document", []of{
+			tests("agent", "TestClockFloor", "TestClockOfThief"), tests("cmd/internal/daemon", "TestDeviceOf1970")}},
 	{"a second coordinator", "with the key and a copy of the state folder", thief,
 		"the one that is behind stops and says so; it leads again only by a raised epoch", []of{
 			tests("coordinator", "TestTwoCoordinators", "TestForeignAnnouncement", "TestForeignAnnouncementLeads"),

@@ -21,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/cmd/internal/api"
+	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/data"
@@ -46,6 +47,8 @@ type AgentOptions struct {
 	Key ed25519.PrivateKey
 	// Traffic, if set, is called for each message, in addition to the metrics.
 	Traffic func(x mqtt.Traffic, kind mqtt.Kind)
+	// Now, if set, is the machine's clock for certificates and the months of budgets.
+	Now func() time.Time
 	// Wrap and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker that the agent
 	// hears, Trainer takes the local steps.
 	Wrap    func(mqtt.Conn) mqtt.Conn
@@ -62,7 +65,11 @@ func (o *AgentOptions) traffic(x mqtt.Traffic, kind mqtt.Kind) {
 // dial opens a session with a broker.
 func (o *AgentOptions) dial(ctx context.Context, b *settings.Broker, cfg *agent.Config,
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
-	return o.wrapped(dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.traffic, more))
+	return o.wrapped(dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.traffic,
+		func(m *mqtt.Options) {
+			m.Now = cfg.Clock.Now
+			more(m)
+		}))
 }
 
 // wrapped decorates a connection, if the laboratory wants that.
@@ -183,7 +190,8 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *AgentOption
 	if o.Key != nil {
 		cfg.Key = o.Key
 	}
-	cfg.Behind = wire.Epoch(boot) + 1
+	cfg.Clock = agent.NewClock(doctor.Built(), o.Now)
+	cfg.Now, cfg.Behind = cfg.Clock.Now, wire.Epoch(boot)+1
 	if lost != nil {
 		cfg.Behind = wire.Epoch(boot)
 	}
@@ -298,7 +306,8 @@ func (o *AgentOptions) collect(ctx context.Context, cfg *agent.Config, s *settin
 		Connect: func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
 			site := s.Readings.Site()
 			return o.wrapped(dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data", cfg.Logger,
-				func(x mqtt.Traffic, _ mqtt.Kind) { observe(x) }, func(*mqtt.Options) {}))
+				func(x mqtt.Traffic, _ mqtt.Kind) { observe(x) },
+				func(m *mqtt.Options) { m.Now = cfg.Clock.Now }))
 		},
 	})
 }

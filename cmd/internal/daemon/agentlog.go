@@ -34,6 +34,8 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.stale(f)
 	case agent.RootTaken:
 		l.Info("the next root document is taken: its keys count now", "version", f.Version)
+	case agent.ClockBehind:
+		l.clockBehind(f)
 	case agent.BootRaised:
 		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or restored from "+
 			"an older copy, and is raised", "from", f.From, "to", f.To)
@@ -85,6 +87,14 @@ func (l agentLog) stale(f agent.AnnouncementsStale) {
 		return
 	}
 	l.Error(status.Stale(f.For))
+}
+
+func (l agentLog) clockBehind(f agent.ClockBehind) {
+	if f.Using.IsZero() {
+		l.Info("the machine's clock is right again")
+		return
+	}
+	l.Warn(status.Behind(f))
 }
 
 func (l agentLog) unheard(f agent.Unheard) {

@@ -89,6 +89,11 @@ var agentLines = []line{
 		"<3>ERROR no later announcement has come for 1m0s, three times the longest round, although a round is open: " +
 			"the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status"},
 	{agent.AnnouncementsStale{}, `<6>INFO  announcements come again`},
+	{agent.ClockBehind{Machine: time.Unix(12, 0), Using: time.Unix(1_790_000_000, 0)},
+		"<4>WARN  clock is behind: using 2026-09-21 14:13:20 UTC for certificates, as the coordinator has " +
+			"signed or this program was built, since the machine says 1970-01-01 00:00:12; set it, and keep it right " +
+			"with NTP"},
+	{agent.ClockBehind{Machine: time.Unix(1_790_000_000, 0)}, `<6>INFO  the machine's clock is right again`},
 	{agent.RootTaken{Version: 2}, `<6>INFO  the next root document is taken: its keys count now version=2`},
 	{agent.Unheard{}, `<6>INFO  the coordinator hears this device again`},
 	{agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},

@@ -34,7 +34,7 @@ func encodeForecast(f agent.Forecast) ([]byte, error) {
 func forecast(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end func() error, err error) {
 	site := s.Predict.Site()
 	conn, err := dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict", cfg.Logger,
-		func(mqtt.Traffic, mqtt.Kind) {}, func(*mqtt.Options) {})
+		func(mqtt.Traffic, mqtt.Kind) {}, func(m *mqtt.Options) { m.Now = cfg.Clock.Now })
 	if err != nil {
 		return nil, err
 	}

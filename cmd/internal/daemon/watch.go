@@ -24,10 +24,10 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 	case agent.StorageMended:
 		w.Ready.failing.Store(nil)
 	case agent.AnnouncementsStale, agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed,
-		agent.CloneSeen, agent.DataCollected, agent.DataLoaded, agent.DeviceJudged, agent.MessageDropped,
-		agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound,
-		agent.Predicted, agent.RootTaken, agent.StateLost, agent.Trained, agent.TrainingFailed, agent.TurnAwaited,
-		agent.Unheard, agent.UpdateSettled: // changes neither
+		agent.ClockBehind, agent.CloneSeen, agent.DataCollected, agent.DataLoaded, agent.DeviceJudged,
+		agent.MessageDropped, agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged,
+		agent.NeighborsFound, agent.Predicted, agent.RootTaken, agent.StateLost, agent.Trained, agent.TrainingFailed,
+		agent.TurnAwaited, agent.Unheard, agent.UpdateSettled: // changes neither
 	}
 }
 

@@ -81,17 +81,22 @@ func bytes(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// clock examines the system time: it cannot be before the build of the program.
-func clock(r *report, now time.Time) {
-	built := time.Time{}
+// Built returns the time of the commit that this program was built from, which is before any time at which it runs. It
+// is zero if the build does not tell.
+func Built() (at time.Time) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.time" {
-				built, _ = time.Parse(time.RFC3339, s.Value) // else zero, which is before everything
+				at, _ = time.Parse(time.RFC3339, s.Value) // else zero, which is before everything
 			}
 		}
 	}
-	if now.Before(built) {
+	return at
+}
+
+// clock examines the system time.
+func clock(r *report, now time.Time) {
+	if built := Built(); now.Before(built) {
 		r.add("clock", Bad, "set it, and keep it right with NTP (apt install systemd-timesyncd): certificates and "+
 			"monthly budgets depend on it",
 			"it is %s, before this program was built (%s)", now.UTC().Format(time.DateTime),

@@ -201,6 +201,12 @@ func (v *AgentView) Observe(fact agent.Fact) {
 			text = Stale(f.For)
 		}
 		v.note("stale", text)
+	case agent.ClockBehind:
+		text := ""
+		if !f.Using.IsZero() {
+			text = Behind(f)
+		}
+		v.note("clock", text)
 	case agent.BootRaised:
 		v.note("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
 	case agent.StorageMended:
@@ -257,6 +263,13 @@ func Stale(wait time.Duration) string {
 	return fmt.Sprintf("no later announcement has come for %s, three times the longest round, although a round is "+
 		"open: the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status",
 		wait)
+}
+
+// Behind says that the machine's clock is behind, and what to do.
+func Behind(f agent.ClockBehind) string {
+	return fmt.Sprintf("clock is behind: using %s UTC for certificates, as the coordinator has signed or this program "+
+		"was built, since the machine says %s; set it, and keep it right with NTP",
+		f.Using.UTC().Format(time.DateTime), f.Machine.UTC().Format(time.DateTime))
 }
 
 // ToBeHeard says that and why the coordinator does not hear a device, and what to do.

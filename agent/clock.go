@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Clock is the time of day by which a device holds certificates: its machine's, but never before the latest time that
+// the coordinator has signed, or that the program was built. So a machine that begins in 1970 reaches a broker with
+// TLS. It may be used from several goroutines.
+type Clock struct {
+	machine func() time.Time
+	least   time.Time
+
+	mu    sync.Mutex
+	floor time.Time
+	at    time.Time // when it was set, by a clock that nobody sets
+}
+
+// NewClock returns a clock that says no time before least. machine is time.Now unless set.
+func NewClock(least time.Time, machine func() time.Time) *Clock {
+	if machine == nil {
+		machine = time.Now
+	}
+	return &Clock{machine: machine, least: least, floor: least, at: time.Now()}
+}
+
+// Now returns the time.
+func (c *Clock) Now() time.Time {
+	_, is := c.read()
+	return is
+}
+
+// read returns what the machine's clock says, and the time.
+func (c *Clock) read() (machine, is time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	machine = c.machine()
+	if is = c.floor.Add(time.Since(c.at)); is.Before(machine) {
+		is = machine
+	}
+	return machine, is
+}
+
+// raise sets the floor to a later time.
+func (c *Clock) raise(t time.Time) {
+	if _, is := c.read(); t.After(is) {
+		c.set(t)
+	}
+}
+
+// reset forgets what the coordinator has signed.
+func (c *Clock) reset() { c.set(c.least) }
+
+func (c *Clock) set(floor time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.floor, c.at = floor, time.Now()
+}
+
+const (
+	clockFile = "clock"
+	// clockEvery is how far the time on the disk may be behind: a flash is not written at each announcement.
+	clockEvery = time.Hour
+	// clockBehind is from when on a machine's clock is behind, and not only a little slow.
+	clockBehind = 5 * time.Minute
+)
+
+// keptTime is the time on the disk, in seconds of Unix time. It counts for one root document: a thief of the
+// coordinator's key may have signed any time, and the next root document ends that, too.
+type keptTime struct {
+	root   wire.Root
+	issued uint64
+}
+
+// loadClock sets the floor of the clock to the time on the disk.
+func loadClock(c *Config, root wire.Root) (k keptTime, err error) {
+	if c.Clock == nil {
+		return k, nil
+	}
+	err = c.record(clockFile, fileVersion, 12, func(b []byte) error {
+		if len(b) != 12 {
+			return fmt.Errorf("%d bytes, want 12", len(b))
+		}
+		if r := wire.Root(le.Uint32(b)); r == root {
+			k = keptTime{r, le.Uint64(b[4:])}
+		}
+		return nil
+	})
+	c.Clock.raise(timeOf(k.issued))
+	return k, err
+}
+
+func saveClock(c *Config, k keptTime) error {
+	b := le.AppendUint64(le.AppendUint32(nil, uint32(k.root)), k.issued)
+	return c.Disk.SaveRecord(c.path(clockFile), fileVersion, b)
+}
+
+// timeOf is a time that an announcement tells. After the end of the year 9999 there is none.
+func timeOf(issued uint64) time.Time { return time.Unix(int64(min(issued, 253402300799)), 0) }
+
+// hearTime takes the latest time that the coordinator has signed.
+func (a *Agent) hearTime(issued uint64) {
+	if a.cfg.Clock == nil {
+		return
+	}
+	a.cfg.Clock.raise(timeOf(issued))
+	k := keptTime{a.trust.version(), issued}
+	if was := a.keptTime; was.root == k.root && k.issued < was.issued+uint64(clockEvery/time.Second) {
+		return
+	}
+	a.keptTime = k // until another is due, or the next start
+	a.owner.Go(func() {
+		write := func() error { return saveClock(&a.cfg, k) }
+		err := write()
+		a.owner.Tell(func() { a.persisted(unwritten{saveTheClock, write, nil}, err) })
+	})
+}
+
+// lookAtClock tells when the machine's clock is behind, and when it is so no more.
+func (a *Agent) lookAtClock() {
+	if a.cfg.Clock == nil {
+		return
+	}
+	machine, is := a.cfg.Clock.read()
+	if behind := is.Sub(machine) > clockBehind; behind != a.clockTold {
+		if a.clockTold = behind; !behind {
+			is = time.Time{}
+		}
+		a.cfg.Observer.Observe(ClockBehind{Machine: machine, Using: is})
+	}
+}

@@ -1,0 +1,114 @@
+package agent_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// built is when the program was made, told when the coordinator announced, and before the first of all times.
+var (
+	built = time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	told  = time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+)
+
+// at1970 begins a life of an agent whose machine's clock begins in 1970, and goes.
+func (s *scene) at1970() {
+	begun := time.Now()
+	s.cfg.Clock = agent.NewClock(built, func() time.Time { return time.Unix(0, 0).Add(time.Since(begun)) })
+	s.start()
+}
+
+// wantTime wants what the clock says.
+func (s *scene) wantTime(what string, want time.Time) {
+	s.t.Helper()
+	if got := s.cfg.Clock.Now(); !got.Equal(want) {
+		s.t.Errorf("%s: it is %s, want %s", what, got.UTC(), want)
+	}
+}
+
+// issued announces that a round goes on, at a time.
+func (s *scene) issued(r wire.RoundID, at time.Time) {
+	a := s.training(taskOf("air"), 0, 0)
+	a.Issued = uint64(at.Unix())
+	s.announce(r, a)
+}
+
+// TestClockFloor: a machine that begins in 1970 goes by the time that the program was built, then by what the
+// coordinator has signed, which goes on and is there at the next start. A replay does not set it back, nor does a
+// coordinator that is slow.
+func TestClockFloor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.at1970()
+		s.wantTime("without any announcement", built)
+		wait(time.Minute)
+		s.issued(1, told)
+		s.wantTime("announced", told)
+		wait(2 * time.Minute)
+		s.wantTime("two minutes later", told.Add(2*time.Minute))
+		s.issued(2, told.Add(time.Minute))
+		s.wantTime("a slow coordinator", told.Add(2*time.Minute))
+		s.issued(3, told.Add(time.Hour-time.Second))
+		s.stop()
+		s.at1970()
+		s.wantTime("at the next start, less than an hour is lost", told)
+		s.issued(4, told.Add(-time.Hour))
+		s.wantTime("an older announcement", told)
+		s.issued(5, told.Add(time.Hour))
+		s.stop()
+		s.at1970()
+		s.wantTime("at the start after", told.Add(time.Hour))
+		facts := factsOf[agent.ClockBehind](s)
+		if len(facts) != 3 || facts[2].Machine.Unix() != 0 || !facts[2].Using.Equal(told.Add(time.Hour)) {
+			t.Errorf("told %v", facts)
+		}
+		s.stop()
+		s.cfg.Clock = agent.NewClock(built, func() time.Time { return told.Add(48 * time.Hour) })
+		s.start()
+		s.wantTime("with a machine's clock that is right", told.Add(48*time.Hour))
+		if len(factsOf[agent.ClockBehind](s)) != 3 {
+			t.Errorf("told %v", factsOf[agent.ClockBehind](s))
+		}
+	})
+}
+
+// TestClockIsSet: a machine whose clock is set while the agent runs is behind no more.
+func TestClockIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		machine := time.Unix(0, 0)
+		s.cfg.Clock = agent.NewClock(built, func() time.Time { return machine })
+		s.start()
+		machine = told.Add(-time.Minute)
+		s.issued(1, told)
+		facts := factsOf[agent.ClockBehind](s)
+		if len(facts) != 2 || facts[0].Using != built || !facts[1].Using.IsZero() {
+			t.Errorf("told %v", facts)
+		}
+	})
+}
+
+// TestClockOfThief: what a thief of the coordinator's key has signed ends with the next root document, also where the
+// process ends at once.
+func TestClockOfThief(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := rooted(t)
+		s.at1970()
+		s.issued(1, time.Unix(1<<40, 0))
+		end := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+		s.wantTime("the thief's", end)
+		s.stop()
+		s.at1970()
+		s.wantTime("it is kept, as any other", end)
+		s.send(s.topics.Root(2), rootAfter(s.cfg.Root, hosts.KeyOf("root"), hosts.KeyOf("second")).Bytes())
+		s.wantTime("by the next root", built)
+		s.stop()
+		s.at1970()
+		s.wantTime("at the next start", built)
+	})
+}
