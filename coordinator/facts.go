@@ -53,14 +53,13 @@ const (
 	LeftOutNotFinite LeaveOutReason = "not_finite" // the model would not have been finite
 	// LeftOutRisk: the model's risk on held-out data would have been over 10 times the worst of the last 20 rounds.
 	LeftOutRisk LeaveOutReason = "risk"
-	LeftOutNorm LeaveOutReason = "norm" // the update outweighs all others together
 	// LeftOutAbove: it is longer than round.aggregation.refuse_above allows.
 	LeftOutAbove LeaveOutReason = "refuse_above"
 )
 
 // LeaveOutReasons returns all reasons, for closed label sets.
 func LeaveOutReasons() []LeaveOutReason {
-	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutNorm, LeftOutAbove}
+	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutAbove}
 }
 
 // StateFile names what is kept in the state folder. It is a metric's label.
@@ -192,8 +191,15 @@ type (
 		Round  wire.RoundID
 		Agent  wire.AgentID
 		Reason LeaveOutReason
-		// of the update, and the largest median of its round and the last 20, for the weight that their steps carried
+		// of the update, and of updates usually (round.Usual), for the weight that their steps carried
 		Norm, Usual float64
+	}
+	// UpdatesClipped: updates are in the model of a round as if they were no longer than Most.
+	UpdatesClipped struct {
+		Round  wire.RoundID
+		Agents []wire.AgentID
+		// the longest of them, and what is counted of one, for the weight that their steps carried
+		Longest, Most float64
 	}
 	// TransfersChanged: where the uploads stand.
 	TransfersChanged struct{ Receiving, Queued, BufferedBytes int }
@@ -219,5 +225,6 @@ func (AgentReported) fact()        {}
 func (StatisticsReady) fact()      {}
 func (ModelReady) fact()           {}
 func (UpdateLeftOut) fact()        {}
+func (UpdatesClipped) fact()       {}
 func (TransfersChanged) fact()     {}
 func (MeshMade) fact()             {}

@@ -60,7 +60,8 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 	began := w.now()
 	taken, left, err := w.guard(run, spool, e)
 	for _, f := range left {
-		if f.Reason != LeftOutAbove { // a rule of the round, which says nothing of the next one
+		// else it is a rule of the round, which says nothing of the next one
+		if f.Reason != LeftOutAbove || round.Spoils(f.Norm, f.Usual) {
 			folded.Excluded = append(folded.Excluded, f.Agent)
 		}
 		if folded.LeftOut == nil {
@@ -72,6 +73,7 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 	if folded.Err = err; err != nil {
 		return folded, facts
 	}
+	facts = append(facts, w.clipped(&e, taken)...)
 	version := e.Plan.Version + 1
 	folded.Next, err = w.training(run, version, e.Plan.Offset+w.stepsPerRound(), taken.model, taken.state)
 	if err != nil {
@@ -93,7 +95,7 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 
 // fates are those of updates that are left out.
 var fates = map[LeaveOutReason]wire.Fate{LeftOutNotFinite: wire.FateNotFinite, LeftOutRisk: wire.FateRisk,
-	LeftOutNorm: wire.FateNorm, LeftOutAbove: wire.FateAbove}
+	LeftOutAbove: wire.FateAbove}
 
 // FarAgent is an agent with its worst column, whose rows lie this many of the common standard deviations from the
 // common mean.
@@ -165,14 +167,14 @@ func momentsOf(payload []byte) (*learner.Moments, error) {
 	return learner.MomentsFromVector(v)
 }
 
-// spread is how far the v_k are from their weighted mean v̄ = Σ f_k v_k / Σ f_k, as the root of the mean square
-// √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²); of updates of one base model this is the consensus distance of the agents that sent
-// them. mean is ‖v̄‖²: see addMean.
+// spread is how far the v_k, as they count, are from their weighted mean v̄ = Σ f_k v_k / Σ f_k, as the root of the
+// mean square √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²); of updates of one base model this is the consensus distance of the agents
+// that sent them. mean is ‖v̄‖²: see addMean.
 func spread(set []round.Contribution, mean float64) float64 {
 	var total, squares float64
 	for _, x := range set {
 		total += x.Factor
-		squares += x.Factor * x.Norm * x.Norm
+		squares += x.Factor * x.Counted() * x.Counted()
 	}
 	return math.Sqrt(max(0, squares/total-mean))
 }

@@ -41,75 +41,70 @@ var (
 )
 
 // guard folds the set so that no single agent can ruin the model. First those go that aggregation.refuse_above leaves
-// out. A fold with a fault is made again without the long updates (round.FindOutliers), or without the longest if none
-// is long; when that has a fault too, the error says so. A fold without a fault in which one update outweighs all
-// others is made again as well; held-out data choose the better of the two then, and without them the second is taken,
-// unless it has too few updates for the rule. Each update that is left out is a fact. All is decided from the set and
-// the plan.
+// out; the mean counts no more of an update than aggregation.clip allows (round.Plan.Bound). A fold with a fault is
+// made again without the long updates, or without the longest if none is long; when that has a fault too, the error
+// says so. Each update that is left out is a fact. All is decided from the set and the plan.
 func (w *workbench) guard(run wire.RunID, spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
-	set, refused := w.refuseAbove(e)
-	all, err := w.try(run, spool, e, set)
-	if err != nil {
-		return nil, refused, err
-	}
-	o := round.FindOutliers(all.lengths, e.Plan.Recent)
-	if all.fault == nil && !o.Outweighs {
-		return all, refused, nil
-	}
-	if len(o.Long) == 0 {
-		o.Long = []int{longest(all.lengths)}
-	}
-	left := append(refused, leftOut(e, all, o)...)
-	if len(o.Long) == len(set) {
-		return nil, left, all.fault
-	}
-	rest, err := w.try(run, spool, e, round.Without(set, o.Long))
-	switch {
-	case all.fault == nil && errors.Is(err, rule.ErrTooFew):
-		return all, refused, nil
-	case err != nil:
-		return nil, refused, err
-	case rest.fault == nil && (all.fault != nil || rest.risk() <= all.risk()):
-		return rest, left, nil
-	case all.fault == nil:
-		return all, refused, nil
-	}
-	return nil, left, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no device "+
-		"lies, the step size is too large",
-		rest.fault, len(o.Long), len(set))
-}
-
-// refuseAbove returns the set without the updates that are too long by the configuration, whatever their fold would be.
-func (w *workbench) refuseAbove(e round.Fold) ([]round.Contribution, []UpdateLeftOut) {
-	lengths := w.lengths(e, e.Set)
-	usual, long := w.cfg.Round.Aggregation.Above(lengths)
+	b := e.Plan.Bound(w.cfg.Round.Aggregation, w.cfg.Round.Weighting, e.Set)
 	var left []UpdateLeftOut
-	for _, k := range long {
-		left = append(left, UpdateLeftOut{Round: e.Round, Agent: e.Set[k].Agent, Reason: LeftOutAbove, Norm: lengths[k],
-			Usual: usual})
+	for _, k := range b.Above {
+		left = append(left, w.leftOut(&e, e.Set[k], b.Usual, LeftOutAbove))
 	}
-	return round.Without(e.Set, long), left
+	all, err := w.try(run, spool, e, b.Set, b.Lengths)
+	if err != nil || all.fault == nil {
+		return all, left, err
+	}
+	if len(b.Long) == 0 {
+		b.Long = []int{longest(b.Lengths)}
+	}
+	reason := LeftOutRisk
+	if errors.Is(all.fault, errNotFinite) {
+		reason = LeftOutNotFinite
+	}
+	shorter := left
+	for _, k := range b.Long {
+		shorter = append(shorter, w.leftOut(&e, b.Set[k], b.Usual, reason))
+	}
+	set, lengths := round.Without(b.Set, b.Long), without(b.Lengths, b.Long)
+	if len(set) == 0 {
+		return nil, shorter, all.fault
+	}
+	rest, err := w.try(run, spool, e, set, lengths)
+	switch {
+	case err != nil:
+		return nil, left, err
+	case rest.fault != nil:
+		return nil, shorter, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no "+
+			"device lies, the step size is too large", rest.fault, len(b.Long), len(b.Set))
+	}
+	return rest, shorter, nil
 }
 
-// leftOut says which updates are left out of a fold, and why.
-func leftOut(e round.Fold, all *attempt, o round.Outliers) (left []UpdateLeftOut) {
-	reason := LeftOutNorm
-	switch {
-	case errors.Is(all.fault, errNotFinite):
-		reason = LeftOutNotFinite
-	case all.fault != nil:
-		reason = LeftOutRisk
+// leftOut says that an update is left out, and why.
+func (w *workbench) leftOut(e *round.Fold, x round.Contribution, usual float64, why LeaveOutReason) UpdateLeftOut {
+	return UpdateLeftOut{Round: e.Round, Agent: x.Agent, Reason: why, Usual: usual,
+		Norm: e.Plan.Length(w.cfg.Round.Weighting, x)}
+}
+
+// clipped says of which updates of a fold only a part counts; nil of none.
+func (w *workbench) clipped(e *round.Fold, a *attempt) []Fact {
+	f := UpdatesClipped{Round: e.Round}
+	for k, x := range a.set {
+		if x.Counted() < x.Norm {
+			f.Agents = append(f.Agents, x.Agent)
+			f.Most, f.Longest = a.lengths[k]*x.Counted()/x.Norm, max(f.Longest, a.lengths[k])
+		}
 	}
-	for _, k := range o.Long {
-		left = append(left, UpdateLeftOut{Round: e.Round, Agent: all.set[k].Agent, Reason: reason, Norm: all.lengths[k],
-			Usual: o.Usual})
+	if f.Agents == nil {
+		return nil
 	}
-	return left
+	return []Fact{f}
 }
 
 // try folds a set. The error is that an update, or the held-out data, cannot be read.
-func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []round.Contribution) (*attempt, error) {
-	a := &attempt{set: set, lengths: w.lengths(e, set), spread: math.NaN()}
+func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []round.Contribution,
+	lengths []float64) (*attempt, error) {
+	a := &attempt{set: set, lengths: lengths, spread: math.NaN()}
 	o := optimizer.New(w.cfg.Round.ServerOptimizer)
 	var err error
 	if a.state, err = w.state(o, run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
@@ -179,13 +174,14 @@ func (w *workbench) updatesOf(spool *store.Spool, set []round.Contribution) *upd
 		codec: codec.Of[float32](w.problem.Task.Training.Codec)}
 }
 
-// lengths are ‖v_k‖ for the weights that the agents' steps carried.
-func (w *workbench) lengths(e round.Fold, set []round.Contribution) []float64 {
-	lengths := make([]float64, len(set))
-	for k, x := range set {
-		lengths[k] = e.Plan.Length(w.cfg.Round.Weighting, x)
+// without returns the lengths without those at these places.
+func without(lengths []float64, places []int) (rest []float64) {
+	for k, l := range lengths {
+		if !slices.Contains(places, k) {
+			rest = append(rest, l)
+		}
 	}
-	return lengths
+	return rest
 }
 
 // longest is the place of the longest update, the first of equals.

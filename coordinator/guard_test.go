@@ -116,14 +116,16 @@ func TestGuard(t *testing.T) {
 		left    string  // who is left out, and why
 	}{
 		{"nothing to leave out", line, 1, nil, []float32{1, 1.5, 0.5, 1, 1}, 2, ""},
-		{"1e30", line, 1, nil, []float32{1, 1e30, 1, 1}, 2, "a1 risk"},
-		{"1e30 without held-out data", nil, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 norm"},
-		{"of few, without held-out data: nothing can be told", nil, 1, nil, []float32{1, 5, 1, 1}, 3, ""},
-		{"not finite", nil, 3e38, nil, []float32{1e37, 3e38, 1e37, 1e37, 3e38, 1e37, 1e37}, 3.1e38,
-			"a4 not_finite a1 not_finite"},
-		{"two of seven", nil, 1, nil, []float32{1, -1e30, 1, 1, 1e30, 1, 1}, 2, "a4 norm a1 norm"},
-		{"a long one that does good", line, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.808, ""},
-		{"a long one without held-out data", nil, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 4}, 1.01, "a4 norm"},
+		{"1e30", line, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 refuse_above"},
+		{"1e30 without held-out data", nil, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 refuse_above"},
+		{"of few one is clipped", nil, 1, nil, []float32{1, -1e30, 1, 1}, 1, ""},
+		{"of two nothing can be told", nil, 1, nil, []float32{1, 5}, 4, ""},
+		{"of two, held-out data tell", line, 1, nil, []float32{1, 1e30}, 2, "a1 risk"},
+		{"of two, one is not finite", nil, 3e38, nil, []float32{1e37, 3e38}, 3.1e38, "a1 not_finite"},
+		{"two of seven", nil, 1, nil, []float32{1, -1e30, 1, 1, 1e30, 1, 1}, 2, "a4 refuse_above a1 refuse_above"},
+		{"a long one", nil, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 0.9}, 1.014, ""},
+		{"a clipped one is left out of a fold with a fault", line, 1.9, []round.Recent{{Risk: 0.01, Length: 3}},
+			[]float32{0.1, 0.1, 250}, 2, "a2 risk"},
 		{"none is long: the longest goes", line, 1.9, good, []float32{0.1, 250}, 2, "a1 risk"},
 		{"most of them lie: the round is abandoned", line, 1.9, good, []float32{0.1, 249, 250}, 0, "a2 risk"},
 		{"alone", line, 1.9, good, []float32{250}, 0, "a0 risk"},
@@ -165,7 +167,7 @@ func TestGuard(t *testing.T) {
 // the crash.
 func TestGuardAfterACrash(t *testing.T) {
 	for _, held := range []data.Source{line, nil} {
-		w, spool, e := benchOf(t, 1, held, 0.3, 1e30, 0.1, 0.2, -1e25)
+		w, spool, e := benchOf(t, 1, held, 0.3, 1e30, 0.1, 0.2, -8)
 		e.Plan.Recent = []round.Recent{{Risk: 1.0 / 3, Length: 0.7}}
 		journaled, err := json.Marshal(e.Plan)
 		if err != nil {
@@ -186,9 +188,9 @@ func TestGuardAfterACrash(t *testing.T) {
 
 // The risk of a fold is the mean over the updates that were taken, not over one that was left out.
 func TestRiskOfWhatWasTaken(t *testing.T) {
-	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1)
+	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1, 1, 1)
 	_, facts := w.fold(1, spool, e)
-	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.Risk != 2 {
-		t.Errorf("facts %+v, want a model with the risk (0 + 4)/2", facts)
+	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.Risk != 7.25 {
+		t.Errorf("facts %+v, want a model with the risk (0 + 4 + 9 + 16)/4", facts)
 	}
 }

@@ -141,18 +141,23 @@ func TestBackToAModel(t *testing.T) {
 	}
 }
 
-// TestRefuseAbove: long updates are left out before the fold, and their agents do not sit out.
+// TestRefuseAbove: long updates are left out before the fold, or clipped. An agent sits out whose update is over 100
+// times as long as usual.
 func TestRefuseAbove(t *testing.T) {
 	for _, tt := range []struct {
 		above   float64
 		updates []float32
 		model   float32
 		left    int
+		sitOut  int
 	}{
-		{0, []float32{1, 1, 1, 1, 3.5}, 1.5, 0},
-		{3, []float32{1, 1, 1, 1, 3.5}, 1, 1},
-		{3, []float32{1, 1, 1, 3.5}, 1.625, 0}, // too few to tell
-		{3, []float32{1, 1, 1, 1, 2.9}, 1.38, 0},
+		{0, []float32{1, 1, 1, 1, 3.5}, 1.4, 0, 0},
+		{0, []float32{1, 1, 1, 1, 101}, 1.4, 0, 0},
+		{3, []float32{1, 1, 1, 1, 3.5}, 1, 1, 0},
+		{3, []float32{1, 1, 1, 3.5}, 1.5, 0, 0}, // too few to tell
+		{3, []float32{1, 1, 1, 1, 2.9}, 1.38, 0, 0},
+		{100, []float32{1, 1, 1, 1, 99}, 1.4, 0, 0},
+		{100, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
 	} {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
 		w.cfg.Round.Aggregation.RefuseAbove = tt.above
@@ -163,7 +168,7 @@ func TestRefuseAbove(t *testing.T) {
 				left = append(left, f)
 			}
 		}
-		if folded.Err != nil || w.weight() != tt.model || len(left) != tt.left || len(folded.Excluded) != 0 {
+		if folded.Err != nil || w.weight() != tt.model || len(left) != tt.left || len(folded.Excluded) != tt.sitOut {
 			t.Errorf("%+v: weight %v, left out %+v, excluded %v, error %v", tt, w.weight(), left, folded.Excluded,
 				folded.Err)
 		}

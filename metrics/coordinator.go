@@ -166,7 +166,7 @@ type fleet struct {
 
 	meshAgents, meshEdges, meshParts prometheus.Gauge
 	meshEigenvalue, meshAlpha        measure
-	accepted, folded                 prometheus.Counter
+	accepted, folded, clipped        prometheus.Counter
 	refused, leftOut                 *prometheus.CounterVec // by reason
 	acceptedAfter                    prometheus.Observer
 	norm, localSteps                 prometheus.Observer
@@ -229,9 +229,11 @@ func newFleet(r registrar) fleet {
 			"reason", names(wire.RefuseReasons())),
 		leftOut: r.counterBy("updates_left_out_total",
 			"Accepted updates that the model was made without, or that no model could be made with: it would not "+
-				"have been finite, its risk on held-out data would have exploded, one norm outweighs all "+
-				"others, or is above refuse_above.",
+				"have been finite, its risk on held-out data would have exploded, or the update is longer than "+
+				"aggregation.refuse_above allows.",
 			"reason", words(coordinator.LeaveOutReasons())),
+		clipped: r.counter("updates_clipped_total",
+			"Updates that are longer than aggregation.clip allows, and count as if they were not."),
 		acceptedAfter: r.histogram("update_accepted_after_seconds",
 			"Time from the announcement of a round to the acceptance of an update.", roundBuckets),
 		norm: r.histogram("update_norm", "Euclidean norm of the accepted updates of training rounds.",

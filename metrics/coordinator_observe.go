@@ -110,6 +110,8 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.statisticsRows.set(f.Rows)
 	case coordinator.UpdateLeftOut:
 		c.leftOut.WithLabelValues(string(f.Reason)).Inc()
+	case coordinator.UpdatesClipped:
+		c.clipped.Add(float64(len(f.Agents)))
 	case coordinator.ModelReady:
 		c.modelVersion.set(float64(f.Version))
 		c.modelBytes.set(float64(f.Bytes))

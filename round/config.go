@@ -56,12 +56,14 @@ const longest = 1000 * time.Hour
 // mostDraws bounds what a round draws, one by one.
 const mostDraws = 1 << 20
 
-// DefaultConfig returns a configuration for a small federation.
+// DefaultConfig returns a configuration for a small federation. No agent of it is trusted with more than its share.
 func DefaultConfig() Config {
+	by := rule.DefaultConfig()
+	by.Clip, by.RefuseAbove = longFrom, spoilFrom
 	return Config{
 		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement,
 		Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
-		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
+		Aggregation: by, ServerOptimizer: optimizer.DefaultConfig(),
 		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second, Rollout: rollout.Default(),
 		Stop: stop.Default(),

@@ -11,10 +11,13 @@ import (
 // RecentFolds is of how many folds a plan remembers a [Recent].
 const RecentFolds = 20
 
-// How much longer than the median an update is …
+// usualFolds is how many of them tell how long updates usually are: few, since lengths shrink while a model is learned.
+const usualFolds = 5
+
+// An update of more than so many times the usual length …
 const (
-	longFrom     = 3 // … and than the recent medians, to be left out when the fold with it is not taken
-	outweighFrom = 5 // … to be able to undo what the others do; in a set of n, n − 1 if that is more
+	longFrom  = 3   // … is long: it is clipped, and left out where the fold with it is not taken
+	spoilFrom = 100 // … spoils the fold: it is left out, and its agent sits out
 )
 
 // explodeFrom is how many times the worst recent risk a model may have.
@@ -27,47 +30,67 @@ type Recent struct {
 	Length float64 // the median of its updates' lengths
 }
 
-// Outliers are the updates of a set that are far longer than the others.
-type Outliers struct {
-	Usual float64 // the median of the lengths, or the largest of the recent medians if that is more
-	Long  []int   // those over 3 times as long as usual: their places in the set, in order
-	// Outweighs is that one of them is longer than all others together would be, if these were as long as their median:
-	// n − 1 medians, and 5 at least. Of fewer than 5 updates none does.
-	Outweighs bool
+// Bounds are how long the updates of a set are, and what that makes of them.
+type Bounds struct {
+	Usual   float64        // 0: nothing can be told
+	Above   []int          // places in the whole set, in order, of the updates that are too long to be taken
+	Set     []Contribution // the others, each with the norm that counts of it at most
+	Lengths []float64      // of these
+	Long    []int          // places in Set, in order, of those over 3 times as long as usual
 }
 
-// FindOutliers compares the lengths of a set's updates, ‖v_k‖ for the weight that their steps carried. It needs no
-// data: an update that outweighs all others can turn the fold around whatever it says. In a set of three or more the
-// median is that of honest agents while they are the majority, and what was usual in recent rounds keeps those of a
-// quiet round from being called long. Where the median is 0, or in a set of one or two, nothing can be told.
-func FindOutliers(lengths []float64, recent []Recent) Outliers {
-	var o Outliers
-	for _, r := range recent {
-		o.Usual = max(o.Usual, r.Length)
+// Bound holds a set against the usual length of its updates ([Usual]), for the weight that their steps carried. The
+// same set and plan give the same bounds.
+func (p *Plan) Bound(by rule.Config, weighting spec.Weighting, set []Contribution) Bounds {
+	all := make([]float64, len(set))
+	for k, c := range set {
+		all[k] = p.Length(weighting, c)
 	}
-	n := len(lengths)
-	if n < 3 {
-		return o
-	}
-	median := slices.Sorted(slices.Values(lengths))[(n-1)/2]
-	o.Usual = max(o.Usual, median)
-	if median == 0 {
-		return Outliers{}
-	}
-	for k, l := range lengths {
-		if l > longFrom*o.Usual {
-			o.Long = append(o.Long, k)
-			o.Outweighs = o.Outweighs || n >= rule.Fewest && l > max(outweighFrom, float64(n-1))*median
+	b := Bounds{Usual: Usual(all, p.Recent)}
+	b.Above = by.Above(b.Usual, all)
+	for k, c := range set {
+		if slices.Contains(b.Above, k) {
+			continue
 		}
+		c.Most = by.Most(b.Usual) * p.inStep(weighting, c)
+		if b.Usual > 0 && all[k] > longFrom*b.Usual {
+			b.Long = append(b.Long, len(b.Set))
+		}
+		b.Set, b.Lengths = append(b.Set, c), append(b.Lengths, all[k])
 	}
-	return o
+	return b
 }
+
+// Usual is how long updates usually are: the median of a set's lengths or, if that is more, of the medians of the last
+// 5 folds. Of two middle ones the lower is taken, since a half may lie. So the majority of a round's agents, or that of
+// five rounds, would have to lie to make long updates usual; what was usual keeps those of a quiet round from being
+// long. Of fewer than 3 updates it is 0: nothing can be told.
+func Usual(lengths []float64, recent []Recent) float64 {
+	if len(lengths) < 3 {
+		return 0
+	}
+	var before []float64
+	for _, r := range recent[max(0, len(recent)-usualFolds):] {
+		before = append(before, r.Length)
+	}
+	return max(median(lengths), median(before))
+}
+
+// median is the lower one of two; 0 of none.
+func median(x []float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(x))[(len(x)-1)/2]
+}
+
+// Spoils reports whether an update is so long that its agent sits out.
+func Spoils(length, usual float64) bool { return usual > 0 && length > spoilFrom*usual }
 
 // Remember returns the memory after a fold whose updates had these lengths: of at most RecentFolds folds, the newest
 // last.
 func Remember(recent []Recent, risk float64, lengths []float64) []Recent {
-	median := slices.Sorted(slices.Values(lengths))[(len(lengths)-1)/2]
-	recent = append(slices.Clone(recent), Recent{risk, median})
+	recent = append(slices.Clone(recent), Recent{risk, median(lengths)})
 	return recent[max(0, len(recent)-RecentFolds):]
 }
 
@@ -87,11 +110,15 @@ func Exploded(risk, base, floor float64, recent []Recent) bool {
 
 // Length returns ‖v_k‖ for the weight that the agent's step carried, so that agents of different weights compare.
 func (p *Plan) Length(weighting spec.Weighting, c Contribution) float64 {
-	norm := c.Norm
+	return min(c.Norm/p.inStep(weighting, c), math.MaxFloat64)
+}
+
+// inStep is the weight that the agent's step carried; 1 for none.
+func (p *Plan) inStep(weighting spec.Weighting, c Contribution) float64 {
 	if w := p.StepWeight(weighting, c.Weight); w > 0 {
-		norm /= w
+		return w
 	}
-	return min(norm, math.MaxFloat64)
+	return 1
 }
 
 // Without returns the set without the updates at these places.

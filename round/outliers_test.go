@@ -16,68 +16,109 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-func TestFindOutliers(t *testing.T) {
-	usual := []round.Recent{{Length: 0.5}, {Length: 2}, {Length: 1}}
+// setOf is a set of updates of these lengths, all of weight 1.
+func setOf(lengths ...float64) (set []round.Contribution) {
+	for k, l := range lengths {
+		set = append(set, round.Contribution{Agent: agentNumber(k), Weight: 1,
+			Share: rule.Share{Times: 1, Factor: 1, Norm: l}})
+	}
+	return set
+}
+
+func TestBound(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		lengths []float64
-		recent  []round.Recent
-		want    round.Outliers
+		recent  []float64
+		usual   float64
+		above   []int // more than 100 times as long, of at least 5
+		long    []int // of the rest
 	}{
-		{"alike", []float64{1, 2, 3, 2, 1}, nil, round.Outliers{Usual: 2}},
-		{"an honest long one", []float64{1, 1, 1, 1, 1, 1, 5.9}, nil, round.Outliers{Usual: 1, Long: []int{6}}},
-		{"over all others together", []float64{1, 6.1, 1, 1, 1, 1, 1}, nil,
-			round.Outliers{Usual: 1, Long: []int{1}, Outweighs: true}},
-		{"of many", append(slices.Repeat([]float64{1}, 20), 19), nil, round.Outliers{Usual: 1, Long: []int{20}}},
-		{"of many, and more", append(slices.Repeat([]float64{1}, 20), 21), nil,
-			round.Outliers{Usual: 1, Long: []int{20}, Outweighs: true}},
-		{"of three", []float64{1, 1e30, 1}, nil, round.Outliers{Usual: 1, Long: []int{1}}},
-		{"of four", []float64{1, 1, 1e30, 1}, nil, round.Outliers{Usual: 1, Long: []int{2}}},
-		{"two, and one between", []float64{1e30, 1, 4, 1, 1e30, 1, 1}, nil,
-			round.Outliers{Usual: 1, Long: []int{0, 2, 4}, Outweighs: true}},
-		{"half of them", []float64{1, 1e30, 1, 1e30, 1, 1e30}, nil,
-			round.Outliers{Usual: 1, Long: []int{1, 3, 5}, Outweighs: true}},
-		{"as long as rounds before were", []float64{1, 6, 1, 1, 1}, usual, round.Outliers{Usual: 2}},
-		{"longer than rounds before", []float64{1, 6.1, 1, 1, 1}, usual,
-			round.Outliers{Usual: 2, Long: []int{1}, Outweighs: true}},
-		{"all still but one", []float64{0, 0, 0, 0, 1}, nil, round.Outliers{}},
-		{"all still", []float64{0, 0, 0}, usual, round.Outliers{}},
-		{"two, as long as honest ones on columns of unlike units", []float64{351800, 427200},
-			[]round.Recent{{Length: 18.22}}, round.Outliers{Usual: 18.22}},
-		{"none", nil, usual, round.Outliers{Usual: 2}},
-		{"the longest that float32 can be", []float64{1, 1, 1, 1, math.MaxFloat32}, nil,
-			round.Outliers{Usual: 1, Long: []int{4}, Outweighs: true}},
+		{"alike", []float64{1, 2, 3, 2, 1}, nil, 2, nil, nil},
+		{"an honest long one", []float64{1, 1, 1, 1, 1, 1, 5.9}, nil, 1, nil, []int{6}},
+		{"three times as long", []float64{1, 1, 1, 3, 1}, nil, 1, nil, nil},
+		{"of three", []float64{1, 1e30, 1}, nil, 1, nil, []int{1}},
+		{"of four", []float64{1, 1, 1e30, 1}, nil, 1, nil, []int{2}},
+		{"of five", []float64{1, 101, 1e30, 1, 99, 1, 1}, nil, 1, []int{1, 2}, []int{2}},
+		{"half of them", []float64{1, 1e30, 1, 1e30, 1, 1e30}, nil, 1, []int{1, 3, 5}, nil},
+		{"as long as rounds before were", []float64{1, 6, 1, 1, 1}, []float64{0.5, 2, 3}, 2, nil, nil},
+		{"of rounds before the last five count", []float64{1, 6, 1, 1, 1}, []float64{9, 9, 9, 0.5, 2, 3, 2, 1}, 2, nil,
+			nil},
+		{"longer than all rounds before", []float64{5e5, 4e5, 6e5}, []float64{1, 1, 1}, 5e5, nil, nil},
+		{"all still but one", []float64{0, 0, 0, 0, 1}, nil, 0, nil, nil},
+		{"all still but one, after rounds", []float64{0, 0, 0, 0, 1}, []float64{0.1}, 0.1, nil, []int{4}},
+		{"two, as long as honest ones on columns of unlike units", []float64{351800, 427200}, []float64{18.22}, 0, nil,
+			nil},
+		{"none", nil, []float64{1}, 0, nil, nil},
+		{"the longest that float32 can be", []float64{1, 1, 1, 1, math.MaxFloat32}, nil, 1, []int{4}, nil},
 	} {
-		if got := round.FindOutliers(tt.lengths, tt.recent); !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
+		for _, l := range tt.recent {
+			p.Recent = append(p.Recent, round.Recent{Length: l})
+		}
+		b := p.Bound(round.DefaultConfig().Aggregation, spec.WeightingStep, setOf(tt.lengths...))
+		if b.Usual != tt.usual || !slices.Equal(b.Above, tt.above) || !slices.Equal(b.Long, tt.long) {
+			t.Errorf("%s: usual %v, above %v, long %v; want %v, %v, %v", tt.name, b.Usual, b.Above, b.Long, tt.usual,
+				tt.above, tt.long)
+		}
+		if len(b.Set) != len(tt.lengths)-len(tt.above) || len(b.Lengths) != len(b.Set) {
+			t.Errorf("%s: %d updates of %d lengths are taken", tt.name, len(b.Set), len(b.Lengths))
+		}
+		for k, x := range b.Set {
+			if x.Most != 3*tt.usual || x.Counted() < x.Norm != slices.Contains(b.Long, k) {
+				t.Errorf("%s: of %v counts %v, at most %v", tt.name, x.Norm, x.Counted(), x.Most)
+			}
 		}
 	}
 }
 
-// TestOutliersAreTheLiars: of any set whose majority is honest and of like lengths, exactly those are long that are
-// over three medians, whatever they say and wherever they stand; honest ones of like lengths never are.
-func TestOutliersAreTheLiars(t *testing.T) {
+// TestBoundOfWeights: where the step carries the weight, an update may be longer by it; a bound of 0 is none, and the
+// trimmed mean has none.
+func TestBoundOfWeights(t *testing.T) {
+	p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
+	set := setOf(1, 1, 8)
+	set[2].Weight = 4
+	by := rule.Config{Rule: rule.Mean, Clip: 1.5}
+	if b := p.Bound(by, spec.WeightingStep, set); b.Set[2].Most != 6 || b.Set[2].Counted() != 6 {
+		t.Errorf("weights in the step: at most %v", b.Set[2].Most)
+	}
+	if b := p.Bound(by, spec.WeightingMean, set); b.Set[2].Most != 1.5 {
+		t.Errorf("weights in the mean: at most %v", b.Set[2].Most)
+	}
+	for _, by := range []rule.Config{{Rule: rule.Mean}, {Rule: rule.TrimmedMean, Clip: 3}} {
+		if b := p.Bound(by, spec.WeightingMean, set); b.Set[2].Most != 0 || len(b.Long) != 1 {
+			t.Errorf("%+v: at most %v, %v are long", by, b.Set[2].Most, b.Long)
+		}
+	}
+}
+
+// TestLongAreTheLiars: of any set whose majority is honest and of like lengths, exactly those are clipped or refused
+// that are over three medians, whatever they say and wherever they stand; honest ones of like lengths never are.
+func TestLongAreTheLiars(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 13))
+	p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 	for range 2000 {
 		n := 3 + rng.IntN(30)
 		liars := rng.IntN((n + 1) / 2)
 		scale := math.Exp(20 * rng.NormFloat64())
-		lengths, lies := make([]float64, n), map[int]bool{}
+		lengths, lies := make([]float64, n), map[wire.AgentID]bool{}
 		for k := range lengths {
 			// the median is one of these, or above them while they are the majority
 			lengths[k] = scale * (1 + 0.9*rng.Float64())
 		}
 		for _, k := range rng.Perm(n)[:liars] {
-			lies[k], lengths[k] = true, scale*math.Pow(10, 2+20*rng.Float64())
+			lies[agentNumber(k)], lengths[k] = true, scale*math.Pow(10, 2+20*rng.Float64())
 		}
-		o := round.FindOutliers(lengths, nil)
-		for k := range lengths {
-			if slices.Contains(o.Long, k) != lies[k] {
-				t.Fatalf("%v: long are %v, liars %v", lengths, o.Long, lies)
+		b := p.Bound(round.DefaultConfig().Aggregation, spec.WeightingStep, setOf(lengths...))
+		for _, x := range b.Set {
+			if x.Counted() < x.Norm != lies[x.Agent] || x.Counted() > 6*scale {
+				t.Fatalf("%v: of %s counts %v, liars %v", lengths, x.Agent, x.Counted(), lies)
 			}
 		}
-		if o.Outweighs != (liars > 0 && n >= 5) {
-			t.Fatalf("%v: outweighs %v with %d liars", lengths, o.Outweighs, liars)
+		for _, k := range b.Above {
+			if !lies[agentNumber(k)] {
+				t.Fatalf("%v: %d is refused, liars %v", lengths, k, lies)
+			}
 		}
 	}
 }

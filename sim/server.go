@@ -24,6 +24,8 @@ type server[T learner.Float] struct {
 	keep bool // all updates of a round are kept; else the rule takes each as it comes
 	rows rule.Memory[T]
 	set  []rule.Share // of the places
+	// of the folds before, where updates are kept
+	recent []round.Recent
 
 	packing *packing[T]
 	change  []T
@@ -36,7 +38,7 @@ type server[T learner.Float] struct {
 func newServer[T learner.Float](c *course[T]) *server[T] {
 	d := c.in.Problem.Model.Params()
 	s := &server[T]{course: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
-	s.keep = s.rule.Passes() > 1 || c.e.Aggregation.RefuseAbove > 0
+	s.keep = s.rule.Passes() > 1 || c.e.Aggregation.Clip > 0 || c.e.Aggregation.RefuseAbove > 0
 	s.packing = newPacking[T](c.e.Codec)
 	s.optimizer = optimizer.New(c.e.ServerOptimizer)
 	s.state = optimizer.NewState(s.optimizer, d)
@@ -46,6 +48,7 @@ func newServer[T learner.Float](c *course[T]) *server[T] {
 // begin begins round i, and returns its places in the order of the fold.
 func (s *server[T]) begin(i int, plan round.Plan, drawn []round.Place) []round.Place {
 	s.round, s.plan = wire.RoundID(i), plan
+	s.plan.Recent = s.recent
 	if slices.Equal(drawn, s.drawn) { // as where all take part
 		return s.places
 	}
@@ -113,9 +116,10 @@ func (s *server[T]) carried(k int, v, base []T) []T {
 // sender's, or that the model is not finite.
 func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	set := rule.Set[T]{Shares: s.set, Scale: s.plan.Scale(), Source: stream[T]{s, send}}
+	var lengths []float64
 	if s.keep {
 		var err error
-		if set.Shares, set.Source, err = s.kept(set.Source); err != nil {
+		if set.Shares, set.Source, lengths, err = s.kept(set.Source); err != nil {
 			return err
 		}
 	}
@@ -123,26 +127,32 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 		return err
 	}
 	s.optimizer.Step(s.step, s.state)
-	return round.Advance(dst, w, s.step)
+	err := round.Advance(dst, w, s.step)
+	if s.keep && err == nil {
+		s.recent = round.Remember(s.recent, 0, lengths)
+	}
+	return err
 }
 
-// kept keeps what is sent, and returns it without the updates that are too long.
-func (s *server[T]) kept(all rule.Source[T]) (shares []rule.Share, rows rule.Memory[T], err error) {
-	lengths := make([]float64, len(s.set))
+// kept keeps what is sent, and returns it within its bounds: without the updates that are too long.
+func (s *server[T]) kept(all rule.Source[T]) (shares []rule.Share, rows rule.Memory[T], lengths []float64, err error) {
+	set := make([]round.Contribution, len(s.set))
 	err = all.Each(func(k int, v []T) {
 		if k == len(s.rows) {
 			s.rows = append(s.rows, make([]T, len(v)))
 		}
 		copy(s.rows[k], v)
-		s.set[k].Norm = math.Sqrt(round.AddSquares(0, v))
-		lengths[k] = s.plan.Length(s.e.Weighting,
-			round.Contribution{Weight: s.weight(s.places[k].Index), Share: s.set[k]})
+		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), Share: s.set[k]}
+		set[k].Norm = math.Sqrt(round.AddSquares(0, v))
 	})
-	_, long := s.e.Aggregation.Above(lengths)
-	for k, share := range s.set {
-		if !slices.Contains(long, k) {
-			shares, rows = append(shares, share), append(rows, s.rows[k])
+	b := s.plan.Bound(s.e.Aggregation, s.e.Weighting, set)
+	for _, x := range b.Set {
+		shares = append(shares, x.Share)
+	}
+	for k := range set {
+		if !slices.Contains(b.Above, k) {
+			rows = append(rows, s.rows[k])
 		}
 	}
-	return shares, rows, err
+	return shares, rows, b.Lengths, err
 }

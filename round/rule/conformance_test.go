@@ -319,6 +319,28 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
+// TestClipped: of an update that is longer than Most the mean has that of the same direction with the length Most; a
+// shorter one is as it is, to the bit.
+func TestClipped(t *testing.T) {
+	set := rule.Set[float32]{Scale: 1, Shares: []rule.Share{{Times: 1, Factor: 1, Norm: 5, Most: 2.5},
+		{Times: 1, Factor: 1, Norm: 1e-3, Most: 2.5}, {Times: 1, Factor: 1, Norm: 1e38, Most: 2.5}},
+		Source: rule.Memory[float32]{{3, 4}, {1e-3, 0}, {0, -1e38}}}
+	if got, want := fold(t, rule.DefaultConfig(), set, 2), []float64{(1.5 + float64(float32(1e-3))) / 3,
+		(2 - 2.5) / 3}; math.Abs(got[0]-want[0]) > 1e-12 || math.Abs(got[1]-want[1]) > 1e-6 {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for k := range set.Shares {
+		set.Shares[k].Most = 1e39
+	}
+	clipped := fold(t, rule.DefaultConfig(), set, 2)
+	for k := range set.Shares {
+		set.Shares[k].Most = 0
+	}
+	if got := fold(t, rule.DefaultConfig(), set, 2); !slices.Equal(got, clipped) {
+		t.Errorf("%v without a bound, %v with one that nobody is above", got, clipped)
+	}
+}
+
 // TestAggregators: two programs that sum half of the buckets each, and join their sums, get the bits of one that sums
 // all.
 func TestAggregators(t *testing.T) {

@@ -3,6 +3,7 @@ package rule
 import "github.com/fedmesh/fedmesh/wire"
 
 // Mean is the weighted mean D = Scale·Σ f_k v_k / N (ch5 (5.11) in Δ form; lecture (14), (34)), by buckets: see [Sum].
+// f_k is the share's factor, times Most/‖v_k‖ where that is below 1.
 const Mean = "mean"
 
 // mean keeps the memory of its sum from one fold to the next.
@@ -23,7 +24,7 @@ func (m *mean[T]) Fold(dst []float64, s Set[T]) error {
 	}
 	err := s.Each(func(k int, v []T) {
 		u := &s.Shares[k]
-		Add(m.sum, u.Bucket, u.Factor, v)
+		Add(m.sum, u.Bucket, u.factor(), v)
 	})
 	m.sum.End(dst, n, s.Scale)
 	return err

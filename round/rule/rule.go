@@ -13,8 +13,8 @@ import (
 
 // Rule combines the updates of a round.
 type Rule[T wire.Float] interface {
-	// Passes is how often the updates are read. A rule of one pass calls Each once and reads no norms, so that the
-	// updates need not be kept. A rule of two may read norms and columns too.
+	// Passes is how often the updates are read. A rule of one pass calls Each once, so that the updates need not be
+	// kept unless [Share].Most is set. A rule of two may read columns too.
 	Passes() int
 	// Fold overwrites dst, of length d, with the change D of the model. The result does not depend on the blocks in
 	// which the updates are read, and no coordinate of it on the others, so that a model may be folded part by part. An
@@ -55,6 +55,24 @@ type Share struct {
 	Times  int     // n_k
 	Factor float64 // n_k, or n_k·K·p_k where the server weights
 	Norm   float64 // ‖v_k‖₂
+	// Most is the norm that the mean counts of v_k at most: a longer one is scaled down to it. 0 = any.
+	Most float64
+}
+
+// Counted is the norm that the mean counts.
+func (s *Share) Counted() float64 {
+	if s.Most > 0 {
+		return min(s.Norm, s.Most)
+	}
+	return s.Norm
+}
+
+// factor is the factor of v_k in the mean's sum.
+func (s *Share) factor() float64 {
+	if s.Most > 0 && s.Norm > s.Most {
+		return float64(s.Factor * float64(s.Most/s.Norm))
+	}
+	return s.Factor
 }
 
 // Source reads the elements of a set's updates. All are finite.
@@ -89,7 +107,9 @@ func (m Memory[T]) Columns(from int, rows [][]T) error {
 type Config struct {
 	Rule string  `yaml:"rule" json:"rule"`
 	Trim float64 `yaml:"trim" json:"trim"` // β of trimmed_mean; 0.2 unless a file has the key
-	// RefuseAbove leaves out updates that are longer than this many times the median of the round's; 0 = none.
+	// Clip is how many times as long as usual an update may be in the mean: a longer one is scaled down; 0 = any.
+	Clip float64 `yaml:"clip" json:"clip"`
+	// RefuseAbove leaves out updates that are more than this many times as long as usual; 0 = none.
 	RefuseAbove float64 `yaml:"refuse_above" json:"refuse_above"`
 }
 
@@ -124,6 +144,8 @@ func (c Config) Validate() error {
 			check(c, &k)
 		}
 	}
+	k.Need(c.Clip == 0 || c.Clip >= 1 && !math.IsInf(c.Clip, 1), "clip",
+		"must be at least 1, or 0 for any length, is %v", c.Clip)
 	k.Need(c.RefuseAbove == 0 || c.RefuseAbove > 1 && !math.IsInf(c.RefuseAbove, 1), "refuse_above",
 		"must be above 1, or 0 for none, is %v", c.RefuseAbove)
 	return k.Err()

@@ -2,6 +2,7 @@ package rule_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -65,20 +66,19 @@ func TestWarning(t *testing.T) {
 func TestAbove(t *testing.T) {
 	for _, tt := range []struct {
 		lengths []float64
-		median  float64
+		usual   float64
 		want    []int
 	}{
-		{[]float64{1, 1, 100, 1}, 0, nil}, // too few to tell
+		{[]float64{1, 1, 100, 1}, 1, nil}, // too few to tell
 		{[]float64{1, 2, 2, 3, 4.1}, 2, []int{4}},
 		{[]float64{1, 2, 2, 3, 4}, 2, nil},
-		{[]float64{9, 1, 2, 3, 4, 6}, 3.5, []int{0}}, // of an even number the mean of the middle two
-		{[]float64{0, 0, 0, 1, 2}, 0, nil},
+		{[]float64{9, 1, 2, 3, 7, 6}, 3, []int{0, 4}},
+		{[]float64{0, 0, 0, 1, 2}, 0, nil}, // nothing can be told
 	} {
-		median, got := rule.Config{RefuseAbove: 2}.Above(tt.lengths)
-		if !slices.Equal(got, tt.want) || median != tt.median {
-			t.Errorf("%v: %v above the median %v, want %v, %v", tt.lengths, got, median, tt.want, tt.median)
+		if got := (rule.Config{RefuseAbove: 2}).Above(tt.usual, tt.lengths); !slices.Equal(got, tt.want) {
+			t.Errorf("%v: %v above, want %v", tt.lengths, got, tt.want)
 		}
-		if _, got := (rule.Config{}).Above(tt.lengths); got != nil {
+		if got := (rule.Config{}).Above(tt.usual, tt.lengths); got != nil {
 			t.Errorf("without a bound %v are above it", got)
 		}
 	}
@@ -98,6 +98,9 @@ func TestValidate(t *testing.T) {
 		{rule.Config{Rule: "trimmed_mean", Trim: -0.1}, "trim: must be"},
 		{rule.Config{Rule: "mean", RefuseAbove: 1}, "refuse_above: must be above 1, or 0 for none, is 1"},
 		{rule.Config{Rule: "mean", RefuseAbove: -3}, "refuse_above"},
+		{rule.Config{Rule: "mean", Clip: 1}, ""},
+		{rule.Config{Rule: "mean", Clip: 0.9}, "clip: must be at least 1, or 0 for any length, is 0.9"},
+		{rule.Config{Rule: "mean", Clip: math.Inf(1)}, "clip"}, {rule.Config{Rule: "mean", Clip: math.NaN()}, "clip"},
 	} {
 		if err := tt.c.Validate(); (err == nil) != (tt.want == "") || !strings.Contains(fmt.Sprint(err), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.c, err, tt.want)

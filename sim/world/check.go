@@ -45,7 +45,7 @@ type check struct {
 
 	closed, messages, balanced int // rounds, messages, blocks whose books were added up
 	folds, drawings            int // models that were computed anew, draws that were made again
-	refusedAbove               int // updates that were left out
+	refusedAbove, clipped      int // updates that were left out, and of which a part counts
 	refreshes                  int // models that were expressed in other columns
 	signed, verified           int // signatures
 
@@ -167,7 +167,7 @@ func (c *check) journaled(p *party, r round.Record) {
 		case c.record.Plan.Kind == wire.KindStatistics && at.version > 0:
 			c.refreshed(p, at)
 		case at.version > 0:
-			c.fold(p, done, at)
+			c.fold(p, done, at, &r.Plan)
 		}
 	}
 	if hash, file := modelOf(p.disk.durableFile, r.Run, r.Plan.Version); r.Plan.Base.Present() &&

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
@@ -38,8 +39,9 @@ type taken struct {
 	v      []float64
 }
 
-// fold holds the model of a closed round against the one before, and the updates of its set, each once.
-func (c *check) fold(p *party, r wire.RoundID, at version) {
+// fold holds the model of a closed round, and the plan of the next one, against the one before, and the updates of its
+// set, each once.
+func (c *check) fold(p *party, r wire.RoundID, at version, next *round.Plan) {
 	base, ok := c.model(p, at.run, at.version-1)
 	after, ok2 := c.model(p, at.run, at.version)
 	if !ok || !ok2 {
@@ -51,7 +53,9 @@ func (c *check) fold(p *party, r wire.RoundID, at version) {
 		return
 	}
 	cfg, t := c.w.plan.configure()
-	set = c.above(cfg.Aggregation, r, set)
+	recent := c.record.Plan.Recent
+	set = c.above(cfg.Aggregation, r, set, recent)
+	c.remembered(r, next, set, recent)
 	d := make([]float64, len(base))
 	if cfg.Aggregation.Rule == rule.TrimmedMean {
 		trimmedMean(d, set, cfg.Aggregation.Trim)
@@ -148,20 +152,22 @@ func (c *check) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
 	return set, true
 }
 
-// above returns the set without the updates that were left out, and holds those that refuse_above leaves out against
-// the median of the lengths.
-func (c *check) above(by rule.Config, r wire.RoundID, set []taken) []taken {
-	var lengths []float64
-	for _, u := range set {
-		lengths = append(lengths, u.length)
+// above returns the set without the updates that were left out, the others as they count. It holds those that
+// refuse_above leaves out against the usual length: the median of the round's or, if that is more, of the medians of
+// the five folds before.
+func (c *check) above(by rule.Config, r wire.RoundID, set []taken, recent []round.Recent) []taken {
+	usual, most, n := 0.0, math.Inf(1), len(set)
+	if n >= 3 {
+		var before []float64
+		for _, f := range recent[max(0, len(recent)-5):] {
+			before = append(before, f.Length)
+		}
+		usual = max(median(lengths(set)), median(before))
 	}
-	slices.Sort(lengths)
-	n := len(set)
-	most := math.Inf(1)
-	if by.RefuseAbove > 0 && n >= rule.Fewest {
-		most = by.RefuseAbove * (lengths[(n-1)/2] + lengths[n/2]) / 2
+	if by.RefuseAbove > 0 && n >= 5 && usual > 0 {
+		most = by.RefuseAbove * usual
 	}
-	return slices.DeleteFunc(set, func(u taken) bool {
+	set = slices.DeleteFunc(set, func(u taken) bool {
 		out, tooLong := false, false
 		for _, f := range c.leftOut[r] {
 			out = out || f.Agent == u.agent
@@ -176,6 +182,41 @@ func (c *check) above(by rule.Config, r wire.RoundID, set []taken) []taken {
 		}
 		return out
 	})
+	for k := range set {
+		if u := &set[k]; by.Rule == rule.Mean && by.Clip*usual > 0 && u.length > by.Clip*usual {
+			u.factor *= by.Clip * usual / u.length
+			c.clipped++
+		}
+	}
+	return set
+}
+
+// remembered holds the plan of the next round, if it is a training round, against what is to be remembered of this one.
+func (c *check) remembered(r wire.RoundID, next *round.Plan, set []taken, recent []round.Recent) {
+	if next.Kind != wire.KindTraining {
+		return
+	}
+	want, n := median(lengths(set)), min(len(recent)+1, 20)
+	if len(next.Recent) != n || math.Abs(next.Recent[n-1].Length-want) > 1e-6*want {
+		c.w.fail("of round %d, the %d-th that is remembered, the length %g is to be remembered; it is %+v", r, n, want,
+			next.Recent)
+	}
+}
+
+func lengths(set []taken) (all []float64) {
+	for _, u := range set {
+		all = append(all, u.length)
+	}
+	return all
+}
+
+// median is the lower one of two; 0 of none.
+func median(x []float64) float64 {
+	if len(x) == 0 {
+		return 0
+	}
+	slices.Sort(x)
+	return x[(len(x)-1)/2]
 }
 
 // mean is Σ f_k v_k / N.

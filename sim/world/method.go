@@ -43,6 +43,13 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"weights in the mean": func(r *round.Config, _ *wire.Task) {
 		r.Weights, r.Weighting = spec.WeightsSamples, spec.WeightingMean
 	},
+	"clip, weights in the step": func(r *round.Config, _ *wire.Task) {
+		r.Weights, r.Aggregation.Clip = spec.WeightsSamples, 1.05
+	},
+	"clip, gradients": func(r *round.Config, t *wire.Task) {
+		r.Aggregation.Clip, r.Aggregation.RefuseAbove = 1, 1.5
+		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
+	},
 	"with replacement": func(r *round.Config, _ *wire.Task) {
 		r.Sampling, r.Weights = spec.WithReplacement, spec.WeightsEqual
 	},

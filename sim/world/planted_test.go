@@ -189,6 +189,9 @@ var plantedBugs = []struct {
 	{"updates are refused above another length", func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.RefuseAbove *= 1.1 })
 	}},
+	{"updates are clipped at another length", func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.Clip *= 1.05 })
+	}},
 	{"fewer rounds", func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) { cfg.Round.Rounds = 2 })
 	}},

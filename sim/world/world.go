@@ -62,6 +62,7 @@ type Result struct {
 	Drawn      int // draws that were made again
 	Folded     int // models that were computed anew
 	LeftOut    int // updates that refuse_above left out
+	Clipped    int // updates that clip shortened
 	Refreshed  int // models that were expressed in other columns in the middle of a run
 	Signed     int // signatures
 	Verified   int
@@ -92,8 +93,8 @@ func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 	return Result{Failure: w.failure, Transcript: hex.EncodeToString(w.sum.Sum(nil)), Took: w.now.Sub(w.began),
 		Events: w.events, Rounds: w.check.closed, Opened: w.check.began, Messages: w.check.messages,
 		Balanced: w.check.balanced, Drawn: w.check.drawings, Folded: w.check.folds, LeftOut: w.check.refusedAbove,
-		Refreshed: w.check.refreshes,
-		Signed:    w.check.signed, Verified: w.check.verified}
+		Clipped: w.check.clipped, Refreshed: w.check.refreshes, Signed: w.check.signed,
+		Verified: w.check.verified}
 }
 
 // live does what is on the agenda until the run is over, or fails.

@@ -70,6 +70,7 @@ func TestSeeds(t *testing.T) {
 				total.Drawn += r.Drawn
 				total.Folded += r.Folded
 				total.LeftOut += r.LeftOut
+				total.Clipped += r.Clipped
 				total.Refreshed += r.Refreshed
 				total.Signed += r.Signed
 				total.Verified += r.Verified
@@ -89,10 +90,10 @@ func TestSeeds(t *testing.T) {
 	}
 	workers.Wait()
 	real := time.Since(began)
-	fmt.Printf("%d plans, %d failed: %d rounds, %d draws and %d folds made again, %d updates refused above, "+
-		"%d models standardised again, %d blocks, %d messages, %d events; "+
+	fmt.Printf("%d plans, %d failed: %d rounds, %d draws and %d folds made again, %d updates refused above, %d "+
+		"clipped, %d models standardised again, %d blocks, %d messages, %d events; "+
 		"%d signatures made and %d verified; %.0f hours of virtual time in %s, %.0f times as fast\n",
-		*seeds, failed, total.Rounds, total.Drawn, total.Folded, total.LeftOut, total.Refreshed, total.Balanced,
-		total.Messages, total.Events, total.Signed, total.Verified,
+		*seeds, failed, total.Rounds, total.Drawn, total.Folded, total.LeftOut, total.Clipped, total.Refreshed,
+		total.Balanced, total.Messages, total.Events, total.Signed, total.Verified,
 		total.Took.Hours(), real.Round(time.Millisecond), total.Took.Seconds()/real.Seconds())
 }

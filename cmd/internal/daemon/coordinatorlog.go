@@ -60,6 +60,9 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.Warn("an update is left out of the model: its device is broken or dishonest, or its data differ much from "+
 			"the others'",
 			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", short(f.Norm), "usual", short(f.Usual))
+	case coordinator.UpdatesClipped:
+		l.Info("updates are much longer than usual, and count as if they were no longer than allowed", "round", f.Round,
+			"agents", f.Agents, "longest", short(f.Longest), "most", short(f.Most))
 	case coordinator.ModelReady:
 		l.modelReady(f)
 	case coordinator.MeshMade:

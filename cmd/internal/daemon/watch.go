@@ -66,7 +66,7 @@ func (w CoordinatorWatch) Observe(fact coordinator.Fact) {
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.MeshMade, coordinator.MessageDropped,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
-		coordinator.TransfersChanged, coordinator.UpdateLeftOut: // changes neither
+		coordinator.TransfersChanged, coordinator.UpdateLeftOut, coordinator.UpdatesClipped: // changes neither
 	}
 }
 

@@ -141,7 +141,7 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentUnheard, coordinator.Began,
 		coordinator.MessageDropped,
 		coordinator.StatisticsReady,
-		coordinator.TransfersChanged: // not shown
+		coordinator.TransfersChanged, coordinator.UpdatesClipped: // not shown
 	}
 }
 

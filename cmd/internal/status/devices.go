@@ -174,7 +174,8 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageMended,
-		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.UpdateLeftOut: // of no device
+		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.UpdateLeftOut,
+		coordinator.UpdatesClipped: // of no device
 	}
 }
 

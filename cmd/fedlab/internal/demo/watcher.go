@@ -100,7 +100,7 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		coordinator.ForeignAnnouncement, coordinator.LinkChanged, coordinator.MessageDropped,
 		coordinator.ModelsAhead, coordinator.StateMended, coordinator.StorageFailing,
 		coordinator.StorageMended, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
-		coordinator.UpdateLeftOut: // not shown
+		coordinator.UpdateLeftOut, coordinator.UpdatesClipped: // not shown
 	}
 	return nil
 }
