@@ -117,6 +117,7 @@ type process struct {
 	boot wire.Epoch
 
 	takeOver, newRun bool // a coordinator's
+	sendsNothing     bool // an agent's: it joins, and no update of it comes
 
 	moment  func(any) // is told each fact and each message said, in the owner's goroutine
 	life    *life
@@ -334,6 +335,9 @@ type conn2 struct {
 func (c conn2) Publish(m mqtt.Message) error {
 	if c.p.moment != nil && !c.p.f.isDead(c.l) {
 		c.p.moment(m)
+	}
+	if kind, _, _, _, _ := c.p.f.topics.Parse(m.Topic); c.p.sendsNothing && kind == mqtt.KindUpdate {
+		return nil
 	}
 	return c.Conn.Publish(m)
 }

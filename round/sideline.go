@@ -3,6 +3,7 @@ package round
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -73,6 +74,18 @@ func (c *Coordinator) absolve(a wire.AgentID) {
 	if !c.sitsOut(a) {
 		delete(c.sidelined, a)
 	}
+}
+
+// doubted counts the draws of those that were sidelined and are awaited. satOut is the most draws that one of them
+// would have sat out if that were not bounded.
+func (c *Coordinator) doubted() (draws int, satOut float64) {
+	for a, s := range c.sidelined {
+		if p := c.peers[a]; p != nil && (p.state == peerInvited || p.state == peerJoined) && p.Times > 0 {
+			draws += p.Times
+			satOut = max(satOut, math.Ldexp(float64(c.turn()), s.Times-1))
+		}
+	}
+	return draws, satOut
 }
 
 // readmit ends the time of those that have sat out the rounds before the present one, and forgets those of long ago.

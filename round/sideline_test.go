@@ -1,6 +1,7 @@
 package round_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,9 +21,18 @@ type drive struct {
 	now     time.Time
 	facts   []round.CoordinatorFact
 	pending []round.Event
+	takes   time.Duration // what the agents take
+	slow    map[wire.AgentID]time.Duration
+	later   []arrival // in order of time
 	silent  map[wire.AgentID]bool
 	spoils  map[wire.AgentID]bool // the fold
 	foldErr error
+}
+
+// arrival is an event that comes later.
+type arrival struct {
+	at time.Time
+	ev round.Event
 }
 
 func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
@@ -108,9 +118,15 @@ func announcedOf(e round.Announce) round.Announced {
 func (d *drive) work(a wire.AgentID, uploads bool) {
 	r := d.machine.Record().Round
 	d.pending = append(d.pending, round.JoinedCame{Agent: a, Round: r})
-	if !d.silent[a] && uploads {
-		d.pending = append(d.pending, round.Stored{Agent: a, Round: r,
-			Update: wire.Update{Payload: wire.Manifest{Hash: name(fmt.Sprint(a, r))}}})
+	if d.silent[a] || !uploads {
+		return
+	}
+	ev := round.Stored{Agent: a, Round: r, Update: wire.Update{Payload: wire.Manifest{Hash: name(fmt.Sprint(a, r))}}}
+	if takes := cmp.Or(d.slow[a], d.takes); takes > 0 {
+		d.later = append(d.later, arrival{d.now.Add(takes), ev})
+		slices.SortStableFunc(d.later, func(a, b arrival) int { return a.at.Compare(b.at) })
+	} else {
+		d.pending = append(d.pending, ev)
 	}
 }
 
@@ -123,8 +139,14 @@ func (d *drive) rounds(n int) []round.RoundOpened {
 			return opened[:n]
 		}
 		at, ok := d.machine.Deadline()
-		if !ok {
-			break
+		switch {
+		case len(d.later) > 0 && (!ok || !d.later[0].at.After(at)):
+			first := d.later[0]
+			d.now, d.later = first.at, d.later[1:]
+			d.step(first.ev)
+			continue
+		case !ok:
+			d.t.Fatalf("%d rounds were opened, and the machine waits for nothing", len(opened))
 		}
 		d.now = at
 		d.step(round.Tick{})
@@ -178,6 +200,46 @@ func TestSilentAgentSitsOut(t *testing.T) {
 	}
 	if want := []wire.RoundID{1, 3, 6, 11, 20, 37, 70, 135, 200}; !slices.Equal(drawn, want) {
 		t.Errorf("drawn in rounds %v, want %v", drawn, want)
+	}
+}
+
+// TestSilenceTakesLittleTime: the silence of one of four costs one deadline. Then a round waits for it an eighth as
+// long, in times of what the others took, as it sat out, up to the deadline.
+func TestSilenceTakesLittleTime(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	d.takes = 8 * time.Second
+	d.silent["a002"] = true
+	d.rounds(201)
+	var took []time.Duration
+	for _, f := range factsOf[round.RoundClosed](d.facts) {
+		if slices.Contains(f.Missing, "a002") {
+			took = append(took, f.Took)
+		}
+	}
+	want := []time.Duration{120, 9, 10, 12, 16, 24, 40, 72, 120}
+	for i := range want {
+		want[i] *= time.Second
+	}
+	if !slices.Equal(took, want) {
+		t.Errorf("rounds with the silent one took %v, want %v", took, want)
+	}
+}
+
+// TestSlowIsNotSilent: an agent that was silent once, and takes five times as long as the others, gets its time, and is
+// not sidelined again once its update is in the model.
+func TestSlowIsNotSilent(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	d.takes, d.slow = 8*time.Second, map[wire.AgentID]time.Duration{"a002": 39 * time.Second}
+	d.silent["a002"] = true
+	d.rounds(2)
+	d.silent = nil
+	opened := d.rounds(200)
+	last := wire.RoundID(0)
+	for _, f := range factsOf[round.AgentSidelined](d.facts) {
+		last = f.Round
+	}
+	if last == 1 || last > 70 || !slices.Contains(opened[199].Participants, "a002") {
+		t.Errorf("it is slow and sits out last after round %d", last)
 	}
 }
 

@@ -30,6 +30,7 @@ var lies = map[string]Lie{
 	"nan":       {Update: all(float32(math.NaN()))},
 	"zero":      {Update: all(0)},
 	"backwards": {Update: times(-10)}, // ten times the update, with the other sign
+	"flipped":   {Update: times(-1)},
 	"moments":   {Moments: func(v []float64) { moments(v, 1e6, 1e12) }, Update: all(0)},
 	// A billion rows with no mean, and nothing learned from them.
 	"rows": {Rows: 1e9, Moments: func(v []float64) { v[0] = 1e9; moments(v, 0, 1) }, Update: all(0)},
