@@ -53,13 +53,15 @@ const (
 	LeftOutNotFinite LeaveOutReason = "not_finite" // the model would not have been finite
 	// LeftOutRisk: the model's risk on held-out data would have been over 10 times the worst of the last 20 rounds.
 	LeftOutRisk LeaveOutReason = "risk"
+	// LeftOutNorm: the update outweighs all others together, and the model is no worse without it.
+	LeftOutNorm LeaveOutReason = "norm"
 	// LeftOutAbove: it is longer than round.aggregation.refuse_above allows.
 	LeftOutAbove LeaveOutReason = "refuse_above"
 )
 
 // LeaveOutReasons returns all reasons, for closed label sets.
 func LeaveOutReasons() []LeaveOutReason {
-	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutAbove}
+	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutNorm, LeftOutAbove}
 }
 
 // StateFile names what is kept in the state folder. It is a metric's label.

@@ -95,7 +95,7 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 
 // fates are those of updates that are left out.
 var fates = map[LeaveOutReason]wire.Fate{LeftOutNotFinite: wire.FateNotFinite, LeftOutRisk: wire.FateRisk,
-	LeftOutAbove: wire.FateAbove}
+	LeftOutNorm: wire.FateNorm, LeftOutAbove: wire.FateAbove}
 
 // FarAgent is an agent with its worst column, whose rows lie this many of the common standard deviations from the
 // common mean.

@@ -43,7 +43,9 @@ var (
 // guard folds the set so that no single agent can ruin the model. First those go that aggregation.refuse_above leaves
 // out; the mean counts no more of an update than aggregation.clip allows (round.Plan.Bound). A fold with a fault is
 // made again without the long updates, or without the longest if none is long; when that has a fault too, the error
-// says so. Each update that is left out is a fact. All is decided from the set and the plan.
+// says so. A fold without a fault in which updates outweigh all others is made again as well, without these: held-out
+// data choose the better of the two then, and without them the second is taken, unless it has too few updates for the
+// rule. Each update that is left out is a fact. All is decided from the set and the plan.
 func (w *workbench) guard(run wire.RunID, spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
 	b := e.Plan.Bound(w.cfg.Round.Aggregation, w.cfg.Round.Weighting, e.Set)
 	var left []UpdateLeftOut
@@ -51,33 +53,48 @@ func (w *workbench) guard(run wire.RunID, spool *store.Spool, e round.Fold) (*at
 		left = append(left, w.leftOut(&e, e.Set[k], b.Usual, LeftOutAbove))
 	}
 	all, err := w.try(run, spool, e, b.Set, b.Lengths)
-	if err != nil || all.fault == nil {
-		return all, left, err
+	if err != nil {
+		return nil, left, err
 	}
-	if len(b.Long) == 0 {
-		b.Long = []int{longest(b.Lengths)}
+	doubted, reason := suspects(all.fault, &b)
+	if len(doubted) == 0 {
+		return all, left, nil
 	}
-	reason := LeftOutRisk
-	if errors.Is(all.fault, errNotFinite) {
-		reason = LeftOutNotFinite
-	}
-	shorter := left
-	for _, k := range b.Long {
+	shorter := slices.Clone(left)
+	for _, k := range doubted {
 		shorter = append(shorter, w.leftOut(&e, b.Set[k], b.Usual, reason))
 	}
-	set, lengths := round.Without(b.Set, b.Long), without(b.Lengths, b.Long)
+	set, lengths := round.Without(b.Set, doubted), without(b.Lengths, doubted)
 	if len(set) == 0 {
 		return nil, shorter, all.fault
 	}
 	rest, err := w.try(run, spool, e, set, lengths)
 	switch {
+	case all.fault == nil && errors.Is(err, rule.ErrTooFew):
+		return all, left, nil
 	case err != nil:
 		return nil, left, err
-	case rest.fault != nil:
-		return nil, shorter, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no "+
-			"device lies, the step size is too large", rest.fault, len(b.Long), len(b.Set))
+	case rest.fault == nil && (all.fault != nil || rest.risk() <= all.risk()):
+		return rest, shorter, nil
+	case all.fault == nil:
+		return all, left, nil
 	}
-	return rest, shorter, nil
+	return nil, shorter, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no "+
+		"device lies, the step size is too large", rest.fault, len(doubted), len(b.Set))
+}
+
+// suspects are the places in b.Set of the updates without which a fold is made again, and why; none where it is good.
+func suspects(fault error, b *round.Bounds) ([]int, LeaveOutReason) {
+	switch {
+	case fault == nil:
+		return b.Outweigh, LeftOutNorm
+	case len(b.Long) == 0:
+		b.Long = []int{longest(b.Lengths)}
+	}
+	if errors.Is(fault, errNotFinite) {
+		return b.Long, LeftOutNotFinite
+	}
+	return b.Long, LeftOutRisk
 }
 
 // leftOut says that an update is left out, and why.

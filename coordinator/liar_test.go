@@ -1,7 +1,6 @@
 package coordinator_test
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -190,37 +189,31 @@ var oneOfSeven = map[string]struct {
 	lie     string // of package liar; empty: it sends nothing
 	weights spec.Weights
 	shows   func(f *federation, id wire.AgentID) bool
-	within  float64 // so many times the rounds of an honest federation; 0 = 1.5
 }{
-	"1e30":   {"1e30", spec.WeightsEqual, isLeftOut, 0},
-	"3.4e38": {"max", spec.WeightsEqual, isLeftOut, 0},
-	"NaN":    {"nan", spec.WeightsEqual, isRefused, 0},
-	"flip ×10": {"backwards", spec.WeightsEqual, func(f *federation, id wire.AgentID) bool {
-		c := facts[coordinator.UpdatesClipped](f)
-		return len(c) > 0 && c[0].Longest > c[0].Most && slices.Equal(c[0].Agents, []wire.AgentID{id})
-	}, slowly},
-	"flip": {"flipped", spec.WeightsEqual, nil, 0},
+	"1e30":     {"1e30", spec.WeightsEqual, isLeftOut(coordinator.LeftOutAbove)},
+	"3.4e38":   {"max", spec.WeightsEqual, isLeftOut(coordinator.LeftOutAbove)},
+	"NaN":      {"nan", spec.WeightsEqual, isRefused},
+	"flip ×10": {"backwards", spec.WeightsEqual, isLeftOut(coordinator.LeftOutNorm)},
+	"flip":     {"flipped", spec.WeightsEqual, nil},
 	"false moments": {"moments", spec.WeightsEqual, func(f *federation, id wire.AgentID) bool {
 		far := facts[coordinator.StatisticsReady](f)[0].Far
 		return len(far) == 1 && far[0].Agent == id
-	}, 0},
+	}},
 	"a billion rows": {"rows", spec.WeightsSamples, func(f *federation, id wire.AgentID) bool {
 		c := facts[round.SamplesCapped](f)
 		return len(c) > 0 && slices.Equal(c[0].Agents, []wire.AgentID{id})
-	}, slowly},
+	}},
 	"nothing": {"", spec.WeightsEqual, func(f *federation, id wire.AgentID) bool {
 		out, back := facts[round.AgentSidelined](f), facts[round.AgentReadmitted](f)
 		return len(out) > 1 && out[0].Reason == round.SidelinedSilent && len(back) > 0 && back[0].Agent == id
-	}, 0},
+	}},
 }
 
-// slowly: where the liar has three shares of seven against the others, or ten of sixteen that say nothing, the others
-// come where they would come alone, and later.
-const slowly = 4
-
-func isLeftOut(f *federation, id wire.AgentID) bool {
-	left := facts[coordinator.UpdateLeftOut](f)
-	return len(left) > 0 && left[0].Reason == coordinator.LeftOutAbove && left[0].Agent == id
+func isLeftOut(why coordinator.LeaveOutReason) func(*federation, wire.AgentID) bool {
+	return func(f *federation, id wire.AgentID) bool {
+		left := facts[coordinator.UpdateLeftOut](f)
+		return len(left) > 0 && left[0].Reason == why && left[0].Agent == id
+	}
 }
 
 func isRefused(f *federation, id wire.AgentID) bool {
@@ -228,9 +221,9 @@ func isRefused(f *federation, id wire.AgentID) bool {
 	return len(refused) > 0 && refused[0].Reason == wire.RefuseNotFinite && refused[0].Agent == id
 }
 
-// TestOneLiarOfSeven: of seven devices one lies in each round. The model comes to R² 0.95 within one and a half times
-// the rounds in which it comes to 0.98 without the lies, or four times where the liar has much weight, and stays there;
-// the rounds take no longer, but for one deadline, and no honest device is blamed.
+// TestOneLiarOfSeven: of seven devices one lies in each round. The model comes to R² 0.95 within twice the
+// rounds in which it comes to 0.98 without the lies, and stays there; a round takes one and a half times as long at the
+// most, but for one deadline, and no honest device is blamed.
 func TestOneLiarOfSeven(t *testing.T) {
 	for _, weights := range []spec.Weights{spec.WeightsEqual, spec.WeightsSamples} {
 		var rounds int
@@ -265,7 +258,7 @@ func TestOneLiarOfSeven(t *testing.T) {
 					r2, took := f.run()
 					t.Logf("R² 0.95 after %d rounds, %v at the end; %d rounds of %v", since(r2, 0.95), r2[4*rounds],
 						4*rounds, took/time.Duration(4*rounds))
-					if n := since(r2, 0.95); float64(n) > cmp.Or(x.within, 1.5)*float64(rounds) {
+					if n := since(r2, 0.95); n > 2*rounds {
 						t.Errorf("R² is 0.95 after %d rounds; without the liar it is 0.98 after %d", n, rounds)
 					}
 					if most := each*time.Duration(6*rounds) + f.cfg.Round.Deadline; took > most {

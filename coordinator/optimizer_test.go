@@ -141,8 +141,8 @@ func TestBackToAModel(t *testing.T) {
 	}
 }
 
-// TestRefuseAbove: long updates are left out before the fold, or clipped. An agent sits out whose update is over 100
-// times as long as usual.
+// TestRefuseAbove: long updates are left out before the fold, or clipped. An agent sits out whose update outweighs all
+// others.
 func TestRefuseAbove(t *testing.T) {
 	for _, tt := range []struct {
 		above   float64
@@ -152,11 +152,12 @@ func TestRefuseAbove(t *testing.T) {
 		sitOut  int
 	}{
 		{0, []float32{1, 1, 1, 1, 3.5}, 1.4, 0, 0},
-		{0, []float32{1, 1, 1, 1, 101}, 1.4, 0, 0},
+		{0, []float32{1, 1, 1, 1, 4.9}, 1.4, 0, 0},
+		{0, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
 		{3, []float32{1, 1, 1, 1, 3.5}, 1, 1, 0},
 		{3, []float32{1, 1, 1, 3.5}, 1.5, 0, 0}, // too few to tell
 		{3, []float32{1, 1, 1, 1, 2.9}, 1.38, 0, 0},
-		{100, []float32{1, 1, 1, 1, 99}, 1.4, 0, 0},
+		{100, []float32{1, 1, 1, 1, 99}, 1, 1, 1},
 		{100, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
 	} {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
@@ -172,7 +173,11 @@ func TestRefuseAbove(t *testing.T) {
 			t.Errorf("%+v: weight %v, left out %+v, excluded %v, error %v", tt, w.weight(), left, folded.Excluded,
 				folded.Err)
 		}
-		if tt.left > 0 && (left[0].Agent != "a4" || left[0].Reason != LeftOutAbove || left[0].Usual != 1) {
+		want := LeftOutAbove
+		if long := tt.updates[len(tt.updates)-1]; tt.above == 0 || long <= float32(tt.above) {
+			want = LeftOutNorm
+		}
+		if tt.left > 0 && (left[0].Agent != "a4" || left[0].Reason != want || left[0].Usual != 1) {
 			t.Errorf("%+v: left out %+v", tt, left)
 		}
 	}

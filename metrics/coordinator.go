@@ -203,7 +203,7 @@ func newFleet(r registrar) fleet {
 		readmittedEarly: r.counter("agents_readmitted_early_total",
 			"Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there."),
 		capped: r.counter("agents_samples_capped_total",
-			"Agents that began to say that they have more than ten times the median of all agents' rows, where "+
+			"Agents that began to say that they have more than five times the median of all agents' rows, where "+
 				"weights go by rows: they weigh as if they had that many."),
 		joined: r.counter("participants_joined_total", "Participants that went to work."),
 		meshAgents: r.gauge("mesh_agents",
@@ -229,8 +229,8 @@ func newFleet(r registrar) fleet {
 			"reason", names(wire.RefuseReasons())),
 		leftOut: r.counterBy("updates_left_out_total",
 			"Accepted updates that the model was made without, or that no model could be made with: it would not "+
-				"have been finite, its risk on held-out data would have exploded, or the update is longer than "+
-				"aggregation.refuse_above allows.",
+				"have been finite, its risk on held-out data would have exploded, one norm outweighs all "+
+				"others, or is above refuse_above.",
 			"reason", words(coordinator.LeaveOutReasons())),
 		clipped: r.counter("updates_clipped_total",
 			"Updates that are longer than aggregation.clip allows, and count as if they were not."),

@@ -151,7 +151,7 @@ var coordinatorScript = []any{
 	round.AgentDeclined{Agent: "a1", Round: 3, Reason: wire.DeclineNoTime},
 	round.UploaderReplaced{Round: 3, Agent: "a1", By: "a2"},
 	round.UpdateRefused{Agent: "a2", Round: 3, Reason: wire.RefuseNorm},
-	coordinator.UpdateLeftOut{Round: 3, Agent: "a2", Reason: coordinator.LeftOutAbove, Norm: 1e30, Usual: 1},
+	coordinator.UpdateLeftOut{Round: 3, Agent: "a2", Reason: coordinator.LeftOutNorm, Norm: 1e30, Usual: 1},
 	coordinator.UpdatesClipped{Round: 3, Agents: []wire.AgentID{"a1", "a2"}, Longest: 7, Most: 3},
 	round.RoundAbandoned{Round: 3, Kind: wire.KindTraining, Reason: round.AbandonQuorum, Selected: 2,
 		Took: time.Minute},

@@ -32,16 +32,16 @@ func (c *Coordinator) settle(now time.Time) {
 }
 
 // hurry brings the deadline forward where a round still waits only for agents that have sat out, and have given no
-// result since. They have an eighth of the time for which they sat out, counted in times of what the others have taken:
-// so the silent hardly stretch rounds. An agent that was silent once and is slow gets more each time, up to the whole
-// deadline.
+// result since. They have an eighth of the time for which they sat out, counted in times of what the others have taken,
+// a second at least: so the silent hardly stretch rounds. An agent that was silent once and is slow gets more each
+// time, up to the whole deadline.
 func (c *Coordinator) hurry(now time.Time, possible int) {
 	draws, satOut := c.doubted()
 	if draws < possible || !c.failedAt.IsZero() {
 		return
 	}
-	took := now.Sub(c.announced)
-	if most := float64(took) * (1 + satOut/8); most < float64(c.cfg.Deadline) {
+	most := float64(max(now.Sub(c.announced), time.Second)) * (1 + satOut/8)
+	if most < float64(c.cfg.Deadline) && c.announced.Add(time.Duration(most)).Before(c.wakeAt) {
 		c.wakeAt = c.announced.Add(time.Duration(most))
 	}
 }

@@ -95,7 +95,7 @@ type (
 		Early  bool         // since fewer than gather.minimum others are there
 		Agents int          // K with it, if it is there
 	}
-	// SamplesCapped: agents say that they have more rows than Most, ten times the median of all. They weigh as if they
+	// SamplesCapped: agents say that they have more rows than Most, five times the median of all. They weigh as if they
 	// had Most. Told when it begins, and when others are concerned.
 	SamplesCapped struct {
 		Round  wire.RoundID

@@ -20,6 +20,9 @@ const (
 	spoilFrom = 100 // … spoils the fold: it is left out, and its agent sits out
 )
 
+// outweighFrom is how many times the median of its round a long update has at least that outweighs the others.
+const outweighFrom = 5
+
 // explodeFrom is how many times the worst recent risk a model may have.
 const explodeFrom = 10
 
@@ -37,6 +40,11 @@ type Bounds struct {
 	Set     []Contribution // the others, each with the norm that counts of it at most
 	Lengths []float64      // of these
 	Long    []int          // places in Set, in order, of those over 3 times as long as usual
+	// Outweigh are those of Long that are longer than all others together would be if these were as long as their
+	// median, n − 1 medians of this set and 5 at least, and over 3 times as long as any of the medians that the plan
+	// remembers: near its end a run has quiet rounds in which an honest one is as long. Of fewer than 5 updates none
+	// does, and none where the median is 0.
+	Outweigh []int
 }
 
 // Bound holds a set against the usual length of its updates ([Usual]), for the weight that their steps carried. The
@@ -47,6 +55,8 @@ func (p *Plan) Bound(by rule.Config, weighting spec.Weighting, set []Contributio
 		all[k] = p.Length(weighting, c)
 	}
 	b := Bounds{Usual: Usual(all, p.Recent)}
+	now := median(all)
+	others := max(outweighFrom*now, float64(len(all)-1)*now, longFrom*longestOf(p.Recent))
 	b.Above = by.Above(b.Usual, all)
 	for k, c := range set {
 		if slices.Contains(b.Above, k) {
@@ -55,6 +65,9 @@ func (p *Plan) Bound(by rule.Config, weighting spec.Weighting, set []Contributio
 		c.Most = by.Most(b.Usual) * p.inStep(weighting, c)
 		if b.Usual > 0 && all[k] > longFrom*b.Usual {
 			b.Long = append(b.Long, len(b.Set))
+			if len(all) >= rule.Fewest && now > 0 && all[k] > others {
+				b.Outweigh = append(b.Outweigh, len(b.Set))
+			}
 		}
 		b.Set, b.Lengths = append(b.Set, c), append(b.Lengths, all[k])
 	}
@@ -74,6 +87,14 @@ func Usual(lengths []float64, recent []Recent) float64 {
 		before = append(before, r.Length)
 	}
 	return max(median(lengths), median(before))
+}
+
+// longestOf is the largest of the medians of all folds that are remembered.
+func longestOf(recent []Recent) (l float64) {
+	for _, r := range recent {
+		l = max(l, r.Length)
+	}
+	return l
 }
 
 // median is the lower one of two; 0 of none.

@@ -33,33 +33,44 @@ func TestBound(t *testing.T) {
 		usual   float64
 		above   []int // more than 100 times as long, of at least 5
 		long    []int // of the rest
+		// of these
+		outweigh []int
 	}{
-		{"alike", []float64{1, 2, 3, 2, 1}, nil, 2, nil, nil},
-		{"an honest long one", []float64{1, 1, 1, 1, 1, 1, 5.9}, nil, 1, nil, []int{6}},
-		{"three times as long", []float64{1, 1, 1, 3, 1}, nil, 1, nil, nil},
-		{"of three", []float64{1, 1e30, 1}, nil, 1, nil, []int{1}},
-		{"of four", []float64{1, 1, 1e30, 1}, nil, 1, nil, []int{2}},
-		{"of five", []float64{1, 101, 1e30, 1, 99, 1, 1}, nil, 1, []int{1, 2}, []int{2}},
-		{"half of them", []float64{1, 1e30, 1, 1e30, 1, 1e30}, nil, 1, []int{1, 3, 5}, nil},
-		{"as long as rounds before were", []float64{1, 6, 1, 1, 1}, []float64{0.5, 2, 3}, 2, nil, nil},
+		{"alike", []float64{1, 2, 3, 2, 1}, nil, 2, nil, nil, nil},
+		{"an honest long one", []float64{1, 1, 1, 1, 1, 1, 5.9}, nil, 1, nil, []int{6}, nil},
+		{"three times as long", []float64{1, 1, 1, 3, 1}, nil, 1, nil, nil, nil},
+		{"of three", []float64{1, 1e30, 1}, nil, 1, nil, []int{1}, nil},
+		{"of four", []float64{1, 1, 1e30, 1}, nil, 1, nil, []int{2}, nil},
+		{"of five", []float64{1, 101, 1e30, 1, 99, 1, 1}, nil, 1, []int{1, 2}, []int{2},
+			[]int{2}},
+		{"half of them", []float64{1, 1e30, 1, 1e30, 1, 1e30}, nil, 1, []int{1, 3, 5}, nil, nil},
+		{"over all others together", []float64{1, 6.1, 1, 1, 1, 1, 1}, nil, 1, nil, []int{1}, []int{1}},
+		{"of many", append(slices.Repeat([]float64{1}, 20), 19), nil, 1, nil, []int{20}, nil},
+		{"of many, and more", append(slices.Repeat([]float64{1}, 20), 21), nil, 1, nil, []int{20}, []int{20}},
+		{"one outweighs, one is long", []float64{9, 1, 4, 1, 1, 1, 1}, nil, 1, nil, []int{0, 2}, []int{0}},
+		{"in a quiet round", []float64{1, 1, 1, 1, 8}, []float64{3, 1, 1, 1, 1, 1, 1}, 1, nil, []int{4}, nil},
+		{"in a quiet round, and longer than ever", []float64{1, 1, 1, 1, 9.1}, []float64{3, 1, 1, 1, 1, 1, 1}, 1, nil,
+			[]int{4}, []int{4}},
+		{"as long as rounds before were", []float64{1, 6, 1, 1, 1}, []float64{0.5, 2, 3}, 2, nil, nil, nil},
 		{"of rounds before the last five count", []float64{1, 6, 1, 1, 1}, []float64{9, 9, 9, 0.5, 2, 3, 2, 1}, 2, nil,
-			nil},
-		{"longer than all rounds before", []float64{5e5, 4e5, 6e5}, []float64{1, 1, 1}, 5e5, nil, nil},
-		{"all still but one", []float64{0, 0, 0, 0, 1}, nil, 0, nil, nil},
-		{"all still but one, after rounds", []float64{0, 0, 0, 0, 1}, []float64{0.1}, 0.1, nil, []int{4}},
+			nil, nil},
+		{"longer than all rounds before", []float64{5e5, 4e5, 6e5}, []float64{1, 1, 1}, 5e5, nil, nil, nil},
+		{"all still but one", []float64{0, 0, 0, 0, 1}, nil, 0, nil, nil, nil},
+		{"all still but one, after rounds", []float64{0, 0, 0, 0, 1}, []float64{0.1}, 0.1, nil, []int{4}, nil},
 		{"two, as long as honest ones on columns of unlike units", []float64{351800, 427200}, []float64{18.22}, 0, nil,
-			nil},
-		{"none", nil, []float64{1}, 0, nil, nil},
-		{"the longest that float32 can be", []float64{1, 1, 1, 1, math.MaxFloat32}, nil, 1, []int{4}, nil},
+			nil, nil},
+		{"none", nil, []float64{1}, 0, nil, nil, nil},
+		{"the longest that float32 can be", []float64{1, 1, 1, 1, math.MaxFloat32}, nil, 1, []int{4}, nil, nil},
 	} {
 		p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 		for _, l := range tt.recent {
 			p.Recent = append(p.Recent, round.Recent{Length: l})
 		}
 		b := p.Bound(round.DefaultConfig().Aggregation, spec.WeightingStep, setOf(tt.lengths...))
-		if b.Usual != tt.usual || !slices.Equal(b.Above, tt.above) || !slices.Equal(b.Long, tt.long) {
-			t.Errorf("%s: usual %v, above %v, long %v; want %v, %v, %v", tt.name, b.Usual, b.Above, b.Long, tt.usual,
-				tt.above, tt.long)
+		if b.Usual != tt.usual || !slices.Equal(b.Above, tt.above) || !slices.Equal(b.Long, tt.long) ||
+			!slices.Equal(b.Outweigh, tt.outweigh) {
+			t.Errorf("%s: usual %v, above %v, long %v, outweigh %v; want %v, %v, %v, %v", tt.name, b.Usual, b.Above,
+				b.Long, b.Outweigh, tt.usual, tt.above, tt.long, tt.outweigh)
 		}
 		if len(b.Set) != len(tt.lengths)-len(tt.above) || len(b.Lengths) != len(b.Set) {
 			t.Errorf("%s: %d updates of %d lengths are taken", tt.name, len(b.Set), len(b.Lengths))

@@ -8,10 +8,10 @@ import (
 )
 
 // mostSamples bounds the samples of an agent, in medians of all agents' samples: they are its own word.
-const mostSamples = 10
+const mostSamples = 5
 
 // weights returns K·p_k of an agent with n_k samples at a draw from the given agents: 1, or with p_k in proportion to
-// min(n_k, 10·median(n)).
+// min(n_k, 5·median(n)).
 func (c *Coordinator) weights(agents []wire.AgentID) func(samples uint64) float64 {
 	if c.cfg.Weights != spec.WeightsSamples {
 		return func(uint64) float64 { return 1 }
@@ -33,7 +33,7 @@ func (c *Coordinator) weights(agents []wire.AgentID) func(samples uint64) float6
 // Weight is K·p_k of one of K agents, for p_k = share/total.
 func Weight(agents int, share, total float64) float64 { return float64(agents) * share / total }
 
-// mostOf returns ten times the median; the lower one of two, since a half of the agents may lie.
+// mostOf returns five times the median; the lower one of two, since a half of the agents may lie.
 func mostOf(sorted []uint64) uint64 {
 	const noOverflow = 1 << 59
 	return mostSamples * min(sorted[(len(sorted)-1)/2], noOverflow)

@@ -121,7 +121,8 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.MessageDropped, coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended,
 		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageMended,
-		coordinator.SubscriptionsRefused, coordinator.TransfersChanged: // nobody is kept out
+		coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
+		coordinator.UpdatesClipped: // nobody is kept out
 	}
 }
 

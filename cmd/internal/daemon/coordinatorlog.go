@@ -112,7 +112,7 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentReadmitted:
 		l.readmitted(f)
 	case round.SamplesCapped:
-		l.Warn("agents report more than ten times the median number of rows; their weights are capped there",
+		l.Warn("agents report more than five times the median number of rows; their weights are capped there",
 			"round", f.Round, "agents", f.Agents, "rows", f.Most)
 	case round.GatheringExtended:
 		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)

@@ -255,7 +255,7 @@ var coordinatorLines = []line{
 	{round.AgentReadmitted{Agent: "a", Round: 5, Early: true, Agents: 3},
 		`<4>WARN  agent may be drawn again early, because too few others are present agent=a round=5 agents=3`},
 	{round.SamplesCapped{Round: 2, Agents: []wire.AgentID{"a", "b"}, Most: 1000},
-		`<4>WARN  agents report more than ten times the median number of rows; their weights are capped there ` +
+		`<4>WARN  agents report more than five times the median number of rows; their weights are capped there ` +
 			`round=2 agents="[a b]" rows=1000`},
 	{round.GatheringExtended{Agents: 2, Minimum: 3},
 		`<4>WARN  too few agents to begin a round; waiting for more agents=2 minimum=3`},
