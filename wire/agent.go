@@ -23,6 +23,7 @@ type Presence struct {
 	Nonce    uint64 // drawn at each start: two devices with one identity share an epoch, never a nonce
 	Speaks   uint8  // highest protocol version
 	Software string // for people
+	Seals    bool   // it opens what is sealed
 	Extra    Extra
 }
 
@@ -42,7 +43,12 @@ func (m *Presence) parts() []part {
 		if m.Volatile {
 			w.bool(false)
 		}
-	}, func(r *reader) { m.Volatile = !r.bool("durable") }}}
+	}, func(r *reader) { m.Volatile = !r.bool("durable") }},
+		{"seals", NeedIgnore, func(w *writer) {
+			if m.Seals {
+				w.bool(true)
+			}
+		}, func(r *reader) { m.Seals = r.bool("seals") }}}
 }
 
 // DecodePresence reads the body of a TypePresence envelope.
@@ -103,6 +109,7 @@ type Hello struct {
 	Misfit       Misfit    // of its data, if it is unfit for them
 	Residuals    Residuals // of a model that is rolled out
 	NewRows      NewRows   // where rounds wait for them
+	WantsKey     uint64    // the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
 	Extra        Extra
 }
 
@@ -143,6 +150,7 @@ func (m *Hello) Body() []byte {
 
 func (m *Hello) parts() []part {
 	return []part{
+		{"key", NeedIgnore, func(w *writer) { w.optional(m.WantsKey) }, func(r *reader) { m.WantsKey = r.u64() }},
 		{"location", NeedIgnore, func(w *writer) {
 			if m.Location != (Location{}) {
 				w.location(m.Location)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 )
@@ -70,6 +71,7 @@ type Announcement struct {
 	Issued uint64
 	// Released and Candidate are the files of its models (docs/MODEL.md).
 	Released, Candidate BlobRef
+	Seals               PeerKey // to which agents seal what they say; zero = they do not
 	Extra               Extra
 }
 
@@ -107,7 +109,7 @@ func (a *Announcement) Body() []byte {
 	return w.b
 }
 
-// parts are not needed by who does not know them: it waits for its invitation, and for credit.
+// parts are not needed by who does not know them, but for what is sealed: it waits for its invitation, and for credit.
 func (a *Announcement) parts() []part {
 	return []part{
 		chunksPart("credit", &a.Credit),
@@ -119,13 +121,94 @@ func (a *Announcement) parts() []part {
 		newRowsPart(&a.NewRows),
 		{"rollout", NeedIgnore, func(w *writer) { w.rollout(&a.Rollout) },
 			func(r *reader) { r.rollout(&a.Rollout) }},
+		{"sealed", NeedDecline, func(w *writer) { w.sealed(a) }, func(r *reader) { r.sealed(a) }},
+		{"seals", NeedIgnore, func(w *writer) {
+			if a.Seals != (PeerKey{}) {
+				w.b = append(w.b, a.Seals[:]...)
+			}
+		}, func(r *reader) { copy(a.Seals[:], r.take(len(a.Seals))) }},
 		{"selection", NeedIgnore, func(w *writer) { w.selection(&a.Selection) },
 			func(r *reader) { r.selection(&a.Selection) }},
 	}
 }
 
-// blobs writes the blobs that there are, ascending by name.
+// sealed writes which blobs are sealed, under one key, and those of them that travel in the announcement.
+func (w *writer) sealed(a *Announcement) {
+	var of []NamedBlob
+	for _, b := range a.named() {
+		if b.Group != 0 {
+			of = append(of, b)
+		}
+	}
+	if len(of) == 0 {
+		return
+	}
+	w.u64(of[0].Group)
+	w.u32(uint32(len(of)))
+	for _, b := range of {
+		w.str(b.Name)
+		w.bytes(b.Sealed)
+	}
+}
+
+func (r *reader) sealed(a *Announcement) {
+	group, last := r.u64(), ""
+	if r.err == nil && group == 0 {
+		r.failf("the sealed blobs have no key")
+	}
+	for range r.count("sealed blobs", MaxBlobs, 7) {
+		last = r.name("blob", last)
+		whole := r.bytes("sealed blob", MaxInline+SealOverhead)
+		b := a.blob(last)
+		if r.err != nil {
+			return
+		}
+		switch {
+		case !b.Present() || len(b.Inline) > 0:
+			r.failf("%s is sealed, and is not there", last)
+		case len(whole) > 0 && (len(whole) != int(b.Length)+SealOverhead || sha256.Sum256(whole) != b.Manifest):
+			r.failf("%s is not what was sealed", last)
+		}
+		if b.Group = group; len(whole) > 0 {
+			b.Sealed = whole
+		}
+	}
+}
+
+// blob returns a blob by its name; one that is not present if there is none.
+func (a *Announcement) blob(name string) *BlobRef {
+	switch name {
+	case blobBase:
+		return &a.Base
+	case blobCandidate:
+		return &a.Candidate
+	case blobOutcome:
+		return &a.Outcome
+	case blobReleased:
+		return &a.Released
+	case blobTask:
+		return &a.Task
+	}
+	for i := range a.Blobs {
+		if a.Blobs[i].Name == name {
+			return &a.Blobs[i].BlobRef
+		}
+	}
+	return &BlobRef{}
+}
+
+// blobs writes the blobs that there are.
 func (w *writer) blobs(a *Announcement) {
+	all := a.named()
+	w.u32(uint32(len(all)))
+	for i := range all {
+		w.str(all[i].Name)
+		w.blob(&all[i].BlobRef)
+	}
+}
+
+// named returns the blobs that there are, ascending by name.
+func (a *Announcement) named() []NamedBlob {
 	all := slices.Clone(a.Blobs)
 	for _, b := range []NamedBlob{{blobBase, a.Base}, {blobCandidate, a.Candidate}, {blobOutcome, a.Outcome},
 		{blobReleased, a.Released}, {blobTask, a.Task}} {
@@ -138,11 +221,7 @@ func (w *writer) blobs(a *Announcement) {
 		}
 		all = slices.Insert(all, at, b)
 	}
-	w.u32(uint32(len(all)))
-	for i := range all {
-		w.str(all[i].Name)
-		w.blob(&all[i].BlobRef)
-	}
+	return all
 }
 
 func (r *reader) blobs(a *Announcement) {

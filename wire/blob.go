@@ -3,6 +3,7 @@ package wire
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
 
@@ -146,9 +147,31 @@ func (r *reader) manifest() (m Manifest) {
 // it is small; else it is pulled, beginning with its manifest.
 type BlobRef struct {
 	Hash     Digest // see BlobDigest
-	Manifest Digest // SHA-256 of the encoded manifest; zero when inline
+	Manifest Digest // SHA-256 of the encoded manifest, or of Sealed; zero when inline
 	Length   uint32
 	Inline   []byte
+	// Group, unless it is 0, is the SealKey.ID of the key under which the blob is sealed: Sealed, where it is small, or
+	// else manifest and chunks. It stands in the announcement's section "sealed".
+	Group  uint64
+	Sealed []byte
+}
+
+// Open makes of a reference to a sealed blob that is in the announcement a reference to the blob itself.
+func (b BlobRef) Open(group SealKey) (BlobRef, error) {
+	whole, err := group.Blob(b.Hash).Open(SealedWhole, b.Sealed)
+	switch {
+	case err != nil:
+		return BlobRef{}, err
+	case len(whole) != int(b.Length) || BlobDigest(whole) != b.Hash:
+		return BlobRef{}, errors.New("what was sealed is not what its hash says")
+	}
+	return BlobRef{Hash: b.Hash, Length: b.Length, Inline: whole}, nil
+}
+
+// Seal makes of a reference to a blob that is in the announcement a reference to the sealed one.
+func (b BlobRef) Seal(group SealKey) BlobRef {
+	sealed := group.Blob(b.Hash).Seal(nil, SealedWhole, b.Inline)
+	return BlobRef{Hash: b.Hash, Manifest: sha256.Sum256(sealed), Length: b.Length, Group: group.ID(), Sealed: sealed}
 }
 
 // Present reports whether the reference names a blob at all.
@@ -213,7 +236,7 @@ func DecodeChunk(p []byte, hash Digest) (k int, payload []byte, err error) {
 		return 0, nil, &VersionError{Has: p[4]}
 	case string(p[16:24]) != string(hash[:8]):
 		return 0, nil, fmt.Errorf("%w: a chunk of another blob", ErrMalformed)
-	case len(p) > ChunkHeaderSize+MaxChunk || int64(le.Uint32(p[12:])) != int64(len(p)-ChunkHeaderSize):
+	case len(p) > ChunkHeaderSize+MaxChunk+SealOverhead || int64(le.Uint32(p[12:])) != int64(len(p)-ChunkHeaderSize):
 		return 0, nil, fmt.Errorf("%w: the chunk's length is wrong", ErrMalformed)
 	case le.Uint32(p[8:]) >= MaxChunks:
 		return 0, nil, fmt.Errorf("%w: chunk number %d", ErrMalformed, le.Uint32(p[8:]))

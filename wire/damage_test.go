@@ -87,7 +87,7 @@ func damages() []damage {
 		{"version 1", set(4, 1), wire.ErrVersion},
 		{"version 3", set(4, 3), wire.ErrVersion},
 		{"type 0", set(5, 0), wire.ErrMalformed},
-		{"type after the last", set(5, 15), wire.ErrMalformed},
+		{"type after the last", set(5, 17), wire.ErrMalformed},
 		{"type 255", set(5, 255), wire.ErrMalformed},
 		{"reserved field", set(6, 1), wire.ErrMalformed},
 		{"reserved field, high byte", set(7, 1), wire.ErrMalformed},
@@ -152,7 +152,7 @@ func TestChunkRefuses(t *testing.T) {
 			wire.ErrMalformed},
 		"payload too large": {func([]byte) []byte {
 			return wire.AppendChunk(nil, chunkBlob, 0,
-				make([]byte, wire.MaxChunk+1))
+				make([]byte, wire.MaxChunk+wire.SealOverhead+1))
 		}, wire.ErrMalformed},
 	} {
 		if _, _, err := wire.DecodeChunk(c.change(readGolden(t, "chunk")), chunkBlob); !errors.Is(err, c.want) {

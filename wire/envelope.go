@@ -28,10 +28,14 @@ const (
 	TypeReport
 	TypeSettled
 	TypeUnheard
+	// TypeSealed holds a message of another type, sealed for its receiver.
+	TypeSealed
+	// TypeKey travels sealed only.
+	TypeKey
 )
 
 var typeNames = [...]string{"", "announcement", "invitation", "standing", "accepted", "refused", "credit",
-	"update", "presence", "hello", "joined", "declined", "report", "settled", "unheard"}
+	"update", "presence", "hello", "joined", "declined", "report", "settled", "unheard", "sealed", "key"}
 
 // String returns the type's name, as it stands in the signature's domain.
 func (t Type) String() string {
@@ -197,6 +201,21 @@ func signed(t Type, header []byte) []byte {
 	b = append(b, 0)
 	return append(b, header...)
 }
+
+// opened returns the envelope with the body that was sealed in it.
+func (e Envelope) opened(t Type, body []byte) Envelope {
+	raw := append(make([]byte, 0, HeaderSize+signatureSize+len(body)), e.raw[:HeaderSize+signatureSize]...)
+	raw[5] = byte(t)
+	binary.LittleEndian.PutUint32(raw[120:], uint32(len(body)))
+	sum := sha256.Sum256(body)
+	copy(raw[128:], sum[:])
+	e.Type, e.raw = t, append(raw, body...)
+	e.Body = e.raw[HeaderSize+signatureSize:]
+	return e
+}
+
+// Bytes returns the whole envelope, to be read only.
+func (e Envelope) Bytes() []byte { return e.raw }
 
 func (h Header) validate() error {
 	if h.Type == 0 || int(h.Type) >= len(typeNames) {

@@ -67,6 +67,22 @@ func forms() []form {
 			func(rng *rand.Rand) wire.Unheard {
 				return wire.Unheard{Answers: randomDigest(rng), Reason: oneTo(rng, wire.UnheardClone)}
 			}),
+		formOf("sealed", wire.TypeSealed, func(m *sealed) []byte { return m.Body },
+			func(body []byte) (sealed, error) {
+				_, up := openedAs(goldenPair().Up, byAgent(goldenRun, 3, 12), body)
+				_, down := openedAs(goldenPair().Down, byCoordinator(3, 20), body)
+				if up != nil && down != nil {
+					return sealed{}, up
+				}
+				return sealed{body}, nil
+			},
+			func(rng *rand.Rand) sealed {
+				return sealed{goldenPair().Up.Message(wire.PeerKey{}, byAgent(goldenRun, 3, 12), wire.TypeHello,
+					randomBytes(rng, rng.IntN(100)))}
+			}),
+		formOf("key", wire.TypeKey, (*wire.GroupKey).Body, wire.DecodeGroupKey, func(rng *rand.Rand) wire.GroupKey {
+			return wire.GroupKey{Key: wire.SealKey(randomDigest(rng))}
+		}),
 		formOf("outcome", 0, (*wire.Outcome).Body, wire.DecodeOutcome, randomOutcome),
 		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
 		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest,
@@ -91,6 +107,9 @@ func formNamed(t testing.TB, name string) form {
 	t.Fatalf("no form %q", name)
 	return form{}
 }
+
+// sealed is the body of a message that is sealed: the tests of seals open it.
+type sealed struct{ Body []byte }
 
 // chunk is what the message of a chunk holds; all chunks of these tests are of
 // the blob with hash chunkBlob.

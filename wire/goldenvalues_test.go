@@ -61,7 +61,8 @@ func byAgent(run wire.RunID, round wire.RoundID, sequence uint64) wire.Header {
 
 func goldens() []golden {
 	manifest := manifestOf(bigVector(), bigSchema())
-	return append(slices.Concat(goldensOfCoordinator(), goldensOfAgent(), goldensOfNeighbors(), goldensOfJoining()),
+	return append(slices.Concat(goldensOfCoordinator(), goldensOfAgent(), goldensOfNeighbors(), goldensOfJoining(),
+		goldensOfSeals()),
 		golden{"task", "task", wire.Header{}, linearTask()},
 		golden{"task_network", "task", wire.Header{}, networkTask()},
 		golden{"task_readings", "task", wire.Header{}, readingsTask()},

@@ -128,6 +128,17 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 		}
 	}
 	a.Issued = rng.Uint64N(3)
+	if rng.IntN(2) == 0 {
+		a.Seals = wire.PeerKey(randomDigest(rng))
+		group := wire.SealKey(randomDigest(rng))
+		for _, b := range []*wire.BlobRef{&a.Task, &a.Base, &a.Released} {
+			if len(b.Inline) > 0 {
+				*b = b.Seal(group)
+			} else if b.Present() {
+				b.Group = group.ID()
+			}
+		}
+	}
 	return a
 }
 
@@ -216,14 +227,15 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 
 func randomPresence(rng *rand.Rand) wire.Presence {
 	return wire.Presence{State: oneTo(rng, wire.StateLost), Nonce: rng.Uint64(), Speaks: uint8(rng.Uint32()),
-		Software: randomString(rng), Volatile: rng.IntN(2) == 0, Extra: randomExtra(rng)}
+		Software: randomString(rng), Volatile: rng.IntN(2) == 0, Seals: rng.IntN(2) == 0,
+		Extra: randomExtra(rng)}
 }
 
 func randomHello(rng *rand.Rand) wire.Hello {
 	m := wire.Hello{
 		Nonce: rng.Uint64(), Announcement: randomDigest(rng), Unfit: oneTo(rng, wire.DeclineRefused+1) - 1,
 		Samples: rng.Uint64(), Update: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
-		Location: randomLocation(rng), Extra: randomExtra(rng),
+		Location: randomLocation(rng), Extra: randomExtra(rng), WantsKey: rng.Uint64N(2) * rng.Uint64(),
 	}
 	if rng.IntN(2) == 0 {
 		m.Asks = wire.Asked{Round: wire.RoundID(rng.Uint64()), Update: randomDigest(rng)}

@@ -111,7 +111,9 @@ func TestNeeds(t *testing.T) {
 		{"announcement_open", "selection", wire.NeedIgnore}, {"announcement_open", "credit", wire.NeedIgnore},
 		{"update_chunked", "ahead", wire.NeedIgnore},
 		{"hello", "location", wire.NeedIgnore}, {"hello", "mixing", wire.NeedIgnore},
-		{"hello_unfit", "misfit", wire.NeedIgnore},
+		{"hello_unfit", "misfit", wire.NeedIgnore}, {"hello_key", "key", wire.NeedIgnore},
+		{"presence_seals", "seals", wire.NeedIgnore}, {"announcement_sealed", "seals", wire.NeedIgnore},
+		{"announcement_sealed", "sealed", wire.NeedDecline},
 	} {
 		_, rest, found := bytes.Cut(readGolden(t, c.file), []byte("\x00"+c.section))
 		if !found || wire.Need(rest[0]) != c.need {

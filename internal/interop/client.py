@@ -74,10 +74,12 @@ class Agent:
         self.coordinator = Ed25519PublicKey.from_public_bytes(base64.b64decode(options.coordinator_key))
         self.selection_key = w.selection_key(self.key, self.coordinator)
         self.device = f"{options.federation}-{options.id}"
-        self.saved = {"epoch": 0, "order": [0] * 6, "digest": "", "update": None}
+        self.saved = {"epoch": 0, "order": [0] * 6, "digest": "", "update": None, "group": ""}
+        self.pairs = collections.OrderedDict()  # by announced key, the last two: what is shared with the coordinator
+        self.wants = 0                          # the id of the group's key, which is asked for
         if os.path.exists(options.key + ".state"):
             with open(options.key + ".state") as file:
-                self.saved = json.load(file)
+                self.saved.update(json.load(file))
         self.saved["epoch"] += 1
         self.save()
         self.nonce, self.sequence = random.getrandbits(64), 0
@@ -110,8 +112,17 @@ class Agent:
 
     def seal(self, name, run=0, round=0, **body):
         self.sequence += 1
-        return w.seal(self.key, name, self.options.federation, self.options.id, self.saved["epoch"], run, round,
-                      self.sequence, w.BODIES[name].write(Record(**body)))
+        data = w.BODIES[name].write(Record(**body))
+        announced = self.announcement.body.sections.seals if self.announcement else None
+        place = (self.options.federation, self.options.id, self.saved["epoch"], run, round, self.sequence)
+        if announced and name in w.SEALED:
+            data = w.seal_body(self.pairs[announced][0], announced, w.place(*place), name, data)
+            name = "sealed"
+        return w.seal(self.key, name, *place, data)
+
+    def chunk(self, payload, payload_hash, k):
+        announced = self.announcement.body.sections.seals
+        return w.write_chunk(payload, payload_hash, k, self.pairs[announced][0] if announced else None)
 
     # The session (section 3), with a paho client for each connection: the library then sends nothing old again.
 
@@ -127,7 +138,7 @@ class Agent:
 
     def presence(self, state):
         return self.seal("presence", state=state, nonce=self.nonce, speaks=w.VERSION, software="fedmesh example client",
-                         sections=w.without(durable=None))
+                         sections=w.without(durable=None, seals=1))
 
     def connect(self):
         api = [mqtt.CallbackAPIVersion.VERSION2] if hasattr(mqtt, "CallbackAPIVersion") else []  # paho 2 asks for it
@@ -192,11 +203,17 @@ class Agent:
             self.parts[topic] = data
             return
         handlers = {"invitation": self.on_invitation, "standing": self.on_standing, "accepted": self.on_answer,
-                    "refused": self.on_answer, "credit": self.on_answer}
+                    "refused": self.on_answer, "credit": self.on_answer, "key": self.on_key}
         if topic == self.topic("round"):
             handlers = {"announcement": self.on_announcement}
         try:
             envelope = w.unseal(data, self.options.federation, "coordinator", self.coordinator)
+            if envelope.name == "sealed":
+                announced = next((key for key in self.pairs if key[:8] == envelope.body[:8]), None)
+                if announced is None:
+                    self.mqtt.subscribe(self.topic("round"), 0)
+                    raise Malformed("sealed by a key that no announcement has named")
+                envelope.name, envelope.body = w.open_body(self.pairs[announced][1], envelope.place, envelope.body)
             require(envelope.name in handlers, "not on this topic")
             require(envelope.name == "announcement" or [envelope.root, envelope.epoch] >= self.saved["order"][:2],
                     "an older epoch than that of the announcement obeyed")
@@ -218,6 +235,10 @@ class Agent:
         if self.announcement and envelope.digest == self.announcement.digest:
             return  # the broker says it again
         before, self.announcement, self.object_at = self.announcement, envelope, math.inf
+        if (announced := a.sections.seals) and announced not in self.pairs:
+            self.pairs[announced] = w.seal_pair(self.key, announced)
+            if len(self.pairs) > 2:
+                self.pairs.popitem(last=False)
         anew = before is not None and (envelope.epoch, envelope.run) != (before.epoch, before.run)
         self.saved.update(order=order, digest=envelope.digest.hex())
         task, key = w.blob_of(a, "task"), (envelope.run, envelope.round, w.blob_of(a, "base").hash.hex())
@@ -229,10 +250,16 @@ class Agent:
         log(f"announcement: round {envelope.round} attempt {a.attempt} phase {a.phase} kind {a.kind}")
         if task.length and task.hash != self.task_hash:
             self.task_hash, self.learner, self.unfit = task.hash, None, 0
-            self.preparing = self.prepare(task)
+            self.preparing = self.prepare(envelope)
         if a.phase == w.GATHERING or anew:
             self.owe_hello()
         self.take_selection(envelope)
+
+    def on_key(self, envelope):
+        """Takes the key of the group, if it is the one that is asked for."""
+        if w.key_id(envelope.body.key) == self.wants:
+            self.saved["group"], self.wants = envelope.body.key.hex(), 0
+            self.save()
 
     def take_selection(self, envelope):
         """Takes an announcement that names this agent for an invitation, if the broker did not keep it."""
@@ -300,8 +327,8 @@ class Agent:
             busy = self.send_update() or busy
         return busy
 
-    def prepare(self, reference):
-        blob = yield from self.pull(reference, w.NONE)
+    def prepare(self, envelope):
+        blob = yield from self.pull(envelope, "task", w.NONE)
         self.learner = Learner(blob, self.options.data)
 
     def resume_preparing(self):
@@ -345,10 +372,12 @@ class Agent:
         held = w.blob_digest(self.job.payload) if self.job and self.job.payload else w.NONE
         rows = len(self.learner.rows) if self.learner else 0
         unknown = w.UNSUPPORTED if self.announcement and w.unsupported(self.announcement.body.sections) else 0
+        unknown = unknown or (w.FETCH if self.wants and not self.learner else 0)
         _, _, run, round, _, _ = self.saved["order"]
         self.publish(f"s/{self.device}", self.seal(
             "hello", run, round, announcement=bytes.fromhex(self.saved["digest"]), nonce=self.nonce, unfit=self.unfit or unknown,
-            samples=rows, update=held, sections=w.without(location=None, misfit=None, mixing=None, outcome=None)))
+            samples=rows, update=held,
+            sections=w.without(key=self.wants or None, location=None, misfit=None, mixing=None, outcome=None)))
 
     def take_invitation(self):
         invited, a = self.invitation, self.announcement
@@ -381,7 +410,7 @@ class Agent:
         if a.kind == w.STATISTICS:
             payload = self.learner.statistics()
         else:
-            base = yield from self.pull(w.blob_of(a, "base"), a.schema)
+            base = yield from self.pull(Record(body=a), "base", a.schema)
             draw = random.Random(f"{a.seed} {self.options.id} {job.key}")
             payload, fields = yield from self.learner.train(base, a.offset, weight, self.step_time, draw)
             self.step_time = fields["step_time"]
@@ -422,7 +451,7 @@ class Agent:
         transfer = f"u/0/{self.device}/{payload_hash[:8].hex()}/"
         if job.lent and time.monotonic() < job.lease:
             k = job.lent.pop(0)
-            self.publish(transfer + str(k), w.write_chunk(job.payload, payload_hash, k))
+            self.publish(transfer + str(k), self.chunk(job.payload, payload_hash, k))
             return True
         if job.lease and time.monotonic() > job.lease + 10:
             job.lent, job.lease, job.repeat = [], None, Repeat(2, 30)
@@ -439,11 +468,29 @@ class Agent:
             if ahead:
                 log(f"round {job.key[1]}: {ahead} chunks go ahead")
             for k in range(ahead):
-                self.publish(transfer + str(k), w.write_chunk(job.payload, payload_hash, k))
+                self.publish(transfer + str(k), self.chunk(job.payload, payload_hash, k))
         return False
 
-    def pull(self, reference, schema):
-        """Yields until the blob of a reference is there (section 6), and returns it."""
+    def group_key(self, group):
+        """Yields until the key of the group is there, for which a hello asks (section 15)."""
+        ask = Repeat(5, 60, random.uniform(0, self.announcement.body.hello_within / 1000))
+        while w.key_id(bytes.fromhex(self.saved["group"])) != group:
+            self.wants = group
+            if ask.due():
+                log("the key of the group is asked for")
+                self.greet()
+            yield False
+        self.wants = 0
+        return bytes.fromhex(self.saved["group"])
+
+    def pull(self, envelope, name, schema):
+        """Yields until a blob of an announcement is there (sections 6 and 15), and returns it."""
+        reference, (group, whole) = w.blob_of(envelope.body, name), w.group_of(envelope.body, name)
+        key = (yield from self.group_key(group)) if group else None
+        if whole:
+            blob = w.open_part(key, reference.hash, w.WHOLE, whole)
+            require(w.blob_digest(blob) == reference.hash, "not what was sealed")
+            return blob
         if reference.manifest == w.NONE:
             return reference.inline
         prefix = self.topic(f"m/{reference.hash.hex()[:32]}/")
@@ -473,9 +520,9 @@ class Agent:
                     try:
                         data = self.parts.pop(prefix + name)
                         if name == "m":
-                            manifest = self.read_manifest(data, reference, schema)
+                            manifest = self.read_manifest(data, reference, schema, key)
                         else:
-                            k, payload = w.read_chunk(data, manifest)
+                            k, payload = w.read_chunk(data, manifest, key)
                             require(str(k) == name, "wrong topic")
                             have[k] = payload
                     except Malformed as error:
@@ -492,8 +539,10 @@ class Agent:
         log(f"pulled {len(blob)} bytes in {len(have)} chunks")
         return blob
 
-    def read_manifest(self, data, reference, schema):
+    def read_manifest(self, data, reference, schema, key):
         require(sha256(data) == reference.manifest, "another manifest")
+        if key:
+            data = w.open_manifest(key, reference.hash, data)
         m = w.decode(w.MANIFEST, data)
         require((m.hash, m.length, m.schema) == (reference.hash, reference.length, schema), "of another blob")
         require(len(m.chunks) == -(-m.length // w.CHUNK), "wrong number of chunks")

@@ -12,13 +12,15 @@ import re
 import struct
 from types import SimpleNamespace as Record
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 MAX_MESSAGE, MAX_BODY, MAX_BLOB = 65536, 65312, 116690400
+SEAL = 16  # by which sealed bytes are longer
 CHUNK, MAX_CHUNKS, INLINE_BLOB, INLINE_UPDATE = 61416, 1900, 49152, 8192
 NONE = bytes(32)
 VERSION, ROOT = 2, 1
@@ -169,6 +171,9 @@ BODIES = {  # in the order of the numbers in section 5
         attempt=U32, phase=enum(1, 4), kind=enum(1, 2), version=U64, instance=U64, folded=U64, blobs=BLOBS, schema=DIGEST,
         seed=U64, offset=U64, hello_within=U32, round_within=U32, sections=sections(
             credit=(IGNORE, U32),
+            sealed=(DECLINE, record(group=U64, blobs=list_of(record(
+                name=string(32), blob=counted(U32, INLINE_BLOB + SEAL)), 16))),
+            seals=(IGNORE, DIGEST),
             selection=(IGNORE, record(weight=F64, tags=list_of(U64, 512), masks=list_of(U64, 512))))),
     "invitation": record(
         agent=string(), announcement=DIGEST, left=U32, weight=F64, uploads=BOOL, sections=sections(
@@ -183,8 +188,9 @@ BODIES = {  # in the order of the numbers in section 5
         kind=enum(1, 2), base=DIGEST, payload=MANIFEST, inline=counted(U32, INLINE_UPDATE), local_steps=U32,
         samples=U64, risk_before=F64, risk_after=F64, step_time=F64, sections=sections(ahead=(IGNORE, U32))),
     "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string(), sections=sections(
-        durable=(IGNORE, BOOL))),
+        durable=(IGNORE, BOOL), seals=(IGNORE, BOOL))),
     "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 15), samples=U64, update=DIGEST, sections=sections(
+        key=(IGNORE, U64),
         location=(IGNORE, record(known=BOOL, x=F64, y=F64)),
         misfit=(IGNORE, record(column=string(), reason=string(32), where=string(), bad=U64, all=U64)),
         mixing=(IGNORE, record(peer_key=DIGEST, neighbours=list_of(string(48), 128))),
@@ -194,6 +200,8 @@ BODIES = {  # in the order of the numbers in section 5
     "report": record(every=U32, software=string(), scrape=string(), readings=list_of(record(id=U8, value=F64), 255)),
     "settled": record(update=DIGEST, fate=enum(1, 8)),
     "unheard": record(answers=DIGEST, reason=enum(1, 4)),
+    "sealed": Type(lambda data, at: (data[at:], len(data)), bytes),  # open_body opens it
+    "key": record(key=DIGEST),
 }
 NAMES = list(BODIES)
 OUTCOME = record(round=U64, abandoned=BOOL, settled=list_of(record(tag=scalar("8s"), fate=enum(1, 5)), 1 << 20))
@@ -238,18 +246,23 @@ def manifest_of(blob, schema):
 CHUNK_HEADER = struct.Struct("<4sB3sII8s")
 
 
-def write_chunk(blob, blob_hash, k):
+def write_chunk(blob, blob_hash, k, key=None):
     payload = blob[k * CHUNK:(k + 1) * CHUNK]
+    if key:
+        payload = seal_part(key, blob_hash, k, payload)
     return CHUNK_HEADER.pack(b"FEDC", VERSION, bytes(3), k, len(payload), blob_hash[:8]) + payload
 
 
-def read_chunk(data, manifest):
+def read_chunk(data, manifest, key=None):
     """Returns number and payload of a chunk that belongs to the manifest."""
     require(len(data) > CHUNK_HEADER.size, "short chunk")
     *head, k, length, mark = CHUNK_HEADER.unpack_from(data)
     payload = data[CHUNK_HEADER.size:]
     require(head == [b"FEDC", VERSION, bytes(3)] and mark == manifest.hash[:8] and k < len(manifest.chunks), "bad chunk")
-    require(length == len(payload) == min(CHUNK, manifest.length - k * CHUNK), "bad length of chunk")
+    require(length == len(payload), "bad length of chunk")
+    if key:
+        payload = open_part(key, manifest.hash, k, payload)
+    require(len(payload) == min(CHUNK, manifest.length - k * CHUNK), "bad length of chunk")
     require(sha256(payload) == manifest.chunks[k], "bad hash of chunk")
     return k, payload
 
@@ -305,6 +318,86 @@ def weight_if_drawn(envelope, key):
     return s.weight or struct.unpack("<d", U64.write(s.masks[s.tags.index(tag)] ^ pad))[0]
 
 
+# Seals (section 15).
+
+SEALED = ("invitation", "standing", "update", "hello", "report", "key")
+WHOLE = -1  # the whole of a blob, beside its chunks
+
+
+def seal_pair(own, announced):
+    """The keys that an agent shares with the coordinator that announces a key: of what it says, of what it is told."""
+    seed = own.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+    private = X25519PrivateKey.from_private_bytes(hashlib.sha512(seed).digest()[:32])
+    secret = private.exchange(X25519PublicKey.from_public_bytes(announced))
+    public = own.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    both = HKDF(SHA256(), 64, None, b"fl/v1/seal " + announced + public).derive(secret)
+    return both[:32], both[32:]
+
+
+def mac(key, use, *said):
+    return hmac.digest(key, use + b"\0" + b"".join(said), "sha256")
+
+
+def key_id(key):
+    return max(1, int.from_bytes(mac(key, b"id")[:8], "little"))
+
+
+def opened(cipher, nonce, sealed, place=None):
+    try:
+        return cipher.decrypt(nonce, sealed, place)
+    except InvalidTag:
+        raise Malformed("the seal does not open") from None
+
+
+def seal_text(key, use, place, text):
+    salt = mac(key, use + b" salt", place, text)[:16]
+    return salt + ChaCha20Poly1305(mac(key, use, salt)).encrypt(bytes(12), text, place)
+
+
+def open_text(key, use, place, sealed):
+    require(len(sealed) >= 16 + SEAL, "short seal")
+    return opened(ChaCha20Poly1305(mac(key, use, sealed[:16])), bytes(12), sealed[16:], place)
+
+
+def place(federation, sender, epoch, run, round, sequence):
+    """What a sealed message is bound to: most of its header."""
+    return struct.pack("<32s48sQQQQI", federation.encode(), sender.encode(), epoch, run, round, sequence, ROOT)
+
+
+def seal_body(key, announced, place, name, body):
+    return announced[:8] + seal_text(key, b"message", place, U8.write(1 + NAMES.index(name)) + body)
+
+
+def open_body(key, place, sealed):
+    """Name and body of what is sealed."""
+    said = open_text(key, b"message", place, sealed[8:])
+    require(said and 1 <= said[0] <= len(NAMES) and NAMES[said[0] - 1] in SEALED, "a message that is never sealed")
+    return NAMES[said[0] - 1], decode(BODIES[NAMES[said[0] - 1]], said[1:])
+
+
+def part_nonce(k):
+    return struct.pack("<i8x", k)
+
+
+def seal_part(key, blob_hash, k, part):
+    return ChaCha20Poly1305(mac(key, b"blob", blob_hash)).encrypt(part_nonce(k), part, None)
+
+
+def open_part(key, blob_hash, k, sealed):
+    return opened(ChaCha20Poly1305(mac(key, b"blob", blob_hash)), part_nonce(k), sealed)
+
+
+def open_manifest(key, blob_hash, sealed):
+    return open_text(key, b"manifest", blob_hash, sealed)
+
+
+def group_of(a, name):
+    """The id of the key under which a blob of an announcement is sealed, and the sealed blob if it is in there."""
+    sealed = a.sections.sealed
+    whole = next((s.blob for s in sealed.blobs if s.name == name), None) if sealed else None
+    return (0, b"") if whole is None else (sealed.group, whole)
+
+
 # Section 5.
 
 HEADER = struct.Struct("<4sBBH32s48sQQQQII32s")
@@ -330,4 +423,4 @@ def unseal(data, federation, sender, public_key):
     except InvalidSignature:
         raise Malformed("bad signature") from None
     return Record(name=name, root=root, epoch=epoch, run=run, round=round, sequence=sequence, digest=sha256(header),
-                  body=decode(BODIES[name], body))
+                  place=header[8:120] + header[124:128], body=decode(BODIES[name], body))

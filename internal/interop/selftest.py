@@ -57,6 +57,33 @@ def check_blobs(golden, announced):
         assert all(fails(read, golden[name][:n]) for n in range(len(golden[name]))), f"{name}: cut short, it passes"
 
 
+def check_seals(golden, opened, key):
+    vector = struct.pack("<15379f", *(i / 128 for i in range(15379)))
+    a = opened["announcement_sealed"].body
+    up, down = w.seal_pair(key, a.sections.seals)
+    e = opened["sealed_hello"]
+    assert w.open_body(up, e.place, e.body) == ("hello", opened["hello_key"].body), "the sealed hello opens as another"
+    assert e.place == w.place("plant_7", "press-01", e.epoch, e.run, e.round, e.sequence), "it is bound to another place"
+    again = w.seal_body(up, a.sections.seals, e.place, "hello", w.BODIES["hello"].write(opened["hello_key"].body))
+    assert again == e.body, "the hello is sealed otherwise"
+    for n in range(8, len(e.body)):
+        assert fails(w.open_body, up, e.place, e.body[:n]), "a sealed hello that is cut short opens"
+        changed = e.body[:n] + bytes([e.body[n] ^ 1]) + e.body[n + 1:]
+        assert fails(w.open_body, up, e.place, changed), "a changed hello opens"
+    for n in range(len(e.place)):
+        moved = e.place[:n] + bytes([e.place[n] ^ 1]) + e.place[n + 1:]
+        assert fails(w.open_body, up, moved, e.body), "a hello opens in another place"
+    name, told = w.open_body(down, opened["sealed_key"].place, opened["sealed_key"].body)
+    assert (name, told) == ("key", opened["key"].body) and w.key_id(told.key) == a.sections.sealed.group, "another key"
+    base, (group, whole) = w.blob_of(a, "base"), w.group_of(a, "base")
+    assert group == w.key_id(told.key) and w.sha256(whole) == base.manifest, "the base is not what is sealed"
+    assert w.blob_digest(w.open_part(told.key, base.hash, w.WHOLE, whole)) == base.hash, "the base opens as another"
+    manifest = w.decode(w.MANIFEST, golden["manifest"])
+    assert w.write_chunk(vector, manifest.hash, 1, told.key) == golden["chunk_sealed"], "the sealed chunk differs"
+    assert w.read_chunk(golden["chunk_sealed"], manifest, told.key) == (1, vector[w.CHUNK:]), "it is read as another"
+    assert fails(w.read_chunk, golden["chunk_sealed"], manifest, up), "another key opens a chunk"
+
+
 def check_epochs(opened, key):
     """A client that obeys an announcement of epoch 2 takes no message of epoch 1, not after a restart either."""
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +148,7 @@ def main(folder):
     hello = w.seal(key, "hello", "plant_7", "press-01", 5, 1760000000000, 3, 3, w.BODIES["hello"].write(w.Record(
         nonce=0x0123456789abcdef, announcement=opened["announcement_gathering"].digest, unfit=0, samples=12,
         update=w.NONE, sections=w.without(location=w.Record(known=1, x=3.5, y=-7), mixing=w.Record(
-            peer_key=w.NONE, neighbours=["press-02", "press-04"]), outcome=None, misfit=None))))
+            peer_key=w.NONE, neighbours=["press-02", "press-04"]), outcome=None, misfit=None, key=None))))
     assert hello == golden["hello"], "hello differs"
     linear = w.schema_hash(("layer0.weight", 1, [1, 2]), ("layer0.bias", 1, [1]))
     assert linear == w.sha256(golden["schema"]) == opened["announcement_open"].body.schema, "schema differs"
@@ -134,9 +161,11 @@ def main(folder):
     drawn = {name: w.weight_if_drawn(e, secret) for name, e in opened.items() if e.name == "announcement"}
     assert drawn == {"announcement_open": 1.5, "announcement_statistics": 1.0, "announcement_gathering": None,
                      "announcement_issued": None, "announcement_pulled": None, "announcement_resting": None,
+                     "announcement_sealed": 1.5,
                      "announcement_rollout": None}, f"drawn with {drawn}"
     assert w.OUTCOME.write(w.decode(w.OUTCOME, golden["outcome"])) == golden["outcome"], "outcome differs"
     check_blobs(golden, opened["announcement_pulled"].body)
+    check_seals(golden, opened, key)
     check_epochs(opened, key)
     print(f"{len(golden)} golden files agree")
 

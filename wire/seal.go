@@ -1,0 +1,268 @@
+package wire
+
+import (
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/crypto/chacha20poly1305"
+)
+
+// What is sealed is opened by its receiver only, and not by the broker: see docs/PROTOCOL.md, section 15. Nothing here
+// draws random numbers: the same bytes under the same key give the same sealed bytes, and other bytes never meet the
+// same key and nonce, since both come from a MAC of the bytes, or from their digest.
+
+// SealOverhead is by how much sealed bytes are longer.
+const SealOverhead = chacha20poly1305.Overhead
+
+// ErrSeal reports bytes that do not open: they were sealed with another key, or changed.
+var ErrSeal = errors.New("the seal does not open")
+
+// SealSecret is what a coordinator seals with for a while.
+type SealSecret [32]byte
+
+// private is the key whose public part is announced.
+func (s SealSecret) private() (*ecdh.PrivateKey, error) {
+	b, err := hkdf.Key(sha256.New, s[:], nil, "fl/v1/seals", 32)
+	if err != nil {
+		return nil, err
+	}
+	return ecdh.X25519().NewPrivateKey(b)
+}
+
+// Public returns the key to be announced.
+func (s SealSecret) Public() (PeerKey, error) {
+	k, err := s.private()
+	if err != nil {
+		return PeerKey{}, err
+	}
+	return PeerKey(k.PublicKey().Bytes()), nil
+}
+
+// Group returns the key under which blobs are sealed for all agents.
+func (s SealSecret) Group() (SealKey, error) {
+	k, err := hkdf.Key(sha256.New, s[:], nil, "fl/v1/group", len(SealKey{}))
+	return SealKey(k), err
+}
+
+// With returns the keys that a coordinator shares with one agent. The error says that the agent's key has no X25519
+// form.
+func (s SealSecret) With(agent ed25519.PublicKey) (SealPair, error) {
+	private, err := s.private()
+	if err != nil {
+		return SealPair{}, err
+	}
+	u, err := montgomery(agent)
+	if err != nil {
+		return SealPair{}, err
+	}
+	return newSealPair(private, u, PeerKey(private.PublicKey().Bytes()), agent)
+}
+
+// SealPair is what a coordinator and one agent share while a key is announced.
+type SealPair struct {
+	Up   SealKey // of what the agent says
+	Down SealKey // of what it is told
+}
+
+// NewSealPair returns the keys that an agent shares with the coordinator that has announced a key.
+func NewSealPair(own ed25519.PrivateKey, announced PeerKey) (SealPair, error) {
+	private, err := ecdh.X25519().NewPrivateKey(scalarOf(own))
+	if err != nil {
+		return SealPair{}, err
+	}
+	return newSealPair(private, announced[:], announced, own.Public().(ed25519.PublicKey))
+}
+
+func newSealPair(own *ecdh.PrivateKey, peer []byte, announced PeerKey, agent ed25519.PublicKey) (p SealPair,
+	err error) {
+	public, err := ecdh.X25519().NewPublicKey(peer)
+	if err != nil {
+		return p, err
+	}
+	secret, err := own.ECDH(public)
+	if err != nil {
+		return p, err
+	}
+	both, err := hkdf.Key(sha256.New, secret, nil, "fl/v1/seal "+string(announced[:])+string(agent), 64)
+	if err != nil {
+		return p, err
+	}
+	return SealPair{Up: SealKey(both[:32]), Down: SealKey(both[32:])}, nil
+}
+
+// SealKey seals messages or blobs.
+type SealKey [32]byte
+
+// ID tells one group key from another. It is never 0, and tells nothing of the key.
+func (k SealKey) ID() uint64 {
+	sum := k.mac("id")
+	return max(1, binary.LittleEndian.Uint64(sum[:]))
+}
+
+// mac is the MAC of what is said for one use.
+func (k SealKey) mac(use string, said ...[]byte) [sha256.Size]byte {
+	h := hmac.New(sha256.New, k[:])
+	h.Write([]byte(use))
+	h.Write([]byte{0})
+	for _, p := range said {
+		h.Write(p)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// aead is the cipher of one use. Each of its nonces seals one text.
+func (k SealKey) aead(use string, said []byte) cipher.AEAD {
+	key := k.mac(use, said)
+	a, err := chacha20poly1305.New(key[:])
+	if err != nil {
+		panic("wire: " + err.Error()) // of the key's length
+	}
+	return a
+}
+
+// sealText appends text to dst, sealed for one use and bound to a place: a salt, and the seal. The salt is a MAC of
+// place and text, so no two texts meet one key.
+func (k SealKey) sealText(dst []byte, use string, place, text []byte) []byte {
+	salt := k.mac(use+" salt", place, text)
+	dst = append(dst, salt[:sealSalt]...)
+	return k.aead(use, salt[:sealSalt]).Seal(dst, zeroNonce[:], text, place)
+}
+
+func (k SealKey) openText(use string, place, sealed []byte) ([]byte, error) {
+	if len(sealed) < sealSalt {
+		return nil, ErrSeal
+	}
+	text, err := k.aead(use, sealed[:sealSalt]).Open(nil, zeroNonce[:], sealed[sealSalt:], place)
+	if err != nil {
+		return nil, ErrSeal
+	}
+	return text, nil
+}
+
+var zeroNonce [chacha20poly1305.NonceSize]byte
+
+// The body of a TypeSealed envelope: the first bytes of the announced key, a salt, and the seal of type and body.
+const (
+	sealHint = 8
+	sealSalt = 16
+	// SealedMore is by how much a sealed body is longer than the body inside.
+	SealedMore = sealHint + sealSalt + 1 + SealOverhead
+)
+
+// place is what a sealed message is bound to: all of the header but type, length and hash of the body.
+func (h *Header) place() []byte {
+	w := writer{make([]byte, 0, MaxFederation+MaxAgentID+36)}
+	w.b = appendPadded(w.b, string(h.Federation), MaxFederation)
+	w.b = appendPadded(w.b, string(h.Sender), MaxAgentID)
+	w.u64(uint64(h.Epoch))
+	w.u64(uint64(h.Run))
+	w.u64(uint64(h.Round))
+	w.u64(h.Sequence)
+	w.u32(uint32(h.Root))
+	return w.b
+}
+
+// Message returns the body of a TypeSealed envelope with that header, which holds a body of type t.
+func (k SealKey) Message(announced PeerKey, h Header, t Type, body []byte) []byte {
+	text := append(make([]byte, 0, 1+len(body)), byte(t))
+	text = append(text, body...)
+	out := append(make([]byte, 0, SealedMore+len(body)), announced[:sealHint]...)
+	return k.sealText(out, "message", h.place(), text)
+}
+
+// SealedTo reports whether a sealed body names this announced key.
+func SealedTo(body []byte, announced PeerKey) bool {
+	return len(body) >= sealHint && string(body[:sealHint]) == string(announced[:sealHint])
+}
+
+// OpenMessage returns the message that is sealed in a TypeSealed envelope. Its bytes have the form of an envelope;
+// their signature is that of the sealed one, and does not fit.
+func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
+	if len(e.Body) < SealedMore {
+		return e, fmt.Errorf("sealed message: %w", ErrTruncated)
+	}
+	text, err := k.openText("message", e.place(), e.Body[sealHint:])
+	if err != nil {
+		return e, err
+	}
+	t := Type(text[0])
+	if !t.Sealed() {
+		return e, fmt.Errorf("sealed message: a %s is never sealed", t)
+	}
+	return e.opened(t, text[1:]), nil
+}
+
+// Sealed reports whether messages of a type are sealed for a reader that opens seals: those that hold numbers of data
+// or of models, or a key.
+func (t Type) Sealed() bool {
+	switch t {
+	case TypeInvitation, TypeStanding, TypeUpdate, TypeHello, TypeReport, TypeKey:
+		return true
+	default:
+		return false
+	}
+}
+
+// BlobSeal seals the parts of one blob.
+type BlobSeal struct {
+	key  SealKey
+	hash Digest
+	aead cipher.AEAD
+}
+
+// Blob returns the seal of the parts of the blob with that digest.
+func (k SealKey) Blob(hash Digest) *BlobSeal { return &BlobSeal{k, hash, k.aead("blob", hash[:])} }
+
+// SealedWhole is the number of the whole blob, where that is in the announcement. Chunks have theirs from 0.
+const SealedWhole = -1
+
+// Seal appends part k of the blob to dst, sealed. The digest of the blob says what the part is.
+func (s *BlobSeal) Seal(dst []byte, k int, part []byte) []byte {
+	return s.aead.Seal(dst, partNonce(k), part, nil)
+}
+
+// Open returns part k of the blob.
+func (s *BlobSeal) Open(k int, sealed []byte) ([]byte, error) {
+	part, err := s.aead.Open(nil, partNonce(k), sealed, nil)
+	if err != nil {
+		return nil, ErrSeal
+	}
+	return part, nil
+}
+
+// SealManifest returns the sealed manifest of the blob. One blob may have several, with other schemas.
+func (s *BlobSeal) SealManifest(manifest []byte) []byte {
+	return s.key.sealText(nil, "manifest", s.hash[:], manifest)
+}
+
+// OpenManifest returns the blob's manifest.
+func (s *BlobSeal) OpenManifest(sealed []byte) ([]byte, error) {
+	return s.key.openText("manifest", s.hash[:], sealed)
+}
+
+func partNonce(k int) []byte {
+	n := zeroNonce
+	binary.LittleEndian.PutUint32(n[:], uint32(k))
+	return n[:]
+}
+
+// GroupKey gives an agent the key of the group, in a sealed message.
+type GroupKey struct{ Key SealKey }
+
+// Body returns the message's encoding.
+func (m *GroupKey) Body() []byte { return m.Key[:] }
+
+// DecodeGroupKey reads the body of a TypeKey message.
+func DecodeGroupKey(body []byte) (GroupKey, error) {
+	r := reader{b: body}
+	m := GroupKey{}
+	copy(m.Key[:], r.take(len(m.Key)))
+	return m, r.done("key")
+}

@@ -1,0 +1,316 @@
+package wire_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// goldenSecret is what the coordinator of the golden files seals with.
+func goldenSecret() wire.SealSecret {
+	var s wire.SealSecret
+	for i := range s {
+		s[i] = byte(0xa0 + i)
+	}
+	return s
+}
+
+func must[T any](x T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
+func goldenGroup() wire.SealKey { return must(goldenSecret().Group()) }
+
+// goldenPair is of the coordinator and an agent that have the key of the golden files both.
+func goldenPair() wire.SealPair { return must(goldenSecret().With(testPublicKey())) }
+
+func sealedAnnouncement() golden {
+	g := openAnnouncement()
+	a := *g.value.(*wire.Announcement)
+	a.Seals, a.Task, a.Base = must(goldenSecret().Public()), a.Task.Seal(goldenGroup()), a.Base.Seal(goldenGroup())
+	a.Candidate = pulled(manifestOf(bigVector(), nil))
+	a.Candidate.Group = goldenGroup().ID()
+	a.Released = inline(smallVector()).Seal(goldenGroup())
+	a.Rollout = rolloutAnnouncement().value.(*wire.Announcement).Rollout
+	return golden{"announcement_sealed", "announcement", byCoordinator(3, 19), &a}
+}
+
+// sealedIn is a message that is sealed with a key.
+func sealedIn(file string, key wire.SealKey, h wire.Header, t wire.Type, body []byte) golden {
+	return golden{file, "sealed", h,
+		&sealed{key.Message(must(goldenSecret().Public()), h, t, body)}}
+}
+
+func goldensOfSeals() []golden {
+	hello := wire.Hello{Nonce: goldenNonce, Announcement: sealedAnnouncement().digest(), Samples: 1234,
+		WantsKey: goldenGroup().ID()}
+	key := wire.GroupKey{Key: goldenGroup()}
+	vector := bigVector()
+	return []golden{
+		sealedAnnouncement(),
+		{"presence_seals", "presence", byAgent(0, 0, 11),
+			&wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 2, Software: "agentd 1.0.0",
+				Seals: true}},
+		{"hello_key", "hello", byAgent(goldenRun, 3, 12), &hello},
+		sealedIn("sealed_hello", goldenPair().Up, byAgent(goldenRun, 3, 12), wire.TypeHello, hello.Body()),
+		{"key", "key", byCoordinator(3, 20), &key},
+		sealedIn("sealed_key", goldenPair().Down, byCoordinator(3, 20), wire.TypeKey, key.Body()),
+		{"chunk_sealed", "chunk", wire.Header{}, &chunk{K: 1,
+			Payload: goldenGroup().Blob(chunkBlob).Seal(nil, 1, wire.ChunkOf(vector, 1))}},
+	}
+}
+
+// TestSealPair: both ends have the same keys, and no other agent or coordinator has them.
+func TestSealPair(t *testing.T) {
+	public := must(goldenSecret().Public())
+	agent := must(wire.NewSealPair(testKey(), public))
+	if agent != goldenPair() {
+		t.Error("the ends have other keys")
+	}
+	if agent.Up == agent.Down || agent.Up == goldenGroup() {
+		t.Error("one key for two uses")
+	}
+	other := goldenSecret()
+	other[0]++
+	if must(other.With(testPublicKey())) == agent || must(other.Group()) == goldenGroup() ||
+		must(other.Group()).ID() == goldenGroup().ID() {
+		t.Error("another secret has the same keys")
+	}
+	if must(wire.NewSealPair(testKey(), must(other.Public()))) == agent {
+		t.Error("another announced key gives the same keys")
+	}
+	if _, err := wire.NewSealPair(testKey(), wire.PeerKey{1}); err == nil {
+		t.Error("a key of small order was taken")
+	}
+}
+
+// openedAs opens a body as that of a sealed envelope with a header.
+func openedAs(key wire.SealKey, h wire.Header, body []byte) (wire.Envelope, error) {
+	if len(body) > wire.MaxBody {
+		return wire.Envelope{}, wire.ErrMalformed
+	}
+	h.Type = wire.TypeSealed
+	return key.OpenMessage(must(wire.Open(wire.Seal(nil, h, body, testKey()))))
+}
+
+// TestSealedMessages: who has the key reads type and body; a changed message, or another key, opens nothing.
+func TestSealedMessages(t *testing.T) {
+	e := must(wire.Open(readGolden(t, "sealed_hello")))
+	opened, err := goldenPair().Up.OpenMessage(e)
+	want := must(wire.Open(readGolden(t, "hello_key")))
+	if err != nil || opened.Type != wire.TypeHello || !bytes.Equal(opened.Body, want.Body) {
+		t.Fatalf("a %s of %x: %v", opened.Type, opened.Body, err)
+	}
+	if again, err := wire.Open(opened.Bytes()); err != nil || again.Type != wire.TypeHello ||
+		!bytes.Equal(again.Body, want.Body) || again.Header != opened.Header {
+		t.Errorf("opened as %+v: %v", again, err)
+	}
+	if !wire.SealedTo(e.Body, must(goldenSecret().Public())) || wire.SealedTo(e.Body, wire.PeerKey{1}) {
+		t.Error("the key that it is sealed to is not told")
+	}
+	for i := range e.Body {
+		changed := bytes.Clone(e.Body)
+		changed[i] ^= 1
+		if _, err := openedAs(goldenPair().Up, e.Header, changed); i >= 8 && !errors.Is(err, wire.ErrSeal) {
+			t.Errorf("with another byte %d: %v", i, err)
+		}
+		if _, err := openedAs(goldenPair().Up, e.Header, e.Body[:i]); err == nil {
+			t.Errorf("the first %d bytes open", i)
+		}
+	}
+	if _, err := goldenPair().Down.OpenMessage(e); !errors.Is(err, wire.ErrSeal) {
+		t.Errorf("with the other direction's key: %v", err)
+	}
+	next := e.Header
+	next.Sequence++
+	twice := goldenPair().Up.Message(wire.PeerKey{}, next, wire.TypeHello, want.Body)
+	if bytes.Equal(twice[8:], e.Body[8:]) {
+		t.Error("two messages with one body look alike")
+	}
+	for typ := wire.TypeAnnouncement; typ <= wire.TypeKey; typ++ {
+		sealed := goldenPair().Up.Message(wire.PeerKey{}, e.Header, typ, want.Body)
+		if _, err := openedAs(goldenPair().Up, e.Header, sealed); (err == nil) != typ.Sealed() {
+			t.Errorf("a sealed %s: %v", typ, err)
+		}
+	}
+}
+
+// TestSealedInPlace: what one agent has sealed opens in no message of another sender, run, round or federation, not
+// even under its own key: a message cannot be signed anew by somebody else, or for another round.
+func TestSealedInPlace(t *testing.T) {
+	e := must(wire.Open(readGolden(t, "sealed_hello")))
+	for name, change := range map[string]func(h *wire.Header){
+		"federation": func(h *wire.Header) { h.Federation = "plant_8" },
+		"sender":     func(h *wire.Header) { h.Sender = "press-02" },
+		"epoch":      func(h *wire.Header) { h.Epoch++ },
+		"root":       func(h *wire.Header) { h.Root++ },
+		"run":        func(h *wire.Header) { h.Run++ },
+		"round":      func(h *wire.Header) { h.Round++ },
+		"sequence":   func(h *wire.Header) { h.Sequence++ },
+	} {
+		h := e.Header
+		change(&h)
+		if _, err := openedAs(goldenPair().Up, h, e.Body); !errors.Is(err, wire.ErrSeal) {
+			t.Errorf("in a message with another %s: %v", name, err)
+		}
+	}
+	if _, err := openedAs(goldenPair().Up, e.Header, e.Body); err != nil {
+		t.Errorf("in its own: %v", err)
+	}
+}
+
+// TestSealedBlobs: the same blob has the same bytes, and a part opens in its own place only.
+func TestSealedBlobs(t *testing.T) {
+	blob := bigVector()
+	hash := wire.BlobDigest(blob)
+	part := wire.ChunkOf(blob, 1)
+	sealed := goldenGroup().Blob(hash).Seal(nil, 1, part)
+	if again := goldenGroup().Blob(hash).Seal(nil, 1, part); !bytes.Equal(again, sealed) {
+		t.Error("sealed twice, it has other bytes")
+	}
+	if len(sealed) != len(part)+wire.SealOverhead || bytes.Contains(sealed, part[:8]) {
+		t.Errorf("%d bytes sealed are %d", len(part), len(sealed))
+	}
+	if got, err := goldenGroup().Blob(hash).Open(1, sealed); err != nil || !bytes.Equal(got, part) {
+		t.Errorf("opened: %v", err)
+	}
+	for name, open := range map[string]func() ([]byte, error){
+		"another place": func() ([]byte, error) { return goldenGroup().Blob(hash).Open(2, sealed) },
+		"the whole":     func() ([]byte, error) { return goldenGroup().Blob(hash).Open(wire.SealedWhole, sealed) },
+		"the manifest":  func() ([]byte, error) { return goldenGroup().Blob(hash).OpenManifest(sealed) },
+		"another blob":  func() ([]byte, error) { return goldenGroup().Blob(wire.Digest{1}).Open(1, sealed) },
+		"another key":   func() ([]byte, error) { return goldenPair().Up.Blob(hash).Open(1, sealed) },
+		"cut short":     func() ([]byte, error) { return goldenGroup().Blob(hash).Open(1, sealed[1:]) },
+		"nothing":       func() ([]byte, error) { return goldenGroup().Blob(hash).Open(1, nil) },
+	} {
+		if _, err := open(); !errors.Is(err, wire.ErrSeal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestSealedManifests: one blob with two schemas has two manifests, which no key meets with one nonce.
+func TestSealedManifests(t *testing.T) {
+	linear, other := manifestOf(bigVector(), bigSchema()), manifestOf(bigVector(), nil)
+	seal := goldenGroup().Blob(linear.Hash)
+	if linear.Hash != other.Hash || bytes.Equal(linear.Append(nil), other.Append(nil)) {
+		t.Fatal("these are not two manifests of one blob")
+	}
+	a, b := seal.SealManifest(linear.Append(nil)), seal.SealManifest(other.Append(nil))
+	if bytes.Equal(a[:16], b[:16]) {
+		t.Error("two manifests are sealed with one key and nonce")
+	}
+	if again := seal.SealManifest(linear.Append(nil)); !bytes.Equal(again, a) {
+		t.Error("sealed twice, it has other bytes")
+	}
+	if got, err := seal.OpenManifest(a); err != nil || !bytes.Equal(got, linear.Append(nil)) {
+		t.Errorf("opened: %v", err)
+	}
+	for i := range a {
+		changed := bytes.Clone(a)
+		changed[i] ^= 1
+		if _, err := seal.OpenManifest(changed); !errors.Is(err, wire.ErrSeal) {
+			t.Fatalf("with another byte %d: %v", i, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"of another blob":  second(goldenGroup().Blob(wire.Digest{1}).OpenManifest(a)),
+		"by another key":   second(goldenPair().Up.Blob(linear.Hash).OpenManifest(a)),
+		"cut short":        second(seal.OpenManifest(a[:len(a)-1])),
+		"cut to its salt":  second(seal.OpenManifest(a[:16])),
+		"cut in its salt":  second(seal.OpenManifest(a[:15])),
+		"as a chunk of it": second(seal.Open(0, a)),
+	} {
+		if !errors.Is(err, wire.ErrSeal) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestSealedInAnnouncement: a small blob is opened by its key, and its hash holds for what was sealed.
+func TestSealedInAnnouncement(t *testing.T) {
+	a := sealedAnnouncement().value.(*wire.Announcement)
+	got := must(wire.DecodeAnnouncement(a.Body()))
+	if got.Base.Group != goldenGroup().ID() || got.Candidate.Group != got.Base.Group || len(got.Base.Inline) > 0 {
+		t.Errorf("read %+v", got.Base)
+	}
+	base := must(got.Base.Open(goldenGroup()))
+	if !bytes.Equal(base.Inline, smallVector()) || base.Hash != wire.BlobDigest(smallVector()) ||
+		!base.Manifest.IsZero() || base.Group != 0 {
+		t.Errorf("opened as %+v", base)
+	}
+	if _, err := got.Base.Open(goldenPair().Up); !errors.Is(err, wire.ErrSeal) {
+		t.Errorf("with another key: %v", err)
+	}
+	lie := inline(smallVector())
+	lie.Inline = bytes.Clone(lie.Inline)
+	lie.Inline[0]++
+	if _, err := lie.Seal(goldenGroup()).Open(goldenGroup()); err == nil {
+		t.Error("another blob than its hash says was taken")
+	}
+	for name, change := range map[string]func(a *wire.Announcement){
+		"other bytes": func(a *wire.Announcement) { a.Base.Sealed = bytes.Repeat([]byte{1}, len(a.Base.Sealed)) },
+		"a length":    func(a *wire.Announcement) { a.Base.Length++ },
+		"inline, too": func(a *wire.Announcement) { a.Base = inline(smallVector()); a.Base.Group = 1 },
+	} {
+		bad := *a
+		change(&bad)
+		if _, err := wire.DecodeAnnouncement(bad.Body()); err == nil {
+			t.Errorf("%s: it was read", name)
+		}
+	}
+}
+
+// FuzzSealed opens whatever comes as a message, as a part of a blob and as its manifest. Nothing opens that was not
+// sealed.
+func FuzzSealed(f *testing.F) {
+	at, sealed := byAgent(goldenRun, 3, 12), must(wire.Open(readGolden(f, "sealed_hello"))).Body
+	f.Add(sealed)
+	f.Add(must(wire.Open(readGolden(f, "sealed_key"))).Body)
+	f.Add(goldenPair().Up.Blob(wire.Digest{1}).SealManifest([]byte("m")))
+	key := goldenPair().Up
+	f.Fuzz(func(t *testing.T, p []byte) {
+		// The first 8 bytes name the key.
+		if _, err := openedAs(key, at, p); err == nil && !bytes.Equal(p[8:], sealed[8:]) {
+			t.Errorf("%x opens", p)
+		}
+		seal := key.Blob(wire.Digest{2})
+		if _, err := seal.Open(0, p); err == nil {
+			t.Errorf("%x opens as a part of a blob", p)
+		}
+		if _, err := seal.OpenManifest(p); err == nil {
+			t.Errorf("%x opens as a manifest", p)
+		}
+	})
+}
+
+func BenchmarkSealedParts(b *testing.B) {
+	part := bytes.Repeat(bigVector()[:8], wire.MaxChunk/8)
+	seal := goldenGroup().Blob(wire.Digest{1})
+	sealed := seal.Seal(nil, 0, part)
+	b.Run("seal", func(b *testing.B) {
+		b.SetBytes(int64(len(part)))
+		for b.Loop() {
+			seal.Seal(sealed[:0], 0, part)
+		}
+	})
+	b.Run("open", func(b *testing.B) {
+		b.SetBytes(int64(len(part)))
+		for b.Loop() {
+			must(seal.Open(0, sealed))
+		}
+	})
+	b.Run("sha256", func(b *testing.B) { // what is done to each part besides
+		b.SetBytes(int64(len(part)))
+		for b.Loop() {
+			wire.BlobDigest(part)
+		}
+	})
+}
