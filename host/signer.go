@@ -28,10 +28,31 @@ func (s *Signer) Root() wire.Root { return max(wire.Root(s.root.Load()), wire.Fi
 
 // Seal returns the envelope of a body.
 func (s *Signer) Seal(t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
-	return wire.SealBy(s.Signatures, nil, wire.Header{
+	return wire.SealBy(s.Signatures, nil, s.header(t, run, round), body, s.Key)
+}
+
+// header is that of the next envelope.
+func (s *Signer) header(t wire.Type, run wire.RunID, round wire.RoundID) wire.Header {
+	return wire.Header{
 		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round,
 		Sequence: s.sequence.Add(1), Root: s.Root(),
-	}, body, s.Key)
+	}
+}
+
+// Reader is who opens what is sealed for it.
+type Reader struct {
+	Announced wire.PeerKey // while this is the coordinator's key
+	Key       wire.SealKey
+}
+
+// SealFor returns the envelope of a body, which only its reader can open if bodies of the type are sealed; nil reads
+// what is open.
+func (s *Signer) SealFor(r *Reader, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
+	if r == nil || !t.Sealed() {
+		return s.Seal(t, run, round, body)
+	}
+	h := s.header(wire.TypeSealed, run, round)
+	return wire.SealBy(s.Signatures, nil, h, r.Key.Message(r.Announced, h, t, body), s.Key)
 }
 
 // Overtake has the sequence numbers go on above that one.

@@ -17,7 +17,8 @@ type Offer struct {
 	Run    wire.RunID
 	Round  wire.RoundID
 	Update wire.Update
-	Sealed []byte // the manifest as the agent signed it
+	Sealed []byte // the manifest as the agent signed it; if it was sealed, as it was inside
+	Seal   *wire.BlobSeal
 }
 
 // Events of both machines.

@@ -17,21 +17,41 @@ func Publish(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[string, [
 	if err != nil {
 		return wire.BlobRef{}, nil, err
 	}
+	ref, parts := PublishSealed(m, blob, nil)
+	return ref, parts, nil
+}
+
+// PublishSealed is Publish for a blob whose manifest is there, and which is sealed; with nil it is open. Equal blobs
+// have equal messages under one seal.
+func PublishSealed(m wire.Manifest, blob []byte, seal *wire.BlobSeal) (wire.BlobRef, iter.Seq2[string, []byte]) {
 	manifest := m.Append(nil)
+	if seal != nil {
+		manifest = seal.SealManifest(manifest)
+	}
 	ref := wire.BlobRef{Hash: m.Hash, Manifest: sha256.Sum256(manifest), Length: m.Length}
-	parts := func(yield func(string, []byte) bool) {
+	return ref, func(yield func(string, []byte) bool) {
 		for k := range m.Chunks {
-			if !yield(ChunkPart(k), chunkMessage(m.Hash, blob, k)) {
+			if !yield(ChunkPart(k), chunkMessage(m.Hash, blob, k, seal)) {
 				return
 			}
 		}
 		yield(ManifestPart, manifest)
 	}
-	return ref, parts, nil
 }
 
-// chunkMessage returns the message of chunk k of blob.
-func chunkMessage(hash wire.Digest, blob []byte, k int) []byte {
+// chunkMessage returns the message of chunk k of blob, sealed unless seal is nil.
+func chunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSeal) []byte {
 	payload := wire.ChunkOf(blob, k)
+	if seal != nil {
+		payload = seal.Seal(make([]byte, 0, len(payload)+wire.SealOverhead), k, payload)
+	}
 	return wire.AppendChunk(make([]byte, 0, wire.ChunkHeaderSize+len(payload)), hash, k, payload)
+}
+
+// opened returns the payload of a chunk as it was before it was sealed, or as it came if seal is nil.
+func opened(seal *wire.BlobSeal, k int, payload []byte) ([]byte, error) {
+	if seal == nil {
+		return payload, nil
+	}
+	return seal.Open(k, payload)
 }

@@ -163,7 +163,10 @@ func (p *Puller) take(k int, payload []byte) (stored bool, effects []PullEffect)
 	case p.have[k]:
 		p.stats.Ignored++
 		return false, nil
-	case len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.Chunks[k]:
+	}
+	payload, err := opened(p.cfg.Seal, k, payload)
+	switch {
+	case err != nil, len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.Chunks[k]:
 		p.stats.Wrong++ // still missing: asked for again after the timeout
 		return false, nil
 	}
@@ -185,6 +188,13 @@ func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 	if sha256.Sum256(message) != p.ref.Manifest {
 		p.stats.Wrong++
 		return nil
+	}
+	if p.cfg.Seal != nil {
+		opened, err := p.cfg.Seal.OpenManifest(message)
+		if err != nil {
+			return p.end(Failed{fmt.Errorf("%w: its manifest: %w", ErrCorrupt, err)})
+		}
+		message = opened
 	}
 	m, err := wire.DecodeManifest(message)
 	if err != nil {

@@ -16,6 +16,8 @@ type PullerConfig struct {
 	Timeout  time.Duration
 	Chunk    time.Duration // that a chunk takes at most: such times leave room for three, or for the manifest
 	Attempts int           // timeouts in a row until the blob is taken for gone
+	// Seal opens manifest and chunks; nil = they are open.
+	Seal *wire.BlobSeal
 }
 
 // DefaultPullerConfig returns the defaults: a window is one SUBSCRIBE of the

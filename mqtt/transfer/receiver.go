@@ -30,12 +30,13 @@ type Receiver struct {
 type transfer struct {
 	boot     wire.Epoch
 	manifest wire.Manifest
-	waits    bool    // is in Receiver.queued
-	room     int     // bytes taken, 0 while it waits for them
-	data     Storage // nil until it is open
-	failing  bool    // the last chunk could not be stored
-	ahead    int     // chunks, the first ones, that come without having been lent, until the first credit
-	early    []Chunk // of these, what came before it was open
+	seal     *wire.BlobSeal // of the chunks; nil = they are open
+	waits    bool           // is in Receiver.queued
+	room     int            // bytes taken, 0 while it waits for them
+	data     Storage        // nil until it is open
+	failing  bool           // the last chunk could not be stored
+	ahead    int            // chunks, the first ones, that come without having been lent, until the first credit
+	early    []Chunk        // of these, what came before it was open
 	have     []bool
 	missing  int
 	low      int // no chunk below is missing
@@ -118,8 +119,8 @@ func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
 	if len(ev.Inline) > 0 {
 		return r.inline(ev)
 	}
-	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, missing: len(m.Chunks), window: r.cfg.Window,
-		waits: true, ahead: min(ev.Ahead, len(m.Chunks))}
+	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, seal: ev.Seal, missing: len(m.Chunks),
+		window: r.cfg.Window, waits: true, ahead: min(ev.Ahead, len(m.Chunks))}
 	r.queued = append(r.queued, ev.Agent)
 	return nil
 }
@@ -132,6 +133,7 @@ func sameBlob(a, b wire.Manifest) bool {
 // again answers a repeated offer of an unfinished transfer. From the same start of the agent it repeats the credit,
 // which may have been lost. From a new start the credit has ended; the chunks that came stay.
 func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
+	t.seal = ev.Seal
 	switch {
 	case t.boot != ev.Boot:
 		t.boot = ev.Boot
@@ -211,7 +213,10 @@ func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 	case t.have[k]:
 		r.stats.Duplicates++
 		return nil
-	case len(payload) != t.manifest.ChunkLen(k), sha256.Sum256(payload) != t.manifest.Chunks[k]:
+	}
+	payload, err = opened(t.seal, k, payload)
+	switch {
+	case err != nil, len(payload) != t.manifest.ChunkLen(k), sha256.Sum256(payload) != t.manifest.Chunks[k]:
 		r.stats.Wrong++ // still lent: granted again when the lease ends
 		return nil
 	}

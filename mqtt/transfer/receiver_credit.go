@@ -88,7 +88,7 @@ func (t *transfer) wanted() []int {
 func (t *transfer) messageBytes(ks []int) int {
 	n := 0
 	for _, k := range ks {
-		n += wire.ChunkHeaderSize + t.manifest.ChunkLen(k)
+		n += wire.ChunkHeaderSize + t.manifest.ChunkLen(k) + wire.SealOverhead
 	}
 	return n
 }

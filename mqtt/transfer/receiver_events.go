@@ -10,7 +10,7 @@ import (
 )
 
 // maxChunkMessage is the longest message of a chunk, in bytes.
-const maxChunkMessage = wire.ChunkHeaderSize + wire.MaxChunk
+const maxChunkMessage = wire.ChunkHeaderSize + wire.MaxChunk + wire.SealOverhead
 
 // ReceiverConfig is the policy of a Receiver.
 type ReceiverConfig struct {
@@ -66,6 +66,7 @@ type (
 		Agent    wire.AgentID
 		Boot     wire.Epoch
 		Manifest wire.Manifest
+		Seal     *wire.BlobSeal // of the chunks; nil = they are open
 		Inline   []byte
 		Ahead    int // chunks, the first ones, that come without having been lent
 	}

@@ -24,6 +24,7 @@ const (
 type Sender struct {
 	manifest wire.Manifest
 	payload  []byte
+	seal     *wire.BlobSeal // of the chunks; nil = they are open
 	spread   time.Duration
 	ahead    int // chunks that go with the first manifest
 	rate     Rate
@@ -67,8 +68,11 @@ func (s *Sender) Inline() []byte {
 	return nil
 }
 
+// SealBy has the chunks sealed from now on as the manifest says that goes out; with nil they are open.
+func (s *Sender) SealBy(seal *wire.BlobSeal) { s.seal = seal }
+
 // Chunk returns the message of chunk k.
-func (s *Sender) Chunk(k int) []byte { return chunkMessage(s.manifest.Hash, s.payload, k) }
+func (s *Sender) Chunk(k int) []byte { return chunkMessage(s.manifest.Hash, s.payload, k, s.seal) }
 
 // Stats returns the counts so far.
 func (s *Sender) Stats() SenderStats { return s.stats }

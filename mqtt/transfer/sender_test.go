@@ -151,7 +151,7 @@ func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 			{"0s", Tick{}, "manifest", "2.0576s"},
 			{"1s", both, "chunk 0; chunk 1", "26s"},
 			{"2s", Forgotten{}, "", "2s"},
-			{"2s", Tick{}, "manifest", "15.3456s"}, // counted from when the link has carried it, behind the chunks
+			{"2s", Tick{}, "manifest", "15.3488s"}, // counted from when the link has carried it, behind the chunks
 			{"3s", both, "chunk 0; chunk 1", "28s"},
 		},
 	} {

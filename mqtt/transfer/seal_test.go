@@ -1,0 +1,90 @@
+package transfer
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The seals of the transcripts, by two keys.
+var sealKey, otherKey = wire.SealKey{1}, wire.SealKey{2}
+
+// sealedParts are the messages of a sealed blob by their topics' last parts.
+func sealedParts(t *testing.T, blob []byte, key wire.SealKey) (ref wire.BlobRef, parts map[string][]byte) {
+	t.Helper()
+	m := manifestOf(blob)
+	ref, all := PublishSealed(m, blob, key.Blob(m.Hash))
+	parts = map[string][]byte{}
+	for name, p := range all {
+		parts[name] = p
+		if bytes.Contains(p, blob[:16]) || bytes.Contains(p, blob[len(blob)-5:]) {
+			t.Errorf("part %s is open", name)
+		}
+	}
+	return ref, parts
+}
+
+// TestPullerOpensSeals: parts that are sealed with another key, for another place or of another blob, or not at all, do
+// not count, and are asked for again.
+func TestPullerOpensSeals(t *testing.T) {
+	blob := blobOf(1, 2*wire.MaxChunk+5)
+	ref, parts := sealedParts(t, blob, sealKey)
+	_, others := sealedParts(t, blob, otherKey)
+	_, open := published(t, blob)
+	part := func(name string) Part { return Part{name, parts[name]} }
+	moved := wire.AppendChunk(nil, ref.Hash, 1, parts["0"][wire.ChunkHeaderSize:])
+	cfg := DefaultPullerConfig()
+	cfg.Window, cfg.First, cfg.Attempts, cfg.Seal = 3, cfg.Timeout, 2, sealKey.Blob(ref.Hash)
+	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
+		{"0s", Start{}, "sub m 0 1 2", "10s"},
+		{"1s", Part{"m", open["m"]}, "", "10s"},
+		{"1s", Part{"m", others["m"]}, "", "10s"},
+		{"1s", part("m"), "", "11s"},
+		{"2s", Part{"0", open["0"]}, "", "11s"},
+		{"2s", Part{"0", others["0"]}, "", "11s"},
+		{"2s", Part{"1", moved}, "", "11s"},
+		{"3s", part("0"), "", "13s"},
+		{"4s", part("1"), "", "14s"},
+		{"5s", part("2"), "unsub m 0 1 2; done 122837", ""},
+	})
+}
+
+// TestPullerRefusesAnotherManifest: a manifest that the announcement names, and the key does not open, ends the pull.
+func TestPullerRefusesAnotherManifest(t *testing.T) {
+	ref, parts := sealedParts(t, blobOf(1, wire.MaxChunk+5), otherKey)
+	cfg := DefaultPullerConfig()
+	cfg.First, cfg.Seal = cfg.Timeout, sealKey.Blob(ref.Hash)
+	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
+		{"0s", Start{}, "sub m 0 1", "10s"},
+		{"1s", Part{"m", parts["m"]}, "unsub m 0 1; failed corrupt", ""},
+	})
+}
+
+// TestReceiverOpensSeals: the chunks of an update count if they are sealed as its manifest was; those of another agent,
+// of the key before or in the open do not. A manifest that comes again after a change of the key says how.
+func TestReceiverOpensSeals(t *testing.T) {
+	sealed := func(key wire.SealKey, k int) Chunk {
+		return Chunk{"a", ID(m3.Hash), chunkMessage(m3.Hash, three, k, key.Blob(m3.Hash))}
+	}
+	offered := func(key wire.SealKey) Offer {
+		return Offer{Agent: "a", Boot: 1, Manifest: m3, Seal: key.Blob(m3.Hash)}
+	}
+	playReceiver(t, map[string][]step[ReceiveEvent]{
+		"another key": {
+			{"0s", offered(sealKey), "grant a 0-1 for 10000ms", "10s"},
+			{"1s", sealed(otherKey, 0), "", "10s"},
+			{"1s", c3("a", 0), "", "10s"},
+			{"1s", sealed(sealKey, 0), "", "11s"},
+			{"2s", offered(otherKey), "grant a 1-1 for 9000ms", "11s"},
+			{"3s", sealed(sealKey, 1), "", "11s"},
+			{"3s", sealed(otherKey, 1), "grant a 2-2 for 10000ms", "13s"},
+			{"4s", sealed(otherKey, 2), "complete a 184248", ""},
+		},
+		"open": {
+			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
+			{"1s", sealed(sealKey, 0), "", "10s"},
+			{"1s", c3("a", 0), "", "11s"},
+		},
+	})
+}
