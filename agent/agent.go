@@ -26,6 +26,7 @@ type Agent struct {
 	machine  *round.Agent
 	signer   *signer
 	trust    trust // whose words count
+	seals    seals // what is sealed, and opened
 	clones   cloneDetector
 	hearing  hearing        // whether the coordinator hears it
 	quiet    bool           // nothing is left of the budget: it does not read announcements
@@ -133,6 +134,10 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err != nil {
 		cfg.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	}
+	groups, err := loadGroupKeys(&cfg)
+	if err != nil {
+		return nil, err
+	}
 	a := &Agent{
 		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order,
 		pulls: map[string]*pull{}, ready: ready, held: held, place: place, kept: keeper{slots: kept},
@@ -145,6 +150,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if a.keptTime, err = loadClock(&a.cfg, a.trust.version()); err != nil {
 		return nil, err
 	}
+	a.seals.groups = groups
 	a.jobs, a.blocks, a.models.jobs = host.NewLine(a.owner), host.NewLine(a.owner), host.NewLine(a.owner)
 	var saved *round.SavedUpdate
 	if ready != nil {
@@ -249,6 +255,7 @@ func (a *Agent) deadline() time.Time {
 	earlier(a.judgeAt, a.cfg.Device != nil)
 	earlier(a.collectedAt, a.reporter() != nil)
 	earlier(a.persistAt, len(a.unwritten) > 0)
+	earlier(a.seals.askAt, len(a.seals.locked) > 0)
 	earlier(a.keepDue())
 	earlier(a.newRows.lookAt, a.awaitsRows())
 	earlier(a.unread.at, a.unread.wait > 0)
@@ -278,6 +285,7 @@ func (a *Agent) tick(now time.Time) {
 		a.judge()
 	}
 	a.report(now)
+	a.askForKey(now)
 	a.mend(now)
 	a.reportCollected(now)
 	a.lookForRows(now)

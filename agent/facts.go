@@ -34,6 +34,7 @@ const (
 	DropSignature DropReason = "bad_signature"
 	DropForeign   DropReason = "foreign"  // another federation, sender or topic
 	DropUnwanted  DropReason = "unwanted" // nothing here waits for it
+	DropSealed    DropReason = "sealed"   // what is sealed in it does not open
 	// DropOlderEpoch: the coordinator's epoch is lower than that of the announcement which the agent obeys.
 	DropOlderEpoch DropReason = "older_epoch"
 	// DropNewerRoot: the coordinator goes by a root document that has not come to the agent.
@@ -43,8 +44,8 @@ const (
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnwanted, DropOlderEpoch,
-		DropNewerRoot, DropOverflow}
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnwanted, DropSealed,
+		DropOlderEpoch, DropNewerRoot, DropOverflow}
 }
 
 // ModelResult is what became of a new model on the device. It is a metric's label.
@@ -84,6 +85,10 @@ type (
 	}
 	// StorageMended: the last write that failed is done.
 	StorageMended struct{}
+	// KeyAwaited: the agent lacks the key under which tasks and models are sealed. It asks the coordinator.
+	KeyAwaited struct{}
+	// KeyCame: it has that key.
+	KeyCame struct{}
 	// StateLost: a file of the state folder is damaged, or of another version, and
 	// the agent goes on without it.
 	StateLost struct {
@@ -229,6 +234,8 @@ func (LinkChanged) fact()          {}
 func (SubscriptionsRefused) fact() {}
 func (StorageFailing) fact()       {}
 func (StorageMended) fact()        {}
+func (KeyAwaited) fact()           {}
+func (KeyCame) fact()              {}
 func (StateLost) fact()            {}
 func (BootRaised) fact()           {}
 func (AnnouncementsStale) fact()   {}

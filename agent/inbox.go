@@ -87,6 +87,9 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	order := wire.OrderOf(e.Header, &ann)
 	a.fresh(order, &ann)
 	weight, _ := ann.Selection.Find(key.selection, order, ann.Instance)
+	if order.Compare(a.order) >= 0 {
+		a.sealTo(ann.Seals)
+	}
 	a.came = round.AnnouncementCame{Order: order, Digest: a.newest, Announcement: ann, Retained: m.Retained,
 		Weight: weight}
 	a.step(a.came)
@@ -140,6 +143,12 @@ func (a *Agent) receiveDirect(p []byte) error {
 		return host.Drop(DropOlderEpoch,
 			"%s of root %d epoch %d, but the agent obeys root %d epoch %d: an older coordinator is still running, or "+
 				"its messages are replayed", e.Type, e.Root, e.Epoch, a.order.Root, a.order.Epoch)
+	}
+	sealed := e.Type == wire.TypeSealed
+	if sealed {
+		if e, err = a.unseal(e); err != nil {
+			return err
+		}
 	}
 	switch e.Type {
 	case wire.TypeInvitation:
@@ -196,6 +205,15 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return err
 		}
 		a.stepSenderOf(e.Header, transfer.CreditGranted{Credit: m})
+	case wire.TypeKey:
+		m, err := wire.DecodeGroupKey(e.Body)
+		if err == nil && !sealed {
+			err = host.Drop(DropUnwanted, "a key that is not sealed")
+		}
+		if err != nil {
+			return err
+		}
+		return a.takeKey(m.Key)
 	default:
 		return host.Drop(DropUnwanted, "%s from the coordinator", e.Type)
 	}

@@ -25,6 +25,7 @@ const (
 	saveBoundary  = "save which rows are held out"
 	saveTheRoot   = "save the root document"
 	saveTheClock  = "save the coordinator's time"
+	saveGroups    = "save the key of the group"
 )
 
 // storeBlob is what a transfer does, which tries again by itself.

@@ -15,7 +15,8 @@ import (
 // (store.Disk.NextBoot). Files into which blobs are pulled are not listed: their chunks
 // are held against hashes that come from elsewhere.
 func StateFiles() []string {
-	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile, heldFile, rootFile, clockFile}
+	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile, heldFile, rootFile, clockFile,
+		groupsFile}
 }
 
 // without tells what the agent does without a file that is damaged.
@@ -27,6 +28,7 @@ var without = map[string]string{
 	budgetFile:     "the bytes of this month are counted from zero",
 	rootFile:       "the root document of the configuration counts, until the later ones come again",
 	clockFile:      "certificates are held against the machine's own clock until the coordinator is heard",
+	groupsFile:     "the coordinator is asked for the key again",
 	heldFile:       "the rows that are held out are chosen anew, by the rows that there are now",
 }
 

@@ -99,6 +99,9 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		clockFile: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveClock(&Config{Dir: dir, Disk: store.Machine}, keptTime{1, 1}))
 		}},
+		groupsFile: {kept: true, write: func(t *testing.T, dir string) {
+			must(t, saveGroupKeys(&Config{Dir: dir, Disk: store.Machine}, []wire.SealKey{{1}, {2}}))
+		}},
 		heldFile: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOut{2, data.Boundary{Rows: 5}, true}))
 		}},
@@ -301,7 +304,7 @@ func TestStateFilesAreListed(t *testing.T) {
 			}
 		}
 	}
-	if found != 7 {
-		t.Errorf("found %d names of files, want 7", found)
+	if found != 8 {
+		t.Errorf("found %d names of files, want 8", found)
 	}
 }

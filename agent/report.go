@@ -45,5 +45,5 @@ func (a *Agent) report(now time.Time) {
 	m := wire.Report{Every: uint32(r.Every / time.Second), Software: a.cfg.Software, Scrape: r.Scrape,
 		Readings: r.Readings()}
 	a.ask(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID),
-		Payload: a.signer.Seal(wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})
+		Payload: a.signer.SealFor(a.signer.to, wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})
 }

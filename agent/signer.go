@@ -14,6 +14,7 @@ type signer struct {
 	cfg   *Config
 	nonce uint64
 	birth atomic.Pointer[mqtt.Message] // presence online, older than the will of the same link
+	to    *host.Reader                 // the coordinator; nil while it has announced no key
 }
 
 func newSigner(cfg *Config) *signer {
@@ -28,13 +29,14 @@ const overtaking = 1 << 20
 // status is a message to the coordinator about a round.
 func (s *signer) status(t wire.Type, order wire.Order, body []byte) mqtt.Message {
 	return mqtt.Message{
-		Topic: s.cfg.Topics.Status(s.cfg.ID), Payload: s.Seal(t, order.Run, order.Round, body), QoS: mqtt.AtMostOnce,
+		Topic: s.cfg.Topics.Status(s.cfg.ID), Payload: s.SealFor(s.to, t, order.Run, order.Round, body),
+		QoS: mqtt.AtMostOnce,
 	}
 }
 
 func (s *signer) presence(state wire.State) mqtt.Message {
 	p := wire.Presence{State: state, Nonce: s.nonce, Speaks: wire.Version, Software: s.cfg.Software,
-		Volatile: s.cfg.Volatile}
+		Volatile: s.cfg.Volatile, Seals: true}
 	return mqtt.Message{
 		Topic: s.cfg.Topics.Presence(s.cfg.ID), Payload: s.Seal(wire.TypePresence, 0, 0, p.Body()),
 		QoS: mqtt.AtMostOnce, Retained: true,

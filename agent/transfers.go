@@ -37,11 +37,22 @@ func (a *Agent) pullKeys() []string { return slices.Sorted(maps.Keys(a.pulls)) }
 
 // startPull begins to fetch a blob; only one of each purpose is wanted.
 func (a *Agent) startPull(ref wire.BlobRef, what purpose, again int) {
+	waited, waits := a.seals.locked[what]
 	a.endPulls(what)
 	cfg := transfer.DefaultPullerConfig().For(a.cfg.Rate)
 	cfg.MaxBytes = a.cfg.MaxModel
+	open, seal, err := a.seals.unlock(ref)
+	switch {
+	case errors.Is(err, errNoKey):
+		a.lock(what, ref, again, waits && waited.ref.Hash == ref.Hash)
+		return
+	case err != nil:
+		a.pulled(&pull{ref: ref, what: what, again: again}, nil, err)
+		return
+	}
+	cfg.Seal = seal
 	key := ref.Hash.Topic()
-	a.pulls[key] = &pull{transfer.NewPuller(cfg, ref, a.cfg.Rand), ref, what, again}
+	a.pulls[key] = &pull{transfer.NewPuller(cfg, open, a.cfg.Rand), ref, what, again}
 	if !a.up {
 		a.stepPull(key, transfer.Disconnected{})
 	}
@@ -56,7 +67,7 @@ func (a *Agent) fetch(ref wire.BlobRef) {
 		a.step(round.Fetched{Base: ref.Hash})
 		return
 	}
-	if p := a.pulls[ref.Hash.Topic()]; p != nil && p.what == purposeModel {
+	if p := a.pulls[ref.Hash.Topic()]; p != nil && p.what == purposeModel && p.ref.Manifest == ref.Manifest {
 		p.again = 0
 		return
 	}
@@ -64,6 +75,7 @@ func (a *Agent) fetch(ref wire.BlobRef) {
 }
 
 func (a *Agent) endPulls(what purpose) {
+	delete(a.seals.locked, what)
 	for _, key := range a.pullKeys() {
 		if p := a.pulls[key]; p.what == what {
 			a.stepPull(key, transfer.Cancel{})
@@ -193,9 +205,10 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 			u := a.sending
 			body := u.Update
 			body.Inline, body.Ahead = s.Inline(), uint32(e.Ahead)
+			s.SealBy(a.signer.sealOf(u.Payload.Hash))
 			a.publish(mqtt.Message{
 				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtMostOnce,
-				Payload: a.signer.Seal(wire.TypeUpdate, u.run, u.round, body.Body()),
+				Payload: a.signer.SealFor(a.signer.to, wire.TypeUpdate, u.run, u.round, body.Body()),
 			})
 		case transfer.SendChunk:
 			a.publish(mqtt.Message{Topic: a.uploadTopic(transfer.ChunkPart(e.K)), QoS: mqtt.AtMostOnce,

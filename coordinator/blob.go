@@ -13,16 +13,28 @@ type blob struct {
 	ref   wire.BlobRef // as one that is not inline
 	data  []byte
 	parts iter.Seq2[string, []byte] // the chunks in order, then the manifest
+
+	manifest wire.Manifest
+	seal     *wire.BlobSeal // nil if it is open
 }
 
 // newBlob describes data, whose length task.Compile has bounded. The schema is
 // that of the vector inside, zero for a task.
 func newBlob(data []byte, schema wire.Digest) blob {
-	ref, parts, err := transfer.Publish(data, schema)
+	m, err := wire.NewManifest(data, schema)
 	if err != nil {
 		panic("coordinator: " + err.Error())
 	}
-	return blob{ref, data, parts}
+	ref, parts := transfer.PublishSealed(m, data, nil)
+	return blob{ref, data, parts, m, nil}
+}
+
+// sealed is the blob as agents pull it that have the key of the group.
+func (b blob) sealed(group wire.SealKey) blob {
+	b.seal = group.Blob(b.ref.Hash)
+	b.ref, b.parts = transfer.PublishSealed(b.manifest, b.data, b.seal)
+	b.ref.Group = group.ID()
+	return b
 }
 
 // refer names the blob in an announcement, which holds it if it is small.

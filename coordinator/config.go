@@ -75,6 +75,8 @@ type Config struct {
 	Observer    Observer
 	Logger      *slog.Logger
 	Rand        *rand.Rand // jitter, and the self-test
+	// Random fills key material: crypto/rand.Read but in tests.
+	Random func(b []byte)
 	// SelfTest is how long the broker has for bringing a message back that the coordinator
 	// sends to itself, to learn whether the largest ones come through
 	// (mqtt.SelfTest); 0 = that is not tested.
@@ -94,7 +96,7 @@ func (c *Config) validate() error {
 	need(c.Agents != nil, "the list of agents must be given") // those that are to join are not in it yet
 	need(c.Dir != "", "there is no state folder")
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
-	need(c.Rand != nil, "randomness must be given")
+	need(c.Rand != nil && c.Random != nil, "randomness must be given")
 	need(c.SelfTest >= 0, "the time of the self-test must not be negative, is %v", c.SelfTest)
 	need(c.Round.Algorithm != spec.FedDec || c.Edges != nil && c.Task.Mixing.Every > 0,
 		"feddec needs edges, and a task with mixing")

@@ -52,8 +52,9 @@ type Coordinator struct {
 	unheard   unheard                            // what those are told that are not
 	offers    map[wire.AgentID]*round.Offer      // being received, or stored
 	keys      map[wire.AgentID]wire.SelectionKey // of those that were drawn
-	credit    uint32                             // the first one of the round that is announced, in chunks
-	early     []Fact                             // facts from before Run
+	seals     seals
+	credit    uint32 // the first one of the round that is announced, in chunks
+	early     []Fact // facts from before Run
 
 	meshed   *meshing // the last edges that were asked for; nil if there are none
 	trouble  store.Trouble
@@ -126,6 +127,9 @@ func (c *Coordinator) takeUp() error {
 	}
 	c.runID, c.signer.Epoch = record.Run, c.disk.epoch
 	c.signer.SetRoot(c.cfg.root())
+	if err := c.seals.load(c); err != nil {
+		return err
+	}
 	receiving := transfer.DefaultReceiverConfig()
 	receiving.MaxUpdate = max(c.work.problem.Schema(wire.KindTraining).Bytes(),
 		c.work.problem.Schema(wire.KindStatistics).Bytes())
@@ -204,6 +208,7 @@ func (c *Coordinator) setAgents(list *enrolled.List) {
 			gone = append(gone, a)
 		}
 	}
+	c.seals.changeList(c, before)
 	if err := before.Close(); err != nil {
 		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
 	}
@@ -216,6 +221,7 @@ func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 	for _, a := range agents {
 		delete(c.clones, a)
 		delete(c.keys, a)
+		c.seals.forget(a)
 		c.forgetAhead(a)
 	}
 	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool {
@@ -315,7 +321,7 @@ func (c *Coordinator) connected() {
 		c.step(round.Start{})
 		c.revoke(c.strangers())
 	}
-	c.up = true
+	c.up, c.seals.since = true, c.owner.Now()
 	c.publishRoots()
 	c.step(round.LinkUp{}) // its acceptances are said before an announcement that ends the round for those agents
 	c.publisher.connected(c.owner.Now())
@@ -384,8 +390,15 @@ func (c *Coordinator) start(work func() func()) { c.owner.Go(func() { c.owner.Te
 // tell sends a message about a round to one agent. A lost message is repeated:
 // invitations by the machine's timer, answers when the agent asks again.
 func (c *Coordinator) tell(agent wire.AgentID, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) {
-	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.Device(agent), Payload: c.signer.Seal(t, run, round, body),
-		QoS: mqtt.AtMostOnce})
+	var reader *host.Reader
+	if t.Sealed() {
+		reader = c.readerOf(agent)
+	}
+	if t == wire.TypeKey && reader == nil {
+		return // it travels sealed only
+	}
+	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.Device(agent), QoS: mqtt.AtMostOnce,
+		Payload: c.signer.SealFor(reader, t, run, round, body)})
 	if err != nil && c.up {
 		c.cfg.Logger.Debug("message not sent; what matters is repeated", "agent", agent, "type", t, "err", err)
 	}

@@ -19,6 +19,7 @@ import (
 //	model.a, model.b   the present model and the state of the optimiser, in slots
 //	control.a, control.b  what people have decided
 //	task.a, task.b     the blob of the run's present task, in slots
+//	seals.a, seals.b   the secrets that seals are made with, in slots
 //	models/RUN/        the archive: the models, as safetensors
 //	spool/ROUND/       the updates of the round under way that have come
 //	history.jsonl      a line a round, for charts
@@ -39,8 +40,9 @@ type disk struct {
 	audit   *audit.Log // nil in tests
 	told    bool       // this process has seen to a line of it
 	applied uint64     // the version of the applied task under which the journal's run stands
+	sealed  bool       // the blobs of the last announcement are sealed
 
-	run, model, task, control *store.Slots
+	run, model, task, control, seals *store.Slots
 
 	unkept wire.Digest // of the model that its slot holds and no journal has named yet
 	torn   error       // of a copy of the journal that is newer than the one that counts; nil without
@@ -73,13 +75,14 @@ type savedRecord struct {
 	Origin    origin
 	Published published
 	Applied   uint64 `json:",omitempty"`
+	Sealed    bool   `json:",omitempty"`
 }
 
 // newDisk makes the disk of a folder from which is only read, but for the journal.
 func newDisk(files store.Disk, dir string) *disk {
 	slots := func(name string) *store.Slots { return files.Slots(filepath.Join(dir, name), 2) }
 	return &disk{files: files, dir: dir, epoch: 1, run: slots(recordFile), model: slots(modelFile),
-		task: slots(taskFile), control: slots(controlFile)}
+		sealed: true, task: slots(taskFile), control: slots(controlFile), seals: slots(sealedFile)}
 }
 
 func openDisk(files store.Disk, dir string) (*disk, error) {
@@ -103,7 +106,7 @@ func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
 
 // saveRecord makes the record count, and with it the model that it names.
 func (d *disk) saveRecord(r round.Record) error {
-	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin, d.listed, d.applied})
+	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin, d.listed, d.applied, d.sealed})
 	if err == nil {
 		err = d.run.Save(recordVersion, body)
 	}
@@ -131,7 +134,7 @@ func (d *disk) loadRecord() (round.Record, bool, error) {
 		return round.Record{}, false, err
 	}
 	d.epoch, d.origin, d.listed, d.torn = s.Epoch, s.Origin, s.Published, found.Damaged
-	d.applied = s.Applied
+	d.applied, d.sealed = s.Applied, s.Sealed
 	return s.Record, true, nil
 }
 

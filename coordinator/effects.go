@@ -39,7 +39,7 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	case round.Receive:
 		c.offers[e.Agent] = &e.Offer
 		c.receive(transfer.Offer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload, Inline: e.Update.Inline,
-			Ahead: int(min(e.Update.Ahead, c.credit))})
+			Seal: e.Seal, Ahead: int(min(e.Update.Ahead, c.credit))})
 	case round.Accept:
 		m := wire.Accepted{Update: e.Update}
 		c.tell(e.Agent, wire.TypeAccepted, run, e.Round, m.Body())
@@ -67,8 +67,14 @@ func (c *Coordinator) announce(e round.Announce) bool {
 			return false
 		}
 	}
+	if err := c.renewSeals(e.Round); err != nil {
+		return false
+	}
+	e.Announcement.Seals = c.seals.announced()
+	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task, Base: e.Announcement.Base})
 	e.Announcement.Instance, c.credit = c.instance, e.Announcement.Credit
 	e.Announcement.Outcome = c.outcome.refer(inlineOutcome)
+	resealed := c.seal(&e.Announcement, blobs)
 	c.issued = max(c.issued, uint64(max(c.owner.Now().Unix(), 0)))
 	e.Announcement.Issued = c.issued
 	c.signer.SetRoot(c.cfg.root())
@@ -76,9 +82,8 @@ func (c *Coordinator) announce(e round.Announce) bool {
 		&e.Announcement)
 	e.Announcement.Selection = c.selection(order, e.Drawn)
 	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task, Base: e.Announcement.Base})
 	c.fence.made(spot{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
-	c.publisher.show(c.owner.Now(), sealed, blobs)
+	c.publisher.show(c.owner.Now(), sealed, blobs, resealed)
 	return true
 }
 
@@ -103,6 +108,7 @@ func (c *Coordinator) selection(o wire.Order, drawn []round.Drawn) wire.Selectio
 // announced goes on when the connection has taken the present announcement.
 func (c *Coordinator) announced(now time.Time) {
 	c.fence.handed(now)
+	c.giveKeys()
 	o := c.fence.shown.order
 	c.step(round.Announced{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }

@@ -34,6 +34,7 @@ const (
 	DropReplayed  DropReason = "replayed"    // not newer than what came before from this agent
 	DropOutdated  DropReason = "outdated"    // a hello that names an announcement of long ago
 	DropLater     DropReason = "later_place" // about a round that this coordinator has not come to
+	DropSealed    DropReason = "sealed"      // what is sealed in it does not open
 	// DropOverflow: the mailbox was full, which the session counts; or too much waits until it is clear that no other
 	// coordinator leads.
 	DropOverflow DropReason = "overflow"
@@ -42,7 +43,7 @@ const (
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
 	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnknown, DropReplayed, DropOutdated,
-		DropLater, DropOverflow}
+		DropLater, DropSealed, DropOverflow}
 }
 
 // LeaveOutReason tells why a fold with all updates was not taken. It is a metric's label.
@@ -136,6 +137,12 @@ type (
 		Run    wire.RunID // the newest place among them
 		Round  wire.RoundID
 	}
+	// SealingChanged: whether tasks and models are sealed, and for which agents they are not: those of an earlier
+	// version, in id order.
+	SealingChanged struct {
+		Sealed bool
+		Open   []wire.AgentID
+	}
 	// BlobChecked: the broker was asked for a blob that was published for the
 	// agents to fetch. Until nothing is missing it is not announced.
 	BlobChecked struct {
@@ -220,6 +227,7 @@ func (Began) fact()                {}
 func (ForeignAnnouncement) fact()  {}
 func (AgentsAhead) fact()          {}
 func (BlobChecked) fact()          {}
+func (SealingChanged) fact()       {}
 func (MessageDropped) fact()       {}
 func (AgentHeard) fact()           {}
 func (AgentUnheard) fact()         {}

@@ -30,6 +30,7 @@ var formats = []struct {
 		"run has format version 4, this program reads version 3, so another version of the program wrote it"},
 	{"task.[ab]", raiseVersion, undecide,
 		"task has format version 3, this program reads version 2, so another version of the program wrote it"},
+	{"seals.[ab]", raiseVersion, goesOn, ""}, // there are new ones
 	{"model.[ab]", raiseVersion, goesOn, ""}, // the archive has it
 	{"models/*/model-0000000[0-3].record", raiseVersion, goesOn, ""},
 	{"models/*/model-00000004.record", raiseVersion, goesOn, ""}, // the journal tells whether the model is sound

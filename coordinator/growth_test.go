@@ -69,7 +69,7 @@ func TestGrowingFiles(t *testing.T) {
 		}
 		rows := map[wire.AgentID][]uint64{} // of each update
 		for _, m := range s.heard {
-			if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeUpdate {
+			if e, err := f.reveal(m); err == nil && e.Type == wire.TypeUpdate {
 				if u, err := wire.DecodeUpdate(e.Body); err == nil {
 					rows[e.Sender] = append(rows[e.Sender], u.Samples)
 				}

@@ -62,7 +62,10 @@ func (s *stranger) listen() {
 // last returns the newest message on a topic that is of a type.
 func (s *stranger) last(topic string, typ wire.Type) (found []byte) {
 	for _, m := range s.heard {
-		if e, err := wire.Open(m.Payload); m.Topic == topic && err == nil && e.Type == typ {
+		if m.Topic != topic {
+			continue
+		}
+		if e, err := s.f.reveal(m); err == nil && e.Type == typ {
 			found = m.Payload
 		}
 	}

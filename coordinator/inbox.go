@@ -82,18 +82,26 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 		c.tellUnheard(agent, &e, m, wire.UnheardUnlisted)
 		return host.Drop(DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
-	c.checks.Do(func() { err = e.VerifyBy(signatures, key) }, func() {
-		switch {
+	open, keep := c.opener(agent, e)
+	var u unsealed
+	c.checks.Do(func() {
+		if err = e.VerifyBy(signatures, key); err == nil {
+			u, err = open()
+		}
+	}, func() {
+		switch keep(); {
 		case c.fence.looking: // the link was lost meanwhile
 			c.take(m)
 		case list != c.cfg.Agents && !key.Equal(c.keyOf(agent)):
 			c.taken(kind, agent, host.Drop(DropUnknown, "%s is no longer in the list of agents' keys", agent))
-		case err != nil:
+		case errors.Is(err, wire.ErrSignature):
 			c.tellUnheard(agent, &e, m, wire.UnheardKey)
 			c.taken(kind, agent,
 				host.Drop(DropSignature, "%w: has it another key than the one in the list?", err))
+		case err != nil:
+			c.taken(kind, agent, err)
 		default:
-			c.taken(kind, agent, c.takeEnvelope(kind, agent, e, m))
+			c.taken(kind, agent, c.takeEnvelope(kind, agent, u, m))
 		}
 	})
 	return nil
@@ -133,8 +141,8 @@ func (c *Coordinator) admit(agent wire.AgentID, e *wire.Envelope, sealed mqtt.Me
 	return nil
 }
 
-func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.Envelope, sealed mqtt.Message) error {
-	if err := c.admit(agent, &e, sealed); err != nil {
+func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unsealed, sealed mqtt.Message) error {
+	if err := c.admit(agent, &e.Envelope, sealed); err != nil {
 		return err
 	}
 	heard := AgentHeard{Agent: agent, Retained: sealed.Retained}
@@ -146,6 +154,11 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.En
 		m, err := wire.DecodePresence(e.Body)
 		if err != nil {
 			return err
+		}
+		if m.State == wire.StateOnline {
+			c.seals.hear(agent, m.Seals, false)
+		} else {
+			delete(c.seals.open, agent)
 		}
 		heard.Presence = &m
 		c.cfg.Observer.Observe(heard)
@@ -163,7 +176,10 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.En
 			return host.Drop(DropOutdated,
 				"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 		}
-		c.hello(agent, e.Epoch, m)
+		c.seals.hear(agent, e.with != nil, true)
+		if c.answerKey(agent, &m) {
+			c.hello(agent, e.Epoch, m)
+		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
 		m, err := wire.DecodeJoined(e.Body)
 		if err != nil {
@@ -199,7 +215,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.En
 				"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.present())
 		}
 		c.step(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round, Update: m,
-			Sealed: sealed.Payload}})
+			Sealed: e.Bytes(), Seal: e.sealOf(m.Payload.Hash)}})
 	default:
 		return host.Drop(DropForeign, "a %s where none belongs", e.Type)
 	}
@@ -209,8 +225,8 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e wire.En
 // hello tells the machine of one. An agent that says hello in the middle of its work may be unable to fetch the model;
 // a new start has not joined yet.
 func (c *Coordinator) hello(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
-	stranded := m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) &&
-		c.heard[sourceKey{agent, wire.TypeJoined}].epoch == boot
+	stranded := m.WantsKey == 0 && (m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) &&
+		c.heard[sourceKey{agent, wire.TypeJoined}].epoch == boot)
 	c.step(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
 	if stranded {
 		c.publisher.recheck(c.owner.Now())

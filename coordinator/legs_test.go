@@ -50,6 +50,7 @@ func TestLegs(t *testing.T) {
 // countedConn counts what goes over a connection.
 type countedConn struct {
 	mqtt.Conn
+	f          *federation
 	mu         sync.Mutex
 	said       map[wire.Type]int
 	subscribed map[string]int
@@ -58,7 +59,7 @@ type countedConn struct {
 func (c *countedConn) Publish(m mqtt.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, err := wire.Open(m.Payload); err == nil {
+	if e, err := c.f.reveal(m); err == nil {
 		c.said[e.Type]++
 	}
 	return c.Conn.Publish(m)
@@ -94,7 +95,7 @@ func TestMessages(t *testing.T) {
 				quick(f)
 				all, connect := map[string]*countedConn{}, f.connect
 				f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
-					all[clientID] = &countedConn{Conn: connect(clientID, will), said: map[wire.Type]int{},
+					all[clientID] = &countedConn{Conn: connect(clientID, will), f: f, said: map[wire.Type]int{},
 						subscribed: map[string]int{}}
 					return all[clientID]
 				}

@@ -122,7 +122,7 @@ func (t table) prepared(f *federation, p *task.Problem[float32]) *learner.Sample
 // model is judged by nobody but the test.
 type sevenDevices struct {
 	*federation
-	task   []byte
+	sent   []byte // the task
 	models map[wire.ModelVersion][]byte
 }
 
@@ -141,8 +141,8 @@ func newSeven(t *testing.T, weights spec.Weights, rounds int) *sevenDevices {
 		if err != nil || e.Type != wire.TypeAnnouncement {
 			return
 		}
-		if a, err := wire.DecodeAnnouncement(e.Body); err == nil && len(a.Base.Inline) > 0 {
-			f.task, f.models[a.Version] = a.Task.Inline, a.Base.Inline
+		if a, err := wire.DecodeAnnouncement(e.Body); err == nil && len(f.inline(a.Base)) > 0 {
+			f.sent, f.models[a.Version] = f.inline(a.Task), f.inline(a.Base)
 		}
 	}
 	return f
@@ -155,7 +155,7 @@ func (f *sevenDevices) run() (r2 []float64, took time.Duration) {
 	f.finished(10 * time.Hour)
 	took = time.Since(began)
 	f.stop()
-	described, err := wire.DecodeTask(f.task)
+	described, err := wire.DecodeTask(f.sent)
 	if err != nil {
 		f.t.Fatal(err)
 	}

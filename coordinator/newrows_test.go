@@ -60,7 +60,7 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 			}
 			hellos := map[wire.AgentID]int{}
 			for _, m := range s.heard[before:] {
-				if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeHello {
+				if e, err := f.reveal(m); err == nil && e.Type == wire.TypeHello {
 					hellos[e.Sender]++
 				}
 			}

@@ -33,7 +33,7 @@ func TestOldHellos(t *testing.T) {
 				if !ok {
 					continue
 				}
-				x, err := wire.Open(m.Payload)
+				x, err := f.reveal(m.Message)
 				switch {
 				case err != nil:
 				case x.Type == wire.TypeHello && m.Topic == f.topics.Status("a3"):

@@ -81,19 +81,20 @@ func (b *publisher) plan(blobs []blob) published {
 	return p
 }
 
-// show makes an announcement the present one, whose blobs plan was asked for.
-func (b *publisher) show(now time.Time, sealed []byte, blobs []blob) {
+// show makes an announcement the present one, whose blobs plan was asked for. What the broker may have of them from
+// before counts unless they are sealed otherwise now.
+func (b *publisher) show(now time.Time, sealed []byte, blobs []blob, resealed bool) {
 	list := b.plan(blobs)
 	b.halt()
 	var posts []*post
 	for _, x := range blobs {
-		i := slices.IndexFunc(b.posts, func(p *post) bool { return p.ref.Hash == x.ref.Hash })
+		i := slices.IndexFunc(b.posts, func(p *post) bool { return p.ref.Manifest == x.ref.Manifest })
 		if i >= 0 {
 			b.posts[i].blob = x // the older copy of its bytes can go
 			posts = append(posts, b.posts[i])
 		} else {
 			// A blob that an earlier process has listed may be at the broker.
-			posts = append(posts, newPost(x, slices.Contains(b.listed.Now, x.listed())))
+			posts = append(posts, newPost(x, !resealed && slices.Contains(b.listed.Now, x.listed())))
 		}
 	}
 	b.replace(now)

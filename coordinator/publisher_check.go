@@ -99,7 +99,7 @@ func (b *publisher) recheck(now time.Time) {
 
 func (b *publisher) read(now time.Time, p *post) {
 	cfg := transfer.DefaultPullerConfig()
-	cfg.First, cfg.Timeout, cfg.Attempts = checkTimeout, checkTimeout, 1
+	cfg.First, cfg.Timeout, cfg.Attempts, cfg.Seal = checkTimeout, checkTimeout, 1, p.seal
 	if p.justSent {
 		cfg.Attempts = checkPatience
 	}

@@ -132,7 +132,7 @@ func (c *narrow) showModels(n byte, models string) {
 	for _, x := range []byte(models) {
 		blobs = append(blobs, modelOf(x))
 	}
-	c.b.show(c.now, bytes.Repeat([]byte{n}, wire.HeaderSize+1), blobs)
+	c.b.show(c.now, bytes.Repeat([]byte{n}, wire.HeaderSize+1), blobs, false)
 	c.deliver()
 }
 

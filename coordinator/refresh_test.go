@@ -22,6 +22,7 @@ func refreshing(t *testing.T) *federation {
 	f := newFederation(t, 3, memory.Options{})
 	f.cfg.Round.Rounds, f.cfg.StandardizeAt = 5, []int{2, 5}
 	f.cfg.Round.Gather.Target, f.cfg.Clip = 0, 0
+	f.cfg.Round.Pause = 3 * time.Second // in which the late ones get the key and say hello
 	for i := range 2 {
 		p := f.enrol(wire.AgentID("late" + strconv.Itoa(i)))
 		p.data = rowsOf(uint64(30+i), 40)

@@ -23,7 +23,7 @@ func TestReportsAreHeard(t *testing.T) {
 		var again []mqtt.Message
 		p.moment = func(x any) {
 			if m, ok := x.(mqtt.Message); ok {
-				if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeReport {
+				if e, err := f.reveal(m); err == nil && e.Type == wire.TypeReport {
 					again = append(again, m)
 				}
 			}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"time"
@@ -41,11 +42,12 @@ func (u *unheard) may(agent wire.AgentID, now time.Time) bool {
 // tellUnheard answers a hello, a presence or a report that is not used, which need not be its agent's. A retained one
 // may have been said long ago, and the broker says an agent's last one, that it is lost: nobody hears an answer to it.
 func (c *Coordinator) tellUnheard(agent wire.AgentID, e *wire.Envelope, m mqtt.Message, reason wire.UnheardReason) {
-	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeReport ||
+	sealed := e.Type == wire.TypeSealed && m.Topic == c.cfg.Topics.Status(agent) // a hello, or a report
+	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeReport && !sealed ||
 		lastWords(e) || !c.unheard.may(agent, c.owner.Now()) {
 		return
 	}
-	answer := wire.Unheard{Answers: e.Digest(), Reason: reason}
+	answer := wire.Unheard{Answers: sha256.Sum256(m.Payload[:wire.HeaderSize]), Reason: reason}
 	c.tell(agent, wire.TypeUnheard, 0, 0, answer.Body())
 	c.cfg.Observer.Observe(AgentUnheard{Agent: agent, Reason: reason})
 }

@@ -30,6 +30,7 @@ type Agent struct {
 	lostFiles   *prometheus.CounterVec // by file
 	bootsRaised prometheus.Counter
 	unheard     gaugeSet // by reason
+	keyAwaited  prometheus.Gauge
 
 	rounds    *prometheus.CounterVec // by kind, result and reason
 	settled   *prometheus.CounterVec // by fate
@@ -91,6 +92,8 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time, federation string
 		lostFiles: r.counterBy("state_files_lost_total",
 			"Files in the state folder that were damaged or of another version at this start, and are done without.",
 			"file", agent.StateFiles()),
+		keyAwaited: r.gauge("key_awaited", "Whether the device lacks the key under which tasks and models are "+
+			"sealed (1), for which it asks the coordinator, or not (0)."),
 		unheard: r.gaugeBy("unheard",
 			"1 for the reason why the coordinator does not hear this device, as it has told; 0 for all others, and "+
 				"for all while it is heard.", "reason", names(wire.UnheardReasons())),

@@ -51,6 +51,10 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.bootsRaised.Inc()
 	case agent.StorageMended:
 		a.storageOK.Set(1)
+	case agent.KeyAwaited:
+		a.keyAwaited.Set(1)
+	case agent.KeyCame:
+		a.keyAwaited.Set(0)
 	case agent.CloneSeen:
 		a.clones.Inc()
 	case agent.Unheard:

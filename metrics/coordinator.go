@@ -151,6 +151,8 @@ type fleet struct {
 	enrolled    measure
 	eligible    prometheus.Gauge
 	agentsAhead prometheus.Gauge
+	sealed      prometheus.Gauge
+	unsealing   prometheus.Gauge
 	counted     prometheus.Counter
 	left        *prometheus.CounterVec // by reason
 	unfit       *prometheus.CounterVec // by reason
@@ -184,6 +186,10 @@ func newFleet(r registrar) fleet {
 		enrolled: r.measure("agents_enrolled", "Agents in the list of keys: those that may take part."),
 		eligible: r.gauge("agents_eligible",
 			"Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
+		sealed: r.gauge("models_sealed", "Whether tasks and models are sealed (1), so that a broker cannot read them, "+
+			"or open (0), for agents of an earlier version."),
+		unsealing: r.gauge("agents_without_seals", "Agents of an earlier version that are there, which can open "+
+			"nothing that is sealed."),
 		agentsAhead: r.gauge("agents_ahead",
 			"Agents that obey a later place than this coordinator's, and so do not obey it."),
 		counted: r.counter("agents_counted_total",

@@ -15,7 +15,9 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -90,6 +92,42 @@ func (l *List) Key(id wire.AgentID) (ed25519.PublicKey, error) {
 		}
 	}
 	return nil, nil
+}
+
+// Sum tells one list from another.
+func (l *List) Sum() (sum wire.Digest, err error) {
+	h := sha256.New()
+	if _, err = io.Copy(h, l.records()); err != nil {
+		return sum, fmt.Errorf("the list of agents cannot be read: %w", err)
+	}
+	return wire.Digest(h.Sum(nil)), nil
+}
+
+// Holds reports whether all agents of another list are in this one, with the same keys.
+func (l *List) Holds(other *List) (bool, error) {
+	mine, theirs := bufio.NewReader(l.records()), bufio.NewReader(other.records())
+	var m, t [recordSize]byte
+	for {
+		switch _, err := io.ReadFull(theirs, t[:]); {
+		case errors.Is(err, io.EOF):
+			return true, nil
+		case err != nil:
+			return false, fmt.Errorf("the list of agents cannot be read: %w", err)
+		}
+		for m != t { // both ascend
+			switch _, err := io.ReadFull(mine, m[:]); {
+			case errors.Is(err, io.EOF), err == nil && bytes.Compare(m[:hashSize], t[:hashSize]) > 0:
+				return false, nil
+			case err != nil:
+				return false, fmt.Errorf("the list of agents cannot be read: %w", err)
+			}
+		}
+	}
+}
+
+// records reads all records, in their order.
+func (l *List) records() io.Reader {
+	return io.NewSectionReader(l.file, int64(headSize), int64(l.Len())*int64(recordSize))
 }
 
 // Close gives the file back; in a list that is in memory it does nothing. It may be called again.

@@ -186,10 +186,13 @@ func (c *check) says(p *party, m mqtt.Message) {
 	if len(m.Payload) == 0 || !sealed {
 		return
 	}
-	e, err := wire.Open(m.Payload)
+	e, err := c.w.reveal(m)
 	if err != nil {
 		c.w.fail("%s says what is no message: %v", p.id, err)
 		return
+	}
+	if said, err := wire.Open(m.Payload); err == nil && said.Type.Sealed() { // all that is here opens seals
+		c.w.fail("%s says a %s that is not sealed", p.id, said.Type)
 	}
 	c.said[say{part{e.Run, e.Round, about}, e.Type}] = true
 	switch e.Type {
@@ -252,6 +255,9 @@ func (c *check) announce(p *party, e wire.Envelope) {
 	}
 	if a.Folded > 0 && (r.Last == nil || r.Last.Round < a.Folded) {
 		c.w.fail("announced is that round %d is folded, and the journal on the disk does not say so", a.Folded)
+	}
+	if key, err := sealsOf(p.disk.durableFile); err != nil || key != a.Seals {
+		c.w.fail("announced is the key %x to seal to, and the disk has %x: %v", a.Seals[:4], key[:4], err)
 	}
 	if a.Kind == wire.KindTraining {
 		c.announcedModel(p, r.Run, &a)

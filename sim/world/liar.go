@@ -34,7 +34,9 @@ func liesOf(party int) map[Lie]lie {
 // liar says a lie.
 type liar struct {
 	p      *party
-	e      wire.Envelope // of the message that gives the occasion; zero for a chunk
+	e      wire.Envelope // of the message that gives the occasion, unsealed; zero for a chunk
+	with   wire.SealKey  // that it is sealed with; zero if it is open
+	to     wire.PeerKey  // as far as its seal names it
 	m      mqtt.Message
 	before []mqtt.Message
 }
@@ -62,7 +64,7 @@ func (p *party) tells(m mqtt.Message) []mqtt.Message {
 	if p.number != Coordinator && l.e.Type != 0 {
 		h := l.e.Header
 		h.Sequence *= spread
-		m.Payload = wire.SealBy(signatures{p.w}, nil, h, l.e.Body, p.key)
+		m.Payload = l.sign(h, l.e.Body)
 		p.kept = append(p.kept[max(0, len(p.kept)-9):], m)
 	}
 	return append(l.before, m)
@@ -85,11 +87,25 @@ func (p *party) hears(m mqtt.Message) {
 }
 
 func (p *party) liar(m mqtt.Message) *liar {
-	e, err := wire.Open(m.Payload)
+	l := &liar{p: p, m: m}
+	said, err := wire.Open(m.Payload)
 	if err != nil {
-		e = wire.Envelope{}
+		return l
 	}
-	return &liar{p: p, e: e, m: m}
+	if l.e, l.with, err = p.w.revealed(m); said.Type == wire.TypeSealed && err == nil {
+		copy(l.to[:], said.Body[:8])
+	}
+	return l
+}
+
+// sign signs a message, and seals it as that is which gives the occasion.
+func (l *liar) sign(h wire.Header, body []byte) []byte {
+	if l.with != (wire.SealKey{}) && h.Type.Sealed() {
+		t := h.Type
+		h.Type = wire.TypeSealed
+		body = l.with.Message(l.to, h, t, body)
+	}
+	return wire.SealBy(signatures{l.p.w}, nil, h, body, l.p.key)
 }
 
 func isChunk(m mqtt.Message) bool {
@@ -107,7 +123,10 @@ func (l *liar) seal(change func(h *wire.Header), body []byte) *mqtt.Message {
 	if change != nil {
 		change(&h)
 	}
-	return l.raw(wire.SealBy(signatures{l.p.w}, nil, h, body, l.p.key))
+	if h.Sequence%2 == 0 { // as an agent of an earlier version
+		return l.raw(wire.SealBy(signatures{l.p.w}, nil, h, body, l.p.key))
+	}
+	return l.raw(l.sign(h, body))
 }
 
 func (l *liar) raw(payload []byte) *mqtt.Message {
@@ -231,7 +250,7 @@ func agentLies() map[Lie]lie {
 // another offers another update than the one that was accepted.
 func (l *liar) another() {
 	for _, m := range slices.Backward(l.p.kept) {
-		e, err := wire.Open(m.Payload)
+		e, err := l.p.w.reveal(m)
 		u, err2 := wire.DecodeUpdate(e.Body)
 		if err != nil || err2 != nil || e.Type != wire.TypeUpdate {
 			continue

@@ -224,6 +224,10 @@ func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBuffered: 1 << 20,
 		Observer: observer[coordinator.Fact, round.CoordinatorFact](func(fact any) { w.check.told(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
+		Random: func(b []byte) {
+			fill(b, p.rng)
+			w.secrets = append(w.secrets, wire.SealSecret(b))
+		},
 	}
 	if at := w.plan.StandardizeAt; at > 0 {
 		cfg.StandardizeAt = []int{at}
@@ -358,8 +362,14 @@ func (b block) Ended(books d2d.Books) { b.life.w.check.mixed(b.life, b.round, bo
 
 // said has a message looked at. It reports false for one that a planted bug keeps back.
 func (p *party) said(m mqtt.Message) bool {
-	if p.w.bugs.Say != nil && !p.w.bugs.Say(p.number, m) {
-		return false
+	if p.w.bugs.Say != nil {
+		open := m
+		if e, err := p.w.reveal(m); err == nil {
+			open.Payload = e.Bytes()
+		}
+		if !p.w.bugs.Say(p.number, open) {
+			return false
+		}
 	}
 	p.w.check.says(p, m)
 	return true

@@ -105,7 +105,7 @@ func TestPlantedBugs(t *testing.T) {
 	for _, tt := range plantedBugs {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(300) {
+			for seed := range uint64(600) {
 				p := world.NewPlan(seed)
 				if strings.Contains(tt.name, "chunks") || strings.Contains(tt.name, "part of a blob") {
 					p.Hidden = 3000
@@ -151,6 +151,10 @@ var plantedBugs = []struct {
 	{"the announcement is not repeated", func() world.Bugs { return swallows(wire.TypeAnnouncement, 6) }},
 	{"who missed the announcement is not invited", inviteNobody},
 	{"a lost announcement is not published again", func() world.Bugs { return once(announcement) }},
+	{"the key of the group is given to nobody", func() world.Bugs { return swallows(wire.TypeKey, 0) }},
+	{"the secrets of the seals are not synced", func() world.Bugs {
+		return forgets(world.Coordinator, "sync", "state/seals.")
+	}},
 	{"a lost part of a blob is not published again", func() world.Bugs { return once(blobPart) }},
 	{"a lost update is not offered again", func() world.Bugs { return once(offer) }},
 	{"lost chunks are not lent again", func() world.Bugs { return swallows(wire.TypeCredit, 0) }},

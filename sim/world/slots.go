@@ -16,6 +16,7 @@ const (
 	modelFile  = stateDir + "/model"
 	updateFile = stateDir + "/update"
 	obeyedFile = stateDir + "/obeyed"
+	sealsFile  = stateDir + "/seals"
 )
 
 // isSlot reports whether a file is a copy of slots, and returns the name of these.
@@ -60,6 +61,15 @@ func recordOf(read func(name string) []byte) (r round.Record, ok bool) {
 	var saved struct{ Record round.Record }
 	err := json.Unmarshal(slot(read, runFile), &saved)
 	return saved.Record, err == nil
+}
+
+// sealsOf is the key to which agents seal; zero if none is there.
+func sealsOf(read func(name string) []byte) (announced wire.PeerKey, err error) {
+	var saved struct{ Secrets []wire.SealSecret }
+	if err = json.Unmarshal(slot(read, sealsFile), &saved); err == nil && len(saved.Secrets) > 0 {
+		announced, err = saved.Secrets[0].Public()
+	}
+	return announced, err
 }
 
 // placeOf is the run, the round and the attempt that an agent has obeyed last.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // World is one run.
@@ -26,6 +27,8 @@ type World struct {
 	parties []*party // the coordinator, then the agents
 	broker  *broker
 	check   check
+	secrets []wire.SealSecret // of the coordinators that have lived
+	pairs   map[pairing]wire.SealPair
 
 	healed   time.Time // when the last fault is over
 	finished time.Time // when the run was; zero before
@@ -43,7 +46,7 @@ type Bugs struct {
 	Forget func(party int, op, path string) bool
 	// Late says that a party's disk syncs a file after the next sync of another one, and tells it otherwise.
 	Late func(party int, path string) bool
-	// Say has a party say nothing, with false.
+	// Say has a party say nothing, with false. It sees what is sealed.
 	Say func(party int, m mqtt.Message) bool
 	// Configure changes how the coordinator works.
 	Configure func(cfg *coordinator.Config)

@@ -217,7 +217,7 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *AgentOption
 	}
 	cfg.SelfTest = selfTestTime(&s.Broker)
 	if cfg.Mesh != nil {
-		cfg.Mesh.Random = func(p []byte) { crand.Read(p) } // never fails
+		cfg.Mesh.Random = randomBytes
 		if !s.D2D.Uplink {
 			site := s.D2D.Site()
 			cfg.Mesh.Connect = func() (mqtt.Conn, error) {
@@ -336,6 +336,9 @@ func unlock(l *store.DirLock, log *slog.Logger) {
 		log.Warn("the state folder could not be unlocked", "err", err)
 	}
 }
+
+// randomBytes makes key material.
+func randomBytes(b []byte) { crand.Read(b) } // never fails
 
 // newRand returns a generator for jitter and nonces, seeded by the system.
 func newRand() *rand.Rand {

@@ -41,6 +41,10 @@ func (l agentLog) Observe(fact agent.Fact) {
 			"an older copy, and is raised", "from", f.From, "to", f.To)
 	case agent.StorageMended:
 		l.Info(storageMended)
+	case agent.KeyAwaited:
+		l.Info("the task or a model is sealed, and this device has no key for it yet: the coordinator is asked for it")
+	case agent.KeyCame:
+		l.Info("the coordinator has given this device the key under which tasks and models are sealed")
 	case agent.DeviceJudged:
 		l.deviceJudged(f)
 	case agent.CloneSeen:

@@ -44,6 +44,8 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			"the other coordinator", "foreign", f.Foreign, "own", f.Own)
 	case coordinator.AgentsAhead:
 		l.agentsAhead(f)
+	case coordinator.SealingChanged:
+		l.sealingChanged(f)
 	case coordinator.BlobChecked:
 		l.blobChecked(f)
 	case coordinator.MessageDropped:
@@ -216,6 +218,18 @@ func (l coordinatorLog) stateMended(f coordinator.StateMended) {
 	default:
 		l.Error("a file of the state folder was damaged or missing; its content was recovered, nothing is lost; "+
 			"check the disk", attrs...)
+	}
+}
+
+func (l coordinatorLog) sealingChanged(f coordinator.SealingChanged) {
+	switch {
+	case f.Sealed:
+		l.Info("tasks and models are sealed: a broker cannot read them")
+	case len(f.Open) == 0:
+		l.Info("tasks and models are open until it is clear that no agent of an earlier version is there")
+	default:
+		l.Warn("tasks and models are open to the broker, for agents of an earlier version: update them",
+			"agents", len(f.Open), "first", f.Open[0])
 	}
 }
 

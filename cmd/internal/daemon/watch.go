@@ -25,6 +25,7 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 		w.Ready.failing.Store(nil)
 	case agent.AnnouncementsStale, agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed,
 		agent.ClockBehind, agent.CloneSeen, agent.DataCollected, agent.DataLoaded, agent.DeviceJudged,
+		agent.KeyAwaited, agent.KeyCame,
 		agent.MessageDropped, agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged,
 		agent.NeighborsFound, agent.Predicted, agent.RootTaken, agent.StateLost, agent.Trained, agent.TrainingFailed,
 		agent.TurnAwaited, agent.Unheard, agent.UpdateSettled: // changes neither
@@ -65,8 +66,9 @@ func (w CoordinatorWatch) Observe(fact coordinator.Fact) {
 		coordinator.AgentUnheard, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.MeshMade, coordinator.MessageDropped,
-		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
-		coordinator.TransfersChanged, coordinator.UpdateLeftOut, coordinator.UpdatesClipped: // changes neither
+		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.SealingChanged, coordinator.StateMended,
+		coordinator.StatisticsReady, coordinator.TransfersChanged, coordinator.UpdateLeftOut,
+		coordinator.UpdatesClipped: // changes neither
 	}
 }
 

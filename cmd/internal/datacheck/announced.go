@@ -9,11 +9,13 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -62,7 +64,7 @@ func Announced(ctx context.Context, s *settings.Agent) (*Task, error) {
 				"coordinator's?", topics.Round(), err)
 		}
 		return wire.DecodeAnnouncement(e.Body)
-	}}
+	}, key: func(group uint64) (wire.SealKey, error) { return agent.GroupKey(store.Machine, s.StateDir, group) }}
 	blob, err := f.run(ctx)
 	if errors.Is(err, errNoLink) {
 		err = fmt.Errorf("the broker %s cannot be asked: %s", o.URL, warning.Text("no answer"))
@@ -81,6 +83,7 @@ type fetch struct {
 	conn   mqtt.Conn
 	topics mqtt.Topics
 	open   func(p []byte) (wire.Announcement, error)
+	key    func(group uint64) (wire.SealKey, error)
 	up     bool
 	puller *transfer.Puller // nil before the announcement has come
 	hash   string
@@ -150,6 +153,19 @@ func (f *fetch) hear(e mqtt.Event) error {
 		}
 		cfg := transfer.DefaultPullerConfig()
 		cfg.MaxBytes = mostTask
+		if a.Task.Group != 0 {
+			key, err := f.key(a.Task.Group)
+			switch {
+			case err != nil:
+				return fmt.Errorf("the task is sealed: %w: start agentd, which asks the coordinator for it", err)
+			case len(a.Task.Sealed) == 0:
+				cfg.Seal = key.Blob(a.Task.Hash)
+			default:
+				if a.Task, err = a.Task.Open(key); err != nil {
+					return fmt.Errorf("the task cannot be opened: %w", err)
+				}
+			}
+		}
 		f.hash = a.Task.Hash.Topic()
 		f.puller = transfer.NewPuller(cfg, a.Task, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
 		return f.step(transfer.Start{})

@@ -209,6 +209,11 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		v.note("clock", text)
 	case agent.BootRaised:
 		v.note("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
+	case agent.KeyAwaited:
+		v.note("key", "the task or a model is sealed, and the coordinator has not given this device the key yet: it "+
+			"is asked for it")
+	case agent.KeyCame:
+		v.note("key", "")
 	case agent.StorageMended:
 		v.note("storage", "")
 	case agent.DataLoaded:

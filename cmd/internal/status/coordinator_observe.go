@@ -129,6 +129,13 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 		v.note("foreign", fmt.Sprintf("at %s an announcement came that is signed with this coordinator's key but was "+
 			"not made by it: another coordinator runs with the key, or somebody replays an old message",
 			v.now().Format(time.TimeOnly)))
+	case coordinator.SealingChanged:
+		text := ""
+		if !f.Sealed && len(f.Open) > 0 {
+			text = fmt.Sprintf("tasks and models are open to the broker, for %d agents of an earlier version, such as "+
+				"%s: update them", len(f.Open), f.Open[0])
+		}
+		v.note("seals", text)
 	case coordinator.AgentsAhead:
 		text := ""
 		if f.Agents > 0 {

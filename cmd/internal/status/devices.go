@@ -172,6 +172,7 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		}
 	case coordinator.AgentsAhead, coordinator.Began, coordinator.BlobChecked, coordinator.BrokerTested,
 		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.LinkChanged, coordinator.MeshMade,
+		coordinator.SealingChanged,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageMended,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.UpdateLeftOut,

@@ -47,7 +47,7 @@ func Coordinator(t testing.TB, federation wire.Federation, agents []wire.AgentID
 	return coordinator.Config{
 		Federation: federation, Key: KeyOf(wire.CoordinatorID), Agents: enrolled.Of(keys),
 		Topics: TopicsOf(t, federation), Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
-		Rand: rand.New(rand.NewPCG(1, 2)),
+		Rand: rand.New(rand.NewPCG(1, 2)), Random: Random(2),
 	}
 }
 
@@ -107,4 +107,14 @@ func (g *Group) run(id wire.AgentID, host interface{ Run(context.Context) error 
 func (g *Group) Stop() {
 	g.end()
 	g.running.Wait()
+}
+
+// Random fills key material with numbers that are the same in each test.
+func Random(seed uint64) func(b []byte) {
+	rng := rand.New(rand.NewPCG(seed, 4))
+	return func(b []byte) {
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+	}
 }

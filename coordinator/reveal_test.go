@@ -1,0 +1,76 @@
+package coordinator_test
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// secrets are those of the coordinator's folder, the newest first.
+func (f *federation) secrets() []wire.SealSecret {
+	saved, err := store.Machine.Slots(f.coord.path("seals"), 2).Load(1<<16, nil)
+	if err != nil {
+		f.t.Error(err)
+		return nil
+	}
+	var s struct{ Secrets []wire.SealSecret }
+	if err := json.Unmarshal(saved.Body, &s); err != nil {
+		f.t.Error(err)
+	}
+	return s.Secrets
+}
+
+// reveal opens a message, and what is sealed in it, as only its ends can.
+func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
+	e, err := wire.Open(m.Payload)
+	if err != nil || e.Type != wire.TypeSealed {
+		return e, err
+	}
+	_, agent, _, _, err := f.topics.Parse(m.Topic)
+	if err != nil {
+		return e, err
+	}
+	for _, secret := range f.secrets() {
+		pair, err := secret.With(f.public(agent))
+		if err != nil {
+			return e, err
+		}
+		key := pair.Up
+		if e.Sender == wire.CoordinatorID {
+			key = pair.Down
+		}
+		if opened, err := key.OpenMessage(e); err == nil {
+			return opened, nil
+		}
+	}
+	return e, wire.ErrSeal
+}
+
+// public is the key of an agent, whether it is in the list or not.
+func (f *federation) public(agent wire.AgentID) ed25519.PublicKey {
+	for _, p := range f.agents {
+		if p.id == agent {
+			return p.key.Public().(ed25519.PublicKey)
+		}
+	}
+	return f.keys[agent]
+}
+
+// inline is the blob that is in the announcement, sealed or open; nil if it is not there.
+func (f *federation) inline(ref wire.BlobRef) []byte {
+	if len(ref.Sealed) == 0 {
+		return ref.Inline
+	}
+	for _, secret := range f.secrets() {
+		if group, err := secret.Group(); err == nil && group.ID() == ref.Group {
+			if ref, err = ref.Open(group); err == nil {
+				return ref.Inline
+			}
+		}
+	}
+	f.t.Error("the coordinator's folder has no key for what is announced")
+	return nil
+}

@@ -1,0 +1,383 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// sealRounds is for how many rounds a secret serves.
+const sealRounds = 1000
+
+// seals is what the coordinator seals and opens with. A secret is on disk before its key is announced, and the one
+// before it still opens what was on its way.
+type seals struct {
+	secrets []secret // the newest first; at most two
+	saved   savedSeals
+	plain   bool                    // blobs are open, for agents of an earlier version
+	shown   uint64                  // the key's ID under which blobs are announced; 0 = they are open
+	told    SealingChanged          // the last time
+	said    bool                    // that was told
+	heard   bool                    // an agent that opens seals
+	since   time.Time               // of the link
+	holds   map[wire.AgentID]uint64 // the key of the group that an agent has, as far as is known
+	list    wire.Digest             // of the agents that may take part now
+	lost    bool                    // who has, or may have, the newest secret's keys is not one of them
+	pairs   map[pairing]wire.SealPair
+	// open are agents of an earlier version that are there: they open no seals. Only what is said now counts against
+	// sealing, with true; a presence may be one that the broker has kept from before an upgrade.
+	open map[wire.AgentID]bool
+}
+
+// savedSeals is what the file of seals holds.
+type savedSeals struct {
+	Secrets []wire.SealSecret // the newest first; at most two
+	Run     wire.RunID
+	Since   wire.RoundID // the first round of the newest one
+	List    wire.Digest  // the list of agents to which its keys were given
+	Root    wire.Root    // the version of the root document under which it was drawn
+}
+
+// secret is a secret with what is made of it.
+type secret struct {
+	wire.SealSecret
+	public wire.PeerKey
+	group  wire.SealKey
+}
+
+// pairing names the keys that an agent shares with a secret.
+type pairing struct {
+	agent     wire.AgentID
+	announced wire.PeerKey
+}
+
+// load takes the secrets of the process before. Without them, or if the file is damaged, there are new ones: agents
+// seal to the key that is announced.
+func (s *seals) load(c *Coordinator) error {
+	s.pairs, s.open, s.holds = map[pairing]wire.SealPair{}, map[wire.AgentID]bool{}, map[wire.AgentID]uint64{}
+	saved, err := c.disk.loadSeals()
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+	case isDamage(err):
+		aside, failed := c.disk.seals.SetAside()
+		if failed != nil {
+			return failed
+		}
+		c.cfg.Logger.Warn("the keys of seals cannot be read; new ones take their place", "err", err, "moved_to", aside)
+	case err != nil:
+		return err
+	}
+	if err := s.use(saved); err != nil {
+		return err
+	}
+	if s.list, err = c.cfg.Agents.Sum(); err != nil {
+		return err
+	}
+	s.lost = s.list != saved.List // who has gone meanwhile is not known
+	// The run of an earlier version has agents of one: they are heard first.
+	if s.plain = !c.disk.sealed; !s.plain && len(s.secrets) > 0 {
+		s.shown = s.secrets[0].group.ID()
+	}
+	return nil
+}
+
+// use makes secrets those that count.
+func (s *seals) use(saved savedSeals) error {
+	s.saved, s.secrets = saved, nil
+	for _, x := range saved.Secrets {
+		public, err := x.Public()
+		if err != nil {
+			return fmt.Errorf("the key of seals: %w", err)
+		}
+		group, err := x.Group()
+		if err != nil {
+			return fmt.Errorf("the key of the group: %w", err)
+		}
+		s.secrets = append(s.secrets, secret{x, public, group})
+	}
+	for p := range s.pairs {
+		if s.secretOf(p.announced) == nil {
+			delete(s.pairs, p)
+		}
+	}
+	return nil
+}
+
+func (s *seals) secretOf(announced wire.PeerKey) *secret {
+	for i := range s.secrets {
+		if s.secrets[i].public == announced {
+			return &s.secrets[i]
+		}
+	}
+	return nil
+}
+
+// renewSeals sees to a secret that may be used for a round: a new one if the last was given to agents that may no
+// longer take part, has served its time, or was drawn under an earlier root document, by which a thief of the
+// coordinator's host may be locked out. The error is that the coordinator stops before it is on disk.
+func (c *Coordinator) renewSeals(round wire.RoundID) error {
+	s := &c.seals
+	next := s.saved
+	next.List, next.Root = s.list, c.cfg.root()
+	switch {
+	case s.lost || len(next.Secrets) == 0 || next.Root != s.saved.Root ||
+		next.Run == c.runID && round >= next.Since+sealRounds:
+		fresh := wire.SealSecret{}
+		c.cfg.Random(fresh[:])
+		next.Secrets = append([]wire.SealSecret{fresh}, next.Secrets[:min(1, len(next.Secrets))]...)
+		next.Run, next.Since = c.runID, round
+	case next.Run != c.runID:
+		next.Run, next.Since = c.runID, round
+	case next.List == s.saved.List:
+		return nil
+	}
+	if err := c.untilDone("save the keys of seals", func() error { return c.disk.saveSeals(next) }); err != nil {
+		return err
+	}
+	s.lost = false
+	return s.use(next)
+}
+
+// announced is the key that agents seal to.
+func (s *seals) announced() wire.PeerKey { return s.secrets[0].public }
+
+// changeList takes note of a list that replaces another.
+func (s *seals) changeList(c *Coordinator, before *enrolled.List) {
+	sum, err := c.cfg.Agents.Sum()
+	kept := false
+	if err == nil {
+		kept, err = c.cfg.Agents.Holds(before)
+	}
+	if err != nil {
+		c.cfg.Logger.Error("the list of agents cannot be read; the keys of seals are changed", "err", err)
+	}
+	s.list, s.lost = sum, s.lost || !kept
+}
+
+// forget forgets an agent, whose key may have changed.
+func (s *seals) forget(agent wire.AgentID) {
+	delete(s.open, agent)
+	delete(s.holds, agent)
+	for _, x := range s.secrets {
+		delete(s.pairs, pairing{agent, x.public})
+	}
+}
+
+// hear takes note of whether an agent seals and opens. The message is of now if it names what is announced.
+func (s *seals) hear(agent wire.AgentID, seals, now bool) {
+	if s.heard = s.heard || seals; seals {
+		delete(s.open, agent)
+	} else {
+		s.open[agent] = s.open[agent] || now
+	}
+}
+
+// early reports whether an agent of an earlier version has spoken just now.
+func (s *seals) early() bool {
+	for _, now := range s.open {
+		if now {
+			return true
+		}
+	}
+	return false
+}
+
+// plainWait is how long the presences of all agents may take to come over a new link.
+const plainWait = 10 * time.Second
+
+// group returns the key under which blobs are announced, unless they are open: while an agent is there that cannot open
+// them, and until it is clear that none is.
+func (c *Coordinator) group() (key wire.SealKey, sealed bool) {
+	s := &c.seals
+	switch {
+	case s.early():
+		s.plain = true
+	case len(s.open) == 0 && s.heard && !s.since.IsZero() && c.owner.Now().Sub(s.since) >= plainWait:
+		s.plain = false
+	}
+	c.disk.sealed = !s.plain
+	f := SealingChanged{Sealed: !s.plain, Open: slices.Sorted(maps.Keys(s.open))}
+	if !s.said || f.Sealed != s.told.Sealed || !slices.Equal(f.Open, s.told.Open) {
+		s.told, s.said = f, true
+		c.cfg.Observer.Observe(f)
+	}
+	return s.secrets[0].group, !s.plain
+}
+
+// seal seals the blobs that an announcement names. The outcome stays open: it holds fates only, by tags.
+func (c *Coordinator) seal(a *wire.Announcement, blobs []blob) (resealed bool) {
+	group, sealed := c.group()
+	now := uint64(0)
+	if sealed {
+		now = group.ID()
+		for i, b := range blobs {
+			if b.ref.Hash != a.Outcome.Hash {
+				blobs[i] = b.sealed(group)
+			}
+		}
+		for _, ref := range []*wire.BlobRef{&a.Task, &a.Base, &a.Released, &a.Candidate} {
+			k := slices.IndexFunc(blobs, func(b blob) bool { return b.ref.Hash == ref.Hash })
+			switch {
+			case !ref.Present():
+			case len(ref.Inline) > 0:
+				*ref = ref.Seal(group)
+			case k >= 0:
+				*ref = blobs[k].ref
+			}
+		}
+	}
+	resealed = now != c.seals.shown
+	c.seals.shown = now
+	return resealed
+}
+
+// giveKey gives an agent the key of the group, if blobs are sealed.
+func (c *Coordinator) giveKey(agent wire.AgentID) {
+	s := &c.seals
+	if s.shown != 0 {
+		m := wire.GroupKey{Key: s.secrets[0].group}
+		c.tell(agent, wire.TypeKey, c.runID, c.present(), m.Body())
+		s.holds[agent] = s.shown
+	}
+}
+
+// giveKeys gives the key to the participants of a round that is announced, as far as they are not known to have it.
+// Others ask for it in a hello.
+func (c *Coordinator) giveKeys() {
+	if c.seals.shown == 0 || c.fence.shown.order.Phase != wire.PhaseOpen {
+		return
+	}
+	for _, p := range c.machine.Record().Participants {
+		if c.seals.holds[p.Agent] != c.seals.shown && !c.seals.open[p.Agent] {
+			c.giveKey(p.Agent)
+		}
+	}
+}
+
+// answerKey answers the hello of an agent that asks for the key. It reports whether the hello says more than that: an
+// agent that cannot read its task says another one when it can.
+func (c *Coordinator) answerKey(agent wire.AgentID, m *wire.Hello) bool {
+	s := &c.seals
+	switch {
+	case m.WantsKey != 0 && m.WantsKey == s.shown:
+		c.giveKey(agent)
+		return m.Unfit != wire.DeclineFetch
+	case m.WantsKey == 0 && m.Announcement == c.publisher.digest:
+		s.holds[agent] = s.shown
+	}
+	return true
+}
+
+// pair returns the keys that an agent shares with a secret, if they are known.
+func (s *seals) pair(agent wire.AgentID, of *secret) (wire.SealPair, bool) {
+	p, known := s.pairs[pairing{agent, of.public}]
+	return p, known
+}
+
+// readerOf returns how an agent is spoken to.
+func (c *Coordinator) readerOf(agent wire.AgentID) *host.Reader {
+	s := &c.seals
+	if len(s.secrets) == 0 || s.open[agent] {
+		return nil
+	}
+	of := &s.secrets[0]
+	p, known := s.pair(agent, of)
+	if !known {
+		var err error
+		if p, err = of.With(c.keyOf(agent)); err != nil {
+			c.cfg.Logger.Debug("nothing can be sealed for an agent", "agent", agent, "err", err)
+			return nil
+		}
+		s.pairs[pairing{agent, of.public}] = p
+	}
+	return &host.Reader{Announced: of.public, Key: p.Down}
+}
+
+// unsealed is a message of an agent, and what it is sealed with; nil if it is open.
+type unsealed struct {
+	wire.Envelope
+	with *wire.SealKey
+}
+
+// opener returns a function that opens an agent's message, beside the owner, and what the owner does with the keys that
+// were made for that.
+func (c *Coordinator) opener(agent wire.AgentID, e wire.Envelope) (open func() (unsealed, error), keep func()) {
+	if e.Type != wire.TypeSealed {
+		return func() (unsealed, error) { return unsealed{e, nil}, nil }, func() {}
+	}
+	s, public := &c.seals, c.keyOf(agent)
+	for i := range s.secrets {
+		of := s.secrets[i]
+		if !wire.SealedTo(e.Body, of.public) {
+			continue
+		}
+		p, known := s.pair(agent, &of)
+		open = func() (unsealed, error) {
+			if !known {
+				var err error
+				if p, err = of.With(public); err != nil {
+					return unsealed{}, host.Drop(DropSealed, "%w", err)
+				}
+			}
+			opened, err := p.Up.OpenMessage(e)
+			if err != nil {
+				return unsealed{}, host.Drop(DropSealed, "%w", err)
+			}
+			return unsealed{opened, &p.Up}, nil
+		}
+		return open, func() {
+			if !known && p != (wire.SealPair{}) && s.secretOf(of.public) != nil {
+				s.pairs[pairing{agent, of.public}] = p
+			}
+		}
+	}
+	return func() (unsealed, error) {
+		return unsealed{}, host.Drop(DropSealed, "it is sealed to a key that is not announced any more")
+	}, func() {}
+}
+
+// sealOf returns the seal of the chunks of an update; nil if they are open.
+func (u *unsealed) sealOf(update wire.Digest) *wire.BlobSeal {
+	if u.with == nil {
+		return nil
+	}
+	return u.with.Blob(update)
+}
+
+// sealedFile holds the secrets.
+const (
+	sealedFile    = "seals"
+	sealedVersion = 1
+)
+
+func (d *disk) saveSeals(s savedSeals) error {
+	body, err := json.Marshal(s)
+	if err == nil {
+		err = d.seals.Save(sealedVersion, body)
+	}
+	if err == nil {
+		d.seals.Keep()
+	}
+	return err
+}
+
+func (d *disk) loadSeals() (s savedSeals, err error) {
+	found, err := d.seals.Load(maxSeals, nil)
+	switch {
+	case err != nil:
+		return s, err
+	case found.Version != sealedVersion:
+		return s, &store.VersionError{Path: d.path(sealedFile), Has: found.Version, Want: sealedVersion}
+	}
+	return s, d.parse(sealedFile, found.Body, &s)
+}
+
+const maxSeals = 64 << 10

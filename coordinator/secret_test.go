@@ -1,0 +1,417 @@
+package coordinator_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// recorder is a broker that keeps all that it is told.
+type recorder struct {
+	mu   sync.Mutex
+	said []mqtt.Message
+}
+
+// record has a federation's broker recorded.
+func record(f *federation) *recorder {
+	r, connect := &recorder{}, f.connect
+	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
+		return recordedConn{connect(clientID, will), r}
+	}
+	return r
+}
+
+type recordedConn struct {
+	mqtt.Conn
+	r *recorder
+}
+
+func (c recordedConn) Publish(m mqtt.Message) error {
+	c.r.mu.Lock()
+	c.r.said = append(c.r.said, mqtt.Message{Topic: m.Topic, Payload: bytes.Clone(m.Payload)})
+	c.r.mu.Unlock()
+	return c.Conn.Publish(m)
+}
+
+// secretsOf are byte strings that only the ends may know, by what they are: those of the numbers are all that a message
+// could hold them as.
+func secretsOf(f *federation) map[string][]byte {
+	all := map[string][]byte{}
+	number := func(what string, x float64) {
+		if x != 0 {
+			all[what] = binary.LittleEndian.AppendUint64(nil, math.Float64bits(x))
+		}
+	}
+	for _, a := range f.agents {
+		for _, x := range facts[agent.Trained](f, a.id) {
+			number(fmt.Sprintf("risk before round %d of %s", x.Round, a.id), x.RiskBefore)
+			number(fmt.Sprintf("risk after round %d of %s", x.Round, a.id), x.RiskAfter)
+		}
+		for _, x := range facts[agent.DataLoaded](f, a.id) {
+			// rows stand before the zeros of the digest of no update in a hello, and alone elsewhere
+			all[fmt.Sprintf("rows of %s", a.id)] = binary.LittleEndian.AppendUint64(nil, uint64(x.Rows))
+		}
+	}
+	for version, model := range f.models() {
+		// any two parameters in a row; before the first round all are 0, or the same, and nobody's secret
+		for at := 0; at+8 <= len(model) && version > 0; at += 4 {
+			all[fmt.Sprintf("model %d at %d", version, at)] = model[at : at+8]
+		}
+	}
+	if t, err := wire.DecodeTask(f.task()); err != nil {
+		f.t.Error(err)
+	} else {
+		for j, x := range t.Standardization.Mean {
+			number(fmt.Sprintf("mean of column %d", j), x)
+		}
+		all["a column's name"] = []byte(t.Features[0])
+	}
+	return all
+}
+
+// models are the vectors of the newest run's models, as the coordinator's folder has them.
+func (f *federation) models() map[uint64][]byte {
+	runs, err := os.ReadDir(f.coord.path("models"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	models, err := store.Machine.OpenModels(f.coord.path("models", runs[len(runs)-1].Name()))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	versions, err := models.Versions()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	all := map[uint64][]byte{}
+	for _, v := range versions {
+		file, err := models.Get(v)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		tensors, _, err := store.DecodeSafetensors(file)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, x := range tensors {
+			all[v] = append(all[v], x.Data...)
+		}
+	}
+	return all
+}
+
+// task is the present one, as the coordinator's folder has it.
+func (f *federation) task() []byte {
+	saved, err := store.Machine.Slots(f.coord.path("task"), 2).Load(1<<20, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return saved.Body
+}
+
+// found returns what of the secrets a broker has seen, and the topics of these messages.
+func (r *recorder) found(secrets map[string][]byte) (all []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	long := map[[8]byte]string{}
+	for what, secret := range secrets {
+		if len(secret) == 8 {
+			long[[8]byte(secret)] = what
+			continue
+		}
+		for _, m := range r.said {
+			if bytes.Contains(m.Payload, secret) {
+				all = append(all, what+" on "+m.Topic)
+				break
+			}
+		}
+	}
+	for _, m := range r.said {
+		for at := 0; at+8 <= len(m.Payload); at++ {
+			if what, is := long[[8]byte(m.Payload[at:])]; is {
+				all = append(all, what+" on "+m.Topic)
+			}
+		}
+	}
+	return all
+}
+
+// forget has the broker lose the parts of all blobs.
+func (r *recorder) forget(f *federation) {
+	conn := f.broker.Connect("cleaner", nil)
+	defer conn.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.said {
+		if strings.Contains(m.Topic, "/m/") {
+			if err := conn.Publish(mqtt.Message{Topic: m.Topic, Retained: true}); err != nil {
+				f.t.Error(err)
+			}
+		}
+	}
+}
+
+// sayOnline has the broker retain an agent's presence as an agent of an earlier version says it.
+func (s *stranger) sayOnline(id wire.AgentID) {
+	p := wire.Presence{State: wire.StateOnline, Nonce: 1, Speaks: wire.Version}
+	m := mqtt.Message{Topic: s.f.topics.Presence(id), Retained: true,
+		Payload: wire.Seal(nil, s.as(id, wire.TypePresence), p.Body(), hosts.KeyOf(id))}
+	if err := s.conn.Publish(m); err != nil {
+		s.f.t.Error(err)
+	}
+}
+
+// An agent of an earlier version in TestBrokerLearnsNothing.
+type early int
+
+const (
+	noneEarly   early = iota
+	onlineEarly       // the broker has its presence, perhaps from before it was upgraded
+	helloEarly        // it says hello to the announcement
+)
+
+// TestBrokerLearnsNothing records all that a broker sees in a whole run, and looks for the bytes of what it must not
+// learn: parameters, moments, risks, rows. Where an agent of an earlier version says hello it finds the models. A
+// presence alone, which a broker may have kept, opens nothing.
+func TestBrokerLearnsNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		hidden []uint32
+		early  early
+	}{
+		{"inline", nil, noneEarly}, {"pulled", []uint32{128, 128}, noneEarly},
+		{"a presence of an earlier version", nil, onlineEarly}, {"an earlier version", nil, helloEarly},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 3, memory.Options{})
+				f.cfg.Round.Rounds = 3
+				if tt.hidden != nil {
+					f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = tt.hidden, 0.01
+				}
+				for i, a := range f.agents {
+					a.data = rowsOf(uint64(i), 0x4321+i*7) // numbers that are found nowhere else
+					a.cfg.Reports = agent.Reports{Every: time.Second, Readings: func() (all []wire.Reading) {
+						for _, x := range facts[agent.Trained](f, a.id) {
+							all = []wire.Reading{{ID: 9, Value: x.RiskBefore}}
+						}
+						return all
+					}}
+				}
+				f.enrol("old")
+				r, s := record(f), newStranger(f)
+				if tt.early == onlineEarly {
+					s.sayOnline("old")
+				}
+				f.start()
+				if tt.early == helloEarly {
+					f.until(time.Hour, "opened", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
+					s.listen()
+					s.say(f.topics.Status("old"), s.hello("old"))
+				}
+				f.finished(time.Hour)
+				f.stop()
+				f.wantSecret(r.found(secretsOf(f)), tt.early)
+			})
+		})
+	}
+}
+
+// wantSecret wants that a broker has found no secret; but some models, and what the coordinator tells of it, while an
+// agent of an earlier version is there.
+func (f *federation) wantSecret(found []string, e early) {
+	f.t.Helper()
+	if n := len(secretsOf(f)); n < 20 {
+		f.t.Fatalf("%d secrets only", n)
+	}
+	model := func(what string) bool { return strings.HasPrefix(what, "model") }
+	switch {
+	case e == helloEarly && !slices.ContainsFunc(found, model):
+		f.t.Errorf("no model is open, and an agent needs that; found %q", found)
+	case e != helloEarly && len(found) > 0:
+		f.t.Errorf("%d secrets are open, such as %s", len(found), found[0])
+	}
+	told := facts[coordinator.SealingChanged](f)
+	if n := len(told); n == 0 || told[n-1].Sealed == (e == helloEarly) ||
+		(len(told[n-1].Open) > 0) != (e != noneEarly) {
+		f.t.Errorf("told %+v", told)
+	}
+}
+
+// revoked is a run from which a3 is taken off the list after two rounds. The coordinator is down meanwhile, or killed
+// at its n-th moment after it has been told; with 0 it lives on.
+func revoked(t *testing.T, down bool, n int) (killed bool) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 4, memory.Options{})
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target = 3, 3, 0
+		f.cfg.Round.Pause = time.Minute
+		s := newStranger(f)
+		f.start()
+		f.until(time.Hour, "closed", func() bool { return len(facts[round.RoundClosed](f)) == 2 })
+		s.listen()
+		had, came := f.secrets(), len(facts[agent.KeyCame](f, "a3"))
+		keys := maps.Clone(f.keys)
+		delete(keys, "a3")
+		f.keys, f.cfg.Agents = keys, enrolled.Of(keys)
+		dead := make(chan struct{}, 1)
+		if n > 0 {
+			var gate sync.Mutex
+			f.coord.moment = func(any) {
+				gate.Lock()
+				defer gate.Unlock()
+				if n--; n == 0 {
+					f.coord.kill()
+					dead <- struct{}{}
+				}
+			}
+		}
+		if down {
+			f.coord.kill()
+			f.coord.again()
+		} else if err := f.host.SetAgents(context.Background(), f.cfg.Agents); err != nil {
+			t.Fatal(err)
+		}
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			select {
+			case <-dead:
+				killed = true
+				wait(time.Second)
+				f.coord.again()
+			case <-time.After(10 * time.Minute):
+			}
+		}()
+		<-over
+		f.finished(time.Hour)
+		s.listen()
+		s.wantLocked(had)
+		if now := facts[agent.KeyCame](f, "a3"); len(now) != came || came == 0 {
+			t.Errorf("the revoked device was given %d keys, and had %d", len(now)-came, came)
+		}
+	})
+	return killed
+}
+
+// wantLocked wants the last model sealed under a key that is not of the secrets that a revoked device had, and that the
+// rounds go on with the others.
+func (s *stranger) wantLocked(had []wire.SealSecret) {
+	t := s.f.t
+	t.Helper()
+	if s.ann.Phase != wire.PhaseFinished || s.ann.Base.Group == 0 {
+		t.Fatalf("announced: phase %s, group %d", s.ann.Phase, s.ann.Base.Group)
+	}
+	opens := func(secret wire.SealSecret) error {
+		group, err := secret.Group()
+		if err == nil {
+			_, err = s.ann.Base.Open(group)
+		}
+		return err
+	}
+	for _, secret := range had {
+		if opens(secret) == nil {
+			t.Error("the key from before the device was revoked opens the last model")
+		}
+	}
+	if err := opens(s.f.secrets()[0]); err != nil {
+		t.Errorf("the present key does not open it: %v", err)
+	}
+	for _, c := range facts[round.RoundClosed](s.f) {
+		if c.Round > 3 && (c.Accepted != 3 || c.ByDeadline) {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// TestRevokedOpensNothing: a device that was taken off the list has the key of the models until then, and not of those
+// that follow, also if the coordinator was down meanwhile. It asks for the key in vain. The others go on.
+func TestRevokedOpensNothing(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		t.Run(fmt.Sprintf("down %v", down), func(t *testing.T) { revoked(t, down, 0) })
+	}
+}
+
+// TestRevokedAndKilled: the same, whenever the coordinator is killed after it has been told.
+func TestRevokedAndKilled(t *testing.T) {
+	stride := 3
+	if testing.Short() {
+		stride = 13
+	}
+	n := 1
+	for ; revoked(t, false, n) && !t.Failed(); n += stride {
+	}
+	if n < 30 {
+		t.Errorf("killed at %d moments only", n)
+	}
+}
+
+// TestRepublishedSealed: a coordinator that was killed publishes the same bytes of a model again, and a key is on disk
+// before it is announced.
+func TestRepublishedSealed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 2, memory.Options{})
+		large(f)
+		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Round.Pause = false, 3, time.Minute
+		r := record(f)
+		announced := 0
+		f.coord.moment = func(m any) {
+			x, is := m.(mqtt.Message)
+			if e, err := wire.Open(x.Payload); is && err == nil && e.Type == wire.TypeAnnouncement {
+				a, err := wire.DecodeAnnouncement(e.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				public, err := f.secrets()[0].Public()
+				if err != nil || public != a.Seals {
+					t.Errorf("the key %x is announced, and %x is on disk: %v", a.Seals[:4], public[:4], err)
+				}
+				announced++
+			}
+		}
+		f.start()
+		f.until(time.Hour, "closed", func() bool { return len(facts[round.RoundClosed](f)) == 2 })
+		f.coord.kill()
+		wait(time.Second)
+		r.forget(f)
+		f.coord.again()
+		f.finished(time.Hour)
+		parts, twice := map[string][]byte{}, 0
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, m := range r.said {
+			if !strings.Contains(m.Topic, "/m/") || len(m.Payload) == 0 {
+				continue
+			}
+			if before, is := parts[m.Topic]; is {
+				twice++
+				if !bytes.Equal(before, m.Payload) {
+					t.Errorf("%s was published with other bytes", m.Topic)
+				}
+			}
+			parts[m.Topic] = m.Payload
+		}
+		if twice == 0 || announced == 0 {
+			t.Errorf("%d parts were published twice, %d announcements", twice, announced)
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package world
+
+import (
+	"slices"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// pairing names the keys that an agent and a coordinator share.
+type pairing struct {
+	secret wire.SealSecret
+	agent  wire.AgentID
+}
+
+// reveal opens a message, and what is sealed in it, as only its ends can.
+func (w *World) reveal(m mqtt.Message) (wire.Envelope, error) {
+	e, _, err := w.revealed(m)
+	return e, err
+}
+
+// revealed is reveal, with the key that the message is sealed with; zero if it is open.
+func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, err error) {
+	e, err = wire.Open(m.Payload)
+	if err != nil || e.Type != wire.TypeSealed {
+		return e, with, err
+	}
+	_, agent, _, _, err := topics().Parse(m.Topic)
+	if err != nil {
+		return e, with, err
+	}
+	for _, secret := range slices.Backward(w.secrets) {
+		at := pairing{secret, agent}
+		pair, known := w.pairs[at]
+		if !known {
+			if pair, err = secret.With(w.agent(agent).public()); err != nil {
+				return e, with, err
+			}
+			if w.pairs == nil {
+				w.pairs = map[pairing]wire.SealPair{}
+			}
+			w.pairs[at] = pair
+		}
+		key := pair.Up
+		if e.Sender == wire.CoordinatorID {
+			key = pair.Down
+		}
+		if opened, err := key.OpenMessage(e); err == nil {
+			return opened, key, nil
+		}
+	}
+	return e, with, wire.ErrSeal
+}
