@@ -3,8 +3,10 @@ package coordinator_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"os"
@@ -220,6 +222,8 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				}
 				f.enrol("old")
 				r, s := record(f), newStranger(f)
+				var log bytes.Buffer
+				f.cfg.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 				if tt.early == onlineEarly {
 					s.sayOnline("old")
 				}
@@ -232,6 +236,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				f.finished(time.Hour)
 				f.stop()
 				f.wantSecret(r.found(secretsOf(f)), tt.early)
+				f.wantQuiet(log.String())
 			})
 		})
 	}
@@ -255,6 +260,46 @@ func (f *federation) wantSecret(found []string, e early) {
 	if n := len(told); n == 0 || told[n-1].Sealed == (e == helloEarly) ||
 		(len(told[n-1].Open) > 0) != (e != noneEarly) {
 		f.t.Errorf("told %+v", told)
+	}
+}
+
+// wantQuiet wants no key in the log nor in a fact, of which status and metrics are made.
+func (f *federation) wantQuiet(log string) {
+	f.t.Helper()
+	var b strings.Builder
+	b.WriteString(log)
+	f.mu.Lock()
+	for _, h := range f.log {
+		fmt.Fprintf(&b, "%+v %#v\n", h.fact, h.fact)
+	}
+	f.mu.Unlock()
+	said := b.String()
+	if !strings.Contains(said, "round") {
+		f.t.Error("nothing is told")
+	}
+	keys := [][]byte{}
+	for _, secret := range f.secrets() {
+		group, err := secret.Group()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		keys = append(keys, secret[:], group[:])
+		for _, a := range f.agents {
+			pair, err := secret.With(f.public(a.id))
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			keys = append(keys, pair.Up[:], pair.Down[:])
+		}
+	}
+	for _, k := range keys {
+		list := strings.Trim(fmt.Sprint(k[:8]), "[]")
+		for _, form := range []string{fmt.Sprintf("%x", k[:8]), base64.StdEncoding.EncodeToString(k)[:10], list,
+			strings.ReplaceAll(list, " ", ","), strings.TrimSuffix(fmt.Sprintf("%#v", k[:8])[len("[]byte{"):], "}")} {
+			if strings.Contains(strings.ToLower(said), strings.ToLower(form)) {
+				f.t.Errorf("a key is told, as %s", form)
+			}
+		}
 	}
 }
 

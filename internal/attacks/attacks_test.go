@@ -105,6 +105,26 @@ var others = []attack{
 	{"cut the network", "messages lost, delayed, in another order; one side cut off", broker,
 		"nothing accepted is lost; rounds go on when the network does", []of{
 			tests("coordinator", "TestBrokerCut", "TestLoss", "TestAcceptanceLostWithTheLink", "TestForgetfulBroker")}},
+	{"read at the broker", "all that goes through it in a run, or that it retains", broker + ", " + stranger,
+		"sizes, times and names: no parameter, moment, risk or count of rows; no key in a log, fact or metric", []of{
+			tests("coordinator", "TestBrokerLearnsNothing", "TestRepublishedSealed"),
+			tests("wire", "TestSealedMessages", "TestSealedBlobs", "TestSealedManifests"),
+			tests("sim/world", "TestPowerCutAtEachOperation")}},
+	{"have models opened", "an old message of a device from before it sealed, shown again", broker,
+		"tasks and models stay sealed: only a hello to the present announcement opens them, and that is said", []of{
+			tests("coordinator", "TestBrokerLearnsNothing")}},
+	{"seal again", "sealed messages, chunks and models in another place, under another name or key, or in the open",
+		broker + ", " + device,
+		"each opens where it was sealed for, or is dropped and counted; a key comes sealed only", []of{
+			tests("wire", "TestSealedInPlace", "TestSealPair", "TestSealedInAnnouncement"),
+			tests("mqtt/transfer", "TestPullerOpensSeals", "TestPullerRefusesAnotherManifest",
+				"TestReceiverOpensSeals"),
+			tests("agent", "TestKeyOfTheGroup")}},
+	{"read on after the revocation", "a device that was revoked listens at the broker, and asks for the key", thief,
+		"it opens nothing that was announced later, whenever the coordinator is killed; another root document and " +
+			"1,000 rounds bring another key, too", []of{
+			tests("coordinator", "TestRevokedOpensNothing", "TestRevokedAndKilled", "TestKeyChanges",
+				"TestKeyChangeCut")}},
 	{"read between neighbours", "the D2D topics", broker + ", " + device, "sealed for the neighbour alone", []of{
 		tests("d2d", "TestSealed", "TestOtherBlocks", "TestPartsOfAnotherStart")}},
 	{"a neighbour without an edge", "snapshots from a device that the invitation does not name", device,
