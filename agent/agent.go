@@ -73,6 +73,7 @@ type Agent struct {
 	came     round.AnnouncementCame // the last one
 	models   models                 // of the models to predict with
 	ready    *update                // trained or found on disk: its round is not over
+	seen     wire.SeenEdges         // of the newest block
 	cease    func()                 // ends the training under way, if any
 
 	place   *store.Slots // of the announcement

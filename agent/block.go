@@ -35,13 +35,14 @@ type ask struct {
 
 // answer makes the update of what a block has come to, saves it if it is to be sent, and tells the owner. The error is
 // why there is none.
-func (q *ask) answer(b *blockHost, s d2d.Stats, err error) {
+func (q *ask) answer(b *blockHost, s d2d.Answer, err error) {
 	if err == nil {
 		err = b.hold.take(q.ctx)
 	}
 	u, fact := q.newUpdate(), Trained{}
 	if q.p.problem.Task.Mixing.Every > 0 {
-		fact.Mixed, fact.MixedFor = &s, q.a.owner.Now().Sub(q.began)
+		u.Seen = wire.SeenEdges{Block: q.e.Block, Edges: s.Seen}
+		fact.Mixed, fact.MixedFor = &s.Stats, q.a.owner.Now().Sub(q.began)
 	}
 	if err == nil {
 		began := q.a.owner.Now()
@@ -110,11 +111,11 @@ func (q *ask) train() {
 		}
 		b, err := a.mesh.newHost(q.e, q.p, steps, q.base, q.steps, false, turn)
 		if err == nil {
-			b.answer = func(s d2d.Stats) { q.answer(b, s, nil) }
+			b.answer = func(s d2d.Answer) { q.answer(b, s, nil) }
 			err = b.work(q.ctx)
 		}
 		if err != nil {
-			q.answer(b, b.stats(), err)
+			q.answer(b, d2d.Answer{Stats: b.stats()}, err)
 		}
 	})
 }
@@ -170,7 +171,7 @@ type blockHost struct {
 	computed time.Duration // in them, since the last answer
 	events   []d2d.Event
 
-	answer func(s d2d.Stats) // the round; the parameters are as it wants them
+	answer func(s d2d.Answer) // the round; the parameters are as it wants them
 	// Where blocks have no end, what the agent's owner says, and how to begin and save the block.
 	asks  chan *ask
 	bars  chan bool
@@ -302,7 +303,7 @@ func (b *blockHost) step(ev d2d.Event) error {
 		case d2d.Began:
 			b.began(e.Joined)
 		case d2d.Answer:
-			b.answer(e.Stats)
+			b.answer(e)
 			b.computed = 0
 		case d2d.Save:
 			b.save()

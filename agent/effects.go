@@ -41,7 +41,8 @@ func (a *Agent) perform(e round.Effect) {
 	case round.SayHello:
 		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples,
 			Update: e.Update, Asks: a.asks, WantsKey: a.wantedKey(), Residuals: a.residuals(),
-			NewRows: a.tellsNewRows(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found}
+			NewRows: a.tellsNewRows(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found,
+			Clips: a.mesh.private != nil, Seen: a.seen}
 		if a.misfit != nil && (e.Unfit == wire.DeclineBadData || e.Unfit == wire.DeclineTooFewRows) {
 			m.Misfit = a.misfit.told
 		}

@@ -133,7 +133,7 @@ func (a *Agent) runEndless(ctx context.Context, b *endless, steps Block, x []flo
 	joins := from == FromDisk || from == FromModel && b.e.Block != b.e.Order.Round
 	h, err := a.mesh.newHost(b.e, b.p, steps, x, b.steps, joins, turn)
 	h.asks, h.bars = b.asks, b.bars
-	h.answer = func(s d2d.Stats) {
+	h.answer = func(s d2d.Answer) {
 		q := h.asked
 		h.asked = nil
 		q.answer(h, s, nil)

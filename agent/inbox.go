@@ -163,7 +163,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		a.heard()
 		a.stepSenderOf(e.Header, transfer.AskedAgain{})
 		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond,
-			Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers, Samples: m.Samples,
+			Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers, Ended: m.Ended, Samples: m.Samples,
 			Unknown: m.Extra.Unsupported()})
 	case wire.TypeStanding:
 		m, err := wire.DecodeStanding(e.Body)

@@ -142,7 +142,8 @@ func (m *mesh) exchangeConfig(e round.Train, t *wire.Task, mixings uint64) d2d.E
 		},
 	}
 	for _, p := range e.Peers {
-		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.Weight, Boot: p.Boot, Key: p.Key[:]})
+		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.Weight, Clip: p.Clip, Boot: p.Boot,
+			Key: p.Key[:]})
 	}
 	if !t.Mixing.Open && len(e.Peers) > 0 {
 		cfg.Keys = &d2d.Keys{Private: m.private}

@@ -60,8 +60,11 @@ type Take struct{ First, Last uint64 }
 type Began struct{ Joined bool }
 
 // Answer asks the host to answer the round with the parameters as they are. The counts are of the steps since the
-// last answer.
-type Answer struct{ Stats Stats }
+// last answer, as is Seen: what this end has seen of the edges whose flows are bounded, by id.
+type Answer struct {
+	Stats Stats
+	Seen  []wire.Seen
+}
 
 // Save asks the host to save the parameters and the number of steps taken, for a restart.
 type Save struct{}
@@ -164,7 +167,7 @@ func (b *Block[T]) turn(now time.Time) {
 	}
 	if b.wanted && b.taken >= b.at {
 		all := b.Stats()
-		b.emit(Answer{all.Since(b.reported)})
+		b.emit(Answer{all.Since(b.reported), b.exchange.mixer.seen()})
 		b.wanted, b.reported, save = false, all, true
 	}
 	b.resting = b.mustRest()

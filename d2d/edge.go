@@ -13,6 +13,7 @@ import (
 type edge[T wire.Float] struct {
 	id     wire.AgentID
 	weight T
+	clip   float64    // τ; 0 = no bound
 	boot   wire.Epoch // of the other end; 0 = not known
 
 	seq     uint64       // q of the newest own snapshot; 0 = none yet
@@ -34,6 +35,8 @@ type edge[T wire.Float] struct {
 	late uint64    // flows applied after the step of their snapshot
 	flow []float64 // the sum of the flows that were applied; nil without a ledger
 	past []float64 // the same with earlier starts of the other end
+
+	watch watch // of the flows since the last answer, where they are bounded
 }
 
 // snapshot is the parameters at one moment, shared by the edges that carry it.

@@ -96,7 +96,10 @@ type greet struct{ To to }
 
 // ended ends the block: the parameters are x_H. The machine goes on answering
 // its neighbours.
-type ended struct{ Stats Stats }
+type ended struct {
+	Stats Stats
+	Seen  []wire.Seen
+}
 
 func (compute) effect() {}
 func (send[T]) effect() {}

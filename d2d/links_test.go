@@ -27,6 +27,8 @@ type fate struct {
 	drain     time.Duration
 	open      bool // messages are not sealed
 	codec     spec.Codec
+	clip      float64 // of all edges
+	still     bool    // node 0 says the same at every step
 }
 
 // links are exchanges on one clock, and what is under way between them.
@@ -53,8 +55,9 @@ type node[T wire.Float] struct {
 	base     []float64 // x_0 − Σηg
 	dead     bool
 	done     bool
-	set      time.Time // its timer
-	mostKept int       // sealed snapshots
+	seen     []wire.Seen // of its edges
+	set      time.Time   // its timer
+	mostKept int         // sealed snapshots
 }
 
 // newLinks has n nodes with d parameters each on the edges of weights.
@@ -67,7 +70,7 @@ func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 				Patience: 3, Repeat: 50 * time.Millisecond, Drain: f.drain, Ledger: true}}}
 		for j := range n {
 			if w, ok := weights[[2]int{min(i, j), max(i, j)}]; ok && i != j {
-				nb := Neighbor{ID: id(j), Weight: w, Boot: 1}
+				nb := Neighbor{ID: id(j), Weight: w, Clip: f.clip, Boot: 1}
 				if !f.open {
 					nb.Key = l.keys(nb.ID).Private.PublicKey().Bytes()
 				}
@@ -164,7 +167,7 @@ func (l *links[T]) step(a *node[T], ev Event) {
 				l.send(nb.ID, e.Payload)
 			}
 		case ended:
-			a.done = true
+			a.done, a.seen = true, e.Seen
 		}
 	}
 	a.mostKept = max(a.mostKept, len(a.ex.sent))
@@ -239,6 +242,9 @@ func (l *links[T]) compute(a *node[T], e compute) {
 	}
 	for k := range a.x {
 		before := float64(a.x[k])
+		if a == l.nodes[0] && l.fate.still {
+			a.x[k] = 1
+		}
 		a.x[k] -= T(l.fate.gradient * l.rng.NormFloat64())
 		a.base[k] += float64(a.x[k]) - before
 	}

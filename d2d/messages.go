@@ -42,7 +42,7 @@ func (m *mixer[T]) reset(e *edge[T]) {
 	m.drop(&e.own)
 	m.recycle(&e.theirs)
 	m.recycle(&e.early)
-	fresh := edge[T]{id: e.id, weight: e.weight, waited: true}
+	fresh := edge[T]{id: e.id, weight: e.weight, clip: e.clip, waited: true}
 	if e.flow != nil {
 		fresh.flow, fresh.past = make([]float64, len(e.flow)), e.flow
 		add(fresh.past, 1, e.past)

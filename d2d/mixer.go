@@ -44,7 +44,7 @@ func newMixer[T wire.Float](cfg Config[T], x []T) *mixer[T] {
 	}
 	m := &mixer[T]{cfg: cfg, x: x}
 	for _, n := range cfg.Neighbors {
-		e := &edge[T]{id: n.ID, weight: T(n.Weight), boot: n.Boot, waited: true}
+		e := &edge[T]{id: n.ID, weight: T(n.Weight), clip: n.Clip, boot: n.Boot, waited: true}
 		if cfg.Ledger {
 			e.flow = make([]float64, len(x))
 		}
@@ -268,9 +268,11 @@ func (m *mixer[T]) apply() {
 		if !e.whole() {
 			continue
 		}
-		AddFlow(m.x, e.weight, e.own.x, e.theirs)
-		for i := range e.flow {
-			e.flow[i] += float64(T(e.weight * (e.theirs[i] - e.own.x[i])))
+		if w := e.bounded(); w != 0 {
+			AddFlow(m.x, w, e.own.x, e.theirs)
+			for i := range e.flow {
+				e.flow[i] += float64(T(w * (e.theirs[i] - e.own.x[i])))
+			}
 		}
 		m.stats.Flows++
 		if e.own.step < m.step || m.state == draining {
@@ -303,7 +305,7 @@ func (m *mixer[T]) drain(now time.Time) {
 		}
 	}
 	m.state = done
-	m.emit(ended{m.stats})
+	m.emit(ended{m.stats, m.seen()})
 }
 
 func (m *mixer[T]) finish(e *edge[T]) {

@@ -70,6 +70,7 @@ type Agent struct {
 	stepTook, trainingTook                               prometheus.Observer
 	flows, flowsLate, mixSkipped, mixWaits, unreconciled prometheus.Counter
 	mixIgnored                                           *prometheus.CounterVec // by reason
+	edgesLost                                            *prometheus.CounterVec // by reason
 	mixingTook                                           prometheus.Observer
 	neighbors, others                                    measure
 	blocks                                               *prometheus.CounterVec // by what they began with
@@ -246,6 +247,8 @@ func (a *Agent) addMixing(r registrar) {
 		"Edges on which, at the end of a round, one end may have applied a flow that the other did not.")
 	a.mixIgnored = r.counterBy("mixing_ignored_total",
 		"Messages from the neighbours' broker that were not used, by reason.", "reason", names(d2d.Ignores()))
+	a.edgesLost = r.counterBy("mixing_edges_ended_total",
+		"Edges that the coordinator has taken away for some rounds, by reason.", "reason", names(wire.EndReasons()))
 	a.mixingTook = r.histogram("mixing_duration_seconds",
 		"Time that the block of a round took, local steps and mixing.", trainingBuckets)
 	a.neighbors = r.measure("neighbors",

@@ -24,6 +24,8 @@ func (a *Agent) ObserveRound(fact round.AgentFact) {
 		a.ended(f)
 	case round.BudgetShort:
 		a.budgetShort.Inc()
+	case round.EdgeLost:
+		a.edgesLost.WithLabelValues(f.Reason.String()).Inc()
 	case round.NotUnderstood: // it declines, or says in its hello that it is unfit
 	}
 }

@@ -168,6 +168,8 @@ type fleet struct {
 
 	meshAgents, meshEdges, meshParts prometheus.Gauge
 	meshEigenvalue, meshAlpha        measure
+	meshDistance                     measure
+	edgesEnded                       *prometheus.CounterVec // by reason
 	accepted, folded, clipped        prometheus.Counter
 	refused, leftOut                 *prometheus.CounterVec // by reason
 	acceptedAfter                    prometheus.Observer
@@ -222,6 +224,11 @@ func newFleet(r registrar) fleet {
 		meshAlpha: r.measure("mesh_alpha",
 			"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is "+
 				"infinite."),
+		meshDistance: r.measure("mesh_distance",
+			"Median of the mean distances ‖x_j − x_i‖ that agents have measured on their edges in the last block; with "+
+				"task.mixing.clip only."),
+		edgesEnded: r.counterBy("mesh_edges_ended_total",
+			"Edges that are left out for some rounds, by reason.", "reason", names(wire.EndReasons())),
 
 		replaced: r.counter("uploaders_replaced_total",
 			"Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),

@@ -32,6 +32,10 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 		c.eligible.Set(float64(f.Agents))
 	case round.AgentReadmitted:
 		c.readmitted(f)
+	case round.EdgesJudged:
+		c.meshDistance.set(f.Distance)
+	case round.EdgeEnded:
+		c.edgesEnded.WithLabelValues(f.Edge.Reason.String()).Inc()
 	case round.SamplesCapped:
 		c.capped.Add(float64(len(f.Agents)))
 	case round.RoundOpened:

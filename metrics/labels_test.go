@@ -60,6 +60,9 @@ func labelled(name string) bool {
 
 func everyAgentLabel() []any {
 	var facts []any
+	for _, r := range wire.EndReasons() {
+		facts = append(facts, round.EdgeLost{Reason: r})
+	}
 	for _, kind := range roundKinds {
 		for _, result := range round.WorkResults() {
 			for _, refused := range wire.RefuseReasons() {
@@ -145,6 +148,9 @@ func everyCoordinatorLabel() []any {
 	}
 	for _, r := range round.SidelineReasons() {
 		facts = append(facts, round.AgentSidelined{Reason: r})
+	}
+	for _, r := range wire.EndReasons() {
+		facts = append(facts, round.EdgeEnded{Edge: round.EndedEdge{Reason: r}})
 	}
 	for _, r := range round.LeaveReasons() {
 		facts = append(facts, round.AgentLeft{Reason: r})

@@ -31,6 +31,7 @@ type Agent struct {
 	current     *AnnouncementCame
 	early       *Invited // came before it could be answered
 	earlyAt     time.Time
+	lost        []wire.EndedEdge // as its newest invitation says
 
 	left   uint64             // bytes that the uplink may carry
 	short  bool               // which are fewer than a round takes

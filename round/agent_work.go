@@ -1,6 +1,7 @@
 package round
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -24,6 +25,12 @@ func (a *Agent) invited(now time.Time, e Invited) {
 	if c.Announcement.Phase != wire.PhaseOpen {
 		return
 	}
+	for _, x := range e.Ended {
+		if !slices.Contains(a.lost, x) {
+			a.report(EdgeLost{Round: c.Order.Round, Neighbor: x.ID, Reason: x.Reason})
+		}
+	}
+	a.lost = e.Ended
 	if w := a.work; w != nil { // of this round: leaveOldWork has seen to that
 		w.invited, w.deadline = e, now.Add(e.Left) // a new attempt has more time
 		a.offer()                                  // perhaps it is drawn in the place of another
@@ -165,6 +172,9 @@ func (a *Agent) trained(now time.Time, e Trained) {
 		return
 	}
 	w.state, w.update = workHolding, e.Update
+	if e.Tells && !w.asked() {
+		a.sayHello()
+	}
 	a.offer()
 }
 

@@ -14,6 +14,9 @@ func (c *Coordinator) open(now time.Time) {
 	c.readmitEarly()
 	agents := c.roster.eligible()
 	if c.mixes() {
+		if c.meshing == nil {
+			c.judgeEdges()
+		}
 		switch {
 		case c.meshing != nil: // its edges are on their way
 		case c.goesOn(agents) && len(c.apart(c.rec.Participants)) == 0:
@@ -88,7 +91,7 @@ func (c *Coordinator) inviteNow(now time.Time, p *peer) {
 func (c *Coordinator) invite(now time.Time, p *peer) {
 	weight := c.rec.Plan.StepWeight(c.cfg.Weighting, p.Weight)
 	c.do(Invite{Agent: p.Agent, Left: c.left(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block,
-		Peers: c.peersOf(p), Samples: p.Samples})
+		Peers: c.peersOf(p), Ended: c.endedOf(p.Agent), Samples: p.Samples})
 }
 
 // peerOf returns the participant that a message of the round is from, or nil.
@@ -242,6 +245,7 @@ func (c *Coordinator) stored(now time.Time, e Stored) {
 	}
 	c.move(p, peerAccepted)
 	p.Accepted, p.Norm = digest, e.Norm
+	c.edgesSeen(e.Agent, &e.Update.Seen)
 	c.do(Accept{e.Agent, e.Round, digest})
 	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm,
 		After: now.Sub(c.announced)})

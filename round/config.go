@@ -1,6 +1,7 @@
 package round
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -32,6 +33,7 @@ type Config struct {
 	Deadline        time.Duration    `yaml:"deadline"` // of a round, from its announcement
 	Pause           time.Duration    `yaml:"pause"`    // between rounds
 	InviteEvery     time.Duration    `yaml:"invite_every"`
+	Clip            float64          `yaml:"-"` // τ of the edges, where agents mix; 0 = no bound
 	Rollout         rollout.Config   `yaml:"-"` // of models to predict with
 	Stop            stop.Config      `yaml:"stop"`
 	Schedule        schedule.Config  `yaml:"schedule"`
@@ -127,6 +129,7 @@ func (c *Config) Validate() error {
 	check.Need(c.Deadline >= time.Millisecond && c.Deadline <= longest, "deadline",
 		"must be 1ms to %s, is %s", longest, c.Deadline)
 	check.Need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
+	check.Need(c.Clip >= 0 && !math.IsInf(c.Clip, 1), "clip", "must be a finite number of 0 or more, is %v", c.Clip)
 	check.Take("rollout", c.Rollout.Validate())
 	check.Take("stop", c.Stop.Validate())
 	check.Take("schedule", c.Schedule.Validate())

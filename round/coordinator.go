@@ -43,7 +43,9 @@ type Coordinator struct {
 	askedOf    []MeshAgent    // whose edges were asked for last
 	asking     bool           // ahead, and there is no answer yet
 	rolling    rolling        // of the candidate
-	waiting    RoundWaits     // for the schedule, as it was told last; zero if it does not
+	watched    watched        // the edges of the block
+	ended      map[between]EndedEdge
+	waiting    RoundWaits // for the schedule, as it was told last; zero if it does not
 
 	out []Effect // of the step under way
 }
@@ -60,10 +62,15 @@ type Spooled struct {
 func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled) *Coordinator {
 	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{},
 		enough: uint64(cfg.Schedule.NewRows.Rows)},
-		sidelined: map[wire.AgentID]Sidelined{}}
+		sidelined: map[wire.AgentID]Sidelined{}, ended: map[between]EndedEdge{}}
 	for _, s := range record.Sidelined {
 		c.sidelined[s.Agent] = s
 	}
+	for _, e := range record.Left {
+		c.ended[between{e.A, e.B}] = e
+	}
+	c.watch()
+	c.remesh = record.Plan.Endless && record.Block > 0 && c.reboundEdges()
 	if !cfg.Rollout.On() {
 		c.rec.Rollout = rollout.State{}
 	}
@@ -85,7 +92,7 @@ func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled)
 func (c *Coordinator) Record() Record {
 	r := c.rec
 	r.Participants = slices.Clone(c.rec.Participants)
-	r.Sidelined = c.sidelinedList(0)
+	r.Sidelined, r.Left = c.sidelinedList(0), c.endedList(0)
 	return r
 }
 

@@ -41,6 +41,7 @@ type (
 		Uploads bool // it is to send its update, and not only to train and mix
 		Block   wire.RoundID
 		Peers   []wire.Peer
+		Ended   []wire.EndedEdge
 		Samples uint64 // that it has by its hello before the draw
 	}
 	// Mesh asks for the edges between the agents of the next round, which are in

@@ -164,6 +164,7 @@ type (
 		Uploads      bool
 		Block        wire.RoundID
 		Peers        []wire.Peer
+		Ended        []wire.EndedEdge
 		Samples      uint64 // rows that the coordinator knows of; 0 = not known
 		Unknown      error  // names what this build would have to know of it; nil if there is nothing
 	}
@@ -217,6 +218,8 @@ type (
 		Round  wire.RoundID
 		Update wire.Digest
 		Failed wire.DeclineReason // 0 = Update is valid
+		// Tells is that an edge behaved so that the coordinator should hear of it, by a hello if no update is sent.
+		Tells bool
 	}
 )
 

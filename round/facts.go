@@ -195,6 +195,20 @@ type (
 		Rule stop.Config
 		stop.State
 	}
+	// EdgesJudged: what agents have measured of the edges of a block was held against each other.
+	EdgesJudged struct {
+		Round    wire.RoundID // for which the edges were made
+		Reports  int
+		Distance float64 // median of ‖x_j − x_i‖
+		Ended    int     // edges that are left out
+	}
+	// EdgeEnded: an edge is left out for a while.
+	EdgeEnded struct {
+		Round    wire.RoundID // for which it was made
+		Edge     EndedEdge
+		Distance float64 // mean of ‖x_j − x_i‖; 0 if neither end has told
+		Usual    float64 // the median edge's
+	}
 	// RunFinished: the run is over.
 	RunFinished struct {
 		Version wire.ModelVersion
@@ -222,6 +236,8 @@ func (RolloutBegan) ofCoordinator()      {}
 func (RolloutEnded) ofCoordinator()      {}
 func (RoundWaits) ofCoordinator()        {}
 func (StopJudged) ofCoordinator()        {}
+func (EdgesJudged) ofCoordinator()       {}
+func (EdgeEnded) ofCoordinator()         {}
 func (RunFinished) ofCoordinator()       {}
 
 // IgnoreReason tells why an announcement was not obeyed. It is a metric's label.
@@ -272,6 +288,12 @@ type (
 		Round       wire.RoundID
 		Bytes, Left uint64
 	}
+	// EdgeLost: the agent does not mix with a neighbour for some rounds.
+	EdgeLost struct {
+		Round    wire.RoundID
+		Neighbor wire.AgentID
+		Reason   wire.EndReason
+	}
 	// TaskPrepared: the local data were held against the task.
 	TaskPrepared struct {
 		Unfit   wire.DeclineReason
@@ -298,5 +320,6 @@ func (AnnouncementIgnored) ofAgent() {}
 func (TaskPrepared) ofAgent()        {}
 func (BudgetShort) ofAgent()         {}
 func (NotUnderstood) ofAgent()       {}
+func (EdgeLost) ofAgent()            {}
 func (WorkStarted) ofAgent()         {}
 func (WorkEnded) ofAgent()           {}

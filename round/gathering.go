@@ -74,6 +74,7 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 		c.do(Settle{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
 	}
 	c.residuals(now, e.Agent, e.Hello.Residuals)
+	c.edgesSeen(e.Agent, &e.Hello.Seen)
 	news, out, misfit := false, c.sitsOut(e.Agent), ""
 	if u := &e.Hello.Misfit; e.Hello.Unfit != 0 && *u != (wire.Misfit{}) {
 		misfit = u.Column + " " + u.Reason
@@ -88,7 +89,8 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 		*m = member{
 			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, misfit: misfit,
 			newRows: fresh, tells: tells, usedIn: usedIn,
-			samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, place: e.Hello.Location, neighbors: e.Hello.Neighbors,
+			samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, clips: e.Hello.Clips,
+			place: e.Hello.Location, neighbors: e.Hello.Neighbors,
 		}
 	})
 	switch {

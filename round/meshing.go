@@ -15,11 +15,14 @@ type MeshAgent struct {
 	Place wire.Location
 	// Neighbors are those that it has found by itself, in id order.
 	Neighbors []wire.AgentID
+	// Avoids are those with whom it has no edge for now, whatever its edges follow from.
+	Avoids []wire.AgentID
 }
 
 // Equal reports whether the edges of an agent follow from the same.
 func (a MeshAgent) Equal(b MeshAgent) bool {
-	return a.ID == b.ID && a.Mixes == b.Mixes && a.Place == b.Place && slices.Equal(a.Neighbors, b.Neighbors)
+	return a.ID == b.ID && a.Mixes == b.Mixes && a.Place == b.Place && slices.Equal(a.Neighbors, b.Neighbors) &&
+		slices.Equal(a.Avoids, b.Avoids)
 }
 
 // mixes tells that all agents work in the round, and mix with their neighbours.
@@ -34,9 +37,10 @@ func (c *Coordinator) mesh(agents []wire.AgentID) {
 	for _, id := range agents {
 		a := c.roster.members[id]
 		c.meshing = append(c.meshing,
-			Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey, Samples: a.samples})
+			Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey, Clips: a.clips,
+				Samples: a.samples})
 	}
-	c.askedOf = c.roster.ends(agents)
+	c.askedOf = c.endsOf(agents)
 	c.do(Mesh{c.rec.Round, c.askedOf})
 }
 
@@ -54,7 +58,7 @@ func (c *Coordinator) meshAhead() {
 	if c.goesOn(agents) && len(c.apart(c.rec.Participants)) == 0 {
 		return
 	}
-	if ends := c.roster.ends(agents); !slices.EqualFunc(ends, c.askedOf, MeshAgent.Equal) {
+	if ends := c.endsOf(agents); !slices.EqualFunc(ends, c.askedOf, MeshAgent.Equal) {
 		c.askedOf, c.asking = ends, true
 		c.do(MeshAhead{ends})
 	}
@@ -85,7 +89,9 @@ func (c *Coordinator) meshed(now time.Time, e Meshed) {
 		c.goOn(now, agents)
 		return
 	}
+	c.bound(edges, participants)
 	c.rec.Participants, c.rec.Edges, c.rec.Block, c.remesh = participants, edges, c.rec.Round, false
+	c.watch()
 	c.draw(now, len(participants), func(int) bool { return true })
 }
 
@@ -234,7 +240,8 @@ func (c *Coordinator) peersOf(p *peer) []wire.Peer {
 		}
 		i, _ := slices.BinarySearchFunc(c.rec.Participants, other, byAgent)
 		q := &c.rec.Participants[i]
-		peers = append(peers, wire.Peer{ID: other, Boot: q.Boot, Key: q.PeerKey, Weight: e.Weight})
+		peers = append(peers, wire.Peer{ID: other, Boot: q.Boot, Key: q.PeerKey, Weight: e.Weight,
+			Clip: e.Clip})
 	}
 	slices.SortFunc(peers, func(a, b wire.Peer) int {
 		if a.ID < b.ID {

@@ -92,12 +92,14 @@ type Participant struct {
 	// Boot and PeerKey are what the participant's neighbours know it by, where agents mix.
 	Boot    wire.Epoch
 	PeerKey wire.PeerKey
+	Clips   bool `json:",omitempty"` // it knows clipped mixing
 }
 
 // Edge joins two participants, A before B in id order, that mix with weight w_AB.
 type Edge struct {
 	A, B   wire.AgentID
 	Weight float64
+	Clip   float64 `json:",omitempty"` // τ; 0 = no bound
 }
 
 // Record is what the coordinator's machine keeps on disk. A machine made from
@@ -115,6 +117,7 @@ type Record struct {
 	Block     wire.RoundID
 	Drawn     int           // draws of the round so far, from its seeded sequence, where agents mix
 	Sidelined []Sidelined   // in id order
+	Left      []EndedEdge   `json:",omitempty"` // edges that are left out, in the order of (A, B)
 	Last      *Outcome      // of the last round that is over; nil before the first is
 	Counted   Counted       // what the last closed round took
 	Outcomes  []Settled     `json:",omitempty"` // of the last rounds, the newest last

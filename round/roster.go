@@ -18,6 +18,7 @@ type member struct {
 	tells   bool         // how many these are
 	usedIn  wire.RoundID // the last round that has used some of this start; 0 = none
 	peerKey wire.PeerKey // zero = it does not mix
+	clips   bool         // it knows clipped mixing
 	place   wire.Location
 	// neighbors are those that it would mix with.
 	neighbors []wire.AgentID

@@ -88,6 +88,7 @@ type Mixing struct {
 	Gradients   PerAgent      `yaml:"gradients" json:"gradients"`
 	Every       int           `yaml:"every" json:"every"` // local steps from one mixing to the next
 	Codec       spec.Codec    `yaml:"codec" json:"codec"` // of what neighbours send to each other
+	Clip        float64       `yaml:"clip" json:"clip"`   // τ: no flow is of vectors farther apart; 0 = no bound
 	Graph       GraphKind     `yaml:"graph" json:"graph"`
 	Fresh       bool          `yaml:"fresh" json:"fresh"`             // a new graph for every run
 	Radius      float64       `yaml:"radius" json:"radius"`           // of a geographic graph in the unit square

@@ -29,6 +29,7 @@ type feddec[T learner.Float] struct {
 
 	links   *d2d.Links
 	weights []float64 // of W^t
+	clipped []float64 // the same as the step uses them, where flows are bounded
 	up      []bool
 	degrees []int
 	pcg     rand.PCG // of the links
@@ -62,6 +63,7 @@ func newFedDec[T learner.Float](c *course[T], goroutines int) *feddec[T] {
 	if m := c.in.Mixing; m != nil {
 		f.links = m.Graph.Links()
 		f.weights = append([]float64(nil), m.Weights...)
+		f.clipped = make([]float64, len(m.Weights))
 		f.up, f.degrees, f.ups = make([]bool, len(m.Weights)), make([]int, c.agents), make([]int, len(m.Weights))
 	}
 	if f.links != nil && c.e.Mixing.Codec != spec.CodecRaw {
@@ -93,8 +95,16 @@ func (f *feddec[T]) step(i int) error {
 		if f.sent != nil {
 			sent = f.sent
 		}
+		weights := f.weights
+		if m.Clip > 0 {
+			weights = f.clipped
+			_ = f.each(func(k int) error { // no error
+				d2d.ClipRow(weights, k, sent, f.links, f.weights, m.Clip)
+				return nil
+			})
+		}
 		_ = f.each(func(k int) error { // no error
-			d2d.MixRow(f.mix[k], k, f.z, sent, f.links, f.weights)
+			d2d.MixRow(f.mix[k], k, f.z, sent, f.links, weights)
 			return nil
 		})
 		f.z, f.mix = f.mix, f.z

@@ -118,6 +118,7 @@ func (e *Experiment) validateMixing(v *spec.Check) {
 	v.Need(m.Every >= 1 && m.ServerEvery%max(m.Every, 1) == 0, "mixing.every",
 		"is %d; want a divisor of mixing.server_every (%d)", m.Every, m.ServerEvery)
 	v.Valid("mixing.codec", m.Codec.Validate())
+	v.Need(m.Clip >= 0 && !math.IsInf(m.Clip, 1), "mixing.clip", "is %v; want a finite number, 0 or more", m.Clip)
 	spec.OneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
 	v.Valid("mixing.weights", m.Weights.Validate())
 	v.Need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)

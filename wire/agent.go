@@ -105,6 +105,8 @@ type Hello struct {
 	PeerKey      PeerKey       // of its seals towards neighbours; zero when it does not mix
 	Location     Location
 	Neighbors    []AgentID // whom it has found and would mix with, by id, where agents look for each other
+	Clips        bool      // it knows clipped mixing
+	Seen         SeenEdges // of its last block, where flows are clipped
 	Asks         Asked     // for the outcome of an earlier round's update
 	Misfit       Misfit    // of its data, if it is unfit for them
 	Residuals    Residuals // of a model that is rolled out
@@ -150,6 +152,7 @@ func (m *Hello) Body() []byte {
 
 func (m *Hello) parts() []part {
 	return []part{
+		{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }},
 		{"key", NeedIgnore, func(w *writer) { w.optional(m.WantsKey) }, func(r *reader) { m.WantsKey = r.u64() }},
 		{"location", NeedIgnore, func(w *writer) {
 			if m.Location != (Location{}) {
@@ -158,6 +161,11 @@ func (m *Hello) parts() []part {
 		}, func(r *reader) { m.Location = r.location() }},
 		{"misfit", NeedIgnore, func(w *writer) { w.misfit(m.Misfit) }, func(r *reader) { m.Misfit = r.misfit() }},
 		{"mixing", NeedIgnore, func(w *writer) { w.mixes(m) }, func(r *reader) { r.mixes(m) }},
+		{"mixing_clip", NeedIgnore, func(w *writer) {
+			if m.Clips {
+				w.bool(true)
+			}
+		}, func(r *reader) { m.Clips = r.bool("clips") }},
 		m.NewRows.part(),
 		{"outcome", NeedIgnore, func(w *writer) {
 			if m.Asks != (Asked{}) {
@@ -275,13 +283,14 @@ type Update struct {
 	Kind       Kind
 	Base       Digest // hash of the model it started from; zero in a statistics round
 	Payload    Manifest
-	Inline     []byte  // the whole payload, where it has at most MaxInlineUpdate bytes
-	LocalSteps uint32  // E_k that were taken
-	Samples    uint64  // rows of local data
-	RiskBefore float64 // local risk at the base model
-	RiskAfter  float64 // local risk after the local steps
-	StepTime   float64 // seconds per local step, measured
-	Ahead      uint32  // chunks, the first ones, that follow this message without having been lent
+	Inline     []byte    // the whole payload, where it has at most MaxInlineUpdate bytes
+	LocalSteps uint32    // E_k that were taken
+	Samples    uint64    // rows of local data
+	RiskBefore float64   // local risk at the base model
+	RiskAfter  float64   // local risk after the local steps
+	StepTime   float64   // seconds per local step, measured
+	Ahead      uint32    // chunks, the first ones, that follow this message without having been lent
+	Seen       SeenEdges // of the block, where flows are clipped
 	Extra      Extra
 }
 
@@ -301,7 +310,12 @@ func (m *Update) Body() []byte {
 	return w.b
 }
 
-func (m *Update) parts() []part { return []part{chunksPart("ahead", &m.Ahead)} }
+func (m *Update) parts() []part {
+	return []part{
+		chunksPart("ahead", &m.Ahead),
+		{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }},
+	}
+}
 
 // DecodeUpdate reads the body of a TypeUpdate envelope. An inline payload is
 // held against its length, not yet against its hash.

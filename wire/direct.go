@@ -6,13 +6,14 @@ package wire
 // agent, since a broker could give it to another, with another weight.
 type Invitation struct {
 	Agent        AgentID
-	Announcement Digest  // of the announcement's envelope
-	Left         uint32  // milliseconds until the round's deadline: clocks of devices are not trusted
-	Weight       float64 // K·p_k for the local step size; 1 where weights are applied at the server
-	Uploads      bool    // the agent is to send its update; else it only trains and mixes
-	Block        RoundID // the round for which the edges were made: this one, but where blocks have no end
-	Peers        []Peer  // whom it mixes with, in id order
-	Samples      uint64  // rows that its hello before the draw told of; 0 = not known
+	Announcement Digest      // of the announcement's envelope
+	Left         uint32      // milliseconds until the round's deadline: clocks of devices are not trusted
+	Weight       float64     // K·p_k for the local step size; 1 where weights are applied at the server
+	Uploads      bool        // the agent is to send its update; else it only trains and mixes
+	Block        RoundID     // the round for which the edges were made: this one, but where blocks have no end
+	Peers        []Peer      // whom it mixes with, in id order
+	Ended        []EndedEdge // by ID: with whom it does not mix for some rounds, though the graph has the edge
+	Samples      uint64      // rows that its hello before the draw told of; 0 = not known
 	Extra        Extra
 }
 
@@ -22,6 +23,7 @@ type Peer struct {
 	Boot   Epoch   // the start of its program that the edge is to
 	Key    PeerKey // it seals with
 	Weight float64 // w_ij
+	Clip   float64 // τ_ij of clipped mixing; 0 = no bound
 }
 
 // Body returns the invitation's encoding.
@@ -39,6 +41,8 @@ func (m *Invitation) Body() []byte {
 func (m *Invitation) parts() []part {
 	return []part{
 		{"mixing", NeedDecline, func(w *writer) { w.peers(m) }, func(r *reader) { r.peers(m) }},
+		{"mixing_clip", NeedDecline, func(w *writer) { w.bounds(m) }, func(r *reader) { r.bounds(m) }},
+		{"mixing_ended", NeedIgnore, func(w *writer) { w.ended(m) }, func(r *reader) { r.ended(m) }},
 		{"rows", NeedIgnore, func(w *writer) { w.optional(m.Samples) }, func(r *reader) { m.Samples = r.u64() }},
 	}
 }

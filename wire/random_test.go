@@ -159,6 +159,22 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 			Key: wire.PeerKey(randomDigest(rng)), Weight: randomFloat(rng)}
 		m.Peers = append(m.Peers, p)
 	}
+	for i := range m.Peers {
+		m.Peers[i].Clip = float64(rng.IntN(2)) * math.Abs(randomFloat(rng))
+	}
+	for i := range rng.IntN(3) {
+		m.Ended = append(m.Ended, wire.EndedEdge{ID: wire.AgentID(fmt.Sprint("e", i)), Reason: oneTo(rng, wire.EndStill)})
+	}
+	return m
+}
+
+func randomSeen(rng *rand.Rand) (m wire.SeenEdges) {
+	for i := range rng.IntN(4) {
+		flows := rng.Uint32()
+		m.Block = wire.RoundID(rng.Uint64())
+		m.Edges = append(m.Edges, wire.Seen{ID: wire.AgentID(fmt.Sprint("n", i)), Flows: flows,
+			Clipped: flows / (1 + rng.Uint32N(3)), Distance: math.Abs(randomFloat(rng)), Yield: randomFloat(rng)})
+	}
 	return m
 }
 
@@ -236,6 +252,7 @@ func randomHello(rng *rand.Rand) wire.Hello {
 		Nonce: rng.Uint64(), Announcement: randomDigest(rng), Unfit: oneTo(rng, wire.DeclineRefused+1) - 1,
 		Samples: rng.Uint64(), Update: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
 		Location: randomLocation(rng), Extra: randomExtra(rng), WantsKey: rng.Uint64N(2) * rng.Uint64(),
+		Clips: rng.IntN(2) == 0, Seen: randomSeen(rng),
 	}
 	if rng.IntN(2) == 0 {
 		m.Asks = wire.Asked{Round: wire.RoundID(rng.Uint64()), Update: randomDigest(rng)}

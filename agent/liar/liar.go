@@ -21,6 +21,7 @@ type Lie struct {
 	Update  func(v []float32) // changes Δ_k, or g_k, in place
 	Moments func(v []float64) // changes [n, s_1 … s_m, q_1 … q_m], in place
 	Rows    uint64            // that it says it has
+	Mixes   func(x []float32) // changes what its neighbours hear, in place; what they say changes nothing of its own
 }
 
 // lies is the table of the lies that have a name.
@@ -33,7 +34,10 @@ var lies = map[string]Lie{
 	"flipped":   {Update: times(-1)},
 	"moments":   {Moments: func(v []float64) { moments(v, 1e6, 1e12) }, Update: all(0)},
 	// A billion rows with no mean, and nothing learned from them.
-	"rows": {Rows: 1e9, Moments: func(v []float64) { v[0] = 1e9; moments(v, 0, 1) }, Update: all(0)},
+	"mix 5":    {Mixes: all(5)},
+	"mix flip": {Mixes: times(-1)},
+	"mix 1e30": {Mixes: all(1e30)},
+	"rows":     {Rows: 1e9, Moments: func(v []float64) { v[0] = 1e9; moments(v, 0, 1) }, Update: all(0)},
 }
 
 // Parse returns the lie of that name.
@@ -98,10 +102,37 @@ func (l Trainer) Moments(p *task.Problem[float32], s *learner.Samples[float32]) 
 func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
 	error) {
 	b, err := l.Trainer.Block(ctx, r, p, j)
+	if err == nil && l.Mixes != nil {
+		b = &twoFaced{Block: b, lie: l.Mixes, own: slices.Clone(j.Base)}
+	}
 	if err != nil || l.Update == nil {
 		return b, err
 	}
 	return block{b, l.Update}, nil
+}
+
+// twoFaced takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a block is
+// agent.Audited.
+type twoFaced struct {
+	agent.Block
+	lie func(x []float32)
+	own []float32
+}
+
+// Take implements agent.Block.
+func (b *twoFaced) Take(x []float32, first, last uint64) error {
+	copy(x, b.own)
+	err := b.Block.Take(x, first, last)
+	if err == nil && !slices.Equal(x, b.own) { // it has taken steps, of which neighbours hear
+		copy(b.own, x)
+		b.lie(x)
+	}
+	return err
+}
+
+// OutcomeFrom implements agent.Block.
+func (b *twoFaced) OutcomeFrom(base, _ []float32) (task.Outcome[float32], error) {
+	return b.Block.OutcomeFrom(base, b.own)
 }
 
 // block is the local steps of a block whose outcome is changed. It hides whether a block is agent.Audited.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fedmesh/fedmesh/agent/liar"
 	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/demo"
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/spec"
@@ -64,6 +66,8 @@ the regression of the FedDec paper, or the air data.`,
 	f.IntVar(&delay, "delay", 0, "with feddec: longest delay of a message between neighbours, in milliseconds")
 	f.Float64Var(&o.Duplicates, "dup", 0, "with feddec: probability that a message between neighbours arrives twice")
 	f.IntVar(&o.Kill, "kill", 0, "with feddec: number of agents that are killed in the middle of a round and restarted")
+	f.Float64Var(&o.Clip, "clip", 0, "with feddec: bound on the distance of which a flow is, as task.mixing.clip")
+	f.StringVar(&o.Lie, "lie", "", "with feddec: what the fifth agent does, one of "+strings.Join(liar.Names(), ", "))
 	f.BoolVar(&o.JSON, "json", false, "print JSON, one object per line")
 	return cmd
 }

@@ -63,6 +63,9 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 		return mesh, nil
 	}
 	g, err := m.graph(mixing)
+	if err == nil {
+		g, err = without(g, mixing)
+	}
 	if err != nil {
 		return mesh, err
 	}
@@ -126,6 +129,17 @@ func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
 		return graph.New(n, all)
 	}
 	return nil, fmt.Errorf("no edges come from %q", m.Edges)
+}
+
+// without leaves out the edges between agents that avoid each other.
+func without(g *graph.Graph, agents []round.MeshAgent) (*graph.Graph, error) {
+	left := slices.DeleteFunc(slices.Clone(g.Edges()), func(e graph.Edge) bool {
+		return slices.Contains(agents[e.I].Avoids, agents[e.J].ID)
+	})
+	if len(left) == len(g.Edges()) {
+		return g, nil
+	}
+	return graph.New(len(agents), left)
 }
 
 // mutual joins agents that name each other.

@@ -54,6 +54,11 @@ func TestMake(t *testing.T) {
 		parts  int
 	}{
 		{"ring", Maker{Edges: spec.EdgesRing}, onALine(3, nil), "a00-a01*0.333 a00-a02*0.333 a01-a02*0.333", 0, 1},
+		{"two that avoid each other", Maker{Edges: spec.EdgesRing}, onALine(3, func(i int, a *round.MeshAgent) {
+			if i == 0 {
+				a.Avoids = []wire.AgentID{"a02"}
+			}
+		}), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
 		{"radius", Maker{Edges: spec.EdgesRadius, Radius: 1.5},
 			onALine(3, nil), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
 		{"best constant of a path", Maker{Edges: spec.EdgesRadius, Radius: 1.5, Rule: spec.BestConstant},

@@ -45,8 +45,8 @@ func TestGoldenFedDec(t *testing.T) {
 			g.compare(t, got)
 		})
 	}
-	if files != 3 {
-		t.Errorf("%d files of feddec, want 3", files)
+	if files != 4 {
+		t.Errorf("%d files of feddec, want 4", files)
 	}
 }
 
@@ -90,6 +90,9 @@ func (p *player) mix(x [][]float64, r *drawn) [][]float64 {
 	dst := make([][]float64, len(x))
 	for i := range dst {
 		dst[i] = make([]float64, len(x[i]))
+	}
+	for i := range x {
+		d2d.ClipRow(weights, i, x, g.Links(), weights, p.Clip)
 	}
 	d2d.Mix(dst, x, x, g.Links(), weights)
 	return dst

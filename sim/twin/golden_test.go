@@ -28,6 +28,7 @@ type golden struct {
 	Gamma           float64  // feddec
 	ServerEvery     int      `json:"server_every"` // feddec
 	Edges           [][2]int // feddec
+	Clip            float64  // feddec: τ; 0 = none
 }
 
 type agent struct {

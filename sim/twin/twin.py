@@ -224,6 +224,7 @@ def feddec(case):
 
     Each round of the file is one t: its rows, its W^t and, where the server acts, the agents it drew, with replacement."""
     n, mu, gamma, H = len(case["agents"]), case["strong_convexity"], case["gamma"], case["server_every"]
+    tau = case.get("clip")
     z = [case["start"] for _ in range(n)]                                                        # line 1
     for t, r in enumerate(case["rounds"], 1):                                                    # line 2
         W = r["mixing"]                                                                          # line 3
@@ -232,9 +233,15 @@ def feddec(case):
                 for i, a in enumerate(case["agents"])]
         x = []
         for i in range(n):                                                                       # line 6
-            xi = [0.0] * len(half[0])
-            for j in range(n):
-                xi = add(xi, times(W[i][j], half[j]))
+            if tau:  # clipped mixing: x_i + sum_j W_ij clip(x_j - x_i, tau)
+                xi = half[i]
+                for j in range(n):
+                    d = minus(half[j], half[i])
+                    xi = add(xi, times(W[i][j] * min(1, tau / (math.sqrt(sum(v * v for v in d)) or tau)), d))
+            else:
+                xi = [0.0] * len(half[0])
+                for j in range(n):
+                    xi = add(xi, times(W[i][j], half[j]))
             x.append(xi)
         if (t + 1) % H == 0:                                                                     # line 7
             server = [0.0] * len(x[0])
@@ -255,7 +262,7 @@ ALGORITHM = {
     "weighted-gradients": weighted_gradients,
     "minibatch": federated_averaging, "perturbed": federated_averaging, "straggling": federated_averaging,
     "composed": weighted_step,
-    "feddec": feddec, "feddec-failures": feddec, "feddec-fedavg": feddec,
+    "feddec": feddec, "feddec-failures": feddec, "feddec-fedavg": feddec, "feddec-clipped": feddec,
 }
 
 
@@ -390,6 +397,9 @@ def inputs(name):
         case = federation(rng, lambda t: EDGES)
     elif name == "feddec-failures":
         case = federation(rng, lambda t: [] if t == 5 else [e for e in EDGES if rng.random() < 0.5])
+    elif name == "feddec-clipped":
+        case = federation(rng, lambda t: EDGES)
+        case["clip"] = 0.05
     elif name == "feddec-fedavg":
         case = federation(rng, lambda t: [])
     return {"algorithm": name, "source": " ".join(ALGORITHM[name].__doc__.split()), **case}

@@ -114,6 +114,10 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		r.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}
 		t.Training.ResponseProb = 0.6
 	},
+	"feddec, clipped, bfloat16": func(r *round.Config, t *wire.Task) {
+		feddec(r, t)
+		r.Clip, t.Mixing.Codec = 0.05, spec.CodecBFloat16
+	},
 	"feddec, endless": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
 		t.Mixing.Endless, t.Mixing.Codec = true, spec.CodecInt8

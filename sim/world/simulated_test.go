@@ -145,6 +145,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 		h := int(training.MaxSteps)
 		e.Mixing.ServerEvery, e.Mixing.FirstBlock, e.Mixing.Every = h, h, int(tk.Mixing.Every)
 		e.Mixing.Gradients, e.Mixing.Codec = sim.Each(steps...), tk.Mixing.Codec
+		e.Mixing.Clip = r.Clip
 		if in.Mixing, err = graph.NewMixing(graph.Ring(p.Agents), spec.Metropolis); err != nil {
 			t.Fatal(err)
 		}

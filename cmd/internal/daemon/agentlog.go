@@ -143,6 +143,9 @@ func (l agentLog) ObserveRound(fact round.AgentFact) {
 	case round.NotUnderstood:
 		l.Warn("this agent takes no part: it does not know what the coordinator's message needs; update the agent",
 			"message", f.Message, "err", f.Err)
+	case round.EdgeLost:
+		l.Warn("the coordinator has ended the edge to a neighbour for some rounds", "round", f.Round,
+			"neighbour", f.Neighbor, "reason", f.Reason)
 	case round.WorkStarted:
 		l.Debug("invited", "round", f.Round, "kind", f.Kind, "left", f.Left)
 	case round.WorkEnded:

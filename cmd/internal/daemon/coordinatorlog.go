@@ -89,6 +89,17 @@ func toHear(f coordinator.AgentUnheard) string {
 	return ""
 }
 
+// edgeEnded logs why two agents do not mix.
+func (l coordinatorLog) edgeEnded(f round.EdgeEnded) {
+	why := "an edge is left out: the parameters of its ends are too far apart; one of the two devices lies, or its data " +
+		"differ much from the others'"
+	if f.Edge.Reason == wire.EndStill {
+		why = "an edge is left out: by its neighbours, one end does not move as an agent that mixes; its device lies"
+	}
+	l.Warn(why, "round", f.Round, "agent", f.Edge.A, "neighbour", f.Edge.B, "reason", f.Edge.Reason,
+		"distance", short(f.Distance), "usual", short(f.Usual), "until_round", f.Edge.Until)
+}
+
 // unfit logs why an agent cannot do the task, with what it tells of its data.
 func (l coordinatorLog) unfit(f round.AgentUnfit) {
 	about := []any{"agent", f.Agent, "reason", f.Reason}
@@ -113,6 +124,8 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 			"until_round", f.Until, "agents", f.Agents)
 	case round.AgentReadmitted:
 		l.readmitted(f)
+	case round.EdgeEnded:
+		l.edgeEnded(f)
 	case round.SamplesCapped:
 		l.Warn("agents report more than five times the median number of rows; their weights are capped there",
 			"round", f.Round, "agents", f.Agents, "rows", f.Most)

@@ -39,7 +39,7 @@ func (w AgentWatch) ObserveRound(fact round.AgentFact) {
 		w.Line.set("at work in round %d", f.Round)
 	case round.WorkEnded:
 		w.Line.set("round %d %s", f.Round, f.Result)
-	case round.AnnouncementIgnored, round.AnnouncementObeyed, round.BudgetShort, round.NotUnderstood,
+	case round.AnnouncementIgnored, round.AnnouncementObeyed, round.BudgetShort, round.EdgeLost, round.NotUnderstood,
 		round.TaskPrepared: // changes neither
 	}
 }
@@ -92,7 +92,7 @@ func (w CoordinatorWatch) ObserveRound(fact round.CoordinatorFact) {
 	case round.RunFinished:
 		w.Line.set("the run is finished (%s), with version %d", f.Reason, f.Version)
 	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentReadmitted,
-		round.AgentSidelined, round.AgentUnfit, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
+		round.AgentSidelined, round.AgentUnfit, round.EdgeEnded, round.EdgesJudged, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
 		round.SamplesCapped, round.StopJudged, round.UpdateAccepted,
 		round.UpdateRefused, round.UploaderReplaced: // changes neither
 	}

@@ -280,6 +280,9 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 		}
 	}
 	cfg.Round.Rollout = s.Predict
+	if s.Round.Algorithm == spec.FedDec {
+		cfg.Round.Clip = s.Task.Mixing.Clip
+	}
 	if cfg.Round.Schedule.Location, err = time.LoadLocation(s.Round.Schedule.Zone); err != nil {
 		return cfg, &spec.FieldError{Key: "round.schedule.zone", Problem: err.Error()}
 	}

@@ -61,7 +61,9 @@ type Mixing struct {
 	Repeat      time.Duration `yaml:"repeat"` // until a missing snapshot is requested
 	Drain       time.Duration `yaml:"drain"`  // after the last step, for late snapshots
 	Codec       spec.Codec    `yaml:"codec"`
-	Sealed      bool          `yaml:"sealed"` // encrypt what neighbours exchange; false only on a trusted test bench
+	// Clip is τ: a flow is of vectors that far apart at most, and edges that stand out are left out; 0 = none of it.
+	Clip   float64 `yaml:"clip"`
+	Sealed bool    `yaml:"sealed"` // encrypt what neighbours exchange; false only on a trusted test bench
 }
 
 func (m *Mixing) wire() wire.Mixing {
@@ -88,6 +90,8 @@ func (m *Mixing) check(c *spec.Check, t *Task) {
 	c.Need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait",
 		"must be above 0 with server_every: 0, or an agent would wait for ever for a neighbour that has gone")
 	c.Valid("task.mixing.codec", m.Codec.Validate())
+	c.Need(m.Clip >= 0 && !math.IsInf(m.Clip, 1), "task.mixing.clip", "must be a finite number of 0 or more, is %v",
+		m.Clip)
 }
 
 func defaultTask() Task {

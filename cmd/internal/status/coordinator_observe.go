@@ -76,7 +76,7 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 		}
 	case round.RolloutEnded:
 		v.is.Rollout = &rolledOut{Released: f.Released.String(), Last: string(f.Result), Of: f.Candidate.String()}
-	case round.SamplesCapped: // not shown
+	case round.EdgeEnded, round.EdgesJudged, round.SamplesCapped: // not shown
 	}
 }
 

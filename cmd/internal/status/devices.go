@@ -122,7 +122,8 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 		}
 	case round.RoundClosed, round.RoundAbandoned:
 		clear(v.working)
-	case round.GatheringExtended, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded, round.RoundWaits,
+	case round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
+		round.RolloutEnded, round.RoundWaits,
 		round.RunFinished, round.SamplesCapped, round.StopJudged, round.UploaderReplaced: // of no device
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/liar"
 	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/faults"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
@@ -167,7 +168,7 @@ const rest = 300 * time.Millisecond
 // host runs an agent, and runs it again when it was killed.
 func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settings.Agent) error {
 	for {
-		l := &life{Trainer: agent.Learner{}, course: c, id: wire.AgentID(s.ID), topics: fed.topics, options: &m.options,
+		l := &life{Trainer: m.trainer(fed, c, s), course: c, id: wire.AgentID(s.ID), topics: fed.topics, options: &m.options,
 			rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
 		alive, end := context.WithCancel(ctx)
 		l.end = end
@@ -186,6 +187,18 @@ func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settin
 		case <-time.After(rest):
 		}
 	}
+}
+
+// trainer is an agent's: the fifth one lies to its neighbours, if any does.
+func (m *mixing) trainer(fed *federation, c *course, s *settings.Agent) agent.Trainer {
+	if m.options.Lie == "" || c.algorithm != spec.FedDec || s.ID != fed.agents[4].ID {
+		return agent.Learner{}
+	}
+	lie, err := liar.Parse(m.options.Lie)
+	if err != nil {
+		panic(err) // Validate has parsed it
+	}
+	return liar.Trainer{Trainer: agent.Learner{}, Lie: lie}
 }
 
 // count counts what goes over an agent's connections: topics and payloads.

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/liar"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round"
@@ -35,6 +37,10 @@ type Options struct {
 	Loss, Duplicates float64
 	Delay            time.Duration
 	Kill             int
+	// Clip is task.mixing.clip; Lie is the name of what the fifth agent tells its neighbours, of package liar; empty = the
+	// truth.
+	Clip float64
+	Lie  string
 
 	Metrics string // host:port; empty = nowhere
 	Out     string // folder for the results; empty = none
@@ -91,8 +97,8 @@ func (o *Options) Validate() error {
 	need(!o.Streams || o.Algorithm != spec.FedDec && !o.Processes && o.Model == "linear",
 		"--streams goes with --algorithm fedavg and --model linear, and not with --processes")
 	if o.Algorithm != spec.FedDec {
-		need(o.Task == "" && o.SiteBroker == "" && !o.faulty(),
-			"--task, --d2d-broker, --loss, --dup, --delay and --kill go with --algorithm feddec")
+		need(o.Task == "" && o.SiteBroker == "" && !o.faulty() && o.Clip == 0 && o.Lie == "",
+			"--task, --d2d-broker, --loss, --dup, --delay, --kill, --clip and --lie go with --algorithm feddec")
 		return errors.Join(errs...)
 	}
 	need(!o.Processes, "--processes does not go with --algorithm feddec, which adds up what all agents hold: they "+
@@ -104,6 +110,11 @@ func (o *Options) Validate() error {
 	need(o.Loss >= 0 && o.Loss <= 0.9, "--loss must be 0 to 0.9, is %v", o.Loss)
 	need(o.Duplicates >= 0 && o.Duplicates <= 1, "--dup must be 0 to 1, is %v", o.Duplicates)
 	need(o.Delay >= 0 && o.Delay <= 10*time.Second, "--delay must be 0 to 10s, is %v", o.Delay)
+	need(o.Clip >= 0 && !math.IsInf(o.Clip, 1), "--clip must be 0 or more, and finite, is %v", o.Clip)
+	if o.Lie != "" {
+		_, err := liar.Parse(o.Lie)
+		valid("--lie", err)
+	}
 	need(o.Kill >= 0 && o.Kill < stations, "--kill must be 0 to %d, is %d", stations-1, o.Kill)
 	return errors.Join(errs...)
 }

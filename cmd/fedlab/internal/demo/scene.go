@@ -52,6 +52,7 @@ func newScene(o *Options, dir string) (*scene, error) {
 	}
 	s.task.StepSize.Normalize = false // feddec Alg. 1: η_t carries no 1/H
 	s.task.Mixing.Every, s.task.Mixing.Wait, s.task.Mixing.Codec = 1, 0, o.Codec
+	s.task.Mixing.Clip = o.Clip
 	if o.faulty() {
 		s.task.Mixing.Wait, s.task.Mixing.Repeat = 2*o.Delay+100*time.Millisecond, o.Delay+50*time.Millisecond
 	}

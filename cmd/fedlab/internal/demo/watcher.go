@@ -149,7 +149,7 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 			return false, errors.New("the rows of some agents do not come")
 		}
 	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
-		round.PhaseEntered, round.RolloutBegan, round.RolloutEnded, round.RoundWaits,
+		round.EdgeEnded, round.EdgesJudged, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded, round.RoundWaits,
 		round.SamplesCapped, round.StopJudged,
 		round.UploaderReplaced: // not shown
 	}
