@@ -101,7 +101,7 @@ func (w *watched) far(verdicts map[between]wire.EndReason) (usual float64) {
 	for _, s := range w.seen {
 		all = append(all, s.Distance)
 	}
-	usual = median(all)
+	usual = upper(all)
 	for e, s := range w.seen {
 		if usual > 0 && s.Distance > farFrom*usual {
 			verdicts[betweenOf(e[0], e[1])] = wire.EndFar
@@ -120,12 +120,12 @@ func (w *watched) still(verdicts map[between]wire.EndReason) {
 		all = append(all, share)
 		of[e[1]] = append(of[e[1]], share)
 	}
-	if median(all) < 0.5 {
+	if upper(all) < 0.5 {
 		return
 	}
 	for e := range w.weights {
 		for _, a := range e {
-			if shares := of[a]; len(shares) > 1 && median(shares) < 1./stillBelow && verdicts[e] == 0 {
+			if shares := of[a]; len(shares) > 1 && upper(shares) < 1./stillBelow && verdicts[e] == 0 {
 				verdicts[e] = wire.EndStill
 			}
 		}
@@ -135,6 +135,14 @@ func (w *watched) still(verdicts map[between]wire.EndReason) {
 // distance is what was measured between the ends of an edge: the larger, if both say it.
 func (w *watched) distance(e between) float64 {
 	return max(w.seen[e].Distance, w.seen[between{e[1], e[0]}].Distance)
+}
+
+// upper is the median, of two middle ones the upper: of two neighbours that say the same both must.
+func upper(all []float64) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(all))[len(all)/2]
 }
 
 // endsOf are what the edges of agents may follow from.
