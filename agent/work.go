@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -113,17 +112,7 @@ func (a *Agent) trained(e round.Train, u *update, fact Trained, err error) {
 	a.ready = u
 	a.seen = u.Seen
 	a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Update: u.Payload.Hash,
-		Tells: tells(&u.Seen, e.Peers)})
-}
-
-// tells reports whether the coordinator should hear of an edge: its flows were bounded, or the neighbour moves less
-// than a quarter of what one that mixes does.
-func tells(seen *wire.SeenEdges, peers []wire.Peer) bool {
-	return slices.ContainsFunc(seen.Edges, func(s wire.Seen) bool {
-		return s.Clipped > 0 || slices.ContainsFunc(peers, func(p wire.Peer) bool {
-			return p.ID == s.ID && s.Yield < p.Weight/4
-		})
-	})
+		Tells: len(u.Seen.Edges) > 0})
 }
 
 func failure(err error) wire.DeclineReason {

@@ -100,7 +100,8 @@ func TestClippedMeanIsConserved(t *testing.T) {
 
 // An end sees which neighbour yields to its pull and which one always says the same.
 func TestSeen(t *testing.T) {
-	w := newLinks[float64](t, 5, 20, 40, ring(20), fate{steps: 10, drain: time.Second, open: true, clip: 1e6, still: true})
+	w := newLinks[float64](t, 5, 20, 40, ring(20),
+		fate{steps: 10, drain: time.Second, open: true, clip: 1e6, still: true})
 	w.rest()
 	for _, a := range w.nodes[1:] {
 		for _, s := range a.seen {

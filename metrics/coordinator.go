@@ -225,8 +225,8 @@ func newFleet(r registrar) fleet {
 			"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is "+
 				"infinite."),
 		meshDistance: r.measure("mesh_distance",
-			"Median of the mean distances ‖x_j − x_i‖ that agents have measured on their edges in the last block; with "+
-				"task.mixing.clip only."),
+			"Median of the mean distances ‖x_j − x_i‖ that agents have measured on their edges in the last block; "+
+				"with task.mixing.clip only."),
 		edgesEnded: r.counterBy("mesh_edges_ended_total",
 			"Edges that are left out for some rounds, by reason.", "reason", names(wire.EndReasons())),
 

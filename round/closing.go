@@ -23,7 +23,9 @@ func (c *Coordinator) settle(now time.Time) {
 	}
 	switch {
 	case accepted >= target, possible == 0 && accepted >= c.quorum(all):
-		c.close(now)
+		if !c.awaitsReports(now) {
+			c.close(now)
+		}
 	case accepted+possible < c.quorum(all):
 		c.abandon(now, AbandonQuorum, nil)
 	case accepted >= c.quorum(all):

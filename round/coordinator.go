@@ -34,6 +34,7 @@ type Coordinator struct {
 	wakeAt     time.Time      // the phase's own deadline
 	failedAt   time.Time      // since then the host cannot write; zero if it can
 	overdue    time.Time      // the deadline, when it has passed since then and the round waits
+	reportsBy  time.Time      // until then a round that could close waits for reports of edges; zero if it does not
 	inviteAt   time.Time      // when the silent are invited again; zero when nobody is
 	failed     int            // rounds abandoned in a row
 	retryAt    time.Time      // no round is opened before, after one was abandoned
@@ -99,7 +100,7 @@ func (c *Coordinator) Record() Record {
 // Deadline returns when the machine wants a Tick, if nothing comes before.
 func (c *Coordinator) Deadline() (time.Time, bool) {
 	var at time.Time
-	for _, t := range []time.Time{c.wakeAt, c.inviteAt, c.retryAt, c.rolling.judgeAt, c.endAt()} {
+	for _, t := range []time.Time{c.wakeAt, c.inviteAt, c.reportsBy, c.retryAt, c.rolling.judgeAt, c.endAt()} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
@@ -173,6 +174,7 @@ func (c *Coordinator) journal(now time.Time) {
 func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 	before := c.rec.Phase
 	c.rec.Phase, c.wakeAt, c.inviteAt, c.overdue = p, time.Time{}, time.Time{}, time.Time{}
+	c.reportsBy = time.Time{}
 	if !c.entered.IsZero() {
 		c.report(PhaseEntered{Phase: p, Before: before, Spent: now.Sub(c.entered)})
 	}
@@ -249,7 +251,9 @@ func (c *Coordinator) tick(now time.Time) {
 	case CoordinatorGathering:
 		c.gathered(now, due)
 	case CoordinatorCollecting:
-		if due {
+		if !c.reportsBy.IsZero() {
+			c.settle(now)
+		} else if due {
 			c.deadline(now)
 		} else if !c.inviteAt.IsZero() && !now.Before(c.inviteAt) {
 			c.inviteSilent(now)

@@ -3,7 +3,9 @@ package round
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -11,7 +13,7 @@ import (
 // An edge is left out …
 const (
 	farFrom    = 30 // … whose ends were over 30 times as far apart as the median edge's, on average over a block
-	stillBelow = 8  // … or whose one end yielded less than an eighth of what an agent that mixes does
+	stillBelow = 8  // … or whose one end moved, to or fro, less than an eighth of what an agent that mixes does
 	fewestSeen = 5  // … of so many measurements at least
 	endedFirst = 8  // … for 8 rounds, and twice as long each time it happens again
 	endedMost  = 5  // doublings
@@ -38,14 +40,17 @@ type watched struct {
 	block   wire.RoundID
 	weights map[between]float64
 	seen    map[between]wire.Seen // by who says it, and of whom
+	untold  map[wire.AgentID]bool // ends of edges with a bound that have said nothing of them yet
 }
 
 // watch begins to watch the edges of the record's block.
 func (c *Coordinator) watch() {
-	c.watched = watched{c.rec.Block, map[between]float64{}, map[between]wire.Seen{}}
+	c.watched = watched{c.rec.Block, map[between]float64{}, map[between]wire.Seen{},
+		map[wire.AgentID]bool{}}
 	for _, e := range c.rec.Edges {
 		if e.Clip > 0 {
 			c.watched.weights[betweenOf(e.A, e.B)] = e.Weight
+			c.watched.untold[e.A], c.watched.untold[e.B] = true, true
 		}
 	}
 }
@@ -55,11 +60,27 @@ func (c *Coordinator) edgesSeen(a wire.AgentID, s *wire.SeenEdges) {
 	if s.Block != c.watched.block {
 		return
 	}
+	delete(c.watched.untold, a)
 	for _, e := range s.Edges {
 		if _, is := c.watched.weights[betweenOf(a, e.ID)]; is && e.Flows > 0 {
 			c.watched.seen[between{a, e.ID}] = e
 		}
 	}
+}
+
+// awaitsReports reports whether a round that could close waits until all have told of their edges, for a tenth of its
+// time, a tenth of a second at least and a second at most: the next block is to be made without the edges of a liar. A
+// block without an end is not made anew each round, and its edges are judged in a later one.
+func (c *Coordinator) awaitsReports(now time.Time) bool {
+	awaited := !c.rec.Plan.Endless && slices.ContainsFunc(slices.Collect(maps.Keys(c.watched.untold)),
+		func(a wire.AgentID) bool { m := c.roster.members[a]; return m != nil && m.present })
+	if !awaited {
+		return false
+	}
+	if c.reportsBy.IsZero() {
+		c.reportsBy = now.Add(min(max(now.Sub(c.announced)/10, time.Second/10), time.Second))
+	}
+	return now.Before(c.reportsBy)
 }
 
 // judgeEdges has edges left out of the blocks that come, and takes back those whose time is over.
@@ -110,15 +131,16 @@ func (w *watched) far(verdicts map[between]wire.EndReason) (usual float64) {
 	return usual
 }
 
-// still finds the agents that do not move towards their neighbours, by the median of what these say. An agent at rest
-// where its steps and its neighbours' pull balance moves as little, so nothing is found while others do not move either.
+// still finds the agents that do not move as their neighbours do, by the median of what these say. A gradient that is
+// stronger than the pull moves an honest agent away, so the sign tells nothing; one at rest where both balance moves as
+// little as one that lies, so nothing is found while others do not move either.
 func (w *watched) still(verdicts map[between]wire.EndReason) {
 	var all []float64
 	of := map[wire.AgentID][]float64{}
 	for e, s := range w.seen {
 		share := s.Yield / w.weights[betweenOf(e[0], e[1])]
 		all = append(all, share)
-		of[e[1]] = append(of[e[1]], share)
+		of[e[1]] = append(of[e[1]], math.Abs(share))
 	}
 	if upper(all) < 0.5 {
 		return

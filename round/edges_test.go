@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -22,8 +23,8 @@ func seenOnRing(change func(by, of int, s *wire.Seen)) *watched {
 	return w
 }
 
-// Edges are left out whose ends are far apart, or whose one end does not move, by what both its neighbours say. What one
-// agent says ends its own edges at most, and nothing ends where all are alike.
+// Edges are left out whose ends are far apart, or whose one end does not move, by what both its neighbours say. What
+// one agent says ends its own edges at most, and nothing ends where all are alike.
 func TestJudgedEdges(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -43,14 +44,19 @@ func TestJudgedEdges(t *testing.T) {
 		}, nil},
 		{"an agent says always the same", func(_, of int, s *wire.Seen) {
 			if of == 2 {
-				s.Yield = 0.01
+				s.Yield = 0.006
 			}
 		}, map[between]wire.EndReason{{"a1", "a2"}: wire.EndStill, {"a2", "a3"}: wire.EndStill}},
+		{"an agent that moves away", func(_, of int, s *wire.Seen) {
+			if of == 2 {
+				s.Yield = -0.1
+			}
+		}, nil},
 		{"one neighbour alone says so", func(by, of int, s *wire.Seen) {
 			if by == 1 && of == 2 {
-				s.Yield = 0.01
+				s.Yield = 0.006
 			}
-		}, map[between]wire.EndReason{}},
+		}, nil},
 		{"all are at rest", func(_, of int, s *wire.Seen) { s.Yield = 0.01 * float64(of%2) }, nil},
 	} {
 		got := map[between]wire.EndReason{}
@@ -60,6 +66,57 @@ func TestJudgedEdges(t *testing.T) {
 		}
 		if !maps.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestAwaitsReports: a round that could close waits for those that are there and have not told of their edges, a tenth
+// of its time and a second at most.
+func TestAwaitsReports(t *testing.T) {
+	began := time.Unix(0, 0)
+	bounded := func() *Coordinator {
+		c := &Coordinator{announced: began}
+		c.rec.Block, c.rec.Edges = 3, []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}, {A: "a2", B: "a3", Weight: 0.2}}
+		c.roster.members = map[wire.AgentID]*member{"a1": {present: true}, "a2": {present: true}}
+		c.watch()
+		return c
+	}
+	told := func(c *Coordinator, block wire.RoundID, agents ...wire.AgentID) *Coordinator {
+		for _, a := range agents {
+			c.edgesSeen(a, &wire.SeenEdges{Block: block})
+		}
+		return c
+	}
+	without := bounded()
+	without.rec.Edges[0].Clip = 0
+	without.watch()
+	endless := bounded()
+	endless.rec.Plan.Endless = true
+	gone := told(bounded(), 3, "a1")
+	gone.roster.members["a2"].present = false
+	for _, tt := range []struct {
+		name string
+		c    *Coordinator
+		took time.Duration
+		want time.Duration
+	}{
+		{"nobody has told", bounded(), 4 * time.Second, 400 * time.Millisecond},
+		{"soon", bounded(), 0, 100 * time.Millisecond},
+		{"late", bounded(), time.Hour, time.Second},
+		{"one has told", told(bounded(), 3, "a1"), 4 * time.Second, 400 * time.Millisecond},
+		{"of another block", told(bounded(), 2, "a1", "a2"), 4 * time.Second, 400 * time.Millisecond},
+		{"all have told", told(bounded(), 3, "a1", "a2"), 4 * time.Second, 0},
+		{"the other has left", gone, 4 * time.Second, 0},
+		{"without a bound", without, 4 * time.Second, 0},
+		{"a block without an end", endless, 4 * time.Second, 0},
+	} {
+		could := began.Add(tt.took)
+		if got := tt.c.awaitsReports(could); got != (tt.want > 0) {
+			t.Errorf("%s: waits %v", tt.name, got)
+			continue
+		}
+		if at, ok := tt.c.Deadline(); tt.want > 0 && (!ok || at.Sub(could) != tt.want || tt.c.awaitsReports(at)) {
+			t.Errorf("%s: waits until %v after it could close, want %v, and no longer", tt.name, at.Sub(could), tt.want)
 		}
 	}
 }

@@ -218,7 +218,7 @@ type (
 		Round  wire.RoundID
 		Update wire.Digest
 		Failed wire.DeclineReason // 0 = Update is valid
-		// Tells is that an edge behaved so that the coordinator should hear of it, by a hello if no update is sent.
+		// Tells is that it has measured edges, and the coordinator hears of it by a hello if no update is sent.
 		Tells bool
 	}
 )

@@ -60,7 +60,8 @@ func (r *reader) seen(m *SeenEdges) {
 	m.Block = RoundID(r.u64())
 	last := AgentID("")
 	for range r.count("edges", MaxNeighbors, 27) {
-		e := Seen{ID: r.neighbor(last), Flows: r.u32(), Clipped: r.u32(), Distance: r.f64("distance"), Yield: r.f64("yield")}
+		e := Seen{ID: r.neighbor(last), Flows: r.u32(), Clipped: r.u32(), Distance: r.f64("distance"),
+			Yield: r.f64("yield")}
 		if r.err == nil && (e.Clipped > e.Flows || e.Distance < 0) {
 			r.failf("edge to %q: %d of %d flows clipped, distance %v", e.ID, e.Clipped, e.Flows, e.Distance)
 		}

@@ -163,7 +163,8 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 		m.Peers[i].Clip = float64(rng.IntN(2)) * math.Abs(randomFloat(rng))
 	}
 	for i := range rng.IntN(3) {
-		m.Ended = append(m.Ended, wire.EndedEdge{ID: wire.AgentID(fmt.Sprint("e", i)), Reason: oneTo(rng, wire.EndStill)})
+		m.Ended = append(m.Ended, wire.EndedEdge{ID: wire.AgentID(fmt.Sprint("e", i)),
+			Reason: oneTo(rng, wire.EndStill)})
 	}
 	return m
 }

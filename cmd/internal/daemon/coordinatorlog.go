@@ -91,8 +91,8 @@ func toHear(f coordinator.AgentUnheard) string {
 
 // edgeEnded logs why two agents do not mix.
 func (l coordinatorLog) edgeEnded(f round.EdgeEnded) {
-	why := "an edge is left out: the parameters of its ends are too far apart; one of the two devices lies, or its data " +
-		"differ much from the others'"
+	why := "an edge is left out: the parameters of its ends are too far apart; one of the two devices lies, or its " +
+		"data differ much from the others'"
 	if f.Edge.Reason == wire.EndStill {
 		why = "an edge is left out: by its neighbours, one end does not move as an agent that mixes; its device lies"
 	}

@@ -92,8 +92,8 @@ func (w CoordinatorWatch) ObserveRound(fact round.CoordinatorFact) {
 	case round.RunFinished:
 		w.Line.set("the run is finished (%s), with version %d", f.Reason, f.Version)
 	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentReadmitted,
-		round.AgentSidelined, round.AgentUnfit, round.EdgeEnded, round.EdgesJudged, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
-		round.SamplesCapped, round.StopJudged, round.UpdateAccepted,
+		round.AgentSidelined, round.AgentUnfit, round.EdgeEnded, round.EdgesJudged, round.PhaseEntered,
+		round.RolloutBegan, round.RolloutEnded, round.SamplesCapped, round.StopJudged, round.UpdateAccepted,
 		round.UpdateRefused, round.UploaderReplaced: // changes neither
 	}
 }

@@ -165,7 +165,8 @@ func (v *AgentView) ObserveRound(fact round.AgentFact) {
 		v.note("budget", fmt.Sprintf("the rest of the month's bytes (%d) is too small for a round (%d)", f.Left,
 			f.Bytes))
 	case round.EdgeLost:
-		v.note("edge", fmt.Sprintf("the coordinator has ended the edge to %s for some rounds: %s", f.Neighbor, f.Reason))
+		v.note("edge", fmt.Sprintf("the coordinator has ended the edge to %s for some rounds: %s", f.Neighbor,
+			f.Reason))
 	case round.NotUnderstood:
 		v.note("version", fmt.Sprintf("the coordinator's %s: %v; update this agent", f.Message, f.Err))
 	case round.AnnouncementIgnored: // not shown

@@ -168,8 +168,8 @@ const rest = 300 * time.Millisecond
 // host runs an agent, and runs it again when it was killed.
 func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settings.Agent) error {
 	for {
-		l := &life{Trainer: m.trainer(fed, c, s), course: c, id: wire.AgentID(s.ID), topics: fed.topics, options: &m.options,
-			rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
+		l := &life{Trainer: m.trainer(fed, c, s), course: c, id: wire.AgentID(s.ID), topics: fed.topics,
+			options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
 		alive, end := context.WithCancel(ctx)
 		l.end = end
 		c.audit.onKill(wire.AgentID(s.ID), l.kill)

@@ -37,8 +37,8 @@ type Options struct {
 	Loss, Duplicates float64
 	Delay            time.Duration
 	Kill             int
-	// Clip is task.mixing.clip; Lie is the name of what the fifth agent tells its neighbours, of package liar; empty = the
-	// truth.
+	// Clip is task.mixing.clip; Lie is the name of what the fifth agent tells its neighbours, of package liar; empty =
+	// the truth.
 	Clip float64
 	Lie  string
 

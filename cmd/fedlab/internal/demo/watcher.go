@@ -149,8 +149,8 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 			return false, errors.New("the rows of some agents do not come")
 		}
 	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
-		round.EdgeEnded, round.EdgesJudged, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded, round.RoundWaits,
-		round.SamplesCapped, round.StopJudged,
+		round.EdgeEnded, round.EdgesJudged, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
+		round.RoundWaits, round.SamplesCapped, round.StopJudged,
 		round.UploaderReplaced: // not shown
 	}
 	return false, nil
