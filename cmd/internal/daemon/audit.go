@@ -145,7 +145,8 @@ func (a *auditor) ObserveRound(fact round.CoordinatorFact) {
 		a.log.Note(audit.Entry{Event: audit.Refused, Agent: f.Agent,
 			About: fmt.Sprintf("round %d: %v", f.Round, f.Reason)})
 	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentUnfit,
-		round.GatheringExtended, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded, round.RoundAbandoned,
+		round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
+		round.RolloutEnded, round.RoundAbandoned,
 		round.RoundClosed, round.RoundOpened, round.RoundWaits, round.RunFinished, round.SamplesCapped,
 		round.StopJudged, round.UpdateAccepted, round.UploaderReplaced: // nobody is kept out
 	}
