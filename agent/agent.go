@@ -40,6 +40,8 @@ type Agent struct {
 	nextRoot    *wire.RootDocument // that is being stored
 	rootAskedAt time.Time
 	keptTime    keptTime
+	identity    identity
+	renewal     renewal
 	clockTold   bool // that the machine's clock is behind
 
 	behind   wire.Epoch // of an earlier start, if that was not below this one's
@@ -127,6 +129,13 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err != nil {
 		return nil, err
 	}
+	own, err := loadKey(&cfg)
+	if err == nil {
+		err = loadedCertificate(&cfg)
+	}
+	if err != nil {
+		return nil, err
+	}
 	held, err := loadHeld(&cfg)
 	if err != nil {
 		return nil, err
@@ -141,7 +150,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	a := &Agent{
 		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order,
-		pulls: map[string]*pull{}, ready: ready, held: held, place: place, kept: keeper{slots: kept},
+		pulls: map[string]*pull{}, ready: ready, held: held, identity: own, place: place, kept: keeper{slots: kept},
 		cease: func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
 	if a.trust, err = newTrust(&cfg, root); err != nil {
@@ -190,6 +199,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.owner.Go(a.listen)
 	}
 	a.lookAtClock()
+	a.lookAtCertificate()
 	a.scout()
 	a.resumeBlock()
 	if a.cfg.Predict != nil {
@@ -207,7 +217,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	switch {
 	case err == nil:
 		a.publish(a.signer.presence(wire.StateOffline))
-	case errors.As(err, new(*BehindError)):
+	case errors.As(err, new(*BehindError)), errors.As(err, new(*RekeyedError)):
 		a.owner.Cancel() // without a last word: it would be older than the broker's
 	default:
 		a.closeBooks()
@@ -261,6 +271,7 @@ func (a *Agent) deadline() time.Time {
 	earlier(a.newRows.lookAt, a.awaitsRows())
 	earlier(a.unread.at, a.unread.wait > 0)
 	earlier(a.freshness.staleAt())
+	earlier(a.renewalAt())
 	if a.misfit != nil {
 		earlier(a.misfit.again, true)
 	}
@@ -281,6 +292,7 @@ func (a *Agent) tick(now time.Time) {
 	a.stepSender(transfer.Tick{})
 	a.readAgain(now)
 	a.lookForFreeze(now)
+	a.tickRenewal(now)
 	a.tested(a.test.Tick(now))
 	if !now.Before(a.judgeAt) {
 		a.judge()
@@ -310,6 +322,7 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
 		a.ask(a.signer.online())
 		a.planReport(a.owner.Now())
+		a.resumeRenewal()
 		a.link(round.LinkUp{}, transfer.Connected{})
 	case mqtt.Down:
 		a.up, a.unread = false, unread{}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"crypto/ed25519"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,6 +68,9 @@ type Config struct {
 	// Clock, if set, is the time by which connections hold certificates. The agent raises its floor, and keeps it.
 	Clock *Clock
 	Now   func() time.Time // of day, for the budget's months; time.Now unless set
+	// Certificate, if set, reads the configured certificate for the broker, which is empty if there is none. The
+	// coordinator renews it; LoadCertificate has what connections use then. It is called from any goroutine.
+	Certificate func() (tls.Certificate, error)
 
 	Software string // for people, in presence
 	Observer Observer

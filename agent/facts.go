@@ -105,6 +105,23 @@ type (
 	// ClockBehind: the machine's clock is behind the time by which certificates are held; Using is zero when it is so
 	// no more.
 	ClockBehind struct{ Machine, Using time.Time }
+	// CertificateUsed: the next connection to the broker uses this certificate; Renewed says that the coordinator has
+	// made it in the place of another one.
+	CertificateUsed struct {
+		Until   time.Time
+		Renewed bool
+	}
+	// CertificateEnding: the certificate has ended, or does so soon, and there is no other one yet. It is told again
+	// and again.
+	CertificateEnding struct {
+		Until   time.Time
+		Left    time.Duration
+		Refused wire.RenewRefusal // by the coordinator, the last time; 0 = it has not answered
+	}
+	// RenewalRefused: the coordinator gives the device no other key or certificate.
+	RenewalRefused struct{ Reason wire.RenewRefusal }
+	// Rekeyed: the coordinator has taken another key of this device, which is used from the next start on.
+	Rekeyed struct{ Key wire.SignKey }
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTested }
 	// CloneSeen: another device has this agent's identity, and is alive.
@@ -241,6 +258,10 @@ func (BootRaised) fact()           {}
 func (AnnouncementsStale) fact()   {}
 func (RootTaken) fact()            {}
 func (ClockBehind) fact()          {}
+func (CertificateUsed) fact()      {}
+func (CertificateEnding) fact()    {}
+func (RenewalRefused) fact()       {}
+func (Rekeyed) fact()              {}
 func (BrokerTested) fact()         {}
 func (CloneSeen) fact()            {}
 func (Unheard) fact()              {}

@@ -199,6 +199,12 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return err
 		}
 		return a.hearUnheard(m)
+	case wire.TypeRenewed:
+		m, err := wire.DecodeRenewed(e.Body)
+		if err != nil {
+			return err
+		}
+		return a.hearRenewed(m)
 	case wire.TypeCredit:
 		m, err := wire.DecodeCredit(e.Body)
 		if err != nil {

@@ -24,6 +24,7 @@ const (
 	removeUpdate  = "remove the old update"
 	saveBoundary  = "save which rows are held out"
 	saveTheRoot   = "save the root document"
+	saveTheKeys   = "save another key or certificate"
 	saveTheClock  = "save the coordinator's time"
 	saveGroups    = "save the key of the group"
 )

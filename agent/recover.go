@@ -16,7 +16,7 @@ import (
 // are held against hashes that come from elsewhere.
 func StateFiles() []string {
 	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile, heldFile, rootFile, clockFile,
-		groupsFile}
+		groupsFile, keyFile, certificateFile}
 }
 
 // without tells what the agent does without a file that is damaged.
@@ -27,9 +27,12 @@ var without = map[string]string{
 	blockFile:      "the mixing begins with a neighbour's parameters or with the coordinator's",
 	budgetFile:     "the bytes of this month are counted from zero",
 	rootFile:       "the root document of the configuration counts, until the later ones come again",
-	clockFile:      "certificates are held against the machine's own clock until the coordinator is heard",
-	groupsFile:     "the coordinator is asked for the key again",
-	heldFile:       "the rows that are held out are chosen anew, by the rows that there are now",
+	keyFile: "the key of the configuration is used; if the coordinator lists another one, the device joins again: " +
+		"coordinator devices rotate ID",
+	certificateFile: "the certificate of the configuration is used",
+	clockFile:       "certificates are held against the machine's own clock until the coordinator is heard",
+	groupsFile:      "the coordinator is asked for the key again",
+	heldFile:        "the rows that are held out are chosen anew, by the rows that there are now",
 }
 
 // record reads a file of the state folder. A file that is damaged, or of another

@@ -2,10 +2,15 @@ package agent
 
 import (
 	"bytes"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
+	crand "crypto/rand"
+	"crypto/x509"
 	"errors"
 	"io/fs"
 	"log/slog"
+	"math/big"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -101,6 +106,18 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		}},
 		groupsFile: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveGroupKeys(&Config{Dir: dir, Disk: store.Machine}, []wire.SealKey{{1}, {2}}))
+		}},
+		keyFile: {kept: true, write: func(t *testing.T, dir string) {
+			_, key, _ := ed25519.GenerateKey(nil)
+			must(t, (&identity{next: key}).save(&Config{Dir: dir, Disk: store.Machine}, key))
+		}},
+		certificateFile: {kept: true, write: func(t *testing.T, dir string) {
+			key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+			must(t, err)
+			c := &x509.Certificate{SerialNumber: big.NewInt(1)}
+			der, err := x509.CreateCertificate(crand.Reader, c, c, key.Public(), key)
+			must(t, err)
+			must(t, saveCertificate(&Config{Dir: dir, Disk: store.Machine}, der, key, der))
 		}},
 		heldFile: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOut{2, data.Boundary{Rows: 5}, true}))
@@ -304,7 +321,7 @@ func TestStateFilesAreListed(t *testing.T) {
 			}
 		}
 	}
-	if found != 8 {
-		t.Errorf("found %d names of files, want 8", found)
+	if found != 10 {
+		t.Errorf("found %d names of files, want 10", found)
 	}
 }

@@ -32,6 +32,9 @@ func (a *Agent) hearUnheard(m wire.Unheard) error {
 		return host.Drop(DropUnwanted, "an answer (%s) to a message that this agent does not wait for", m.Reason)
 	}
 	a.tellUnheard(m.Reason)
+	if m.Reason == wire.UnheardKey {
+		a.askForNextKey() // the list may have the next one
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -54,6 +55,10 @@ type Config struct {
 	Runtime host.Runtime
 	// Audit, if set, is the log whose head stands in each line of the history.
 	Audit *audit.Log
+	// Renew, if set, gives a device another key in the list, a certificate, or both, and returns when that is on the
+	// disk. The request is signed with its Key. It is called beside the owner, and ends with ctx. vouched is false if
+	// the key in the list does not vouch for the request any more: then there is no answer.
+	Renew func(ctx context.Context, agent wire.AgentID, m *wire.Renew) (answer wire.Renewed, vouched bool)
 	// Signatures are Ed25519's unless set.
 	Signatures wire.Signatures
 	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.

@@ -49,7 +49,8 @@ type Coordinator struct {
 	instance  uint64                             // of this start, in what it announces
 	heard     map[sourceKey]mark                 // newest message by sender and type
 	clones    map[wire.AgentID]*cloneDetector    // of those who spoke
-	unheard   unheard                            // what those are told that are not
+	unheard   throttle                           // of what those are told that are not
+	renewals  throttle                           // of devices' keys and certificates
 	offers    map[wire.AgentID]*round.Offer      // being received, or stored
 	keys      map[wire.AgentID]wire.SelectionKey // of those that were drawn
 	seals     seals
@@ -84,9 +85,10 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		instance: cfg.Rand.Uint64(),
 		ahead:    ahead{agents: map[wire.AgentID]bool{}},
 		spools:   map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{},
-		clones: map[wire.AgentID]*cloneDetector{}, unheard: unheard{told: map[wire.AgentID]time.Time{}},
-		offers: map[wire.AgentID]*round.Offer{},
-		keys:   map[wire.AgentID]wire.SelectionKey{},
+		clones: map[wire.AgentID]*cloneDetector{}, unheard: newThrottle(unheardEvery, unheardMost),
+		renewals: newThrottle(renewEvery, renewMost),
+		offers:   map[wire.AgentID]*round.Offer{},
+		keys:     map[wire.AgentID]wire.SelectionKey{},
 	}
 	c.checks = host.NewPool(c.owner)
 	if cfg.SelfTest > 0 {

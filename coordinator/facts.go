@@ -36,7 +36,7 @@ const (
 	DropLater     DropReason = "later_place" // about a round that this coordinator has not come to
 	DropSealed    DropReason = "sealed"      // what is sealed in it does not open
 	// DropOverflow: the mailbox was full, which the session counts; or too much waits until it is clear that no other
-	// coordinator leads.
+	// coordinator leads; or a device asks for another key or certificate too often.
 	DropOverflow DropReason = "overflow"
 )
 

@@ -82,6 +82,9 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 		c.tellUnheard(agent, &e, m, wire.UnheardUnlisted)
 		return host.Drop(DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
+	if kind == mqtt.KindStatus && e.Type == wire.TypeRenew {
+		return c.checkRenewal(agent, e)
+	}
 	open, keep := c.opener(agent, e)
 	var u unsealed
 	c.checks.Do(func() {

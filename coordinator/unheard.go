@@ -18,23 +18,29 @@ const (
 	unheardMost  = 60
 )
 
-// unheard counts the answers to devices that are not heard.
-type unheard struct {
-	told  map[wire.AgentID]time.Time // at most twice unheardMost
+// throttle counts what is done for devices: for one of them once in a time, for all of them a bounded number of times.
+type throttle struct {
+	every time.Duration
+	most  int
+	done  map[wire.AgentID]time.Time // at most twice as many
 	since time.Time                  // when counting began
 	count int
 }
 
-// may reports whether a device may be told now, and counts that.
-func (u *unheard) may(agent wire.AgentID, now time.Time) bool {
-	if now.Sub(u.since) >= unheardEvery {
+func newThrottle(every time.Duration, most int) throttle {
+	return throttle{every: every, most: most, done: map[wire.AgentID]time.Time{}}
+}
+
+// may reports whether something may be done for a device now, and counts that.
+func (u *throttle) may(agent wire.AgentID, now time.Time) bool {
+	if now.Sub(u.since) >= u.every {
 		u.since, u.count = now, 0
-		maps.DeleteFunc(u.told, func(_ wire.AgentID, at time.Time) bool { return now.Sub(at) >= unheardEvery })
+		maps.DeleteFunc(u.done, func(_ wire.AgentID, at time.Time) bool { return now.Sub(at) >= u.every })
 	}
-	if at, told := u.told[agent]; u.count == unheardMost || told && now.Sub(at) < unheardEvery {
+	if at, done := u.done[agent]; u.count == u.most || done && now.Sub(at) < u.every {
 		return false
 	}
-	u.told[agent] = now
+	u.done[agent] = now
 	u.count++
 	return true
 }

@@ -10,7 +10,7 @@ import (
 
 // TestUnheardMost has a flood of ids, and one id that goes on, provoke no more answers than are allowed, and no memory.
 func TestUnheardMost(t *testing.T) {
-	u := unheard{told: map[wire.AgentID]time.Time{}}
+	u := newThrottle(unheardEvery, unheardMost)
 	begin := time.Unix(1e9, 0)
 	told, one := 0, 0
 	var last time.Time
@@ -27,8 +27,8 @@ func TestUnheardMost(t *testing.T) {
 				told++
 			}
 		}
-		if len(u.told) > 2*unheardMost {
-			t.Fatalf("%d ids are kept", len(u.told))
+		if len(u.done) > 2*unheardMost {
+			t.Fatalf("%d ids are kept", len(u.done))
 		}
 	}
 	if told != 10*unheardMost || one < 9 {

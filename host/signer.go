@@ -31,6 +31,11 @@ func (s *Signer) Seal(t wire.Type, run wire.RunID, round wire.RoundID, body []by
 	return wire.SealBy(s.Signatures, nil, s.header(t, run, round), body, s.Key)
 }
 
+// SealWith is Seal with another key than the sender's, of a message that belongs to no round.
+func (s *Signer) SealWith(key ed25519.PrivateKey, t wire.Type, body []byte) []byte {
+	return wire.SealBy(s.Signatures, nil, s.header(t, 0, 0), body, key)
+}
+
 // header is that of the next envelope.
 func (s *Signer) header(t wire.Type, run wire.RunID, round wire.RoundID) wire.Header {
 	return wire.Header{

@@ -56,6 +56,7 @@ type Agent struct {
 	modelFetches             prometheus.Counter
 
 	inUse, inUseSince, trialRisk, inUseRisk measure
+	certificateEnds                         measure
 	modelsJudged                            *prometheus.CounterVec // by result
 	hookFailures                            prometheus.Counter
 
@@ -211,6 +212,8 @@ func (a *Agent) addTraining(r registrar) {
 // addPredictions registers those of the models that the device predicts with.
 func (a *Agent) addPredictions(r registrar) {
 	a.inUse = r.measure("model_in_use_version", "Version of the model that the device predicts with.")
+	a.certificateEnds = r.measure("certificate_expires_timestamp_seconds",
+		"When the device's certificate for the broker ends.")
 	a.inUseSince = r.measure("model_in_use_timestamp_seconds",
 		"When that model came into use, also before this start, in Unix time.")
 	a.modelsJudged = r.counterBy("models_judged_total",

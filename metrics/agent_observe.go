@@ -44,7 +44,10 @@ func (a *Agent) Observe(fact agent.Fact) {
 		if f.For > 0 {
 			a.stale.Set(1)
 		}
-	case agent.ClockBehind, agent.RootTaken: // the log has it
+	case agent.CertificateUsed:
+		a.certificateEnds.set(unixSeconds(f.Until))
+	case agent.CertificateEnding, agent.ClockBehind, agent.Rekeyed, agent.RenewalRefused,
+		agent.RootTaken: // the log has it
 	case agent.StorageFailing:
 		a.storageOK.Set(0)
 	case agent.StateLost:

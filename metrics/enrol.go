@@ -12,6 +12,9 @@ type joins struct {
 	joined  prometheus.Counter
 	refused *prometheus.CounterVec // by reason
 	open    prometheus.Gauge
+
+	renewed   prometheus.Counter
+	unrenewed *prometheus.CounterVec // by reason
 }
 
 func newJoins(r registrar) joins {
@@ -20,6 +23,10 @@ func newJoins(r registrar) joins {
 			"lost, counts again."),
 		refused: r.counterBy("joins_refused_total", "Devices that wanted to join and were refused.", "reason",
 			names(wire.JoinRefusals())),
+		renewed: r.counter("renewals_total", "Devices that have got another key or certificate; one that asks again, "+
+			"since the answer was lost, counts again."),
+		unrenewed: r.counterBy("renewals_refused_total", "Devices that wanted another key or certificate and got none.",
+			"reason", names(wire.RenewRefusals())),
 		open: r.gauge("joins_open", "Whether there is an open token, with which any device may join."),
 	}
 }
@@ -31,6 +38,10 @@ func (c *Coordinator) ObserveEnrolment(fact enrol.Fact) {
 		c.joins.joined.Inc()
 	case enrol.Refused:
 		c.joins.refused.WithLabelValues(f.Reason.String()).Inc()
+	case enrol.Renewed:
+		c.joins.renewed.Inc()
+	case enrol.RenewRefused:
+		c.joins.unrenewed.WithLabelValues(f.Reason.String()).Inc()
 	case enrol.Opened:
 		c.joins.open.Set(0)
 		if !f.Until.IsZero() {

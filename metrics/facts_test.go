@@ -14,6 +14,9 @@ import (
 var unhandled = map[string]string{
 	"coordinator.AgentUnheard": "the message that it answers is counted among those that are not used",
 	"agent.ClockBehind":        "no alarm: the device goes on, by a time that is good enough; log and status have it",
+	"agent.CertificateEnding":  "the time at which it ends is a metric",
+	"agent.Rekeyed":            "a person has asked for it; the log has it",
+	"agent.RenewalRefused":     "the log has it, and the coordinator counts it",
 	"agent.RootTaken":          "a person has given out the document; the log has it",
 	"coordinator.AgentHeard":   "one device's times are no metric of the fleet; the machine tells who comes and leaves",
 	"round.NotUnderstood":      "the agent declines as unsupported, or says hello as unfit: both are counted",

@@ -123,6 +123,9 @@ func everyCoordinatorLabel() []any {
 	for _, reason := range wire.JoinRefusals() {
 		facts = append(facts, enrol.Refused{Reason: reason})
 	}
+	for _, reason := range wire.RenewRefusals() {
+		facts = append(facts, enrol.RenewRefused{Reason: reason})
+	}
 	for _, kind := range roundKinds {
 		facts = append(facts, round.RoundClosed{Kind: kind})
 		for _, reason := range round.AbandonReasons() {

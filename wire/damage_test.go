@@ -87,7 +87,7 @@ func damages() []damage {
 		{"version 1", set(4, 1), wire.ErrVersion},
 		{"version 3", set(4, 3), wire.ErrVersion},
 		{"type 0", set(5, 0), wire.ErrMalformed},
-		{"type after the last", set(5, 17), wire.ErrMalformed},
+		{"type after the last", set(5, 19), wire.ErrMalformed},
 		{"type 255", set(5, 255), wire.ErrMalformed},
 		{"reserved field", set(6, 1), wire.ErrMalformed},
 		{"reserved field, high byte", set(7, 1), wire.ErrMalformed},

@@ -23,6 +23,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.Fate]():          uint8(wire.FateUnknown),
 	reflect.TypeFor[wire.UnheardReason](): uint8(wire.UnheardClone),
 	reflect.TypeFor[wire.JoinRefusal]():   uint8(wire.JoinFailed),
+	reflect.TypeFor[wire.RenewRefusal]():  uint8(wire.RenewFailed),
 }
 
 // TestUnknownValuesAreRefused, in every enumeration of every golden message.
@@ -40,8 +41,8 @@ func TestUnknownValuesAreRefused(t *testing.T) {
 			}
 			seen[field.Type()] = true
 			for _, x := range []uint8{0, last + 1, 255} {
-				if x == 0 && (g.form == "hello" || g.form == "admission") {
-					continue // 0 says that the agent is fit, or taken in
+				if x == 0 && slices.Contains([]string{"hello", "admission", "renewed"}, g.form) {
+					continue // 0 says that the agent is fit, or gets what it asks for
 				}
 				field.SetUint(uint64(x))
 				if _, err := f.decode(f.encode(g.value)); err == nil {

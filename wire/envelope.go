@@ -32,10 +32,13 @@ const (
 	TypeSealed
 	// TypeKey travels sealed only.
 	TypeKey
+	TypeRenew
+	TypeRenewed
 )
 
 var typeNames = [...]string{"", "announcement", "invitation", "standing", "accepted", "refused", "credit",
-	"update", "presence", "hello", "joined", "declined", "report", "settled", "unheard", "sealed", "key"}
+	"update", "presence", "hello", "joined", "declined", "report", "settled", "unheard", "sealed", "key", "renew",
+	"renewed"}
 
 // String returns the type's name, as it stands in the signature's domain.
 func (t Type) String() string {

@@ -83,6 +83,8 @@ func forms() []form {
 		formOf("key", wire.TypeKey, (*wire.GroupKey).Body, wire.DecodeGroupKey, func(rng *rand.Rand) wire.GroupKey {
 			return wire.GroupKey{Key: wire.SealKey(randomDigest(rng))}
 		}),
+		formOf("renew", wire.TypeRenew, (*wire.Renew).Body, wire.DecodeRenew, randomRenew),
+		formOf("renewed", wire.TypeRenewed, (*wire.Renewed).Body, wire.DecodeRenewed, randomRenewed),
 		formOf("outcome", 0, (*wire.Outcome).Body, wire.DecodeOutcome, randomOutcome),
 		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
 		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest,
@@ -96,6 +98,16 @@ func forms() []form {
 		formOf("join", 0, (*wire.Join).Bytes, wire.DecodeJoin, randomJoin),
 		formOf("admission", 0, (*wire.Admission).Bytes, wire.DecodeAdmission, randomAdmission),
 	}
+}
+
+// types are those of all envelopes.
+func types() (all []wire.Type) {
+	for _, f := range forms() {
+		if f.typ != 0 {
+			all = append(all, f.typ)
+		}
+	}
+	return all
 }
 
 func formNamed(t testing.TB, name string) form {

@@ -39,7 +39,8 @@ func FuzzChunk(f *testing.F)        { fuzzForms(f, "chunk") }
 
 // FuzzDirect takes all small messages, from the coordinator and to it.
 func FuzzDirect(f *testing.F) {
-	fuzzForms(f, "invitation", "standing", "accepted", "refused", "credit", "presence", "hello", "joined", "declined")
+	fuzzForms(f, "invitation", "standing", "accepted", "refused", "credit", "presence", "hello", "joined", "declined",
+		"renew", "renewed")
 }
 
 // fuzzForms feeds bodies to each of the named forms.

@@ -168,6 +168,10 @@ func goldensOfCoordinator() []golden {
 			{Tag: wire.TagOf(goldenRun, 2, "press-07", update), Fate: wire.FateFolded}}}},
 		{"unheard", "unheard", byCoordinator(0, 17),
 			&wire.Unheard{Answers: announcement, Reason: wire.UnheardBehind}},
+		{"renewed", "renewed", byCoordinator(0, 18),
+			&wire.Renewed{Answers: announcement, Certificate: []byte("a certificate in DER")}},
+		{"renewed_refused", "renewed", byCoordinator(0, 19),
+			&wire.Renewed{Answers: announcement, Refused: wire.RenewFailed, Certificate: []byte{}}},
 		{"refused", "refused", byCoordinator(3, 15), &wire.Refused{Update: update, Reason: wire.RefuseLate}},
 		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
 			Update: wire.BlobDigest(bigVector()), Lease: 20000,
@@ -184,6 +188,7 @@ func goldensOfAgent() []golden {
 			&wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 2, Software: "agentd 0.1.0"}},
 		{"presence_lost", "presence", byAgent(0, 0, 2),
 			&wire.Presence{State: wire.StateLost, Nonce: goldenNonce, Speaks: 2, Software: "agentd 0.1.0"}},
+		{"renew", "renew", byAgent(0, 0, 11), goldenRenew()},
 		{"hello", "hello", byAgent(goldenRun, 3, 3),
 			&wire.Hello{Nonce: goldenNonce, Announcement: gathering, Samples: 12,
 				Location:  wire.Location{Known: true, X: 3.5, Y: -7},

@@ -35,7 +35,7 @@ func TestBodies(t *testing.T) {
 // TestEnvelopes: an envelope keeps header and body, whatever stands before it in dst.
 func TestEnvelopes(t *testing.T) {
 	rng := seeded(1)
-	for typ := wire.TypeAnnouncement; typ <= wire.TypeKey; typ++ {
+	for _, typ := range types() {
 		for range 20 {
 			h, body, before := randomHeader(rng, typ), randomBytes(rng, rng.IntN(2000)), randomBytes(rng, rng.IntN(10))
 			p := wire.Seal(bytes.Clone(before), h, body, testKey())
@@ -129,7 +129,7 @@ func TestChunks(t *testing.T) {
 func TestSealRefusesItsCallersMistakes(t *testing.T) {
 	good := randomHeader(seeded(3), wire.TypeHello)
 	noType, farType, dash, slash := good, good, good, good
-	noType.Type, farType.Type, dash.Federation, slash.Sender = 0, wire.TypeKey+1, "plant-7", "press/01"
+	noType.Type, farType.Type, dash.Federation, slash.Sender = 0, wire.TypeRenewed+1, "plant-7", "press/01"
 	for name, c := range map[string]struct {
 		header wire.Header
 		body   int

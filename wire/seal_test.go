@@ -132,7 +132,7 @@ func TestSealedMessages(t *testing.T) {
 	if bytes.Equal(twice[8:], e.Body[8:]) {
 		t.Error("two messages with one body look alike")
 	}
-	for typ := wire.TypeAnnouncement; typ <= wire.TypeKey; typ++ {
+	for _, typ := range types() {
 		sealed := goldenPair().Up.Message(wire.PeerKey{}, e.Header, typ, want.Body)
 		if _, err := openedAs(goldenPair().Up, e.Header, sealed); (err == nil) != typ.Sealed() {
 			t.Errorf("a sealed %s: %v", typ, err)

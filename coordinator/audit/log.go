@@ -32,6 +32,7 @@ const (
 	Command   Event = "command"   // about is the request, before it is carried out
 	Refused   Event = "refused"   // the command of the entry before, or an update, with the reason
 	Joined    Event = "joined"    // a device, with a token
+	Renewed   Event = "renewed"   // a device's key or certificate, or both
 	Opened    Event = "opened"    // any device may join, until about; closed again without about
 	Reloaded  Event = "reloaded"  // the list of agents, by a signal
 	LeftOut   Event = "left out"  // an agent's update was left out of a model

@@ -22,8 +22,12 @@ type Authority struct {
 	Key         *ecdsa.PrivateKey
 }
 
-// lifetime is how long certificates count: nothing renews them yet. A device leaves by the list and the access rules.
-const lifetime = 20 * 365 * 24 * time.Hour
+// Lifetime is how long the certificates of the authority, the broker and the coordinator count: a person makes others.
+const Lifetime = 20 * 365 * 24 * time.Hour
+
+// backdated is how much earlier than now a device's certificate begins to count, at most: the broker's clock may be
+// behind.
+const backdated = 24 * time.Hour
 
 // maxCommonName is how many characters OpenSSL makes and reads of a common name.
 const maxCommonName = 64
@@ -31,7 +35,7 @@ const maxCommonName = 64
 // NewAuthority makes the certificate of an authority with that key.
 func NewAuthority(name string, key *ecdsa.PrivateKey, now time.Time) (*Authority, error) {
 	a := &Authority{Key: key}
-	t := template(name, now, key.Public())
+	t := template(name, now.Add(Lifetime), key.Public())
 	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
 	t.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
 	der, err := x509.CreateCertificate(nil, t, t, key.Public(), key)
@@ -44,7 +48,7 @@ func NewAuthority(name string, key *ecdsa.PrivateKey, now time.Time) (*Authority
 // template is what all certificates have in common. They count from 1970 on, so that a device without a clock of its
 // own takes them. The serial number follows from name, time and key: the same request gets the same certificate.
 func template(name string, until time.Time, key any) *x509.Certificate {
-	until = until.Add(lifetime).UTC().Truncate(time.Second)
+	until = until.UTC().Truncate(time.Second)
 	public, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
 		public = nil // CreateCertificate says the same
@@ -58,20 +62,22 @@ func template(name string, until time.Time, key any) *x509.Certificate {
 	}
 }
 
-// Client returns the certificate of a client of the broker, in DER. The same arguments give the same bytes.
-func (a *Authority) Client(name string, key *ecdsa.PublicKey, made time.Time) ([]byte, error) {
+// Client returns the certificate of a client of the broker, in DER, for so long a life. A device renews it at two
+// thirds of that, so it says when that began. The same arguments give the same bytes.
+func (a *Authority) Client(name string, key *ecdsa.PublicKey, made time.Time, life time.Duration) ([]byte, error) {
 	if len(name) > maxCommonName {
 		return nil, fmt.Errorf("%s has %d characters, and a certificate's name has at most %d: give federation and "+
 			"device shorter names", name, len(name), maxCommonName)
 	}
-	t := template(name, made, key)
+	t := template(name, made.Add(life), key)
+	t.NotBefore = made.Add(-min(life/100, backdated)).UTC().Truncate(time.Second)
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	return x509.CreateCertificate(nil, t, a.Certificate, key, a.Key)
 }
 
 // Server returns the certificate of a broker with that name or address, in DER.
 func (a *Authority) Server(host string, key *ecdsa.PublicKey, made time.Time) ([]byte, error) {
-	t := template("broker", made, key)
+	t := template("broker", made.Add(Lifetime), key)
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	if ip := net.ParseIP(host); ip != nil {
 		t.IPAddresses = []net.IP{ip}

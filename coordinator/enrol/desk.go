@@ -42,6 +42,7 @@ type Config struct {
 	Root      []byte             // the root document
 	Key       ed25519.PrivateKey // of the coordinator; the root document names it
 	Authority *Authority
+	Life      time.Duration             // of devices' certificates
 	Settings  []wire.Setting            // that all devices share; ascending
 	Name      func(wire.AgentID) string // of a device at the broker
 	List      List
@@ -96,11 +97,12 @@ func Open(cfg Config) (*Desk, error) {
 func (d *Desk) tell(now time.Time) {
 	if until := d.tokens.openUntil(now); !until.Equal(d.opened) {
 		d.opened = until
-		d.observe(Opened{until})
+		d.Observe(Opened{until})
 	}
 }
 
-func (d *Desk) observe(f Fact) {
+// Observe tells a fact: one after another.
+func (d *Desk) Observe(f Fact) {
 	d.facts.Lock()
 	defer d.facts.Unlock()
 	d.cfg.Observer.ObserveEnrolment(f)
@@ -150,8 +152,8 @@ func (d *Desk) SetRoot(p []byte) error {
 	return err
 }
 
-// revokes reports whether the root document revokes a device.
-func (d *Desk) revokes(agent wire.AgentID) bool {
+// Revokes reports whether the root document revokes a device.
+func (d *Desk) Revokes(agent wire.AgentID) bool {
 	return slices.Contains(d.shown.Load().document.Revoked, agent)
 }
 
@@ -178,7 +180,7 @@ func (d *Desk) Fits(agent wire.AgentID) error {
 	if err := agent.ValidateAgent(); err != nil {
 		return err
 	}
-	if d.revokes(agent) {
+	if d.Revokes(agent) {
 		return fmt.Errorf("the root document revokes %s: choose another name", agent)
 	}
 	if name := d.cfg.Name(agent); len(name) > maxCommonName {
@@ -198,7 +200,7 @@ func (d *Desk) Forget(agent wire.AgentID) error {
 // Join answers a join that came over the connection with that binding. Nothing is changed once ctx has ended.
 func (d *Desk) Join(ctx context.Context, j *wire.Join, binding []byte, from netip.Addr) wire.Admission {
 	if d.tries.blocked(from, d.cfg.Now()) {
-		d.observe(Refused{j.Agent, from.String(), wire.JoinTries, nil})
+		d.Observe(Refused{j.Agent, from.String(), wire.JoinTries, nil})
 		return wire.Admission{Refused: wire.JoinTries}
 	}
 	d.mu.Lock()
@@ -207,7 +209,7 @@ func (d *Desk) Join(ctx context.Context, j *wire.Join, binding []byte, from neti
 	d.tell(now)
 	a, reason, err := d.join(ctx, j, binding, from, now)
 	if reason != 0 {
-		d.observe(Refused{j.Agent, from.String(), reason, err})
+		d.Observe(Refused{j.Agent, from.String(), reason, err})
 		return wire.Admission{Refused: reason}
 	}
 	return a
@@ -229,7 +231,7 @@ func (d *Desk) join(ctx context.Context, j *wire.Join, binding []byte, from neti
 		d.tries.wrong(from, now)
 		return a, wire.JoinUnknown, nil
 	}
-	if d.revokes(j.Agent) {
+	if d.Revokes(j.Agent) {
 		return a, wire.JoinRevoked, nil
 	}
 	if err := d.Fits(j.Agent); err != nil { // an open token is for any name
@@ -245,7 +247,7 @@ func (d *Desk) join(ctx context.Context, j *wire.Join, binding []byte, from neti
 	if a, err = d.admission(j.Agent, key, t.Made); err != nil {
 		return a, wire.JoinFailed, err
 	}
-	d.observe(joined)
+	d.Observe(joined)
 	return a, 0, nil
 }
 
@@ -299,7 +301,7 @@ func (d *Desk) Admit(ctx context.Context, agent wire.AgentID, key wire.SignKey, 
 	if err != nil {
 		return wire.Admission{}, err
 	}
-	d.observe(Joined{Agent: agent})
+	d.Observe(Joined{Agent: agent})
 	return d.admission(agent, client, made)
 }
 
@@ -315,7 +317,7 @@ func refusal(err error) wire.JoinRefusal {
 
 // admission is what a device gets that is in the list.
 func (d *Desk) admission(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.Admission, error) {
-	leaf, err := d.cfg.Authority.Client(d.cfg.Name(agent), key, made)
+	leaf, err := d.cfg.Authority.Client(d.cfg.Name(agent), key, made, d.cfg.Life)
 	return wire.Admission{Root: d.shown.Load().root, Certificate: leaf, CA: d.cfg.Authority.Certificate.Raw,
 		Settings: d.cfg.Settings}, err
 }

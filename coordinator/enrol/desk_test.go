@@ -65,6 +65,9 @@ type told []Fact
 
 func (t *told) ObserveEnrolment(f Fact) { *t = append(*t, f) }
 
+// lifeOfTests is how long certificates count.
+const lifeOfTests = 100 * time.Hour
+
 // office is a desk, with what is around it.
 type office struct {
 	*Desk
@@ -83,7 +86,8 @@ func newOffice(t testing.TB) *office {
 	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(key),
 		CA: authority.Digest(), Revoked: []wire.AgentID{"stolen"}}
 	root.Sign(keyNumbered(2), nil)
-	o.cfg = Config{Root: root.Bytes(), Key: key, Authority: authority, List: o.members, Observer: &o.told,
+	o.cfg = Config{Root: root.Bytes(), Key: key, Authority: authority, Life: lifeOfTests, List: o.members,
+		Observer: &o.told,
 		Settings: []wire.Setting{{Name: "broker.url", Value: "tls://gw:8883"}},
 		Name:     func(id wire.AgentID) string { return "plant_7-" + string(id) }, Disk: store.Machine,
 		Path: filepath.Join(t.TempDir(), "tokens"), Now: func() time.Time { return o.now }}
@@ -189,12 +193,15 @@ func TestJoin(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(o.cfg.Authority.Certificate)
-	for _, at := range []time.Time{time.Unix(1, 0), o.now, o.now.AddDate(19, 0, 0)} { // a device may have no clock
+	for _, at := range []time.Time{o.now.Add(-time.Hour / 2), o.now, o.now.Add(lifeOfTests - time.Second)} {
 		_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at,
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		if err != nil {
 			t.Errorf("at %s: %v", at, err)
 		}
+	}
+	if got := leaf.NotAfter.Sub(leaf.NotBefore); got != lifeOfTests*101/100 {
+		t.Errorf("the certificate counts for %s", got)
 	}
 	if !d.tls.PublicKey.Equal(leaf.PublicKey) || leaf.Subject.CommonName != "plant_7-press-01" || leaf.IsCA {
 		t.Errorf("the certificate is %+v of %v", leaf.Subject, leaf.PublicKey)

@@ -42,7 +42,7 @@ func (d *Desk) certificate(root []byte) (tls.Certificate, error) {
 	}
 	t := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: string(wire.CoordinatorID)},
-		NotBefore: time.Unix(0, 0).UTC(), NotAfter: d.cfg.Now().Add(lifetime),
+		NotBefore: time.Unix(0, 0).UTC(), NotAfter: d.cfg.Now().Add(Lifetime),
 		ExtraExtensions: []pkix.Extension{{Id: Comment, Value: comment}},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, d.cfg.Key.Public(), d.cfg.Key)

@@ -135,6 +135,12 @@ var others = []attack{
 		[]of{
 			tests("coordinator", "TestRevoked", "TestRevokedWhileStopped"), tests("cmd/internal/e2e", "TestJoin"),
 			tests("packaging/mosquitto", "TestRevokedCertificate", "TestReloadedRules")}},
+	{"another key for a device", "a request for a key or certificate by a stranger, by a key before, replayed, " +
+		"without the certificate's key, of a revoked device", stranger + ", " + device + ", " + thief,
+		"no answer, or a refusal; the list stays; the key before is heard no more", []of{
+			tests("coordinator", "TestRenewalsAreChecked"), tests("wire", "TestVouched", "TestHalfARequest"),
+			tests("cmd/internal/daemon", "TestRenewRefused", "TestRenewRevoked", "TestKeyRotates"),
+			tests("agent", "TestForeignCertificates")}},
 	{"an old certificate of the broker", "one that has ended, shown to a device whose clock begins in 1970",
 		stranger + ", " + broker, "refused, by the time that the coordinator signed last, or the program was built; " +
 			"a thief's time ends with the next root document", []of{

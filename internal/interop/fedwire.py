@@ -202,6 +202,8 @@ BODIES = {  # in the order of the numbers in section 5
     "unheard": record(answers=DIGEST, reason=enum(1, 4)),
     "sealed": Type(lambda data, at: (data[at:], len(data)), bytes),  # open_body opens it
     "key": record(key=DIGEST),
+    "renew": record(key=DIGEST, before=DIGEST, tls=counted(U32, 65), by_before=scalar("64s"), by_tls=counted(U32, 80)),
+    "renewed": record(answers=DIGEST, refused=enum(0, 4), certificate=counted(U32, 8192)),
 }
 NAMES = list(BODIES)
 OUTCOME = record(round=U64, abandoned=BOOL, settled=list_of(record(tag=scalar("8s"), fate=enum(1, 5)), 1 << 20))

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -226,25 +227,43 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *AgentOption
 		}
 	}
 	reportOf(&cfg.Reports, o.Gatherer)
+	var present atomic.Pointer[agent.Agent]
 	view := status.NewAgent(Version(), cmp.Or(s.Name, s.Federation), s.ID, time.Now)
-	api.Serve(ctx, cfg.Dir, api.Handler(agentRoutes(view), api.Owner, nil), cfg.Logger)
+	api.Serve(ctx, cfg.Dir, api.Handler(agentRoutes(view, present.Load), api.Owner, nil), cfg.Logger)
 	cfg.Observer = observers[agent.Fact, round.AgentFact]{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
 		cfg.Observer.Observe(agent.BootLost(lost))
 	}
-	return d.run(ctx, s, cfg, o)
+	return d.run(ctx, s, cfg, o, &present)
 }
 
-// agentRoutes are the operations on the agent: its models are chosen by files.
-func agentRoutes(view *status.AgentView) []api.Route { return []api.Route{view.Route()} }
+// agentRoutes are the operations on the agent: its models are chosen by files. present returns the agent that runs; nil
+// before there is one.
+func agentRoutes(view *status.AgentView, present func() *agent.Agent) []api.Route {
+	return []api.Route{view.Route(), api.Post("/v1/key/rotate", "Give the device another key.",
+		func(r *http.Request, _ Resetting) (KeyRotated, error) {
+			a := present()
+			if a == nil {
+				return KeyRotated{}, api.Conflict("the agent has not begun yet: try again")
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), commandTime)
+			defer cancel()
+			return KeyRotated{Rotated: true}, a.RotateKey(ctx)
+		})}
+}
+
+// KeyRotated is the answer to a wish for another key.
+type KeyRotated struct {
+	Rotated bool `json:"rotated"`
+}
 
 // run runs the agent. If the agent finds that an earlier start had a higher number, run raises the number and starts
-// the agent again.
-func (d *shared) run(ctx context.Context, s *settings.Agent, cfg agent.Config, o *AgentOptions) error {
-	var present atomic.Pointer[agent.Agent]
+// the agent again; so it does when the device has got another key.
+func (d *shared) run(ctx context.Context, s *settings.Agent, cfg agent.Config, o *AgentOptions,
+	present *atomic.Pointer[agent.Agent]) error {
 	for {
 		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
-			return o.dial(ctx, &s.Broker, &cfg, func(m *mqtt.Options) { m.Will, m.Meter = will, &d.meter })
+			return o.dial(ctx, s.Uplink(), &cfg, func(m *mqtt.Options) { m.Will, m.Meter = will, &d.meter })
 		})
 		if err != nil {
 			return err
@@ -253,16 +272,22 @@ func (d *shared) run(ctx context.Context, s *settings.Agent, cfg agent.Config, o
 			o.Ready(func(ctx context.Context) error { return present.Load().Alive(ctx) })
 		}
 		err = a.Run(ctx)
-		behind := (*agent.BehindError)(nil)
-		if !errors.As(err, &behind) {
+		behind, above := (*agent.BehindError)(nil), cfg.Boot
+		rekeyed := errors.As(err, new(*agent.RekeyedError))
+		if errors.As(err, &behind) {
+			above = behind.Epoch
+		} else if !rekeyed {
 			return err
 		}
-		next, err := store.Machine.RaiseBoot(cfg.Dir, uint64(behind.Epoch))
+		next, err := store.Machine.RaiseBoot(cfg.Dir, uint64(above))
 		if err != nil {
 			return err
 		}
-		cfg.Observer.Observe(agent.BootRaised{From: cfg.Boot, To: wire.Epoch(next)})
-		cfg.Boot, cfg.Behind = wire.Epoch(next), 0
+		if !rekeyed {
+			cfg.Observer.Observe(agent.BootRaised{From: cfg.Boot, To: wire.Epoch(next)})
+			cfg.Behind = 0
+		}
+		cfg.Boot = wire.Epoch(next)
 	}
 }
 

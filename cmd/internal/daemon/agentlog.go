@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round"
@@ -34,6 +35,19 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.stale(f)
 	case agent.RootTaken:
 		l.Info("the next root document is taken: its keys count now", "version", f.Version)
+	case agent.CertificateUsed:
+		if f.Renewed {
+			l.Info("the certificate for the broker is another one: the next connection uses it", "expires",
+				f.Until.UTC().Format(time.DateTime))
+		}
+	case agent.CertificateEnding:
+		l.Warn(status.Ending(f), "expires", f.Until.UTC().Format(time.DateTime))
+	case agent.RenewalRefused:
+		l.Error("the coordinator gives this device no other key or certificate: "+agent.Refusal(f.Reason), "reason",
+			f.Reason)
+	case agent.Rekeyed:
+		l.Warn("this device has another key from now on; it is kept in the state folder", "key",
+			keys.Format(f.Key.Ed25519()))
 	case agent.ClockBehind:
 		l.clockBehind(f)
 	case agent.BootRaised:

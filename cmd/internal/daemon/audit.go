@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -86,6 +87,16 @@ func (a *auditor) ObserveEnrolment(fact enrol.Fact) {
 		if f.Replaces != "" {
 			e.About = "in place of " + string(f.Replaces)
 		}
+	case enrol.Renewed:
+		e.Event, e.Agent = audit.Renewed, f.Agent
+		if f.Key {
+			e.About = "another key"
+		}
+		if !f.Until.IsZero() {
+			e.About = strings.TrimPrefix(e.About+", certificate until "+f.Until.UTC().Format(time.RFC3339), ", ")
+		}
+	case enrol.RenewRefused:
+		e.Event, e.Agent, e.About = audit.Refused, f.Agent, "another key or certificate: "+f.Reason.String()
 	case enrol.Opened:
 		e.Event = audit.Opened
 		if !f.Until.IsZero() {

@@ -19,7 +19,7 @@ func AgentTarget(s *settings.Agent) (*doctor.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	broker, err := brokerOf(&s.Broker, cfg.Topics, cfg.ID)
+	broker, err := brokerOf(s.Uplink(), cfg.Topics, cfg.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,17 @@ type enrolment struct {
 	desk *enrol.Desk // nil where nobody can join
 	acl  chan time.Duration
 
-	mu sync.Mutex // of the list
+	mu      sync.Mutex // of the list
+	telling sync.Mutex // of facts, where there is no desk
+
+	fs store.FS // where the list is; the machine's unless set
+}
+
+func (e *enrolment) disk() store.Disk {
+	if e.fs == nil {
+		return store.Machine
+	}
+	return store.Disk{FS: e.fs}
 }
 
 const tokensFile = "tokens" // in the state folder
@@ -74,6 +84,17 @@ func (e *enrolment) watchOpen(ctx context.Context) {
 	}
 }
 
+// observe tells a fact that is not the desk's.
+func (e *enrolment) observe(fact enrol.Fact) {
+	if e.desk != nil {
+		e.desk.Observe(fact)
+		return
+	}
+	e.telling.Lock()
+	defer e.telling.Unlock()
+	e.ObserveEnrolment(fact)
+}
+
 // ObserveEnrolment implements enrol.Observer.
 func (e *enrolment) ObserveEnrolment(fact enrol.Fact) {
 	enrolLog{e.f.o.Logger}.ObserveEnrolment(fact)
@@ -96,6 +117,10 @@ func (l enrolLog) ObserveEnrolment(fact enrol.Fact) {
 	case enrol.Refused:
 		l.Warn("a device that wants to join is refused", "agent", f.Agent, "from", f.From, "reason", f.Reason,
 			"err", f.Err)
+	case enrol.Renewed:
+		l.renewed(f)
+	case enrol.RenewRefused:
+		l.Warn("a device gets no other key or certificate", "agent", f.Agent, "reason", f.Reason, "err", f.Err)
 	case enrol.Opened:
 		if f.Until.IsZero() {
 			l.Info("the federation is closed again: a device joins with a token of its own")
@@ -104,6 +129,18 @@ func (l enrolLog) ObserveEnrolment(fact enrol.Fact) {
 		l.Warn("the federation is open: every device with the open token may join, under any name that is free",
 			"until", f.Until.Local().Format(time.DateTime))
 	}
+}
+
+func (l enrolLog) renewed(f enrol.Renewed) {
+	attrs := []any{"agent", f.Agent, "again", f.Again}
+	if !f.Until.IsZero() {
+		attrs = append(attrs, "certificate_until", f.Until.UTC().Format(time.DateTime))
+	}
+	if f.Key {
+		l.Warn("a device has another key: what the one before signs is heard no more", attrs...)
+		return
+	}
+	l.Info("a device has another certificate", attrs...)
 }
 
 // Check implements enrol.List.
@@ -139,7 +176,7 @@ func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey
 		if err != nil || is.Holder == id && (replaces == "" || replaces == id) {
 			return err
 		}
-		return keys.EditAgents(path, []wire.AgentID{id, replaces}, id, key.Ed25519())
+		return keys.EditAgents(e.disk(), path, []wire.AgentID{id, replaces}, id, key.Ed25519())
 	})
 	e.changed(0)
 	return err
@@ -163,7 +200,7 @@ func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
 		if there = is.Key != nil; err != nil || !there {
 			return err
 		}
-		return keys.EditAgents(path, []wire.AgentID{id}, "", nil)
+		return keys.EditAgents(e.disk(), path, []wire.AgentID{id}, "", nil)
 	})
 	if err == nil {
 		go e.kick(context.WithoutCancel(ctx), id)
@@ -211,7 +248,7 @@ func (e *enrolment) kick(ctx context.Context, id wire.AgentID) {
 			return err
 		}
 		name := cfg.Name(id)
-		der, err := cfg.Authority.Client(name, &key.PublicKey, time.Now())
+		der, err := cfg.Authority.Client(name, &key.PublicKey, time.Now(), time.Hour)
 		if err != nil {
 			return err
 		}

@@ -89,6 +89,22 @@ var agentLines = []line{
 		"<3>ERROR no later announcement has come for 1m0s, three times the longest round, although a round is open: " +
 			"the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status"},
 	{agent.AnnouncementsStale{}, `<6>INFO  announcements come again`},
+	{agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0)}, ""},
+	{agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0), Renewed: true},
+		"<6>INFO  the certificate for the broker is another one: the next connection uses it " +
+			"expires=\"2026-09-21 14:13:20\""},
+	{agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), Left: 100 * time.Hour},
+		"<4>WARN  the certificate for the broker expires in 4 days: the coordinator has not answered; see that it " +
+			"runs, and that this device reaches it; one of another authority is renewed by hand " +
+			"expires=\"2026-09-21 14:13:20\""},
+	{agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), Left: -time.Hour, Refused: wire.RenewFailed},
+		"<4>WARN  the certificate for the broker has expired: the coordinator refuses another one: it could not " +
+			"store it (its log says why); one of another authority is renewed by hand expires=\"2026-09-21 14:13:20\""},
+	{agent.RenewalRefused{Reason: wire.RenewOther},
+		"<3>ERROR the coordinator gives this device no other key or certificate: the new key is in its list under " +
+			"another device's name reason=other_device"},
+	{agent.Rekeyed{}, "<4>WARN  this device has another key from now on; it is kept in the state folder " +
+		`key="AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="`},
 	{agent.ClockBehind{Machine: time.Unix(12, 0), Using: time.Unix(1_790_000_000, 0)},
 		"<4>WARN  clock is behind: using 2026-09-21 14:13:20 UTC for certificates, as the coordinator has " +
 			"signed or this program was built, since the machine says 1970-01-01 00:00:12; set it, and keep it right " +

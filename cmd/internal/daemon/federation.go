@@ -237,7 +237,7 @@ func (f *Federation) config(s *settings.Coordinator, task coordinator.Applied) (
 	cfg.Logger, cfg.TakeOver, cfg.TaskVersion = f.o.Logger, f.o.TakeOver && f.first, task.Version
 	cfg.NewRun, cfg.From = task.NewRun, task.From
 	cfg.SelfTest, cfg.Rand, cfg.Random = selfTestTime(&s.Broker), newRand(), randomBytes
-	cfg.Audit = f.audit.log
+	cfg.Audit, cfg.Renew = f.audit.log, f.members.renew
 	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger}, f.audit, f.o.Metrics,
 		f.view, f.devices, f.o.Observer}
 	return cfg, nil

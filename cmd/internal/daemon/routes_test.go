@@ -26,7 +26,7 @@ func TestOpenAPI(t *testing.T) {
 		"../../../docs/openapi.json": api.Document("fedmesh coordinator", "1",
 			api.Described("fedmesh coordinator", "1", f.Routes())),
 		"../../../docs/openapi-agentd.json": api.Document("fedmesh agentd", "1",
-			agentRoutes(status.NewAgent("", "", "", time.Now))),
+			agentRoutes(status.NewAgent("", "", "", time.Now), nil)),
 	} {
 		if *update {
 			if err := os.WriteFile(path, got, 0o644); err != nil {

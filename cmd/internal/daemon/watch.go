@@ -24,11 +24,11 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 	case agent.StorageMended:
 		w.Ready.failing.Store(nil)
 	case agent.AnnouncementsStale, agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed,
-		agent.ClockBehind, agent.CloneSeen, agent.DataCollected, agent.DataLoaded, agent.DeviceJudged,
-		agent.KeyAwaited, agent.KeyCame,
-		agent.MessageDropped, agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged,
-		agent.NeighborsFound, agent.Predicted, agent.RootTaken, agent.StateLost, agent.Trained, agent.TrainingFailed,
-		agent.TurnAwaited, agent.Unheard, agent.UpdateSettled: // changes neither
+		agent.CertificateEnding, agent.CertificateUsed, agent.ClockBehind, agent.CloneSeen, agent.DataCollected,
+		agent.DataLoaded, agent.DeviceJudged, agent.KeyAwaited, agent.KeyCame, agent.MessageDropped,
+		agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound,
+		agent.Predicted, agent.Rekeyed, agent.RenewalRefused, agent.RootTaken, agent.StateLost, agent.Trained,
+		agent.TrainingFailed, agent.TurnAwaited, agent.Unheard, agent.UpdateSettled: // changes neither
 	}
 }
 

@@ -36,7 +36,7 @@ func Announced(ctx context.Context, s *settings.Agent) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, _, err := s.Broker.Session(topics.ClientID(wire.AgentID(s.ID)))
+	o, _, err := s.Uplink().Session(topics.ClientID(wire.AgentID(s.ID)))
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,7 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	r.good("configuration", "can be used")
 	lock, runs := p.folder(r)
 	clock(r, time.Now())
+	certificate(r, p.Broker.Options.TLS, time.Now())
 	answers := false
 	nodes := p.Broker.nodes()
 	for _, node := range nodes {

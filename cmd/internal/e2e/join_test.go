@@ -25,7 +25,7 @@ type joining struct {
 }
 
 // newJoining follows what `coordinator init` prints, up to a running coordinator.
-func newJoining(t *testing.T, devices int) *joining {
+func newJoining(t *testing.T, devices int, set ...string) *joining {
 	t.Helper()
 	j := &joining{t: t, dir: filepath.Join(t.TempDir(), "plant"), broker: brokers.NewMosquitto(t, mosquitto.Conf)}
 	sample := filepath.Join(t.TempDir(), "sample.csv")
@@ -47,10 +47,12 @@ func newJoining(t *testing.T, devices int) *joining {
 	}
 	j.broker.Write(t, "acl", nil)
 	j.broker.Start(t)
-	j.lead = programs.Start(t, "coordinator", "run", "--config", j.path("coordinator.yaml"),
-		"--set", "round.pause=200ms",
-		"--set", "round.rounds=0", "--set", "round.stop.patience=0", "--set", "round.gather.spread=10ms",
-		"--set", "metrics.listen=", "--set", "enrol.acl="+filepath.Join(j.broker.Dir, "acl"))
+	run := []string{"run", "--config", j.path("coordinator.yaml")}
+	for _, s := range append(set, "round.pause=200ms", "round.rounds=0", "round.stop.patience=0",
+		"round.gather.spread=10ms", "metrics.listen=", "enrol.acl="+filepath.Join(j.broker.Dir, "acl")) {
+		run = append(run, "--set", s)
+	}
+	j.lead = programs.Start(t, "coordinator", run...)
 	j.reload()
 	return j
 }
@@ -116,6 +118,20 @@ func run(t *testing.T, dir string) *testkit.Process {
 		filepath.Join(dir, "agentd.yaml")))
 }
 
+// accepted waits for further rounds to be folded.
+func (j *joining) accepted(more int) {
+	j.t.Helper()
+	rounds := func() int {
+		text, err := os.ReadFile(j.path("state", "history.jsonl"))
+		if err != nil && !os.IsNotExist(err) {
+			j.t.Fatal(err)
+		}
+		return strings.Count(string(text), "\n")
+	}
+	was := rounds()
+	testkit.Until(j.t, "a round is folded", func() bool { return rounds() >= was+more })
+}
+
 // TestJoin: two commands for each device, on Mosquitto as we ship it, and the federation learns. The next root document
 // comes to all of them, and nothing is restarted. Then a device is revoked: it is told, its access ends, and the others
 // keep their connections and their rounds.
@@ -142,29 +158,17 @@ func TestJoin(t *testing.T) {
 	for n := range 3 {
 		devices = append(devices, run(t, j.device(n)))
 	}
-	accepted := func(more int) {
-		t.Helper()
-		rounds := func() int {
-			text, err := os.ReadFile(j.path("state", "history.jsonl"))
-			if err != nil && !os.IsNotExist(err) {
-				t.Fatal(err)
-			}
-			return strings.Count(string(text), "\n")
-		}
-		was := rounds()
-		testkit.Until(t, "a round is folded", func() bool { return rounds() >= was+more })
-	}
-	accepted(2)
+	j.accepted(2)
 
 	j.nextRoot(devices)
-	accepted(2)
+	j.accepted(2)
 
 	j.command("devices", "revoke", "press-2")
 	devices[2].Await(t, "the coordinator does not hear this device")
 	j.lead.Await(t, "agent left agent=press-2")
-	accepted(2)
+	j.accepted(2)
 	j.reload()
-	accepted(2)
+	j.accepted(2)
 	for _, d := range devices[:2] {
 		if text := d.Log(); strings.Count(text, "connected") != 1 || strings.Contains(text, "lost") {
 			t.Errorf("%s has lost its connection: %s", d.Name, text)

@@ -92,7 +92,7 @@ func (f *Files) trust(dir string, a *Answers, key ed25519.PrivateKey) error {
 	}
 	own := topics.ClientID(wire.CoordinatorID)
 	err = certify(at(clientCrt), at(clientKey), func(k *ecdsa.PublicKey) ([]byte, error) {
-		return authority.Client(own, k, now)
+		return authority.Client(own, k, now, enrol.Lifetime)
 	})
 	if err != nil {
 		return err

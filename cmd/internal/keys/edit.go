@@ -45,7 +45,7 @@ func Listed(path string, id wire.AgentID, key ed25519.PublicKey) (l Listing, err
 // EditAgents removes devices from a list, and adds one unless its key is nil. Comments and all other lines stay. The
 // file is replaced as a whole, and is durable then: a list is never seen half written. A list that is not there is
 // empty.
-func EditAgents(path string, remove []wire.AgentID, id wire.AgentID, key ed25519.PublicKey) error {
+func EditAgents(disk store.Disk, path string, remove []wire.AgentID, id wire.AgentID, key ed25519.PublicKey) error {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -61,5 +61,5 @@ func EditAgents(path string, remove []wire.AgentID, id wire.AgentID, key ed25519
 	if key != nil {
 		fmt.Fprintf(&fresh, "%s %s\n", id, Format(key))
 	}
-	return store.Machine.WriteFile(path, fresh.Bytes(), 0o666)
+	return disk.WriteFile(path, fresh.Bytes(), 0o666)
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -17,7 +18,7 @@ func TestEditAgents(t *testing.T) {
 	}
 	edit := func(remove []wire.AgentID, id wire.AgentID, k ed25519.PublicKey, want string) {
 		t.Helper()
-		if err := EditAgents(path, remove, id, k); err != nil {
+		if err := EditAgents(store.Machine, path, remove, id, k); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {

@@ -83,6 +83,13 @@ type Place struct {
 // Site returns the broker of the site.
 func (d *D2D) Site() Broker { return d.Broker.ofSite("d2d-password") }
 
+// Uplink is the coordinator's broker, with the certificate that the coordinator has renewed last.
+func (a *Agent) Uplink() *Broker {
+	b := a.Broker
+	b.renewed = a.Folder()
+	return &b
+}
+
 // ofSite sets the defaults of a broker of the site: its URL has none. The credential is never the one of the uplink.
 func (b Broker) ofSite(credential string) Broker {
 	b.credential = credential
@@ -377,8 +384,9 @@ func (a *Agent) Config() (agent.Config, error) {
 		Data: source, Dir: a.Folder(), StepTime: a.Compute.StepTime,
 		HeldOut: a.Evaluation.HeldOut,
 		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel),
-		Rate:    transfer.Rate(a.Broker.MinRate),
-		Reports: agent.Reports{Every: a.Metrics.ReportEvery, Scrape: a.Metrics.Advertise},
+		Rate:        transfer.Rate(a.Broker.MinRate),
+		Certificate: a.Broker.certificate,
+		Reports:     agent.Reports{Every: a.Metrics.ReportEvery, Scrape: a.Metrics.Advertise},
 	}, nil
 }
 

@@ -14,11 +14,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -39,6 +41,8 @@ type Broker struct {
 	QoS     int           `yaml:"qos"`   // of all messages and subscriptions: 0 or 1
 	Proxy   string        `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
 
+	// renewed is the folder of a certificate that has come in the place of CertFile; empty = there is none.
+	renewed    string `yaml:"-"`
 	credential string `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
 }
 
@@ -199,17 +203,31 @@ func (b *Broker) tls() (*tls.Config, error) {
 		}
 	}
 	if b.CertFile != "" {
-		key := secretFile(b.KeyFile)
-		cert, err := tls.LoadX509KeyPair(b.CertFile, key)
+		cert, err := b.certificate()
 		if err != nil {
-			return nil, &spec.FieldError{Key: "broker.cert_file", Problem: err.Error()}
+			return nil, err
 		}
-		if err := keys.Closed(key); err != nil {
-			return nil, &spec.FieldError{Key: "broker.key_file", Problem: err.Error()}
+		if b.renewed != "" {
+			cert, _ = agent.LoadCertificate(store.Machine, b.renewed, cert) // one that cannot be read counts as missing
 		}
 		cfg.Certificates = []tls.Certificate{cert}
 	}
 	return cfg, nil
+}
+
+// certificate reads the client's certificate, with its key; it is empty if none is configured.
+func (b *Broker) certificate() (cert tls.Certificate, err error) {
+	if b.CertFile == "" {
+		return cert, nil
+	}
+	key := secretFile(b.KeyFile)
+	if cert, err = tls.LoadX509KeyPair(b.CertFile, key); err != nil {
+		return cert, &spec.FieldError{Key: "broker.cert_file", Problem: err.Error()}
+	}
+	if err := keys.Closed(key); err != nil {
+		return cert, &spec.FieldError{Key: "broker.key_file", Problem: err.Error()}
+	}
+	return cert, nil
 }
 
 // Load reads a daemon's configuration: the defaults in cfg, the file, the environment with the program's prefix, then

@@ -21,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -82,6 +83,7 @@ func DefaultCoordinator() Coordinator {
 		Identity: CoordinatorIdentity{KeyFile: "/etc/coordinator/coordinator.key",
 			AgentsFile: "/etc/coordinator/agents.keys"},
 		Policy:  Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepRuns: 5},
+		Enrol:   Enrol{CertificateLife: defaultLife},
 		Metrics: Metrics{Listen: "127.0.0.1:9464"}, Log: Log{Level: "info", Format: "text"},
 	}
 }
@@ -241,7 +243,7 @@ func (s *Coordinator) AgentIDs() ([]wire.AgentID, error) {
 // OpenAgents opens the list of who may take part. The state folder must be there, and locked.
 func (s *Coordinator) OpenAgents() (*enrolled.List, error) {
 	if s.unlisted() {
-		if err := keys.EditAgents(s.Identity.AgentsFile, nil, "", nil); err != nil {
+		if err := keys.EditAgents(store.Machine, s.Identity.AgentsFile, nil, "", nil); err != nil {
 			return nil, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
@@ -26,7 +27,15 @@ type Enrol struct {
 	CAKeyFile   string `yaml:"ca_key_file"`  // its key
 	DevicesFile string `yaml:"devices_file"` // an agentd.yaml, of which all devices share the keys of the broker
 	ACL         string `yaml:"acl"`          // Mosquitto's acl, written anew when the list changes; empty = none
+	// CertificateLife is how long a device's certificate counts; the device renews it at two thirds of that.
+	CertificateLife time.Duration `yaml:"certificate_life"`
 }
+
+// The life of a device's certificate: the least one, and the default. A device that is away for longer joins again.
+const (
+	leastLife   = time.Minute
+	defaultLife = 365 * 24 * time.Hour
+)
 
 // On reports whether devices may join.
 func (e *Enrol) On() bool { return e.Listen != "" }
@@ -70,7 +79,12 @@ func (s *Coordinator) OpenEnrolment() (enrol.Config, error) {
 	if err != nil {
 		return enrol.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
+	if l := e.CertificateLife; l < leastLife || l > enrol.Lifetime {
+		return enrol.Config{}, wrong("certificate_life", fmt.Errorf("must be from %s to %s, is %s", leastLife,
+			enrol.Lifetime, l))
+	}
 	cfg := enrol.Config{Root: roots[len(roots)-1].Bytes(), Key: key, Settings: devices.Shared(), Disk: store.Machine,
+		Life:      e.CertificateLife,
 		Authority: &enrol.Authority{Certificate: authority, Key: authorityKey},
 		Name:      func(id wire.AgentID) string { return topics.ClientID(id) }}
 	if err := cfg.Check(); err != nil {

@@ -41,6 +41,8 @@ type agentPicture struct {
 	Recent  []refusal      `json:"refusals"`
 	Budget  *budget        `json:"budget,omitempty"`
 	Model   *modelInUse    `json:"model,omitempty"` // that the device predicts with
+
+	Certificate *time.Time `json:"certificate_expires,omitempty"` // of the one for the broker
 }
 
 // input is what has come of an input, or of a column of a file.
@@ -204,6 +206,15 @@ func (v *AgentView) Observe(fact agent.Fact) {
 			text = Stale(f.For)
 		}
 		v.note("stale", text)
+	case agent.CertificateUsed:
+		v.is.Certificate = &f.Until
+		v.note("certificate", "")
+	case agent.CertificateEnding:
+		v.note("certificate", Ending(f))
+	case agent.RenewalRefused:
+		v.note("renewal", "the coordinator gives this device no other key or certificate: "+agent.Refusal(f.Reason))
+	case agent.Rekeyed:
+		v.note("renewal", "")
 	case agent.ClockBehind:
 		text := ""
 		if !f.Using.IsZero() {
@@ -271,6 +282,27 @@ func Stale(wait time.Duration) string {
 	return fmt.Sprintf("no later announcement has come for %s, three times the longest round, although a round is "+
 		"open: the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status",
 		wait)
+}
+
+// Ending says that a device's certificate ends, and what to do.
+func Ending(f agent.CertificateEnding) string {
+	what := "expires in " + days(f.Left)
+	if f.Left <= 0 {
+		what = "has expired"
+	}
+	why := "the coordinator has not answered; see that it runs, and that this device reaches it"
+	if f.Refused != 0 {
+		why = "the coordinator refuses another one: " + agent.Refusal(f.Refused)
+	}
+	return "the certificate for the broker " + what + ": " + why + "; one of another authority is renewed by hand"
+}
+
+// days is a time in whole days, or exactly if there are few.
+func days(d time.Duration) string {
+	if d < 48*time.Hour {
+		return d.Round(time.Second).String()
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
 // Behind says that the machine's clock is behind, and what to do.

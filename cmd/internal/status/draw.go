@@ -186,6 +186,9 @@ func (a *agentPicture) Draw(width int) string {
 		}
 		p.line("predicts", "with model %d/%d, for %s%s", m.Run, m.Version, a.At.Sub(m.Since).Round(time.Second), pinned)
 	}
+	if c := a.Certificate; c != nil {
+		p.line("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime), days(c.Sub(a.At)))
+	}
 	if b := a.Budget; b != nil {
 		p.line("budget", "%s %.1f of %.1f MB in %s", bar(float64(b.Used), float64(b.Limit)), float64(b.Used)/1e6,
 			float64(b.Limit)/1e6, b.Month)

@@ -211,6 +211,7 @@ func TestAgentPage(t *testing.T) {
 		round.AnnouncementObeyed{Order: wire.Order{Round: 8}},
 		round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
 		agent.BudgetUsed{Month: "2026-03", Used: 9e6, Limit: 20e6, Estimate: 1},
+		agent.CertificateUsed{Until: c.now().Add(240 * 24 * time.Hour)},
 		agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
 	c.pass(15 * time.Second)
 	compare(t, "agent_working", v.Picture())

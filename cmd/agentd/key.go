@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/api"
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+)
+
+func keyCommand() *cobra.Command {
+	cmd := cli.KeyCommand()
+	cmd.AddCommand(rotateCommand())
+	return cmd
+}
+
+// rotatePatience is how long the running agent has for its answer.
+const rotatePatience = 30 * time.Second
+
+func rotateCommand() *cobra.Command {
+	var of federation
+	var l cli.Loader
+	cmd := &cobra.Command{
+		Use: "rotate", Short: "Have the running agent make itself another key, which the coordinator takes",
+		Args: cli.Args(cobra.NoArgs),
+		Long: `Have the running agent make itself another key, which the coordinator takes.
+
+The key is made on this device and stays there. The one before signs the request,
+and is heard no more from then on. With it the device gets another certificate for
+the broker, if the coordinator has made the present one. Both are kept in the
+state folder; the files that the configuration names stay as they are, so keep the
+state folder from now on. If the coordinator does not answer, the agent asks again
+by itself, also after a restart.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := unchecked(settings.DefaultAgent())
+			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+				return err
+			}
+			m, err := of.one((*settings.Agent)(&s))
+			if err != nil {
+				return err
+			}
+			c := api.Client{Program: program, Dir: m.Folder(), Patience: rotatePatience}
+			err = c.Call(cmd.Context(), http.MethodPost, "/v1/key/rotate", daemon.Resetting{}, nil)
+			if errors.Is(err, api.ErrNotRunning) {
+				return fmt.Errorf("%w: start agentd, which asks the coordinator", err)
+			}
+			if err == nil {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "this device has another key from now on")
+			}
+			return err
+		},
+	}
+	l.Flags(cmd, program)
+	return of.flag(cmd)
+}

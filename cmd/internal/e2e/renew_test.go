@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+)
+
+// TestRenew: on Mosquitto, with certificates of a minute. A device renews its own, without a person, and connects with
+// it when the first one has ended. Then a person gives it another key: the rounds go on, and the next start has it.
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	j := newJoining(t, 1, "enrol.certificate_life=1m")
+	url, token := j.enrol("enrol", "--device", "press-0")
+	dir := j.device(0)
+	if code, said := join(t, dir, url, token); code != 0 {
+		t.Fatalf("join: exit status %d, %s", code, said)
+	}
+	j.reload()
+	device := run(t, dir)
+	j.accepted(1)
+
+	const renewed = "the certificate for the broker is another one"
+	for n := range 2 { // then the first one has ended
+		testkit.Until(t, "the certificate is renewed", func() bool { return strings.Count(device.Log(), renewed) > n })
+	}
+	j.broker.Stop(t)
+	j.broker.Start(t)
+	j.accepted(2)
+	if text := device.Log(); strings.Contains(text, "certificate for the broker expires") ||
+		strings.Contains(text, "expired") {
+		t.Errorf("a person is warned: %s", text)
+	}
+
+	config := filepath.Join(dir, "agentd.yaml")
+	said := programs.MustRun(t, "agentd", "key", "rotate", "--config", config)
+	if !strings.Contains(said, "another key from now on") {
+		t.Errorf("key rotate says %s", said)
+	}
+	j.lead.Await(t, "a device has another key: what the one before signs is heard no more agent=press-0 again=false")
+	j.accepted(2)
+	device.Stop(t, syscall.SIGTERM, 0)
+	device = run(t, dir)
+	j.accepted(2)
+	if text := device.Log(); strings.Contains(text, "does not hear this device") {
+		t.Errorf("with the key of the state folder: %s", text)
+	}
+	status := programs.MustRun(t, "agentd", "status", "--config", config)
+	if !strings.Contains(status, "certificate   expires ") {
+		t.Errorf("status says %s", status)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "state", "key")); err != nil || len(text) == 0 {
+		t.Errorf("the key is not in the state folder: %v", err)
+	}
+	j.wantAudited(`"event":"renewed","agent":"press-0","about":"another key, certificate until`)
+}
+
+// wantAudited wants that in the log of who changed what.
+func (j *joining) wantAudited(all ...string) {
+	j.t.Helper()
+	files, err := filepath.Glob(j.path("state", "audit", "*.jsonl"))
+	if err != nil || len(files) != 1 {
+		j.t.Fatalf("%v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	for _, says := range all {
+		if !strings.Contains(string(text), says) {
+			j.t.Errorf("the audit log lacks %s:\n%s", says, text)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package enrol
+
+import (
+	"crypto/x509"
+	"testing"
+	"time"
+)
+
+// TestClocks: a device without a clock takes the authority's and the broker's certificates, which count from 1970; the
+// broker's clock may be behind a little for those of the clients, whose life is what is asked for.
+func TestClocks(t *testing.T) {
+	made := time.Unix(1_790_000_000, 0)
+	a, key := newAuthority(t), newDevice(t, 0).tls.PublicKey
+	parse := func(der []byte, err error) *x509.Certificate {
+		t.Helper()
+		var c *x509.Certificate
+		if err == nil {
+			c, err = x509.ParseCertificate(der)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	broker := parse(a.Server("gw.example", &key, made))
+	for name, c := range map[string]*x509.Certificate{"authority": a.Certificate, "broker": broker} {
+		if c.NotBefore.Unix() != 0 {
+			t.Errorf("the certificate of the %s counts from %s", name, c.NotBefore)
+		}
+	}
+	for life, back := range map[time.Duration]time.Duration{
+		100 * time.Second: time.Second, 365 * 24 * time.Hour: 24 * time.Hour,
+	} {
+		c := parse(a.Client("plant_7-press-01", &key, made, life))
+		if !c.NotBefore.Equal(made.Add(-back)) || !c.NotAfter.Equal(made.Add(life)) {
+			t.Errorf("a life of %s is from %s to %s", life, c.NotBefore, c.NotAfter)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// A device gets another key or certificate every ten seconds at most, and all of them together renewMost in that time:
+// each is a signature and, with a key, a write of the list.
+const (
+	renewEvery = 10 * time.Second
+	renewMost  = 200
+	// renewTime bounds the work on a request. A device asks again.
+	renewTime = 10 * time.Second
+)
+
+// checkRenewal has the signatures of a request for another key or certificate checked beside the owner. The key that
+// has signed the envelope need not be in the list yet: then the one that is vouches for it.
+func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
+	m, err := wire.DecodeRenew(e.Body)
+	if err != nil {
+		return err
+	}
+	if c.cfg.Renew == nil {
+		return host.Drop(DropForeign, "a %s, but keys and certificates are made elsewhere", e.Type)
+	}
+	listed, signatures := wire.SignKey(c.keyOf(agent)), c.cfg.Signatures
+	vouched := false
+	c.checks.Do(func() {
+		err = e.VerifyBy(signatures, m.Key.Ed25519())
+		vouched = err == nil && m.VouchedBy(listed, c.cfg.Federation, agent)
+	}, func() {
+		switch {
+		case err == nil && !vouched:
+			err = host.Drop(DropSignature, "neither the key of a %s is in the list, nor does one vouch for it that is",
+				e.Type)
+		case err != nil:
+			err = host.Drop(DropSignature, "%w", err)
+		default:
+			err = c.renew(agent, &e, &m)
+		}
+		c.taken(mqtt.KindStatus, agent, err)
+	})
+	return nil
+}
+
+// renew has a request carried out beside the owner, and answers it.
+func (c *Coordinator) renew(agent wire.AgentID, e *wire.Envelope, m *wire.Renew) error {
+	source, now := sourceKey{agent, e.Type}, mark{e.Epoch, e.Sequence}
+	if last := c.heard[source]; now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence {
+		return host.Drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch, now.sequence,
+			last.epoch, last.sequence)
+	}
+	c.heard[source] = now
+	if !c.renewals.may(agent, c.owner.Now()) {
+		return host.Drop(DropOverflow, "more than one %s in %s, or %d of all devices", e.Type, renewEvery, renewMost)
+	}
+	digest := e.Digest()
+	c.owner.Go(func() {
+		ctx, cancel := context.WithTimeout(c.owner.Context(), renewTime)
+		defer cancel()
+		answer, vouched := c.cfg.Renew(ctx, agent, m)
+		answer.Answers = digest
+		if vouched {
+			c.owner.Tell(func() { c.tell(agent, wire.TypeRenewed, 0, 0, answer.Body()) })
+		}
+	})
+	return nil
+}

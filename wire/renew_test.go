@@ -1,0 +1,104 @@
+package wire_test
+
+import (
+	"crypto/ed25519"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func randomRenew(rng *rand.Rand) wire.Renew {
+	m := wire.Renew{Key: wire.SignKey(randomDigest(rng)), ByTLS: []byte{}}
+	key := rng.IntN(2) == 0
+	if key {
+		m.Before, m.ByBefore = wire.SignKey(randomDigest(rng)), wire.Signed(randomBytes(rng, 64))
+	}
+	if !key || rng.IntN(2) == 0 {
+		tls := wire.TLSKey(randomBytes(rng, 65))
+		m.TLS, m.ByTLS = &tls, randomBytes(rng, 1+rng.IntN(72))
+	}
+	return m
+}
+
+func randomRenewed(rng *rand.Rand) wire.Renewed {
+	if rng.IntN(3) == 0 {
+		return wire.Renewed{Answers: randomDigest(rng), Refused: oneTo(rng, wire.RenewFailed),
+			Certificate: []byte{}}
+	}
+	return wire.Renewed{Answers: randomDigest(rng), Certificate: randomBytes(rng, rng.IntN(300))}
+}
+
+// goldenRenew asks for a key and a certificate. What the certificate's key signs is nothing here: those signatures are
+// drawn at random.
+func goldenRenew() *wire.Renew {
+	next := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	m := &wire.Renew{Key: wire.SignKeyOf(testKey()), TLS: &wire.TLSKey{4, 1, 2, 3}, ByTLS: []byte{0x30, 0}}
+	m.SignBefore("plant_7", "press-01", next)
+	return m
+}
+
+// TestVouched: the listed key must be the request's own, or have signed all of it, for this device.
+func TestVouched(t *testing.T) {
+	before, after, other := signKeyNumbered(1), signKeyNumbered(2), signKeyNumbered(3)
+	m := wire.Renew{Key: wire.SignKeyOf(after), TLS: &wire.TLSKey{4}}
+	m.SignBefore("plant", "press", before)
+	alone := func(m *wire.Renew) { *m = wire.Renew{Key: m.Key, TLS: m.TLS} }
+	for name, tt := range map[string]struct {
+		listed ed25519.PrivateKey
+		change func(*wire.Renew)
+		agent  wire.AgentID
+		want   bool
+	}{
+		"by the key before":    {before, nil, "press", true},
+		"swapped already":      {after, nil, "press", true},
+		"another key":          {other, nil, "press", false},
+		"another device":       {before, nil, "mill", false},
+		"a claim":              {other, func(m *wire.Renew) { m.Before = wire.SignKeyOf(other) }, "press", false},
+		"another certificate":  {before, func(m *wire.Renew) { m.TLS = &wire.TLSKey{5} }, "press", false},
+		"another key after":    {before, func(m *wire.Renew) { m.Key = wire.SignKeyOf(other) }, "press", false},
+		"without another key":  {before, alone, "press", false},
+		"without it, the same": {after, alone, "press", true},
+	} {
+		is := m
+		if tt.change != nil {
+			tt.change(&is)
+		}
+		if got := is.VouchedBy(wire.SignKeyOf(tt.listed), "plant", tt.agent); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if is := m; is.VouchedBy(wire.SignKeyOf(before), "mill", "press") {
+		t.Error("in another federation")
+	}
+	if is := (&wire.Renew{Key: wire.SignKeyOf(after)}); is.VouchedBy(wire.SignKey{}, "plant", "press") {
+		t.Error("a key that is not there vouches")
+	}
+}
+
+func signKeyNumbered(n byte) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed(append(make([]byte, ed25519.SeedSize-1), n))
+}
+
+// TestHalfARequest: nothing is asked for, or a signature or a key is missing.
+func TestHalfARequest(t *testing.T) {
+	good := *goldenRenew()
+	for name, change := range map[string]func(*wire.Renew){
+		"nothing":                     func(m *wire.Renew) { *m = wire.Renew{Key: m.Key} },
+		"no signature by before":      func(m *wire.Renew) { m.ByBefore = wire.Signed{} },
+		"no key before":               func(m *wire.Renew) { m.Before = wire.SignKey{} },
+		"the same key before":         func(m *wire.Renew) { m.Before = m.Key },
+		"no signature by certificate": func(m *wire.Renew) { m.ByTLS = nil },
+		"no key of the certificate":   func(m *wire.Renew) { m.TLS = nil },
+	} {
+		m := good
+		change(&m)
+		if _, err := wire.DecodeRenew(m.Body()); err == nil {
+			t.Errorf("%s: is read", name)
+		}
+	}
+	both := wire.Renewed{Refused: wire.RenewOther, Certificate: []byte{1}}
+	if _, err := wire.DecodeRenewed(both.Body()); err == nil {
+		t.Error("a refusal with a certificate is read")
+	}
+}
