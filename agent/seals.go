@@ -43,7 +43,7 @@ func (s *seals) unlock(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, error) {
 	if ref.Group == 0 {
 		return ref, nil, nil
 	}
-	k := slices.IndexFunc(s.groups, func(k wire.SealKey) bool { return k.ID() == ref.Group })
+	k := s.group(ref.Group)
 	if k < 0 {
 		return ref, nil, errNoKey
 	}
@@ -52,6 +52,11 @@ func (s *seals) unlock(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, error) {
 		return ref, nil, err
 	}
 	return ref, s.groups[k].Blob(ref.Hash), nil
+}
+
+// group is where the key with that ID is; -1 if it is lacking.
+func (s *seals) group(id uint64) int {
+	return slices.IndexFunc(s.groups, func(k wire.SealKey) bool { return k.ID() == id })
 }
 
 // lock has a blob wait for its key, for which a hello asks. Without its task the agent is not fit.
@@ -88,7 +93,7 @@ func (a *Agent) askForKey(now time.Time) {
 func (a *Agent) wantedKey() uint64 {
 	ann := &a.came.Announcement
 	for _, ref := range []*wire.BlobRef{&ann.Task, &ann.Base, &ann.Released, &ann.Candidate} {
-		if _, _, err := a.seals.unlock(*ref); errors.Is(err, errNoKey) {
+		if ref.Group != 0 && a.seals.group(ref.Group) < 0 {
 			return ref.Group
 		}
 	}

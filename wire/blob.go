@@ -158,7 +158,7 @@ type BlobRef struct {
 
 // Open makes of a reference to a sealed blob that is in the announcement a reference to the blob itself.
 func (b BlobRef) Open(group SealKey) (BlobRef, error) {
-	whole, err := group.Blob(b.Hash).Open(SealedWhole, b.Sealed)
+	whole, err := group.Blob(b.Hash).Open(nil, SealedWhole, b.Sealed)
 	switch {
 	case err != nil:
 		return BlobRef{}, err
@@ -216,13 +216,16 @@ const chunkMagic = "FEDC"
 // blob's hash = 24 bytes; payload. Chunks are not signed: their hashes stand
 // in a manifest that is.
 func AppendChunk(dst []byte, hash Digest, k int, payload []byte) []byte {
+	return append(appendChunkHead(dst, hash, k, len(payload)), payload...)
+}
+
+func appendChunkHead(dst []byte, hash Digest, k, length int) []byte {
 	w := writer{dst}
 	w.b = append(w.b, chunkMagic...)
 	w.b = append(w.b, Version, 0, 0, 0)
 	w.u32(uint32(k))
-	w.u32(uint32(len(payload)))
-	w.b = append(w.b, hash[:8]...)
-	return append(w.b, payload...)
+	w.u32(uint32(length))
+	return append(w.b, hash[:8]...)
 }
 
 // DecodeChunk reads a chunk of the blob with that hash; the payload is a view.

@@ -228,13 +228,18 @@ func (s *BlobSeal) Seal(dst []byte, k int, part []byte) []byte {
 	return s.aead.Seal(dst, partNonce(k), part, nil)
 }
 
-// Open returns part k of the blob.
-func (s *BlobSeal) Open(k int, sealed []byte) ([]byte, error) {
-	part, err := s.aead.Open(nil, partNonce(k), sealed, nil)
+// Open appends part k of the blob to dst, which may be sealed[:0]: then it takes its place, also if it does not open.
+func (s *BlobSeal) Open(dst []byte, k int, sealed []byte) ([]byte, error) {
+	part, err := s.aead.Open(dst, partNonce(k), sealed, nil)
 	if err != nil {
 		return nil, ErrSeal
 	}
 	return part, nil
+}
+
+// AppendChunk is AppendChunk of chunk k, sealed.
+func (s *BlobSeal) AppendChunk(dst []byte, k int, payload []byte) []byte {
+	return s.Seal(appendChunkHead(dst, s.hash, k, len(payload)+SealOverhead), k, payload)
 }
 
 // SealManifest returns the sealed manifest of the blob. One blob may have several, with other schemas.

@@ -176,17 +176,17 @@ func TestSealedBlobs(t *testing.T) {
 	if len(sealed) != len(part)+wire.SealOverhead || bytes.Contains(sealed, part[:8]) {
 		t.Errorf("%d bytes sealed are %d", len(part), len(sealed))
 	}
-	if got, err := goldenGroup().Blob(hash).Open(1, sealed); err != nil || !bytes.Equal(got, part) {
+	if got, err := goldenGroup().Blob(hash).Open(nil, 1, sealed); err != nil || !bytes.Equal(got, part) {
 		t.Errorf("opened: %v", err)
 	}
 	for name, open := range map[string]func() ([]byte, error){
-		"another place": func() ([]byte, error) { return goldenGroup().Blob(hash).Open(2, sealed) },
-		"the whole":     func() ([]byte, error) { return goldenGroup().Blob(hash).Open(wire.SealedWhole, sealed) },
+		"another place": func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, 2, sealed) },
+		"the whole":     func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, wire.SealedWhole, sealed) },
 		"the manifest":  func() ([]byte, error) { return goldenGroup().Blob(hash).OpenManifest(sealed) },
-		"another blob":  func() ([]byte, error) { return goldenGroup().Blob(wire.Digest{1}).Open(1, sealed) },
-		"another key":   func() ([]byte, error) { return goldenPair().Up.Blob(hash).Open(1, sealed) },
-		"cut short":     func() ([]byte, error) { return goldenGroup().Blob(hash).Open(1, sealed[1:]) },
-		"nothing":       func() ([]byte, error) { return goldenGroup().Blob(hash).Open(1, nil) },
+		"another blob":  func() ([]byte, error) { return goldenGroup().Blob(wire.Digest{1}).Open(nil, 1, sealed) },
+		"another key":   func() ([]byte, error) { return goldenPair().Up.Blob(hash).Open(nil, 1, sealed) },
+		"cut short":     func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, 1, sealed[1:]) },
+		"nothing":       func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, 1, nil) },
 	} {
 		if _, err := open(); !errors.Is(err, wire.ErrSeal) {
 			t.Errorf("%s: %v", name, err)
@@ -224,7 +224,7 @@ func TestSealedManifests(t *testing.T) {
 		"cut short":        second(seal.OpenManifest(a[:len(a)-1])),
 		"cut to its salt":  second(seal.OpenManifest(a[:16])),
 		"cut in its salt":  second(seal.OpenManifest(a[:15])),
-		"as a chunk of it": second(seal.Open(0, a)),
+		"as a chunk of it": second(seal.Open(nil, 0, a)),
 	} {
 		if !errors.Is(err, wire.ErrSeal) {
 			t.Errorf("%s: %v", name, err)
@@ -282,7 +282,7 @@ func FuzzSealed(f *testing.F) {
 			t.Errorf("%x opens", p)
 		}
 		seal := key.Blob(wire.Digest{2})
-		if _, err := seal.Open(0, p); err == nil {
+		if _, err := seal.Open(nil, 0, p); err == nil {
 			t.Errorf("%x opens as a part of a blob", p)
 		}
 		if _, err := seal.OpenManifest(p); err == nil {
@@ -303,8 +303,9 @@ func BenchmarkSealedParts(b *testing.B) {
 	})
 	b.Run("open", func(b *testing.B) {
 		b.SetBytes(int64(len(part)))
+		opened := make([]byte, 0, len(part))
 		for b.Loop() {
-			must(seal.Open(0, sealed))
+			must(seal.Open(opened, 0, sealed))
 		}
 	})
 	b.Run("sha256", func(b *testing.B) { // what is done to each part besides

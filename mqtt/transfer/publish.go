@@ -43,15 +43,15 @@ func PublishSealed(m wire.Manifest, blob []byte, seal *wire.BlobSeal) (wire.Blob
 func chunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSeal) []byte {
 	payload := wire.ChunkOf(blob, k)
 	if seal != nil {
-		payload = seal.Seal(make([]byte, 0, len(payload)+wire.SealOverhead), k, payload)
+		return seal.AppendChunk(make([]byte, 0, wire.ChunkHeaderSize+len(payload)+wire.SealOverhead), k, payload)
 	}
 	return wire.AppendChunk(make([]byte, 0, wire.ChunkHeaderSize+len(payload)), hash, k, payload)
 }
 
-// opened returns the payload of a chunk as it was before it was sealed, or as it came if seal is nil.
+// opened returns the payload of a chunk as it was before it was sealed, in its place, or as it came if seal is nil.
 func opened(seal *wire.BlobSeal, k int, payload []byte) ([]byte, error) {
 	if seal == nil {
 		return payload, nil
 	}
-	return seal.Open(k, payload)
+	return seal.Open(payload[:0], k, payload)
 }

@@ -55,7 +55,8 @@ func positive(field string, d time.Duration) error {
 type PullEvent interface{ pullEvent() }
 
 // Part is a message of the blob: Name is its topic's last level. The payload
-// goes to the storage, which may keep it: nobody writes to it any more.
+// goes to the storage, which may keep it: nobody writes to it any more. A sealed
+// one is opened in its place.
 type Part struct {
 	Name    string
 	Payload []byte

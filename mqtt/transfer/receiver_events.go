@@ -72,7 +72,7 @@ type (
 	}
 	// Chunk is a message under the upload topic of an agent; Transfer is the
 	// topic's ID of the update. The payload goes to the storage, which may keep
-	// it: nobody writes to it any more.
+	// it: nobody writes to it any more. A sealed one is opened in its place.
 	Chunk struct {
 		Agent    wire.AgentID
 		Transfer string
