@@ -162,6 +162,40 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
+// FuzzNeighbor feeds an exchange what a neighbour with a valid key may say: whatever it is, sealed as it should be.
+func FuzzNeighbor(f *testing.F) {
+	l := bothStarted(&testing.T{}, false)
+	a, b := l.nodes[0].ex, l.nodes[1].ex
+	for _, m := range published(append(a.Step(time.Unix(0, 0), Stepped{}), a.Step(time.Unix(9, 0), Tick{})...)) {
+		h, rest, err := wire.DecodePeerHead(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint8(h.Type), rest[:len(rest)-wire.PeerSeal], []byte{})
+	}
+	f.Fuzz(func(t *testing.T, typ uint8, said, text []byte) {
+		h := headOf(wire.PeerType(typ%uint8(wire.PeerBeacon) + 1))
+		whole := wire.AppendGreeting(nil, h, &wire.Greeting{})
+		_, rest, err := wire.DecodePeerHead(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole = append(whole[:len(whole)-len(rest)], said...)
+		n := nonce(h.Type, 0, 0)
+		if s, _, err := wire.DecodeSnapshot(said); err == nil && h.Type == wire.PeerSnapshot {
+			n = nonce(h.Type, s.Part, s.Step)
+		} else if c, _, err := wire.DecodeControl(said); err == nil {
+			n = nonce(h.Type, 0, c.Count)
+		}
+		b.Step(time.Unix(0, 0), Message{a.own.aead.Seal(whole, n, text, whole)})
+		for _, x := range b.mixer.x {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				t.Fatalf("the parameters are %v", b.mixer.x)
+			}
+		}
+	})
+}
+
 // TestForbidden sends what no neighbour would, well formed but for one thing: each is ignored for that, and nothing of
 // it is taken.
 func TestForbidden(t *testing.T) {

@@ -332,3 +332,27 @@ func TestScoutRefuses(t *testing.T) {
 		t.Errorf("without a link it does %v", got)
 	}
 }
+
+// FuzzScout feeds a scout what comes on the beacons' topics, which strangers may write.
+func FuzzScout(f *testing.F) {
+	c := newCell(&testing.T{}, 3, 2)
+	for i, id := range c.ids {
+		c.boot(id, wire.Epoch(i+1), wire.Location{})
+	}
+	for _, id := range c.ids {
+		f.Add(string(id), c.kept[id], false)
+	}
+	s, now := NewScout(ScoutConfig{Self: "n000", Boot: 1, MaxDegree: 2, Rand: c.rng}), c.now
+	s.Step(now, Linked{Up: true})
+	f.Fuzz(func(t *testing.T, from string, beacon []byte, retained bool) {
+		now = now.Add(time.Millisecond)
+		s.Step(now, Heard{wire.AgentID(from), beacon, retained})
+		at, due := s.Deadline()
+		if !due || at.After(now.Add(interval(wire.MaxHeard))) || len(s.others) > wire.MaxHeard {
+			t.Fatalf("%d others are kept, the next beacon comes %v later (%v)", len(s.others), at.Sub(now), due)
+		}
+		if at.Before(now) {
+			s.Step(now, Tick{})
+		}
+	})
+}

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -36,12 +37,17 @@ func FuzzTask(f *testing.F)         { fuzzForms(f, "task") }
 func FuzzUpdate(f *testing.F)       { fuzzForms(f, "update") }
 func FuzzManifest(f *testing.F)     { fuzzForms(f, "manifest") }
 func FuzzChunk(f *testing.F)        { fuzzForms(f, "chunk") }
+func FuzzReport(f *testing.F)       { fuzzForms(f, "report") }
+func FuzzOutcome(f *testing.F)      { fuzzForms(f, "outcome") }
 
 // FuzzDirect takes all small messages, from the coordinator and to it.
 func FuzzDirect(f *testing.F) {
 	fuzzForms(f, "invitation", "standing", "accepted", "refused", "credit", "presence", "hello", "joined", "declined",
-		"renew", "renewed")
+		"settled", "unheard", "key", "renew", "renewed")
 }
+
+// FuzzNeighbors takes what agents say to each other, to which strangers may listen and add.
+func FuzzNeighbors(f *testing.F) { fuzzForms(f, "greeting", "snapshot", "control", "beacon") }
 
 // fuzzForms feeds bodies to each of the named forms.
 func fuzzForms(f *testing.F, names ...string) {
@@ -53,6 +59,10 @@ func fuzzForms(f *testing.F, names ...string) {
 		if slices.Contains(names, g.form) {
 			f.Add(bodyOf(formNamed(f, g.form), readGolden(f, g.file)))
 		}
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, form := range under {
+		f.Add(form.encode(form.random(rng)))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, f := range under {

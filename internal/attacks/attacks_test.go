@@ -68,6 +68,10 @@ var devices = []attack{
 		"it is refused, or left out of the model; the device sits out", []of{
 			tests("coordinator", "TestHostileMessages", "TestGuard", "TestOneLiarOfSeven"),
 			tests("round", "TestSpoiledFoldSitsOut")}},
+	{"anything, well signed", "any bytes as the body of any message, sealed and signed with a valid key",
+		device + ", " + thief, "no crash; the others' round goes on, and what is announced next is obeyed", []of{
+			tests("coordinator", "FuzzInsider"), tests("agent", "FuzzCoordinator"),
+			tests("d2d", "FuzzNeighbor", "FuzzScout")}},
 	{"poison", "updates backwards, ten times as long as honest ones or of their length", device,
 		"one of seven costs a few rounds more; nothing is promised for a fifth of liars or more", []of{
 			tests("coordinator", "TestOneLiarOfSeven"), tests("round", "TestBound", "TestLongAreTheLiars")}},

@@ -152,3 +152,36 @@ func TestOpenAgents(t *testing.T) {
 		t.Error("an id is there twice")
 	}
 }
+
+// FuzzAgents has the coordinator open any text as the list of agents: what it takes has each id once, with a key that
+// is not weak, and is the same when it is read again from the file by which agents are looked up.
+func FuzzAgents(f *testing.F) {
+	f.Add([]byte("# devices\n\na " + Format(keyOf(1)) + "\nb " + Format(keyOf(2)) + "\n"))
+	f.Add([]byte("a " + Format(make([]byte, 32)) + "\n"))
+	dir := f.TempDir()
+	list, compiled := filepath.Join(dir, "agents.keys"), filepath.Join(dir, "agents")
+	now := time.Now()
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if err := os.WriteFile(list, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Hour)
+		l, err := OpenAgents(list, compiled, now)
+		if err != nil {
+			return
+		}
+		defer l.Close()
+		ids, err := AgentIDs(list)
+		if err != nil || len(ids) != l.Len() {
+			t.Fatalf("%d ids, error %v, of a list of %d", len(ids), err, l.Len())
+		}
+		seen := map[wire.AgentID]bool{}
+		for _, id := range ids {
+			key, err := l.Key(id)
+			if err != nil || seen[id] || id.ValidateAgent() != nil || weak(key) {
+				t.Errorf("%q has the key %x, error %v; twice: %t", id, key, err, seen[id])
+			}
+			seen[id] = true
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// readers read the files of the state folder.
+var readers = []struct {
+	name string
+	read func(c *Config) error
+}{
+	{obeyedFile + ".a", func(c *Config) error { _, _, err := loadObeyed(c, c.placeSlots()); return err }},
+	{updateFile + ".a", func(c *Config) error { _, err := loadUpdate(c, c.updateSlots()); return err }},
+	{blockFile, func(c *Config) error { _, _, _, err := loadBlock(c); return err }},
+	{heldFile, func(c *Config) error { _, err := loadHeld(c); return err }},
+	{groupsFile, func(c *Config) error { _, err := loadGroupKeys(c); return err }},
+	{clockFile, func(c *Config) error { _, err := loadClock(c, wire.FirstRoot); return err }},
+	{rootFile, func(c *Config) error { _, err := loadRoot(c); return err }},
+}
+
+// unsynced is a disk that is not waited for.
+type unsynced struct{ store.FS }
+
+func (u unsynced) OpenFile(path string, flag int, perm fs.FileMode) (store.File, error) {
+	f, err := u.FS.OpenFile(path, flag, perm)
+	return unsyncedFile{f}, err
+}
+
+func (unsynced) SyncDir(string) error { return nil }
+
+type unsyncedFile struct{ store.File }
+
+func (unsyncedFile) Sync() error { return nil }
+
+// FuzzFolder has an agent read its state folder, of which one file holds anything: as it is, and as a record whose
+// checksum is right. No content ends the program, or keeps it from its work but one of another version: what cannot be
+// used is told and left.
+func FuzzFolder(f *testing.F) {
+	for k := range readers {
+		f.Add(uint8(k), uint16(1), []byte{})
+		f.Add(uint8(k), uint16(1), make([]byte, 70))
+	}
+	dir := f.TempDir()
+	c := &Config{Dir: dir, Disk: store.Disk{FS: unsynced{store.Machine.FS}},
+		Observer: testkit.Observer[Fact, round.AgentFact](unheard),
+		Clock:    NewClock(time.Time{}, time.Now)}
+	f.Fuzz(func(t *testing.T, which uint8, version uint16, content []byte) {
+		r := readers[int(which)%len(readers)]
+		path := filepath.Join(dir, r.name)
+		defer os.Remove(path)
+		slot := slices.Contains([]string{obeyedFile + ".a", updateFile + ".a"}, r.name)
+		for _, write := range []func() error{
+			func() error { return os.WriteFile(path, content, 0o600) },
+			func() error {
+				if slot {
+					return c.Disk.Slots(path[:len(path)-2], 1).Save(version, content)
+				}
+				return c.Disk.SaveRecord(path, version, content)
+			},
+		} {
+			if err := write(); err != nil {
+				t.Fatal(err)
+			}
+			newer := (*store.VersionError)(nil)
+			if err := r.read(c); err != nil && !errors.As(err, &newer) {
+				t.Errorf("%s %x: %v", r.name, content, err)
+			}
+		}
+	})
+}

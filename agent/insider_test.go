@@ -1,0 +1,38 @@
+package agent_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// FuzzCoordinator has the coordinator say anything, signed as it should be: to all, and to one. The agent goes on: it
+// obeys the next announcement.
+func FuzzCoordinator(f *testing.F) {
+	for t := range uint8(wire.TypeRenewed) {
+		f.Add(t, make([]byte, 60))
+	}
+	f.Add(uint8(wire.TypeInvitation-1), (&wire.Invitation{Agent: "press", Weight: 1, Uploads: true}).Body())
+	f.Fuzz(func(t *testing.T, typ uint8, body []byte) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t)
+			s.start()
+			kind := wire.Type(typ%uint8(wire.TypeRenewed) + 1)
+			p := s.seal(s.header(kind, 1), body)
+			s.send(s.topics.Round(), p)
+			s.send(s.topics.Device("press"), p)
+			time.Sleep(time.Hour)
+			s.run++ // later than what was announced, if anything was
+			s.announce(2, s.training(taskOf("next"), 0, 0))
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			obeyed := factsOf[round.AnnouncementObeyed](s)
+			if len(obeyed) == 0 || obeyed[len(obeyed)-1].Order.Run != s.run {
+				t.Errorf("after %v %x it obeys %+v", kind, body, obeyed)
+			}
+		})
+	})
+}

@@ -1,0 +1,35 @@
+package mqtt
+
+import (
+	"bytes"
+	"net"
+	"net/url"
+	"testing"
+)
+
+// FuzzTunnel has a proxy answer anything. It is read up to a bound, and what is no answer in HTTP is none.
+func FuzzTunnel(f *testing.F) {
+	for _, answer := range []string{"HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 407 Proxy\r\n\r\n",
+		"HTTP/1.1 200 OK\r\n\r\nmore", "HTTP/1.0 200\r\nContent-Length: 5\r\n\r\n", "SSH-2.0\r\n"} {
+		f.Add([]byte(answer))
+	}
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		conn := &answering{answer: bytes.NewReader(answer)}
+		err := ask(conn, &url.URL{Scheme: "http", Host: "proxy:3128"}, "broker:8883")
+		if read := len(answer) - conn.answer.Len(); read > maxProxyAnswer {
+			t.Errorf("%d bytes were read: %v", read, err)
+		}
+		if err == nil && !bytes.HasPrefix(answer, []byte("HTTP/")) {
+			t.Errorf("%q is taken for an answer", answer)
+		}
+	})
+}
+
+// answering is a connection whose other end says what it has to say, and hangs up.
+type answering struct {
+	net.Conn
+	answer *bytes.Reader
+}
+
+func (a *answering) Read(p []byte) (int, error)  { return a.answer.Read(p) }
+func (a *answering) Write(p []byte) (int, error) { return len(p), nil }
