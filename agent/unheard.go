@@ -10,7 +10,8 @@ import (
 
 // hearing is what the agent knows of not being heard. It changes nothing of what the agent does.
 type hearing struct {
-	asked  [4]wire.Digest // the newest hellos, presences and reports, since the coordinator heard one
+	said   [4]wire.Digest // the newest hellos, presences and reports, but for those that were told not to be used
+	asks   [4]bool        // which of them the coordinator has not answered otherwise
 	next   int
 	reason wire.UnheardReason // as the coordinator has told; 0 = none
 }
@@ -19,18 +20,22 @@ type hearing struct {
 func (a *Agent) ask(m mqtt.Message) {
 	u := &a.hearing
 	if e, err := wire.Open(m.Payload); err == nil {
-		u.asked[u.next] = e.Digest()
-		u.next = (u.next + 1) % len(u.asked)
+		u.said[u.next], u.asks[u.next] = e.Digest(), true
+		u.next = (u.next + 1) % len(u.said)
 	}
 	a.publish(m)
 }
 
-// hearUnheard takes the coordinator's word that it does not use a message of this agent. Only an answer to one that it
-// has not answered otherwise counts: an older one may be replayed by anybody.
+// hearUnheard takes the coordinator's word that it does not use a message of this agent, or, if that is taken off the
+// list, no message after it. It counts once for a message, and otherwise only for one that was not answered: an older
+// word may be replayed by anybody.
 func (a *Agent) hearUnheard(m wire.Unheard) error {
-	if m.Answers.IsZero() || !slices.Contains(a.hearing.asked[:], m.Answers) {
+	u := &a.hearing
+	i := slices.Index(u.said[:], m.Answers)
+	if m.Answers.IsZero() || i < 0 || !u.asks[i] && m.Reason != wire.UnheardUnlisted {
 		return host.Drop(DropUnwanted, "an answer (%s) to a message that this agent does not wait for", m.Reason)
 	}
+	u.said[i] = wire.Digest{}
 	a.tellUnheard(m.Reason)
 	if m.Reason == wire.UnheardKey {
 		a.askForNextKey() // the list may have the next one
@@ -41,7 +46,7 @@ func (a *Agent) hearUnheard(m wire.Unheard) error {
 // heard is called when an answer shows that the coordinator has heard the agent. Where two devices have its identity,
 // that may have been the other one.
 func (a *Agent) heard() {
-	a.hearing.asked = [4]wire.Digest{}
+	a.hearing.asks = [4]bool{}
 	if a.hearing.reason != wire.UnheardClone {
 		a.tellUnheard(0)
 	}

@@ -50,6 +50,7 @@ type Coordinator struct {
 	heard     map[sourceKey]mark                 // newest message by sender and type
 	clones    map[wire.AgentID]*cloneDetector    // of those who spoke
 	unheard   throttle                           // of what those are told that are not
+	last      map[wire.AgentID]wire.Digest       // of their messages, of which they would be told
 	renewals  throttle                           // of devices' keys and certificates
 	offers    map[wire.AgentID]*round.Offer      // being received, or stored
 	keys      map[wire.AgentID]wire.SelectionKey // of those that were drawn
@@ -86,9 +87,9 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		ahead:    ahead{agents: map[wire.AgentID]bool{}},
 		spools:   map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{},
 		clones: map[wire.AgentID]*cloneDetector{}, unheard: newThrottle(unheardEvery, unheardMost),
-		renewals: newThrottle(renewEvery, renewMost),
-		offers:   map[wire.AgentID]*round.Offer{},
-		keys:     map[wire.AgentID]wire.SelectionKey{},
+		renewals: newThrottle(renewEvery, renewMost), last: map[wire.AgentID]wire.Digest{},
+		offers: map[wire.AgentID]*round.Offer{},
+		keys:   map[wire.AgentID]wire.SelectionKey{},
 	}
 	c.checks = host.NewPool(c.owner)
 	if cfg.SelfTest > 0 {
@@ -214,6 +215,7 @@ func (c *Coordinator) setAgents(list *enrolled.List) {
 	if err := before.Close(); err != nil {
 		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
 	}
+	c.tellRevoked(gone)
 	c.forgetAgents(gone)
 	c.cfg.Observer.Observe(AgentsListed{Agents: list.Len(), Gone: gone})
 }

@@ -148,6 +148,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unseale
 	if err := c.admit(agent, &e.Envelope, sealed); err != nil {
 		return err
 	}
+	c.keepLast(agent, &e.Envelope, sealed)
 	heard := AgentHeard{Agent: agent, Retained: sealed.Retained}
 	if kind != mqtt.KindPresence {
 		c.cfg.Observer.Observe(heard)

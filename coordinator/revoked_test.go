@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -63,6 +64,56 @@ func TestRevoked(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRevokedIsTold: a device that is taken off the list is told at once, in a connection that it has, though it says
+// nothing; once. What it was told counts no second time, and those that are not heard otherwise are told as before.
+func TestRevokedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target = 2, 2, 0
+		f.cfg.Round.Rounds = 1
+		var told [][]byte
+		f.coord.moment = func(x any) {
+			if m, is := x.(mqtt.Message); is && m.Topic == f.topics.Device("a2") {
+				if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeUnheard {
+					told = append(told, m.Payload)
+				}
+			}
+		}
+		f.start()
+		f.finished(time.Hour)
+		wait(time.Hour) // nobody says anything any more
+		keys := maps.Clone(f.keys)
+		delete(keys, "a2")
+		at := time.Now()
+		if err := f.host.SetAgents(t.Context(), enrolled.Of(keys)); err != nil {
+			t.Fatal(err)
+		}
+		f.until(time.Second, "told", func() bool { return len(facts[agent.Unheard](f, "a2")) > 0 })
+		is := facts[agent.Unheard](f, "a2")
+		if took := time.Since(at); took >= time.Second || is[0].Reason != wire.UnheardUnlisted {
+			t.Errorf("after %s: %+v", took, is)
+		}
+		if n := len(facts[agent.Unheard](f)); n != 1 || len(told) != 1 {
+			t.Fatalf("%d agents are told, with %d messages", n, len(told))
+		}
+		if err := f.host.SetAgents(t.Context(), enrolled.Of(f.keys)); err != nil {
+			t.Fatal(err)
+		}
+		f.broker.Disconnect(f.topics.ClientID("a2"))
+		f.broker.Reconnect(f.topics.ClientID("a2"))
+		f.until(time.Hour, "heard again", func() bool { return len(facts[agent.Unheard](f, "a2")) == 2 })
+		replayer := f.broker.Connect("replayer", nil)
+		defer replayer.Close()
+		if err := replayer.Publish(mqtt.Message{Topic: f.topics.Device("a2"), Payload: told[0]}); err != nil {
+			t.Fatal(err)
+		}
+		wait(time.Minute)
+		if n := len(facts[agent.Unheard](f, "a2")); n != 2 {
+			t.Errorf("a replay is believed: told %d times", n)
+		}
+	})
 }
 
 // holdBack keeps an agent from sending from its update of a round on: it sleeps when it has trained.

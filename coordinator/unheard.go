@@ -58,6 +58,29 @@ func (c *Coordinator) tellUnheard(agent wire.AgentID, e *wire.Envelope, m mqtt.M
 	c.cfg.Observer.Observe(AgentUnheard{Agent: agent, Reason: reason})
 }
 
+// keepLast keeps which message of an agent was the last one that it would be told of if it were not used.
+func (c *Coordinator) keepLast(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) {
+	if !m.Retained && (e.Type == wire.TypeHello || e.Type == wire.TypeReport || e.Type == wire.TypePresence &&
+		!isWill(e)) {
+		c.last[agent] = sha256.Sum256(m.Payload[:wire.HeaderSize])
+	}
+}
+
+// tellRevoked tells agents that were heard and are not in the list any more, over the sessions that they still have:
+// their next message would be too late, once the broker keeps them out.
+func (c *Coordinator) tellRevoked(gone []wire.AgentID) {
+	for _, a := range gone {
+		digest, heard := c.last[a]
+		delete(c.last, a)
+		if !heard || c.keyOf(a) != nil {
+			continue
+		}
+		answer := wire.Unheard{Answers: digest, Reason: wire.UnheardUnlisted}
+		c.tell(a, wire.TypeUnheard, 0, 0, answer.Body())
+		c.cfg.Observer.Observe(AgentUnheard{Agent: a, Reason: wire.UnheardUnlisted})
+	}
+}
+
 // lastWords tells a presence that says that the agent is lost.
 func lastWords(e *wire.Envelope) bool {
 	if e.Type != wire.TypePresence {

@@ -137,7 +137,8 @@ var others = []attack{
 	{"a lost device", "its key and certificate in other hands", thief,
 		"one command: its next message is dropped, it is told, its session is ended, the broker gets other rules",
 		[]of{
-			tests("coordinator", "TestRevoked", "TestRevokedWhileStopped"), tests("cmd/internal/e2e", "TestJoin"),
+			tests("coordinator", "TestRevoked", "TestRevokedIsTold", "TestRevokedWhileStopped"),
+			tests("cmd/internal/e2e", "TestJoin"),
 			tests("packaging/mosquitto", "TestRevokedCertificate", "TestReloadedRules")}},
 	{"another key for a device", "a request for a key or certificate by a stranger, by a key before, replayed, " +
 		"without the certificate's key, of a revoked device", stranger + ", " + device + ", " + thief,

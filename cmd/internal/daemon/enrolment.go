@@ -227,12 +227,16 @@ func (e *enrolment) change(ctx context.Context, edit func(path string) error) er
 	return e.f.takeAgents(ctx, s)
 }
 
-// kickTime is how long the broker has for ending a session.
-const kickTime = 10 * time.Second
+const (
+	// kickAfter is how much later the session of a revoked device is ended: it is told over that.
+	kickAfter = 2 * time.Second
+	// kickTime is how long the broker has for ending a session.
+	kickTime = 10 * time.Second
+)
 
 // kick ends a device's session at the broker by connecting under its name, with a certificate of our own: a broker
-// closes the older of two sessions of one client. The device connects again, says hello, and is told that it is not
-// heard, before the rules keep it out.
+// closes the older of two sessions of one client. The device was told before. If that was lost, it connects again, says
+// hello, and is told that it is not heard, before the rules keep it out.
 func (e *enrolment) kick(ctx context.Context, id wire.AgentID) {
 	s := e.f.settings()
 	err := func() error {
@@ -258,6 +262,7 @@ func (e *enrolment) kick(ctx context.Context, id wire.AgentID) {
 		}
 		o.Username, o.Password, o.Renew = name, "", nil
 		o.TLS.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
+		<-time.After(kickAfter)
 		ctx, cancel := context.WithTimeout(ctx, kickTime)
 		defer cancel()
 		conn, err := mqtt.Dial(ctx, o)

@@ -165,6 +165,10 @@ func TestJoin(t *testing.T) {
 
 	j.command("devices", "revoke", "press-2")
 	devices[2].Await(t, "the coordinator does not hear this device")
+	devices[2].Await(t, "lost the broker")
+	if told, lost := order(devices[2].Log(), "does not hear this device", "lost the broker"); told > lost {
+		t.Errorf("its session is ended before it is told: %s", devices[2].Log())
+	}
 	j.lead.Await(t, "agent left agent=press-2")
 	j.accepted(2)
 	j.reload()
@@ -178,6 +182,11 @@ func TestJoin(t *testing.T) {
 		t.Errorf("listed are %s", list)
 	}
 	j.audited()
+}
+
+// order returns where two texts stand in a log.
+func order(log, one, other string) (int, int) {
+	return strings.Index(log, one), strings.Index(log, other)
 }
 
 // nextRoot has coordinator and devices go by the next root document, which names another key of the coordinator, too.
