@@ -24,11 +24,10 @@ func FuzzCoordinator(f *testing.F) {
 			p := s.seal(s.header(kind, 1), body)
 			s.send(s.topics.Round(), p)
 			s.send(s.topics.Device("press"), p)
-			time.Sleep(time.Hour)
+			wait(time.Hour)
 			s.run++ // later than what was announced, if anything was
 			s.announce(2, s.training(taskOf("next"), 0, 0))
-			time.Sleep(time.Hour)
-			synctest.Wait()
+			wait(time.Hour)
 			obeyed := factsOf[round.AnnouncementObeyed](s)
 			if len(obeyed) == 0 || obeyed[len(obeyed)-1].Order.Run != s.run {
 				t.Errorf("after %v %x it obeys %+v", kind, body, obeyed)

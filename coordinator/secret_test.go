@@ -293,7 +293,7 @@ func (f *federation) wantQuiet(log string) {
 		}
 	}
 	for _, k := range keys {
-		list := strings.Trim(fmt.Sprint(k[:8]), "[]")
+		list := strings.Trim(fmt.Sprintf("%d", k[:8]), "[]")
 		for _, form := range []string{fmt.Sprintf("%x", k[:8]), base64.StdEncoding.EncodeToString(k)[:10], list,
 			strings.ReplaceAll(list, " ", ","), strings.TrimSuffix(fmt.Sprintf("%#v", k[:8])[len("[]byte{"):], "}")} {
 			if strings.Contains(strings.ToLower(said), strings.ToLower(form)) {

@@ -156,7 +156,7 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 		l.Info("run finished", "version", f.Version, "reason", f.Reason)
 	case round.RoundWaits:
 		l.waits(f)
-	case round.AgentJoined, round.PhaseEntered, round.StopJudged: // not logged
+	case round.AgentJoined, round.EdgesJudged, round.PhaseEntered, round.StopJudged: // not logged
 	}
 }
 
