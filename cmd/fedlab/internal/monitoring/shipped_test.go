@@ -178,6 +178,27 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
+// TestPrometheusIsNotSteered: as shipped, each list of targets that Prometheus asks for has addresses of the
+// coordinator alone.
+func TestPrometheusIsNotSteered(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(folder, "prometheus.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := 0
+	for line := range strings.Lines(string(text)) {
+		if asked := strings.TrimSpace(line); strings.HasPrefix(asked, "- url:") {
+			lists++
+			if !strings.HasSuffix(asked, "/sd/agents?via=coordinator") {
+				t.Errorf("%s: a device decides where Prometheus goes", asked)
+			}
+		}
+	}
+	if lists != 1 {
+		t.Errorf("it asks for %d lists of targets", lists)
+	}
+}
+
 // grafanaTypes lets tsc hold the dashboards in a folder against Grafana's types.
 func grafanaTypes(t *testing.T, dir string) (string, error) {
 	t.Helper()

@@ -257,8 +257,9 @@ func (b *bed) writePrometheus() error {
 	if err != nil {
 		return err
 	}
-	faster := strings.NewReplacer("127.0.0.1:9464", b.coordinator, "interval: 15s", "interval: 2s",
-		"interval: 1m", fmt.Sprintf("interval: %ds", 5*b.stretch()))
+	// its agents are this machine's, and are scraped where they say
+	faster := strings.NewReplacer("127.0.0.1:9464", b.coordinator, "?via=coordinator", "",
+		"interval: 15s", "interval: 2s", "interval: 1m", fmt.Sprintf("interval: %ds", 5*b.stretch()))
 	if err := b.put("prometheus/prometheus.yml", []byte(faster.Replace(string(conf)))); err != nil {
 		return err
 	}
