@@ -83,11 +83,14 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	if err != nil {
 		return err
 	}
+	if a.newest == (wire.Digest{}) {
+		a.planReport(a.owner.Now()) // it comes to all agents at once
+	}
 	a.newest, a.unread = e.Digest(), unread{}
 	order := wire.OrderOf(e.Header, &ann)
 	a.fresh(order, &ann)
 	weight, _ := ann.Selection.Find(key.selection, order, ann.Instance)
-	if order.Compare(a.order) >= 0 {
+	if order.Compare(a.order) >= 0 || a.signer.to == nil { // also what is said against an older one is sealed
 		a.sealTo(ann.Seals)
 	}
 	a.came = round.AnnouncementCame{Order: order, Digest: a.newest, Announcement: ann, Retained: m.Retained,

@@ -20,7 +20,7 @@ type Reports struct {
 // together after a power cut.
 const reportSpread = time.Minute
 
-// planReport is called when the link comes up. A report that is still to come
+// planReport is called when the link comes up, and by the first announcement. A report that is still to come
 // keeps its time, so that a link that flaps does not make more of them.
 func (a *Agent) planReport(now time.Time) {
 	if r := &a.cfg.Reports; r.Every > 0 && !a.reportAt.After(now) {
@@ -28,9 +28,10 @@ func (a *Agent) planReport(now time.Time) {
 	}
 }
 
-// reportDue returns when the next report is to be sent, if one is.
+// reportDue returns when the next report is to be sent, if one is. Without an announcement it is not known to which key
+// it is sealed.
 func (a *Agent) reportDue() (time.Time, bool) {
-	return a.reportAt, a.up && a.cfg.Reports.Every > 0 && !a.spent()
+	return a.reportAt, a.up && a.cfg.Reports.Every > 0 && !a.spent() && a.newest != (wire.Digest{})
 }
 
 // report sends a report if it is due. A lost report is not missed: the next

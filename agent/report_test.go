@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestReports wants one report soon after the first connect, then one each
-// interval, none while the link is down, and none too many from a link that flaps.
+// TestReports wants one report soon after the first announcement, by which it is known to which key it is sealed, then
+// one each interval, none while the link is down, and none too many from a link that flaps.
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -23,8 +23,10 @@ func TestReports(t *testing.T) {
 				return []wire.Reading{{ID: 3, Value: calls}}
 			}}
 		s.start()
+		wait(time.Hour)
+		s.announce(4, s.training(taskOf("a task"), 0, 0))
 		if n := len(s.heard(wire.TypeReport)); n != 0 {
-			t.Errorf("%d reports at once: all agents would send theirs together", n)
+			t.Errorf("%d reports before, or at once: all agents would send theirs together", n)
 		}
 		wait(time.Minute)
 		for range 3 {

@@ -121,6 +121,13 @@ func TestKeyOfTheGroup(t *testing.T) {
 		s.wants(&second, "with another key", second.group.ID(), 0) // it has the task, and lacks the model
 		s.send(s.topics.Device("press"), s.keyBy(&second, second.group))
 		s.wants(&second, "with that, too", 0, 0)
+		s.stop()
+		s.start()
+		s.announce(3, second.sealed(s.training(taskOf("a task"), 0, 0)))
+		wait(time.Minute)
+		if n := len(s.hellos(&second)); n == 0 {
+			t.Error("nothing is said against an older announcement")
+		}
 		// The second is not awaited: the model is not fetched before an invitation.
 		if a, c := len(factsOf[agent.KeyAwaited](s)), len(factsOf[agent.KeyCame](s)); a != 1 || c != 2 {
 			t.Errorf("told %d times that a key is awaited and %d times that it came", a, c)
