@@ -67,8 +67,8 @@ type BlockSource string
 const (
 	FromModel    BlockSource = "model"     // of the round
 	FromBlock    BlockSource = "block"     // the one before it, with other edges
-	FromNeighbor BlockSource = "neighbour" // that sent a snapshot, as others were in the block already
-	FromDisk     BlockSource = "disk"      // as no neighbour had one
+	FromNeighbor BlockSource = "neighbour" // the median of 3 or more that were in the block already
+	FromDisk     BlockSource = "disk"      // as too few neighbours had any
 )
 
 // BlockSources returns all sources, for closed label sets.

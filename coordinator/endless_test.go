@@ -32,6 +32,14 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	})
 	e.federation = newMixing(t, 5, 2, e.site)
 	e.cfg.Task.Mixing.Endless, e.cfg.Task.Mixing.Wait = true, 300
+	e.cfg.Edges = func(agents []round.MeshAgent) (m coordinator.Mesh, err error) { // all with all
+		for i, a := range agents {
+			for _, b := range agents[i+1:] {
+				m.Edges = append(m.Edges, round.Edge{A: a.ID, B: b.ID, Weight: 0.2})
+			}
+		}
+		return m, nil
+	}
 	r := &e.cfg.Round
 	r.Rounds, r.Pause, r.Deadline = 0, 20*time.Second, 3*time.Minute
 	r.Gather = round.Gather{Minimum: 4, Within: 30 * time.Second, Spread: time.Second}
@@ -70,7 +78,7 @@ func (e *endlessSite) checkLearning(after string) {
 }
 
 // Where blocks have no end, agents go on mixing over the rounds. The coordinator is killed and away for long: meanwhile
-// a device is killed, and goes on at once with what a neighbour has, and the site's broker carries nothing for a
+// a device is killed, and goes on at once with what its neighbours have, and the site's broker carries nothing for a
 // minute. When the coordinator is back it averages what they have by then.
 func TestEndlessBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +87,7 @@ func TestEndlessBlocks(t *testing.T) {
 		e.awaitModels(3)
 		began := e.blocks()
 		for _, b := range began {
-			if b.From != agent.FromModel || b.Block != began[0].Block || b.Neighbors != 2 {
+			if b.From != agent.FromModel || b.Block != began[0].Block || b.Neighbors != 4 {
 				t.Errorf("%+v", b)
 			}
 		}

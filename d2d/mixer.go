@@ -29,7 +29,7 @@ type state uint8
 
 const (
 	fresh     state = iota
-	joining         // waits for a neighbour's snapshot to begin with
+	joining         // waits for neighbours' snapshots to begin with
 	computing       // the host takes the local step
 	waiting         // for snapshots from the neighbours
 	draining        // all steps are taken, flows may still come
@@ -135,21 +135,31 @@ func (m *mixer[T]) start(now time.Time) {
 	m.next()
 }
 
-// join begins with the first snapshot that a neighbour has sent to this start of the program, or without one at the
-// deadline. Until then it asks every neighbour: an ask makes the other end restart the edge, if the greeting has not.
+// agreeing is of how many neighbours the snapshots tell where to begin: of fewer, one that lies would.
+const agreeing = 3
+
+// join begins with the median, by coordinate, of the snapshots that neighbours have sent to this start of the program:
+// when all have come, or at least 3 have and no more come within the repeat interval. Without so many it begins
+// with what it has at the deadline, or at once where it has no 3 neighbours. Until then it asks every neighbour: an ask
+// makes the other end restart the edge, if the greeting has not.
 func (m *mixer[T]) join(now time.Time) {
+	var sent [][]T
 	for _, e := range m.edges {
 		if e.early != nil {
-			copy(m.x, e.early)
+			sent = append(sent, e.early)
+		}
+	}
+	if soon := now.Add(m.cfg.Repeat); len(sent) >= agreeing && soon.Before(m.until) {
+		m.until = soon
+	}
+	if len(m.edges) < agreeing || len(sent) == len(m.edges) || !now.Before(m.until) {
+		if len(sent) >= agreeing {
+			medians(m.x, sent)
 			m.stats.Joined = true
 			if m.ledger != nil {
 				m.ledger.start = widened(m.x)
 			}
-			m.next()
-			return
 		}
-	}
-	if !now.Before(m.until) {
 		m.next()
 		return
 	}
@@ -157,6 +167,21 @@ func (m *mixer[T]) join(now time.Time) {
 		m.tell = now.Add(m.cfg.Repeat)
 		for _, e := range m.edges {
 			m.emit(ask{e.to(1)})
+		}
+	}
+}
+
+// medians overwrites dst with the median of each coordinate: of an even number the mean of the middle two.
+func medians[T wire.Float](dst []T, of [][]T) {
+	column := make([]T, len(of))
+	for i := range dst {
+		for k, x := range of {
+			column[k] = x[i]
+		}
+		slices.Sort(column)
+		n := len(column)
+		if dst[i] = column[n/2]; n%2 == 0 {
+			dst[i] = column[n/2-1]/2 + column[n/2]/2
 		}
 	}
 }

@@ -282,3 +282,38 @@ func TestIgnored(t *testing.T) {
 		t.Errorf("%d duplicates", got)
 	}
 }
+
+// TestBeginsWithTheMedian: an agent that comes back begins where most of its neighbours are, whatever one of them says.
+func TestBeginsWithTheMedian(t *testing.T) {
+	for _, tt := range []struct {
+		said []float64 // by each neighbour; NaN: nothing
+		want float64
+	}{
+		{[]float64{1, 1.2, 1e30}, 1.2},
+		{[]float64{-1e30, 1.2, 1.1}, 1.1},
+		{[]float64{1, 1.5, math.MaxFloat64, 2}, 1.75},
+		{[]float64{math.MaxFloat64, math.MaxFloat64, math.MaxFloat64, math.MaxFloat64}, math.MaxFloat64},
+		{[]float64{1, 1e30, 1.2, math.NaN()}, 1.2},
+		{[]float64{1, 1e30, math.NaN()}, 7}, // too few: its own
+		{[]float64{1e30, 1e30}, 7},
+	} {
+		cfg := Config[float64]{Boot: 2, Wait: time.Second, Patience: 3, Repeat: time.Second, Join: time.Minute}
+		for k := range tt.said {
+			cfg.Neighbors = append(cfg.Neighbors, Neighbor{ID: agentID(k), Weight: 0.1, Boot: 1})
+		}
+		x := []float64{7}
+		m := newMixer(cfg, x)
+		m.Step(time.Unix(0, 0), Start{})
+		for k, v := range tt.said {
+			if !math.IsNaN(v) {
+				m.Step(time.Unix(0, 0), received[float64]{sender{agentID(k), 1, 2}, 1, []float64{v}})
+			}
+		}
+		m.Step(time.Unix(60, 0), Tick{})
+		if m.state != computing || x[0] != tt.want || m.stats.Joined != (tt.want != 7) {
+			t.Errorf("of %v it begins with %v, joined: %t; want %v", tt.said, x, m.stats.Joined, tt.want)
+		}
+	}
+}
+
+func agentID(k int) wire.AgentID { return wire.AgentID('a' + rune(k)) }

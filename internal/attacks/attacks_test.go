@@ -78,6 +78,15 @@ var devices = []attack{
 	{"steer Prometheus", "an address to be scraped that is another's", device,
 		"as shipped Prometheus asks the coordinator alone; a report's address is host and port, or nothing", []of{
 			tests("metrics", "TestTargets"), tests("cmd/fedlab/internal/monitoring", "TestPrometheusIsNotSteered")}},
+	{"a false beginning", "parameters for a neighbour that comes back in a block without an end", device,
+		"it begins with the median of 3 neighbours or more, and else with its own", []of{
+			tests("d2d", "TestBeginsWithTheMedian")}},
+	{"lie to neighbours", "a constant, the sign changed or 1e30 where neighbours mix", device,
+		"with task.mixing.clip no step moves a neighbour by more than w_ij τ, and edges that stand out are left out",
+		[]of{
+			tests("d2d", "TestClipIsTheSameAtBothEnds", "TestClippedMeanIsConserved", "TestSeen"),
+			tests("round", "TestJudgedEdges", "TestAwaitsReports"),
+			tests("cmd/fedlab/internal/demo", "TestLyingNeighborDoesLittle")}},
 	{"false weight", "a claim of a billion rows, where weights go by rows", device,
 		"it counts as five devices at most, and is named", []of{tests("coordinator", "TestOneLiarOfSeven")}},
 	{"false statistics", "means and scales that are not of the device's rows", device,
