@@ -162,6 +162,7 @@ type (
 	// AgentHeard: an agent has sent a message that it has signed, and that is newer than those before it.
 	AgentHeard struct {
 		Agent    wire.AgentID
+		Root     wire.Root      // the version of the root document that it goes by
 		Presence *wire.Presence // nil if it is another message
 		Retained bool           // the broker has kept it: the agent may have gone since
 	}

@@ -149,7 +149,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unseale
 		return err
 	}
 	c.keepLast(agent, &e.Envelope, sealed)
-	heard := AgentHeard{Agent: agent, Retained: sealed.Retained}
+	heard := AgentHeard{Agent: agent, Root: e.Root, Retained: sealed.Retained}
 	if kind != mqtt.KindPresence {
 		c.cfg.Observer.Observe(heard)
 	}

@@ -112,7 +112,7 @@ func TestDevicesAreKept(t *testing.T) {
 		end()
 		synctest.Wait()
 	})
-	if text := rounds(); !strings.Contains(text, "device-00001 absent") || !strings.Contains(text, "ago - - 2 -") {
+	if text := rounds(); !strings.Contains(text, "device-00001 absent") || !strings.Contains(text, "ago - - - 2 -") {
 		t.Errorf("kept: %s", text)
 	}
 	saved, err := os.ReadFile(path)

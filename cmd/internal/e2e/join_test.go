@@ -162,6 +162,12 @@ func TestJoin(t *testing.T) {
 
 	j.nextRoot(devices)
 	j.accepted(2)
+	for n := range 3 {
+		if list := j.command("devices", "list", "--json"); !strings.Contains(list,
+			fmt.Sprintf(`"agent":"press-%d"`, n)) || strings.Count(list, `"root":2`) != 3 {
+			t.Errorf("the list does not show that all go by the next root document: %s", list)
+		}
+	}
 
 	j.command("devices", "revoke", "press-2")
 	devices[2].Await(t, "the coordinator does not hear this device")

@@ -32,7 +32,8 @@ var _ coordinator.Observer = (*DevicesView)(nil)
 type device struct {
 	kept
 	speaks   uint8 // the version of the protocol, if that is another one than ours; 0 = ours
-	there    bool  // it has said hello, and has not left since
+	root     wire.Root
+	there    bool // it has said hello, and has not left since
 	left     round.LeaveReason
 	unfit    *unfit
 	until    wire.RoundID // it sits out up to this round; 0 = it does not
@@ -194,7 +195,7 @@ func (v *DevicesView) heard(f coordinator.AgentHeard) {
 			return
 		}
 	}
-	d.seen, d.speaks = v.now().Unix(), 0
+	d.seen, d.speaks, d.root = v.now().Unix(), 0, f.Root
 	if d.unheard != wire.UnheardClone || d.seen-d.told > clonesQuiet { // of two devices one is heard
 		d.unheard = 0
 	}

@@ -35,6 +35,7 @@ type Device struct {
 	Where    string     `json:"where,omitempty"`  // file and line, or topic
 	LastSeen *time.Time `json:"last_seen,omitempty"`
 	Version  string     `json:"version,omitempty"` // of its program
+	Root     uint32     `json:"root,omitempty"`    // version of the root document that it goes by
 	Rows     uint64     `json:"rows"`
 	Rounds   uint64     `json:"rounds"`   // that it has worked in
 	Accepted uint64     `json:"accepted"` // updates
@@ -100,7 +101,7 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 	if d == nil {
 		return &Device{Agent: string(id), State: deviceNever}
 	}
-	x := &Device{Agent: string(id), Version: d.version(), Rows: d.rows, Rounds: d.rounds, Accepted: d.accepted,
+	x := &Device{Agent: string(id), Version: d.version(), Root: uint32(d.root), Rows: d.rows, Rounds: d.rounds, Accepted: d.accepted,
 		Failed: d.failed, StepTime: number(d.stepTime), Battery: number(d.battery), Heat: number(d.heat),
 		Bytes: number(d.budget)}
 	if d.seen > 0 {
@@ -152,6 +153,7 @@ var deviceOrders = map[string]func(a, b *Device) int{
 		return cmp.Compare(unix(a.LastSeen), unix(b.LastSeen))
 	},
 	"version":  func(a, b *Device) int { return cmp.Compare(a.Version, b.Version) },
+	"root":     func(a, b *Device) int { return cmp.Compare(a.Root, b.Root) },
 	"rows":     func(a, b *Device) int { return cmp.Compare(a.Rows, b.Rows) },
 	"rounds":   func(a, b *Device) int { return cmp.Compare(a.Rounds, b.Rounds) },
 	"accepted": func(a, b *Device) int { return cmp.Compare(a.share(), b.share()) },
@@ -218,17 +220,20 @@ func (l *Devices) Draw(width int) string {
 func (l *Devices) table() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "AGENT\tSTATE\tSEEN\tVERSION\tROWS\tROUNDS\tACCEPTED\tSTEP\tMONTH\tBATTERY\tHEAT")
+	fmt.Fprintln(w, "AGENT\tSTATE\tSEEN\tVERSION\tROOT\tROWS\tROUNDS\tACCEPTED\tSTEP\tMONTH\tBATTERY\tHEAT")
 	for _, x := range l.Devices {
-		seen, rows := "-", "-"
+		seen, root, rows := "-", "-", "-"
 		if x.LastSeen != nil {
 			seen = span(l.At.Sub(*x.LastSeen)) + " ago"
+		}
+		if x.Root > 0 {
+			root = strconv.FormatUint(uint64(x.Root), 10)
 		}
 		if x.Rows > 0 {
 			rows = strconv.FormatUint(x.Rows, 10)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", x.Agent, x.State, seen,
-			plain(cmp.Or(x.Version, "-")), rows, x.Rounds, orDash("%.0f%%", 100, number(x.share())),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", x.Agent, x.State, seen,
+			plain(cmp.Or(x.Version, "-")), root, rows, x.Rounds, orDash("%.0f%%", 100, number(x.share())),
 			orDash("%.3gms", 1e3, x.StepTime), orDash("%.1fMB", 1e-6, x.Bytes), orDash("%.0f%%", 100, x.Battery),
 			orDash("%.0f°C", 1, x.Heat))
 	}

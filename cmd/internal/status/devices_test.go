@@ -52,13 +52,13 @@ func sixDevices(c *clock) *DevicesView {
 		coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
 			Readings: []wire.Reading{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
 				{ID: 41, Value: 0.83}}}},
-		coordinator.AgentHeard{Agent: "one"},
+		coordinator.AgentHeard{Agent: "one", Root: 2},
 		round.AgentLeft{Agent: "two", Reason: round.LeftLost},
 		coordinator.AgentUnheard{Agent: "two", Reason: wire.UnheardBehind},
 		coordinator.AgentUnheard{Agent: "four", Reason: wire.UnheardClone}, coordinator.AgentHeard{Agent: "four"},
 		coordinator.AgentUnheard{Agent: "six", Reason: wire.UnheardKey},
 		coordinator.MessageDropped{Agent: "one", Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}},
-		coordinator.AgentHeard{Agent: "one"}, // it was updated
+		coordinator.AgentHeard{Agent: "one", Root: 2}, // it was updated
 		coordinator.MessageDropped{Agent: "five", Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}},
 		coordinator.MessageDropped{Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}}, // an announcement
 		coordinator.AgentUnheard{Agent: "stranger", Reason: wire.UnheardUnlisted})
