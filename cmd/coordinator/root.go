@@ -332,6 +332,6 @@ func installRoot(cmd *cobra.Command, l *cli.Loader, document []byte) (version ui
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	d, err := daemon.InstallRoot((*settings.Coordinator)(&s), document)
+	d, err := daemon.InstallRoot(store.Machine, (*settings.Coordinator)(&s), document)
 	return uint32(d.Version), err
 }

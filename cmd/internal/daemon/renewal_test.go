@@ -157,6 +157,7 @@ func newPlant(t *testing.T) *plant {
 		s: settings.DefaultCoordinator()}
 	p.s.Federation, p.s.StateDir = "plant", filepath.Join(p.dir, "coordinator")
 	p.s.Identity.AgentsFile = filepath.Join(p.dir, "agents.keys")
+	p.s.Identity.KeyFile, p.s.Enrol.RootFile = filepath.Join(p.dir, "coordinator.key"), filepath.Join(p.dir, "root")
 	must(t, os.MkdirAll(p.s.StateDir, 0o700))
 	must(t, os.MkdirAll(p.agentDir(), 0o700))
 	must(t, keys.EditAgents(store.Machine, p.s.Identity.AgentsFile, nil, pressID, hosts.PublicOf(pressID)))
@@ -166,6 +167,10 @@ func newPlant(t *testing.T) *plant {
 	root := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(key),
 		CA: authority.Digest()}
 	root.Sign(hosts.KeyOf("root"), nil)
+	secret, err := keys.Encode(key)
+	must(t, err)
+	must(t, os.WriteFile(p.s.Identity.KeyFile, secret, 0o600))
+	must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
 	p.desk = enrol.Config{Root: root.Bytes(), Key: key, Authority: authority, Life: 24 * time.Hour, Disk: store.Machine,
 		Name: func(id wire.AgentID) string { return p.topics.ClientID(id) },
 		Path: filepath.Join(p.s.StateDir, tokensFile), Now: time.Now}
@@ -209,7 +214,10 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	log, err := audit.Open(whole, p.s.StateDir, "plant", p.desk.Key, time.Now, func(error) {})
 	must(p.t, err)
 	f.audit = &auditor{log: log, logger: quiet(), dir: p.s.StateDir}
+	roots, err := p.s.Roots()
+	must(p.t, err)
 	desk := p.desk
+	desk.Root = roots[len(roots)-1].Bytes()
 	desk.List, desk.Observer = f.members, f.members
 	f.members.desk, err = enrol.Open(desk)
 	must(p.t, err)
@@ -220,9 +228,7 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, Budget: 1000,
 			MinSteps: 1, MaxSteps: 2}}
-	root, err := wire.OpenRoot(p.desk.Root)
-	must(p.t, err)
-	cfg.Roots = []wire.RootDocument{root}
+	cfg.Roots = roots
 	if cfg.Agents, err = p.s.OpenAgents(); err != nil {
 		p.t.Fatal(err)
 	}
@@ -317,6 +323,16 @@ func (p *plant) listed() ed25519.PublicKey {
 // agree wants the newest presence of the agent to be signed with the key in the list, and returns that.
 func (p *plant) agree(what string) ed25519.PublicKey {
 	p.t.Helper()
+	e := p.presence()
+	if err := e.Verify(p.listed()); err != nil {
+		p.t.Errorf("%s: the list has another key than the agent: %v", what, err)
+	}
+	return p.listed()
+}
+
+// presence is the newest one of the agent.
+func (p *plant) presence() wire.Envelope {
+	p.t.Helper()
 	c := p.broker.Connect("reader", nil)
 	defer c.Close()
 	c.Subscribe(mqtt.AtMostOnce, p.topics.Presence(pressID))
@@ -327,10 +343,7 @@ func (p *plant) agree(what string) ed25519.PublicKey {
 		}
 		e, err := wire.Open(m.Payload)
 		must(p.t, err)
-		if err := e.Verify(p.listed()); err != nil {
-			p.t.Errorf("%s: the list has another key than the agent: %v", what, err)
-		}
-		return p.listed()
+		return e
 	}
 }
 
@@ -532,7 +545,7 @@ func TestRenewRevoked(t *testing.T) {
 		must(t, err)
 		root.Revoked = []wire.AgentID{pressID}
 		root.Sign(hosts.KeyOf("root"), nil)
-		p.desk.Root = root.Bytes()
+		must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
 		p.lead(nil, yes)
 		a, vouched := p.members.renew(t.Context(), pressID, &wire.Renew{Key: wire.SignKeyOf(hosts.KeyOf(pressID)),
 			TLS: new(wire.TLSKey)})

@@ -39,7 +39,7 @@ func (f *Federation) rootRoute() api.Route {
 // InstallRoot writes the next root document into the state folder of a coordinator, which goes by it at its next start,
 // or once it is told. The same document may be installed again. The error says why it cannot come after the present
 // one, or would leave the federation without this coordinator.
-func InstallRoot(s *settings.Coordinator, document []byte) (wire.RootDocument, error) {
+func InstallRoot(disk store.Disk, s *settings.Coordinator, document []byte) (wire.RootDocument, error) {
 	next, err := wire.OpenRoot(document)
 	if err != nil {
 		return next, err
@@ -66,7 +66,7 @@ func InstallRoot(s *settings.Coordinator, document []byte) (wire.RootDocument, e
 	if err != nil {
 		return next, err
 	}
-	return next, store.Machine.WriteFile(filepath.Join(s.StateDir, coordinator.RootFile(next.Version)), document, 0o600)
+	return next, disk.WriteFile(filepath.Join(s.StateDir, coordinator.RootFile(next.Version)), document, 0o600)
 }
 
 // install installs the next root document: on the disk first, then at the coordinator, the desk, and the list.
@@ -95,7 +95,7 @@ func (e *enrolment) goBy(ctx context.Context, document []byte) (next wire.RootDo
 		}
 	}
 	s := e.f.settings()
-	if next, err = InstallRoot(s, document); err != nil {
+	if next, err = InstallRoot(e.disk(), s, document); err != nil {
 		return next, api.Bad("%v", err)
 	}
 	if e.desk != nil {
