@@ -101,7 +101,8 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 	if d == nil {
 		return &Device{Agent: string(id), State: deviceNever}
 	}
-	x := &Device{Agent: string(id), Version: d.version(), Root: uint32(d.root), Rows: d.rows, Rounds: d.rounds, Accepted: d.accepted,
+	x := &Device{Agent: string(id), Version: d.version(), Root: uint32(d.root), Rows: d.rows,
+		Rounds: d.rounds, Accepted: d.accepted,
 		Failed: d.failed, StepTime: number(d.stepTime), Battery: number(d.battery), Heat: number(d.heat),
 		Bytes: number(d.budget)}
 	if d.seen > 0 {
