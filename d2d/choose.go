@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -98,9 +99,10 @@ func pairsOf(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon) []cand
 			pairs = append(pairs, p)
 		}
 	}
-	slices.SortFunc(pairs, func(p, q candidate) int {
+	sort.Slice(pairs, func(i, j int) bool {
+		p, q := &pairs[i], &pairs[j]
 		return cmp.Or(cmp.Compare(p.far, q.far), cmp.Compare(p.distance, q.distance), cmp.Compare(p.lot, q.lot),
-			cmp.Compare(p.i, q.i), cmp.Compare(p.j, q.j))
+			cmp.Compare(p.i, q.i), cmp.Compare(p.j, q.j)) < 0
 	})
 	return pairs
 }

@@ -3,7 +3,7 @@ package round
 import (
 	"cmp"
 	"fmt"
-	"slices"
+	"sort"
 
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
@@ -28,8 +28,9 @@ func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contributi
 			Factor: plan.Factor(cfg.Weighting, p.Times, p.Weight), Norm: p.Norm,
 		}}
 	}
-	slices.SortFunc(set, func(a, b Contribution) int {
-		return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Agent, b.Agent))
+	sort.Slice(set, func(i, j int) bool {
+		a, b := &set[i], &set[j]
+		return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Agent, b.Agent)) < 0
 	})
 	return set
 }

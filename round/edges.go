@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -190,7 +191,7 @@ func (c *Coordinator) endedList(from wire.RoundID) (list []EndedEdge) {
 			list = append(list, e)
 		}
 	}
-	slices.SortFunc(list, byEnds)
+	sort.Slice(list, func(i, j int) bool { return byEnds(list[i], list[j]) < 0 })
 	return list
 }
 
@@ -207,7 +208,7 @@ func (c *Coordinator) endedOf(a wire.AgentID) (list []wire.EndedEdge) {
 			list = append(list, wire.EndedEdge{ID: e.A, Reason: e.Reason})
 		}
 	}
-	slices.SortFunc(list, func(a, b wire.EndedEdge) int { return cmp.Compare(a.ID, b.ID) })
+	sort.Slice(list, func(i, j int) bool { return list[i].ID < list[j].ID })
 	return list[:min(len(list), wire.MaxNeighbors)]
 }
 

@@ -2,6 +2,7 @@ package round
 
 import (
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/fedmesh/fedmesh/spec"
@@ -243,11 +244,6 @@ func (c *Coordinator) peersOf(p *peer) []wire.Peer {
 		peers = append(peers, wire.Peer{ID: other, Boot: q.Boot, Key: q.PeerKey, Weight: e.Weight,
 			Clip: e.Clip})
 	}
-	slices.SortFunc(peers, func(a, b wire.Peer) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
+	sort.Slice(peers, func(i, j int) bool { return peers[i].ID < peers[j].ID })
 	return peers
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -113,8 +114,9 @@ func (c *Coordinator) readmitEarly() {
 			sitting = append(sitting, s)
 		}
 	}
-	slices.SortFunc(sitting, func(a, b Sidelined) int {
-		return cmp.Or(cmp.Compare(a.Until, b.Until), cmp.Compare(a.Agent, b.Agent))
+	sort.Slice(sitting, func(i, j int) bool {
+		a, b := &sitting[i], &sitting[j]
+		return cmp.Or(cmp.Compare(a.Until, b.Until), cmp.Compare(a.Agent, b.Agent)) < 0
 	})
 	for _, s := range sitting[:min(missing, len(sitting))] {
 		s.Until = c.rec.Round - 1

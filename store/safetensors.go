@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"unicode/utf8"
 )
 
@@ -50,8 +51,9 @@ func EncodeSafetensors(tensors []Tensor, metadata map[string]string) ([]byte, er
 // SafetensorsPieces returns the same file in pieces: what stands before the data, and then each tensor's Data itself.
 func SafetensorsPieces(tensors []Tensor, metadata map[string]string) ([][]byte, error) {
 	sorted := slices.Clone(tensors)
-	slices.SortFunc(sorted, func(a, b Tensor) int {
-		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
+	sort.Slice(sorted, func(i, j int) bool {
+		a, b := &sorted[i], &sorted[j]
+		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name)) < 0
 	})
 	if err := checkTensors(sorted); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sort"
 	"unicode/utf8"
 )
 
@@ -90,8 +91,9 @@ func parseSafeHeader(header []byte, dataLen int64) ([]safeEntry, map[string]stri
 
 // checkCover sorts the entries by offset and makes sure that they cover the data without overlap or hole.
 func checkCover(entries []safeEntry, dataLen int64) error {
-	slices.SortFunc(entries, func(a, b safeEntry) int {
-		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name))
+	sort.Slice(entries, func(i, j int) bool {
+		a, b := &entries[i], &entries[j]
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name)) < 0
 	})
 	covered := int64(0)
 	for _, e := range entries {

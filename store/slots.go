@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"sync"
 )
 
@@ -128,7 +128,7 @@ func (s *Slots) heads(most int) (found []slotHeader, damaged, err error) {
 			found = append(found, h)
 		}
 	}
-	slices.SortFunc(found, func(a, b slotHeader) int { return cmp.Compare(b.sequence, a.sequence) })
+	sort.Slice(found, func(i, j int) bool { return found[i].sequence > found[j].sequence })
 	return found, damaged, nil
 }
 

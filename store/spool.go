@@ -1,13 +1,13 @@
 package store
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"sync"
 )
 
@@ -94,7 +94,7 @@ func (s *Spool) Entries() []Entry {
 	for _, at := range s.index {
 		all = append(all, at.Entry)
 	}
-	slices.SortFunc(all, func(a, b Entry) int { return cmp.Compare(a.Agent, b.Agent) })
+	sort.Slice(all, func(i, j int) bool { return all[i].Agent < all[j].Agent })
 	return all
 }
 

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
+	"sort"
 	"strconv"
 )
 
@@ -100,7 +100,10 @@ func (r *reader) graph() (*Graph, []float64, error) {
 	if len(r.ids) == 0 {
 		return nil, nil, r.fail(place{}, "the graph has no nodes")
 	}
-	slices.SortFunc(r.edges, func(a, b weighedEdge) int { return cmp.Or(cmp.Compare(a.I, b.I), cmp.Compare(a.J, b.J)) })
+	sort.Slice(r.edges, func(i, j int) bool {
+		a, b := &r.edges[i], &r.edges[j]
+		return cmp.Or(cmp.Compare(a.I, b.I), cmp.Compare(a.J, b.J)) < 0
+	})
 	g := &Graph{nodes: len(r.ids), positions: r.positions}
 	var weights []float64
 	for _, e := range r.edges {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"sort"
 	"sync"
 	"time"
 
@@ -237,7 +237,7 @@ func (v *CoordinatorView) Picture() Picture {
 	for _, u := range v.unfit {
 		p.Unfit = append(p.Unfit, u)
 	}
-	slices.SortFunc(p.Unfit, func(a, b unfit) int { return strings.Compare(a.Agent, b.Agent) })
+	sort.Slice(p.Unfit, func(i, j int) bool { return p.Unfit[i].Agent < p.Unfit[j].Agent })
 	for _, agent := range slices.Sorted(maps.Keys(v.sitOut)) {
 		p.SitOut = append(p.SitOut, v.sitOut[agent])
 	}
