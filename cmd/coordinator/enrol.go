@@ -72,7 +72,7 @@ func (w *wanted) make(cmd *cobra.Command, l *cli.Loader) error {
 func enrolCommand() *cobra.Command {
 	var l cli.Loader
 	var w wanted
-	var open bool
+	var open, closed bool
 	var kit, known string
 	cmd := &cobra.Command{
 		Use: "enrol", Short: "Let a device join the federation: print the command for it",
@@ -85,11 +85,15 @@ itself, and knows the coordinator by the token. The coordinator must be running.
 For a device without a network, --kit writes its files, keys included, into a tar
 archive: whoever reads it is the device. For a device whose key you have, by
 "agentd key new", --preauthorize puts that into the list. On a testbed, --open
-makes a token with which any device may join.`,
+makes a token with which any device may join, and --close removes it.`,
 		Example: "  coordinator enrol --device press-01\n  coordinator enrol --device press-02 --kit press-02.tar\n" +
 			"  coordinator enrol --preauthorize press-03 KEY",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case closed && known == "" && len(args) == 0 && w.Device == "" && !open && kit == "":
+				return closeOpen(cmd, &l)
+			case closed:
+				return cli.Usage("want --close with nothing else")
 			case known != "" && len(args) == 1 && w.Device == "" && !open && kit == "":
 				return preauthorize(cmd, &l, known, args[0])
 			case known != "" || len(args) > 0:
@@ -108,9 +112,22 @@ makes a token with which any device may join.`,
 	w.flags(cmd)
 	cmd.Flags().StringVar(&w.Device, "device", "", "id of the device")
 	cmd.Flags().BoolVar(&open, "open", false, "make a token for any number of devices, on a testbed")
+	cmd.Flags().BoolVar(&closed, "close", false, "remove the token of --open")
 	cmd.Flags().StringVar(&kit, "kit", "", "write the device's files, keys included, into this tar archive instead")
 	cmd.Flags().StringVar(&known, "preauthorize", "", "put the device with this id, whose KEY follows, into the list")
 	return cmd
+}
+
+// closeOpen removes the token with which any device may join.
+func closeOpen(cmd *cobra.Command, l *cli.Loader) error {
+	c, err := client(l)
+	if err == nil {
+		err = c.Call(cmd.Context(), http.MethodPost, "/v1/tokens/close", daemon.Resetting{}, nil)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "each device joins with a token of its own from now on")
+	}
+	return err
 }
 
 // admit has the coordinator put a device into the list.

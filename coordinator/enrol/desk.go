@@ -190,6 +190,15 @@ func (d *Desk) Fits(agent wire.AgentID) error {
 	return nil
 }
 
+// Close removes the token with which any device may join.
+func (d *Desk) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.cfg.Now()
+	defer d.tell(now)
+	return d.tokens.close(now)
+}
+
 // Forget removes the tokens with which a device could come back. Call it before the device is taken from the list.
 func (d *Desk) Forget(agent wire.AgentID) error {
 	d.mu.Lock()

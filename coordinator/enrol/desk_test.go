@@ -383,6 +383,14 @@ func TestOpenToken(t *testing.T) {
 	if f, ok := o.told[len(o.told)-2].(Opened); !ok || !f.Until.IsZero() {
 		t.Errorf("told was %+v", o.told)
 	}
+	own := o.token("d", "", time.Hour)
+	token = o.token("", "", time.Hour)
+	if err := o.Close(); err != nil || !o.OpenUntil().IsZero() {
+		t.Errorf("closed: %v, open until %s", err, o.OpenUntil())
+	}
+	o.open()
+	o.want("closed", newDevice(t, 32).join(t, token, "e"), wire.JoinUnknown)
+	o.want("a token of its own", newDevice(t, 33).join(t, own, "d"), 0)
 }
 
 // TestTokenRefused: no token is made for what no device can be.

@@ -143,6 +143,11 @@ func (t *tokens) drop(agent wire.AgentID, now time.Time) error {
 	return t.change(all)
 }
 
+// close removes the token of any device.
+func (t *tokens) close(now time.Time) error {
+	return t.change(slices.DeleteFunc(t.live(now), func(x token) bool { return x.Agent == "" }))
+}
+
 // openUntil returns until when any device may join; the zero time if none may.
 func (t *tokens) openUntil(now time.Time) time.Time {
 	for _, x := range t.all {

@@ -87,6 +87,10 @@ type (
 		URL     string    `json:"url"` // where the device joins
 		Expires time.Time `json:"expires"`
 	}
+	// Closed says that devices join with tokens of their own only.
+	Closed struct {
+		Closed bool `json:"closed"`
+	}
 	// Admission puts a device into the list whose key a person has.
 	Admission struct {
 		Key []byte `json:"key"`           // of the device
@@ -109,6 +113,13 @@ func (f *Federation) memberRoutes() []api.Route {
 		f.rootRoute(),
 		api.Post("/v1/tokens", "Make a token with which a device joins.",
 			func(_ *http.Request, w TokenWanted) (TokenMade, error) { return f.members.token(w) }),
+		api.Post("/v1/tokens/close", "Remove the token with which any device may join.",
+			func(*http.Request, Resetting) (Closed, error) {
+				if f.members.desk == nil {
+					return Closed{}, errNoDesk
+				}
+				return Closed{true}, f.members.desk.Close()
+			}),
 		api.Post("/v1/devices/{id}/admit", "Put a device into the list whose key is known.",
 			func(r *http.Request, a Admission) (Admitted, error) {
 				ctx, cancel := context.WithTimeout(r.Context(), commandTime)
