@@ -3,6 +3,7 @@ package mosquitto_test
 import (
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -162,6 +164,64 @@ func TestReloadedRules(t *testing.T) {
 	say("again")
 	expect(t, observer, "fl/v1/air/p/air-press", "now")
 	expect(t, observer, "fl/v1/air/p/air-press", "again")
+}
+
+// TestOneOfManyRevoked: of ten thousand devices in the rules a hundred are connected, and one is taken out of the
+// rules. The others keep their connections, and none of their messages is lost; of its messages none arrives.
+func TestOneOfManyRevoked(t *testing.T) {
+	const listed, connected, revoked = 10_000, 100, 50
+	var ids []wire.AgentID
+	for i := range listed {
+		ids = append(ids, wire.AgentID(fmt.Sprintf("device-%05d", i)))
+	}
+	without := func(ids []wire.AgentID) []byte {
+		return slices.Concat(rules(t, "air", ids...), []byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
+	}
+	p, a, with := secured(t, without(ids))
+	p.Start(t)
+	o := with(a.Issue(t, acltest.Observer))
+	o.MailboxMessages = 4 * connected
+	observer := observe(t, o)
+	var sessions []*mqtt.Session
+	for _, id := range ids[:connected] {
+		o := with(a.Issue(t, "air-"+string(id)))
+		o.ClientID = "air-" + string(id)
+		sessions = append(sessions, mqtttest.Dial(t, o))
+	}
+	say := func(what string, but int) {
+		t.Helper()
+		for i, s := range sessions {
+			mqtttest.Publish(t, s, mqtt.Message{Topic: "fl/v1/air/p/air-" + string(ids[i]), Payload: []byte(what),
+				QoS: mqtt.AtLeastOnce})
+		}
+		left := map[string]bool{}
+		for i, id := range ids[:connected] {
+			left["fl/v1/air/p/air-"+string(id)] = i != but
+		}
+		for slices.Contains(slices.Collect(maps.Values(left)), true) {
+			m := mqtttest.Received(t, observer)
+			if string(m.Payload) != what || !left[m.Topic] {
+				t.Fatalf("%s: %q under %s", what, m.Payload, m.Topic)
+			}
+			left[m.Topic] = false
+		}
+	}
+	say("before", -1)
+	p.Write(t, "acl", without(slices.Delete(slices.Clone(ids), revoked, revoked+1)))
+	began := time.Now()
+	p.Reload(t)
+	say("after", revoked)
+	t.Logf("%v from the signal until %d messages had come, with %d devices in the rules", time.Since(began),
+		connected-1, listed-1)
+	mqtttest.Publish(t, observer, mqtt.Message{Topic: "end"})
+	expect(t, observer, "end", "")
+	for i, s := range sessions {
+		for len(s.Events()) > 0 {
+			if e, down := (<-s.Events()).(mqtt.Down); down && i != revoked {
+				t.Errorf("%s lost its connection: %+v", ids[i], e)
+			}
+		}
+	}
 }
 
 // The longest names that the protocol allows are longer than what the standard

@@ -13,7 +13,10 @@ import (
 )
 
 // coordinatorLog logs the coordinator's facts.
-type coordinatorLog struct{ *slog.Logger }
+type coordinatorLog struct {
+	*slog.Logger
+	risks *risks
+}
 
 // Observe implements coordinator.Observer.
 func (l coordinatorLog) Observe(fact coordinator.Fact) {
@@ -307,6 +310,47 @@ func (l coordinatorLog) modelReady(f coordinator.ModelReady) {
 		attrs = append(attrs, "accuracy", short(f.Score.Accuracy))
 	}
 	l.Info("model ready", attrs...)
+	if of, risk := riskOf(f); l.risks.explode(f.Version, risk) {
+		l.Warn("the model has become much worse: look at who was clipped or left out last; `coordinator run --from "+
+			"VERSION` goes on from an earlier model", "version", f.Version, "risk", short(risk), "of", of,
+			"least", short(l.risks.least))
+	}
+}
+
+// riskOf is a model's risk on the coordinator's held-out data or, without any, the median of its participants'.
+func riskOf(f coordinator.ModelReady) (of string, risk float64) {
+	if f.Score != nil {
+		return "held-out data", f.Score.Risk
+	}
+	return "the agents' median", f.Median
+}
+
+// risks are those of the models since the program was started, or since another run began.
+type risks struct {
+	newest       wire.ModelVersion
+	first, least float64 // 0: none yet
+	told         bool
+}
+
+// explode takes the risk of another model, NaN or 0 if it is not known. It reports, once until the risk is small again,
+// that it is over 10 times the least and more than that of the first.
+func (r *risks) explode(version wire.ModelVersion, risk float64) bool {
+	if version < r.newest {
+		*r = risks{}
+	}
+	r.newest = version
+	switch worst := max(10*r.least, r.first); {
+	case r.first > 0 && risk > worst:
+		told := r.told
+		r.told = true
+		return !told
+	case !(risk > 0):
+		return false
+	case r.first == 0:
+		r.first, r.least = risk, risk
+	}
+	r.least, r.told = min(r.least, risk), r.told && risk > 2*r.least
+	return false
 }
 
 func (l coordinatorLog) closed(f round.RoundClosed) {

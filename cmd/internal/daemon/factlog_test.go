@@ -331,8 +331,43 @@ func TestCoordinatorLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		testkit.Tell(coordinatorLog{log}, fact)
+		testkit.Tell(coordinatorLog{log, &risks{}}, fact)
 	})
+}
+
+// TestExplosionIsTold: a model that is much worse than those before is told once, until models are good again.
+func TestExplosionIsTold(t *testing.T) {
+	unknown := math.NaN()
+	var b strings.Builder
+	log, err := logging.New(&b, debugging())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := coordinatorLog{log, &risks{}}
+	for k, x := range []struct {
+		risk float64
+		held bool
+		want bool
+	}{
+		{unknown, false, false}, {4, true, false}, {0.2, true, false},
+		{3.9, true, false}, // over ten times, and not worse than at first
+		{1e58, true, true}, {1e59, true, false}, {math.Inf(1), true, false}, {0.3, true, false}, {5, true, true},
+	} {
+		before := strings.Count(b.String(), "much worse")
+		f := coordinator.ModelReady{Version: wire.ModelVersion(k), Risk: unknown, Median: x.risk}
+		if x.held {
+			f.Median, f.Score = unknown, &learner.Score{Risk: x.risk, R2: unknown, Accuracy: unknown}
+		}
+		l.Observe(f)
+		if told := strings.Count(b.String(), "much worse") > before; told != x.want {
+			t.Errorf("model %d, of risk %v: told %t", k, x.risk, told)
+		}
+	}
+	l.Observe(coordinator.ModelReady{Version: 1, Risk: 1, Median: 100}) // of another run
+	if got := strings.Count(b.String(), "much worse"); got != 2 ||
+		!strings.Contains(b.String(), "of=\"held-out data\"") {
+		t.Errorf("told %d times:\n%s", got, &b)
+	}
 }
 
 func TestShort(t *testing.T) {

@@ -238,8 +238,8 @@ func (f *Federation) config(s *settings.Coordinator, task coordinator.Applied) (
 	cfg.NewRun, cfg.From = task.NewRun, task.From
 	cfg.SelfTest, cfg.Rand, cfg.Random = selfTestTime(&s.Broker), newRand(), randomBytes
 	cfg.Audit, cfg.Renew = f.audit.log, f.members.renew
-	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger}, f.audit, f.o.Metrics,
-		f.view, f.devices, f.o.Observer}
+	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger, &risks{}}, f.audit,
+		f.o.Metrics, f.view, f.devices, f.o.Observer}
 	return cfg, nil
 }
 
