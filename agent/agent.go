@@ -102,77 +102,21 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	if cfg.Disk.FS == nil {
-		cfg.Disk = store.Machine
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Signatures == nil {
-		cfg.Signatures = wire.Ed25519{}
-	}
-	if cfg.Trainer == nil {
-		cfg.Trainer = Learner{}
-	}
-	if cfg.Share == nil {
-		cfg.Share = new(Turn).NewShare(string(cfg.Federation))
-	}
-	place, kept := cfg.placeSlots(), cfg.updateSlots()
-	order, digest, err := loadObeyed(&cfg, place)
-	if err != nil {
-		return nil, err
-	}
-	root, err := loadRoot(&cfg)
-	if err == nil {
-		err = revokes(root, cfg.ID)
-	}
-	if err != nil {
-		return nil, err
-	}
-	own, err := loadKey(&cfg)
-	if err == nil {
-		err = loadedCertificate(&cfg)
-	}
-	if err != nil {
-		return nil, err
-	}
-	held, err := loadHeld(&cfg)
-	if err != nil {
-		return nil, err
-	}
-	ready, err := loadUpdate(&cfg, kept)
-	if err != nil {
-		cfg.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
-	}
-	groups, err := loadGroupKeys(&cfg)
-	if err != nil {
-		return nil, err
-	}
+	cfg.fill()
 	a := &Agent{
-		cfg: cfg, public: cfg.Key.Public().(ed25519.PublicKey), signer: newSigner(&cfg), order: order,
-		pulls: map[string]*pull{}, ready: ready, held: held, identity: own, place: place, kept: keeper{slots: kept},
+		cfg: cfg, pulls: map[string]*pull{}, place: cfg.placeSlots(), kept: keeper{slots: cfg.updateSlots()},
 		cease: func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
-	if a.trust, err = newTrust(&cfg, root); err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
-	}
-	a.signer.SetRoot(a.trust.version())
-	if a.keptTime, err = loadClock(&a.cfg, a.trust.version()); err != nil {
+	if err := a.load(); err != nil {
 		return nil, err
 	}
-	a.seals.groups = groups
 	a.jobs, a.blocks, a.models.jobs = host.NewLine(a.owner), host.NewLine(a.owner), host.NewLine(a.owner)
-	var saved *round.SavedUpdate
-	if ready != nil {
-		saved = &round.SavedUpdate{Epoch: ready.epoch, Run: ready.run, Round: ready.round, Base: ready.Base,
-			Update: ready.Payload.Hash}
-	}
-	a.machine = round.NewAgent(order, digest, saved, cfg.Rand)
 	if cfg.Budget != nil {
-		if err := cfg.Budget.join(&cfg); err != nil {
+		if err := cfg.Budget.join(&a.cfg); err != nil {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 	}
+	var err error
 	a.conn, err = connect(a.signer.will)
 	if err != nil {
 		a.closeBooks()
@@ -187,6 +131,51 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		a.test = mqtt.NewSelfTest(a.conn, cfg.Topics.Loop(cfg.ID), cfg.SelfTest, cfg.Rand)
 	}
 	return a, nil
+}
+
+// load takes up what an earlier process left in the folder. The key first: all that signs has the newest one.
+func (a *Agent) load() error {
+	c := &a.cfg
+	order, digest, err := loadObeyed(c, a.place)
+	if err != nil {
+		return err
+	}
+	root, err := loadRoot(c)
+	if err == nil {
+		err = revokes(root, c.ID)
+	}
+	if err == nil {
+		a.identity, err = loadKey(c)
+	}
+	if err == nil {
+		err = loadedCertificate(c)
+	}
+	if err == nil {
+		a.held, err = loadHeld(c)
+	}
+	if err == nil {
+		a.seals.groups, err = loadGroupKeys(c)
+	}
+	if err != nil {
+		return err
+	}
+	a.order, a.public, a.signer = order, c.Key.Public().(ed25519.PublicKey), newSigner(c)
+	if a.trust, err = newTrust(c, root); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.signer.SetRoot(a.trust.version())
+	if a.keptTime, err = loadClock(c, a.trust.version()); err != nil {
+		return err
+	}
+	var saved *round.SavedUpdate
+	if u, err := loadUpdate(c, a.kept.slots); err != nil {
+		c.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
+	} else if u != nil {
+		a.ready = u
+		saved = &round.SavedUpdate{Epoch: u.epoch, Run: u.run, Round: u.round, Base: u.Base, Update: u.Payload.Hash}
+	}
+	a.machine = round.NewAgent(order, digest, saved, c.Rand)
+	return nil
 }
 
 // Run works until ctx ends, then says goodbye to the broker. The error is nil

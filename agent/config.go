@@ -90,6 +90,25 @@ type Config struct {
 	Reports Reports
 }
 
+// fill sets what is not given.
+func (c *Config) fill() {
+	if c.Disk.FS == nil {
+		c.Disk = store.Machine
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Signatures == nil {
+		c.Signatures = wire.Ed25519{}
+	}
+	if c.Trainer == nil {
+		c.Trainer = Learner{}
+	}
+	if c.Share == nil {
+		c.Share = new(Turn).NewShare(string(c.Federation))
+	}
+}
+
 func (c *Config) validate() error {
 	var errs []error
 	need := func(ok bool, format string, args ...any) {

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// What came in the place of the device's configured key and certificate is in the state folder: a service may write
+// The state folder has the key and the certificate that came in the place of the configured ones: a service may write
 // nowhere else. Each record names the configured one that it has followed: one that a person puts there begins anew.
 const (
 	keyFile         = "key"

@@ -154,6 +154,43 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 	}
 	switch e.Type {
+	case wire.TypeInvitation, wire.TypeStanding, wire.TypeAccepted, wire.TypeRefused, wire.TypeCredit:
+		return a.takeOfRound(&e)
+	case wire.TypeKey:
+		m, err := wire.DecodeGroupKey(e.Body)
+		if err == nil && !sealed {
+			err = host.Drop(DropUnwanted, "a key that is not sealed")
+		}
+		if err != nil {
+			return err
+		}
+		return a.takeKey(m.Key)
+	case wire.TypeSettled:
+		m, err := wire.DecodeUpdateSettled(e.Body)
+		if err == nil {
+			a.answered(e.Header, m)
+		}
+		return err
+	case wire.TypeUnheard:
+		m, err := wire.DecodeUnheard(e.Body)
+		if err != nil {
+			return err
+		}
+		return a.hearUnheard(m)
+	case wire.TypeRenewed:
+		m, err := wire.DecodeRenewed(e.Body)
+		if err != nil {
+			return err
+		}
+		return a.hearRenewed(m)
+	default:
+		return host.Drop(DropUnwanted, "%s from the coordinator", e.Type)
+	}
+}
+
+// takeOfRound takes a word about the agent's part in a round.
+func (a *Agent) takeOfRound(e *wire.Envelope) error {
+	switch e.Type {
 	case wire.TypeInvitation:
 		m, err := wire.DecodeInvitation(e.Body)
 		if err != nil {
@@ -190,41 +227,12 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 		a.stepSenderOf(e.Header, transfer.RefusedBy{Refused: m})
 		a.step(round.RefusedCame{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
-	case wire.TypeSettled:
-		m, err := wire.DecodeUpdateSettled(e.Body)
-		if err != nil {
-			return err
-		}
-		a.answered(e.Header, m)
-	case wire.TypeUnheard:
-		m, err := wire.DecodeUnheard(e.Body)
-		if err != nil {
-			return err
-		}
-		return a.hearUnheard(m)
-	case wire.TypeRenewed:
-		m, err := wire.DecodeRenewed(e.Body)
-		if err != nil {
-			return err
-		}
-		return a.hearRenewed(m)
 	case wire.TypeCredit:
 		m, err := wire.DecodeCredit(e.Body)
 		if err != nil {
 			return err
 		}
 		a.stepSenderOf(e.Header, transfer.CreditGranted{Credit: m})
-	case wire.TypeKey:
-		m, err := wire.DecodeGroupKey(e.Body)
-		if err == nil && !sealed {
-			err = host.Drop(DropUnwanted, "a key that is not sealed")
-		}
-		if err != nil {
-			return err
-		}
-		return a.takeKey(m.Key)
-	default:
-		return host.Drop(DropUnwanted, "%s from the coordinator", e.Type)
 	}
 	return nil
 }

@@ -168,16 +168,16 @@ func (a *Agent) useCertificate(leaf *x509.Certificate, configured tls.Certificat
 		return
 	}
 	renewed := !bytes.Equal(leaf.Raw, configured.Certificate[0])
-	life := leaf.NotAfter.Sub(leaf.NotBefore)
-	jitter := time.Duration(a.cfg.Rand.Int64N(int64(life/30) + 1)) // a fleet may have joined in one hour
 	r.leaf, r.alien = leaf, false
+	life := r.life()
+	jitter := time.Duration(a.cfg.Rand.Int64N(int64(life/30) + 1)) // a fleet may have joined in one hour
 	r.due, r.warn = leaf.NotBefore.Add(life/3*2).Add(jitter), leaf.NotAfter.Add(-life/6)
 	a.cfg.Observer.Observe(CertificateUsed{Until: leaf.NotAfter, Renewed: renewed})
 	a.tickRenewal(a.owner.Now())
 }
 
-// life is how long the certificate counts in all.
-func (r *renewal) life() time.Duration { return r.leaf.NotAfter.Sub(r.leaf.NotBefore) }
+// life is how long the certificate counts in all; 0 of one that ends before it begins.
+func (r *renewal) life() time.Duration { return max(r.leaf.NotAfter.Sub(r.leaf.NotBefore), 0) }
 
 // renewalAt is when the renewal wants a tick.
 func (a *Agent) renewalAt() (at time.Time, ok bool) {

@@ -228,6 +228,18 @@ func TestForeignCertificates(t *testing.T) {
 	})
 }
 
+// TestCertificateOfNoLife: with a certificate that ends before it begins the agent works, and says that it has ended.
+func TestCertificateOfNoLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, _ := certified(t, -10*24*time.Hour)
+		s.start()
+		wait(time.Hour)
+		if told := factsOf[agent.CertificateEnding](s); len(told) == 0 || told[0].Left > 0 {
+			t.Errorf("told: %+v", told)
+		}
+	})
+}
+
 // rotate has a person ask for another key. The result comes when it is there.
 func (s *scene) rotate() chan error {
 	done := make(chan error, 1)

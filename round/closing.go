@@ -21,11 +21,14 @@ func (c *Coordinator) settle(now time.Time) {
 	if c.rec.Plan.Kind == wire.KindTraining {
 		target = min(all, c.cfg.Participants) // the rest are over-selected
 	}
+	ready := accepted >= target || possible == 0 && accepted >= c.quorum(all)
+	if !ready {
+		c.reportsBy = time.Time{} // another was drawn meanwhile
+	}
 	switch {
-	case accepted >= target, possible == 0 && accepted >= c.quorum(all):
-		if !c.awaitsReports(now) {
-			c.close(now)
-		}
+	case ready && !c.awaitsReports(now):
+		c.close(now)
+	case ready:
 	case accepted+possible < c.quorum(all):
 		c.abandon(now, AbandonQuorum, nil)
 	case accepted >= c.quorum(all):

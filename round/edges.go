@@ -195,7 +195,7 @@ func (c *Coordinator) endedList(from wire.RoundID) (list []EndedEdge) {
 	return list
 }
 
-// endedOf returns the edges that an agent does not have for now, by neighbour.
+// endedOf returns the edges of an agent that are left out of the present block, by neighbour.
 func (c *Coordinator) endedOf(a wire.AgentID) (list []wire.EndedEdge) {
 	if len(c.ended) == 0 {
 		return nil

@@ -120,3 +120,25 @@ func TestAwaitsReports(t *testing.T) {
 		}
 	}
 }
+
+// TestAnotherIsDrawnMeanwhile: a round that waits for reports, and for which another agent is drawn then, is open again
+// until its deadline.
+func TestAnotherIsDrawnMeanwhile(t *testing.T) {
+	began := time.Unix(0, 0)
+	c := &Coordinator{announced: began, wakeAt: began.Add(time.Minute)}
+	c.cfg.Participants, c.cfg.Quorum, c.cfg.Deadline = 3, 1, time.Minute
+	c.rec.Phase, c.rec.Plan.Kind, c.rec.Block = CoordinatorCollecting, wire.KindTraining, 3
+	c.rec.Edges = []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}}
+	c.roster.members = map[wire.AgentID]*member{"a1": {present: true}}
+	c.watch()
+	c.tallied[peerAccepted] = 2
+	now := began.Add(time.Second)
+	if c.settle(now); c.reportsBy.IsZero() || !c.in(CoordinatorCollecting) {
+		t.Fatalf("it waits until %v, in %v", c.reportsBy, c.rec.Phase)
+	}
+	c.tallied[peerInvited] = 1
+	c.settle(now)
+	if at, ok := c.Deadline(); !ok || !at.Equal(began.Add(time.Minute)) {
+		t.Errorf("with another to wait for, it wakes at %v (%v)", at, ok)
+	}
+}

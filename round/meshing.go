@@ -16,7 +16,7 @@ type MeshAgent struct {
 	Place wire.Location
 	// Neighbors are those that it has found by itself, in id order.
 	Neighbors []wire.AgentID
-	// Avoids are those with whom it has no edge for now, whatever its edges follow from.
+	// Avoids are those with whom its edges are left out, whatever these follow from: see [EndedEdge].
 	Avoids []wire.AgentID
 }
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// What is sealed is opened by its receiver only, and not by the broker: see docs/PROTOCOL.md, section 15. Nothing here
+// A seal is opened by its receiver only, and not by the broker: see docs/PROTOCOL.md, section 15. Nothing here
 // draws random numbers: the same bytes under the same key give the same sealed bytes, and other bytes never meet the
 // same key and nonce, since both come from a MAC of the bytes, or from their digest.
 

@@ -405,67 +405,86 @@ func TestKeyRotates(t *testing.T) {
 	})
 }
 
-// TestKeyRotatesKilled: coordinator or agent are killed before each operation of their disk, and where the answer is on
-// its way. Both end with one key, which is the next one.
-func TestKeyRotatesKilled(t *testing.T) {
+// killEach has a coordinator, and then an agent, killed before each operation of their disk, while run is cut short by
+// it; at least so many times.
+func killEach(t *testing.T, least int, run func(t *testing.T, what, who string, cut int) (killed bool)) {
+	t.Helper()
 	for _, who := range []string{"coordinator", "agent"} {
 		for cut := 0; ; cut++ {
 			killed := false
 			what := fmt.Sprintf("%s, cut %d", who, cut)
-			synctest.Test(t, func(t *testing.T) { killed = rotateKilled(t, what, who, cut) })
-			if !killed {
-				if cut < 7 {
-					t.Errorf("%s is never killed after %d operations: the test cuts none", who, cut)
-				}
-				break
+			synctest.Test(t, func(t *testing.T) { killed = run(t, what, who, cut) })
+			if killed {
+				continue
 			}
+			if cut < least {
+				t.Errorf("%s is never killed after %d operations: the test cuts none", who, cut)
+			}
+			break
 		}
 	}
 }
 
+// victim is a coordinator or agent that is killed when so many operations of its disk are done.
+type victim struct {
+	disk *mortal
+	died chan struct{}
+}
+
+// begin starts both, and waits until they work. The disk of one of them may be told to fail.
+func (p *plant) begin(who string, answers func() bool) *victim {
+	v := &victim{died: make(chan struct{})}
+	var kill func()
+	v.disk = newMortal(1<<40, func() {
+		kill()
+		close(v.died)
+	})
+	led, joined := v.disk, v.disk
+	if who == "agent" {
+		led = nil
+	} else {
+		joined = nil
+	}
+	lead := p.lead(led, answers)
+	if kill = p.join(joined); who != "agent" {
+		kill = lead
+	}
+	wait(time.Minute)
+	return v
+}
+
+// TestKeyRotatesKilled: coordinator or agent are killed before each operation of their disk, and where the answer is on
+// its way. Both end with one key, which is the next one.
+func TestKeyRotatesKilled(t *testing.T) {
+	killEach(t, 7, rotateKilled)
+}
+
 func rotateKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	p := newPlant(t)
-	died := make(chan struct{})
-	var kill func()
-	disk := newMortal(1<<40, func() {
-		killed = true
-		kill()
-		close(died)
-	})
-	var led, joined *mortal
-	if who == "agent" {
-		joined = disk
-	} else {
-		led = disk
-	}
 	first := true
-	lead := p.lead(led, func() bool { // the first answer is lost
+	v := p.begin(who, func() bool { // the first answer is lost
 		was := first
 		first = false
 		return !was
 	})
-	join := p.join(joined)
-	if kill = join; who != "agent" {
-		kill = lead
-	}
-	wait(time.Minute)
 	before := p.agree("before " + what)
-	disk.left.Store(int64(cut))
+	v.disk.left.Store(int64(cut))
 	asked := make(chan error, 1)
 	go func() { asked <- p.ask() }()
 	select {
-	case <-died:
+	case <-v.died:
 	case err := <-asked: // as good as no answer
 		p.t.Log(err)
 	}
 	wait(time.Second)
 	select { // it may have been asked, and have died in what comes after
-	case <-died:
+	case <-v.died:
+		killed = true
 		p.stop()
 		p.lead(nil, yes)
 		p.join(nil)
 	default:
-		disk.left.Store(1 << 40)
+		v.disk.left.Store(1 << 40)
 	}
 	wait(10 * time.Minute)
 	after := p.agree(what)

@@ -1,9 +1,7 @@
 package daemon
 
 import (
-	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
@@ -16,19 +14,7 @@ import (
 // document is installed, which also revokes another device. Each starts with a document that counts, the one before or
 // the next one; and when a person has installed it again both go by it, and the device that it revokes is in no list.
 func TestRootInstalledKilled(t *testing.T) {
-	for _, who := range []string{"coordinator", "agent"} {
-		for cut := 0; ; cut++ {
-			killed := false
-			what := fmt.Sprintf("%s, cut %d", who, cut)
-			synctest.Test(t, func(t *testing.T) { killed = installKilled(t, what, who, cut) })
-			if !killed {
-				if cut < 5 {
-					t.Errorf("%s is never killed after %d operations: the test cuts none", who, cut)
-				}
-				break
-			}
-		}
-	}
+	killEach(t, 5, installKilled)
 }
 
 func installKilled(t *testing.T, what, who string, cut int) (killed bool) {
@@ -39,32 +25,15 @@ func installKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	next := roots[0]
 	next.Version, next.Revoked = 2, []wire.AgentID{"mill"}
 	next.Sign(hosts.KeyOf("root"), hosts.KeyOf("root"))
-	died := make(chan struct{})
-	var kill func()
-	disk := newMortal(1<<40, func() {
-		killed = true
-		kill()
-		close(died)
-	})
-	led, joined := disk, disk
-	if who == "agent" {
-		led = nil
-	} else {
-		joined = nil
-	}
-	lead := p.lead(led, yes)
-	join := p.join(joined)
-	if kill = join; who != "agent" {
-		kill = lead
-	}
-	wait(time.Minute)
-	disk.left.Store(int64(cut))
+	v := p.begin(who, yes)
+	v.disk.left.Store(int64(cut))
 	go func() { _, _ = p.members.install(t.Context(), next.Bytes()) }()
 	select {
-	case <-died:
+	case <-v.died:
+		killed = true
 		wait(time.Second)
 	case <-time.After(time.Minute):
-		disk.left.Store(1 << 40)
+		v.disk.left.Store(1 << 40)
 	}
 	p.stop()
 	p.lead(nil, yes)

@@ -185,9 +185,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.Trained:
 		v.trained(f)
 	case agent.TurnAwaited:
-		if v.is.Waits = nil; f.By != "" {
-			v.is.Waits = &turnWait{f.By, v.now()}
-		}
+		v.waits(f.By)
 	case agent.TrainingFailed:
 		v.is.Recent = keep(v.is.Recent, keptRefusals, refusal{v.now(), "", uint64(f.Round), "no update", f.Err.Error()})
 	case agent.LinkChanged:
@@ -201,14 +199,9 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.StateLost:
 		v.note("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File, f.Without))
 	case agent.AnnouncementsStale:
-		text := ""
-		if f.For > 0 {
-			text = Stale(f.For)
-		}
-		v.note("stale", text)
+		v.noteIf(f.For > 0, "stale", func() string { return Stale(f.For) })
 	case agent.CertificateUsed:
-		v.is.Certificate = &f.Until
-		v.note("certificate", "")
+		v.certified(f.Until)
 	case agent.CertificateEnding:
 		v.note("certificate", Ending(f))
 	case agent.RenewalRefused:
@@ -216,62 +209,35 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.Rekeyed:
 		v.note("renewal", "")
 	case agent.ClockBehind:
-		text := ""
-		if !f.Using.IsZero() {
-			text = Behind(f)
-		}
-		v.note("clock", text)
+		v.noteIf(!f.Using.IsZero(), "clock", func() string { return Behind(f) })
 	case agent.BootRaised:
 		v.note("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
 	case agent.KeyAwaited:
-		v.note("key", "the task or a model is sealed, and the coordinator has not given this device the key yet: it "+
-			"is asked for it")
+		v.note("key", keyless)
 	case agent.KeyCame:
 		v.note("key", "")
 	case agent.StorageMended:
 		v.note("storage", "")
 	case agent.DataLoaded:
-		text := ""
-		if f.Problem != nil {
-			text = "the local data do not fit the task: " + f.Problem.Error()
-		}
-		v.note("data", text)
+		v.noteIf(f.Problem != nil, "data", func() string { return misfits + f.Problem.Error() })
 	case agent.DataCollected:
-		texts := make([]string, len(f.Troubles))
-		for i, t := range f.Troubles {
-			texts[i] = t.Text
-		}
-		v.note("source", strings.Join(texts, "; "))
-		v.is.Lacking, v.is.Inputs = f.Bad, inputsOf(f.Report)
+		v.collected(f)
 	case agent.CloneSeen:
 		v.note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
 	case agent.Unheard:
-		text := ""
-		if f.Reason != 0 {
-			text = ToBeHeard(f.Reason)
-		}
-		v.note("unheard", text)
+		v.noteIf(f.Reason != 0, "unheard", func() string { return ToBeHeard(f.Reason) })
 	case agent.BudgetUsed:
-		v.is.Budget = &budget{f.Month, f.Used, f.Limit}
-		if f.Limit-min(f.Limit, f.Used) >= f.Estimate {
-			v.note("budget", "")
-		}
+		v.spent(f)
 	case agent.ModelInUse:
 		v.is.Model = &modelInUse{uint64(f.Run), uint64(f.Version), f.Since, f.Pinned}
 	case agent.ModelJudged:
 		v.note("model", modelProblem(f))
 	case agent.Predicted:
-		if f.Err != nil {
-			v.note("forecasts", "there are no forecasts: "+f.Err.Error())
-		} else if f.Mended {
-			v.note("forecasts", "")
-		}
+		v.predicted(f)
 	case agent.ModelHookFailed:
 		v.note("hook", "predict.hook failed: "+f.Err.Error())
 	case agent.MessageDropped:
-		if f.Kind == mqtt.KindRound && f.Reason == agent.DropVersion {
-			v.note("protocol", "the coordinator's announcements cannot be read: "+f.Err.Error())
-		}
+		v.dropped(f)
 	case agent.BlockBegan, agent.DeviceJudged, agent.ModelFetched, agent.NeighborsFound,
 		agent.RootTaken: // not shown
 	}
@@ -349,10 +315,65 @@ func modelProblem(f agent.ModelJudged) string {
 	return ""
 }
 
+// keyless says that what is announced cannot be opened.
+const keyless = "the task or a model is sealed, and the coordinator has not given this device the key yet: it is " +
+	"asked for it"
+
+const misfits = "the local data do not fit the task: "
+
 // note sets the problem with a subject; an empty text removes it.
 func (v *AgentView) note(about, text string) {
 	if delete(v.problems, about); text != "" {
 		v.problems[about] = text
+	}
+}
+
+// noteIf sets the problem with a subject if there is one, and else removes it.
+func (v *AgentView) noteIf(is bool, about string, text func() string) {
+	if delete(v.problems, about); is {
+		v.problems[about] = text()
+	}
+}
+
+// waits takes note of the federation for which this one waits; empty if it waits for none.
+func (v *AgentView) waits(by string) {
+	if v.is.Waits = nil; by != "" {
+		v.is.Waits = &turnWait{by, v.now()}
+	}
+}
+
+func (v *AgentView) certified(until time.Time) {
+	v.is.Certificate = &until
+	v.note("certificate", "")
+}
+
+func (v *AgentView) collected(f agent.DataCollected) {
+	texts := make([]string, len(f.Troubles))
+	for i, t := range f.Troubles {
+		texts[i] = t.Text
+	}
+	v.note("source", strings.Join(texts, "; "))
+	v.is.Lacking, v.is.Inputs = f.Bad, inputsOf(f.Report)
+}
+
+func (v *AgentView) spent(f agent.BudgetUsed) {
+	v.is.Budget = &budget{f.Month, f.Used, f.Limit}
+	if f.Limit-min(f.Limit, f.Used) >= f.Estimate {
+		v.note("budget", "")
+	}
+}
+
+func (v *AgentView) predicted(f agent.Predicted) {
+	if f.Err != nil {
+		v.note("forecasts", "there are no forecasts: "+f.Err.Error())
+	} else if f.Mended {
+		v.note("forecasts", "")
+	}
+}
+
+func (v *AgentView) dropped(f agent.MessageDropped) {
+	if f.Kind == mqtt.KindRound && f.Reason == agent.DropVersion {
+		v.note("protocol", "the coordinator's announcements cannot be read: "+f.Err.Error())
 	}
 }
 
