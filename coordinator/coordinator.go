@@ -30,6 +30,7 @@ type Coordinator struct {
 	rolled    []blob     // the files of the models that are rolled out
 	publisher *publisher // what is retained at the broker
 	fence     *fence     // against another coordinator with this key
+	sweep     *sweep     // of what others have retained
 	public    ed25519.PublicKey
 	work      *workbench
 	test      *mqtt.SelfTest // nil if there is none
@@ -102,6 +103,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	}
 	c.disk.audit = cfg.Audit
 	c.fence = &fence{conn: conn, topic: cfg.Topics.Round()}
+	c.sweep = &sweep{conn: conn, topics: cfg.Topics}
 	c.publisher = &publisher{
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand,
 		tell: func(f BlobChecked) { cfg.Observer.Observe(f) }, handed: c.announced,
@@ -300,7 +302,7 @@ func (c *Coordinator) present() wire.RoundID { return c.fence.shown.order.Round 
 func (c *Coordinator) deadline() time.Time {
 	at := c.owner.Now().Add(time.Hour)
 	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.deadline,
-		c.fence.deadline, c.test.Deadline} {
+		c.fence.deadline, c.sweep.deadline, c.test.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -315,13 +317,14 @@ func (c *Coordinator) tick(now time.Time) {
 	c.receive(transfer.Tick{})
 	c.tested(c.test.Tick(now))
 	c.tickFence(now)
+	c.tickSweep(now)
 }
 
 // connected goes to work on a link on which nothing speaks against it, the first time from where the journal stands.
 func (c *Coordinator) connected() {
 	if !c.begun {
 		c.begun = true
-		c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses())
+		c.conn.Subscribe(mqtt.AtMostOnce, c.filters()...)
 		c.step(round.Start{})
 		c.revoke(c.strangers())
 	}
@@ -329,6 +332,12 @@ func (c *Coordinator) connected() {
 	c.publishRoots()
 	c.step(round.LinkUp{}) // its acceptances are said before an announcement that ends the round for those agents
 	c.publisher.connected(c.owner.Now())
+	c.sweep.begin(c.owner.Now())
+}
+
+// filters are of what agents send.
+func (c *Coordinator) filters() []string {
+	return []string{c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses()}
 }
 
 // hear takes what the connection tells.
@@ -344,6 +353,7 @@ func (c *Coordinator) hear(e mqtt.Event) {
 	case mqtt.Down:
 		c.fence.disconnected()
 		c.publisher.disconnected()
+		c.sweep.disconnected(c.owner.Now())
 		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
 		c.hearRefusal(e)
 		if c.up {

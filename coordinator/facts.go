@@ -131,6 +131,13 @@ type (
 	// ForeignAnnouncement: an announcement signed with this coordinator's key was published, which it has not made and
 	// which is not later than its own. Another coordinator runs with the key, or somebody replays an old message.
 	ForeignAnnouncement struct{ Foreign, Own wire.Order }
+	// ForeignRetained: messages were deleted that the broker retained, and that are not of the protocol: on topics of
+	// these agents, in id order, at most 8 of them.
+	ForeignRetained struct {
+		Topics  int
+		Example string
+		Agents  []wire.AgentID
+	}
 	// AgentsAhead: agents obey a later place than this coordinator's, and not this coordinator.
 	AgentsAhead struct {
 		Agents int
@@ -226,6 +233,7 @@ func (StorageMended) fact()        {}
 func (CloneSeen) fact()            {}
 func (Began) fact()                {}
 func (ForeignAnnouncement) fact()  {}
+func (ForeignRetained) fact()      {}
 func (AgentsAhead) fact()          {}
 func (BlobChecked) fact()          {}
 func (SealingChanged) fact()       {}

@@ -30,8 +30,6 @@ var errKnown = errors.New("known already")
 func (c *Coordinator) take(m mqtt.Message) {
 	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
 	switch {
-	case err != nil:
-		err = host.Drop(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindRound:
 		err = c.takeRound(m)
 	case c.fence.looking:
@@ -39,14 +37,18 @@ func (c *Coordinator) take(m mqtt.Message) {
 			err = host.Drop(DropOverflow, "%d bytes wait already until the broker has returned the retained "+
 				"announcement", heldBytes)
 		}
+	case c.takeSwept(m, kind, agent, transferID):
+		return
+	case len(m.Payload) == 0 && kind != mqtt.KindBlob:
+		return // a retained message was deleted
+	case err != nil:
+		err = host.Drop(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
 		c.checks.Do(nil, func() {
 			c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
 		})
 	case kind == mqtt.KindBlob:
 		c.publisher.take(c.owner.Now(), m, transferID, part)
-	case len(m.Payload) == 0:
-		return // a retained message was deleted
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
 		err = c.check(kind, agent, m)
 	default:

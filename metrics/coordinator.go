@@ -64,6 +64,7 @@ type course struct {
 	epoch             measure
 	round, attempt    measure
 	foreign           prometheus.Counter
+	foreignRetained   prometheus.Counter
 	finished          prometheus.Gauge
 	extended          prometheus.Counter
 	rounds            *prometheus.CounterVec   // by kind, outcome and reason
@@ -111,6 +112,8 @@ func newCourse(r registrar) course {
 		foreign: r.counter("foreign_announcements_total",
 			"Announcements signed with this coordinator's key that it has not made: of another coordinator, or "+
 				"replayed."),
+		foreignRetained: r.counter("foreign_retained_messages_total",
+			"Messages that the broker retained and nobody reads, which the coordinator has deleted."),
 		round: r.measure("round", "Number of the round that was opened last; abandoned ones count."),
 		attempt: r.measure("round_attempt",
 			"Attempt at which this round was opened: more than 1 after a restart or a longer gathering."),

@@ -96,6 +96,8 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.serverOptimizer.choose(f.ServerOptimizer)
 	case coordinator.ForeignAnnouncement:
 		c.foreign.Inc()
+	case coordinator.ForeignRetained:
+		c.foreignRetained.Add(float64(f.Topics))
 	case coordinator.AgentsAhead:
 		c.agentsAhead.Set(float64(f.Agents))
 	case coordinator.SealingChanged:

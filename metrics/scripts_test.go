@@ -144,6 +144,7 @@ var coordinatorScript = []any{
 	coordinator.StorageMended{},
 	coordinator.Began{Epoch: 2, Raised: true, Rule: "trimmed_mean", ServerOptimizer: "fedavgm"},
 	coordinator.ForeignAnnouncement{Foreign: wire.Order{Round: 2}, Own: wire.Order{Round: 3}},
+	coordinator.ForeignRetained{Topics: 3, Example: "fl/v1/plant/u/0/plant-a1/7f/0", Agents: []wire.AgentID{"a1"}},
 	coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
 	coordinator.SealingChanged{Sealed: true},
 	coordinator.SealingChanged{Open: []wire.AgentID{"a1", "a2"}},

@@ -166,6 +166,15 @@ func (t Topics) Presences() string { return t.join("p/+") }
 // Statuses is the coordinator's filter for the agents' messages to it.
 func (t Topics) Statuses() string { return t.join("s/+") }
 
+// AllPeers is the filter for all that is said between neighbours.
+func (t Topics) AllPeers() string { return t.join("x/+/+/+") }
+
+// EndOfPeers is a topic that AllPeers matches, and that no agent uses: the coordinator's.
+func (t Topics) EndOfPeers() string { return t.join("x", t.ClientID(wire.CoordinatorID), "0/0") }
+
+// AllBeacons is the filter for the beacons of all cells.
+func (t Topics) AllBeacons() string { return t.join("b/+/+") }
+
 func (t Topics) ofAgent(level string, agent wire.AgentID) string {
 	if agent.ValidateAgent() != nil {
 		return ""

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# Fuzzes every fuzz target of the module, one after the other: `fuzz.sh 3s`. An input that fails is written below the
+# Fuzzes every fuzz target of the module, one after the other: `fuzz.sh 3s`; `fuzz.sh 10m 2/7` every seventh of them, from the third
+# on. An input that fails is written below the
 # package's testdata/fuzz/; commit it with the repair.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 time=$1
+share=${2:-0/1}
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 
 # `go test -list` prints a package's targets, then its line "ok <package> <seconds>".
 go test -list '^Fuzz' ./... >"$log" || { cat "$log"; exit 1; }
-targets=$(awk '/^Fuzz/ { names[++n] = $1 } /^ok/ { for (i = 1; i <= n; i++) print $2, names[i]; n = 0 }' "$log")
+targets=$(awk -v from="${share%/*}" -v of="${share#*/}" '/^Fuzz/ { names[++n] = $1 }
+  /^ok/ { for (i = 1; i <= n; i++) if (all++ % of == from) print $2, names[i]; n = 0 }' "$log")
 if [ -z "$targets" ]; then
   echo "fuzz: no fuzz target found" >&2
   exit 1

@@ -3,7 +3,8 @@
 #
 #   release.sh build KEY OUT [ARGUMENTS OF tools/package]   fills OUT with what is released of the present commit: built twice, the
 #       second time in another folder from an empty cache, compared, and signed
-#   release.sh publish KEY OUT REPOSITORY SUITE             adds the signed .debs of OUT to a suite, and signs its index
+#   release.sh publish KEY OUT REPOSITORY SUITE             adds the signed .debs of OUT to a suite, and signs its index; beside
+#       them lie the bills of materials, each with its signature
 #
 # KEY names one secret key of gpg, which finds it where GNUPGHOME says. The index of a suite changes by renames. Earlier
 # versions stay in it, so that devices can go back. The first Raspberry Pis, whose Debian calls itself armhf like newer ones, have
@@ -61,17 +62,18 @@ publish() {
   gpg --batch --quiet --status-fd 1 --verify "$out/SHA256SUMS.asc" "$out/SHA256SUMS" |
     grep -q "^\[GNUPG:\] VALIDSIG .* $key\$" || die "$out is not signed by $key: release.sh build"
   (cd "$out" && sha256sum --quiet --strict --check SHA256SUMS) || die "$out is not what was signed"
-  local deb to
+  local file to
   mkdir -p "$repository/pool/$suite"
-  while read -r _ deb; do
-    [[ $deb == *.deb ]] || continue
-    to=$repository/pool/$suite/$deb
+  while read -r _ file; do
+    [[ $file == *.deb || $file == *.cdx.json ]] || continue
+    to=$repository/pool/$suite/$file
     if [ ! -e "$to" ]; then
-      cp "$out/$deb" "$to.new"
+      cp "$out/$file" "$to.new"
       mv "$to.new" "$to"
-    elif ! cmp --quiet "$out/$deb" "$to"; then
+    elif ! cmp --quiet "$out/$file" "$to"; then
       die "$to is another file already: raise the version"
     fi
+    [[ $file == *.deb ]] || sign --armor --detach-sign --output "$to.asc" "$to" # the index has the others
   done <"$out/SHA256SUMS"
   new=$repository/dists/.$suite.new
   rm -rf "$new"

@@ -6,6 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -41,5 +42,5 @@ func rulesOf(s *settings.Coordinator) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return table.Mosquitto(wire.Federation(s.Federation), agents)
+	return table.Mosquitto(wire.Federation(s.Federation), agents, s.Round.Algorithm == spec.FedDec)
 }

@@ -107,12 +107,13 @@ var others = []attack{
 			tests("mqtt/broker", "TestAuthenticateWithCertificate"),
 			tests("packaging/mosquitto", "TestCertificatesRefused"), tests("coordinator", "TestClones")}},
 	{"connections", "all that the broker may have, held without a word", stranger, "devices still come in", []of{
-		tests("packaging/mosquitto", "TestIdleConnections"),
+		tests("packaging/mosquitto", "TestIdleConnections"), tests("cmd/internal/doctor", "TestFirewall"),
 		tests("mqtt/broker", "TestSilentStrangers", "TestTooManyConnectionsFromOneAddress",
 			"TestRefusalsAreToldInBrief")}},
 	{"fill the broker", "retained messages or subscriptions without end", device,
-		"bounded on the embedded broker; on Mosquitto by memory_limit alone", []of{
+		"bounded on the embedded broker; on Mosquitto by memory_limit, and what is foreign is deleted and named", []of{
 			tests("mqtt/broker", "TestQuota", "TestQuotaOfWills", "TestSubscriptionsAreBounded"),
+			tests("coordinator", "TestForeignRetained"), tests("cmd/internal/doctor", "TestMemory"),
 			tests("packaging/mosquitto", "TestBoundsAndPersistence")}},
 	{"flood the coordinator", "messages and updates faster than it works", device + ", " + broker,
 		"mailbox and memory are bounded; the oldest of what can be had again is dropped, and counted", []of{

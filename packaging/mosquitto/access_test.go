@@ -175,7 +175,7 @@ func TestOneOfManyRevoked(t *testing.T) {
 		ids = append(ids, wire.AgentID(fmt.Sprintf("device-%05d", i)))
 	}
 	without := func(ids []wire.AgentID) []byte {
-		return slices.Concat(rules(t, "air", ids...), []byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
+		return slices.Concat(written(t, "air", ids, false), []byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
 	}
 	p, a, with := secured(t, without(ids))
 	p.Start(t)

@@ -12,13 +12,19 @@ import (
 )
 
 // rules writes the acl of a federation.
+// rules are those of devices that mix at this broker, too.
 func rules(t *testing.T, federation wire.Federation, agents ...wire.AgentID) []byte {
+	t.Helper()
+	return written(t, federation, agents, true)
+}
+
+func written(t *testing.T, federation wire.Federation, agents []wire.AgentID, mix bool) []byte {
 	t.Helper()
 	table, err := acl.New("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := table.Mosquitto(federation, agents)
+	text, err := table.Mosquitto(federation, agents, mix)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,8 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 		a.open = open
 	case coordinator.AgentUnheard: // strangers could fill the disk; the log has it
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
-		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
+		coordinator.BlobChecked, coordinator.ForeignRetained,
+		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.MessageDropped, coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended,
 		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageMended,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged,

@@ -45,6 +45,9 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.Error("an announcement is signed with this coordinator's key, but this coordinator did not make it: another "+
 			"coordinator runs with the key and a copy of the state folder, or somebody replays an old message; stop "+
 			"the other coordinator", "foreign", f.Foreign, "own", f.Own)
+	case coordinator.ForeignRetained:
+		l.Warn("messages that nobody reads were retained at the broker, and are deleted: a device, or a stranger at a "+
+			"broker that anybody may use, fills it", "topics", f.Topics, "example", f.Example, "agents", f.Agents)
 	case coordinator.AgentsAhead:
 		l.agentsAhead(f)
 	case coordinator.SealingChanged:

@@ -209,6 +209,9 @@ var coordinatorLines = []line{
 		"<3>ERROR an announcement is signed with this coordinator's key, but this coordinator did not make it: " +
 			"another coordinator runs with the key and a copy of the state folder, " +
 			`or somebody replays an old message; stop the other coordinator foreign="epoch 1 run 7 round 2 attempt 1 open" own="epoch 1 run 7 round 3 attempt 1 open"`},
+	{coordinator.ForeignRetained{Topics: 3, Example: "fl/v1/plant/u/0/plant-a1/7f/0", Agents: []wire.AgentID{"a1"}},
+		"<4>WARN  messages that nobody reads were retained at the broker, and are deleted: a device, or a stranger " +
+			"at a broker that anybody may use, fills it topics=3 example=fl/v1/plant/u/0/plant-a1/7f/0 agents=[a1]"},
 	{coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
 		"<4>WARN  agents are ahead of this coordinator and do not obey it: another coordinator leads them, or " +
 			"this state folder is an older copy; to continue from this copy, stop the coordinator and run " +

@@ -65,7 +65,7 @@ func (w CoordinatorWatch) Observe(fact coordinator.Fact) {
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
 		coordinator.AgentUnheard, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
-		coordinator.ForeignAnnouncement, coordinator.MeshMade, coordinator.MessageDropped,
+		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.MeshMade, coordinator.MessageDropped,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.SealingChanged, coordinator.StateMended,
 		coordinator.StatisticsReady, coordinator.TransfersChanged, coordinator.UpdateLeftOut,
 		coordinator.UpdatesClipped: // changes neither

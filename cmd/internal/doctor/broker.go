@@ -82,7 +82,7 @@ func (b *Broker) network(ctx context.Context, r *report) bool {
 		time.Since(began).Round(100*time.Microsecond))
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	if b.Options.Proxy == nil && local.IsValid() && remote.IsValid() {
-		descriptors(r, "/proc", local, remote)
+		here.mosquitto(ctx, r, local, remote)
 	}
 	return true
 }

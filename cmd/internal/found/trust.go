@@ -112,7 +112,7 @@ func (f *Files) trust(dir string, a *Answers, key ed25519.PrivateKey) error {
 	if err != nil {
 		return err
 	}
-	rules, err := table.Mosquitto(wire.Federation(a.Name), nil)
+	rules, err := table.Mosquitto(wire.Federation(a.Name), nil, false)
 	if err != nil {
 		return err
 	}

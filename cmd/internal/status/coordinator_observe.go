@@ -129,6 +129,10 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 		v.note("foreign", fmt.Sprintf("at %s an announcement came that is signed with this coordinator's key but was "+
 			"not made by it: another coordinator runs with the key, or somebody replays an old message",
 			v.now().Format(time.TimeOnly)))
+	case coordinator.ForeignRetained:
+		v.note("retained", fmt.Sprintf("at %s %d messages were deleted that nobody reads and the broker retained, "+
+			"such as %s: a device, or a stranger at a broker that anybody may use, fills it",
+			v.now().Format(time.TimeOnly), f.Topics, f.Example))
 	case coordinator.SealingChanged:
 		text := ""
 		if !f.Sealed && len(f.Open) > 0 {

@@ -173,7 +173,8 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 			delete(v.working, gone)
 		}
 	case coordinator.AgentsAhead, coordinator.Began, coordinator.BlobChecked, coordinator.BrokerTested,
-		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.LinkChanged, coordinator.MeshMade,
+		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.ForeignRetained,
+		coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.SealingChanged,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageMended,

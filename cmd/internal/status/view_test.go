@@ -118,7 +118,7 @@ func TestCoordinatorPage(t *testing.T) {
 		coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
 		coordinator.SubscriptionsRefused{},
 		coordinator.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"},
-		coordinator.ForeignAnnouncement{},
+		coordinator.ForeignAnnouncement{}, coordinator.ForeignRetained{Topics: 3, Example: "fl/v1/air/x/air-s1/9/0"},
 		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.StopJudged{
 			Rule:  stop.Config{R2: 0.9, Risk: 0.1, Patience: 5, Time: time.Hour, Bytes: 5e6},
 			State: stop.State{Since: c.now(), Bytes: 6e6, Judged: 9, Risk: 0.25, Best: 0.2, BestAt: 12, Without: 3},

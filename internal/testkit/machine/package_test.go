@@ -21,7 +21,7 @@ var debs = sync.OnceValues(func() (string, error) {
 cd ../../..
 git clone --quiet --shared . "$1/src" # the go command reads the version of clones only, not of work trees
 git diff --binary HEAD | (cd "$1/src" && git apply --allow-empty)
-go -C tools/package run . -root "$1/src" -out "$1/old" -program agentd,coordinator -arch "$2" -kind deb
+go -C tools/package run . -root "$1/src" -out "$1/old" -program agentd,coordinator -arch "$2" -kind deb,sbom
 mkdir "$1/new"
 for name in agentd coordinator; do
 	dpkg-deb --raw-extract "$1"/old/${name}_*.deb "$1/new/$name"

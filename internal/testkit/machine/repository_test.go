@@ -47,18 +47,18 @@ func (r *repository) shell(script string, args ...string) {
 	}
 }
 
-// publish releases packages as tools/release.sh does.
-func (r *repository) publish(debs ...string) {
+// publish releases packages, and bills of materials, as tools/release.sh does.
+func (r *repository) publish(files ...string) {
 	r.t.Helper()
 	dist := r.t.TempDir()
-	for _, deb := range debs {
+	for _, deb := range files {
 		name := filepath.Base(deb)
 		if program, ok := strings.CutSuffix(name, "_new.deb"); ok {
 			name = program + "_" + release2 + "_" + runtime.GOARCH + ".deb"
 		}
 		r.shell(`cp "$1" "$2"`, deb, filepath.Join(dist, name))
 	}
-	r.shell(`cd "$1" && sha256sum -- *.deb >SHA256SUMS && gpg --batch --quiet --armor --detach-sign SHA256SUMS`, dist)
+	r.shell(`cd "$1" && sha256sum -- * >SHA256SUMS && gpg --batch --quiet --armor --detach-sign SHA256SUMS`, dist)
 	r.shell(`../../../tools/release.sh publish "$1" "$2" "$3" stable`, signer, dist, r.dir)
 	r.shell(`chmod a+rx "$1"`, r.dir)
 }
@@ -71,21 +71,22 @@ func TestRepository(t *testing.T) {
 	if err != nil {
 		t.Fatalf("making packages: %v\n%s", err, drop)
 	}
-	debsOf := func(pattern string) []string {
+	filesOf := func(pattern string) []string {
 		found, err := filepath.Glob(filepath.Join(drop, pattern))
 		if err != nil || len(found) != 2 {
-			t.Fatalf("%s: %v, %v; want two packages", pattern, found, err)
+			t.Fatalf("%s: %v, %v; want two files", pattern, found, err)
 		}
 		return found
 	}
 	m := &aptSite{site: &site{Boot(t, drop)}}
 	r := newRepository(t, drop)
-	r.publish(debsOf("old/*.deb")...)
+	r.publish(append(filesOf("old/*.deb"), filesOf("old/*.cdx.json")...)...)
 	m.sources(r)
 	m.install(t)
+	m.bills(t)
 	before := m.lead(t)
 
-	r.publish(debsOf("new/*.deb")...)
+	r.publish(filesOf("new/*.deb")...)
 	m.see(r)
 	m.tampered(t, r)
 	m.upgrade(t, before)
@@ -129,6 +130,20 @@ func (m *aptSite) install(t *testing.T) {
 	for program := range services {
 		if got := m.Must("systemctl", "is-enabled", program); got != "enabled" {
 			t.Errorf("%s is %s", program, got)
+		}
+	}
+}
+
+// bills holds the signed bills of materials against the installed programs, and changes one.
+func (m *aptSite) bills(t *testing.T) {
+	const verify = "gpgv --quiet --keyring /etc/apt/keyrings/fedmesh.gpg "
+	for program := range services {
+		bill := m.Must("sh", "-c", "ls /srv/apt/pool/stable/"+program+"-*.cdx.json")
+		m.Shell(verify + bill + ".asc " + bill)
+		m.Shell("grep -q $(sha256sum /usr/bin/" + program + " | cut -c 1-64) " + bill)
+		m.Shell("cp " + bill + " /tmp/bill && sed -i '0,/sum/s//gum/' /tmp/bill && ! cmp -s " + bill + " /tmp/bill")
+		if code, said := m.Run("sh", "-c", verify+bill+".asc /tmp/bill"); code == 0 {
+			t.Errorf("a bill of %s that was changed is taken: %s", program, said)
 		}
 	}
 }

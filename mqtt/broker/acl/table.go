@@ -2,6 +2,7 @@ package acl
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -33,23 +34,29 @@ var (
 	ofDevice = []rule{
 		{read, "round"},
 		{read, "m/+/+"},
-		{read, "x/+/+/+"},
-		{read, "b/+/+"},
 		{read, "d/" + user},
 		{write, "s/" + user},
 		{readWrite, "s/" + user + "/loop"},
 		{readWrite, "p/" + user},
 		{write, "u/0/" + user + "/+/+"},
+	}
+	// Where neighbours mix through this broker, too.
+	ofNeighbor = slices.Concat(ofDevice, []rule{
+		{read, "x/+/+/+"},
+		{read, "b/+/+"},
 		{write, "x/" + user + "/+/+"},
 		{write, "b/+/" + user},
-	}
+	})
 	ofCoordinator = []rule{{readWrite, "#"}}
 )
 
-// rulesOf tells a coordinator from a device.
-func rulesOf(id wire.AgentID) []rule {
-	if id == wire.CoordinatorID {
+// rulesOf tells a coordinator from a device, and whether the device mixes.
+func rulesOf(id wire.AgentID, mixes bool) []rule {
+	switch {
+	case id == wire.CoordinatorID:
 		return ofCoordinator
+	case mixes:
+		return ofNeighbor
 	}
 	return ofDevice
 }
@@ -84,7 +91,7 @@ func (t Table) Allowed(name, filter string, toWrite bool) bool {
 	if rest, ok = below(rest, federation); !ok {
 		return false
 	}
-	for _, r := range rulesOf(wire.AgentID(id)) {
+	for _, r := range rulesOf(wire.AgentID(id), true) {
 		if r.grants(toWrite) && covers(r.filter, name, rest) {
 			return true
 		}

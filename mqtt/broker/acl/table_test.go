@@ -1,6 +1,7 @@
 package acl_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -120,7 +121,7 @@ func TestNewRefusesPrefix(t *testing.T) {
 }
 
 func TestMosquitto(t *testing.T) {
-	got, err := table(t, "").Mosquitto("air", []wire.AgentID{"b.2", "a_1"})
+	got, err := table(t, "").Mosquitto("air", []wire.AgentID{"b.2", "a_1"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,13 +133,13 @@ topic readwrite fl/v1/air/#
 user air-a_1
 topic read fl/v1/air/round
 topic read fl/v1/air/m/+/+
-topic read fl/v1/air/x/+/+/+
-topic read fl/v1/air/b/+/+
 topic read fl/v1/air/d/air-a_1
 topic write fl/v1/air/s/air-a_1
 topic readwrite fl/v1/air/s/air-a_1/loop
 topic readwrite fl/v1/air/p/air-a_1
 topic write fl/v1/air/u/0/air-a_1/+/+
+topic read fl/v1/air/x/+/+/+
+topic read fl/v1/air/b/+/+
 topic write fl/v1/air/x/air-a_1/+/+
 topic write fl/v1/air/b/+/air-a_1
 
@@ -147,7 +148,12 @@ user air-b.2
 	if !strings.HasPrefix(string(got), want) || strings.Count(string(got), "\nuser ") != 3 {
 		t.Errorf("got\n%s", got)
 	}
-	if other, err := table(t, "plant/v2").Mosquitto("air", nil); err != nil ||
+	if alone, err := table(t, "").Mosquitto("air", []wire.AgentID{"a"}, false); err != nil ||
+		bytes.Contains(alone, []byte("/x/")) || bytes.Contains(alone, []byte("/b/")) ||
+		!bytes.HasSuffix(alone, []byte("topic write fl/v1/air/u/0/air-a/+/+\n")) {
+		t.Errorf("of a device without neighbours: %s, %v", alone, err)
+	}
+	if other, err := table(t, "plant/v2").Mosquitto("air", nil, false); err != nil ||
 		!strings.Contains(string(other), "\ntopic readwrite plant/v2/air/#\n") {
 		t.Errorf("under another prefix: %s, %v", other, err)
 	}
@@ -166,12 +172,12 @@ func TestMosquittoRefuses(t *testing.T) {
 		"coordinator":    {"air", []wire.AgentID{wire.CoordinatorID}, "choose another"},
 		"the same twice": {"air", []wire.AgentID{"a", "b", "a"}, "agent a is listed twice"},
 	} {
-		if _, err := table(t, "").Mosquitto(c.federation, c.agents); err == nil ||
+		if _, err := table(t, "").Mosquitto(c.federation, c.agents, false); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error is %v, want %q in it", name, err, c.want)
 		}
 	}
-	if _, err := (acl.Table{}).Mosquitto("air", nil); err == nil {
+	if _, err := (acl.Table{}).Mosquitto("air", nil, false); err == nil {
 		t.Error("the zero Table writes rules")
 	}
 }

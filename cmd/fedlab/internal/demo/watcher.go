@@ -97,7 +97,8 @@ func (w *watcher) take(fact coordinator.Fact) error {
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
 		coordinator.SealingChanged, coordinator.AgentUnheard, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
-		coordinator.ForeignAnnouncement, coordinator.LinkChanged, coordinator.MessageDropped,
+		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.LinkChanged,
+		coordinator.MessageDropped,
 		coordinator.ModelsAhead, coordinator.StateMended, coordinator.StorageFailing,
 		coordinator.StorageMended, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
 		coordinator.UpdateLeftOut, coordinator.UpdatesClipped: // not shown

@@ -1,0 +1,94 @@
+package coordinator_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// kept are the topics at the broker, after the federation's levels, but for those of blobs.
+func kept(f *federation) (topics []string) {
+	conn := f.broker.Connect("looker", nil)
+	defer conn.Close()
+	conn.Subscribe(mqtt.AtMostOnce, "#")
+	for {
+		synctest.Wait()
+		select {
+		case e := <-conn.Events():
+			m, ok := e.(mqtt.Received)
+			if topic := strings.TrimPrefix(m.Topic, "fl/v1/"+fedName+"/"); ok && m.Retained && topic[0] != 'm' {
+				topics = append(topics, topic)
+			}
+		default:
+			slices.Sort(topics)
+			return topics
+		}
+	}
+}
+
+// Messages that others have had retained are deleted, at the start, after each connect and every hour, and the agents
+// are named on whose topics they were. What agents retain by the protocol stays.
+func TestForeignRetained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 2, memory.Options{})
+		someone := f.broker.Connect("someone", nil)
+		defer someone.Close()
+		retain := func(topics ...string) {
+			for _, topic := range topics {
+				if err := someone.Publish(mqtt.Message{Topic: "fl/v1/" + fedName + "/" + topic, Payload: []byte{1},
+					Retained: true}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		told := func(want coordinator.ForeignRetained) {
+			t.Helper()
+			all := facts[coordinator.ForeignRetained](f)
+			if len(all) == 0 || all[len(all)-1].Topics != want.Topics ||
+				!slices.Equal(all[len(all)-1].Agents, want.Agents) {
+				t.Errorf("told: %+v, want %+v at last", all, want)
+			}
+		}
+		by := func(agents ...wire.AgentID) []wire.AgentID { return agents }
+		retain("u/0/plant-a1/7f/0", "u/0/plant-a1/7f/m", "u/0/plant-a0/other/name", "s/plant-a1", "s/plant-none",
+			"x/plant-a0/3/1", "x/some/thing/else", "p/plant-gone", "b/cell/plant-gone", "b/cell/plant-a0",
+			"b/other/plant-a0", "b/third/plant-a0")
+		f.start()
+		f.finished(time.Hour)
+		stays := []string{"b/cell/plant-a0", "p/plant-a0", "p/plant-a1", "round"}
+		if got := kept(f); !slices.Equal(got, stays) {
+			t.Errorf("kept at the start: %q, want %q", got, stays)
+		}
+		told(coordinator.ForeignRetained{Topics: 11, Agents: by("a0", "a1", "gone", "none")})
+
+		retain("u/0/plant-a1/7f/0")
+		f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
+		f.broker.Reconnect(f.topics.ClientID(wire.CoordinatorID))
+		wait(time.Minute)
+		if got := kept(f); !slices.Equal(got, stays) {
+			t.Errorf("kept after a connect: %q, want %q", got, stays)
+		}
+		told(coordinator.ForeignRetained{Topics: 1, Agents: by("a1")})
+
+		retain("x/plant-a0/3/1", "x/plant-a0/4/1")
+		wait(time.Minute)
+		if got := kept(f); len(got) != len(stays)+2 {
+			t.Errorf("kept before the hour is over: %q", got)
+		}
+		wait(time.Hour)
+		if got := kept(f); !slices.Equal(got, stays) {
+			t.Errorf("kept after an hour: %q, want %q", got, stays)
+		}
+		told(coordinator.ForeignRetained{Topics: 2, Agents: by("a0")})
+		for _, d := range facts[coordinator.MessageDropped](f) {
+			t.Errorf("dropped: %+v", d)
+		}
+	})
+}
