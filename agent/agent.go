@@ -122,7 +122,10 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		a.closeBooks()
 		return nil, err
 	}
-	if a.mesh, err = newMesh(&a.cfg, a.owner, a.conn); err != nil {
+	if a.mesh, err = newMesh(&a.cfg, a.owner, a.conn); err == nil {
+		err = a.takeWord()
+	}
+	if err != nil {
 		_ = a.conn.Close() // the first error is the one to show
 		a.closeBooks()
 		return nil, err

@@ -40,7 +40,9 @@ type mesh struct {
 	scouting chan d2d.Heard  // for the scout
 	links    chan d2d.Linked // for it, too: the newest
 	scouted  atomic.Bool     // it has ended
-	found    []wire.AgentID  // neighbours; the owner's
+	vouched  chan struct{}   // for it: there is another voucher
+	voucher  atomic.Pointer[voucher]
+	found    []wire.AgentID // neighbours; the owner's
 
 	blockWaiter, scoutWaiter host.Waiter
 }
@@ -51,6 +53,7 @@ const waiting = 1024
 func newMesh(cfg *Config, rt host.Runtime, uplink mqtt.Conn) (*mesh, error) {
 	m := &mesh{cfg: cfg, rt: rt, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting),
 		scouting: make(chan d2d.Heard, waiting), links: make(chan d2d.Linked, 1),
+		vouched:     make(chan struct{}, 1),
 		blockWaiter: rt.NewWaiter(), scoutWaiter: rt.NewWaiter()}
 	if cfg.Mesh == nil {
 		return m, nil
@@ -142,6 +145,7 @@ func (m *mesh) exchangeConfig(e round.Train, t *wire.Task, mixings uint64) d2d.E
 		},
 	}
 	for _, p := range e.Peers {
+		cfg.Proofs = p.Proves // of all, or of none
 		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.Weight, Clip: p.Clip, Boot: p.Boot,
 			Key: p.Key[:]})
 	}

@@ -26,6 +26,7 @@ const (
 	saveTheRoot   = "save the root document"
 	saveTheKeys   = "save another key or certificate"
 	saveTheClock  = "save the coordinator's time"
+	saveTheWord   = "save the coordinator's word about this agent's key"
 	saveGroups    = "save the key of the group"
 )
 

@@ -16,7 +16,7 @@ import (
 // are held against hashes that come from elsewhere.
 func StateFiles() []string {
 	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile, heldFile, rootFile, clockFile,
-		groupsFile, keyFile, certificateFile}
+		groupsFile, keyFile, certificateFile, wordFile}
 }
 
 // without tells what the agent does without a file that is damaged.
@@ -31,6 +31,7 @@ var without = map[string]string{
 		"coordinator devices rotate ID",
 	certificateFile: "the certificate of the configuration is used",
 	clockFile:       "certificates are held against the machine's own clock until the coordinator is heard",
+	wordFile:        "neighbours do not hear the agent's beacons until the coordinator invites it again",
 	groupsFile:      "the coordinator is asked for the key again",
 	heldFile:        "the rows that are held out are chosen anew, by the rows that there are now",
 }

@@ -104,6 +104,10 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		clockFile: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveClock(&Config{Dir: dir, Disk: store.Machine}, keptTime{1, 1}))
 		}},
+		wordFile: {kept: true, write: func(t *testing.T, dir string) {
+			word := &wire.Word{Key: wire.SignKey{1}, By: wire.Signed{2}}
+			must(t, saveWord(&Config{Dir: dir, Disk: store.Machine}, word))
+		}},
 		groupsFile: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveGroupKeys(&Config{Dir: dir, Disk: store.Machine}, []wire.SealKey{{1}, {2}}))
 		}},
@@ -321,7 +325,7 @@ func TestStateFilesAreListed(t *testing.T) {
 			}
 		}
 	}
-	if found != 10 {
-		t.Errorf("found %d names of files, want 10", found)
+	if found != 11 {
+		t.Errorf("found %d names of files, want 11", found)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 )
@@ -17,6 +18,7 @@ func (a *Agent) scout() {
 	}
 	s := d2d.NewScout(d2d.ScoutConfig{
 		Self: a.cfg.ID, Boot: a.cfg.Boot, Place: m.cfg.Mesh.Place, MaxDegree: m.cfg.Mesh.MaxDegree,
+		Sign: m.signBeacon, Check: m.checkBeacon,
 		Rand: rand.New(rand.NewPCG(a.cfg.Rand.Uint64(), a.cfg.Rand.Uint64())),
 	})
 	m.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Beacons(m.cfg.Mesh.Cell))
@@ -33,6 +35,8 @@ func (a *Agent) scouts(s *d2d.Scout) {
 		at, due := s.Deadline()
 		if link, ok := received(a.mesh.links); ok {
 			ev = link
+		} else if _, ok := received(a.mesh.vouched); ok {
+			ev = d2d.Vouched{}
 		} else if heard, ok := received(a.mesh.scouting); ok {
 			ev = heard
 		} else if due && !a.owner.Now().Before(at) {
@@ -60,7 +64,8 @@ func (a *Agent) performScout(e d2d.Effect) {
 		})
 	case d2d.Unheard:
 		a.owner.Tell(func() {
-			a.cfg.Observer.Observe(MessageDropped{Kind: mqtt.KindBeacon, Reason: DropMalformed, Err: e.Err})
+			reason, err := host.WhyDropped(e.Err, DropMalformed, DropVersion)
+			a.cfg.Observer.Observe(MessageDropped{Kind: mqtt.KindBeacon, Reason: reason, Err: err})
 		})
 	}
 }

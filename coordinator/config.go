@@ -45,6 +45,9 @@ type Config struct {
 	MaxNorm float64
 	// Edges makes the edges between the agents of a round, where agents mix: see package edges.
 	Edges func(agents []round.MeshAgent) (Mesh, error)
+	// Words has the coordinator give each agent its word about the agent's key, where agents look for neighbours by
+	// themselves.
+	Words bool
 	// Held, if set, is data on which each new model is scored.
 	Held data.Source
 	// Dir keeps what must outlive the process. It must exist and be this coordinator's alone.

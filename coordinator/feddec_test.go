@@ -150,7 +150,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.cfg.Edges, f.cfg.Standardize = maker.Make, false
+		f.cfg.Edges, f.cfg.Words, f.cfg.Standardize = maker.Make, true, false
 		r := &f.cfg.Round
 		r.Rounds, r.Pause, r.Gather = 12, 20*time.Second,
 			round.Gather{Minimum: 5, Within: 30 * time.Second, Spread: time.Second}

@@ -44,6 +44,17 @@ func (c *Coordinator) mesh(e round.Mesh) {
 	})
 }
 
+// wordFor is the coordinator's word about an agent's key, with which the agent proves its beacons to others; zero where
+// agents do not look for neighbours.
+func (c *Coordinator) wordFor(agent wire.AgentID) (by wire.Signed) {
+	key := c.keyOf(agent)
+	if !c.cfg.Words || key == nil {
+		return by
+	}
+	text := wire.WordText(c.cfg.Federation, agent, wire.SignKey(key))
+	return wire.Signed(c.cfg.Signatures.Sign(c.cfg.Key, text))
+}
+
 // meshAhead has edges made for the round that comes.
 func (c *Coordinator) meshAhead(e round.MeshAhead) {
 	c.edgesOf(e.Agents, func(*meshing) { c.step(round.MeshedAhead{}) })

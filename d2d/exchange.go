@@ -18,9 +18,11 @@ type ExchangeConfig[T wire.Float] struct {
 	Self  wire.AgentID
 	Run   wire.RunID
 	Round wire.RoundID
-	Keys  *Keys      // nil = messages are not sealed, as on a trusted bench
-	Codec spec.Codec // of snapshots; empty = raw
-	Rand  *rand.Rand // of a codec that rounds at random; else it may be nil
+	Keys  *Keys // nil = messages are not sealed, as on a trusted bench
+	// Proofs has each message prove which neighbour has sent it; all of the block do, or none. Without keys none can.
+	Proofs bool
+	Codec  spec.Codec // of snapshots; empty = raw
+	Rand   *rand.Rand // of a codec that rounds at random; else it may be nil
 }
 
 // exchange is a mixer with its messages: it seals and opens them, splits large
@@ -38,6 +40,7 @@ type exchange[T wire.Float] struct {
 	mixer *mixer[T]
 	peers []*peer // in the order of Config.Neighbors
 	own   *sealer
+	prove bool
 	sent  map[uint64][][]byte // sealed snapshots by step
 	count uint64              // of sealed controls
 	greet time.Time           // when the greeting is due; zero while it is not
@@ -56,6 +59,7 @@ type peer struct {
 	boot   wire.Epoch // the start that key belongs to
 	key    *sealer    // nil until its greeting has come
 	holds  bool       // it has this agent's key
+	proofs proofs     // on this edge
 	parts  []*assembly
 	spare  []byte // buffer of the last whole snapshot, for the next
 }
@@ -96,7 +100,7 @@ func newExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*exchange[T], erro
 		if err != nil {
 			return nil, err
 		}
-		e.own = own
+		e.own, e.prove = own, cfg.Proofs
 	}
 	for _, n := range cfg.Neighbors {
 		p := &peer{id: n.ID, boot: n.Boot, holds: cfg.Keys == nil}
@@ -104,6 +108,9 @@ func newExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*exchange[T], erro
 			var err error
 			if p.secret, err = sharedSecret(cfg.Keys.Private, n.Key); err != nil {
 				return nil, fmt.Errorf("key of neighbour %q: %w", n.ID, err)
+			}
+			if p.proofs, err = newProofs(p.secret, e.head, n.ID); err != nil {
+				return nil, err
 			}
 		}
 		e.peers = append(e.peers, p)
@@ -210,16 +217,26 @@ func (e *exchange[T]) seal(s send[T]) [][]byte {
 	messages := make([][]byte, 0, e.parts())
 	for part := range slices.Chunk(e.pack, wire.MaxSnapshotPart) {
 		head.Part = uint16(len(messages))
-		m := wire.AppendSnapshot(make([]byte, 0, 64+48*len(head.To)+len(part)+wire.PeerSeal),
+		m := wire.AppendSnapshot(make([]byte, 0, 64+64*len(head.To)+len(part)+wire.PeerSeal),
 			e.headOf(wire.PeerSnapshot), &head)
 		if e.own == nil {
 			m = append(m, part...)
 		} else {
 			m = e.own.aead.Seal(m, nonce(wire.PeerSnapshot, head.Part, s.Step), part, m)
+			m = e.proved(m, s.To...)
 		}
 		messages = append(messages, m)
 	}
 	return messages
+}
+
+// peer returns the other end of an edge; nil if there is none.
+func (e *exchange[T]) peer(id wire.AgentID) *peer {
+	i := slices.IndexFunc(e.peers, func(p *peer) bool { return p.id == id })
+	if i < 0 {
+		return nil
+	}
+	return e.peers[i]
 }
 
 func (e *exchange[T]) headOf(t wire.PeerType) wire.PeerHead {
@@ -238,6 +255,7 @@ func (e *exchange[T]) control(t wire.PeerType, c wire.PeerControl) {
 	m := wire.AppendControl(nil, e.headOf(t), &c)
 	if e.own != nil {
 		m = e.own.aead.Seal(m, nonce(t, 0, c.Count), nil, m)
+		m = e.proved(m, to{ID: c.To.ID})
 	}
 	e.publish(controlPart, m)
 }

@@ -171,7 +171,7 @@ func FuzzNeighbor(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(uint8(h.Type), rest[:len(rest)-wire.PeerSeal], []byte{})
+		f.Add(uint8(h.Type), rest[:len(rest)-wire.PeerSeal-wire.PeerProof], []byte{})
 	}
 	f.Fuzz(func(t *testing.T, typ uint8, said, text []byte) {
 		h := headOf(wire.PeerType(typ%uint8(wire.PeerBeacon) + 1))
@@ -181,13 +181,13 @@ func FuzzNeighbor(f *testing.F) {
 			t.Fatal(err)
 		}
 		whole = append(whole[:len(whole)-len(rest)], said...)
-		n := nonce(h.Type, 0, 0)
+		n, all := nonce(h.Type, 0, 0), []to{{ID: "n001"}}
 		if s, _, err := wire.DecodeSnapshot(said); err == nil && h.Type == wire.PeerSnapshot {
-			n = nonce(h.Type, s.Part, s.Step)
+			n, all = nonce(h.Type, s.Part, s.Step), slices.Repeat(all, len(s.To))
 		} else if c, _, err := wire.DecodeControl(said); err == nil {
 			n = nonce(h.Type, 0, c.Count)
 		}
-		b.Step(time.Unix(0, 0), Message{a.own.aead.Seal(whole, n, text, whole)})
+		b.Step(time.Unix(0, 0), Message{a.proved(a.own.aead.Seal(whole, n, text, whole), all...)})
 		for _, x := range b.mixer.x {
 			if math.IsNaN(x) || math.IsInf(x, 0) {
 				t.Fatalf("the parameters are %v", b.mixer.x)

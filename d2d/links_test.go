@@ -26,6 +26,7 @@ type fate struct {
 	steps     uint64
 	drain     time.Duration
 	open      bool // messages are not sealed
+	unproved  bool // sealed, without proofs of the sender
 	codec     spec.Codec
 	clip      float64 // of all edges
 	still     bool    // node 0 says the same at every step
@@ -65,7 +66,7 @@ func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 	l := &links[T]{t: t, fate: f, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), seals: map[string][]byte{}}
 	id := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("n%03d", i)) }
 	for i := range n {
-		a := &node[T]{cfg: ExchangeConfig[T]{Self: id(i), Run: 1, Round: 2, Codec: f.codec,
+		a := &node[T]{cfg: ExchangeConfig[T]{Self: id(i), Run: 1, Round: 2, Codec: f.codec, Proofs: !f.unproved,
 			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Config: Config[T]{Boot: 1, Steps: f.steps, Wait: f.wait,
 				Patience: 3, Repeat: 50 * time.Millisecond, Drain: f.drain, Ledger: true}}}
 		for j := range n {

@@ -11,18 +11,17 @@ import (
 func (e *exchange[T]) open(now time.Time, payload []byte) Event {
 	h, rest, err := wire.DecodePeerHead(payload)
 	switch {
-	case err != nil, h.Type == wire.PeerBeacon:
+	case err != nil, h.Type == wire.PeerBeacon, h.Type == wire.PeerSignedBeacon:
 		return e.ignore(IgnoreMalformed)
 	case h.From == e.cfg.Self && h.Boot == e.cfg.Boot:
 		return nil // its own, as the broker gave it back
 	case h.Run != e.cfg.Run || h.Round != e.cfg.Round:
 		return e.ignore(IgnoreRound)
 	}
-	i := slices.IndexFunc(e.peers, func(p *peer) bool { return p.id == h.From })
-	if i < 0 {
+	p := e.peer(h.From)
+	if p == nil {
 		return e.ignore(IgnoreStranger)
 	}
-	p := e.peers[i]
 	if h.Type == wire.PeerGreeting {
 		return e.openGreeting(now, p, h, rest)
 	}
@@ -30,9 +29,8 @@ func (e *exchange[T]) open(now time.Time, payload []byte) Event {
 		e.greetAt(now)
 		return e.ignore(IgnoreNoKey)
 	}
-	head := payload[:len(payload)-len(rest)]
 	if h.Type == wire.PeerSnapshot {
-		return e.openSnapshot(p, h, head, rest)
+		return e.openSnapshot(p, h, payload, rest)
 	}
 	c, seal, err := wire.DecodeControl(rest)
 	if err != nil {
@@ -41,14 +39,17 @@ func (e *exchange[T]) open(now time.Time, payload []byte) Event {
 	if e.own == nil && len(seal) > 0 {
 		return e.ignore(IgnoreMalformed)
 	}
+	if c.To.ID != e.cfg.Self {
+		return nil
+	}
 	if e.own != nil {
+		if payload, seal, err = e.unproved(p, payload, seal, 0, 1); err != nil {
+			return e.ignore(IgnoreSeal)
+		}
 		if _, err := p.key.aead.Open(nil, nonce(h.Type, 0, c.Count), seal,
 			payload[:len(payload)-len(seal)]); err != nil {
 			return e.ignore(IgnoreSeal)
 		}
-	}
-	if c.To.ID != e.cfg.Self {
-		return nil
 	}
 	from := sender{h.From, h.Boot, c.To.Boot}
 	if h.Type == wire.PeerAsk {
@@ -91,7 +92,7 @@ func (e *exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerHead, rest
 }
 
 // openSnapshot opens a part, and returns the snapshot when it is the last one.
-func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerHead, head, rest []byte) Event {
+func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerHead, payload, rest []byte) Event {
 	s, sealed, err := wire.DecodeSnapshot(rest)
 	if err != nil {
 		return e.ignore(IgnoreMalformed)
@@ -107,9 +108,12 @@ func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerHead, head, rest []byte) 
 	case int(s.Parts) != e.parts():
 		return e.ignore(IgnoreDimension)
 	}
-	head = head[:len(head)+len(rest)-len(sealed)]
 	part := sealed
 	if e.own != nil {
+		if payload, sealed, err = e.unproved(p, payload, sealed, i, len(s.To)); err != nil {
+			return e.ignore(IgnoreSeal)
+		}
+		head := payload[:len(payload)-len(sealed)]
 		if part, err = p.key.aead.Open(sealed[:0], nonce(wire.PeerSnapshot, s.Part, s.Step), sealed, head); err != nil {
 			return e.ignore(IgnoreSeal)
 		}

@@ -15,8 +15,13 @@ type ScoutConfig struct {
 	Self      wire.AgentID
 	Boot      wire.Epoch // of this agent
 	Place     wire.Location
-	MaxDegree int        // most neighbours that this agent takes
-	Rand      *rand.Rand // spreads the answers to a newcomer
+	MaxDegree int // most neighbours that this agent takes
+	// Sign completes the message of a signed beacon; nil while this agent has nothing to prove its beacons with. Then
+	// they are not signed, and it hears others' that are not, either.
+	Sign func(message []byte) []byte
+	// Check returns why a beacon is not taken; proof is nil if it is not signed.
+	Check func(from wire.AgentID, proof *wire.BeaconProof) error
+	Rand  *rand.Rand // spreads the answers to a newcomer
 }
 
 // The times of beacons.
@@ -67,6 +72,8 @@ type (
 		Payload  []byte
 		Retained bool // kept by the broker, of unknown age
 	}
+	// Vouched reports that this agent has got something to prove its beacons with.
+	Vouched struct{}
 	// Beacon asks the host to publish the agent's beacon, retained.
 	Beacon struct{ Payload []byte }
 	// Found has the neighbours that the agent would mix with, in id order, when they have changed.
@@ -83,15 +90,17 @@ type (
 
 func (Linked) event()   {}
 func (Heard) event()    {}
+func (Vouched) event()  {}
 func (Beacon) effect()  {}
 func (Found) effect()   {}
 func (Unheard) effect() {}
 
 // NewScout returns a Scout that waits for its link. It panics if cfg is not valid.
 func NewScout(cfg ScoutConfig) *Scout {
-	if cfg.Boot == 0 || cfg.MaxDegree < 1 || cfg.MaxDegree > wire.MaxNeighbors || cfg.Rand == nil {
-		panic(fmt.Sprintf("d2d: NewScout: Boot is %d, want at least 1; MaxDegree is %d, want 1 to %d; Rand nil is %t, "+
-			"want false", cfg.Boot, cfg.MaxDegree, wire.MaxNeighbors, cfg.Rand == nil))
+	if cfg.Boot == 0 || cfg.MaxDegree < 1 || cfg.MaxDegree > wire.MaxNeighbors || cfg.Rand == nil ||
+		cfg.Sign == nil || cfg.Check == nil {
+		panic(fmt.Sprintf("d2d: NewScout: Boot is %d, want at least 1; MaxDegree is %d, want 1 to %d; Rand, Sign and "+
+			"Check must be there", cfg.Boot, cfg.MaxDegree, wire.MaxNeighbors))
 	}
 	return &Scout{cfg: cfg, others: map[wire.AgentID]*other{}}
 }
@@ -104,8 +113,8 @@ func (s *Scout) Deadline() (time.Time, bool) {
 	return s.next, !s.next.IsZero()
 }
 
-// Step takes one event (Linked, Heard or Tick) and returns the effects to carry out, in order: Beacon, Found and
-// Unheard.
+// Step takes one event (Linked, Heard, Vouched or Tick) and returns the effects to carry out, in order: Beacon, Found
+// and Unheard.
 func (s *Scout) Step(now time.Time, ev Event) []Effect {
 	s.out = nil
 	if s.began.IsZero() {
@@ -120,6 +129,10 @@ func (s *Scout) Step(now time.Time, ev Event) []Effect {
 	case Heard:
 		if err := s.hear(now, ev); err != nil {
 			s.out = append(s.out, Unheard{ev.From, err})
+		}
+	case Vouched:
+		if !s.next.IsZero() {
+			s.next = now
 		}
 	case Tick:
 	default:
@@ -145,12 +158,15 @@ func (s *Scout) hear(now time.Time, ev Heard) error {
 		}
 		return nil
 	}
-	head, beacon, err := wire.DecodeBeacon(ev.Payload)
+	head, beacon, proof, err := wire.DecodeBeacon(ev.Payload)
 	if err != nil {
 		return err
 	}
 	if head.From != ev.From {
 		return fmt.Errorf("a beacon of %q on the topic of %q", head.From, ev.From)
+	}
+	if err := s.cfg.Check(ev.From, proof); err != nil {
+		return err
 	}
 	o, err := s.other(now, ev.From)
 	if err != nil {
@@ -162,8 +178,8 @@ func (s *Scout) hear(now time.Time, ev Heard) error {
 	case head.Boot > o.boot:
 		*o = other{boot: head.Boot}
 	}
-	if ev.Retained {
-		return nil
+	if ev.Retained || beacon.Stamp <= o.beacon.Stamp {
+		return nil // of unknown age, or heard before
 	}
 	if !o.alive(now) {
 		s.answer(now)
@@ -253,8 +269,13 @@ func (s *Scout) sendBeacon(now time.Time) {
 	alive := s.alive(now)
 	s.next = now.Add(interval(len(s.others)))
 	s.told = s.row(now, alive)
-	head := wire.PeerHead{Type: wire.PeerBeacon, From: s.cfg.Self, Boot: s.cfg.Boot}
-	s.out = append(s.out, Beacon{wire.AppendBeacon(nil, head, &s.told)})
+	head := wire.PeerHead{Type: wire.PeerSignedBeacon, From: s.cfg.Self, Boot: s.cfg.Boot}
+	payload := s.cfg.Sign(wire.AppendBeacon(nil, head, &s.told))
+	if payload == nil {
+		head.Type = wire.PeerBeacon
+		payload = wire.AppendBeacon(nil, head, &s.told)
+	}
+	s.out = append(s.out, Beacon{payload})
 	s.news(now) // others may have become silent
 }
 

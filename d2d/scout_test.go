@@ -1,6 +1,9 @@
 package d2d
 
 import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -46,9 +49,42 @@ func newCell(t *testing.T, n, degree int) *cell {
 	return c
 }
 
+// hall is the cell.
+var hall = wire.Cell{Federation: "plant", Name: "hall"}
+
+// keyOf is a key of its own for each id.
+func keyOf(id wire.AgentID) ed25519.PrivateKey {
+	seed := sha256.Sum256([]byte(id))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+// signedBy signs beacons as an agent for which the coordinator has given its word.
+func signedBy(id wire.AgentID) func([]byte) []byte {
+	word := wire.Word{Key: wire.SignKeyOf(keyOf(id))}
+	word.By = wire.Signed(ed25519.Sign(keyOf(wire.CoordinatorID), wire.WordText(hall.Federation, id, word.Key)))
+	return func(message []byte) []byte { return wire.SignBeacon(wire.Ed25519{}, message, hall, word, keyOf(id)) }
+}
+
+// signed takes signed beacons only.
+func signed(from wire.AgentID, proof *wire.BeaconProof) error {
+	if proof == nil || !proof.Word.Verify(wire.Ed25519{}, hall.Federation, from,
+		keyOf(wire.CoordinatorID).Public().(ed25519.PublicKey)) || !proof.Verify(wire.Ed25519{}, hall) {
+		return errors.New("not signed")
+	}
+	return nil
+}
+
+// open is an agent without a word.
+func open(id wire.AgentID, boot wire.Epoch, degree int, rng *rand.Rand) ScoutConfig {
+	return ScoutConfig{Self: id, Boot: boot, MaxDegree: degree, Rand: rng,
+		Sign:  func([]byte) []byte { return nil },
+		Check: func(wire.AgentID, *wire.BeaconProof) error { return nil }}
+}
+
 // boot starts an agent, or starts it again.
 func (c *cell) boot(id wire.AgentID, boot wire.Epoch, place wire.Location) {
-	c.scouts[id] = NewScout(ScoutConfig{Self: id, Boot: boot, Place: place, MaxDegree: c.degree, Rand: c.rng})
+	c.scouts[id] = NewScout(ScoutConfig{Self: id, Boot: boot, Place: place, MaxDegree: c.degree, Rand: c.rng,
+		Sign: signedBy(id), Check: signed})
 	delete(c.found, id)
 	c.step(id, Linked{Up: true})
 	for _, from := range c.ids {
@@ -277,12 +313,14 @@ func TestScoutsForgetTheDead(t *testing.T) {
 
 // Messages of strangers are not used, and the reason is told.
 func TestScoutRefuses(t *testing.T) {
-	s := NewScout(ScoutConfig{Self: "a", Boot: 1, MaxDegree: 2, Rand: rand.New(rand.NewPCG(1, 1))})
+	s := NewScout(open("a", 1, 2, rand.New(rand.NewPCG(1, 1))))
 	now := time.Unix(0, 0)
 	s.Step(now, Linked{Up: true})
+	stamp := uint64(0)
 	beacon := func(from wire.AgentID, h ...wire.Heard) []byte {
+		stamp++
 		return wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerBeacon, From: from, Boot: 3},
-			&wire.Beacon{Next: 1000, Stamp: 1, Degree: 2, Heard: h})
+			&wire.Beacon{Next: 1000, Stamp: stamp, Degree: 2, Heard: h})
 	}
 	for name, tt := range map[string]struct {
 		heard Heard
@@ -305,6 +343,35 @@ func TestScoutRefuses(t *testing.T) {
 		}
 	}
 	own := wire.PeerAddress{ID: "a", Boot: 1}
+	for name, of := range map[string]func([]byte) []byte{
+		"another's signature": signedBy("c"), "none": func([]byte) []byte { return beacon("b") },
+		"another cell's": func(m []byte) []byte {
+			return wire.SignBeacon(wire.Ed25519{}, m, wire.Cell{Federation: "plant", Name: "yard"},
+				wire.Word{Key: wire.SignKeyOf(keyOf("b"))}, keyOf("b"))
+		},
+		"its own, changed": func(m []byte) []byte {
+			m = signedBy("b")(m)
+			m[len(m)-200] ^= 1
+			return m
+		},
+	} {
+		strict := open("a", 1, 2, rand.New(rand.NewPCG(1, 1)))
+		strict.Check = signed
+		s := NewScout(strict)
+		s.Step(now, Linked{Up: true})
+		m := wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerSignedBeacon, From: "b", Boot: 3},
+			&wire.Beacon{Next: 1000, Stamp: 1, Degree: 2, Heard: []wire.Heard{{PeerAddress: own}}})
+		if effects := s.Step(now, Heard{From: "b", Payload: of(m)}); len(effects) != 1 || len(s.others) != 0 {
+			t.Errorf("%s: %v", name, effects)
+		}
+		again := Heard{From: "b", Payload: signedBy("b")(m)}
+		if effects := s.Step(now, again); len(effects) != 0 || !s.others["b"].at.Equal(now) {
+			t.Errorf("its own is refused: %v", effects)
+		}
+		if s.Step(now.Add(time.Second), again); !s.others["b"].at.Equal(now) {
+			t.Error("a beacon counts twice")
+		}
+	}
 	for name, h := range map[string]wire.Heard{
 		"a stamp of the future":  {PeerAddress: own, Stamp: 1 << 62},
 		"held longer than it is": {PeerAddress: own, Stamp: 1_000_000, Held: 1 << 31},
@@ -342,7 +409,7 @@ func FuzzScout(f *testing.F) {
 	for _, id := range c.ids {
 		f.Add(string(id), c.kept[id], false)
 	}
-	s, now := NewScout(ScoutConfig{Self: "n000", Boot: 1, MaxDegree: 2, Rand: c.rng}), c.now
+	s, now := NewScout(open("n000", 1, 2, c.rng)), c.now
 	s.Step(now, Linked{Up: true})
 	f.Fuzz(func(t *testing.T, from string, beacon []byte, retained bool) {
 		now = now.Add(time.Millisecond)

@@ -18,8 +18,8 @@ import (
 // every exchange, so that no key and nonce ever meet twice: not after a
 // restart, in another attempt, or on a cloned device.
 //
-// A holder of a sender's key, that is each of its neighbours, could forge its
-// messages to the others. Seals keep strangers out, and the broker.
+// Seals keep strangers out, and the broker. Each neighbour of a sender holds its key; which of them has sealed a
+// message, proofs tell.
 type Keys struct {
 	Private *ecdh.PrivateKey // X25519, of the device
 	Sender  [32]byte         // seals what this agent sends in this block

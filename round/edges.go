@@ -212,13 +212,15 @@ func (c *Coordinator) endedOf(a wire.AgentID) (list []wire.EndedEdge) {
 	return list[:min(len(list), wire.MaxNeighbors)]
 }
 
-// bound sets τ of the edges whose two ends know clipped mixing.
+// bound sets τ of the edges whose two ends know clipped mixing, and has all edges proved if all their ends can.
 func (c *Coordinator) bound(edges []Edge, participants []Participant) {
 	knows := func(a wire.AgentID) bool {
 		i, found := slices.BinarySearchFunc(participants, a, byAgent)
 		return found && participants[i].Clips
 	}
+	proves := !slices.ContainsFunc(edges, func(e Edge) bool { return !knows(e.A) || !knows(e.B) })
 	for k := range edges {
+		edges[k].Proves = proves
 		if c.cfg.Clip > 0 && knows(edges[k].A) && knows(edges[k].B) {
 			edges[k].Clip = c.cfg.Clip
 		}

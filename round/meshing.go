@@ -242,7 +242,7 @@ func (c *Coordinator) peersOf(p *peer) []wire.Peer {
 		i, _ := slices.BinarySearchFunc(c.rec.Participants, other, byAgent)
 		q := &c.rec.Participants[i]
 		peers = append(peers, wire.Peer{ID: other, Boot: q.Boot, Key: q.PeerKey, Weight: e.Weight,
-			Clip: e.Clip})
+			Clip: e.Clip, Proves: e.Proves})
 	}
 	sort.Slice(peers, func(i, j int) bool { return peers[i].ID < peers[j].ID })
 	return peers

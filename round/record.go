@@ -92,7 +92,7 @@ type Participant struct {
 	// Boot and PeerKey are what the participant's neighbours know it by, where agents mix.
 	Boot    wire.Epoch
 	PeerKey wire.PeerKey
-	Clips   bool `json:",omitempty"` // it knows clipped mixing
+	Clips   bool `json:",omitempty"` // it knows clipped mixing, and proofs
 }
 
 // Edge joins two participants, A before B in id order, that mix with weight w_AB.
@@ -100,6 +100,7 @@ type Edge struct {
 	A, B   wire.AgentID
 	Weight float64
 	Clip   float64 `json:",omitempty"` // τ; 0 = no bound
+	Proves bool    `json:",omitempty"` // as all of the block do, or none
 }
 
 // Record is what the coordinator's machine keeps on disk. A machine made from

@@ -105,7 +105,7 @@ type Hello struct {
 	PeerKey      PeerKey       // of its seals towards neighbours; zero when it does not mix
 	Location     Location
 	Neighbors    []AgentID // whom it has found and would mix with, by id, where agents look for each other
-	Clips        bool      // it knows clipped mixing
+	Clips        bool      // it knows clipped mixing, and proofs between neighbours
 	Seen         SeenEdges // of its last block, where flows are clipped
 	Asks         Asked     // for the outcome of an earlier round's update
 	Misfit       Misfit    // of its data, if it is unfit for them

@@ -1,6 +1,10 @@
 package wire
 
-import "fmt"
+import (
+	"crypto/ed25519"
+	"fmt"
+	"slices"
+)
 
 // MaxHeard bounds the agents of a cell that a beacon names.
 const MaxHeard = 255
@@ -42,14 +46,68 @@ func AppendBeacon(dst []byte, h PeerHead, b *Beacon) []byte {
 	return w.b
 }
 
-// DecodeBeacon reads a beacon's message.
-func DecodeBeacon(p []byte) (PeerHead, Beacon, error) {
+// Word is an agent's key, and the coordinator's signature that it is the agent's.
+type Word struct {
+	Key SignKey
+	By  Signed
+}
+
+// WordText returns what a coordinator signs so that a federation's agents take a key for an agent's.
+func WordText(federation Federation, agent AgentID, key SignKey) []byte {
+	w := writer{[]byte("fedmesh/v2/word\x00")}
+	w.str(string(federation))
+	w.str(string(agent))
+	w.b = append(w.b, key[:]...)
+	return w.b
+}
+
+// Verify reports whether the word is about an agent of a federation, and one of these keys of its coordinator has given
+// it.
+func (x *Word) Verify(s Signatures, federation Federation, agent AgentID, coordinators ...ed25519.PublicKey) bool {
+	text := WordText(federation, agent, x.Key)
+	return slices.ContainsFunc(coordinators, func(key ed25519.PublicKey) bool { return s.Verify(key, text, x.By[:]) })
+}
+
+// Cell is where beacons are heard.
+type Cell struct {
+	Federation Federation
+	Name       string
+}
+
+// beaconText is what the sender of a beacon signs.
+func (c Cell) beaconText(message []byte) []byte {
+	w := writer{[]byte("fedmesh/v2/beacon\x00")}
+	w.str(string(c.Federation))
+	w.str(c.Name)
+	return append(w.b, message...)
+}
+
+// SignBeacon appends to a beacon's message, of type PeerSignedBeacon, what proves that it is its sender's.
+func SignBeacon(s Signatures, message []byte, in Cell, word Word, key ed25519.PrivateKey) []byte {
+	message = append(append(message, word.Key[:]...), word.By[:]...)
+	return append(message, s.Sign(key, in.beaconText(message))...)
+}
+
+// BeaconProof is what a signed beacon proves its sender with.
+type BeaconProof struct {
+	Word Word
+	text []byte // the message up to the signature
+	by   []byte
+}
+
+// Verify reports whether the word's key has signed the beacon, for a cell. The word itself is not looked at.
+func (p *BeaconProof) Verify(s Signatures, in Cell) bool {
+	return s.Verify(p.Word.Key.Ed25519(), in.beaconText(p.text), p.by)
+}
+
+// DecodeBeacon reads a beacon's message. The proof, which is a view of it, is nil if the beacon is not signed.
+func DecodeBeacon(p []byte) (PeerHead, Beacon, *BeaconProof, error) {
 	h, rest, err := DecodePeerHead(p)
 	if err != nil {
-		return PeerHead{}, Beacon{}, err
+		return PeerHead{}, Beacon{}, nil, err
 	}
-	if h.Type != PeerBeacon || h.Run != 0 || h.Round != 0 {
-		return PeerHead{}, Beacon{},
+	if h.Type != PeerBeacon && h.Type != PeerSignedBeacon || h.Run != 0 || h.Round != 0 {
+		return PeerHead{}, Beacon{}, nil,
 			fmt.Errorf("beacon: %w: type %d, run %d, round %d", ErrMalformed, h.Type, h.Run, h.Round)
 	}
 	r := reader{b: rest}
@@ -61,5 +119,12 @@ func DecodeBeacon(p []byte) (PeerHead, Beacon, error) {
 		}
 		b.Heard = append(b.Heard, h)
 	}
-	return h, b, r.done("beacon")
+	var proof *BeaconProof
+	if h.Type == PeerSignedBeacon {
+		proof = &BeaconProof{}
+		copy(proof.Word.Key[:], r.take(len(proof.Word.Key)))
+		copy(proof.Word.By[:], r.take(len(proof.Word.By)))
+		proof.text, proof.by = p[:len(p)-len(r.b)], r.take(len(Signed{}))
+	}
+	return h, b, proof, r.done("beacon")
 }

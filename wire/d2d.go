@@ -5,20 +5,23 @@ import (
 	"fmt"
 )
 
-// The messages between neighbours. They carry no signature: a neighbour's key
-// comes in the coordinator's signed invitation, and what is sealed with it
-// proves its sender. The head of a message is the associated data of its seal.
+// The messages between neighbours. They carry no signature: a neighbour's key comes in the coordinator's signed
+// invitation, and what is sealed with it proves that the sender or a neighbour of its has sent it. Behind the seal
+// stand, where the invitation has them, the proofs that it was the sender, one for each neighbour that the message is
+// to. The head of a message is the associated data of its seal.
 
 // PeerType tells what a message between neighbours is.
 type PeerType uint8
 
 // The messages between neighbours.
 const (
-	PeerGreeting PeerType = iota + 1 // the sender's key, wrapped for each neighbour
-	PeerSnapshot                     // a part of the sender's parameters at one step
-	PeerAsk                          // a snapshot is missing
-	PeerFinish                       // how far the sender's end of an edge went
-	PeerBeacon                       // the sender is there: to its cell, outside of any round
+	PeerGreeting     PeerType = iota + 1 // the sender's key, wrapped for each neighbour
+	PeerSnapshot                         // a part of the sender's parameters at one step
+	PeerAsk                              // a snapshot is missing
+	PeerFinish                           // how far the sender's end of an edge went
+	PeerBeacon                           // the sender is there: to its cell, outside of any round
+	PeerSignedBeacon                     // the same, with a proof that it is the sender's
+	lastPeer         = PeerSignedBeacon
 )
 
 const (
@@ -29,6 +32,8 @@ const (
 	WrappedKey = 32 + PeerSeal
 	// PeerSeal is what a seal adds to its text, in bytes.
 	PeerSeal = 16
+	// PeerProof is the length of a proof, in bytes.
+	PeerProof = 16
 	// MaxSnapshotPart bounds the parameters in one message, in bytes: 60 KiB less the longest head.
 	MaxSnapshotPart = 48 << 10
 )
@@ -118,7 +123,7 @@ func DecodePeerHead(p []byte) (PeerHead, []byte, error) {
 	if v := r.u8(); r.err == nil && v != Version {
 		r.fail(&VersionError{Has: v})
 	}
-	h := PeerHead{Type: PeerType(r.enum("type", uint8(PeerBeacon))), Run: RunID(r.u64()), Round: RoundID(r.u64()),
+	h := PeerHead{Type: PeerType(r.enum("type", uint8(lastPeer))), Run: RunID(r.u64()), Round: RoundID(r.u64()),
 		Boot: Epoch(r.u64())}
 	h.From = AgentID(r.str("sender", MaxAgentID))
 	if r.err == nil {
@@ -175,7 +180,7 @@ func AppendSnapshot(dst []byte, h PeerHead, s *Snapshot) []byte {
 	return w.b
 }
 
-// DecodeSnapshot reads what follows the head of a snapshot's part, and returns the part as it came.
+// DecodeSnapshot reads what follows the head of a snapshot's part, and returns the part as it came, with its proofs.
 func DecodeSnapshot(p []byte) (Snapshot, []byte, error) {
 	r := reader{b: p}
 	s := Snapshot{Step: r.u64(), Part: r.u16(), Parts: r.u16()}
@@ -185,8 +190,8 @@ func DecodeSnapshot(p []byte) (Snapshot, []byte, error) {
 	for range r.count("neighbours", MaxNeighbors, 19) {
 		s.To = append(s.To, SnapshotTo{r.peerAddress(), r.u64()})
 	}
-	if r.err == nil && len(r.b) > MaxSnapshotPart+PeerSeal {
-		r.failf("a part of %d bytes, more than %d", len(r.b), MaxSnapshotPart+PeerSeal)
+	if most := MaxSnapshotPart + PeerSeal + PeerProof*len(s.To); r.err == nil && len(r.b) > most {
+		r.failf("a part of %d bytes, more than %d", len(r.b), most)
 	}
 	if r.err != nil {
 		return Snapshot{}, nil, fmt.Errorf("snapshot: %w", r.err)
@@ -206,12 +211,12 @@ func AppendControl(dst []byte, h PeerHead, c *PeerControl) []byte {
 	return w.b
 }
 
-// DecodeControl reads what follows the head of an ask or a finish, and returns the seal.
+// DecodeControl reads what follows the head of an ask or a finish, and returns the seal and the proof.
 func DecodeControl(p []byte) (PeerControl, []byte, error) {
 	r := reader{b: p}
 	c := PeerControl{To: r.peerAddress(), Count: r.u64(), Seq: r.u64(), Applied: r.u64(), Drained: r.bool("drained")}
-	if r.err == nil && len(r.b) > PeerSeal {
-		r.failf("%d bytes after the seal", len(r.b)-PeerSeal)
+	if r.err == nil && len(r.b) > PeerSeal+PeerProof {
+		r.failf("%d bytes after the proof", len(r.b)-PeerSeal-PeerProof)
 	}
 	if r.err != nil {
 		return PeerControl{}, nil, fmt.Errorf("message between neighbours: %w", r.err)

@@ -14,6 +14,7 @@ type Invitation struct {
 	Peers        []Peer      // whom it mixes with, in id order
 	Ended        []EndedEdge // by ID: with whom it does not mix for some rounds, though the graph has the edge
 	Samples      uint64      // rows that its hello before the draw told of; 0 = not known
+	Word         Signed      // the coordinator's about the agent's key (WordText), for its neighbours; zero = none
 	Extra        Extra
 }
 
@@ -24,6 +25,8 @@ type Peer struct {
 	Key    PeerKey // it seals with
 	Weight float64 // w_ij
 	Clip   float64 // τ_ij of clipped mixing; 0 = no bound
+	// Proves: what is said on this edge proves which neighbour says it. So it is on all edges of a block, or on none.
+	Proves bool
 }
 
 // Body returns the invitation's encoding.
@@ -43,7 +46,13 @@ func (m *Invitation) parts() []part {
 		{"mixing", NeedDecline, func(w *writer) { w.peers(m) }, func(r *reader) { r.peers(m) }},
 		{"mixing_clip", NeedDecline, func(w *writer) { w.bounds(m) }, func(r *reader) { r.bounds(m) }},
 		{"mixing_ended", NeedIgnore, func(w *writer) { w.ended(m) }, func(r *reader) { r.ended(m) }},
+		{"mixing_proofs", NeedDecline, func(w *writer) { w.proofs(m) }, func(r *reader) { r.proofs(m) }},
 		{"rows", NeedIgnore, func(w *writer) { w.optional(m.Samples) }, func(r *reader) { m.Samples = r.u64() }},
+		{"word", NeedIgnore, func(w *writer) {
+			if m.Word != (Signed{}) {
+				w.b = append(w.b, m.Word[:]...)
+			}
+		}, func(r *reader) { copy(m.Word[:], r.take(len(m.Word))) }},
 	}
 }
 

@@ -115,6 +115,28 @@ func (r *reader) bounds(m *Invitation) {
 	}
 }
 
+// proofs writes whether all edges have them; without edges none have.
+func (w *writer) proofs(m *Invitation) {
+	for _, p := range m.Peers {
+		if !p.Proves {
+			return
+		}
+	}
+	if len(m.Peers) > 0 {
+		w.bool(true)
+	}
+}
+
+// proofs comes after peers.
+func (r *reader) proofs(m *Invitation) {
+	if yes := r.bool("proofs"); r.err == nil && (!yes || len(m.Peers) == 0) {
+		r.failf("a section proofs without them, or without edges")
+	}
+	for i := range m.Peers {
+		m.Peers[i].Proves = true
+	}
+}
+
 func (w *writer) ended(m *Invitation) {
 	if len(m.Ended) == 0 {
 		return

@@ -18,7 +18,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.Place]():         uint8(wire.PlaceNotSelected),
 	reflect.TypeFor[wire.Phase]():         uint8(wire.PhaseFinished),
 	reflect.TypeFor[wire.Kind]():          uint8(wire.KindTraining),
-	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerBeacon),
+	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerSignedBeacon),
 	reflect.TypeFor[wire.Need]():          uint8(wire.NeedDecline),
 	reflect.TypeFor[wire.Fate]():          uint8(wire.FateUnknown),
 	reflect.TypeFor[wire.UnheardReason](): uint8(wire.UnheardClone),

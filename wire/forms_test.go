@@ -94,6 +94,11 @@ func forms() []form {
 		formOf("snapshot", 0, encodeSnapshot, decodeSnapshot, randomSnapshot),
 		formOf("control", 0, encodeControl, decodeControl, randomControl),
 		formOf("beacon", 0, encodeBeacon, decodeBeacon, randomBeacon),
+		formOf("signed_beacon", 0, encodeSigned, decodeSigned, func(rng *rand.Rand) signedBeacon {
+			m := signedBeacon{randomBeacon(rng), wire.Word{Key: wire.SignKeyOf(testKey()), By: wire.Signed{1, 2, 3}}}
+			m.Head.Type = wire.PeerSignedBeacon
+			return m
+		}),
 		formOf("root", 0, (*wire.RootDocument).Bytes, wire.DecodeRoot, randomRoot),
 		formOf("join", 0, (*wire.Join).Bytes, wire.DecodeJoin, randomJoin),
 		formOf("admission", 0, (*wire.Admission).Bytes, wire.DecodeAdmission, randomAdmission),
@@ -207,8 +212,34 @@ func decodeControl(p []byte) (control, error) {
 func encodeBeacon(m *beacon) []byte { return wire.AppendBeacon(nil, m.Head, &m.Beacon) }
 
 func decodeBeacon(p []byte) (beacon, error) {
-	h, b, err := wire.DecodeBeacon(p)
+	h, b, proof, err := wire.DecodeBeacon(p)
+	if err == nil && proof != nil {
+		err = errNotThis
+	}
 	return beacon{h, b}, err
+}
+
+// signedBeacon is one that the test's key has signed.
+type signedBeacon struct {
+	beacon
+	Word wire.Word
+}
+
+var testCell = wire.Cell{Federation: "plant_7", Name: "hall"}
+
+func encodeSigned(m *signedBeacon) []byte {
+	return wire.SignBeacon(wire.Ed25519{}, encodeBeacon(&m.beacon), testCell, m.Word, testKey())
+}
+
+func decodeSigned(p []byte) (signedBeacon, error) {
+	h, b, proof, err := wire.DecodeBeacon(p)
+	if err != nil {
+		return signedBeacon{}, err
+	}
+	if proof == nil || !proof.Verify(wire.Ed25519{}, testCell) {
+		return signedBeacon{}, errNotThis
+	}
+	return signedBeacon{beacon{h, b}, proof.Word}, nil
 }
 
 // partOfTests is the length of the snapshots' parts in these tests.

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"crypto/ed25519"
 	"crypto/sha256"
 	"math/rand/v2"
 	"slices"
@@ -161,6 +162,10 @@ func goldensOfCoordinator() []golden {
 		{"invitation", "invitation", byCoordinator(3, 13),
 			&wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true,
 				Block: 2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
+		{"invitation_proofs", "invitation", byCoordinator(3, 13),
+			&wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true,
+				Block: 2, Word: goldenWord("press-01").By,
+				Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25, Proves: true}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.Accepted{Update: update}},
 		{"settled", "settled", byCoordinator(2, 16), &wire.UpdateSettled{Update: update, Fate: wire.FateMissed}},
 		{"outcome", "outcome", wire.Header{}, &wire.Outcome{Round: 2, Settled: []wire.Settled{
@@ -248,7 +253,20 @@ func goldensOfNeighbors() []golden {
 				Next: 10000, Stamp: 1 << 33, Degree: 6, Location: wire.Location{Known: true, X: 3.5, Y: -7},
 				Heard: []wire.Heard{{PeerAddress: to, Stamp: 1 << 32, Held: 250000, RTT: 1900}},
 			}}},
+		{"peer_beacon_signed", "signed_beacon", wire.Header{}, &signedBeacon{
+			beacon{wire.PeerHead{Type: wire.PeerSignedBeacon, From: "press-01", Boot: 5}, wire.Beacon{
+				Next: 10000, Stamp: 1 << 33, Degree: 6,
+				Heard: []wire.Heard{{PeerAddress: to, Stamp: 1 << 32, Held: 250000, RTT: 1900}},
+			}},
+			goldenWord("press-01")}},
 	}
+}
+
+// goldenWord is the coordinator's word about the test's key.
+func goldenWord(agent wire.AgentID) wire.Word {
+	w := wire.Word{Key: wire.SignKeyOf(testKey())}
+	w.By = wire.Signed(ed25519.Sign(testKey(), wire.WordText("plant_7", agent, w.Key)))
+	return w
 }
 
 func linearTask() *wire.Task {

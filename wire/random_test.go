@@ -159,12 +159,17 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 			Key: wire.PeerKey(randomDigest(rng)), Weight: randomFloat(rng)}
 		m.Peers = append(m.Peers, p)
 	}
+	proves := rng.IntN(2) == 0
 	for i := range m.Peers {
+		m.Peers[i].Proves = proves
 		m.Peers[i].Clip = float64(rng.IntN(2)) * math.Abs(randomFloat(rng))
 	}
 	for i := range rng.IntN(3) {
 		m.Ended = append(m.Ended, wire.EndedEdge{ID: wire.AgentID(fmt.Sprint("e", i)),
 			Reason: oneTo(rng, wire.EndStill)})
+	}
+	if rng.IntN(2) == 0 {
+		copy(m.Word[:], randomBytes(rng, len(m.Word)))
 	}
 	return m
 }

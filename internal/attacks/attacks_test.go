@@ -144,6 +144,11 @@ var others = []attack{
 				"TestKeyChangeCut")}},
 	{"read between neighbours", "the D2D topics", broker + ", " + device, "sealed for the neighbour alone", []of{
 		tests("d2d", "TestSealed", "TestOtherBlocks", "TestPartsOfAnotherStart")}},
+	{"speak as a neighbour",
+		"snapshots in another neighbour's name, sealed with its key; beacons of others, replayed or forged",
+		device + ", " + broker + ", " + stranger, "each proves whose it is, or is dropped", []of{
+			tests("d2d", "TestNeighborSpeaksForNobodyElse", "TestTampering", "TestScoutRefuses"),
+			tests("agent", "TestWord", "TestWordOfAnotherRoot"), tests("coordinator", "TestDiscoveredEdges")}},
 	{"a neighbour without an edge", "snapshots from a device that the invitation does not name", device,
 		"ignored", []of{
 			tests("d2d", "TestIgnored", "TestForbidden")}},

@@ -62,7 +62,11 @@ type witness struct {
 	models []coordinator.ModelReady
 }
 
-func (w *witness) watch(cfg *coordinator.Config) { w.Observer, cfg.Observer = cfg.Observer, w }
+// watch also has each step wait for its neighbours for as long as it takes: the simulator knows no other steps.
+func (w *witness) watch(cfg *coordinator.Config) {
+	w.Observer, cfg.Observer = cfg.Observer, w
+	cfg.Task.Mixing.Wait = 0
+}
 
 // Observe implements coordinator.Observer.
 func (w *witness) Observe(f coordinator.Fact) {

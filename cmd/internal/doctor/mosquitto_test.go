@@ -116,7 +116,7 @@ func TestFirewall(t *testing.T) {
 		{"loaded", anyone, table, nil, "good nftables bounds the connections of each source to port 8883"},
 		{"another port", anyone, strings.Replace(table, "8883", "18883", 1), nil,
 			"warn the nftables rules of fedmesh do not name port 8883"},
-		{"not root", anyone, "Operation not permitted (you must be root)\nnetlink: cache initialization failed\n", failed,
+		{"not root", anyone, "Operation not permitted (you must be root)\nnetlink: no cache\n", failed,
 			"skipped nft does not tell its rules: Operation not permitted (you must be root)"},
 	} {
 		found := ""

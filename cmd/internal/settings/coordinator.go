@@ -283,7 +283,7 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 	}
 	cfg.Round.Rollout = s.Predict
 	if s.Round.Algorithm == spec.FedDec {
-		cfg.Round.Clip = s.Task.Mixing.Clip
+		cfg.Round.Clip, cfg.Words = s.Task.Mixing.Clip, s.Mesh.Edges == spec.EdgesDiscovered
 	}
 	if cfg.Round.Schedule.Location, err = time.LoadLocation(s.Round.Schedule.Zone); err != nil {
 		return cfg, &spec.FieldError{Key: "round.schedule.zone", Problem: err.Error()}

@@ -137,7 +137,7 @@ func (m *mixing) federate(ctx context.Context, algorithm spec.Algorithm, site, d
 		if err != nil {
 			return nil, err
 		}
-		fed.edges = maker.Make
+		fed.edges = maker.Make // from places: nobody looks for neighbours
 		c.audit.scheduleKills(fed.ids(), m.options.Kill, m.scene.rounds, uint64(m.scene.task.Steps.Max), m.options.Seed)
 	}
 	fed.host = func(ctx context.Context, s *settings.Agent) error { return m.host(ctx, fed, c, s) }

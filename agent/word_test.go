@@ -1,0 +1,155 @@
+package agent_test
+
+import (
+	"crypto/ed25519"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// inCell is a scene whose agent looks for neighbours.
+func inCell(s *scene) *scene {
+	s.cfg.Mesh = &agent.MeshConfig{Random: func(p []byte) { clear(p) }, Cell: "hall", MaxDegree: 2}
+	return s
+}
+
+// beacon is the agent's last one, and the proof in it.
+func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.said) - 1; i >= 0; i-- {
+		if m := s.said[i]; m.Topic == s.topics.Beacon("hall", "press") && len(m.Payload) > 0 {
+			_, b, proof, err := wire.DecodeBeacon(m.Payload)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			return b, proof
+		}
+	}
+	s.t.Fatal("there is no beacon")
+	panic("unreachable")
+}
+
+// wordBy is a word about an agent's key.
+func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.Word {
+	w := wire.Word{Key: wire.SignKeyOf(hosts.KeyOf(of))}
+	w.By = wire.Signed(ed25519.Sign(by, wire.WordText("plant", of, w.Key)))
+	return w
+}
+
+// give invites the agent with a word about its key.
+func (s *scene) give(by wire.Signed) {
+	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", Left: 1000, Weight: 1, Word: by}).Body())
+}
+
+// hears sends a beacon of another agent, signed if there is a key, and returns why it was dropped.
+func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.Word, key ed25519.PrivateKey) string {
+	s.t.Helper()
+	before := len(factsOf[agent.MessageDropped](s))
+	h := wire.PeerHead{Type: wire.PeerBeacon, From: from, Boot: 1}
+	if key != nil {
+		h.Type = wire.PeerSignedBeacon
+	}
+	m := wire.AppendBeacon(nil, h, &wire.Beacon{Next: 10000, Stamp: stamp, Degree: 2})
+	if key != nil {
+		m = wire.SignBeacon(wire.Ed25519{}, m, wire.Cell{Federation: "plant", Name: "hall"}, word, key)
+	}
+	s.send(s.topics.Beacon("hall", from), m)
+	if dropped := factsOf[agent.MessageDropped](s)[before:]; len(dropped) > 0 {
+		if d := dropped[0]; d.Reason != agent.DropSignature || d.Kind != mqtt.KindBeacon {
+			s.t.Errorf("dropped: %+v", d)
+		}
+		return dropped[0].Err.Error()
+	}
+	return ""
+}
+
+// TestWord: with the coordinator's word, which outlives the process, an agent signs its beacons, and hears none that
+// are not signed by whose they are.
+func TestWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inCell(newScene(t))
+		cell, press := wire.Cell{Federation: "plant", Name: "hall"}, hosts.KeyOf("press")
+		s.start()
+		s.give(wordBy(hosts.KeyOf("stranger"), "press").By)
+		if _, proof := s.beacon(); proof != nil {
+			t.Error("a stranger's word is taken")
+		}
+		if why := s.hears("other", 1, wire.Word{}, nil); why != "" {
+			t.Errorf("without a word: %s", why)
+		}
+		s.give(wordBy(s.key, "press").By)
+		b, proof := s.beacon()
+		if proof == nil || !proof.Verify(wire.Ed25519{}, cell) || proof.Word != wordBy(s.key, "press") {
+			t.Fatalf("the beacon after the word: %+v, proof %+v", b, proof)
+		}
+		good := wordBy(s.key, "other")
+		for i, c := range []struct {
+			name string
+			word wire.Word
+			key  ed25519.PrivateKey
+			why  string
+		}{
+			{"not signed", wire.Word{}, nil, "not signed"},
+			{"the coordinator's word about another", wordBy(s.key, "press"), press, "has not given its word"},
+			{"another's word", wordBy(press, "other"), hosts.KeyOf("other"), "has not given its word"},
+			{"another's signature", good, press, "has not signed for this cell"},
+			{"its own", good, hosts.KeyOf("other"), ""},
+		} {
+			why := s.hears("other", uint64(10+i), c.word, c.key)
+			if !strings.Contains(why, c.why) || (why == "") != (c.why == "") {
+				t.Errorf("%s: %q, want %q", c.name, why, c.why)
+			}
+		}
+		s.stop()
+		s.start()
+		if _, proof := s.beacon(); proof == nil || !proof.Verify(wire.Ed25519{}, cell) {
+			t.Error("the word is forgotten")
+		}
+		s.stop()
+		s.cfg.Key = hosts.KeyOf("another key")
+		s.start()
+		if _, proof := s.beacon(); proof != nil {
+			t.Error("the word about the key before is used")
+		}
+	})
+}
+
+// TestWordOfAnotherRoot: the words of a key of the coordinator end with it, and those about an agent that the root
+// document revokes.
+func TestWordOfAnotherRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inCell(rooted(t))
+		s.start()
+		s.give(wordBy(s.key, "press").By)
+		if _, proof := s.beacon(); proof == nil {
+			t.Fatal("the word is not taken")
+		}
+		second := hosts.KeyOf("second")
+		d := rootAfter(s.cfg.Root, hosts.KeyOf("root"), second)
+		d.Revoked = []wire.AgentID{"thief"}
+		d.Sign(hosts.KeyOf("root"), hosts.KeyOf("root"))
+		s.send(s.topics.Root(2), d.Bytes())
+		wait(time.Minute)
+		if _, proof := s.beacon(); proof != nil || len(s.taken()) != 1 {
+			t.Error("a word by the key before is used")
+		}
+		if why := s.hears("other", 1, wordBy(s.key, "other"), hosts.KeyOf("other")); why == "" {
+			t.Error("a word by the key before counts")
+		}
+		if why := s.hears("other", 2, wordBy(second, "other"), hosts.KeyOf("other")); why != "" {
+			t.Error(why)
+		}
+		why := s.hears("thief", 3, wordBy(second, "thief"), hosts.KeyOf("thief"))
+		if !strings.Contains(why, "revokes") {
+			t.Errorf("a revoked agent: %q", why)
+		}
+	})
+}
