@@ -33,7 +33,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	hosts.InMemory()
+	goleak.VerifyTestMain(m)
+}
 
 const fedName = "plant"
 
@@ -272,10 +275,10 @@ func (p *process) stop() {
 // kill cuts a process off and leaves the next life a folder as it is now. It
 // may be called by the owner itself: the rest of what that does is in vain.
 func (p *process) kill() {
-	p.dir = p.frozen()
 	p.f.mu.Lock()
-	p.life.dead = true
+	p.life.dead = true // before its folder is copied, which has all that was said then
 	p.f.mu.Unlock()
+	p.dir = p.frozen()
 	p.f.broker.Disconnect(p.f.topics.ClientID(p.id))
 	p.life.cancel()
 }
@@ -333,7 +336,10 @@ type conn2 struct {
 }
 
 func (c conn2) Publish(m mqtt.Message) error {
-	if c.p.moment != nil && !c.p.f.isDead(c.l) {
+	if c.p.f.isDead(c.l) {
+		return nil
+	}
+	if c.p.moment != nil {
 		c.p.moment(m)
 	}
 	if kind, _, _, _, _ := c.p.f.topics.Parse(m.Topic); c.p.sendsNothing && kind == mqtt.KindUpdate {

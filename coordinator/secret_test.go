@@ -435,6 +435,7 @@ func TestRepublishedSealed(t *testing.T) {
 		}
 		f.start()
 		f.until(time.Hour, "closed", func() bool { return len(facts[round.RoundClosed](f)) == 2 })
+		wait(time.Second) // it publishes the model; the next round is opened in a minute
 		f.coord.kill()
 		wait(time.Second)
 		r.forget(f)

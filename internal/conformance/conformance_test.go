@@ -6,10 +6,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 )
 
 func TestMain(m *testing.M) {
 	brokers.ServeIfAsked()
+	hosts.InMemory()
 	// A sender whose link is lost under it may stay in paho until its write
 	// timeout, long after the session is closed.
 	goleak.VerifyTestMain(m,
