@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// Until waits for what no event tells.
+// Until waits for what no event tells. It looks again after twice the time that a look took: many looks start a
+// program, and would keep a core busy that the programs of the test need.
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
 	deadline := time.After(Patience)
-	for !ok() {
+	for began := time.Now(); !ok(); began = time.Now() {
 		select {
-		case <-tick.C:
+		case <-time.After(max(time.Millisecond, 2*time.Since(began))):
 		case <-deadline:
 			t.Fatalf("never: %s", what)
 		}

@@ -198,15 +198,14 @@ func (m *Machine) Exists(file string) bool {
 	return err == nil
 }
 
-// Await returns when something is so.
+// Await returns when something is so. It looks again after twice the time that a look took: each one starts programs on
+// the machine.
 func (m *Machine) Await(what string, so func() bool) {
 	m.t.Helper()
 	late := time.After(patience)
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	for !so() {
+	for began := time.Now(); !so(); began = time.Now() {
 		select {
-		case <-again.C:
+		case <-time.After(max(20*time.Millisecond, 2*time.Since(began))):
 		case <-late:
 			m.t.Fatalf("waited %v in vain until %s", patience, what)
 		}
