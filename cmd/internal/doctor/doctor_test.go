@@ -56,6 +56,7 @@ func examine(t *testing.T, p *Target) (found []string, text string) {
 }
 
 func TestExamine(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		lines  []string // of mosquitto.conf
@@ -101,6 +102,7 @@ func TestExamine(t *testing.T) {
 
 // A subscription that the broker refuses is named. The embedded broker refuses; Mosquitto withholds.
 func TestRefusedSubscription(t *testing.T) {
+	t.Parallel()
 	topics, err := mqtt.NewTopics("", "air")
 	if err != nil {
 		t.Fatal(err)
@@ -136,6 +138,7 @@ func presencesOnly(t *testing.T) string {
 
 // A topic of its own that it may not use is named.
 func TestAccess(t *testing.T) {
+	t.Parallel()
 	p := newTarget(t, presencesOnly(t))
 	p.Broker.Retains, p.Broker.Queue = false, 0
 	found, text := examine(t, p)
@@ -146,6 +149,7 @@ func TestAccess(t *testing.T) {
 
 // Each node of a cluster is examined.
 func TestEachNodeIsExamined(t *testing.T) {
+	t.Parallel()
 	p := newTarget(t, "tcp://"+brokers.FreeAddress(t))
 	good := brokers.OpenMosquitto(t)
 	p.Broker.Options.MoreURLs = []string{good}
@@ -160,6 +164,7 @@ func TestEachNodeIsExamined(t *testing.T) {
 // Another client with the same id throws the doctor out again and again, while
 // the access rules withhold the message that would end the self-test.
 func TestCloneIsNamed(t *testing.T) {
+	t.Parallel()
 	p := newTarget(t, presencesOnly(t))
 	clone := p.Broker.Options
 	clone.MaxReconnectDelay = 200 * time.Millisecond
@@ -178,6 +183,7 @@ func TestCloneIsNamed(t *testing.T) {
 // TestCloneIsSeen: where messages come through the doctor is done before a clone is back; the clone's will gives it
 // away. The presence that the broker keeps of one that is gone does not.
 func TestCloneIsSeen(t *testing.T) {
+	t.Parallel()
 	p := newTarget(t, brokers.OpenMosquitto(t))
 	p.Broker.Presence, p.Broker.Reads, p.Broker.Queue = "presence", []string{"presence"}, 0
 	there := mqtt.Message{Topic: "presence", Payload: []byte("online"), QoS: mqtt.AtLeastOnce, Retained: true}
@@ -200,6 +206,7 @@ func TestCloneIsSeen(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
+	t.Parallel()
 	found, text := examine(t, newTarget(t, "tcp://"+brokers.FreeAddress(t)))
 	if !slices.Equal(found, []string{"network bad"}) || !strings.Contains(text, "check that it runs") {
 		t.Errorf("found %q in\n%s", found, text)
@@ -208,6 +215,7 @@ func TestNobodyThere(t *testing.T) {
 
 // A daemon that runs keeps its connection.
 func TestRunningDaemonIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	p := newTarget(t, brokers.OpenMosquitto(t))
 	lock, err := store.Lock(p.StateDir)
 	if err != nil {

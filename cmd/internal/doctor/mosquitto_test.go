@@ -163,6 +163,7 @@ func TestMemory(t *testing.T) {
 
 // A real Mosquitto, with the real kernel's word.
 func TestDescriptorsOfMosquitto(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/proc/self/limits"); err != nil {
 		t.Skip("this system tells no limits of processes")
 	}

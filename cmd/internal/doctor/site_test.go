@@ -12,6 +12,7 @@ import (
 
 // TestSite: what is wrong with the broker that readings come from is named, and whether any come.
 func TestSite(t *testing.T) {
+	t.Parallel()
 	b, err := broker.Start(broker.Options{Authenticate: func(_, _, password string) bool { return password == "good" },
 		Allow: func(_, topic string, _ bool) bool { return !strings.HasPrefix(topic, "secret/") }})
 	if err != nil {

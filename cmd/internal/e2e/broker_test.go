@@ -12,6 +12,7 @@ import (
 // TestUnreachableBroker wants one clear line, and the connection when the broker
 // comes.
 func TestUnreachableBroker(t *testing.T) {
+	t.Parallel()
 	broker := brokers.NewMosquitto(t, []byte(brokers.Open))
 	address := broker.Address
 	f := newFederation(t, "tcp://"+address)
@@ -32,6 +33,7 @@ func TestUnreachableBroker(t *testing.T) {
 
 // TestStopsWithoutBroker wants an end soon, whatever the broker does.
 func TestStopsWithoutBroker(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, "tcp://"+brokers.FreeAddress(t))
 	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)
 	for program, name := range map[string]string{"agentd": "one", "coordinator": "coordinator"} {

@@ -59,6 +59,7 @@ func (k *killing) goesOn(t *testing.T) {
 // TestCommandsKilled kills the coordinator at arbitrary points of every other command that changes something, or reads
 // what changes: what was answered holds, and the federation goes on. TestLifecycleKilled does it for task apply.
 func TestCommandsKilled(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60)) + f.AddAgent(t, "three", plane(60))
 	f.lead(t, list, forEver)

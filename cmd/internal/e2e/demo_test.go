@@ -34,6 +34,7 @@ func demo(t *testing.T, args ...string) result {
 // TestDemoOnMosquitto wants the model of the embedded broker from processes on a
 // real one, and a clean broker afterwards.
 func TestDemoOnMosquitto(t *testing.T) {
+	t.Parallel()
 	url, out := brokers.OpenMosquitto(t), filepath.Join(t.TempDir(), "out")
 	remote := demo(t, "--broker", url, "--processes", "--out", out)
 	if local := demo(t); local.Model != remote.Model || local.Model == "" {
@@ -50,6 +51,7 @@ func TestDemoOnMosquitto(t *testing.T) {
 
 // TestDemoInterrupted wants the same of a demo that Ctrl-C ends.
 func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
 	url := brokers.OpenMosquitto(t)
 	p := programs.Start(t, "fedlab", "demo", "--broker", url, "--metrics", "127.0.0.1:0", "--rounds", "1000")
 	for len(retained(t, url)) < 13 { // the announcement and everyone's presence are there

@@ -123,6 +123,7 @@ func command(line string) string {
 // TestPages runs the commands of the pages, each page in a folder of its own, one after the other. What is marked as
 // not run, and what is run, has only subcommands, flags and targets of make that there are.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	byPage := map[string][]shown{}
 	for _, b := range blocks(t) {
 		byPage[b.page] = append(byPage[b.page], b)

@@ -44,6 +44,7 @@ const threeOfThree = `{participants: 3, quorum: 3, rounds: 3, deadline: 20s, gat
 // TestFederation follows a federation through its life: three rounds with three
 // agents, a fourth whose data are bad, the models, the end, and a second start.
 func TestFederation(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	good := []string{"one", "two", "three"}
 	var list strings.Builder

@@ -11,6 +11,7 @@ import (
 
 // TestFleet wants rounds to close although agents vanish, are late and slow.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.AddAgent(t, "dev", plane(400))
 	programs.MustRun(t, "fedlab", "fleet", "--agents", "10", "--config", f.Path("dev.yaml"),

@@ -16,6 +16,7 @@ import (
 // TestForecasts has an agent publish predictions on the broker of its site: for each row that comes to its file, after
 // the coordinator is gone; and after a start at which no broker of the federation answers, with the model that it kept.
 func TestForecasts(t *testing.T) {
+	t.Parallel()
 	m, site := brokers.NewMosquitto(t, []byte(brokers.Open)), brokers.OpenMosquitto(t)
 	m.Start(t)
 	f := newFederation(t, "tcp://"+m.Address)

@@ -45,9 +45,11 @@ var founded = []struct {
 // TestFoundedFederationsLearn follows what `coordinator init` prints, with five devices that have files of their own:
 // nothing is edited, the federation learns in few rounds, and then it rests.
 func TestFoundedFederationsLearn(t *testing.T) {
+	t.Parallel()
 	broker := brokers.OpenMosquitto(t)
 	for i, kind := range founded {
 		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
 			dir := filepath.Join(t.TempDir(), kind.name)
 			var files []string
 			for d := range 5 {

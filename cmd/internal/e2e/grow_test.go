@@ -13,6 +13,7 @@ import (
 
 // TestGrowingFile appends to the file of an agent that trains, damages the file and mends it.
 func TestGrowingFile(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.lead(t, f.AddAgent(t, "one", plane(20))+f.AddAgent(t, "two", plane(20)),
 		`{participants: 2, quorum: 1, rounds: 0, deadline: 2s, pause: 100ms, weights: samples, `+

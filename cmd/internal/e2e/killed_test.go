@@ -25,6 +25,7 @@ const (
 // and the coordinator in the middle of receiving the update. Both go on with
 // what they have.
 func TestKilledInTransfer(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(20))
 	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [3160, "+

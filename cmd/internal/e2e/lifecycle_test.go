@@ -76,6 +76,7 @@ func (f *federation) edited(t *testing.T, old, new string) string {
 
 // TestLifecycle leads a run by commands: pause, kill, resume, other tasks that go on, and that need a new run, an end.
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	var list strings.Builder
 	for _, id := range []string{"one", "two", "three"} {
@@ -154,6 +155,7 @@ func (f *federation) refusedTasks(t *testing.T) {
 // TestLifecycleKilled kills the coordinator at arbitrary points of commands: what was answered holds, and the run goes
 // on under the task before or the one after.
 func TestLifecycleKilled(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60)) + f.AddAgent(t, "three", plane(60))
 	f.lead(t, list, forEver)
@@ -200,6 +202,7 @@ func TestLifecycleKilled(t *testing.T) {
 
 // TestModelsAndBackup: a run goes back to an earlier model, and a fleet that has gone on obeys a restored backup.
 func TestModelsAndBackup(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60)) + f.AddAgent(t, "three", plane(60))
 	tokens := f.Write(t, "tokens", "view 0123456789abcdef\noperate fedcba9876543210 alice\n")

@@ -13,6 +13,7 @@ import (
 // TestPredict has two agents keep the models of a run in which one of them is drawn a round, rolls one back while it
 // runs, and predicts when nothing runs any more.
 func TestPredict(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.lead(t, f.AddAgent(t, "one", plane(60))+f.AddAgent(t, "two", plane(60)),
 		`{participants: 1, quorum: 1, rounds: 3, deadline: 20s, pause: 500ms, `+

@@ -16,6 +16,7 @@ import (
 // TestReadings has an agent record what a gateway sends over the site's broker: metrics and status tell of it, a broker
 // that is away is told and comes back, and a task with columns is declined with the reason.
 func TestReadings(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.lead(t, f.AddAgent(t, "one", plane(20)), `{participants: 1, quorum: 1, rounds: 0, deadline: 2s, `+
 		`gather: {target: 1, minimum: 1, within: 2s, spread: 10ms}}`)

@@ -27,6 +27,7 @@ const stochastic = `{name: saddle, features: [a, b], target: y, standardize: fal
 // TestStochasticGradients: programs and broker leave nothing to chance but what
 // the seed decides. The model is that of the plain loop, to the bit.
 func TestStochasticGradients(t *testing.T) {
+	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	ids, data := []string{"one", "three", "two"}, map[string]string{} // in the order of the fold
 	var list strings.Builder

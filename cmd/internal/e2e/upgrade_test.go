@@ -162,6 +162,7 @@ func (f *fleet) unpack(t *testing.T, archive string) {
 // TestStateOfProtocol2: the folders of a coordinator and its agents, as the program left them in which version 2 of
 // the protocol was frozen, are gone on with by the present ones.
 func TestStateOfProtocol2(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.unpack(t, "protocol2.tar.gz")
 	before := f.rounds(t)
@@ -181,6 +182,7 @@ func TestStateOfProtocol2(t *testing.T) {
 // TestStateOfProtocol1: the folders of the last program of version 1 are told and kept, and its newest model is where
 // a new run begins.
 func TestStateOfProtocol1(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t)
 	f.unpack(t, "protocol1.tar.gz")
 	model := f.exported(t, "3")
