@@ -66,6 +66,7 @@ func (r *repository) publish(files ...string) {
 // TestRepository installs both programs from a repository as a person does, upgrades them with their state and
 // configuration, and goes back. Whatever was not signed is refused.
 func TestRepository(t *testing.T) {
+	t.Parallel()
 	need(t, "apt-ftparchive", "gpg")
 	drop, err := debs()
 	if err != nil {

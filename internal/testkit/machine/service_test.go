@@ -14,6 +14,7 @@ var services = map[string]int{"agentd": 9465, "coordinator": 9464}
 // TestService takes each program through the life of a service that it
 // installs itself.
 func TestService(t *testing.T) {
+	t.Parallel()
 	for program, port := range services {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
