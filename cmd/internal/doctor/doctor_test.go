@@ -32,6 +32,15 @@ func newTarget(t *testing.T, url string) *Target {
 	}}
 }
 
+// bounded is what each good broker has.
+const bounded = "memory_limit 1073741824"
+
+// openBroker starts a Mosquitto in which nothing is wrong but what lines say.
+func openBroker(t *testing.T, lines ...string) string {
+	t.Helper()
+	return brokers.OpenMosquitto(t, append(lines, bounded)...)
+}
+
 // examine returns the findings that are not good, as "about state", and all of them for a person.
 func examine(t *testing.T, p *Target) (found []string, text string) {
 	t.Helper()
@@ -85,7 +94,7 @@ func TestExamine(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := newTarget(t, brokers.OpenMosquitto(t, tt.lines...))
+			p := newTarget(t, openBroker(t, tt.lines...))
 			if tt.change != nil {
 				tt.change(p)
 			}
@@ -133,7 +142,7 @@ func presencesOnly(t *testing.T) string {
 	if err := os.Chmod(filepath.Dir(rules), 0o755); err != nil { //nolint:gosec // the same
 		t.Fatal(err)
 	}
-	return brokers.OpenMosquitto(t, "acl_file "+rules)
+	return openBroker(t, "acl_file "+rules)
 }
 
 // A topic of its own that it may not use is named.
@@ -151,7 +160,7 @@ func TestAccess(t *testing.T) {
 func TestEachNodeIsExamined(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, "tcp://"+brokers.FreeAddress(t))
-	good := brokers.OpenMosquitto(t)
+	good := openBroker(t)
 	p.Broker.Options.MoreURLs = []string{good}
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"network bad"}) ||
@@ -184,7 +193,7 @@ func TestCloneIsNamed(t *testing.T) {
 // away. The presence that the broker keeps of one that is gone does not.
 func TestCloneIsSeen(t *testing.T) {
 	t.Parallel()
-	p := newTarget(t, brokers.OpenMosquitto(t))
+	p := newTarget(t, openBroker(t))
 	p.Broker.Presence, p.Broker.Reads, p.Broker.Queue = "presence", []string{"presence"}, 0
 	there := mqtt.Message{Topic: "presence", Payload: []byte("online"), QoS: mqtt.AtLeastOnce, Retained: true}
 	other := mqtttest.Dial(t, mqtt.Options{URL: p.Broker.Options.URL, ClientID: "another"})
@@ -216,7 +225,7 @@ func TestNobodyThere(t *testing.T) {
 // A daemon that runs keeps its connection.
 func TestRunningDaemonIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	p := newTarget(t, brokers.OpenMosquitto(t))
+	p := newTarget(t, openBroker(t))
 	lock, err := store.Lock(p.StateDir)
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func TestSite(t *testing.T) {
 		Retained: true}); err != nil {
 		t.Fatal(err)
 	}
-	home := brokers.OpenMosquitto(t)
+	home := openBroker(t)
 	for _, tt := range []struct {
 		name        string
 		site        *Broker
