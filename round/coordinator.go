@@ -251,10 +251,10 @@ func (c *Coordinator) tick(now time.Time) {
 	case CoordinatorGathering:
 		c.gathered(now, due)
 	case CoordinatorCollecting:
-		if !c.reportsBy.IsZero() {
-			c.settle(now)
-		} else if due {
+		if due {
 			c.deadline(now)
+		} else if !c.reportsBy.IsZero() && !now.Before(c.reportsBy) {
+			c.settle(now)
 		} else if !c.inviteAt.IsZero() && !now.Before(c.inviteAt) {
 			c.inviteSilent(now)
 		}

@@ -142,3 +142,28 @@ func TestAnotherIsDrawnMeanwhile(t *testing.T) {
 		t.Errorf("with another to wait for, it wakes at %v (%v)", at, ok)
 	}
 }
+
+// TestDeadlineWhileReportsAreAwaited: a round whose deadline, or whose next invitations, are due while it waits for
+// reports does what is due, and does not wake again for it.
+func TestDeadlineWhileReportsAreAwaited(t *testing.T) {
+	began := time.Unix(0, 0)
+	c := &Coordinator{announced: began, wakeAt: began.Add(time.Second + 60*time.Millisecond), linkUp: true}
+	c.cfg.Participants, c.cfg.Quorum, c.cfg.Deadline, c.cfg.InviteEvery = 2, 1, time.Minute, time.Hour
+	c.rec.Phase, c.rec.Plan.Kind, c.rec.Block = CoordinatorCollecting, wire.KindTraining, 3
+	c.rec.Edges = []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}}
+	c.roster.members = map[wire.AgentID]*member{"a1": {present: true}}
+	c.watch()
+	c.tallied[peerAccepted], c.inviteAt = 2, began.Add(time.Second+30*time.Millisecond)
+	if c.settle(began.Add(time.Second)); c.reportsBy.IsZero() {
+		t.Fatal("it does not wait for reports")
+	}
+	for !c.in(CoordinatorClosing) {
+		at, ok := c.Deadline()
+		if c.Step(at, Tick{}); !ok || at.After(began.Add(2*time.Second)) {
+			t.Fatalf("it is %v, and wakes at %v (%v)", c.rec.Phase, at, ok)
+		}
+		if next, _ := c.Deadline(); !next.After(at) && !c.in(CoordinatorClosing) {
+			t.Fatalf("at %v it wakes again at %v", at, next)
+		}
+	}
+}
