@@ -25,7 +25,7 @@ func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contributi
 	for i, p := range accepted {
 		set[i] = Contribution{p.Agent, p.Accepted, p.Weight, rule.Share{
 			Bucket: rule.Bucket(cfg.Seed, p.Agent), Times: p.Times,
-			Factor: plan.Factor(cfg.Weighting, p.Times, p.Weight), Norm: p.Norm,
+			Factor: plan.Factor(cfg.Weighting, p.Times, p.Weight, p.Odds), Norm: p.Norm,
 		}}
 	}
 	sort.Slice(set, func(i, j int) bool {
@@ -41,11 +41,17 @@ func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contributi
 //	parameters, weighting step:  f_k = n_k, Scale = 1           (ch5 (5.11) in Δ form, notes Alg. 1)
 //	parameters, weighting mean:  f_k = n_k·K·p_k, Scale = 1     (w + (K/L) Σ p_k Δ_k)
 //	gradients:                   f_k = n_k·K·p_k, Scale = −μ    (lecture (14), (34))
-func (p *Plan) Factor(weighting spec.Weighting, times int, weight float64) float64 {
+//
+// The odds K·q_k of an agent that was drawn by importance divide it; 0 = 1.
+func (p *Plan) Factor(weighting spec.Weighting, times int, weight, odds float64) float64 {
+	f := float64(times)
 	if p.Exchange == spec.ExchangeGradient || weighting == spec.WeightingMean {
-		return float64(times) * weight
+		f *= weight
 	}
-	return float64(times)
+	if odds > 0 {
+		f /= odds
+	}
+	return f
 }
 
 // Scale is the step of a single update that was drawn once: see Factor.

@@ -109,7 +109,8 @@ func TestFactors(t *testing.T) {
 		{spec.ExchangeGradient, spec.WeightingStep, 3, -0.25}, {spec.ExchangeGradient, spec.WeightingMean, 3, -0.25},
 	} {
 		p := round.Plan{Kind: wire.KindTraining, Exchange: tt.exchange, StepSize: 0.25}
-		if f, s := p.Factor(tt.weighting, 2, 1.5), p.Scale(); f != tt.factor || s != tt.scale {
+		if f, s := p.Factor(tt.weighting, 2, 1.5, 0), p.Scale(); f != tt.factor || s != tt.scale ||
+			p.Factor(tt.weighting, 2, 1.5, 0.5) != 2*tt.factor {
 			t.Errorf("%s, %s: factor %v and scale %v, want %v and %v", tt.exchange, tt.weighting, f, s, tt.factor,
 				tt.scale)
 		}

@@ -30,14 +30,14 @@ func (c *Coordinator) open(now time.Time) {
 	if c.rec.Plan.Kind == wire.KindStatistics { // everybody, once
 		how, l = spec.WithoutReplacement, len(agents)
 	}
-	var s Sampler
-	draws := named(agents, s.Draw(how, len(agents), l, DrawSource(c.cfg.Seed, c.rec.Round)))
+	draws := named(agents, c.places(how, agents, l))
 	weights := c.weights(agents)
 	c.rec.Agents, c.rec.Participants, c.rec.Block = len(agents), nil, 0
 	for _, d := range draws {
 		samples := c.roster.members[d.Agent].samples
 		c.rec.Participants = append(c.rec.Participants,
-			Participant{Agent: d.Agent, Times: d.Times, Weight: weights(samples), Samples: samples})
+			Participant{Agent: d.Agent, Times: d.Times, Weight: weights(samples), Odds: d.Odds,
+				Samples: samples})
 	}
 	c.announced = now
 	c.collect(now)
@@ -245,6 +245,7 @@ func (c *Coordinator) stored(now time.Time, e Stored) {
 	}
 	c.move(p, peerAccepted)
 	p.Accepted, p.Norm = digest, e.Norm
+	c.remember(p)
 	c.edgesSeen(e.Agent, &e.Update.Seen)
 	c.do(Accept{e.Agent, e.Round, digest})
 	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm,

@@ -108,7 +108,7 @@ func (c *Config) Validate() error {
 		"must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
 	check.Need(c.OverSelect >= 0 && c.OverSelect <= mostDraws, "over_select",
 		"must be 0 to %d, is %d", mostDraws, c.OverSelect)
-	check.Need(c.OverSelect == 0 || c.Sampling != spec.WithReplacement, "over_select",
+	check.Need(c.OverSelect == 0 || c.Sampling == spec.WithoutReplacement, "over_select",
 		"goes with sampling without_replacement only")
 	check.Valid("sampling", c.Sampling.Validate())
 	check.Valid("weights", c.Weights.Validate())
@@ -117,7 +117,7 @@ func (c *Config) Validate() error {
 	check.Take("server_optimizer", c.ServerOptimizer.Validate())
 	check.Need(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
 	check.Need(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)
-	check.Need(c.Gather.Minimum >= c.Quorum || c.Sampling == spec.WithReplacement, "gather.minimum",
+	check.Need(c.Gather.Minimum >= c.Quorum || c.Sampling != spec.WithoutReplacement, "gather.minimum",
 		"must be at least the quorum (%d), is %d: a round with fewer agents could not close", c.Quorum,
 		c.Gather.Minimum)
 	check.Need(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target",

@@ -90,7 +90,7 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, misfit: misfit,
 			newRows: fresh, tells: tells, usedIn: usedIn,
 			samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, clips: e.Hello.Clips,
-			place: e.Hello.Location, neighbors: e.Hello.Neighbors,
+			place: e.Hello.Location, neighbors: e.Hello.Neighbors, length: m.length,
 		}
 	})
 	switch {

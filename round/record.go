@@ -86,6 +86,7 @@ type Participant struct {
 	Agent    wire.AgentID
 	Times    int         // drawn so often; 0 = it trains and mixes, and sends nothing
 	Weight   float64     // K·p_k
+	Odds     float64     `json:",omitempty"` // K·q_k of its draw by importance; 0 = 1
 	Samples  uint64      // n_k, as its hello before the draw said; 0 = not known
 	Accepted wire.Digest // the update that is held; zero while there is none
 	Norm     float64     `json:"-"` // ‖v_k‖₂ of that update, which the host measures again after a restart

@@ -14,6 +14,7 @@ type member struct {
 	unfit   wire.DeclineReason // 0 = fit
 	misfit  string             // column and reason, of an unfit one
 	samples uint64
+	length  float64      // of its last update, where agents are drawn by that; 0 = not known
 	newRows uint64       // that no round has used
 	tells   bool         // how many these are
 	usedIn  wire.RoundID // the last round that has used some of this start; 0 = none

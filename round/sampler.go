@@ -11,6 +11,7 @@ import (
 type Place struct {
 	Index int
 	Times int
+	Odds  float64 // K times its probability in each draw, where agents are drawn by importance; else 0, for 1
 }
 
 // Sampler draws L of K places. It keeps its memory between draws, so that L of a million costs no more than sorting L.
@@ -20,12 +21,13 @@ type Sampler struct {
 	moved  map[int]int // of a draw that touches few places: what a swap has put there
 	pool   []int       // of one that touches many
 	places []Place
+	sums   []float64 // of the odds
 }
 
 // scanFrom is the share of the K places, one in this many, from which a draw walks over all of them.
 const scanFrom = 16
 
-// Draw draws as the word says.
+// Draw draws as the word says, but for importance, which goes by odds.
 func (s *Sampler) Draw(how spec.Sampling, k, l int, rng *rand.Rand) []Place {
 	if how == spec.WithReplacement {
 		return s.WithReplacement(k, l, rng)
@@ -41,7 +43,7 @@ func (s *Sampler) WithoutReplacement(k, l int, rng *rand.Rand) []Place {
 	if l == k { // all of them, whatever their order
 		s.places = s.places[:0]
 		for i := range k {
-			s.places = append(s.places, Place{i, 1})
+			s.places = append(s.places, Place{Index: i, Times: 1})
 		}
 		return s.places
 	}
@@ -98,7 +100,7 @@ func (s *Sampler) sorted(k int) []Place {
 			if n := len(s.places); n > 0 && s.places[n-1].Index == i {
 				s.places[n-1].Times++
 			} else {
-				s.places = append(s.places, Place{i, 1})
+				s.places = append(s.places, Place{Index: i, Times: 1})
 			}
 		}
 		return s.places
@@ -110,7 +112,7 @@ func (s *Sampler) sorted(k int) []Place {
 	}
 	for i, n := range s.pool {
 		if n > 0 {
-			s.places = append(s.places, Place{i, n})
+			s.places = append(s.places, Place{Index: i, Times: n})
 		}
 	}
 	return s.places

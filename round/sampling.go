@@ -12,6 +12,7 @@ import (
 type Draw struct {
 	Agent wire.AgentID
 	Times int
+	Odds  float64 // as a Place's
 }
 
 // DrawSource returns the source of a round's draws. It depends on the seed and
@@ -40,7 +41,7 @@ func named(agents []wire.AgentID, places []Place) []Draw {
 	sorted := slices.Sorted(slices.Values(agents))
 	draws := make([]Draw, len(places))
 	for i, p := range places {
-		draws[i] = Draw{sorted[p.Index], p.Times}
+		draws[i] = Draw{sorted[p.Index], p.Times, p.Odds}
 	}
 	return draws
 }

@@ -44,7 +44,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		c.Valid("data", err)
 		return c.Err()
 	}
-	if e.Participants > p.Agents && e.Sampling != spec.WithReplacement {
+	if e.Participants > p.Agents && e.Sampling == spec.WithoutReplacement {
 		c.Need(false, "participants", "is %d; at most the %d agents, without replacement", e.Participants, p.Agents)
 	}
 	for _, list := range []struct {
@@ -114,7 +114,7 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 	p, always := in.Problem, e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1
 	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.Diminishing || e.Algorithm != spec.FedAvg ||
-		e.Sampling == spec.WithReplacement ||
+		e.Sampling != spec.WithoutReplacement ||
 		!always || !e.LocalSteps.alike() || !e.BatchSize.alike() {
 		return nil
 	}

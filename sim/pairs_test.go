@@ -62,7 +62,8 @@ func TestTooFewForTheRule(t *testing.T) {
 // TestPairs: of every two words an experiment runs exactly if the table of package spec does not refuse them.
 func TestPairs(t *testing.T) {
 	testkit.EachPair(t, spec.InExperiment, map[spec.Option][]string{
-		spec.OptionAlgorithm: {"fedavg", "feddec"}, spec.OptionSampling: {"without_replacement", "with_replacement"},
+		spec.OptionAlgorithm: {"fedavg", "feddec"}, spec.OptionSampling: {"without_replacement", "with_replacement",
+			"importance"},
 		spec.OptionWeights: {"equal", "samples"}, spec.OptionWeighting: {"step", "mean"},
 		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},

@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -27,6 +28,8 @@ type server[T learner.Float] struct {
 	// of the folds before, where updates are kept
 	recent []round.Recent
 
+	lengths []float64 // of the agents' last updates, where agents are drawn by that; 0 = not known
+
 	packing *packing[T]
 	change  []T
 
@@ -39,6 +42,9 @@ func newServer[T learner.Float](c *course[T]) *server[T] {
 	d := c.in.Problem.Model.Params()
 	s := &server[T]{course: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
 	s.keep = s.rule.Passes() > 1 || c.e.Aggregation.Clip > 0 || c.e.Aggregation.RefuseAbove > 0
+	if c.e.Sampling == spec.Importance {
+		s.lengths = make([]float64, c.agents)
+	}
 	s.packing = newPacking[T](c.e.Codec)
 	s.optimizer = optimizer.New(c.e.ServerOptimizer)
 	s.state = optimizer.NewState(s.optimizer, d)
@@ -56,7 +62,7 @@ func (s *server[T]) begin(i int, plan round.Plan, drawn []round.Place) []round.P
 	s.sort(drawn)
 	for _, p := range s.places {
 		s.set = append(s.set, rule.Share{Bucket: s.bucket(p.Index), Times: p.Times,
-			Factor: s.plan.Factor(s.e.Weighting, p.Times, s.weight(p.Index))})
+			Factor: s.plan.Factor(s.e.Weighting, p.Times, s.weight(p.Index), p.Odds)})
 	}
 	return s.places
 }
@@ -90,7 +96,11 @@ type stream[T learner.Float] struct {
 
 // Each implements [rule.Source].
 func (s stream[T]) Each(take func(k int, v []T)) error {
-	return s.send(func(k int, v, base []T) { take(k, s.carried(k, v, base)) })
+	return s.send(func(k int, v, base []T) {
+		v = s.carried(k, v, base)
+		s.remember(k, v)
+		take(k, v)
+	})
 }
 
 // Columns implements [rule.Source].
@@ -110,6 +120,16 @@ func (s *server[T]) carried(k int, v, base []T) []T {
 		s.packing.pass(s.change)
 	}
 	return s.change
+}
+
+// remember keeps the length of an agent's last update.
+func (s *server[T]) remember(k int, v []T) {
+	if s.lengths == nil {
+		return
+	}
+	at := s.places[k].Index
+	s.lengths[at] = s.plan.Length(s.e.Weighting, round.Contribution{Weight: s.weight(at),
+		Share: rule.Share{Norm: math.Sqrt(round.AddSquares(0, v))}})
 }
 
 // advance writes the model after w to dst. An error is [rule.ErrTooFew], as where a coordinator abandons the round, the

@@ -26,9 +26,10 @@ type Sampling string
 const (
 	WithoutReplacement Sampling = "without_replacement" // ch5 (5.8)
 	WithReplacement    Sampling = "with_replacement"    // a repeated draw counts twice
+	Importance         Sampling = "importance"          // the same, in proportion to the lengths of the last updates
 )
 
-var samplings = []Sampling{WithoutReplacement, WithReplacement}
+var samplings = []Sampling{WithoutReplacement, WithReplacement, Importance}
 
 // UnmarshalText reads a sampling.
 func (s *Sampling) UnmarshalText(text []byte) error { return read(s, text, samplings) }

@@ -43,6 +43,9 @@ func (c *check) draws(r round.Record) {
 	switch {
 	case !training:
 		want = first(k)
+	case cfg.Sampling == spec.Importance: // by lengths that a restart forgets
+		c.byOdds(r, len(got), l)
+		return
 	case cfg.Sampling == spec.WithReplacement:
 		for range l {
 			want = append(want, rng.IntN(k))
@@ -53,6 +56,18 @@ func (c *check) draws(r round.Record) {
 	slices.Sort(want)
 	if !c.fromSome(k, got, want) {
 		c.w.fail("round %d of %d agents has drawn %v; the seed says the places %v", r.Round, k, got, want)
+	}
+}
+
+// byOdds checks a draw by importance: so many, of agents whose odds are within their bounds.
+func (c *check) byOdds(r round.Record, drawn, want int) {
+	if drawn != want {
+		c.w.fail("round %d has drawn %d times, want %d", r.Round, drawn, want)
+	}
+	for _, p := range r.Participants {
+		if !(p.Odds >= 0.5-1e-9 && p.Odds <= 2+1e-9) {
+			c.w.fail("round %d has drawn %s with the odds %v", r.Round, p.Agent, p.Odds)
+		}
 	}
 }
 

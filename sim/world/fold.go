@@ -146,6 +146,9 @@ func (c *check) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
 		} else if x.Weight > 0 {
 			u.length /= x.Weight
 		}
+		if x.Odds > 0 {
+			u.factor /= x.Odds
+		}
 		set = append(set, u)
 	}
 	slices.SortFunc(set, func(a, b taken) int { return cmp.Compare(a.agent, b.agent) })

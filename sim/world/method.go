@@ -53,6 +53,13 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"with replacement": func(r *round.Config, _ *wire.Task) {
 		r.Sampling, r.Weights = spec.WithReplacement, spec.WeightsEqual
 	},
+	"importance, weights in the mean, clip": func(r *round.Config, _ *wire.Task) {
+		r.Sampling, r.Weights, r.Weighting = spec.Importance, spec.WeightsSamples, spec.WeightingMean
+		r.Aggregation.Clip = 1.05
+	},
+	"importance, gradients": func(r *round.Config, t *wire.Task) {
+		r.Sampling, t.Training.Exchange, t.Training.MaxSteps = spec.Importance, spec.ExchangeGradient, 1
+	},
 	"over-selection": func(r *round.Config, _ *wire.Task) { r.OverSelect = 1 },
 	"gradients": func(_ *round.Config, t *wire.Task) {
 		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1

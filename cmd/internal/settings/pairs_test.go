@@ -36,8 +36,9 @@ var choose = map[spec.Option]func(s *Coordinator, word string){
 func TestPairs(t *testing.T) {
 	path, refusals := writeFile(t, "good.yaml", coordinatorFile(t)), 0
 	testkit.EachPair(t, spec.InCoordinator, map[spec.Option][]string{
-		spec.OptionAlgorithm: {"feddec", "fedavg"}, spec.OptionSampling: {"without_replacement", "with_replacement"},
-		spec.OptionWeights: {"equal", "samples"}, spec.OptionWeighting: {"step", "mean"},
+		spec.OptionAlgorithm: {"feddec", "fedavg"},
+		spec.OptionSampling:  {"without_replacement", "with_replacement", "importance"},
+		spec.OptionWeights:   {"equal", "samples"}, spec.OptionWeighting: {"step", "mean"},
 		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
 		spec.OptionServerEvery: {"-1", "0"}, spec.OptionProximal: {"0", "0.1"},
