@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -286,7 +285,7 @@ func (c *Coordinator) fromPresent(r round.Record) (round.Record, error) {
 // replan plans a training round on the model of the plan p.
 func (c *Coordinator) replan(run wire.RunID, p *round.Plan, model []byte) (round.Plan, error) {
 	w := c.work
-	state, err := w.state(optimizer.New(w.cfg.Round.ServerOptimizer), run, p.Version, p.Base.Hash)
+	state, err := w.state(run, p.Version, p.Base.Hash)
 	if err != nil {
 		return *p, err
 	}

@@ -58,12 +58,27 @@ const (
 	LeftOutNorm LeaveOutReason = "norm"
 	// LeftOutAbove: it is longer than round.aggregation.refuse_above allows.
 	LeftOutAbove LeaveOutReason = "refuse_above"
+	// LeftOutRule: round.aggregation.rule has chosen others, as it does in each round. See UpdatesPassedOver.
+	LeftOutRule LeaveOutReason = "rule"
 )
 
 // LeaveOutReasons returns all reasons, for closed label sets.
 func LeaveOutReasons() []LeaveOutReason {
-	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutNorm, LeftOutAbove}
+	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutNorm, LeftOutAbove, LeftOutRule}
 }
+
+// ClipReason tells which bound a part of an update is above. It is a metric's label.
+type ClipReason string
+
+// The bounds, by their keys in round.aggregation.
+const (
+	ClippedNorm   ClipReason = "clip"
+	ClippedAbove  ClipReason = "clip_above"
+	ClippedRadius ClipReason = "radius" // its distance from the last aggregate is
+)
+
+// ClipReasons returns all reasons, for closed label sets.
+func ClipReasons() []ClipReason { return []ClipReason{ClippedNorm, ClippedAbove, ClippedRadius} }
 
 // StateFile names what is kept in the state folder. It is a metric's label.
 type StateFile string
@@ -211,11 +226,19 @@ type (
 		// of the update, and of updates usually (round.Usual), for the weight that their steps carried
 		Norm, Usual float64
 	}
+	// UpdatesPassedOver: the rule has made the model of a round of other updates, as it is made to.
+	UpdatesPassedOver struct {
+		Round  wire.RoundID
+		Rule   string
+		Agents []wire.AgentID
+	}
 	// UpdatesClipped: updates are in the model of a round as if they were no longer than Most.
 	UpdatesClipped struct {
 		Round  wire.RoundID
+		Reason ClipReason
 		Agents []wire.AgentID
-		// the longest of them, and what is counted of one, for the weight that their steps carried
+		// The longest of them, and what is counted of one, for the weight that their steps carried: of the bound radius
+		// the largest distance from the last aggregate, and what is counted of that.
 		Longest, Most float64
 	}
 	// TransfersChanged: where the uploads stand.
@@ -244,6 +267,7 @@ func (AgentReported) fact()        {}
 func (StatisticsReady) fact()      {}
 func (ModelReady) fact()           {}
 func (UpdateLeftOut) fact()        {}
+func (UpdatesPassedOver) fact()    {}
 func (UpdatesClipped) fact()       {}
 func (TransfersChanged) fact()     {}
 func (MeshMade) fact()             {}

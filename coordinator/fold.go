@@ -57,6 +57,12 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 		folded.Next, facts, folded.Err = w.foldStatistics(run, spool, e)
 		return folded, facts
 	}
+	leave := func(a wire.AgentID, f wire.Fate) {
+		if folded.LeftOut == nil {
+			folded.LeftOut = map[wire.AgentID]wire.Fate{}
+		}
+		folded.LeftOut[a] = f
+	}
 	began := w.now()
 	taken, left, err := w.guard(run, spool, e)
 	for _, f := range left {
@@ -64,14 +70,17 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 		if f.Reason != LeftOutAbove || round.Spoils(f.Norm, f.Usual) {
 			folded.Excluded = append(folded.Excluded, f.Agent)
 		}
-		if folded.LeftOut == nil {
-			folded.LeftOut = map[wire.AgentID]wire.Fate{}
-		}
-		folded.LeftOut[f.Agent] = fates[f.Reason]
+		leave(f.Agent, fates[f.Reason])
 		facts = append(facts, f)
 	}
 	if folded.Err = err; err != nil {
 		return folded, facts
+	}
+	if out := taken.agents(taken.weighed.Out); len(out) > 0 {
+		for _, a := range out {
+			leave(a, wire.FateRule)
+		}
+		facts = append(facts, UpdatesPassedOver{Round: e.Round, Rule: w.cfg.Round.Aggregation.Rule, Agents: out})
 	}
 	facts = append(facts, w.clipped(&e, taken)...)
 	version := e.Plan.Version + 1

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -43,7 +44,11 @@ func TestSpread(t *testing.T) {
 		d := make([]float64, 2)
 		shares := []rule.Share{set[0].Share, set[1].Share}
 		all := rule.Set[float32]{Shares: shares, Scale: tt.scale, Source: u}
-		err := u.strips(func(int, int) error { return rule.New[float32](rule.DefaultConfig()).Fold(d, all) })
+		by := rule.New[float32](rule.DefaultConfig())
+		err := u.strips(func(int, int) error {
+			_, err := by.Weigh(&all)
+			return errors.Join(err, by.Fold(d, &all, 0))
+		})
 		if got := spread(set, addMean(0, set, d, tt.scale)); err != nil || math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("scale %v, factors %v and %v: %v, error %v; want %v", tt.scale, tt.a, tt.b, got, err, tt.want)
 		}

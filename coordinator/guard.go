@@ -22,7 +22,8 @@ type attempt struct {
 	lengths []float64      // of the set's updates
 	score   *learner.Score // nil without held-out data
 	spread  float64        // NaN where the rule is not the mean
-	state   [][]float64    // of the server's optimiser, after this fold
+	state   [][]float64    // of the server's optimiser and the rule, after this fold
+	weighed rule.Weighed   // what the rule made of the set
 	fault   error          // why it cannot be taken
 }
 
@@ -41,8 +42,8 @@ var (
 )
 
 // guard folds the set so that no single agent can ruin the model. First those go that aggregation.refuse_above leaves
-// out; the mean counts no more of an update than aggregation.clip allows (round.Plan.Bound). A fold with a fault is
-// made again without the long updates, or without the longest if none is long; when that has a fault too, the error
+// out; of an update counts no more than aggregation.clip and clip_above allow (round.Plan.Bound). A fold with a fault
+// is made again without the long updates, or without the longest if none is long; when that has a fault too, the error
 // says so. A fold without a fault in which updates outweigh all others is made again as well, without these: held-out
 // data choose the better of the two then, and without them the second is taken, unless it has too few updates for the
 // rule. Each update that is left out is a fact. All is decided from the set and the plan.
@@ -103,31 +104,50 @@ func (w *workbench) leftOut(e *round.Fold, x round.Contribution, usual float64, 
 		Norm: e.Plan.Length(w.cfg.Round.Weighting, x)}
 }
 
-// clipped says of which updates of a fold only a part counts; nil of none.
-func (w *workbench) clipped(e *round.Fold, a *attempt) []Fact {
-	f := UpdatesClipped{Round: e.Round}
+// clipped says of which updates of a fold only a part counts.
+func (w *workbench) clipped(e *round.Fold, a *attempt) (facts []Fact) {
+	by := w.cfg.Round.Aggregation
+	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
+		Reason: ClippedAbove}
 	for k, x := range a.set {
+		f := &above
+		if x.Most == by.Clip {
+			f = &norm
+		}
 		if x.Counted() < x.Norm {
 			f.Agents = append(f.Agents, x.Agent)
 			f.Most, f.Longest = a.lengths[k]*x.Counted()/x.Norm, max(f.Longest, a.lengths[k])
 		}
 	}
-	if f.Agents == nil {
-		return nil
+	far := UpdatesClipped{Round: e.Round, Reason: ClippedRadius, Agents: a.agents(a.weighed.Far), Most: by.Radius}
+	for _, x := range a.weighed.Distances {
+		far.Longest = max(far.Longest, x)
 	}
-	return []Fact{f}
+	for _, f := range []UpdatesClipped{norm, above, far} {
+		if len(f.Agents) > 0 {
+			facts = append(facts, f)
+		}
+	}
+	return facts
+}
+
+// agents are those at these places of the set.
+func (a *attempt) agents(places []int) (ids []wire.AgentID) {
+	for _, k := range places {
+		ids = append(ids, a.set[k].Agent)
+	}
+	return ids
 }
 
 // try folds a set. The error is that an update, or the held-out data, cannot be read.
 func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []round.Contribution,
 	lengths []float64) (*attempt, error) {
 	a := &attempt{set: set, lengths: lengths, spread: math.NaN()}
-	o := optimizer.New(w.cfg.Round.ServerOptimizer)
 	var err error
-	if a.state, err = w.state(o, run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
+	if a.state, err = w.state(run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
 		return nil, err
 	}
-	if err := w.foldInto(a, o, w.updatesOf(spool, set), e.Plan.Scale()); err != nil || a.fault != nil {
+	if err := w.foldInto(a, w.updatesOf(spool, set), e.Plan.Scale()); err != nil || a.fault != nil {
 		return a, err
 	}
 	if w.held == nil {
@@ -152,21 +172,27 @@ func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []
 	return a, nil
 }
 
-// foldInto makes the model of an attempt from its updates, strip by strip: rules and optimisers have each coordinate
-// depend on itself alone. Neither model is ever there as a vector.
-func (w *workbench) foldInto(a *attempt, o optimizer.Optimizer, u *updates, scale float64) error {
+// foldInto makes the model of an attempt from its updates, strip by strip: where the rule has weighed the updates, each
+// coordinate depends on itself alone. Neither model is ever there as a vector.
+func (w *workbench) foldInto(a *attempt, u *updates, scale float64) error {
 	by, d, v, mean := w.cfg.Round.Aggregation, make([]float64, min(strip, u.d)), make([]float32, min(strip, u.d)), 0.0
 	a.model = make([]byte, 0, len(w.base.data))
-	set, fold := rule.Set[float32]{Scale: scale, Source: u}, rule.New[float32](by)
+	o, fold := optimizer.New(w.cfg.Round.ServerOptimizer), rule.New[float32](by)
+	steps, kept := a.state[:o.Vectors()], a.state[o.Vectors():]
+	set := rule.Set[float32]{Scale: scale, State: kept, Source: u}
 	for _, x := range a.set {
 		set.Shares = append(set.Shares, x.Share)
 	}
-	err := u.strips(func(from, to int) error {
-		d, v, state := d[:to-from], v[:to-from], make([][]float64, len(a.state))
-		for i, s := range a.state {
+	var err error
+	if a.weighed, err = fold.Weigh(&set); err != nil {
+		return err
+	}
+	err = u.strips(func(from, to int) error {
+		d, v, state := d[:to-from], v[:to-from], make([][]float64, len(steps))
+		for i, s := range steps {
 			state[i] = s[from:to]
 		}
-		if err := fold.Fold(d, set); err != nil {
+		if err := fold.Fold(d, &set, from); err != nil {
 			return err
 		}
 		mean = addMean(mean, a.set, d, scale)

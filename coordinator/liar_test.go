@@ -190,11 +190,11 @@ var oneOfSeven = map[string]struct {
 	weights spec.Weights
 	shows   func(f *federation, id wire.AgentID) bool
 }{
-	"1e30":     {"1e30", spec.WeightsEqual, isLeftOut(coordinator.LeftOutAbove)},
+	"1e30":     {"constant:1e30", spec.WeightsEqual, isLeftOut(coordinator.LeftOutAbove)},
 	"3.4e38":   {"max", spec.WeightsEqual, isLeftOut(coordinator.LeftOutAbove)},
 	"NaN":      {"nan", spec.WeightsEqual, isRefused},
-	"flip ×10": {"backwards", spec.WeightsEqual, isLeftOut(coordinator.LeftOutNorm)},
-	"flip":     {"flipped", spec.WeightsEqual, nil},
+	"flip ×10": {"signflip:10", spec.WeightsEqual, isLeftOut(coordinator.LeftOutNorm)},
+	"flip":     {"signflip:1", spec.WeightsEqual, nil},
 	"false moments": {"moments", spec.WeightsEqual, func(f *federation, id wire.AgentID) bool {
 		far := facts[coordinator.StatisticsReady](f)[0].Far
 		return len(far) == 1 && far[0].Agent == id

@@ -1,111 +1,162 @@
 package coordinator
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The state of the server's optimiser lies with the model that it made, in its slot and in the archive: a round that is
-// closed again after a crash begins from the same state, and a run that goes back to an earlier model goes back to its
-// state.
+// The state of the server's optimiser, and that of a rule that keeps one, lie with the model that they made, in its
+// slot and in the archive: a round that is closed again after a crash begins from the same state, and a run that goes
+// back to an earlier model goes back to its state.
 
-// errOtherOptimizer is that of a state that another optimiser has left.
-var errOtherOptimizer = errors.New("another optimiser made it")
+// keeper is an optimiser or a rule that keeps a state.
+type keeper struct {
+	name    string
+	vectors int
+}
 
-// state returns the state of the optimiser with a model. One that is not there or cannot be read begins anew, as it
-// does where an optimiser is configured in the middle of a run.
-func (w *workbench) state(o optimizer.Optimizer, run wire.RunID, version wire.ModelVersion, hash wire.Digest) (
-	[][]float64, error) {
-	if o.Vectors() == 0 {
+// keepers are those that are configured, the optimiser before the rule, as they stand in a state.
+func (w *workbench) keepers() (all []keeper) {
+	r := &w.cfg.Round
+	for _, k := range []keeper{{r.ServerOptimizer.Name, optimizer.New(r.ServerOptimizer).Vectors()},
+		{r.Aggregation.Rule, rule.New[float32](r.Aggregation).Vectors()}} {
+		if k.vectors > 0 {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// state returns the state with a model: the vectors of the optimiser, then those of the rule. What is not there or
+// cannot be read begins anew, as it does where an optimiser or a rule is configured in the middle of a run.
+func (w *workbench) state(run wire.RunID, version wire.ModelVersion, hash wire.Digest) ([][]float64, error) {
+	if len(w.keepers()) == 0 {
 		return nil, nil
 	}
-	var state [][]float64
+	var packed []byte
 	m, err := w.disk.loadSlot(run, version, hash)
-	if err == nil && m.state == nil {
-		err = store.ErrNoRecord
-	}
-	if err == nil {
-		state, err = w.unpackState(m.state, uint64(version))
-	}
 	switch {
 	case err == nil:
-		return state, nil
-	case !isLost(err) && !errors.Is(err, errOtherOptimizer):
+		packed = m.state
+	case !isLost(err):
 		return nil, err
-	case version > 0:
-		w.cfg.Logger.Warn("the server's optimiser begins anew: its state with the present model is not there",
-			"optimizer", w.cfg.Round.ServerOptimizer.Name, "version", version, "err", err)
 	}
-	return optimizer.NewState(o, len(w.base.data)/4), nil
-}
-
-// packState names the configured optimiser before its state; nil for one without.
-func (w *workbench) packState(state [][]float64) []byte {
-	if state == nil {
-		return nil
-	}
-	name := w.cfg.Round.ServerOptimizer.Name
-	b := append([]byte{byte(len(name))}, name...)
-	for _, v := range state {
-		b = wire.AppendVector(b, v)
-	}
-	return b
-}
-
-// archivedState returns what packState made of the state that came with a model of the archive.
-func (w *workbench) archivedState(models *store.Models, version uint64, hash wire.Digest) ([]byte, error) {
-	o := optimizer.New(w.cfg.Round.ServerOptimizer)
-	return models.State(version, hash, 1+255+8*w.problem.Model.Architecture().Params()*o.Vectors())
-}
-
-// unpackState returns the state that the configured optimiser has left with a model.
-func (w *workbench) unpackState(b []byte, version uint64) ([][]float64, error) {
-	name := w.cfg.Round.ServerOptimizer.Name
-	o := optimizer.New(w.cfg.Round.ServerOptimizer)
-	d := w.problem.Model.Architecture().Params()
-	if len(b) == 0 || len(b) < 1+int(b[0]) || string(b[1:1+b[0]]) != name {
-		return nil, fmt.Errorf("state of model version %d: %w", version, errOtherOptimizer)
-	}
-	state := make([][]float64, o.Vectors())
-	for i := range state {
-		state[i] = make([]float64, d)
-	}
-	rest := b[1+len(name):]
-	if len(rest) != 8*d*len(state) {
-		return nil, fmt.Errorf("state of model version %d has %d bytes, want %d: %w", version, len(rest),
-			8*d*len(state), errOtherOptimizer)
-	}
-	for _, v := range state {
-		if err := wire.DecodeVector(v, rest[:8*d]); err != nil {
-			return nil, fmt.Errorf("state of model version %d: %w: %w", version, errOtherOptimizer, err)
+	state, anew := w.unpackState(packed)
+	for _, k := range anew {
+		if version > 0 {
+			w.cfg.Logger.Warn("the server's optimiser, or its rule, begins anew: its state with the present model is "+
+				"not there", "name", k.name, "version", version, "err", cmp.Or(err, k.err))
 		}
-		rest = rest[8*d:]
 	}
 	return state, nil
 }
 
-// inherited returns the state that the optimiser has left with the model from which the run begins; nil if it has not.
+// newState returns the state before the first round, for models of length d; nil if there is none.
+func (w *workbench) newState(d int) [][]float64 {
+	r := &w.cfg.Round
+	return append(optimizer.NewState(optimizer.New(r.ServerOptimizer), d),
+		rule.NewState(rule.New[float32](r.Aggregation), d)...)
+}
+
+// packState names each keeper before its vectors; nil if there is none.
+func (w *workbench) packState(state [][]float64) (b []byte) {
+	for _, k := range w.keepers() {
+		if len(state) < k.vectors {
+			return nil
+		}
+		b = append(append(b, byte(len(k.name))), k.name...)
+		for _, v := range state[:k.vectors] {
+			b = wire.AppendVector(b, v)
+		}
+		state = state[k.vectors:]
+	}
+	return b
+}
+
+// anew is a keeper whose state is not in what packState has made, and why.
+type anew struct {
+	keeper
+	err error
+}
+
+// unpackState returns the state of the configured keepers from what packState has made of those of some model, and
+// those of them that begin anew.
+func (w *workbench) unpackState(b []byte) (state [][]float64, begun []anew) {
+	d := w.problem.Model.Architecture().Params()
+	parts := map[string][]byte{}
+	for len(b) > 0 && len(b) > int(b[0]) {
+		name := string(b[1 : 1+b[0]])
+		b = b[1+len(name):]
+		n := min(8*d*vectorsOf(name), len(b))
+		parts[name], b = b[:n], b[n:]
+	}
+	state = w.newState(d)
+	rest := state
+	for _, k := range w.keepers() {
+		part := parts[k.name]
+		err := error(nil)
+		if len(part) != 8*d*k.vectors {
+			err = fmt.Errorf("%d bytes are there, want %d", len(part), 8*d*k.vectors)
+		}
+		read := make([][]float64, k.vectors)
+		for i := range read {
+			if err == nil {
+				read[i] = make([]float64, d)
+				err = wire.DecodeVector(read[i], part[8*d*i:8*d*(i+1)])
+			}
+		}
+		if err != nil {
+			begun = append(begun, anew{k, err})
+		} else {
+			copy(rest, read)
+		}
+		rest = rest[k.vectors:]
+	}
+	return state, begun
+}
+
+// vectorsOf is of how many vectors the state of an optimiser or a rule is; 0 if there is none of that name.
+func vectorsOf(name string) int {
+	if slices.Contains(optimizer.Names(), name) {
+		return optimizer.New(optimizer.Config{Name: name}).Vectors()
+	}
+	return rule.Vectors(name)
+}
+
+// archivedState returns what packState made of the state that came with a model of the archive.
+func (w *workbench) archivedState(models *store.Models, version uint64, hash wire.Digest) ([]byte, error) {
+	const most = 3 // vectors, of an optimiser and a rule
+	return models.State(version, hash, 2*(1+255)+8*w.problem.Model.Architecture().Params()*most)
+}
+
+// inherited returns the state that optimiser and rule have left with the model from which the run begins; nil if they
+// have not.
 func (w *workbench) inherited() ([][]float64, error) {
 	from := w.disk.origin
 	run, version, ok := parseModelName(from.Model, 0)
-	if !ok || optimizer.New(w.cfg.Round.ServerOptimizer).Vectors() == 0 {
+	if !ok || len(w.keepers()) == 0 {
 		return nil, nil
 	}
 	models, err := w.disk.modelsOf(run)
 	if err != nil {
 		return nil, err
 	}
-	var state [][]float64
 	packed, err := w.archivedState(models, version, from.Digest)
-	if err == nil {
-		state, err = w.unpackState(packed, version)
-	}
-	if err != nil && !isLost(err) && !errors.Is(err, errOtherOptimizer) {
+	if err != nil {
+		if isLost(err) {
+			err = nil
+		}
 		return nil, err
+	}
+	state, begun := w.unpackState(packed)
+	if len(begun) == len(w.keepers()) {
+		return nil, nil
 	}
 	return state, nil
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -32,7 +31,7 @@ func (w *workbench) refresh(next *round.Plan) (round.Plan, error) {
 }
 
 // refreshed plans the training round after it, in the task that the statistics have made. The schedule goes on; the
-// server's optimiser begins anew, since its state is of the old columns.
+// server's optimiser, and a rule that keeps a state, begin anew, since that is of the old columns.
 func (w *workbench) refreshed(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
 	model, st := make([]float32, len(w.base.data)/4), &t.Standardization
 	if err := wire.DecodeVector(model, w.base.data); err != nil {
@@ -49,11 +48,7 @@ func (w *workbench) refreshed(run wire.RunID, p *round.Plan, t wire.Task) (round
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, err
 	}
-	var state [][]float64
-	if o := optimizer.New(w.cfg.Round.ServerOptimizer); o.Vectors() > 0 {
-		state = optimizer.NewState(o, len(model))
-	}
-	return w.training(run, p.Version+1, p.Offset, wire.AppendVector(nil, model), state)
+	return w.training(run, p.Version+1, p.Offset, wire.AppendVector(nil, model), w.newState(len(model)))
 }
 
 // resumeRefresh loads the model of a statistics round in the middle of a run, and the columns in which it is expressed.

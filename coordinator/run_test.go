@@ -88,7 +88,7 @@ func noisy(law spec.NoiseLaw) func(*federation) {
 // allTogether composes mini-batches, noise and stragglers (2nd-order (42)). Of such steps some updates are over three
 // times as long as others, and alone knows no bound.
 func allTogether(f *federation) {
-	f.cfg.Round.Aggregation.Clip = 0
+	f.cfg.Round.Aggregation.ClipAbove = 0
 	noisy(spec.NoiseLaplace)(f)
 	f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.ResponseProb = 5, 0.5
 }

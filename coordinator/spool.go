@@ -57,8 +57,8 @@ func (w *workbench) spooled(s *store.Spool, kind wire.Kind) (map[wire.AgentID]ro
 	}
 	squares := make([]float64, len(set))
 	u := w.updatesOf(s, set)
-	err := u.strips(func(int, int) error {
-		return u.Each(func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
+	err := u.strips(func(from, to int) error {
+		return u.Each(from, to, func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
 	})
 	for k, x := range set {
 		all[x.Agent] = round.Spooled{Update: x.Update, Norm: math.Sqrt(squares[k])}

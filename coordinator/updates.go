@@ -14,14 +14,12 @@ import (
 // a fold needs as much memory for a large one as for a small one.
 const strip = 1 << 15
 
-// updates are the updates of a set in the spool, as a rule reads them, strip by strip. They are held against their
-// sums on the way.
+// updates are the updates of a set in the spool, as a rule reads them. They are held against their sums on the way.
 type updates struct {
 	spool    *store.Spool
 	set      []round.Contribution
 	codec    codec.Codec[float32]
 	d        int // elements of an update
-	from, to int // the present strip
 	sums     []*store.PayloadSum
 	summed   int // elements of each update that are in its sum
 	verified bool
@@ -29,19 +27,21 @@ type updates struct {
 	v        []float32
 }
 
-// strips calls do for each strip, which is the present one then. After the last one all updates have been verified.
+// strips calls do for each strip. After the last one all updates have been verified.
 func (u *updates) strips(do func(from, to int) error) error {
 	for from := 0; from < u.d; from += strip {
-		u.from, u.to = from, min(from+strip, u.d)
-		if err := do(u.from, u.to); err != nil {
+		if err := do(from, min(from+strip, u.d)); err != nil {
 			return err
 		}
 	}
 	return u.verify()
 }
 
-// Each implements [rule.Source] for the present strip.
-func (u *updates) Each(take func(k int, v []float32)) error {
+// Len implements [rule.Source].
+func (u *updates) Len() int { return u.d }
+
+// Each implements [rule.Source].
+func (u *updates) Each(from, to int, take func(k int, v []float32)) error {
 	if u.sums == nil {
 		u.sums = make([]*store.PayloadSum, len(u.set))
 		for k := range u.sums {
@@ -53,26 +53,28 @@ func (u *updates) Each(take func(k int, v []float32)) error {
 		}
 	}
 	for k := range u.set {
-		v, err := u.read(k, u.from, u.to)
+		v, err := u.read(k, from, to)
 		if err != nil {
 			return err
 		}
-		if u.summed == u.from {
+		if u.summed == from {
 			_, _ = u.sums[k].Write(u.bytes) // never fails
 		}
 		take(k, v)
 	}
-	u.summed = max(u.summed, u.to)
+	if u.summed == from {
+		u.summed = to
+	}
 	return nil
 }
 
-// Columns implements [rule.Source] for the present strip. All updates are verified before the first ones.
+// Columns implements [rule.Source]. All updates are verified before the first ones.
 func (u *updates) Columns(from int, rows [][]float32) error {
 	if err := u.verify(); err != nil {
 		return err
 	}
 	for k := range u.set {
-		v, err := u.read(k, u.from+from, u.from+from+len(rows[k]))
+		v, err := u.read(k, from, from+len(rows[k]))
 		if err != nil {
 			return err
 		}
@@ -86,10 +88,8 @@ func (u *updates) verify() error {
 	if u.verified {
 		return nil
 	}
-	defer func(from, to int) { u.from, u.to = from, to }(u.from, u.to)
 	for u.summed < u.d {
-		u.from, u.to = u.summed, min(u.summed+strip, u.d)
-		if err := u.Each(func(int, []float32) {}); err != nil {
+		if err := u.Each(u.summed, min(u.summed+strip, u.d), func(int, []float32) {}); err != nil {
 			return err
 		}
 	}

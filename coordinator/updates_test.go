@@ -48,11 +48,16 @@ func TestStrips(t *testing.T) {
 			}
 			whole = append(whole, v)
 			set = append(set, round.Contribution{Agent: wire.AgentID(id),
-				Share: rule.Share{Bucket: 13 * k, Times: 1, Factor: 1 + float64(k)/8}})
+				Share: rule.Share{Bucket: 13 * k, Rank: k, Times: 1, Factor: 1 + float64(k)/8,
+					Norm: math.Sqrt(round.AddSquares(0, v))}})
 		}
 		for _, name := range rule.Names() {
-			want := make([]float64, d)
-			if err := rule.New[float32](rule.Config{Rule: name, Trim: 0.2}).Fold(want, setOf(set, whole)); err != nil {
+			want, s := make([]float64, d), setOf(name, set, whole)
+			fold := rule.New[float32](ruleOf(name))
+			if _, err := fold.Weigh(&s); err != nil {
+				t.Fatal(err)
+			}
+			if err := fold.Fold(want, &s, 0); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := foldStrips(name, spool, set, c, d); err != nil || !slices.Equal(got, want) {
@@ -78,8 +83,25 @@ func TestStrips(t *testing.T) {
 	}
 }
 
-func setOf(set []round.Contribution, from rule.Source[float32]) rule.Set[float32] {
-	s := rule.Set[float32]{Scale: 1, Source: from}
+// ruleOf is a configuration of a rule in which its numbers matter.
+func ruleOf(name string) rule.Config {
+	c := rule.Config{Rule: name, Trim: 0.2}
+	switch name {
+	case rule.MultiKrum:
+		c.Keep = 2
+	case rule.CenteredClipping:
+		c.Radius = 100
+	}
+	return c
+}
+
+func setOf(name string, set []round.Contribution, from rule.Source[float32]) rule.Set[float32] {
+	s := rule.Set[float32]{Scale: 1, Source: from, State: rule.NewState(rule.New[float32](ruleOf(name)), from.Len())}
+	for _, v := range s.State {
+		for j := range v {
+			v[j] = float64(j%7) / 8
+		}
+	}
 	for _, x := range set {
 		s.Shares = append(s.Shares, x.Share)
 	}
@@ -89,8 +111,11 @@ func setOf(set []round.Contribution, from rule.Source[float32]) rule.Set[float32
 func foldStrips(name string, spool *store.Spool, set []round.Contribution, c codec.Codec[float32], d int) ([]float64,
 	error) {
 	u, dst := &updates{spool: spool, set: set, d: d, codec: c}, make([]float64, d)
-	fold, s := rule.New[float32](rule.Config{Rule: name, Trim: 0.2}), setOf(set, u)
-	return dst, u.strips(func(from, to int) error { return fold.Fold(dst[from:to], s) })
+	fold, s := rule.New[float32](ruleOf(name)), setOf(name, set, u)
+	if _, err := fold.Weigh(&s); err != nil {
+		return nil, err
+	}
+	return dst, u.strips(func(from, to int) error { return fold.Fold(dst[from:to], &s, from) })
 }
 
 // damage changes a number near the end of a log.

@@ -108,7 +108,7 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time, federation string
 			"kind", "result", "reason"),
 		settled: r.counterBy("updates_settled_total",
 			"Updates of this device whose round is over, by what became of them: folded into the model, left out "+
-				"of it (not_finite, risk, norm, refuse_above), missed (not there when the round was closed), "+
+				"of it (not_finite, risk, norm, refuse_above, rule), missed (not there when the round was closed), "+
 				"abandoned with their round, or unknown.",
 			"fate", names(wire.Fates())),
 		stale: r.gauge("announcements_stale",

@@ -173,8 +173,8 @@ type fleet struct {
 	meshEigenvalue, meshAlpha        measure
 	meshDistance                     measure
 	edgesEnded                       *prometheus.CounterVec // by reason
-	accepted, folded, clipped        prometheus.Counter
-	refused, leftOut                 *prometheus.CounterVec // by reason
+	accepted, folded                 prometheus.Counter
+	refused, leftOut, clipped        *prometheus.CounterVec // by reason
 	acceptedAfter                    prometheus.Observer
 	norm, localSteps                 prometheus.Observer
 }
@@ -246,10 +246,12 @@ func newFleet(r registrar) fleet {
 		leftOut: r.counterBy("updates_left_out_total",
 			"Accepted updates that the model was made without, or that no model could be made with: it would not "+
 				"have been finite, its risk on held-out data would have exploded, one norm outweighs all "+
-				"others, or is above refuse_above.",
+				"others, or is above refuse_above; or the rule has chosen others, as krum does in each round.",
 			"reason", words(coordinator.LeaveOutReasons())),
-		clipped: r.counter("updates_clipped_total",
-			"Updates that are longer than aggregation.clip allows, and count as if they were not."),
+		clipped: r.counterBy("updates_clipped_total",
+			"Updates of which a part counts, by the bound in aggregation that they are above: clip, clip_above, or "+
+				"the radius of centered_clipping.",
+			"reason", words(coordinator.ClipReasons())),
 		acceptedAfter: r.histogram("update_accepted_after_seconds",
 			"Time from the announcement of a round to the acceptance of an update.", roundBuckets),
 		norm: r.histogram("update_norm", "Euclidean norm of the accepted updates of training rounds.",

@@ -123,7 +123,9 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 	case coordinator.UpdateLeftOut:
 		c.leftOut.WithLabelValues(string(f.Reason)).Inc()
 	case coordinator.UpdatesClipped:
-		c.clipped.Add(float64(len(f.Agents)))
+		c.clipped.WithLabelValues(string(f.Reason)).Add(float64(len(f.Agents)))
+	case coordinator.UpdatesPassedOver:
+		c.leftOut.WithLabelValues(string(coordinator.LeftOutRule)).Add(float64(len(f.Agents)))
 	case coordinator.ModelReady:
 		c.modelVersion.set(float64(f.Version))
 		c.modelBytes.set(float64(f.Bytes))

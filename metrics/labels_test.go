@@ -149,6 +149,9 @@ func everyCoordinatorLabel() []any {
 	for _, r := range coordinator.LeaveOutReasons() {
 		facts = append(facts, coordinator.UpdateLeftOut{Reason: r})
 	}
+	for _, r := range coordinator.ClipReasons() {
+		facts = append(facts, coordinator.UpdatesClipped{Reason: r, Agents: []wire.AgentID{"a1"}})
+	}
 	for _, r := range round.SidelineReasons() {
 		facts = append(facts, round.AgentSidelined{Reason: r})
 	}

@@ -28,9 +28,13 @@ func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contributi
 			Factor: plan.Factor(cfg.Weighting, p.Times, p.Weight, p.Odds), Norm: p.Norm,
 		}}
 	}
+	sort.Slice(set, func(i, j int) bool { return set[i].Agent < set[j].Agent })
+	for i := range set {
+		set[i].Rank = i
+	}
 	sort.Slice(set, func(i, j int) bool {
 		a, b := &set[i], &set[j]
-		return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Agent, b.Agent)) < 0
+		return cmp.Or(a.Bucket-b.Bucket, a.Rank-b.Rank) < 0
 	})
 	return set
 }

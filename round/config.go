@@ -61,7 +61,7 @@ const mostDraws = 1 << 20
 // DefaultConfig returns a configuration for a small federation. No agent of it is trusted with more than its share.
 func DefaultConfig() Config {
 	by := rule.DefaultConfig()
-	by.Clip, by.RefuseAbove = longFrom, spoilFrom
+	by.ClipAbove, by.RefuseAbove = longFrom, spoilFrom
 	return Config{
 		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement,
 		Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
@@ -113,7 +113,11 @@ func (c *Config) Validate() error {
 	check.Valid("sampling", c.Sampling.Validate())
 	check.Valid("weights", c.Weights.Validate())
 	check.Valid("weighting", c.Weighting.Validate())
-	check.Take("aggregation", c.Aggregation.Validate())
+	if err := c.Aggregation.Validate(); err != nil {
+		check.Take("aggregation", err)
+	} else {
+		c.Aggregation.CheckDraws(&check, c.Participants)
+	}
 	check.Take("server_optimizer", c.ServerOptimizer.Validate())
 	check.Need(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
 	check.Need(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)

@@ -62,7 +62,7 @@ func (p *Plan) Bound(by rule.Config, weighting spec.Weighting, set []Contributio
 		if slices.Contains(b.Above, k) {
 			continue
 		}
-		c.Most = by.Most(b.Usual) * p.inStep(weighting, c)
+		c.Most = by.Most(b.Usual, p.inStep(weighting, c))
 		if b.Usual > 0 && all[k] > longFrom*b.Usual {
 			b.Long = append(b.Long, len(b.Set))
 			if len(all) >= rule.Fewest && now > 0 && all[k] > others {

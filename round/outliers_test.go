@@ -89,14 +89,18 @@ func TestBoundOfWeights(t *testing.T) {
 	p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 	set := setOf(1, 1, 8)
 	set[2].Weight = 4
-	by := rule.Config{Rule: rule.Mean, Clip: 1.5}
+	by := rule.Config{Rule: rule.Mean, ClipAbove: 1.5}
 	if b := p.Bound(by, spec.WeightingStep, set); b.Set[2].Most != 6 || b.Set[2].Counted() != 6 {
 		t.Errorf("weights in the step: at most %v", b.Set[2].Most)
 	}
 	if b := p.Bound(by, spec.WeightingMean, set); b.Set[2].Most != 1.5 {
 		t.Errorf("weights in the mean: at most %v", b.Set[2].Most)
 	}
-	for _, by := range []rule.Config{{Rule: rule.Mean}, {Rule: rule.TrimmedMean, Clip: 3}} {
+	by.Clip = 2
+	if b := p.Bound(by, spec.WeightingStep, set); b.Set[2].Most != 2 {
+		t.Errorf("a norm: at most %v", b.Set[2].Most)
+	}
+	for _, by := range []rule.Config{{Rule: rule.Mean}, {Rule: rule.TrimmedMean, ClipAbove: 3}} {
 		if b := p.Bound(by, spec.WeightingMean, set); b.Set[2].Most != 0 || len(b.Long) != 1 {
 			t.Errorf("%+v: at most %v, %v are long", by, b.Set[2].Most, b.Long)
 		}
@@ -199,6 +203,9 @@ func TestWithout(t *testing.T) {
 			}
 			got := round.Without(set, places)
 			want := round.Contributions([]round.Participant{all[0], all[2], all[3]}, &plan, &cfg)
+			for k := range want { // their ranks are those of the whole set
+				want[k].Rank = slices.IndexFunc(all, func(p round.Participant) bool { return p.Agent == want[k].Agent })
+			}
 			if !slices.Equal(got, want) {
 				t.Errorf("%+v, want %+v", got, want)
 			}

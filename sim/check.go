@@ -47,6 +47,9 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	if e.Participants > p.Agents && e.Sampling == spec.WithoutReplacement {
 		c.Need(false, "participants", "is %d; at most the %d agents, without replacement", e.Participants, p.Agents)
 	}
+	if e.Attackers > p.Agents {
+		c.Need(false, "attackers", "is %d; at most the %d agents", e.Attackers, p.Agents)
+	}
 	for _, list := range []struct {
 		key string
 		of  PerAgent

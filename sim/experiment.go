@@ -57,6 +57,11 @@ type Experiment struct {
 	Aggregation     rule.Config      `yaml:"aggregation" json:"aggregation"`
 	ServerOptimizer optimizer.Config `yaml:"server_optimizer" json:"server_optimizer"`
 
+	// Attack is what some of the agents send in the place of their updates, in the words of package attack; "" = all
+	// are honest. Attackers is how many; each run draws its own.
+	Attack    string `yaml:"attack" json:"attack"`
+	Attackers int    `yaml:"attackers" json:"attackers"`
+
 	Response      Response           `yaml:"response" json:"response"`
 	Proximal      float64            `yaml:"proximal" json:"proximal"` // ρ_p of FedProx
 	GradientNoise spec.GradientNoise `yaml:"gradient_noise" json:"gradient_noise"`

@@ -7,6 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/sim/attack"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -23,7 +24,9 @@ type course[T learner.Float] struct {
 	keys     []uint64 // of the draws of agents that have names; nil = they have none
 	total    float64  // Σ of the problem's weights
 	tape     *tape[T] // of a dump, or nil
-	most     uint64   // the largest E_k, by which t of the schedule advances in a round
+	attack   attack.Attack
+	liars    map[int]bool // who sends it
+	most     uint64       // the largest E_k, by which t of the schedule advances in a round
 }
 
 // weight is K·p_k.
@@ -93,7 +96,7 @@ type hand[T learner.Float] struct {
 
 func newHand[T learner.Float](c *course[T]) *hand[T] {
 	h := &hand[T]{c: c}
-	h.load = c.in.Problem.Loader(&h.pcg)
+	h.load = c.falsified(c.in.Problem.Loader(&h.pcg))
 	model, err := learner.NewModel[T](c.in.Problem.Model)
 	if err != nil {
 		panic("sim: " + err.Error()) // checked before the first run

@@ -33,6 +33,8 @@ const (
 	forLinks
 	forAbsence
 	forStart
+	forAttackers
+	forAttack
 )
 
 // runSeed is the seed of a run: the experiment's own for the first.

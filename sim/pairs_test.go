@@ -21,8 +21,16 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 			e.Weights = sim.Each(1, 2, 3, 4, 5, 6)
 		}
 	},
-	spec.OptionWeighting:       func(e *sim.Experiment, word string) { e.Weighting = spec.Weighting(word) },
-	spec.OptionRule:            func(e *sim.Experiment, word string) { e.Aggregation.Rule = word },
+	spec.OptionWeighting: func(e *sim.Experiment, word string) { e.Weighting = spec.Weighting(word) },
+	spec.OptionRule: func(e *sim.Experiment, word string) {
+		e.Aggregation.Rule = word
+		switch word {
+		case rule.MultiKrum:
+			e.Aggregation.Keep = 2
+		case rule.CenteredClipping:
+			e.Aggregation.Radius = 0.1
+		}
+	},
 	spec.OptionServerOptimizer: func(e *sim.Experiment, word string) { e.ServerOptimizer.Name = word },
 	spec.OptionExchange:        func(e *sim.Experiment, word string) { e.Exchange = spec.Exchange(word) },
 	spec.OptionNormalize:       func(e *sim.Experiment, word string) { e.StepSize.Normalize = word == "true" },

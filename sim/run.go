@@ -235,6 +235,9 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course
 			c.buckets[k] = uint8(b + 1)
 		}
 	}
+	if err := c.drawLiars(); err != nil {
+		return nil, err
+	}
 	for _, label := range p.Labels {
 		c.keys = append(c.keys, task.Stream(wire.AgentID(label)))
 	}

@@ -8,7 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/sim/attack"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -36,18 +38,21 @@ type server[T learner.Float] struct {
 	step      []float64
 	optimizer optimizer.Optimizer
 	state     [][]float64
+	kept      [][]float64 // of the rule
 }
 
 func newServer[T learner.Float](c *course[T]) *server[T] {
 	d := c.in.Problem.Model.Params()
 	s := &server[T]{course: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
-	s.keep = s.rule.Passes() > 1 || c.e.Aggregation.Clip > 0 || c.e.Aggregation.RefuseAbove > 0
+	by := &c.e.Aggregation
+	s.keep = s.rule.Passes() > 1 || by.Clip > 0 || by.ClipAbove > 0 || by.RefuseAbove > 0 ||
+		len(c.liars) > 0 && c.attack.Together()
 	if c.e.Sampling == spec.Importance {
 		s.lengths = make([]float64, c.agents)
 	}
 	s.packing = newPacking[T](c.e.Codec)
 	s.optimizer = optimizer.New(c.e.ServerOptimizer)
-	s.state = optimizer.NewState(s.optimizer, d)
+	s.state, s.kept = optimizer.NewState(s.optimizer, d), rule.NewState(s.rule, d)
 	return s
 }
 
@@ -61,7 +66,7 @@ func (s *server[T]) begin(i int, plan round.Plan, drawn []round.Place) []round.P
 	s.drawn, s.set = append(s.drawn[:0], drawn...), s.set[:0]
 	s.sort(drawn)
 	for _, p := range s.places {
-		s.set = append(s.set, rule.Share{Bucket: s.bucket(p.Index), Times: p.Times,
+		s.set = append(s.set, rule.Share{Bucket: s.bucket(p.Index), Rank: p.Index, Times: p.Times,
 			Factor: s.plan.Factor(s.e.Weighting, p.Times, s.weight(p.Index), p.Odds)})
 	}
 	return s.places
@@ -94,8 +99,11 @@ type stream[T learner.Float] struct {
 	send sender[T]
 }
 
-// Each implements [rule.Source].
-func (s stream[T]) Each(take func(k int, v []T)) error {
+// Len implements [rule.Source].
+func (s stream[T]) Len() int { return len(s.step) }
+
+// Each implements [rule.Source], of all elements.
+func (s stream[T]) Each(_, _ int, take func(k int, v []T)) error {
 	return s.send(func(k int, v, base []T) {
 		v = s.carried(k, v, base)
 		s.remember(k, v)
@@ -106,7 +114,8 @@ func (s stream[T]) Each(take func(k int, v []T)) error {
 // Columns implements [rule.Source].
 func (stream[T]) Columns(int, [][]T) error { panic("sim: a rule of one pass reads columns") }
 
-// carried is what the server has of a change, or of a gradient, after the codec, which draws as a live agent does.
+// carried is what the server has of a change, or of a gradient, after the lie of who lies and the codec, which draws as
+// a live agent does.
 func (s *server[T]) carried(k int, v, base []T) []T {
 	if base == nil {
 		copy(s.change, v)
@@ -115,11 +124,19 @@ func (s *server[T]) carried(k int, v, base []T) []T {
 	for j, x := range base {
 		change[j] = T(v[j] - x)
 	}
+	if from := s.places[k].Index; s.liars[from] {
+		attack.Change(s.attack, s.change, task.Source(s.seed^forAttack, s.round, s.stream(from)))
+	}
+	s.pack(k, s.change)
+	return s.change
+}
+
+// pack makes of what the agent of a place sends what the server has of it.
+func (s *server[T]) pack(k int, v []T) {
 	if s.packing != nil {
 		s.packing.begin(s.seed, s.round, s.stream(s.places[k].Index))
-		s.packing.pass(s.change)
+		s.packing.pass(v)
 	}
-	return s.change
 }
 
 // remember keeps the length of an agent's last update.
@@ -135,15 +152,18 @@ func (s *server[T]) remember(k int, v []T) {
 // advance writes the model after w to dst. An error is [rule.ErrTooFew], as where a coordinator abandons the round, the
 // sender's, or that the model is not finite.
 func (s *server[T]) advance(dst, w []T, send sender[T]) error {
-	set := rule.Set[T]{Shares: s.set, Scale: s.plan.Scale(), Source: stream[T]{s, send}}
+	set := rule.Set[T]{Shares: s.set, Scale: s.plan.Scale(), State: s.kept, Source: stream[T]{s, send}}
 	var lengths []float64
 	if s.keep {
 		var err error
-		if set.Shares, set.Source, lengths, err = s.kept(set.Source); err != nil {
+		if set.Shares, set.Source, lengths, err = s.bounded(set.Source); err != nil {
 			return err
 		}
 	}
-	if err := s.rule.Fold(s.step, set); err != nil {
+	if _, err := s.rule.Weigh(&set); err != nil {
+		return err
+	}
+	if err := s.rule.Fold(s.step, &set, 0); err != nil {
 		return err
 	}
 	s.optimizer.Step(s.step, s.state)
@@ -154,17 +174,26 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	return err
 }
 
-// kept keeps what is sent, and returns it within its bounds: without the updates that are too long.
-func (s *server[T]) kept(all rule.Source[T]) (shares []rule.Share, rows rule.Memory[T], lengths []float64, err error) {
+// bounded keeps what is sent, and returns it within its bounds: without the updates that are too long.
+func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.Share, rows rule.Memory[T], lengths []float64,
+	err error) {
 	set := make([]round.Contribution, len(s.set))
-	err = all.Each(func(k int, v []T) {
+	err = all.Each(0, all.Len(), func(k int, v []T) {
 		if k == len(s.rows) {
 			s.rows = append(s.rows, make([]T, len(v)))
 		}
 		copy(s.rows[k], v)
-		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), Share: s.set[k]}
-		set[k].Norm = math.Sqrt(round.AddSquares(0, v))
 	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if s.attack.Together() {
+		s.collude()
+	}
+	for k := range set {
+		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), Share: s.set[k]}
+		set[k].Norm = math.Sqrt(round.AddSquares(0, s.rows[k]))
+	}
 	b := s.plan.Bound(s.e.Aggregation, s.e.Weighting, set)
 	for _, x := range b.Set {
 		shares = append(shares, x.Share)
@@ -174,5 +203,5 @@ func (s *server[T]) kept(all rule.Source[T]) (shares []rule.Share, rows rule.Mem
 			rows = append(rows, s.rows[k])
 		}
 	}
-	return shares, rows, b.Lengths, err
+	return shares, rows, b.Lengths, nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/fedmesh/fedmesh/sim/attack"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -46,7 +47,11 @@ func (e *Experiment) validate() error {
 	v.Valid("exchange", e.Exchange.Validate())
 	v.Valid("codec", e.Codec.Validate())
 	v.Valid("weighting", e.Weighting.Validate())
-	v.Take("aggregation", e.Aggregation.Validate())
+	if err := e.Aggregation.Validate(); err != nil {
+		v.Take("aggregation", err)
+	} else {
+		e.Aggregation.CheckDraws(&v, e.Participants)
+	}
 	v.Take("server_optimizer", e.ServerOptimizer.Validate())
 	e.choice().Check(&v, spec.InExperiment, nil)
 	v.Need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
@@ -58,6 +63,7 @@ func (e *Experiment) validate() error {
 	}
 	e.validateSteps(&v)
 	e.validateChance(&v)
+	e.validateAttack(&v)
 	e.validateMixing(&v)
 	return v.Err()
 }
@@ -104,6 +110,18 @@ func (e *Experiment) validateChance(v *spec.Check) {
 	}
 	e.GradientNoise.Check(v, "gradient_noise")
 	v.Need(e.Proximal >= 0 && !math.IsInf(e.Proximal, 1), "proximal", "is %v; want 0 or more", e.Proximal)
+}
+
+func (e *Experiment) validateAttack(v *spec.Check) {
+	if e.Attack == "" {
+		v.Need(e.Attackers == 0, "attackers", "is %d; name what they send: attack", e.Attackers)
+		return
+	}
+	if _, err := attack.Parse(e.Attack); err != nil {
+		v.Need(false, "attack", "%v", err)
+	}
+	v.Need(e.Attackers >= 1 && (e.Agents == 0 || e.Attackers <= e.Agents), "attackers",
+		"is %d; want 1 to the number of agents", e.Attackers)
 }
 
 func (e *Experiment) validateMixing(v *spec.Check) {

@@ -48,8 +48,12 @@ type Pair struct {
 // pairs is what does not go with what: all else does. The validators of both files and docs/ALGORITHMS.md have it from
 // here, and tests walk through every pair of words.
 var pairs = []Pair{
-	{is(OptionRule, "trimmed_mean"), is(OptionWeights, string(WeightsSamples)), Everywhere,
-		"the rule leaves the agents' weights out"},
+	{is(OptionRule, "median"), is(OptionWeights, string(WeightsSamples)), Everywhere, withoutWeights},
+	{is(OptionRule, "trimmed_mean"), is(OptionWeights, string(WeightsSamples)), Everywhere, withoutWeights},
+	{is(OptionRule, "krum"), is(OptionWeights, string(WeightsSamples)), Everywhere, withoutWeights},
+	{is(OptionRule, "multi_krum"), is(OptionWeights, string(WeightsSamples)), Everywhere, withoutWeights},
+	{is(OptionRule, "centered_clipping"), is(OptionServerEvery, "0"), InCoordinator,
+		"the server's model goes back to no agent"},
 	{not(OptionServerOptimizer, "none"), is(OptionExchange, string(ExchangeGradient)), Everywhere,
 		"gradients have a step size of their own"},
 	{not(OptionServerOptimizer, "none"), is(OptionServerEvery, "0"), InCoordinator,
@@ -72,6 +76,8 @@ var pairs = []Pair{
 	{is(OptionAlgorithm, string(FedDec)), is(OptionWeighting, string(WeightingMean)), InExperiment,
 		"feddec weighs in the step"},
 }
+
+const withoutWeights = "the rule leaves the agents' weights out"
 
 func is(o Option, word string) Pick  { return Pick{Option: o, Word: word} }
 func not(o Option, word string) Pick { return Pick{Option: o, Word: word, Not: true} }

@@ -10,7 +10,8 @@ import (
 // Fate tells what became of an update of a round that is over. It is a metric's label.
 type Fate uint8
 
-// The fates. Those from FateNotFinite to FateAbove are of updates that were accepted and left out of the fold.
+// The fates. Those from FateNotFinite to FateAbove, and FateRule, are of updates that were accepted and left out of the
+// fold.
 const (
 	FateFolded    Fate = iota + 1
 	FateNotFinite      // the model would not have been finite
@@ -20,12 +21,14 @@ const (
 	FateMissed         // it was not there when the round was closed
 	FateAbandoned      // the round was given up
 	FateUnknown        // the coordinator remembers the round no more
-	lastFate      = FateUnknown
+	FateRule           // the rule has chosen others
+	lastFate      = FateRule
 )
 
 // String returns the fate's name.
 func (f Fate) String() string {
-	return enumName(uint8(f), "folded", "not_finite", "risk", "norm", "refuse_above", "missed", "abandoned", "unknown")
+	return enumName(uint8(f), "folded", "not_finite", "risk", "norm", "refuse_above", "missed", "abandoned", "unknown",
+		"rule")
 }
 
 // Fates returns all fates, for closed label sets.
@@ -55,7 +58,7 @@ type Outcome struct {
 // Settled is an update and its fate.
 type Settled struct {
 	Tag  UpdateTag
-	Fate Fate // FateFolded to FateAbove
+	Fate Fate // FateFolded to FateAbove, or FateRule
 }
 
 func byTag(a, b Settled) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
@@ -83,7 +86,9 @@ func DecodeOutcome(body []byte) (Outcome, error) {
 	for range n {
 		var s Settled
 		copy(s.Tag[:], r.take(len(s.Tag)))
-		s.Fate = Fate(r.enum("fate", uint8(FateAbove)))
+		if s.Fate = Fate(r.enum("fate", uint8(lastFate))); s.Fate > FateAbove && s.Fate < FateRule && r.err == nil {
+			r.failf("tag %x: fate %s is of no update that was there", s.Tag, s.Fate)
+		}
 		if k := len(o.Settled); r.err == nil && k > 0 && byTag(o.Settled[k-1], s) >= 0 {
 			r.failf("tag %x after %x: they must ascend", s.Tag, o.Settled[k-1].Tag)
 		}

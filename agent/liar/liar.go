@@ -7,18 +7,22 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/sim/attack"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Lie is what an agent makes of the truth; what is nil or 0 stays true.
 type Lie struct {
-	Update  func(v []float32) // changes Δ_k, or g_k, in place
+	Update func(v []float32, rng *rand.Rand) // changes Δ_k, or g_k, in place
+	Labels bool                              // it learns from false targets
+
 	Moments func(v []float64) // changes [n, s_1 … s_m, q_1 … q_m], in place
 	Rows    uint64            // that it says it has
 	Mixes   func(x []float32) // changes what its neighbours hear, in place; what they say changes nothing of its own
@@ -26,30 +30,46 @@ type Lie struct {
 
 // lies is the table of the lies that have a name.
 var lies = map[string]Lie{
-	"1e30":      {Update: all(1e30)},
-	"max":       {Update: all(math.MaxFloat32)},
-	"nan":       {Update: all(float32(math.NaN()))},
-	"zero":      {Update: all(0)},
-	"backwards": {Update: times(-10)}, // ten times the update, with the other sign
-	"flipped":   {Update: times(-1)},
-	"moments":   {Moments: func(v []float64) { moments(v, 1e6, 1e12) }, Update: all(0)},
+	"max":     {Update: alone(all(math.MaxFloat32))},
+	"nan":     {Update: alone(all(float32(math.NaN())))},
+	"moments": {Moments: func(v []float64) { moments(v, 1e6, 1e12) }, Update: alone(all(0))},
 	// A billion rows with no mean, and nothing learned from them.
 	"mix 5":    {Mixes: all(5)},
 	"mix flip": {Mixes: times(-1)},
 	"mix 1e30": {Mixes: all(1e30)},
-	"rows":     {Rows: 1e9, Moments: func(v []float64) { v[0] = 1e9; moments(v, 0, 1) }, Update: all(0)},
+	"rows":     {Rows: 1e9, Moments: func(v []float64) { v[0] = 1e9; moments(v, 0, 1) }, Update: alone(all(0))},
 }
 
-// Parse returns the lie of that name.
+// Parse returns the lie of that name: one of the table, or an attack of package attack that takes no word of others.
 func Parse(name string) (Lie, error) {
 	if l, known := lies[name]; known {
 		return l, nil
 	}
-	return Lie{}, fmt.Errorf("want a lie, one of %s; got %q", strings.Join(Names(), ", "), name)
+	a, err := attack.Parse(name)
+	if err != nil || a.Together() {
+		return Lie{}, fmt.Errorf("want a lie, one of %s; got %q", strings.Join(Names(), ", "), name)
+	}
+	if a.Labels() {
+		return Lie{Labels: true}, nil
+	}
+	return Lie{Update: func(v []float32, rng *rand.Rand) { attack.Change(a, v, rng) }}, nil
 }
 
-// Names returns the names of all lies, sorted.
-func Names() []string { return slices.Sorted(maps.Keys(lies)) }
+// Names returns the names of all lies, sorted; those with a number take others, too.
+func Names() []string {
+	names := slices.Collect(maps.Keys(lies))
+	for _, name := range attack.Names() {
+		if a, err := attack.Parse(name); err == nil && !a.Together() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func alone(change func(v []float32)) func([]float32, *rand.Rand) {
+	return func(v []float32, _ *rand.Rand) { change(v) }
+}
 
 func all(x float32) func([]float32) {
 	return func(v []float32) {
@@ -101,6 +121,9 @@ func (l Trainer) Moments(p *task.Problem[float32], s *learner.Samples[float32]) 
 // Block implements agent.Trainer.
 func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
 	error) {
+	if l.Labels {
+		j.Samples = attack.Flip(p.Model.Architecture(), j.Samples)
+	}
 	b, err := l.Trainer.Block(ctx, r, p, j)
 	if err == nil && l.Mixes != nil {
 		b = &twoFaced{Block: b, lie: l.Mixes, own: slices.Clone(j.Base)}
@@ -108,7 +131,7 @@ func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[floa
 	if err != nil || l.Update == nil {
 		return b, err
 	}
-	return block{b, l.Update}, nil
+	return block{b, func(v []float32) { l.Update(v, j.Rand) }}, nil
 }
 
 // twoFaced takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a block is

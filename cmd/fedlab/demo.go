@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/liar"
 	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/demo"
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -68,6 +69,10 @@ the regression of the FedDec paper, or the air data.`,
 	f.IntVar(&o.Kill, "kill", 0, "with feddec: number of agents that are killed in the middle of a round and restarted")
 	f.Float64Var(&o.Clip, "clip", 0, "with feddec: bound on the distance of which a flow is, as task.mixing.clip")
 	f.StringVar(&o.Lie, "lie", "", "with feddec: what the fifth agent does, one of "+strings.Join(liar.Names(), ", "))
+	f.StringVar(&o.Rule, "rule", "", "rule of the coordinator, one of "+strings.Join(rule.Names(), ", "))
+	f.StringVar(&o.Attack, "attack", "", "what some of the agents send in the place of their updates, one of "+
+		strings.Join(liar.Names(), ", "))
+	f.IntVar(&o.Attackers, "attackers", 0, "number of agents that do so; a rule has the numbers that fit as many")
 	f.BoolVar(&o.JSON, "json", false, "print JSON, one object per line")
 	return cmd
 }

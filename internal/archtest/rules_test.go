@@ -56,6 +56,7 @@ var rooms = []room{
 	{"coordinator/enrol", 3, false, "how devices come into the list: tokens, certificates, a listener"},
 	{"sim", 3, false, "the fast path of experiments: loops around the kernels that the daemons call"},
 	{"sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
+	{"sim/attack", 2, true, "what liars send: the simulator and the laboratory's agents have one table"},
 	{"sim/npy", 1, false, "arrays in numpy's files: it knows a format, not what is in it"},
 	{"sim/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code " +
 		"reproduces them"},
@@ -127,6 +128,7 @@ var unlinked = []struct{ program, path, except, why string }{
 	{"agentd", module + "/internal/testkit/...", "", "a test's launcher is no product"},
 	{"agentd", module + "/agent/slow", "", "a slow device is the laboratory's: a product's training never sleeps"},
 	{"agentd", module + "/agent/liar", "", "a lying device is the laboratory's"},
+	{"agentd", module + "/sim/...", "", "experiments are the laboratory's"},
 	{"agentd", "gonum.org/v1/gonum/mat/...", "", "the eigensolver is the coordinator's: a device never calls it"},
 	{"agentd", "gonum.org/v1/plot/...", "", "a device draws nothing"},
 	{"agentd", "text/template/...", "github.com/spf13/cobra",

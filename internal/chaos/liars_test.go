@@ -24,7 +24,7 @@ func TestLiars(t *testing.T) {
 			[]string{"--lie", "1:moments"},
 			"statistics", ""},
 		{"lie_rows", "1 of 7 claims 10⁹ rows in it", []string{"--lie", "1:rows"}, "statistics", ""},
-		{"lie_1e30", "1 of 7 sends 10³⁰ in every round", []string{"--lie", "1:1e30"}, "training", ""},
+		{"lie_1e30", "1 of 7 sends 10³⁰ in every round", []string{"--lie", "1:constant:1e30"}, "training", ""},
 		{"lie_max", "1 of 7 sends 3.4·10³⁸ in every round", []string{"--lie", "1:max"}, "training", ""},
 		{"lie_nan", "1 of 7 sends NaN in every round", []string{"--lie", "1:nan"}, "training", ""},
 		{"lie_samples", "1 of 7 claims 10⁹ samples under `weights: samples`", []string{"--lie", "1:rows"},

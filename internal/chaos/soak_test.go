@@ -18,7 +18,7 @@ func TestSoak(t *testing.T) {
 			"good", func(t *testing.T) string {
 			p := newPlant(t, layout{agents: 6, quorum: 3, deadline: 10 * time.Second, liar: true})
 			p.small("state-agent-5", 128)
-			p.lie("--lie", "1:1e30")
+			p.lie("--lie", "1:constant:1e30")
 			p.start()
 			p.await(5, 2*time.Minute)
 			faults := p.faults()

@@ -198,7 +198,7 @@ BODIES = {  # in the order of the numbers in section 5
     "joined": record(announcement=DIGEST),
     "declined": record(announcement=DIGEST, reason=enum(1, 15)),
     "report": record(every=U32, software=string(), scrape=string(), readings=list_of(record(id=U8, value=F64), 255)),
-    "settled": record(update=DIGEST, fate=enum(1, 8)),
+    "settled": record(update=DIGEST, fate=enum(1, 9)),
     "unheard": record(answers=DIGEST, reason=enum(1, 4)),
     "sealed": Type(lambda data, at: (data[at:], len(data)), bytes),  # open_body opens it
     "key": record(key=DIGEST),
@@ -206,7 +206,7 @@ BODIES = {  # in the order of the numbers in section 5
     "renewed": record(answers=DIGEST, refused=enum(0, 4), certificate=counted(U32, 8192)),
 }
 NAMES = list(BODIES)
-OUTCOME = record(round=U64, abandoned=BOOL, settled=list_of(record(tag=scalar("8s"), fate=enum(1, 5)), 1 << 20))
+OUTCOME = record(round=U64, abandoned=BOOL, settled=list_of(record(tag=scalar("8s"), fate=scalar("B", lambda f: f in (1, 2, 3, 4, 5, 9))), 1 << 20))
 TASK = record(
     name=string(), features=list_of(string(), 65536), target=string(), hidden=list_of(U32, 8), outputs=U32,
     activation=enum(1, 3), risk=enum(1, 4), bias=BOOL, ridge=F64, exchange=enum(1, 2), batch_size=U32,

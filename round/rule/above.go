@@ -18,11 +18,16 @@ func (c Config) Above(usual float64, lengths []float64) (places []int) {
 	return places
 }
 
-// Most is how long an update may be that the mean takes as it is, where usual is the usual length; 0 = any length.
-// Other rules do not clip: they cut what is far from the rest by themselves.
-func (c Config) Most(usual float64) float64 {
-	if c.Rule != Mean {
-		return 0
+// Most is the norm that counts of an update at most, where usual is the usual length, and weight the weight that its
+// steps carried; 0 = any. Other rules than the mean are not bounded by the usual length: they bound what is far from
+// the rest by themselves.
+func (c Config) Most(usual, weight float64) float64 {
+	above := c.ClipAbove * usual * weight
+	if c.Rule != Mean || above == 0 {
+		return c.Clip
 	}
-	return c.Clip * usual
+	if c.Clip == 0 {
+		return above
+	}
+	return min(above, c.Clip)
 }

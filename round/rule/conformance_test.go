@@ -1,6 +1,7 @@
 package rule_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -16,27 +17,21 @@ import (
 
 // configs are those that each rule is tried with; a rule without one here fails the suite.
 var configs = map[string][]rule.Config{
-	rule.Mean:        {{}},
-	rule.TrimmedMean: {{Trim: 0.2}, {Trim: 0}, {Trim: 0.49}},
+	rule.Mean:             {{}},
+	rule.Median:           {{}},
+	rule.TrimmedMean:      {{Trim: 0.2}, {Trim: 0}, {Trim: 0.49}},
+	rule.Krum:             {{}, {Byzantine: 1}},
+	rule.MultiKrum:        {{Keep: 1}, {Byzantine: 1, Keep: 4}},
+	rule.GeometricMedian:  {{}},
+	rule.CenteredClipping: {{Radius: 1}, {Radius: 3000}},
 }
 
-// oracles are the rules once more, on all values of one coordinate, repeated as often as they were drawn.
-var oracles = map[string]func(c rule.Config, values []float64) float64{
-	rule.Mean: func(_ rule.Config, values []float64) float64 { return average(values) },
-	rule.TrimmedMean: func(c rule.Config, values []float64) float64 {
-		slices.Sort(values)
-		cut := int(math.Floor(c.Trim * float64(len(values))))
-		return average(values[cut : len(values)-cut])
-	},
-}
-
-func average(values []float64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
-}
+// alone are the rules that make each coordinate of the values of that coordinate alone; anyOrder those of them that
+// make the same bits of them in any order.
+var (
+	alone    = []string{rule.Mean, rule.Median, rule.TrimmedMean}
+	anyOrder = []string{rule.Median, rule.TrimmedMean}
+)
 
 // eachRule calls try for each rule and each of its configurations.
 func eachRule(t *testing.T, try func(t *testing.T, c rule.Config)) {
@@ -60,13 +55,9 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.Set[T], []wire.AgentID)
 	for k := range n {
 		ids = append(ids, wire.AgentID(fmt.Sprint("a", k)))
 	}
+	byID := slices.Sorted(slices.Values(ids))
 	slices.SortFunc(ids, func(a, b wire.AgentID) int {
-		if by := rule.Bucket(7, a) - rule.Bucket(7, b); by != 0 || a == b {
-			return by
-		} else if a < b {
-			return -1
-		}
-		return 1
+		return cmp.Or(rule.Bucket(7, a)-rule.Bucket(7, b), cmp.Compare(a, b))
 	})
 	set, rows := rule.Set[T]{Scale: 1}, rule.Memory[T]{}
 	for _, id := range ids {
@@ -76,50 +67,101 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.Set[T], []wire.AgentID)
 			row[j] = T(rng.NormFloat64() * math.Pow(10, float64(rng.IntN(7)-3)))
 			squares += float64(row[j]) * float64(row[j])
 		}
-		set.Shares = append(set.Shares, rule.Share{Bucket: rule.Bucket(7, id), Times: times, Factor: float64(times),
-			Norm: math.Sqrt(squares)})
+		set.Shares = append(set.Shares, rule.Share{Bucket: rule.Bucket(7, id), Rank: slices.Index(byID, id),
+			Times: times, Factor: float64(times), Norm: math.Sqrt(squares)})
 		rows = append(rows, row)
 	}
 	set.Source = rows
 	return set, ids
 }
 
-func fold[T wire.Float](t *testing.T, c rule.Config, set rule.Set[T], d int) []float64 {
-	t.Helper()
+// folded folds a set, whose state is that before the first round if it has none, in parts of this length.
+func folded[T wire.Float](c rule.Config, set *rule.Set[T], d, part int) ([]float64, rule.Weighed, error) {
+	r := rule.New[T](c)
+	if set.State == nil {
+		set.State = rule.NewState(r, d)
+	}
 	dst := make([]float64, d)
 	for j := range dst {
 		dst[j] = math.NaN() // it is overwritten
 	}
-	if err := rule.New[T](c).Fold(dst, set); err != nil {
+	w, err := r.Weigh(set)
+	for from := 0; from < d && err == nil; from += part {
+		err = r.Fold(dst[from:min(from+part, d)], set, from)
+	}
+	return dst, w, err
+}
+
+func fold[T wire.Float](t *testing.T, c rule.Config, set rule.Set[T], d int) []float64 {
+	t.Helper()
+	dst, _, err := folded(c, &set, d, d)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return dst
 }
 
-// TestOracle: on one coordinate and on many, of one update and of many, whichever blocks they are read in.
+// TestOracle: on one coordinate and on many, of one update and of many, from the first round's state and from another
+// one.
 func TestOracle(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		rng := rand.New(rand.NewPCG(1, 2))
-		for _, n := range []int{1, 2, 3, 5, 10, 64, 300} {
+		for _, n := range []int{1, 2, 3, 5, 10, 64, 150} {
 			for _, d := range []int{1, 2, 63, 64, 65, 200} {
 				set, _ := setOf[float64](rng, n, d)
-				got := fold(t, c, set, d)
-				for j := range d {
-					var values []float64
-					for k, s := range set.Shares {
-						for range s.Times {
-							values = append(values, set.Source.(rule.Memory[float64])[k][j])
-						}
-					}
-					size := 0.0
-					for _, v := range values {
-						size += math.Abs(v)
-					}
-					want := oracles[c.Rule](c, values)
-					if math.Abs(got[j]-want) > 1e-14*size {
-						t.Fatalf("n %d, d %d, coordinate %d: %v, want %v", n, d, j, got[j], want)
+				set.State = rule.NewState(rule.New[float64](c), d)
+				for _, v := range set.State {
+					for j := range v {
+						v[j] = rng.NormFloat64() * float64(n%2)
 					}
 				}
+				before := pointsOf(&set)
+				got, _, err := folded(c, &set, d, d)
+				if set.Draws() < c.Least() {
+					if !errors.Is(err, rule.ErrTooFew) {
+						t.Fatalf("of %d draws: error %v", set.Draws(), err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := oracles[c.Rule](c, before)
+				for j := range d {
+					size := 0.0
+					for _, p := range append(before.v, before.state) {
+						if p != nil {
+							size += math.Abs(p[j])
+						}
+					}
+					if math.Abs(got[j]-want[j]) > 1e-13*size {
+						t.Fatalf("n %d, d %d, coordinate %d: %v, want %v", n, d, j, got[j], want[j])
+					}
+					if len(set.State) > 0 && set.State[0][j] != got[j] {
+						t.Fatalf("n %d, d %d, coordinate %d: the state is %v, want the aggregate %v", n, d, j,
+							set.State[0][j], got[j])
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestParts: a model that is folded part by part has the same bits, and so has the state.
+func TestParts(t *testing.T) {
+	eachRule(t, func(t *testing.T, c rule.Config) {
+		const d = 70_001
+		set, _ := setOf[float32](rand.New(rand.NewPCG(19, 20)), 11, d)
+		want, _, err := folded(c, &set, d, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := set.State
+		for _, part := range []int{1 << 15, 1000} {
+			set.State = nil
+			got, _, err := folded(c, &set, d, part)
+			if err != nil || !slices.Equal(got, want) || !slices.EqualFunc(set.State, state, slices.Equal[[]float64]) {
+				t.Errorf("in parts of %d another fold, error %v", part, err)
 			}
 		}
 	})
@@ -153,6 +195,9 @@ func TestBlocks(t *testing.T) {
 		if slices.Max(source.asked) > 1 || slices.Max(source.asked) != slices.Min(source.asked) {
 			t.Errorf("columns are read %d to %d times", slices.Min(source.asked), slices.Max(source.asked))
 		}
+		if !slices.Contains(alone, c.Rule) {
+			return
+		}
 		for _, j := range []int{0, 1<<20/40 - 1, 1 << 20 / 40, d - 1} { // the same as on their own
 			one := rule.Set[float32]{Shares: set.Shares, Scale: 1}
 			var rows rule.Memory[float32]
@@ -173,11 +218,11 @@ type once struct {
 	whole, columns int
 }
 
-func (s *once) Each(take func(k int, v []float32)) error {
-	s.whole++
-	buffer := make([]float32, len(s.Memory[0]))
+func (s *once) Each(from, to int, take func(k int, v []float32)) error {
+	s.whole += to - from
+	buffer := make([]float32, to-from)
 	for k, v := range s.Memory {
-		copy(buffer, v)
+		copy(buffer, v[from:to])
 		take(k, buffer)
 		clear(buffer) // it is valid no longer
 	}
@@ -206,8 +251,8 @@ func TestPasses(t *testing.T) {
 		if got := fold(t, c, set, 5); !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		if passes < 1 || passes > 2 || passes == 1 && (source.whole != 1 || source.columns != 0) {
-			t.Errorf("%d passes wanted; read %d times whole, %d blocks of columns", passes, source.whole,
+		if passes < 1 || passes > 2 || passes == 1 && (source.whole != 5 || source.columns != 0) {
+			t.Errorf("%d passes wanted; read %d of 5 columns, %d blocks of columns", passes, source.whole,
 				source.columns)
 		}
 	})
@@ -217,7 +262,7 @@ func TestPasses(t *testing.T) {
 func TestTooFew(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		none := rule.Set[float32]{Scale: 1, Source: rule.Memory[float32]{}}
-		if err := rule.New[float32](c).Fold(make([]float64, 2), none); !errors.Is(err, rule.ErrTooFew) {
+		if _, _, err := folded(c, &none, 2, 2); !errors.Is(err, rule.ErrTooFew) {
 			t.Errorf("of no updates: %v", err)
 		}
 	})
@@ -231,7 +276,8 @@ func TestDrawnTwice(t *testing.T) {
 		var rows rule.Memory[float64]
 		for k, s := range set.Shares {
 			for range s.Times {
-				twice.Shares = append(twice.Shares, rule.Share{Bucket: s.Bucket, Times: 1, Factor: 1, Norm: s.Norm})
+				twice.Shares = append(twice.Shares, rule.Share{Bucket: s.Bucket, Rank: s.Rank, Times: 1, Factor: 1,
+					Norm: s.Norm})
 				rows = append(rows, set.Source.(rule.Memory[float64])[k])
 			}
 		}
@@ -249,7 +295,7 @@ func TestDrawnTwice(t *testing.T) {
 // bits in every order that a round may close with.
 func TestArrival(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
-		if rule.New[float64](c).Passes() == 1 {
+		if !slices.Contains(anyOrder, c.Rule) {
 			return // the fold's order is the only one: round.TestContributions
 		}
 		rng := rand.New(rand.NewPCG(17, 18))
@@ -286,14 +332,15 @@ type broken struct{ rule.Memory[float32] }
 
 var errBroken = errors.New("broken")
 
-func (broken) Each(func(int, []float32)) error              { return errBroken }
+func (broken) Each(int, int, func(int, []float32)) error    { return errBroken }
 func (broken) Columns(int, [][]float32) error               { return errBroken }
 func (b broken) set(of rule.Set[float32]) rule.Set[float32] { of.Source = b; return of }
 
 func TestReadingFails(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
-		set, _ := setOf[float32](rand.New(rand.NewPCG(7, 8)), 3, 4)
-		if err := rule.New[float32](c).Fold(make([]float64, 4), broken{}.set(set)); !errors.Is(err, errBroken) {
+		set, _ := setOf[float32](rand.New(rand.NewPCG(7, 8)), 5, 4)
+		set = broken{set.Source.(rule.Memory[float32])}.set(set)
+		if _, _, err := folded(c, &set, 4, 4); !errors.Is(err, errBroken) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -317,6 +364,35 @@ func TestBuckets(t *testing.T) {
 			t.Errorf("of %d updates: %v, want %v", n, got, want)
 		}
 	}
+}
+
+// TestCounted: of an update that is longer than Most each rule takes that of the same direction with the length Most,
+// and of any other all.
+func TestCounted(t *testing.T) {
+	eachRule(t, func(t *testing.T, c rule.Config) {
+		set, _ := setOf[float64](rand.New(rand.NewPCG(21, 22)), 9, 30)
+		short := rule.Set[float64]{Scale: 1}
+		var rows rule.Memory[float64]
+		for k, u := range set.Shares {
+			row := slices.Clone(set.Source.(rule.Memory[float64])[k])
+			if k%2 == 0 {
+				set.Shares[k].Most = u.Norm * float64(k+1) / 6 // some have room
+			}
+			counts := set.Shares[k].Counted() / u.Norm
+			for j := range row {
+				row[j] *= counts
+			}
+			u.Norm *= counts
+			short.Shares, rows = append(short.Shares, u), append(rows, row)
+		}
+		short.Source = rows
+		want := fold(t, c, short, 30)
+		for j, x := range fold(t, c, set, 30) {
+			if math.Abs(x-want[j]) > 1e-11*(1+math.Abs(want[j])) {
+				t.Errorf("coordinate %d: %v, want %v", j, x, want[j])
+			}
+		}
+	})
 }
 
 // TestClipped: of an update that is longer than Most the mean has that of the same direction with the length Most; a

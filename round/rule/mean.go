@@ -6,26 +6,18 @@ import "github.com/fedmesh/fedmesh/wire"
 // f_k is the share's factor, times Most/‖v_k‖ where that is below 1.
 const Mean = "mean"
 
-// mean keeps the memory of its sum from one fold to the next.
-type mean[T wire.Float] struct{ sum *Sum }
+type mean[T wire.Float] struct{ weighted[T] }
 
 func newMean[T wire.Float](Config) Rule[T] { return &mean[T]{} }
 
 func (*mean[T]) Passes() int { return 1 }
 
-// Fold implements Rule, in O(d) memory.
-func (m *mean[T]) Fold(dst []float64, s Set[T]) error {
+// Weigh implements Rule. It reads nothing.
+func (m *mean[T]) Weigh(s *Set[T]) (Weighed, error) {
 	n := s.Draws()
-	if err := enough(Mean, n, 1); err != nil {
-		return err
+	m.begin(s, float64(n))
+	for k := range s.Shares {
+		m.factors[k] = s.Shares[k].Factor
 	}
-	if m.sum == nil || m.sum.d != len(dst) {
-		m.sum = NewSum(len(dst))
-	}
-	err := s.Each(func(k int, v []T) {
-		u := &s.Shares[k]
-		Add(m.sum, u.Bucket, u.factor(), v)
-	})
-	m.sum.End(dst, n, s.Scale)
-	return err
+	return Weighed{}, enough(Mean, n, 1)
 }

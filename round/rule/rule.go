@@ -11,15 +11,28 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Rule combines the updates of a round.
+// Rule combines the updates of a round. Weigh comes before the first Fold of a set.
 type Rule[T wire.Float] interface {
-	// Passes is how often the updates are read. A rule of one pass calls Each once, so that the updates need not be
-	// kept unless [Share].Most is set. A rule of two may read columns too.
+	// Passes is how often the updates are read. A rule of one pass reads each element once, by Each, so that the
+	// updates need not be kept unless [Share].Most is set. A rule of two may read more often, and columns too.
 	Passes() int
-	// Fold overwrites dst, of length d, with the change D of the model. The result does not depend on the blocks in
-	// which the updates are read, and no coordinate of it on the others, so that a model may be folded part by part. An
-	// error is ErrTooFew, or one of reading.
-	Fold(dst []float64, s Set[T]) error
+	// Vectors is of how many vectors of length d its state is, which a set has in State. All are zero before the first
+	// round.
+	Vectors() int
+	// Weigh looks at the updates whole, and says what the rule makes of them. An error is ErrTooFew, or one of reading.
+	Weigh(s *Set[T]) (Weighed, error)
+	// Fold overwrites dst with the coordinates of the change D of the model from that one on, and the same part of the
+	// state. The result does not depend on the parts in which a model is folded. The error is one of reading.
+	Fold(dst []float64, s *Set[T], from int) error
+}
+
+// Weighed is what a rule makes of the updates of a set as a whole, for people.
+type Weighed struct {
+	Out []int // places of the updates that it leaves out, in order
+	// Far are the places of those that are farther than the radius from the last aggregate, and count as if they were
+	// not; Distances are theirs.
+	Far       []int
+	Distances []float64
 }
 
 // ErrTooFew says that a round has fewer updates than the rule needs. Such a round is abandoned.
@@ -38,6 +51,7 @@ type Set[T wire.Float] struct {
 	Shares []Share // in the order of the fold: by bucket, then by agent id
 	// Scale is D of a single update v that was drawn once, D = Scale·v: 1 for parameters, −μ for gradients.
 	Scale float64
+	State [][]float64 // of the rule
 	Source[T]
 }
 
@@ -52,14 +66,15 @@ func (s *Set[T]) Draws() (n int) {
 // Share is what a rule knows of an update beside its elements.
 type Share struct {
 	Bucket int
+	Rank   int     // the place of its agent in the order of ids
 	Times  int     // n_k
 	Factor float64 // n_k, or n_k·K·p_k where the server weights
 	Norm   float64 // ‖v_k‖₂
-	// Most is the norm that the mean counts of v_k at most: a longer one is scaled down to it. 0 = any.
+	// Most is the norm that counts of v_k at most: a longer one is scaled down to it. 0 = any.
 	Most float64
 }
 
-// Counted is the norm that the mean counts.
+// Counted is the norm that counts.
 func (s *Share) Counted() float64 {
 	if s.Most > 0 {
 		return min(s.Norm, s.Most)
@@ -67,19 +82,21 @@ func (s *Share) Counted() float64 {
 	return s.Norm
 }
 
-// factor is the factor of v_k in the mean's sum.
-func (s *Share) factor() float64 {
+// part is the part of v_k that counts.
+func (s *Share) part() float64 {
 	if s.Most > 0 && s.Norm > s.Most {
-		return float64(s.Factor * float64(s.Most/s.Norm))
+		return s.Most / s.Norm
 	}
-	return s.Factor
+	return 1
 }
 
 // Source reads the elements of a set's updates. All are finite.
 type Source[T wire.Float] interface {
-	// Each calls take with all elements that the source has of each update, in the order of the set. v is valid until
-	// take returns.
-	Each(take func(k int, v []T)) error
+	// Len is d, how many elements each update has.
+	Len() int
+	// Each calls take with the elements from … to−1 of each update, in the order of the set. v is valid until take
+	// returns.
+	Each(from, to int, take func(k int, v []T)) error
 	// Columns fills rows[k] with the elements of update k from that one on.
 	Columns(from int, rows [][]T) error
 }
@@ -87,10 +104,18 @@ type Source[T wire.Float] interface {
 // Memory is a source whose updates are in memory.
 type Memory[T wire.Float] [][]T
 
+// Len implements Source.
+func (m Memory[T]) Len() int {
+	if len(m) == 0 {
+		return 0
+	}
+	return len(m[0])
+}
+
 // Each implements Source.
-func (m Memory[T]) Each(take func(k int, v []T)) error {
+func (m Memory[T]) Each(from, to int, take func(k int, v []T)) error {
 	for k, v := range m {
-		take(k, v)
+		take(k, v[from:to])
 	}
 	return nil
 }
@@ -105,10 +130,15 @@ func (m Memory[T]) Columns(from int, rows [][]T) error {
 
 // Config is the section aggregation, of a coordinator's round and of an experiment.
 type Config struct {
-	Rule string  `yaml:"rule" json:"rule"`
-	Trim float64 `yaml:"trim" json:"trim"` // β of trimmed_mean; 0.2 unless a file has the key
-	// Clip is how many times as long as usual an update may be in the mean: a longer one is scaled down; 0 = any.
+	Rule      string  `yaml:"rule" json:"rule"`
+	Trim      float64 `yaml:"trim" json:"trim"`           // β of trimmed_mean; 0.2 unless a file has the key
+	Byzantine int     `yaml:"byzantine" json:"byzantine"` // f of krum and multi_krum
+	Keep      int     `yaml:"keep" json:"keep"`           // how many updates multi_krum averages
+	Radius    float64 `yaml:"radius" json:"radius"`       // τ of centered_clipping, a norm
+	// Clip is the norm that counts of an update at most, with any rule: a longer one is scaled down; 0 = any.
 	Clip float64 `yaml:"clip" json:"clip"`
+	// ClipAbove is how many times as long as usual an update may be in the mean, likewise; 0 = any length.
+	ClipAbove float64 `yaml:"clip_above" json:"clip_above"`
 	// RefuseAbove leaves out updates that are more than this many times as long as usual; 0 = none.
 	RefuseAbove float64 `yaml:"refuse_above" json:"refuse_above"`
 }
@@ -119,6 +149,8 @@ func DefaultConfig() Config { return Config{Rule: Mean, Trim: 0.2} }
 // entry is a line of the table.
 type entry[T wire.Float] struct {
 	make func(Config) Rule[T]
+	// least is how many draws a round has at least; nil = 1.
+	least func(c Config) int
 	// check finds what cannot be among the rule's own keys, also where another rule is chosen, and warn says what of
 	// them has no effect in rounds of so many draws; nil for a rule that has none.
 	check func(c Config, k *spec.Check)
@@ -127,8 +159,13 @@ type entry[T wire.Float] struct {
 
 func table[T wire.Float]() map[string]entry[T] {
 	return map[string]entry[T]{
-		Mean:        {make: newMean[T]},
-		TrimmedMean: {newTrimmedMean[T], checkTrim, warnTrim},
+		Mean:             {make: newMean[T]},
+		Median:           {make: newMedian[T]},
+		TrimmedMean:      {make: newTrimmedMean[T], check: checkTrim, warn: warnTrim},
+		Krum:             {make: newKrum[T], least: leastKrum, check: checkByzantine},
+		MultiKrum:        {make: newMultiKrum[T], least: leastMultiKrum, check: checkKeep},
+		GeometricMedian:  {make: newGeometricMedian[T]},
+		CenteredClipping: {make: newCenteredClipping[T], check: checkRadius},
 	}
 }
 
@@ -144,11 +181,28 @@ func (c Config) Validate() error {
 			check(c, &k)
 		}
 	}
-	k.Need(c.Clip == 0 || c.Clip >= 1 && !math.IsInf(c.Clip, 1), "clip",
-		"must be at least 1, or 0 for any length, is %v", c.Clip)
+	k.Need(c.Clip >= 0 && !math.IsInf(c.Clip, 1), "clip", "must be a norm, or 0 for any, is %v", c.Clip)
+	k.Need(c.ClipAbove == 0 || c.ClipAbove >= 1 && !math.IsInf(c.ClipAbove, 1), "clip_above",
+		"must be at least 1, or 0 for any length, is %v", c.ClipAbove)
 	k.Need(c.RefuseAbove == 0 || c.RefuseAbove > 1 && !math.IsInf(c.RefuseAbove, 1), "refuse_above",
 		"must be above 1, or 0 for none, is %v", c.RefuseAbove)
 	return k.Err()
+}
+
+// Least is how many draws with an update a round of a valid configuration must have: with fewer it is abandoned.
+func (c Config) Least() int {
+	if least := table[float32]()[c.Rule].least; least != nil {
+		return least(c)
+	}
+	return 1
+}
+
+// CheckDraws refuses a configuration for rounds of that many draws at most, which would all be abandoned.
+func (c Config) CheckDraws(k *spec.Check, draws int) {
+	if least := c.Least(); draws > 0 {
+		k.Need(draws >= least, "aggregation.rule", "%s needs rounds of %d updates or more; participants is %d", c.Rule,
+			least, draws)
+	}
 }
 
 // Warning says what of a valid configuration has no effect in rounds of so many draws; "" if there is nothing to say.
@@ -159,5 +213,23 @@ func (c Config) Warning(draws int) string {
 	return ""
 }
 
+// Vectors is of how many vectors the state of the rule with that name is; 0 if there is none.
+func Vectors(name string) int {
+	e, ok := table[float32]()[name]
+	if !ok {
+		return 0
+	}
+	return e.make(DefaultConfig()).Vectors()
+}
+
 // New makes the rule of a valid configuration.
 func New[T wire.Float](c Config) Rule[T] { return table[T]()[c.Rule].make(c) }
+
+// NewState returns the state of a rule before the first round, for models of length d.
+func NewState[T wire.Float](r Rule[T], d int) [][]float64 {
+	state := make([][]float64, r.Vectors())
+	for i := range state {
+		state[i] = make([]float64, d)
+	}
+	return state
+}

@@ -1,6 +1,7 @@
 package rule_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TestTrimmedMeanByHand: values by hand, an agent that was drawn twice, and weights that play no part.
@@ -24,6 +26,144 @@ func TestTrimmedMeanByHand(t *testing.T) {
 	set.Shares[4].Times = 2 // 1 2 3 4 1000 1000: one is cut at each end
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{(2 + 3 + 4 + 1000) / 4., (1 + 2 + 3 + 3) / 4.}) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// drawn is a set of updates in the order of ranks, each drawn so many times, of equal weights.
+func drawn(times []int, rows ...[]float64) rule.Set[float64] {
+	set := rule.Set[float64]{Scale: 1, Source: rule.Memory[float64](rows)}
+	for k, v := range rows {
+		squares := 0.0
+		for _, x := range v {
+			squares += x * x
+		}
+		set.Shares = append(set.Shares, rule.Share{Rank: k, Times: times[k], Factor: float64(times[k]),
+			Norm: math.Sqrt(squares)})
+	}
+	return set
+}
+
+// TestByHand: golden outputs, with ties, even counts and agents that were drawn twice.
+func TestByHand(t *testing.T) {
+	ones := func(n int) []int { return slices.Repeat([]int{1}, n) }
+	line := func(x ...float64) (rows [][]float64) {
+		for _, v := range x {
+			rows = append(rows, []float64{v})
+		}
+		return rows
+	}
+	for _, tt := range []struct {
+		name string
+		c    rule.Config
+		set  rule.Set[float64]
+		want []float64
+		out  []int
+	}{
+		{"the middle one", rule.Config{Rule: rule.Median}, drawn(ones(3), line(9, -1, 2)...), []float64{2}, nil},
+		{"the middle two", rule.Config{Rule: rule.Median}, drawn(ones(4), line(9, -1, 2, 3)...), []float64{2.5}, nil},
+		{"two of one value", rule.Config{Rule: rule.Median}, drawn(ones(4), line(7, 1, 1, 0)...), []float64{1}, nil},
+		{"one drawn twice", rule.Config{Rule: rule.Median}, drawn([]int{1, 1, 2}, line(0, 1, 5)...), []float64{3}, nil},
+		{"alone", rule.Config{Rule: rule.Median}, drawn(ones(1), line(4)...), []float64{4}, nil},
+		// sums over the two nearest: 5, 2, 2, 2, 5
+		{"krum: the lowest id of three", rule.Config{Rule: rule.Krum, Byzantine: 1},
+			drawn(ones(5), line(0, 1, 2, 3, 4)...), []float64{1}, []int{0, 2, 3, 4}},
+		{"krum: the ids in another order", rule.Config{Rule: rule.Krum, Byzantine: 1},
+			drawn(ones(5), line(4, 3, 2, 1, 0)...), []float64{3}, []int{0, 2, 3, 4}},
+		{"krum of alike ones", rule.Config{Rule: rule.Krum}, drawn(ones(3), line(7, 7, 7)...), []float64{7},
+			[]int{1, 2}},
+		// 0, 0, 1, 2, 10: the sums over two are 1, 1, 2, 5, 145
+		{"krum: drawn twice counts twice", rule.Config{Rule: rule.Krum, Byzantine: 1},
+			drawn([]int{1, 2, 1, 1}, line(10, 0, 1, 2)...), []float64{0}, []int{0, 2, 3}},
+		{"multi-krum", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, Keep: 2}, drawn(ones(5), line(0, 1, 2, 3, 4)...),
+			[]float64{1.5}, []int{0, 3, 4}},
+		{"multi-krum: drawn twice counts twice", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, Keep: 3},
+			drawn([]int{1, 2, 1, 1}, line(10, 0, 1, 2)...), []float64{1. / 3}, []int{0, 3}},
+		{"multi-krum: of the last only one of two", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, Keep: 1},
+			drawn([]int{1, 2, 1, 1}, line(10, 3, 1, 2)...), []float64{3}, []int{0, 2, 3}},
+		{"geometric median, with two of one place and one drawn twice", rule.Config{Rule: rule.GeometricMedian},
+			drawn([]int{1, 1, 2, 1}, []float64{1, 0}, []float64{1, 0}, []float64{0, 2}, []float64{-3, 1}),
+			[]float64{0.18160175276684823, 1.0708055925820834}, nil},
+		{"geometric median of alike ones", rule.Config{Rule: rule.GeometricMedian}, drawn(ones(2), line(5, 5)...),
+			[]float64{5}, nil},
+	} {
+		got, w, err := folded(tt.c, &tt.set, len(tt.want), len(tt.want))
+		for j := range tt.want {
+			if err != nil || math.Abs(got[j]-tt.want[j]) > 1e-14 || !slices.Equal(w.Out, tt.out) {
+				t.Errorf("%s: %v without %v, error %v; want %v without %v", tt.name, got, w.Out, err, tt.want, tt.out)
+			}
+		}
+	}
+}
+
+// TestCenteredClippingByHand: three rounds of (3, 4) and (0, 1) with the radius 1, from 0 on.
+func TestCenteredClippingByHand(t *testing.T) {
+	set := drawn([]int{1, 1}, []float64{3, 4}, []float64{0, 1})
+	for i, want := range []struct {
+		d   []float64
+		far []int
+	}{{[]float64{0.3, 0.9}, []int{0}}, {[]float64{0.4783903724021009, 1.3270407979431529}, []int{0}},
+		{[]float64{0.5823018001994134, 1.5272206208997168}, []int{0}}} {
+		got, w, err := folded(rule.Config{Rule: rule.CenteredClipping, Radius: 1}, &set, 2, 1)
+		if err != nil || math.Abs(got[0]-want.d[0])+math.Abs(got[1]-want.d[1]) > 1e-14 ||
+			!slices.Equal(w.Far, want.far) {
+			t.Errorf("round %d: %v, %+v, error %v; want %+v", i+1, got, w, err, want)
+		}
+	}
+}
+
+// TestTooFewForKrum: a round of less than 2f + 3 draws, or of less than are to be kept, is none.
+func TestTooFewForKrum(t *testing.T) {
+	for want, c := range map[int]rule.Config{
+		3: {Rule: rule.Krum}, 5: {Rule: rule.Krum, Byzantine: 1}, 9: {Rule: rule.MultiKrum, Byzantine: 3, Keep: 2},
+		6: {Rule: rule.MultiKrum, Byzantine: 1, Keep: 6},
+	} {
+		for n := want - 1; n <= want; n++ {
+			set := drawn([]int{1, n - 1}, []float64{1}, []float64{2})
+			if _, _, err := folded(c, &set, 1, 1); errors.Is(err, rule.ErrTooFew) != (n < want) || c.Least() != want {
+				t.Errorf("%+v of %d draws: error %v, least %d, want %d", c, n, err, c.Least(), want)
+			}
+		}
+	}
+}
+
+// TestCheckDraws: a coordinator refuses what would abandon all rounds.
+func TestCheckDraws(t *testing.T) {
+	for draws, want := range map[int]string{0: "", 11: "",
+		10: "aggregation.rule: krum needs rounds of 11 updates or more; participants is 10"} {
+		var k spec.Check
+		rule.Config{Rule: rule.Krum, Byzantine: 4}.CheckDraws(&k, draws)
+		if err := k.Err(); err != nil && err.Error() != want || err == nil && want != "" {
+			t.Errorf("%d draws: %v, want %q", draws, err, want)
+		}
+	}
+}
+
+func TestVectors(t *testing.T) {
+	for name, want := range map[string]int{rule.Mean: 0, rule.CenteredClipping: 1, "fedavgm": 0} {
+		if got := rule.Vectors(name); got != want {
+			t.Errorf("%s keeps %d vectors, want %d", name, got, want)
+		}
+	}
+}
+
+func TestMost(t *testing.T) {
+	for _, tt := range []struct {
+		c                   rule.Config
+		usual, weight, want float64
+	}{
+		{rule.Config{Rule: rule.Mean}, 2, 1, 0},
+		{rule.Config{Rule: rule.Mean, ClipAbove: 3}, 2, 1, 6},
+		{rule.Config{Rule: rule.Mean, ClipAbove: 3}, 0, 1, 0}, // nothing can be told
+		{rule.Config{Rule: rule.Mean, ClipAbove: 3}, 2, 4, 24},
+		{rule.Config{Rule: rule.Mean, ClipAbove: 3, Clip: 5}, 2, 1, 5},
+		{rule.Config{Rule: rule.Mean, ClipAbove: 3, Clip: 7}, 2, 1, 6},
+		{rule.Config{Rule: rule.Mean, ClipAbove: 3, Clip: 7}, 0, 1, 7},
+		{rule.Config{Rule: rule.Median, ClipAbove: 3, Clip: 7}, 2, 1, 7},
+		{rule.Config{Rule: rule.Median, ClipAbove: 3}, 2, 1, 0},
+	} {
+		if got := tt.c.Most(tt.usual, tt.weight); got != tt.want {
+			t.Errorf("%+v, usual %v, weight %v: %v, want %v", tt.c, tt.usual, tt.weight, got, tt.want)
+		}
 	}
 }
 
@@ -44,7 +184,7 @@ func TestTooFewToTrim(t *testing.T) {
 	c := rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // cuts one of two at each end
 	set := rule.Set[float64]{Scale: 1, Source: rule.Memory[float64]{{1}, {2}},
 		Shares: []rule.Share{{Times: 1}, {Times: 1}}}
-	err := rule.New[float64](c).Fold(make([]float64, 1), set)
+	_, _, err := folded(c, &set, 1, 1)
 	if want := "too few updates for the rule trimmed_mean: 2 draws, want at least 3"; fmt.Sprint(err) != want {
 		t.Errorf("error %q, want %q", err, want)
 	}
@@ -91,16 +231,29 @@ func TestValidate(t *testing.T) {
 	}{
 		{rule.Config{Rule: "mean"}, ""}, {rule.Config{Rule: "mean", RefuseAbove: 3}, ""},
 		{rule.Config{Rule: "trimmed_mean", Trim: 0.2}, ""}, {rule.Config{Rule: "trimmed_mean"}, ""},
-		{rule.Config{Rule: "average"}, `rule: want mean or trimmed_mean, got "average"`},
+		{rule.Config{Rule: "average"}, "rule: want centered_clipping, geometric_median, krum, mean, median, " +
+			`multi_krum or trimmed_mean, got "average"`},
 		{rule.Config{Rule: "mean", Trim: 0.1}, "trim: is 0.1; it goes with the rule trimmed_mean only"},
 		{rule.DefaultConfig(), ""},
 		{rule.Config{Rule: "trimmed_mean", Trim: 0.5}, "trim: must be at least 0 and below 0.5, is 0.5"},
 		{rule.Config{Rule: "trimmed_mean", Trim: -0.1}, "trim: must be"},
 		{rule.Config{Rule: "mean", RefuseAbove: 1}, "refuse_above: must be above 1, or 0 for none, is 1"},
 		{rule.Config{Rule: "mean", RefuseAbove: -3}, "refuse_above"},
-		{rule.Config{Rule: "mean", Clip: 1}, ""},
-		{rule.Config{Rule: "mean", Clip: 0.9}, "clip: must be at least 1, or 0 for any length, is 0.9"},
-		{rule.Config{Rule: "mean", Clip: math.Inf(1)}, "clip"}, {rule.Config{Rule: "mean", Clip: math.NaN()}, "clip"},
+		{rule.Config{Rule: "mean", ClipAbove: 1}, ""},
+		{rule.Config{Rule: "mean", ClipAbove: 0.9}, "clip_above: must be at least 1, or 0 for any length, is 0.9"},
+		{rule.Config{Rule: "mean", ClipAbove: math.Inf(1)}, "clip_above"},
+		{rule.Config{Rule: "mean", ClipAbove: math.NaN()}, "clip_above"},
+		{rule.Config{Rule: "krum", Clip: 0.01}, ""},
+		{rule.Config{Rule: "mean", Clip: -1}, "clip: must be a norm, or 0 for any, is -1"},
+		{rule.Config{Rule: "mean", Clip: math.NaN()}, "clip"}, {rule.Config{Rule: "mean", Clip: math.Inf(1)}, "clip"},
+		{rule.Config{Rule: "krum", Byzantine: -1}, "byzantine: must be 0 to 1048576, is -1"},
+		{rule.Config{Rule: "median", Byzantine: 2},
+			"byzantine: is 2; it goes with the rules krum and multi_krum only"},
+		{rule.Config{Rule: "multi_krum", Byzantine: 2}, "keep: must be 1 to 1048576, is 0"},
+		{rule.Config{Rule: "krum", Keep: 2}, "keep: is 2; it goes with the rule multi_krum only"},
+		{rule.Config{Rule: "centered_clipping"}, "radius: must be above 0 and finite, is 0"},
+		{rule.Config{Rule: "centered_clipping", Radius: math.Inf(1)}, "radius: must be above 0 and finite, is +Inf"},
+		{rule.Config{Rule: "mean", Radius: 1}, "radius: is 1; it goes with the rule centered_clipping only"},
 	} {
 		if err := tt.c.Validate(); (err == nil) != (tt.want == "") || !strings.Contains(fmt.Sprint(err), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.c, err, tt.want)

@@ -49,14 +49,14 @@ func Add[T wire.Float](s *Sum, bucket int, f float64, v []T) {
 }
 
 // End overwrites dst with scale·s/n and empties the sum.
-func (s *Sum) End(dst []float64, n int, scale float64) {
+func (s *Sum) End(dst []float64, n, scale float64) {
 	s.join(Buckets)
 	if len(s.nodes) == 0 {
 		clear(dst)
 		return
 	}
 	for i, x := range s.nodes[0].v {
-		dst[i] = float64(scale * float64(x/float64(n)))
+		dst[i] = float64(scale * float64(x/n))
 	}
 	s.spare = append(s.spare, s.nodes[0].v)
 	s.nodes, s.bucket = s.nodes[:0], -1

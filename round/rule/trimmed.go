@@ -2,7 +2,6 @@ package rule
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -13,9 +12,19 @@ import (
 // twice. Weights p_k play no part.
 const TrimmedMean = "trimmed_mean"
 
-type trimmedMean[T wire.Float] struct{ trim float64 }
-
-func newTrimmedMean[T wire.Float](c Config) Rule[T] { return trimmedMean[T]{c.Trim} }
+func newTrimmedMean[T wire.Float](c Config) Rule[T] {
+	return byCoordinate[T]{
+		check: func(n int) error { return enough(TrimmedMean, n, 2*cut(c.Trim, n)+1) },
+		of: func(sorted []float64) float64 {
+			n := len(sorted)
+			cut, sum := cut(c.Trim, n), 0.0
+			for _, x := range sorted[cut : n-cut] {
+				sum += x
+			}
+			return sum / float64(n-2*cut)
+		},
+	}
+}
 
 func checkTrim(c Config, k *spec.Check) {
 	if c.Rule != TrimmedMean {
@@ -37,29 +46,3 @@ func warnTrim(c Config, draws int) string {
 // cut is ⌊βn⌋, how many of n values are cut at each end. A product that lies 10⁻⁹ below a whole number is that number:
 // 0.29·100 is 29.
 func cut(trim float64, n int) int { return int(float64(trim*float64(n)) + 1e-9) }
-
-func (trimmedMean[T]) Passes() int { return 2 }
-
-// Fold implements Rule, in n blocks of columns that hold a million elements together.
-func (r trimmedMean[T]) Fold(dst []float64, s Set[T]) error {
-	n := s.Draws()
-	cut := cut(r.trim, n)
-	if err := enough(TrimmedMean, n, 2*cut+1); err != nil {
-		return err
-	}
-	values := make([]T, 0, n)
-	return columns(s.Source, len(s.Shares), len(dst), func(j int, column func(k int) T) {
-		values = values[:0]
-		for k, u := range s.Shares {
-			for range u.Times {
-				values = append(values, column(k))
-			}
-		}
-		slices.Sort(values)
-		sum := 0.0
-		for _, x := range values[cut : n-cut] {
-			sum += float64(x)
-		}
-		dst[j] = float64(s.Scale * float64(sum/float64(n-2*cut)))
-	})
-}

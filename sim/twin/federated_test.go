@@ -1,6 +1,7 @@
 package twin
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,7 +67,9 @@ func (p *player) fold(base []float64, accepted []round.Participant, payloads map
 	}
 	set.Source = rows
 	step := make([]float64, len(base))
-	if err := rule.New[float64](rule.DefaultConfig()).Fold(step, set); err != nil {
+	by := rule.New[float64](rule.DefaultConfig())
+	_, err := by.Weigh(&set)
+	if err = errors.Join(err, by.Fold(step, &set, 0)); err != nil {
 		p.t.Fatal(err)
 	}
 	next := make([]float64, len(base))

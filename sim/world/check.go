@@ -49,16 +49,18 @@ type check struct {
 	refreshes                  int // models that were expressed in other columns
 	signed, verified           int // signatures
 
-	record    round.Record                                        // the newest journal
-	sets      map[wire.RoundID]map[wire.AgentID]round.Participant // what each closed round has folded
-	leftOut   map[wire.RoundID][]coordinator.UpdateLeftOut
-	states    map[version]state       // of the server's optimiser
-	accepted  map[part]wire.Digest    // as the coordinator has said
-	announced wire.Order              // the newest
-	digest    wire.Digest             // of that announcement
-	digests   map[wire.Digest]bool    // of all
-	models    map[version]wire.Digest // as they were announced
-	payloads  map[wire.Digest][]byte  // of updates that stood on an agent's disk
+	record     round.Record                                        // the newest journal
+	sets       map[wire.RoundID]map[wire.AgentID]round.Participant // what each closed round has folded
+	leftOut    map[wire.RoundID][]coordinator.UpdateLeftOut
+	passedOver map[wire.RoundID][]wire.AgentID // by the rule
+	states     map[version]state               // of the server's optimiser
+	aggregates map[version][]float64           // the fold, of a rule that keeps it
+	accepted   map[part]wire.Digest            // as the coordinator has said
+	announced  wire.Order                      // the newest
+	digest     wire.Digest                     // of that announcement
+	digests    map[wire.Digest]bool            // of all
+	models     map[version]wire.Digest         // as they were announced
+	payloads   map[wire.Digest][]byte          // of updates that stood on an agent's disk
 
 	opened    map[version]bool // rounds whose draw was looked at
 	began     []time.Duration  // when each round was announced first
@@ -83,6 +85,7 @@ func newCheck(w *World) check {
 	}
 	return check{w: w, schema: p.Schema(wire.KindTraining), sets: map[wire.RoundID]map[wire.AgentID]round.Participant{},
 		leftOut: map[wire.RoundID][]coordinator.UpdateLeftOut{}, states: map[version]state{},
+		aggregates: map[version][]float64{}, passedOver: map[wire.RoundID][]wire.AgentID{},
 		accepted: map[part]wire.Digest{}, ended: map[ending]bool{}, opened: map[version]bool{},
 		digests: map[wire.Digest]bool{}, said: map[say]bool{}, unfit: map[wire.AgentID]bool{},
 		payloads: map[wire.Digest][]byte{}, drawn: map[wire.RoundID][]wire.AgentID{},

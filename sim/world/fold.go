@@ -56,11 +56,9 @@ func (c *check) fold(p *party, r wire.RoundID, at version, next *round.Plan) {
 	recent := c.record.Plan.Recent
 	set = c.above(cfg.Aggregation, r, set, recent)
 	c.remembered(r, next, set, recent)
-	d := make([]float64, len(base))
-	if cfg.Aggregation.Rule == rule.TrimmedMean {
-		trimmedMean(d, set, cfg.Aggregation.Trim)
-	} else {
-		mean(d, set)
+	d, ok := c.aggregate(&cfg.Aggregation, at, set, len(base))
+	if !ok {
+		return
 	}
 	if t.Training.Exchange == spec.ExchangeGradient {
 		size := t.Training.StepSize
@@ -108,6 +106,7 @@ func (c *check) refreshed(p *party, at version) {
 		if cfg, _ := c.w.plan.configure(); i == 1 {
 			n, tau := len(m.Vector)/4, cfg.ServerOptimizer.Tau
 			c.states[at] = state{make([]float64, n), slices.Repeat([]float64{tau * tau}, n)}
+			c.aggregates[at] = make([]float64, n)
 		}
 	}
 	c.refreshes++
@@ -138,9 +137,8 @@ func (c *check) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
 		u := taken{agent: id, times: x.Times, factor: float64(x.Times), v: make([]float64, n)}
 		for j, y := range v {
 			u.v[j] = float64(y)
-			u.length += u.v[j] * u.v[j]
 		}
-		u.length = math.Sqrt(u.length)
+		u.length = norm(u.v)
 		if inStep := cfg.Weighting == spec.WeightingStep && t.Training.Exchange != spec.ExchangeGradient; !inStep {
 			u.factor *= x.Weight
 		} else if x.Weight > 0 {
@@ -186,8 +184,15 @@ func (c *check) above(by rule.Config, r wire.RoundID, set []taken, recent []roun
 		return out
 	})
 	for k := range set {
-		if u := &set[k]; by.Rule == rule.Mean && by.Clip*usual > 0 && u.length > by.Clip*usual {
-			u.factor *= by.Clip * usual / u.length
+		u := &set[k]
+		if by.Rule == rule.Mean && by.ClipAbove*usual > 0 && u.length > by.ClipAbove*usual {
+			u.factor *= by.ClipAbove * usual / u.length
+			c.clipped++
+		}
+		if n := norm(u.v); by.Clip > 0 && n > by.Clip { // no method has both
+			for j := range u.v {
+				u.v[j] *= by.Clip / n
+			}
 			c.clipped++
 		}
 	}
@@ -220,36 +225,6 @@ func median(x []float64) float64 {
 	}
 	slices.Sort(x)
 	return x[(len(x)-1)/2]
-}
-
-// mean is Σ f_k v_k / N.
-func mean(d []float64, set []taken) {
-	n := 0
-	for _, u := range set {
-		n += u.times
-		for j, x := range u.v {
-			d[j] += u.factor * x
-		}
-	}
-	for j := range d {
-		d[j] /= float64(n)
-	}
-}
-
-// trimmedMean is the mean of each coordinate's values without the ⌊βn⌋ smallest and the ⌊βn⌋ largest.
-func trimmedMean(d []float64, set []taken, trim float64) {
-	for j := range d {
-		var values []float64
-		for _, u := range set {
-			values = append(values, slices.Repeat([]float64{u.v[j]}, u.times)...)
-		}
-		slices.Sort(values)
-		cut := int(math.Floor(trim * float64(len(values))))
-		kept := values[cut : len(values)-cut]
-		for _, x := range kept {
-			d[j] += x / float64(len(kept))
-		}
-	}
 }
 
 // optimise turns the fold into the step of the model. It reports false if it has not seen the optimiser's state before.

@@ -44,10 +44,10 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		r.Weights, r.Weighting = spec.WeightsSamples, spec.WeightingMean
 	},
 	"clip, weights in the step": func(r *round.Config, _ *wire.Task) {
-		r.Weights, r.Aggregation.Clip = spec.WeightsSamples, 1.05
+		r.Weights, r.Aggregation.ClipAbove = spec.WeightsSamples, 1.05
 	},
 	"clip, gradients": func(r *round.Config, t *wire.Task) {
-		r.Aggregation.Clip, r.Aggregation.RefuseAbove = 1, 1.5
+		r.Aggregation.ClipAbove, r.Aggregation.RefuseAbove = 1, 1.5
 		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
 	"with replacement": func(r *round.Config, _ *wire.Task) {
@@ -69,6 +69,29 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"trimmed mean": func(r *round.Config, _ *wire.Task) {
 		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, Trim: 0.34}
+	},
+	"median, fedavgm": func(r *round.Config, _ *wire.Task) {
+		r.Weights, r.Aggregation.Rule = spec.WeightsEqual, rule.Median
+		r.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}
+	},
+	"krum, clip": func(r *round.Config, _ *wire.Task) {
+		r.Weights, r.Aggregation.Rule, r.Aggregation.Clip = spec.WeightsEqual, rule.Krum, 0.05
+	},
+	"multi-krum, with replacement": func(r *round.Config, _ *wire.Task) {
+		r.Sampling, r.Weights = spec.WithReplacement, spec.WeightsEqual
+		r.Aggregation.Rule, r.Aggregation.Keep = rule.MultiKrum, 2
+	},
+	"geometric median, weights in the mean": func(r *round.Config, _ *wire.Task) {
+		r.Weights, r.Weighting = spec.WeightsSamples, spec.WeightingMean
+		r.Aggregation.Rule = rule.GeometricMedian
+	},
+	"centered clipping, fedyogi": func(r *round.Config, _ *wire.Task) {
+		optimized("fedyogi")(r, nil)
+		r.Aggregation.Rule, r.Aggregation.Radius = rule.CenteredClipping, 0.05
+	},
+	"centered clipping, gradients": func(r *round.Config, t *wire.Task) {
+		r.Aggregation.Rule, r.Aggregation.Radius = rule.CenteredClipping, 1
+		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
 	refuseAbove: func(r *round.Config, _ *wire.Task) {
 		optimized("fedyogi")(r, nil)
@@ -120,6 +143,10 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		r.Aggregation.RefuseAbove = 1.2
 		r.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}
 		t.Training.ResponseProb = 0.6
+	},
+	"feddec, centered clipping": func(r *round.Config, t *wire.Task) {
+		feddec(r, t)
+		r.Aggregation.Rule, r.Aggregation.Radius = rule.CenteredClipping, 0.05
 	},
 	"feddec, clipped, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)

@@ -77,6 +77,8 @@ func NewPlan(seed uint64) Plan {
 	if p.Method == refuseAbove {
 		p.Agents, p.Participants = 6, 5 // of fewer updates none is left out
 	}
+	r, _ := p.configure()
+	p.Participants = max(p.Participants, r.Aggregation.Least())
 	if rng.IntN(4) == 0 {
 		p.Hidden = 3000
 	}

@@ -198,7 +198,7 @@ var plantedBugs = []struct {
 		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.RefuseAbove *= 1.1 })
 	}},
 	{"updates are clipped at another length", 43, func() world.Bugs {
-		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.Clip *= 1.05 })
+		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.ClipAbove *= 1.05 })
 	}},
 	{"fewer rounds", 0, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) { cfg.Round.Rounds = 2 })

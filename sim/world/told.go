@@ -46,6 +46,8 @@ func (c *check) told(p *party, fact any) {
 		c.w.fail("the %s was lost: %v", f.File, f.Damage)
 	case coordinator.UpdateLeftOut:
 		c.leftOut[f.Round] = append(c.leftOut[f.Round], f)
+	case coordinator.UpdatesPassedOver:
+		c.passedOver[f.Round] = f.Agents
 	case round.AnnouncementObeyed:
 		c.obeys(p, f.Order)
 	case round.WorkEnded:
@@ -90,6 +92,8 @@ func (c *check) settles(p *party, f agent.UpdateSettled) {
 		want = wire.FateAbandoned
 	case in && taken.Accepted == digest && c.isLeftOut(f.Round, p.id):
 		want = wire.FateAbove
+	case in && taken.Accepted == digest && slices.Contains(c.passedOver[f.Round], p.id):
+		want = wire.FateRule
 	case in && taken.Accepted == digest:
 		want = wire.FateFolded
 	}

@@ -141,7 +141,7 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 		coordinator.MessageDropped, coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended,
 		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageMended,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
-		coordinator.UpdatesClipped: // nobody is kept out
+		coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // nobody is kept out
 	}
 }
 

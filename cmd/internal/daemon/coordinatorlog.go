@@ -68,8 +68,11 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.Warn("an update is left out of the model: its device is broken or dishonest, or its data differ much from "+
 			"the others'",
 			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", short(f.Norm), "usual", short(f.Usual))
+	case coordinator.UpdatesPassedOver:
+		l.Info("the rule has left updates out, as it does in each round", "round", f.Round, "rule", f.Rule,
+			"agents", f.Agents)
 	case coordinator.UpdatesClipped:
-		l.Info("updates are much longer than usual, and count as if they were no longer than allowed", "round", f.Round,
+		l.Info("updates count as if they were no longer than allowed", "round", f.Round, "reason", f.Reason,
 			"agents", f.Agents, "longest", short(f.Longest), "most", short(f.Most))
 	case coordinator.ModelReady:
 		l.modelReady(f)

@@ -240,6 +240,12 @@ var coordinatorLines = []line{
 	{coordinator.UpdateLeftOut{Round: 7, Agent: "a1", Reason: coordinator.LeftOutRisk, Norm: 2e30, Usual: 0.51234},
 		`<4>WARN  an update is left out of the model: its device is broken or dishonest, or its data differ much from the others' ` +
 			`round=7 agent=a1 reason=risk norm=2e+30 usual=0.5123`},
+	{coordinator.UpdatesClipped{Round: 7, Reason: coordinator.ClippedRadius, Agents: []wire.AgentID{"a1", "a2"},
+		Longest: 2.5, Most: 0.3},
+		"<6>INFO  updates count as if they were no longer than allowed round=7 reason=radius agents=\"[a1 a2]\" " +
+			"longest=2.5 most=0.3"},
+	{coordinator.UpdatesPassedOver{Round: 7, Rule: "krum", Agents: []wire.AgentID{"a1", "a2"}},
+		"<6>INFO  the rule has left updates out, as it does in each round round=7 rule=krum agents=\"[a1 a2]\""},
 	{coordinator.ModelReady{Round: 2, Version: 1, Hash: wire.Digest{1}, Risk: 0.53099,
 		Score: &learner.Score{R2: 0.58875, Accuracy: math.NaN()}},
 		`<6>INFO  model ready version=1 hash=01000000000000000000000000000000 risk=0.531 r2=0.5888`},

@@ -68,7 +68,7 @@ func (w CoordinatorWatch) Observe(fact coordinator.Fact) {
 		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.MeshMade, coordinator.MessageDropped,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.SealingChanged, coordinator.StateMended,
 		coordinator.StatisticsReady, coordinator.TransfersChanged, coordinator.UpdateLeftOut,
-		coordinator.UpdatesClipped: // changes neither
+		coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // changes neither
 	}
 }
 

@@ -51,6 +51,7 @@ var effects = map[string]struct {
 	"round":                       {GoesOn, ""},
 	"round.algorithm":             {FromPresent, ""},
 	"round.aggregation":           {GoesOn, "what is remembered of earlier rounds stays"},
+	"round.aggregation.rule":      {GoesOn, "of centered_clipping the last aggregate begins anew"},
 	"round.server_optimizer":      {GoesOn, "the optimiser's state stays"},
 	"round.server_optimizer.name": {GoesOn, "the optimiser begins anew"},
 	"mesh":                        {GoesOn, "another block of mixing begins"},

@@ -12,11 +12,19 @@ import (
 
 // choose puts words into a configuration.
 var choose = map[spec.Option]func(s *Coordinator, word string){
-	spec.OptionAlgorithm:       func(s *Coordinator, word string) { s.Round.Algorithm = spec.Algorithm(word) },
-	spec.OptionSampling:        func(s *Coordinator, word string) { s.Round.Sampling = spec.Sampling(word) },
-	spec.OptionWeights:         func(s *Coordinator, word string) { s.Round.Weights = spec.Weights(word) },
-	spec.OptionWeighting:       func(s *Coordinator, word string) { s.Round.Weighting = spec.Weighting(word) },
-	spec.OptionRule:            func(s *Coordinator, word string) { s.Round.Aggregation.Rule = word },
+	spec.OptionAlgorithm: func(s *Coordinator, word string) { s.Round.Algorithm = spec.Algorithm(word) },
+	spec.OptionSampling:  func(s *Coordinator, word string) { s.Round.Sampling = spec.Sampling(word) },
+	spec.OptionWeights:   func(s *Coordinator, word string) { s.Round.Weights = spec.Weights(word) },
+	spec.OptionWeighting: func(s *Coordinator, word string) { s.Round.Weighting = spec.Weighting(word) },
+	spec.OptionRule: func(s *Coordinator, word string) {
+		s.Round.Aggregation.Rule, s.Round.Participants = word, 3
+		switch word {
+		case rule.MultiKrum:
+			s.Round.Aggregation.Keep = 2
+		case rule.CenteredClipping:
+			s.Round.Aggregation.Radius = 0.1
+		}
+	},
 	spec.OptionServerOptimizer: func(s *Coordinator, word string) { s.Round.ServerOptimizer.Name = word },
 	spec.OptionExchange:        func(s *Coordinator, word string) { s.Task.Exchange = spec.Exchange(word) },
 	spec.OptionNormalize:       func(s *Coordinator, word string) { s.Task.StepSize.Normalize = word == "true" },

@@ -152,7 +152,7 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentUnheard, coordinator.Began,
 		coordinator.MessageDropped,
 		coordinator.StatisticsReady,
-		coordinator.TransfersChanged, coordinator.UpdatesClipped: // not shown
+		coordinator.TransfersChanged, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // not shown
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // DevicesView keeps what is known of each device up to date from a coordinator's facts. It has an entry for each one
-// that was heard: about 240 bytes, and the texts of unfit ones (BenchmarkDevices in package daemon).
+// that was heard: about 250 bytes, and the texts of unfit ones (BenchmarkDevices in package daemon).
 type DevicesView struct {
 	now     func() time.Time
 	mu      sync.Mutex // it is asked from other goroutines
@@ -42,6 +42,8 @@ type device struct {
 	told     int64              // that it is not, as kept.seen
 	software unique.Handle[string]
 	rows     uint64
+	leftOut  uint32  // updates that no model has, since this coordinator's start
+	clipped  uint32  // updates of which models have a part, likewise
 	stepTime float64 // seconds, of a local step; these four are NaN where they are not told
 	budget   float64 // bytes of the month, as it counts them itself
 	battery  float64 // from 0 to 1
@@ -166,6 +168,16 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 			errors.As(f.Err, &other) {
 			v.device(f.Agent).speaks = other.Has
 		}
+	case coordinator.UpdateLeftOut:
+		v.device(f.Agent).leftOut++
+	case coordinator.UpdatesPassedOver:
+		for _, a := range f.Agents {
+			v.device(a).leftOut++
+		}
+	case coordinator.UpdatesClipped:
+		for _, a := range f.Agents {
+			v.device(a).clipped++
+		}
 	case coordinator.AgentsListed:
 		v.listed = f.Agents
 		for _, gone := range f.Gone {
@@ -178,8 +190,7 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		coordinator.SealingChanged,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageMended,
-		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.UpdateLeftOut,
-		coordinator.UpdatesClipped: // of no device
+		coordinator.SubscriptionsRefused, coordinator.TransfersChanged: // of no device
 	}
 }
 

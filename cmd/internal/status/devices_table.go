@@ -40,6 +40,8 @@ type Device struct {
 	Rounds   uint64     `json:"rounds"`   // that it has worked in
 	Accepted uint64     `json:"accepted"` // updates
 	Failed   uint64     `json:"failed"`   // rounds
+	LeftOut  uint32     `json:"left_out"` // accepted updates that no model has, since the coordinator's start
+	Clipped  uint32     `json:"clipped"`  // accepted updates of which models have a part, likewise
 	// Where it is known:
 	StepTime *float64 `json:"step_time,omitempty"`        // seconds
 	Bytes    *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else as its reports count
@@ -103,7 +105,8 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 	}
 	x := &Device{Agent: string(id), Version: d.version(), Root: uint32(d.root), Rows: d.rows,
 		Rounds: d.rounds, Accepted: d.accepted,
-		Failed: d.failed, StepTime: number(d.stepTime), Battery: number(d.battery), Heat: number(d.heat),
+		Failed: d.failed, LeftOut: d.leftOut, Clipped: d.clipped,
+		StepTime: number(d.stepTime), Battery: number(d.battery), Heat: number(d.heat),
 		Bytes: number(d.budget)}
 	if d.seen > 0 {
 		at := time.Unix(d.seen, 0)
@@ -158,6 +161,8 @@ var deviceOrders = map[string]func(a, b *Device) int{
 	"rows":     func(a, b *Device) int { return cmp.Compare(a.Rows, b.Rows) },
 	"rounds":   func(a, b *Device) int { return cmp.Compare(a.Rounds, b.Rounds) },
 	"accepted": func(a, b *Device) int { return cmp.Compare(a.share(), b.share()) },
+	"left":     func(a, b *Device) int { return cmp.Compare(a.LeftOut, b.LeftOut) },
+	"clipped":  func(a, b *Device) int { return cmp.Compare(a.Clipped, b.Clipped) },
 	"step":     func(a, b *Device) int { return cmp.Compare(known(a.StepTime), known(b.StepTime)) },
 	"bytes":    func(a, b *Device) int { return cmp.Compare(known(a.Bytes), known(b.Bytes)) },
 	"battery":  func(a, b *Device) int { return cmp.Compare(known(a.Battery), known(b.Battery)) },
@@ -221,7 +226,8 @@ func (l *Devices) Draw(width int) string {
 func (l *Devices) table() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "AGENT\tSTATE\tSEEN\tVERSION\tROOT\tROWS\tROUNDS\tACCEPTED\tSTEP\tMONTH\tBATTERY\tHEAT")
+	fmt.Fprintln(w, "AGENT\tSTATE\tSEEN\tVERSION\tROOT\tROWS\tROUNDS\tACCEPTED\tLEFT\tCLIPPED\tSTEP\tMONTH\t"+
+		"BATTERY\tHEAT")
 	for _, x := range l.Devices {
 		seen, root, rows := "-", "-", "-"
 		if x.LastSeen != nil {
@@ -233,10 +239,10 @@ func (l *Devices) table() string {
 		if x.Rows > 0 {
 			rows = strconv.FormatUint(x.Rows, 10)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", x.Agent, x.State, seen,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", x.Agent, x.State, seen,
 			plain(cmp.Or(x.Version, "-")), root, rows, x.Rounds, orDash("%.0f%%", 100, number(x.share())),
-			orDash("%.3gms", 1e3, x.StepTime), orDash("%.1fMB", 1e-6, x.Bytes), orDash("%.0f%%", 100, x.Battery),
-			orDash("%.0f°C", 1, x.Heat))
+			x.LeftOut, x.Clipped, orDash("%.3gms", 1e3, x.StepTime), orDash("%.1fMB", 1e-6, x.Bytes),
+			orDash("%.0f%%", 100, x.Battery), orDash("%.0f°C", 1, x.Heat))
 	}
 	_ = w.Flush() // to memory
 	return b.String()

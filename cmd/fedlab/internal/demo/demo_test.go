@@ -273,6 +273,31 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestRuleAgainstLiars: of twelve agents two send their update reversed and ten times as long. By the median the
+// federation learns, and the log says whose updates were left out beside it.
+func TestRuleAgainstLiars(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole demonstration is not short")
+	}
+	inTemp(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	var out, errs bytes.Buffer
+	o := Defaults()
+	o.Rule, o.Attack, o.Attackers, o.Rounds = "median", "signflip:10", 2, 30
+	o.JSON, o.Stdout, o.Stderr = true, &out, &errs
+	r, err := Run(ctx, o)
+	if err != nil || r.Federated < 0.4 {
+		t.Fatalf("%+v, error %v\n%s", r, err, &errs)
+	}
+	if want := `"rule":"median","attack":"signflip:10","attackers":2}`; !strings.Contains(out.String(), want) {
+		t.Errorf("no %s in %s", want, &out)
+	}
+	if want := "agent=Aotizhongxin reason=norm"; !strings.Contains(errs.String(), want) {
+		t.Errorf("no %s in %s", want, &errs)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	for _, tt := range []struct {
 		change func(*Options)
@@ -284,6 +309,14 @@ func TestOptions(t *testing.T) {
 		{func(o *Options) { o.Username = "me" }, "--username, --password-file and --ca-file go with --broker: the " +
 			"embedded one has users of its own"},
 		{func(o *Options) { o.Model = "tree" }, `--model must be linear or mlp, is "tree"`},
+		{func(o *Options) { o.Attackers = 2 }, "--attackers is 2: say with --attack what they send"},
+		{func(o *Options) { o.Attack = "signflip" }, "--attackers must be 1 to 12, is 0"},
+		{func(o *Options) { o.Attack, o.Attackers, o.Rule = "signflip:10", 2, "krum" },
+			"--rule: aggregation.rule: krum needs rounds of 7 updates or more; participants is 6"},
+		{func(o *Options) { o.Attack, o.Attackers, o.Processes = "nan", 1, true },
+			"--attack does not go with --processes: agentd does not lie"},
+		{func(o *Options) { o.Algorithm, o.Rule = "feddec", "median" },
+			"--rule, --attack and --attackers go with --algorithm fedavg"},
 	} {
 		o := Defaults()
 		tt.change(&o)

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/fedmesh/fedmesh/round/rule"
 )
 
 // display shows a run: live on a terminal, in lines elsewhere, or as JSON.
@@ -31,6 +33,9 @@ type heading struct {
 	Rounds   int      `json:"rounds"`
 	L        int      `json:"participants"`
 	Seed     uint64   `json:"seed"`
+	Rule     string   `json:"rule"`
+	Attack   string   `json:"attack,omitempty"` // of the first Attackers
+	Liars    int      `json:"attackers,omitempty"`
 	Metrics  string   `json:"metrics,omitempty"` // URL
 	Stations []string `json:"-"`
 }
@@ -68,6 +73,12 @@ func (d plain) start(h heading) {
 		"of its own\n", h.Agents)
 	fmt.Fprintf(d.w, "%s model, %d rounds with %d of the %d agents each, seed %d, %s %s\n", h.Model, h.Rounds, h.L,
 		h.Agents, h.Seed, broker, h.Broker)
+	if h.Rule != rule.Mean || h.Liars > 0 {
+		fmt.Fprintf(d.w, "rule %s\n", h.Rule)
+	}
+	if h.Liars > 0 {
+		fmt.Fprintf(d.w, "%d of the agents lie about their updates: %s\n", h.Liars, h.Attack)
+	}
 	if h.Metrics != "" {
 		fmt.Fprintf(d.w, "metrics at %s\n", h.Metrics)
 	}

@@ -17,7 +17,7 @@ import (
 
 var testHeading = heading{
 	Broker: "tcp://127.0.0.1:1883", Embedded: true, Agents: 3, Features: 21, Model: "linear", Rounds: 2, L: 2, Seed: 1,
-	Stations: []string{"Aotizhongxin", "Changping", "Dingling"},
+	Rule: "mean", Stations: []string{"Aotizhongxin", "Changping", "Dingling"},
 }
 
 var testResult = Result{
@@ -122,7 +122,7 @@ func TestJSONLines(t *testing.T) {
 	d.model(&w.now)
 	d.result(&testResult)
 	compareText(t, b.String(),
-		`{"event":"start","broker":"tcp://127.0.0.1:1883","embedded":true,"agents":3,"features":21,"model":"linear","rounds":2,"participants":2,"seed":1}
+		`{"event":"start","broker":"tcp://127.0.0.1:1883","embedded":true,"agents":3,"features":21,"model":"linear","rounds":2,"participants":2,"seed":1,"rule":"mean"}
 {"event":"standardised","rows":300,"agents":3}
 {"event":"round","round":1,"loss":0.531,"r2":0.58875,"participants":["Aotizhongxin","Dingling"],"local_steps":{"Aotizhongxin":32,"Dingling":16}}
 {"event":"round","round":1,"loss":0.531,"r2":null,"participants":["Aotizhongxin","Dingling"],"local_steps":{"Aotizhongxin":32,"Dingling":16}}

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/liar"
 	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
@@ -231,12 +232,27 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 func (fed *federation) runner(ctx context.Context) (func(context.Context, *settings.Agent) error, error) {
 	if !fed.options.Processes {
 		return func(ctx context.Context, s *settings.Agent) error {
-			paced := slow.Trainer{Trainer: agent.Learner{}, StepTime: s.Compute.StepTime}
-			return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: fed.log, Metrics: fed.ofAgents, Trainer: paced})
+			return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: fed.log, Metrics: fed.ofAgents,
+				Trainer: fed.trainer(s)})
 		}, nil
 	}
 	program, err := fed.agentd(ctx)
 	return func(ctx context.Context, s *settings.Agent) error { return fed.runProcess(ctx, program, s) }, err
+}
+
+// trainer takes local steps as slowly as declared. The first agents lie about them, if any do.
+func (fed *federation) trainer(s *settings.Agent) agent.Trainer {
+	paced := slow.Trainer{Trainer: agent.Learner{}, StepTime: s.Compute.StepTime}
+	for _, other := range fed.agents[:fed.options.Attackers] {
+		if other.ID == s.ID {
+			lie, err := liar.Parse(fed.options.Attack)
+			if err != nil {
+				panic(err) // Validate has parsed it
+			}
+			return liar.Trainer{Trainer: paced, Lie: lie}
+		}
+	}
+	return paced
 }
 
 // runProcess runs one agent as a process of its own, as on a device.

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -41,6 +42,11 @@ type Options struct {
 	// the truth.
 	Clip float64
 	Lie  string
+
+	// Rule is round.aggregation.rule; empty = the mean, as a coordinator has it. Attack is what the first Attackers
+	// agents send in the place of their updates, of package liar; empty = all are honest.
+	Rule, Attack string
+	Attackers    int
 
 	Metrics string // host:port; empty = nowhere
 	Out     string // folder for the results; empty = none
@@ -96,6 +102,7 @@ func (o *Options) Validate() error {
 	valid("--algorithm", o.Algorithm.Validate())
 	need(!o.Streams || o.Algorithm != spec.FedDec && !o.Processes && o.Model == "linear",
 		"--streams goes with --algorithm fedavg and --model linear, and not with --processes")
+	o.validateRule(need, valid)
 	if o.Algorithm != spec.FedDec {
 		need(o.Task == "" && o.SiteBroker == "" && !o.faulty() && o.Clip == 0 && o.Lie == "",
 			"--task, --d2d-broker, --loss, --dup, --delay, --kill, --clip and --lie go with --algorithm feddec")
@@ -117,6 +124,59 @@ func (o *Options) Validate() error {
 	}
 	need(o.Kill >= 0 && o.Kill < stations, "--kill must be 0 to %d, is %d", stations-1, o.Kill)
 	return errors.Join(errs...)
+}
+
+// validateRule reports what cannot be of the rule and of those that lie about their updates.
+func (o *Options) validateRule(need func(bool, string, ...any), valid func(string, error)) {
+	need(o.Attack == "" && o.Rule == "" && o.Attackers == 0 || o.Algorithm != spec.FedDec,
+		"--rule, --attack and --attackers go with --algorithm fedavg")
+	if o.Rule != "" {
+		var k spec.Check
+		if spec.OneOf(&k, "--rule", o.Rule, rule.Names()...); k.Err() == nil {
+			r := o.aggregation()
+			r.CheckDraws(&k, o.Participants)
+		}
+		valid("--rule", k.Err())
+	}
+	if o.Attack == "" {
+		need(o.Attackers == 0, "--attackers is %d: say with --attack what they send", o.Attackers)
+		return
+	}
+	_, err := liar.Parse(o.Attack)
+	valid("--attack", err)
+	need(o.Attackers >= 1 && o.Attackers <= stations, "--attackers must be 1 to %d, is %d", stations, o.Attackers)
+	need(!o.Processes, "--attack does not go with --processes: agentd does not lie")
+}
+
+// aggregation is the section of the rule, whose numbers fit as many attackers.
+func (o *Options) aggregation() rule.Config {
+	a := round.DefaultConfig().Aggregation
+	if o.Rule == "" {
+		return a
+	}
+	switch a.Rule = o.Rule; a.Rule {
+	case rule.Krum:
+		a.Byzantine = o.Attackers
+	case rule.MultiKrum:
+		a.Byzantine, a.Keep = o.Attackers, max(1, o.Participants-o.Attackers)
+	case rule.CenteredClipping:
+		a.Radius = radius
+	}
+	return a
+}
+
+// radius is about as long as an update of the demo is.
+const radius = 0.3
+
+// weights are by rows, where the rule has weights.
+func (o *Options) weights() spec.Weights {
+	var k spec.Check
+	spec.Choice{spec.OptionRule: o.aggregation().Rule, spec.OptionWeights: string(spec.WeightsSamples)}.Check(&k,
+		spec.InCoordinator, nil)
+	if k.Err() != nil {
+		return spec.WeightsEqual
+	}
+	return spec.WeightsSamples
 }
 
 // faulty tells whether something befalls the messages between neighbours.
@@ -150,7 +210,8 @@ func (o together) coordinator() settings.Coordinator {
 	s := settings.DefaultCoordinator()
 	s.Task, s.Held = o.task(), &data.Config{CSV: f.held}
 	s.Round.Participants, s.Round.Quorum = o.Participants, o.Participants
-	s.Round.Weights, s.Round.Seed, s.Round.Rounds = spec.WeightsSamples, o.Seed, o.rounds()
+	s.Round.Weights, s.Round.Seed, s.Round.Rounds = o.weights(), o.Seed, o.rounds()
+	s.Round.Aggregation = o.aggregation()
 	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), Within: time.Minute,
 		Spread: 100 * time.Millisecond}
 	s.Round.Deadline = time.Minute

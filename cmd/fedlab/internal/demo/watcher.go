@@ -101,7 +101,7 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		coordinator.MessageDropped,
 		coordinator.ModelsAhead, coordinator.StateMended, coordinator.StorageFailing,
 		coordinator.StorageMended, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
-		coordinator.UpdateLeftOut, coordinator.UpdatesClipped: // not shown
+		coordinator.UpdateLeftOut, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // not shown
 	}
 	return nil
 }

@@ -1,0 +1,173 @@
+package coordinator
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// withCentred is a workbench whose rule is centred clipping, with or without an optimiser.
+func withCentred(t *testing.T, o optimizer.Config, updates ...float32) (momentum, func() round.Folded) {
+	t.Helper()
+	w, next := withMomentum(t, updates...)
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, Radius: 0.5}
+	w.cfg.Round.ServerOptimizer = o
+	return w, next
+}
+
+// TestCentredClipping: of 1, 1, 4 the aggregates are 0.5, 1, 1 + 0.5/3, …, over restarts too, with the momentum of the
+// optimiser beside them.
+func TestCentredClipping(t *testing.T) {
+	aggregates := []float64{0.5, 1, 1 + 0.5/3, 1 + 0.5/3 + (0.5-1./3)/3}
+	for _, beta := range []float64{0, 0.5} {
+		o := optimizer.DefaultConfig()
+		if beta > 0 {
+			o = optimizer.Config{Name: "fedavgm", LearningRate: 1, Momentum: beta, Tau: 1}
+		}
+		w, next := withCentred(t, o, 1, 1, 4)
+		m, want := 0., 0.
+		for i, d := range aggregates {
+			m = beta*m + d
+			want += m
+			next()
+			if math.Abs(float64(w.weight())-want) > 1e-6 {
+				t.Fatalf("momentum %v, after round %d: weight %v, want %v", beta, i+1, w.weight(), want)
+			}
+		}
+	}
+}
+
+// TestCentredClippingAgain: a fold that a crash has cut short ends the same, and the state is that of its model.
+func TestCentredClippingAgain(t *testing.T) {
+	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
+	before := next()
+	base := w.base
+	hash := next().Next.Base.Hash
+	first, err := w.disk.loadSlot(1, 2, hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.base, *w.journaled = base, before.Next // the journal still names the first model
+	again := next()
+	got, err := w.disk.loadSlot(1, 2, hash)
+	if again.Next.Base.Hash != hash || err != nil || !bytes.Equal(got.state, first.state) || len(got.state) == 0 {
+		t.Errorf("another model or another state, error %v", err)
+	}
+}
+
+// TestOneBeginsAnew: where an optimiser is configured in the middle of a run the rule's aggregate stays, and the other
+// way round; the log names what begins.
+func TestOneBeginsAnew(t *testing.T) {
+	fedavgm := optimizer.Config{Name: "fedavgm", LearningRate: 1, Momentum: 0.5, Tau: 1}
+	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
+	var log bytes.Buffer
+	w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	next()                                // 0.5
+	w.cfg.Round.ServerOptimizer = fedavgm // m = 1
+	if next(); w.weight() != 1.5 || !strings.Contains(log.String(), "name=fedavgm") ||
+		strings.Contains(log.String(), "name=centered_clipping") {
+		t.Errorf("weight %v, want 1.5; log %s", w.weight(), &log)
+	}
+	log.Reset()
+	w.cfg.Round.Aggregation = rule.DefaultConfig() // m = 0.5 + 2
+	if next(); w.weight() != 4 || log.Len() > 0 {
+		t.Errorf("weight %v, want 4; log %s", w.weight(), &log)
+	}
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, Radius: 0.5} // m = 1.25 + 0.5
+	if next(); w.weight() != 5.75 || !strings.Contains(log.String(), "name=centered_clipping") ||
+		strings.Contains(log.String(), "name=fedavgm") {
+		t.Errorf("weight %v, want 5.75; log %s", w.weight(), &log)
+	}
+}
+
+// TestBackToAnAggregate: a run that begins from a model has the aggregate that made it.
+func TestBackToAnAggregate(t *testing.T) {
+	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
+	for range 3 {
+		if err := w.archive(w.fresh); err != nil {
+			t.Fatal(err)
+		}
+		next()
+	}
+	info, err := w.disk.models.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.disk.origin = origin{Model: "1/2", Digest: info[2].Digest}
+	if state, err := w.inherited(); err != nil || len(state) != 1 || state[0][0] != 1 {
+		t.Errorf("state %v, %v; want 1", state, err)
+	}
+}
+
+// TestRuleFacts: what a rule leaves out, and of what it counts a part, are facts; those left out are told so, and sit
+// out no draw.
+func TestRuleFacts(t *testing.T) {
+	for _, tt := range []struct {
+		by      rule.Config
+		updates []float32
+		model   float32
+		out     []wire.AgentID
+		clipped []Fact
+	}{
+		{rule.Config{Rule: rule.Krum, Byzantine: 1}, []float32{1, 2, 2.5, 3, 9}, 2.5,
+			[]wire.AgentID{"a0", "a1", "a3", "a4"}, nil},
+		{rule.Config{Rule: rule.MultiKrum, Byzantine: 1, Keep: 3}, []float32{1, 2, 2.5, 3, 9}, 2.5,
+			[]wire.AgentID{"a0", "a4"}, nil},
+		{rule.Config{Rule: rule.Median, Clip: 2}, []float32{1, 1.5, 5}, 1.5, nil,
+			[]Fact{UpdatesClipped{9, ClippedNorm, []wire.AgentID{"a2"}, 5, 2}}},
+		{rule.Config{Rule: rule.Mean, ClipAbove: 2}, []float32{1, 1, 7}, 4. / 3, nil,
+			[]Fact{UpdatesClipped{9, ClippedAbove, []wire.AgentID{"a2"}, 7, 2}}},
+		{rule.Config{Rule: rule.Mean, ClipAbove: 2, Clip: 1.5}, []float32{1, 1, 7}, 3.5 / 3, nil,
+			[]Fact{UpdatesClipped{9, ClippedNorm, []wire.AgentID{"a2"}, 7, 1.5}}},
+		{rule.Config{Rule: rule.CenteredClipping, Radius: 2}, []float32{1, 2, 4}, 5. / 3, nil,
+			[]Fact{UpdatesClipped{9, ClippedRadius, []wire.AgentID{"a2"}, 4, 2}}},
+	} {
+		w, spool, e := benchOf(t, 0, nil, tt.updates...)
+		w.cfg.Logger = slog.New(slog.DiscardHandler)
+		w.cfg.Round.Aggregation = tt.by
+		folded, facts := w.fold(1, spool, e)
+		if folded.Err != nil || math.Abs(float64(w.weight()-tt.model)) > 1e-6 || len(folded.Excluded) > 0 {
+			t.Errorf("%+v: weight %v, excluded %v, error %v; want %v", tt.by, w.weight(), folded.Excluded, folded.Err,
+				tt.model)
+		}
+		var out []wire.AgentID
+		var clipped []Fact
+		for _, f := range facts {
+			switch f := f.(type) {
+			case UpdatesPassedOver:
+				out = f.Agents
+			case UpdatesClipped:
+				clipped = append(clipped, f)
+			}
+		}
+		slices.Sort(out)
+		if !slices.Equal(out, tt.out) || !reflect.DeepEqual(clipped, tt.clipped) || len(folded.LeftOut) != len(out) {
+			t.Errorf("%+v: without %v, told %v, clipped %+v; want %v, %+v", tt.by, out, folded.LeftOut, clipped, tt.out,
+				tt.clipped)
+		}
+		for _, a := range out {
+			if folded.LeftOut[a] != wire.FateRule {
+				t.Errorf("%+v: %s is told %v", tt.by, a, folded.LeftOut[a])
+			}
+		}
+	}
+}
+
+// TestTooFewForKrum: the round is abandoned with that reason.
+func TestTooFewForKrum(t *testing.T) {
+	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4)
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.Krum, Byzantine: 1}
+	if folded, _ := w.fold(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) {
+		t.Errorf("error %v", folded.Err)
+	}
+}

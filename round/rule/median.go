@@ -1,0 +1,17 @@
+package rule
+
+import "github.com/fedmesh/fedmesh/wire"
+
+// Median is the coordinate-wise median (Yin et al. 2018, Definition 1): of an even number of values the mean of the two
+// in the middle. An agent that was drawn twice counts twice. Weights p_k play no part.
+const Median = "median"
+
+func newMedian[T wire.Float](Config) Rule[T] {
+	return byCoordinate[T]{
+		check: func(n int) error { return enough(Median, n, 1) },
+		of: func(sorted []float64) float64 {
+			n := len(sorted)
+			return (sorted[(n-1)/2] + sorted[n/2]) / 2
+		},
+	}
+}

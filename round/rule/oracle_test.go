@@ -1,0 +1,146 @@
+package rule_test
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/round/rule"
+)
+
+// points are the updates of a set as often as they were drawn, in the order of their agents' ids, with the state before
+// the fold.
+type points struct {
+	v       [][]float64
+	weights []float64 // of each draw
+	state   []float64
+}
+
+func pointsOf(set *rule.Set[float64]) points {
+	order := make([]int, len(set.Shares))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortFunc(order, func(i, j int) int { return set.Shares[i].Rank - set.Shares[j].Rank })
+	var p points
+	for _, k := range order {
+		u := &set.Shares[k]
+		for range u.Times {
+			p.v = append(p.v, set.Source.(rule.Memory[float64])[k])
+			p.weights = append(p.weights, u.Factor/float64(u.Times))
+		}
+	}
+	if len(set.State) > 0 {
+		p.state = slices.Clone(set.State[0])
+	}
+	return p
+}
+
+// oracles are the rules once more, as docs/ALGORITHMS.md prints them.
+var oracles = map[string]func(c rule.Config, p points) []float64{
+	rule.Mean:   func(_ rule.Config, p points) []float64 { return byCoordinate(p, average) },
+	rule.Median: func(_ rule.Config, p points) []float64 { return byCoordinate(p, middle) },
+	rule.TrimmedMean: func(c rule.Config, p points) []float64 {
+		return byCoordinate(p, func(values []float64) float64 {
+			slices.Sort(values)
+			cut := int(math.Floor(c.Trim * float64(len(values))))
+			return average(values[cut : len(values)-cut])
+		})
+	},
+	rule.Krum: func(c rule.Config, p points) []float64 { return p.v[nearest(c, p)[0]] },
+	rule.MultiKrum: func(c rule.Config, p points) []float64 {
+		var kept points
+		for _, k := range nearest(c, p)[:c.Keep] {
+			kept.v = append(kept.v, p.v[k])
+		}
+		return byCoordinate(kept, average)
+	},
+	rule.GeometricMedian: func(_ rule.Config, p points) []float64 {
+		z := make([]float64, len(p.v[0]))
+		for range 4 {
+			sum, next := 0.0, make([]float64, len(z))
+			for k, v := range p.v {
+				beta := p.weights[k] / max(1e-6, distance(v, z))
+				sum += beta
+				for j := range v {
+					next[j] += beta * v[j]
+				}
+			}
+			for j := range z {
+				z[j] = next[j] / sum
+			}
+		}
+		return z
+	},
+	rule.CenteredClipping: func(c rule.Config, p points) []float64 {
+		next := slices.Clone(p.state)
+		for k, v := range p.v {
+			part := min(1, c.Radius/distance(v, p.state)) * p.weights[k] / float64(len(p.v))
+			for j := range v {
+				next[j] += part * (v[j] - p.state[j])
+			}
+		}
+		return next
+	},
+}
+
+func byCoordinate(p points, of func(values []float64) float64) (d []float64) {
+	for j := range p.v[0] {
+		var values []float64
+		for _, v := range p.v {
+			values = append(values, v[j])
+		}
+		d = append(d, of(values))
+	}
+	return d
+}
+
+func average(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+func middle(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	if n%2 == 1 {
+		return values[n/2]
+	}
+	return (values[n/2-1] + values[n/2]) / 2
+}
+
+func distance(a, b []float64) float64 {
+	sum := 0.0
+	for j := range a {
+		sum += (a[j] - b[j]) * (a[j] - b[j])
+	}
+	return math.Sqrt(sum)
+}
+
+// nearest are the draws by Krum's score, those of equal scores by id.
+func nearest(c rule.Config, p points) []int {
+	scores, order := make([]float64, len(p.v)), make([]int, len(p.v))
+	for k, v := range p.v {
+		order[k] = k
+		var all []float64
+		for j, w := range p.v {
+			if j != k {
+				all = append(all, distance(v, w)*distance(v, w))
+			}
+		}
+		slices.Sort(all)
+		for _, x := range all[:len(p.v)-c.Byzantine-2] {
+			scores[k] += x
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		if math.Abs(scores[i]-scores[j]) < 1e-9*scores[i] { // the same draw twice, summed in another order
+			return 0
+		}
+		return cmp.Compare(scores[i], scores[j])
+	})
+	return order
+}

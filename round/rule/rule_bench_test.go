@@ -1,0 +1,113 @@
+package rule_test
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/round/rule"
+)
+
+const manyUpdates = 1000
+
+// made is a source of a thousand updates that are made as they are read: it holds none, as the coordinator's spool does
+// not.
+type made struct {
+	d     int
+	table []float32 // nil = each element of update k is k
+	row   []float32
+}
+
+func (m *made) Len() int { return m.d }
+
+func (m *made) fill(dst []float32, k, from int) {
+	if m.table == nil {
+		for i := range dst {
+			dst[i] = float32(k)
+		}
+		return
+	}
+	n := copy(dst, m.table[(k*7919+from)%len(m.table):])
+	copy(dst[n:], m.table)
+}
+
+func (m *made) Each(from, to int, take func(k int, v []float32)) error {
+	for k := range manyUpdates {
+		m.fill(m.row[:to-from], k, from)
+		take(k, m.row[:to-from])
+	}
+	return nil
+}
+
+func (m *made) Columns(from int, rows [][]float32) error {
+	for k := range rows {
+		m.fill(rows[k], k, from)
+	}
+	return nil
+}
+
+// foldMany folds them strip by strip, as a coordinator does.
+func foldMany(tb testing.TB, c rule.Config, m *made) {
+	tb.Helper()
+	const strip = 1 << 15
+	m.row = make([]float32, strip)
+	set := rule.Set[float32]{Scale: 1, Source: m}
+	for k := range manyUpdates {
+		set.Shares = append(set.Shares, rule.Share{Bucket: k * rule.Buckets / manyUpdates, Rank: k, Times: 1, Factor: 1,
+			Norm: 300})
+	}
+	r, dst := rule.New[float32](c), make([]float64, strip)
+	set.State = rule.NewState(r, m.d)
+	_, err := r.Weigh(&set)
+	for from := 0; from < m.d && err == nil; from += strip {
+		err = r.Fold(dst[:min(strip, m.d-from)], &set, from)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+var manyConfigs = []rule.Config{{Rule: rule.Mean}, {Rule: rule.Median}, {Rule: rule.TrimmedMean, Trim: 0.2},
+	{Rule: rule.GeometricMedian}, {Rule: rule.CenteredClipping, Radius: 100}, {Rule: rule.Krum, Byzantine: 200},
+	{Rule: rule.MultiKrum, Byzantine: 200, Keep: 500}}
+
+// BenchmarkMany prints the seconds of each rule on 1,000 updates of 100,000 elements, and the memory that it takes.
+func BenchmarkMany(b *testing.B) {
+	rng := rand.New(rand.NewPCG(23, 24))
+	m := &made{d: 100_000, table: make([]float32, 1<<20)}
+	for i := range m.table {
+		m.table[i] = float32(rng.NormFloat64())
+	}
+	for _, c := range manyConfigs {
+		b.Run(c.Rule, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				foldMany(b, c, m)
+			}
+			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "s/fold")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// TestMemory: for 1,000 updates of 100,000 elements each rule takes at most 40 MB and 3 models, all that it ever takes
+// added up; Krum's table of all distances is among it, and its time in proportion to the columns, of which it has fewer
+// here.
+func TestMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a thousand updates, seven times over")
+	}
+	for _, c := range manyConfigs {
+		m := &made{d: 100_000}
+		if c.Rule == rule.Krum || c.Rule == rule.MultiKrum {
+			m.d = 2_000
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		foldMany(t, c, m)
+		runtime.ReadMemStats(&after)
+		if used, most := after.TotalAlloc-before.TotalAlloc, uint64(40e6+3*8*m.d); used > most {
+			t.Errorf("%s: %d bytes, want at most %d", c.Rule, used, most)
+		}
+	}
+}
