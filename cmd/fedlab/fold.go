@@ -1,0 +1,46 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/fold"
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/round/rule"
+)
+
+func foldCommand() *cobra.Command {
+	o := fold.Options{Rule: rule.DefaultConfig()}
+	cmd := &cobra.Command{
+		Use: "fold", Short: "Fold updates from a file, by the rules of a coordinator", Args: cli.Args(cobra.NoArgs),
+		Long: `Make the aggregate of updates in a file, in float64, by the rules and the bounds of a
+coordinator's round, and say what was left out and why. docs/SIMULATION.md has the
+form of the file. Where a round would be abandoned the exit status is 1.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Updates == "" {
+				return cli.Usage("--updates is missing: give a file")
+			}
+			if err := o.Rule.Validate(); err != nil {
+				return cli.Usage("%w", err)
+			}
+			o.Stdout = cmd.OutOrStdout()
+			return fold.Run(o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Updates, "updates", "", "file of the updates, in JSON")
+	f.StringVar(&o.Rule.Rule, "rule", o.Rule.Rule, strings.Join(rule.Names(), ", "))
+	f.Float64Var(&o.Rule.Trim, "trim", o.Rule.Trim, "of trimmed_mean: share of the values that are cut at each end")
+	f.IntVar(&o.Rule.Byzantine, "byzantine", 0, "of krum and multi_krum: how many updates may lie (f)")
+	f.IntVar(&o.Rule.Keep, "keep", 0, "of multi_krum: how many updates it averages")
+	f.Float64Var(&o.Rule.Radius, "radius", 0, "of centered_clipping: how far an update counts from the last aggregate")
+	f.Float64Var(&o.Rule.Clip, "clip", 0, "norm that counts of an update at most (0 = any)")
+	f.Float64Var(&o.Rule.ClipAbove, "clip-above", 0,
+		"of the mean: how many times the median norm an update counts at most (0 = any)")
+	f.Float64Var(&o.Rule.RefuseAbove, "refuse-above", 0,
+		"leave out updates of more than this many times the median norm, of at least 5 (0 = none)")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of the run, which decides the order of the sum: the last bits of it")
+	f.BoolVar(&o.JSON, "json", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,139 @@
+package fold
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// file is what is to be folded.
+type file struct {
+	Updates []update `json:"updates"`
+	State   []number `json:"state"` // the last aggregate, of a rule that keeps it; none = 0
+	length  int      // of each
+}
+
+// update is what one agent has sent.
+type update struct {
+	Agent  wire.AgentID `json:"agent"`
+	Values []number     `json:"values"`
+	Times  *int         `json:"times"`  // n_k: how often it was drawn; none = once
+	Weight *float64     `json:"weight"` // K·p_k of the server's average; none = 1
+}
+
+func (u *update) times() int {
+	if u.Times == nil {
+		return 1
+	}
+	return *u.Times
+}
+
+func (u *update) weight() float64 {
+	if u.Weight == nil {
+		return 1
+	}
+	return *u.Weight
+}
+
+// number is a value that need not be finite: JSON has no word for those, so they are null.
+type number float64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *number) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*n = number(math.NaN())
+		return nil
+	}
+	x, err := strconv.ParseFloat(string(text), 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return fmt.Errorf("%s is no number", text)
+	}
+	*n = number(x) // infinite if it is too large
+	return nil
+}
+
+func floats(numbers []number) []float64 {
+	v := make([]float64, len(numbers))
+	for j, x := range numbers {
+		v[j] = float64(x)
+	}
+	return v
+}
+
+// parse reads and checks a file.
+func parse(text []byte) (*file, error) {
+	d := json.NewDecoder(bytes.NewReader(withNulls(text)))
+	d.DisallowUnknownFields()
+	f := &file{}
+	if err := d.Decode(f); err != nil {
+		return nil, err
+	}
+	if len(f.Updates) == 0 || len(f.Updates[0].Values) == 0 {
+		return nil, errors.New("updates: want one or more, each with values")
+	}
+	seen := map[wire.AgentID]bool{}
+	f.length = len(f.Updates[0].Values)
+	for i := range f.Updates {
+		u := &f.Updates[i]
+		switch {
+		case u.Agent == "":
+			return nil, fmt.Errorf("updates[%d].agent: is empty; name it", i)
+		case seen[u.Agent]:
+			return nil, fmt.Errorf("updates[%d].agent: %s is there already; an agent that was drawn twice has times: 2",
+				i, u.Agent)
+		case len(u.Values) != f.length:
+			return nil, fmt.Errorf("updates[%d].values: has %d numbers; updates[0].values has %d", i, len(u.Values),
+				f.length)
+		case u.times() < 1 || u.times() > 1<<20:
+			return nil, fmt.Errorf("updates[%d].times: is %d; want 1 or more", i, u.times())
+		case !(u.weight() > 0) || math.IsInf(u.weight(), 1):
+			return nil, fmt.Errorf("updates[%d].weight: is %v; want a number above 0", i, u.weight())
+		}
+		seen[u.Agent] = true
+	}
+	if len(f.State) > 0 && len(f.State) != f.length {
+		return nil, fmt.Errorf("state: has %d numbers; updates[0].values has %d", len(f.State), f.length)
+	}
+	for j, x := range f.State {
+		if x-x != 0 {
+			return nil, fmt.Errorf("state[%d]: is %v; want a number", j, x)
+		}
+	}
+	return f, nil
+}
+
+// withNulls writes null for NaN, Infinity and -Infinity outside of strings, as Python's json has them.
+func withNulls(text []byte) []byte {
+	var out []byte
+	for quoted := false; len(text) > 0; {
+		if !quoted {
+			if rest, found := cutWord(text); found {
+				out, text = append(out, "null"...), rest
+				continue
+			}
+		}
+		n := 1
+		switch {
+		case text[0] == '"':
+			quoted = !quoted
+		case text[0] == '\\' && quoted:
+			n = min(2, len(text))
+		}
+		out, text = append(out, text[:n]...), text[n:]
+	}
+	return out
+}
+
+func cutWord(text []byte) (rest []byte, found bool) {
+	for _, word := range []string{"NaN", "Infinity", "-Infinity"} {
+		if rest, found = bytes.CutPrefix(text, []byte(word)); found {
+			return rest, true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,201 @@
+// Package fold makes the aggregate of updates in a file, by the rules and the bounds of a coordinator, so that anybody
+// can check them by hand. docs/SIMULATION.md has the form of the file and of what comes out.
+package fold
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"sort"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Options are the flags of the command.
+type Options struct {
+	Rule    rule.Config
+	Seed    uint64 // of the run, by which agents fall into buckets
+	Updates string // path of the file
+	JSON    bool
+	Stdout  io.Writer
+}
+
+// result is what comes out.
+type result struct {
+	Rule      string    `json:"rule"`
+	Draws     int       `json:"draws"` // in the aggregate, or that the rule could choose from
+	Aggregate []float64 `json:"aggregate"`
+	LeftOut   []leftOut `json:"left_out"`
+	Clipped   []clipped `json:"clipped"`
+	// Usual is the median norm, of two middle ones the lower, against which refuse_above and clip_above are; 0 of fewer
+	// than 3 updates.
+	Usual float64   `json:"usual"`
+	State []float64 `json:"state,omitempty"` // of a rule that keeps its last aggregate
+	// Abandoned is the reason for which there is no aggregate.
+	Abandoned string `json:"abandoned,omitempty"`
+}
+
+// leftOut is an update that is not in the aggregate.
+type leftOut struct {
+	Agent  wire.AgentID `json:"agent"`
+	Reason string       `json:"reason"`         // not_finite, refuse_above or rule
+	Norm   *float64     `json:"norm,omitempty"` // nil where it is none
+}
+
+// clipped is an update of which a part counts.
+type clipped struct {
+	Agent  wire.AgentID `json:"agent"`
+	Reason string       `json:"reason"` // clip, clip_above or radius
+	// Norm is that of the update, or, of the radius, its distance from the last aggregate; Counted is what counts of
+	// it.
+	Norm    float64 `json:"norm"`
+	Counted float64 `json:"counted"`
+}
+
+// Run folds the updates. The error is that of a file or of flags that cannot be, or [rule.ErrTooFew].
+func Run(o Options) error {
+	f, err := read(o.Updates)
+	if err == nil {
+		err = o.validate(f)
+	}
+	if err != nil {
+		return err
+	}
+	r, err := f.fold(&o)
+	if err != nil && !errors.Is(err, rule.ErrTooFew) {
+		return err
+	}
+	if err != nil {
+		r.Abandoned = string(round.AbandonRule)
+	}
+	if o.JSON {
+		return errors.Join(json.NewEncoder(o.Stdout).Encode(r), err)
+	}
+	r.print(o.Stdout)
+	return err
+}
+
+// validate checks the flags, and what of them does not go with the file.
+func (o *Options) validate(f *file) error {
+	var k spec.Check
+	k.Take("", o.Rule.Validate())
+	weights := spec.WeightsEqual
+	for i := range f.Updates {
+		if f.Updates[i].weight() != 1 {
+			weights = spec.WeightsSamples
+		}
+	}
+	spec.Choice{spec.OptionRule: o.Rule.Rule, spec.OptionWeights: string(weights)}.Check(&k, spec.Everywhere,
+		map[spec.Option]string{spec.OptionRule: "rule", spec.OptionWeights: "the file's weight, as weights:"})
+	return k.Err()
+}
+
+// fold makes the aggregate as a coordinator does, in float64.
+func (f *file) fold(o *Options) (*result, error) {
+	r := &result{Rule: o.Rule.Rule, Aggregate: []float64{}, LeftOut: []leftOut{}, Clipped: []clipped{}}
+	rows := map[wire.AgentID][]float64{}
+	var accepted []round.Participant
+	for i := range f.Updates {
+		u := &f.Updates[i]
+		v, norm := floats(u.Values), 0.0
+		if norm = math.Sqrt(round.AddSquares(0, v)); norm-norm != 0 {
+			r.LeftOut = append(r.LeftOut, leftOut{u.Agent, "not_finite", nil})
+			continue
+		}
+		rows[u.Agent] = v
+		accepted = append(accepted, round.Participant{Agent: u.Agent, Times: u.times(), Weight: u.weight(), Norm: norm})
+	}
+	cfg := round.Config{Seed: o.Seed, Weighting: spec.WeightingMean}
+	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
+	all := round.Contributions(accepted, &plan, &cfg)
+	b := plan.Bound(o.Rule, cfg.Weighting, all)
+	r.Usual = b.Usual
+	for _, k := range b.Above {
+		r.LeftOut = append(r.LeftOut, leftOut{all[k].Agent, "refuse_above", &all[k].Norm})
+	}
+	set, source := rule.Set[float64]{Scale: plan.Scale()}, rule.Memory[float64]{}
+	for _, x := range b.Set {
+		set.Shares, source = append(set.Shares, x.Share), append(source, rows[x.Agent])
+	}
+	set.Source, r.Draws = source, set.Draws()
+	return r, r.finish(o, f, &set, b.Set)
+}
+
+// finish folds the set.
+func (r *result) finish(o *Options, f *file, set *rule.Set[float64], of []round.Contribution) error {
+	by := rule.New[float64](o.Rule)
+	set.State = rule.NewState(by, f.length)
+	for _, v := range set.State {
+		copy(v, floats(f.State))
+	}
+	w, err := by.Weigh(set)
+	if err != nil {
+		return err
+	}
+	for _, k := range w.Out {
+		r.LeftOut = append(r.LeftOut, leftOut{of[k].Agent, "rule", &of[k].Norm})
+	}
+	for _, x := range of {
+		if x.Counted() < x.Norm {
+			reason := "clip_above"
+			if x.Most == o.Rule.Clip {
+				reason = "clip"
+			}
+			r.Clipped = append(r.Clipped, clipped{x.Agent, reason, x.Norm, x.Counted()})
+		}
+	}
+	for i, k := range w.Far {
+		r.Clipped = append(r.Clipped, clipped{of[k].Agent, "radius", w.Distances[i], o.Rule.Radius})
+	}
+	sort.SliceStable(r.LeftOut, func(i, j int) bool { return r.LeftOut[i].Agent < r.LeftOut[j].Agent })
+	sort.SliceStable(r.Clipped, func(i, j int) bool { return r.Clipped[i].Agent < r.Clipped[j].Agent })
+	r.Aggregate = make([]float64, f.length)
+	if err := by.Fold(r.Aggregate, set, 0); err != nil {
+		return err
+	}
+	for _, v := range set.State {
+		r.State = v
+	}
+	for j, x := range r.Aggregate {
+		if x-x != 0 {
+			return fmt.Errorf("value %d of the aggregate is %v", j, x)
+		}
+	}
+	return nil
+}
+
+// print writes it for a person.
+func (r *result) print(w io.Writer) {
+	if r.Abandoned == "" {
+		fmt.Fprintf(w, "%s of %d draws: %v\n", r.Rule, r.Draws, r.Aggregate)
+	}
+	for _, x := range r.LeftOut {
+		fmt.Fprintf(w, "%s is left out: %s", x.Agent, x.Reason)
+		if x.Norm != nil {
+			fmt.Fprintf(w, ", norm %.6g, usual %.6g", *x.Norm, r.Usual)
+		}
+		fmt.Fprintln(w)
+	}
+	for _, x := range r.Clipped {
+		fmt.Fprintf(w, "of %s a part counts: %s, %.6g of %.6g\n", x.Agent, x.Reason, x.Counted, x.Norm)
+	}
+}
+
+// read reads the file.
+func read(path string) (*file, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
