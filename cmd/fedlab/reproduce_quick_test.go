@@ -37,6 +37,7 @@ var promised = map[string]string{
 	"spectrum": "best_geo_r0.35_n20 best_random_p0.3_n20 metropolis_geo_r0.5_n10 maxdegree_random_p0.7_n40 " +
 		"fastest_geo_r0.65_n40 " +
 		"best_geo_r0.35_n20_sd",
+	"robust": "none_mean none_median_ci95 signflip:10_mean signflip:10_refuse_above signflip:10_centered_0.1",
 }
 
 // TestReproduceQuick runs the quick form of all experiments as a person does who has no other arguments: every claim

@@ -11,7 +11,7 @@ func All() []Experiment {
 	return []Experiment{
 		linearGain(), lab1(), lab2(), Lab3(), Lab4(), async(), defaultBias(), defaultSampling(), defaultMSD(),
 		defaultBound(), defaultToy(),
-		defaultSaddle(), defaultFedDec(), defaultFedDecFailures(), defaultSpectrum(),
+		defaultSaddle(), defaultFedDec(), defaultFedDecFailures(), defaultSpectrum(), defaultRobust(),
 	}
 }
 
