@@ -35,7 +35,7 @@ testbed: build ## run a whole federation on this machine until Ctrl-C: a broker,
 testbed-check: build ## run such a testbed until every target, panel and alert has data, and fail if one has none
 	bin/fedlab up check --agents $(or $(AGENTS),20) --tls=$(or $(TLS),false)
 
-reproduce: ## run the documents' experiments, four minutes on two cores, and write reproduced/report.html
+reproduce: ## run the documents' experiments, five minutes on two cores, and write reproduced/report.html
 	$(compiles)
 	go run ./cmd/fedlab reproduce --out reproduced
 

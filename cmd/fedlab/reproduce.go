@@ -50,7 +50,7 @@ docs/EXPERIMENTS.md describes the experiments. They are
 	f.StringArrayVar(&settings, "set", nil,
 		"ID.KEY=VALUE: change a number of an experiment, such as msd.step_size=0.01 or 'spectrum.nodes=[10,30]'; may "+
 			"be repeated")
-	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: half a minute instead of four")
+	f.BoolVar(&r.options.Quick, "quick", false, "fewer runs and wider intervals: a minute instead of five")
 	f.Uint64Var(&r.options.Seed, "seed", 1,
 		"seed of all random draws; the same seed gives the same values at any number of cores")
 	return cmd

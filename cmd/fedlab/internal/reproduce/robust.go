@@ -53,6 +53,7 @@ func ruleCases() []ruleCase {
 			rule.Config{Rule: rule.Mean, ClipAbove: 3, RefuseAbove: 100}, 0, false},
 		{"refuse_above", "mean, refuse_above 2", rule.Config{Rule: rule.Mean, RefuseAbove: 2}, 0.735, false},
 		{"median", "median", rule.Config{Rule: rule.Median}, 0.63, false},
+		{"median_refuse_above", "median, refuse_above 2", rule.Config{Rule: rule.Median, RefuseAbove: 2}, 0.735, false},
 		{"trimmed_mean", "trimmed_mean, trim 0.3", rule.Config{Rule: rule.TrimmedMean, Trim: 0.3}, 0.63, false},
 		{"krum", "krum, byzantine 3", rule.Config{Rule: rule.Krum, Byzantine: 3}, 0, true},
 		{"multi_krum_2", "multi_krum, byzantine 2, keep 6",
