@@ -76,8 +76,10 @@ func Parse(text string) (Attack, error) {
 	return a, nil
 }
 
-// Labels reports whether it is the targets that are false, and Together whether it takes what the honest agents send.
-func (a Attack) Labels() bool   { return a.kind.labels }
+// Labels reports whether it is the targets that are false.
+func (a Attack) Labels() bool { return a.labels }
+
+// Together reports whether it takes what the honest agents send.
 func (a Attack) Together() bool { return a.together != nil }
 
 // Change changes an update in place; one of which the targets were false it leaves as it is.
