@@ -164,6 +164,37 @@ func TestNewRunFromPresent(t *testing.T) {
 	})
 }
 
+// TestNewRunKilled: a process that is killed after it has made the folder of a new run, and before the journal has that
+// run, begins the run at its next start, with the model that was named in the run before.
+func TestNewRunKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := betweenRounds(t)
+		before := present(t, f)
+		named, _ := model(t, f, before.Run, 1)
+		whole := f.coord.dir
+		f.coord.dir = f.coord.frozen()
+		f.cfg.TaskVersion, f.cfg.NewRun, f.cfg.From, f.cfg.Round.Rounds = 2, true, "1", 1
+		run, err := f.coord.make(&life{}) // all of it is written, and nothing announced
+		must(t, err)
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		must(t, run(over))
+		for _, name := range []string{"run.a", "run.b"} {
+			old, err := os.ReadFile(filepath.Join(whole, name))
+			must(t, err)
+			put(t, filepath.Join(f.coord.dir, name), old)
+		}
+		f.coord.start()
+		f.finished(time.Hour)
+		f.coord.stop()
+		after := present(t, f)
+		if w0, _ := model(t, f, after.Run, 0); after.Run <= before.Run || w0.Digest != named.Digest {
+			t.Errorf("run %d begins with %x; model 1 of run %d is %x", after.Run, w0.Digest[:4], before.Run,
+				named.Digest[:4])
+		}
+	})
+}
+
 // wantLoaded saves decisions and loads them again: as they are, or, where the journal stands under the next task
 // already, with that in effect and its new run begun.
 func (f *federation) wantLoaded(c coordinator.Control, over bool) {

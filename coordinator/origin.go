@@ -50,11 +50,7 @@ func (c *Coordinator) beginsFrom(record round.Record, found bool) (bool, error) 
 		return true, nil
 	}
 	if is.Given != c.cfg.From {
-		runs, err := c.disk.runs()
-		if err != nil {
-			return false, err
-		}
-		o, _, _, err := c.readOrigin(c.cfg.From, max(record.Run, slices.Max(append(runs, 0))))
+		o, _, _, err := c.readOrigin(c.cfg.From, record.Run)
 		if err != nil || o.Digest != is.Digest {
 			return true, err
 		}

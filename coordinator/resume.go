@@ -128,6 +128,10 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 	for _, run := range runs {
 		newest = max(newest, run)
 	}
+	present := before.Run // a newer folder is of a run that was not begun yet when the process was killed
+	if present == 0 {
+		present = newest
+	}
 	record := round.Record{Run: max(wire.RunID(c.owner.Now().UnixMilli()), newest+1), Phase: round.CoordinatorIdle,
 		Rollout: before.Rollout}
 	t, model := c.cfg.Task, []byte(nil)
@@ -137,7 +141,7 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 			return record, err
 		}
 	case c.cfg.From != "":
-		if c.disk.origin, model, t, err = c.readOrigin(c.cfg.From, newest); err != nil {
+		if c.disk.origin, model, t, err = c.readOrigin(c.cfg.From, present); err != nil {
 			return record, err
 		}
 	default:
