@@ -15,8 +15,8 @@ import (
 const release2 = "99.0.0-1"
 
 // debs makes a folder with the Debian packages of both programs, once: old/
-// has agentd's as it is released, and coordinator's, which is compressed less, for that takes a quarter of a minute;
-// new/ has both with a higher version.
+// has agentd's as it is released, and coordinator's compressed less, which saves seconds of processor; new/ has both
+// with a higher version.
 var debs = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("bash", "-ec", `
 cd ../../..

@@ -12,7 +12,7 @@ import (
 )
 
 // rpms makes a folder with the packages of both programs for rpm, once: rpm1/ has a release, rpm2/ the next one. Only
-// agentd's in rpm2/ is as it is released: the others are compressed less, for that takes a quarter of a minute each.
+// agentd's in rpm2/ is as it is released: the others are compressed less, which saves seconds of processor each.
 var rpms = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("bash", "-ec", `
 cd ../../..
