@@ -2,8 +2,4 @@
 
 package conformance
 
-const (
-	racing        = false
-	manyAgents    = 1000
-	burstSessions = 100
-)
+const racing = false
