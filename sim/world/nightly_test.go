@@ -1,0 +1,8 @@
+//go:build !race && nightly
+
+package world_test
+
+const (
+	plans  = 200
+	stride = 1
+)
