@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// Until waits for what no event tells. It looks again after twice the time that a look took: many looks start a
+// Until waits for what no event tells. The n-th look is followed by a wait of n times what it took: many looks start a
 // program, and would keep a core busy that the programs of the test need.
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(Patience)
-	for began := time.Now(); !ok(); began = time.Now() {
+	began, n := time.Now(), time.Duration(1)
+	for ; !ok(); began, n = time.Now(), n+1 {
 		select {
-		case <-time.After(max(time.Millisecond, 2*time.Since(began))):
+		case <-time.After(max(time.Millisecond, n*time.Since(began))):
 		case <-deadline:
 			t.Fatalf("never: %s", what)
 		}

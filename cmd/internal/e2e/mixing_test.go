@@ -115,7 +115,7 @@ func TestWithoutUplink(t *testing.T) {
 	var site string
 	f, ids := mixingFederation(t, "tcp://"+uplink.Address, endless,
 		`{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
-  deadline: 20s, pause: 500ms, gather: {minimum: 4, within: 5s, spread: 100ms}}`, `{edges: complete}`, "place: {x: 1, y: 2}",
+  deadline: 20s, pause: 500ms, gather: {target: 4, minimum: 4, within: 20s, spread: 10ms}}`, `{edges: complete}`, "place: {x: 1, y: 2}",
 		func(t *testing.T, _ *federation, _ []string) string {
 			m := brokers.NewMosquitto(t, []byte(brokers.Open))
 			m.Start(t)
