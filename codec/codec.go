@@ -32,7 +32,8 @@ func table[T wire.Float]() map[spec.Codec]Codec[T] {
 	return map[spec.Codec]Codec[T]{
 		spec.CodecRaw:      raw[T]{},
 		spec.CodecBFloat16: bfloat16[T]{},
-		spec.CodecInt8:     int8s[T]{},
+		spec.CodecInt8:     integers[T]{bits: 8},
+		spec.CodecInt4:     integers[T]{bits: 4},
 	}
 }
 

@@ -1,6 +1,7 @@
 package codec_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -17,17 +18,12 @@ var bounds = map[spec.Codec]func(x, largest float64) float64{
 	spec.CodecRaw:      func(float64, float64) float64 { return 0 },
 	spec.CodecBFloat16: func(x, _ float64) float64 { return math.Abs(x) / 256 },
 	spec.CodecInt8:     func(_, largest float64) float64 { return largest / 127 * (1 + 1e-6) },
+	spec.CodecInt4:     func(_, largest float64) float64 { return largest / 7 * (1 + 1e-6) },
 }
 
 // eachCodec calls try for each codec that a file may name.
 func eachCodec(t *testing.T, try func(t *testing.T, word spec.Codec)) {
-	for _, word := range []spec.Codec{spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8, "int4"} {
-		if word.Validate() != nil {
-			if codec.Of[float32](word) != nil {
-				t.Errorf("%s is in the table and no word", word)
-			}
-			continue
-		}
+	for _, word := range spec.Codecs() {
 		if bounds[word] == nil || codec.Of[float32](word) == nil || codec.Of[float64](word) == nil {
 			t.Errorf("codec %s: add it to the table, and to bounds", word)
 			continue
@@ -164,55 +160,85 @@ func TestExtremes(t *testing.T) {
 	})
 }
 
-// TestInt8Golden: the scale, its place and the bytes, by hand.
-func TestInt8Golden(t *testing.T) {
-	c := codec.Of[float32](spec.CodecInt8)
-	v := make([]float32, 257)
-	v[0], v[1], v[255], v[256] = 254, -4, 2, 0.5
-	want := make([]byte, 4+256+4+1)
-	copy(want, []byte{0, 0, 0, 0x40, 127, 0xfe}) // s = 2
-	want[4+255] = 1
-	copy(want[260:], []byte{0x04, 0x02, 0x81, 0x3b, 127}) // s = 0.5/127
-	for seed := range uint64(20) {                        // whole multiples of the scale leave nothing to chance
-		if got := c.Append(nil, v, rand.New(rand.NewPCG(seed, 0))); !slices.Equal(got, want) {
-			t.Fatalf("packed as %x, want %x", got, want)
+// TestIntegersGolden: the scale, its place and the bytes, by hand.
+func TestIntegersGolden(t *testing.T) {
+	for _, tt := range []struct {
+		word        spec.Codec
+		first, rest []byte // of the units: q = 127 or 7, −2 and, last of the first unit, 1; and the largest q alone
+	}{
+		{spec.CodecInt8, append(append([]byte{0, 0, 0, 0x40, 127, 0xfe}, make([]byte, 253)...), 1),
+			[]byte{0x04, 0x02, 0x81, 0x3b, 127}}, // s = 0.5/127
+		{spec.CodecInt4, append(append([]byte{0, 0, 0, 0x40, 0xe7}, make([]byte, 126)...), 0x10),
+			[]byte{0x25, 0x49, 0x92, 0x3d, 7}}, // s = 0.5/7
+	} {
+		c, v, largest := codec.Of[float32](tt.word), make([]float32, 257), float32(tt.rest[4])
+		v[0], v[1], v[255], v[256] = 2*largest, -4, 2, 0.5
+		want := slices.Concat(tt.first, tt.rest)
+		for seed := range uint64(20) { // whole multiples of the scale leave nothing to chance
+			if got := c.Append(nil, v, rand.New(rand.NewPCG(seed, 0))); !slices.Equal(got, want) {
+				t.Fatalf("%s: packed as %x, want %x", tt.word, got, want)
+			}
 		}
-	}
-	got := make([]float32, 257)
-	if err := c.Decode(got, want); err != nil || got[0] != 254 || got[1] != -4 || got[255] != 2 {
-		t.Errorf("decoded %v, %v", got[:2], err)
-	}
-	far := []float32{math.MaxFloat32, -math.MaxFloat32} // 127 times the nearest scale would be infinite
-	if err := c.Decode(make([]float32, 2), c.Append(nil, far, rand.New(rand.NewPCG(1, 1)))); err != nil {
-		t.Error(err)
-	}
-	copy(want, []byte{0, 0, 0, 0xc0}) // a negative scale
-	if c.Decode(got, want) == nil {
-		t.Error("a negative scale is taken")
-	}
-	copy(want, []byte{0, 0, 0xc0, 0x7f}) // NaN, though all q are 0
-	clear(want[4:260])
-	if c.Decode(got, want) == nil {
-		t.Error("a scale that is no number is taken")
+		got := make([]float32, 257)
+		if err := c.Decode(got, want); err != nil || got[0] != 2*largest || got[1] != -4 || got[2] != 0 ||
+			got[255] != 2 || got[256] != float32(math.Float32frombits(binary.LittleEndian.Uint32(tt.rest))*largest) {
+			t.Errorf("%s: decoded %v, %v", tt.word, got, err)
+		}
 	}
 }
 
-// TestInt8IsUnbiased: rounded often, the mean is the element; rounding to nearest would leave it where it is.
-func TestInt8IsUnbiased(t *testing.T) {
-	c, rng := codec.Of[float64](spec.CodecInt8), rand.New(rand.NewPCG(9, 10))
-	const repeats = 20000
-	v, sum, got := []float64{127, 0.3, -0.3, 17.75, -99.1, 0.01}, make([]float64, 6), make([]float64, 6)
-	for range repeats {
-		if err := c.Decode(got, c.Append(nil, v, rng)); err != nil {
-			t.Fatal(err)
-		}
-		for i, x := range got {
-			sum[i] += x / repeats
+// TestInt4Halves: q from −8 to 7, the first in the lower half of a byte; the half behind an odd last one is not read.
+func TestInt4Halves(t *testing.T) {
+	c, got := codec.Of[float64](spec.CodecInt4), make([]float64, 5)
+	for _, spare := range []byte{0, 0x70} {
+		err := c.Decode(got, []byte{0, 0, 0, 0x3f, 0x18, 0x7f, 0x0e | spare}) // s = 0.5
+		if want := []float64{-4, 0.5, -0.5, 3.5, -1}; err != nil || !slices.Equal(got, want) {
+			t.Errorf("decoded %v, %v; want %v", got, err, want)
 		}
 	}
-	for i := range v {
-		if math.Abs(sum[i]-v[i]) > 4*0.5/math.Sqrt(repeats) { // four deviations of a coin's
-			t.Errorf("%v is %v in the mean", v[i], sum[i])
+}
+
+// TestIntegersExtremes: the largest numbers, and scales and elements that are not finite.
+func TestIntegersExtremes(t *testing.T) {
+	for word, lowest := range map[spec.Codec]byte{spec.CodecInt8: 0x80, spec.CodecInt4: 0x08} {
+		c, got := codec.Of[float32](word), make([]float32, 2)
+		far := []float32{math.MaxFloat32, -math.MaxFloat32} // the largest q times the nearest scale may be infinite
+		p := c.Append(nil, far, rand.New(rand.NewPCG(1, 1)))
+		if err := c.Decode(got, p); err != nil || got[0] < 0.9999*math.MaxFloat32 || got[1] != -got[0] {
+			t.Errorf("%s: %v, %v", word, got, err)
+		}
+		p[4] = lowest // −128 or −8
+		if err := c.Decode(got, p); !errors.Is(err, wire.ErrNotFinite) {
+			t.Errorf("%s: an infinite element is taken: %v, %v", word, got, err)
+		}
+		clear(p[4:])
+		for _, s := range [][]byte{{0, 0, 0, 0xc0}, {0, 0, 0xc0, 0x7f}, {0, 0, 0x80, 0x7f}} { // −2, NaN, ∞; all q are 0
+			copy(p, s)
+			if err := c.Decode(got, p); !errors.Is(err, wire.ErrNotFinite) {
+				t.Errorf("%s: the scale %x is taken: %v, %v", word, s, got, err)
+			}
+		}
+	}
+}
+
+// TestIntegersAreUnbiased: rounded often, the mean is the element; rounding to nearest would leave it where it is.
+func TestIntegersAreUnbiased(t *testing.T) {
+	for word, scale := range map[spec.Codec]float64{spec.CodecInt8: 1, spec.CodecInt4: 127. / 7} {
+		c, rng := codec.Of[float64](word), rand.New(rand.NewPCG(9, 10))
+		const repeats = 20000
+		v, sum, got := []float64{127, 0.3, -0.3, 17.75, -99.1, 0.01}, make([]float64, 6), make([]float64, 6)
+		for range repeats {
+			if err := c.Decode(got, c.Append(nil, v, rng)); err != nil {
+				t.Fatal(err)
+			}
+			for i, x := range got {
+				sum[i] += x / repeats
+			}
+		}
+		for i := range v {
+			if math.Abs(sum[i]-v[i]) > 4*0.5*scale/math.Sqrt(repeats) { // four deviations of a coin's
+				t.Errorf("%s: %v is %v in the mean", word, v[i], sum[i])
+			}
 		}
 	}
 }

@@ -58,45 +58,50 @@ func TestSpread(t *testing.T) {
 // TestPackedUpdates: a rule reads the columns of packed updates as it reads the updates whole, and what an update is
 // checked for on its way in is what it says when it is unpacked, wherever its chunks end.
 func TestPackedUpdates(t *testing.T) {
-	const d = 70_001
 	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer spool.Close()
-	for _, word := range []spec.Codec{spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8} {
-		c, rng := codec.Of[float32](word), rand.New(rand.NewPCG(1, 2))
-		var set []round.Contribution
-		var whole [][]float32
-		for k := range 3 {
-			v := make([]float32, d)
-			for i := range v {
-				v[i] = float32(rng.NormFloat64())
-			}
-			p := c.Append(nil, v, rng)
-			id := fmt.Sprint(word, k)
-			if err := spool.Put(store.Entry{Agent: id, Digest: wire.BlobDigest(p), Size: int64(len(p))},
-				p); err != nil {
-				t.Fatal(err)
-			}
-			set = append(set, round.Contribution{Agent: wire.AgentID(id)})
-			if err := c.Decode(v, p); err != nil {
-				t.Fatal(err)
-			}
-			whole = append(whole, v)
-			checkPacked(t, word, p, math.Sqrt(round.AddSquares(0, v)))
+	for _, word := range spec.Codecs() {
+		packedUpdates(t, spool, word, 70_001)
+		packedUpdates(t, spool, word, 70_002)
+	}
+}
+
+func packedUpdates(t *testing.T, spool *store.Spool, word spec.Codec, d int) {
+	t.Helper()
+	c, rng := codec.Of[float32](word), rand.New(rand.NewPCG(1, 2))
+	var set []round.Contribution
+	var whole [][]float32
+	for k := range 3 {
+		v := make([]float32, d)
+		for i := range v {
+			v[i] = float32(rng.NormFloat64())
 		}
-		u := &updates{spool: spool, set: set, d: d, codec: c}
-		for _, from := range []int{0, 255, 256, 1000, d - 7} {
-			rows := [][]float32{make([]float32, 7), make([]float32, 7), make([]float32, 7)}
-			if err := u.Columns(from, rows); err != nil {
-				t.Fatal(err)
-			}
-			for k := range rows {
-				if !slices.Equal(rows[k], whole[k][from:from+7]) {
-					t.Errorf("%s: columns %d and on of update %d are %v, want %v", word, from, k, rows[k],
-						whole[k][from:from+7])
-				}
+		p := c.Append(nil, v, rng)
+		id := fmt.Sprint(word, d, k)
+		if err := spool.Put(store.Entry{Agent: id, Digest: wire.BlobDigest(p), Size: int64(len(p))},
+			p); err != nil {
+			t.Fatal(err)
+		}
+		set = append(set, round.Contribution{Agent: wire.AgentID(id)})
+		if err := c.Decode(v, p); err != nil {
+			t.Fatal(err)
+		}
+		whole = append(whole, v)
+		checkPacked(t, word, p, math.Sqrt(round.AddSquares(0, v)))
+	}
+	u := &updates{spool: spool, set: set, d: d, codec: c}
+	for _, from := range []int{0, 255, 256, 1000, d - 7} {
+		rows := [][]float32{make([]float32, 7), make([]float32, 7), make([]float32, 7)}
+		if err := u.Columns(from, rows); err != nil {
+			t.Fatal(err)
+		}
+		for k := range rows {
+			if !slices.Equal(rows[k], whole[k][from:from+7]) {
+				t.Errorf("%s: columns %d and on of update %d are %v, want %v", word, from, k, rows[k],
+					whole[k][from:from+7])
 			}
 		}
 	}

@@ -263,7 +263,7 @@ func check(u *wire.Update, size int64, data transfer.Storage, maxNorm float64) (
 	})
 	if len(rest) > 0 { // the last one may have fewer elements
 		n := 1
-		for n < elements && c.Size(n) < len(rest) {
+		for n < elements && c.Size(n+1) <= len(rest) { // of int4 perhaps one more than it has, which is 0
 			n++
 		}
 		take(rest, n)

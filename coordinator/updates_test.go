@@ -22,7 +22,7 @@ import (
 // codec; and an update that was changed on disk is found, though the strips before it were read by then.
 func TestStrips(t *testing.T) {
 	const d = strip + strip/2 + 3
-	for _, word := range []spec.Codec{spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8} {
+	for _, word := range spec.Codecs() {
 		c, rng := codec.Of[float32](word), rand.New(rand.NewPCG(1, 2))
 		if elements, _ := c.Unit(); strip%elements != 0 {
 			t.Fatalf("%s: a strip of %d elements is no whole number of units of %d", word, strip, elements)

@@ -72,6 +72,7 @@ func TestConservation(t *testing.T) {
 		"sealed":   func(f *fate) { f.steps, f.killAt = 60, 30 },
 		"bfloat16": func(f *fate) { f.open, f.steps, f.codec = true, 60, spec.CodecBFloat16 },
 		"int8":     func(f *fate) { f.steps, f.codec = 60, spec.CodecInt8 },
+		"int4":     func(f *fate) { f.steps, f.codec = 60, spec.CodecInt4 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := f

@@ -75,7 +75,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionWeights: {"equal", "samples"}, spec.OptionWeighting: {"step", "mean"},
 		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
-		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: {"raw", "bfloat16", "int8"},
+		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: testkit.Words(spec.Codecs()),
 		spec.OptionModelKind: testkit.Words(spec.ModelKinds()),
 	}, func(c spec.Choice, refused []spec.Pair) {
 		e := sim.Default()

@@ -1,5 +1,7 @@
 package spec
 
+import "slices"
+
 // Exchange is what an agent sends in a training round.
 type Exchange string
 
@@ -43,10 +45,14 @@ type Codec string
 const (
 	CodecRaw      Codec = "raw"      // as they are, little-endian
 	CodecInt8     Codec = "int8"     // a byte each, and a float32 scale for 256 of them; rounded at random, unbiased
+	CodecInt4     Codec = "int4"     // as int8, of half a byte each
 	CodecBFloat16 Codec = "bfloat16" // the upper half of float32, rounded to nearest even: 2 bytes, relative error 2⁻⁹
 )
 
-var codecs = []Codec{CodecRaw, CodecBFloat16, CodecInt8}
+// Codecs returns all codecs.
+func Codecs() []Codec { return slices.Clone(codecs) }
+
+var codecs = []Codec{CodecRaw, CodecBFloat16, CodecInt8, CodecInt4}
 
 // UnmarshalText reads a codec.
 func (c *Codec) UnmarshalText(text []byte) error { return read(c, text, codecs) }

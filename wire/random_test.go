@@ -214,7 +214,7 @@ func hashOf(chunks []wire.Digest) wire.Digest {
 
 func randomManifest(rng *rand.Rand) wire.Manifest {
 	m := wire.Manifest{Length: 1 + rng.Uint32N(5*wire.MaxChunk),
-		Codec:  oneOf(rng, spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8),
+		Codec:  oneOf(rng, spec.Codecs()...),
 		Schema: randomDigest(rng)}
 	for range wire.ChunkCount(int(m.Length)) {
 		m.Chunks = append(m.Chunks, randomDigest(rng))
@@ -360,7 +360,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 		},
 		Training: wire.Training{
 			Exchange: oneOf(rng, spec.ExchangeParameters, spec.ExchangeGradient), BatchSize: rng.Uint32(),
-			Codec:        oneOf(rng, spec.CodecRaw, spec.CodecBFloat16, spec.CodecInt8),
+			Codec:        oneOf(rng, spec.Codecs()...),
 			ResponseProb: randomFloat(rng),
 			GradientNoise: spec.GradientNoise{Law: oneOf(rng, spec.NoiseNone, spec.NoiseGaussian, spec.NoiseLaplace),
 				Variance: randomFloat(rng)},
@@ -370,7 +370,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 		},
 		Mixing: wire.Mixing{
 			Every: rng.Uint32(), Wait: rng.Uint32(), Repeat: rng.Uint32(), Drain: rng.Uint32(),
-			Codec: oneOf(rng, "", spec.CodecRaw, spec.CodecInt8), Open: rng.IntN(2) == 0, Endless: rng.IntN(2) == 0,
+			Codec: oneOf(rng, append(spec.Codecs(), "")...), Open: rng.IntN(2) == 0, Endless: rng.IntN(2) == 0,
 		},
 		Standardization: wire.Standardization{
 			Mean: randomFloats(rng, rng.IntN(6)), Scale: randomFloats(rng, rng.IntN(6)), Clip: randomFloat(rng),

@@ -20,7 +20,8 @@ var (
 		5: spec.JoinSum, 6: spec.JoinCount}
 	scales = codes[spec.Scale]{1: spec.ScaleNone, 2: spec.ScaleLog1p}
 	// 0 where agents do not mix.
-	codecs = codes[spec.Codec]{1: spec.CodecRaw, 2: spec.CodecBFloat16, 3: spec.CodecInt8}
+	codecs = codes[spec.Codec]{1: spec.CodecRaw, 2: spec.CodecBFloat16, 3: spec.CodecInt8,
+		4: spec.CodecInt4}
 )
 
 // code is a word's byte; 0 for a word without one.

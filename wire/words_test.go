@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
@@ -32,7 +33,7 @@ func wordFields() []holds {
 		{"noise", []string{"", "gaussian", "laplace"}, false, // without noise there is no section
 			func(t *wire.Task, w string) { t.Training.GradientNoise.Law = spec.NoiseLaw(w) },
 			func(t *wire.Task) string { return string(t.Training.GradientNoise.Law) }},
-		{"codec", []string{"", "raw", "bfloat16", "int8"}, true,
+		{"codec", []string{"", "raw", "bfloat16", "int8", "int4"}, true,
 			func(t *wire.Task, w string) { t.Mixing.Codec = spec.Codec(w) },
 			func(t *wire.Task) string { return string(t.Mixing.Codec) }},
 	}
@@ -67,6 +68,30 @@ func TestWordsOfATask(t *testing.T) {
 			if known != (err == nil) || known && f.get(&got) != f.words[code] {
 				t.Errorf("%s: byte %d is read as %q, %v", f.field, code, f.get(&got), err)
 			}
+		}
+	}
+}
+
+// TestCodecOfALaterVersion: an agent that does not know the codec of updates cannot read the task, and declines it.
+func TestCodecOfALaterVersion(t *testing.T) {
+	raw, packed := linearTask(), linearTask()
+	raw.Training.Codec, packed.Training.Codec = spec.CodecRaw, spec.CodecInt4
+	p := packed.Append(nil)
+	at := bytes.Index(p, []byte("codec")) // of the section: its name, need 2, and one byte of body behind its length
+	if at < 0 || bytes.Contains(raw.Append(nil), []byte("codec")) {
+		t.Fatalf("the section is missing in %x", p)
+	}
+	at += len("codec") + 1
+	for at < len(p) && p[at] != 4 {
+		at++
+	}
+	if got, err := wire.DecodeTask(p); err != nil || got.Training.Codec != spec.CodecInt4 {
+		t.Errorf("read as %q, %v", got.Training.Codec, err)
+	}
+	for code := len(spec.Codecs()) + 1; code < 256; code++ {
+		p[at] = byte(code)
+		if got, err := wire.DecodeTask(p); err == nil {
+			t.Errorf("byte %d is read as %q", code, got.Training.Codec)
 		}
 	}
 }

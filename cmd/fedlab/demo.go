@@ -62,7 +62,7 @@ the regression of the FedDec paper, or the air data.`,
 	f.StringVar(&o.SiteBroker, "d2d-broker", "",
 		"URL of the neighbours' broker (default: embedded, or the one of --broker)")
 	f.StringVar((*string)(&o.Codec), "codec", string(o.Codec),
-		"encoding with feddec: raw, or bfloat16 for half the bytes between neighbours")
+		"encoding between neighbours with feddec: raw, bfloat16, int8 or int4")
 	f.Float64Var(&o.Loss, "loss", 0, "with feddec: probability that a message between neighbours is lost")
 	f.IntVar(&delay, "delay", 0, "with feddec: longest delay of a message between neighbours, in milliseconds")
 	f.Float64Var(&o.Duplicates, "dup", 0, "with feddec: probability that a message between neighbours arrives twice")

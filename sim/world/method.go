@@ -108,6 +108,9 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"bfloat16, huber": func(_ *round.Config, t *wire.Task) {
 		t.Training.Codec, t.Model.Risk, t.Model.HuberDelta = spec.CodecBFloat16, spec.RiskHuber, 0.5
 	},
+	"samples, int4": func(r *round.Config, t *wire.Task) {
+		r.Weights, t.Training.Codec = spec.WeightsSamples, spec.CodecInt4
+	},
 	"steps by E_k, straggling, noise": func(_ *round.Config, t *wire.Task) {
 		t.Training.Normalize, t.Training.Budget, t.Training.ResponseProb = true, 2500, 0.6
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}

@@ -50,7 +50,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
 		spec.OptionServerEvery: {"-1", "0"}, spec.OptionProximal: {"0", "0.1"},
-		spec.OptionCodec:     {"raw", "bfloat16", "int8"},
+		spec.OptionCodec:     testkit.Words(spec.Codecs()),
 		spec.OptionModelKind: testkit.Words(spec.ModelKinds()),
 	}, func(c spec.Choice, refused []spec.Pair) {
 		s := DefaultCoordinator()

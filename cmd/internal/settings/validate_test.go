@@ -283,7 +283,7 @@ func TestMixingProblems(t *testing.T) {
 		{"normalize: false} -> normalize: false}\n  mixing: {every: 3}",
 			`:17:19: task.mixing.every: must be at least 1 and divide task.steps.max (100), is 3`},
 		{"normalize: false} -> normalize: false}\n  mixing: {codec: zip}",
-			`:17:19: task.mixing.codec: want raw, bfloat16 or int8, got "zip"`},
+			`:17:19: task.mixing.codec: want raw, bfloat16, int8 or int4, got "zip"`},
 		{"edges: ring -> edges: star",
 			`:17:15: mesh.edges: want radius, file, ring, complete or discovered, got "star"`},
 		{"edges: ring -> edges: radius", `:17:1: mesh.radius: must be positive for mesh.edges radius`},

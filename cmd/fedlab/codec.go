@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+)
+
+func codecCommand() *cobra.Command {
+	var name spec.Codec
+	var file string
+	var seed uint64
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "codec", Short: "Pack a list of numbers as an update is packed", Args: cli.Args(cobra.NoArgs),
+		Long: `Pack the numbers of a file with a codec of task.codec, as float32 elements of a vector,
+and print the bytes and the numbers that a receiver unpacks. The file is a list in
+JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := name.Validate(); err != nil {
+				return cli.Usage("--name: %w", err)
+			}
+			if file == "" {
+				return cli.Usage("--in is missing: give a file with a list of numbers")
+			}
+			v, err := readNumbers(file)
+			if err != nil {
+				return err
+			}
+			p, err := pack(name, v, seed)
+			if err != nil { // bfloat16 rounds the largest float32 up
+				return fmt.Errorf("%s as %s: %w", file, name, err)
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(p)
+			}
+			return p.print(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar((*string)(&name), "name", "", "the codec: "+strings.Join(codecNames(), ", "))
+	f.StringVar(&file, "in", "", "file with a list of numbers in JSON")
+	f.Uint64Var(&seed, "seed", 1, "seed of the draws of a codec that rounds at random")
+	f.BoolVar(&asJSON, "json", false, "print one line of JSON")
+	return cmd
+}
+
+func codecNames() (names []string) {
+	for _, c := range spec.Codecs() {
+		names = append(names, string(c))
+	}
+	return names
+}
+
+// readNumbers reads a list of numbers, each finite as a float32.
+func readNumbers(path string) ([]float32, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var all []*float64
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("%s: want a list of finite numbers, such as [0.5, -1, 3e-4]: %w", path, err)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: want a list of at least one number", path)
+	}
+	v := make([]float32, len(all))
+	for i, x := range all {
+		if x == nil {
+			return nil, fmt.Errorf("%s: element %d is null: want a number", path, i)
+		}
+		if v[i] = float32(*x); v[i]-v[i] != 0 {
+			return nil, fmt.Errorf("%s: element %d is %v, which is not finite as a float32", path, i, *x)
+		}
+	}
+	return v, nil
+}
+
+// packed is what a codec makes of a list of numbers.
+type packed struct {
+	Codec    spec.Codec `json:"codec"`
+	Seed     uint64     `json:"seed"`
+	Elements int        `json:"elements"`
+	Length   int        `json:"length"` // of the bytes
+	Ratio    float64    `json:"ratio"`  // of the length to that of float32 elements
+	Bytes    string     `json:"bytes"`  // hexadecimal
+	Decoded  []float32  `json:"decoded"`
+}
+
+func pack(name spec.Codec, v []float32, seed uint64) (*packed, error) {
+	c := codec.Of[float32](name)
+	p := c.Append(nil, v, task.Source(task.PackSeed(seed), 0, 0))
+	r := &packed{Codec: name, Seed: seed, Elements: len(v), Length: len(p), Ratio: float64(len(p)) / float64(4*len(v)),
+		Bytes: hex.EncodeToString(p), Decoded: make([]float32, len(v))}
+	return r, c.Decode(r.Decoded, p)
+}
+
+func (p *packed) print(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "%d elements as %s: %d bytes, %.4g of float32's\n%s\n%v\n", p.Elements, p.Codec, p.Length,
+		p.Ratio, p.Bytes, p.Decoded)
+	return err
+}
