@@ -194,6 +194,27 @@ var plantedBugs = []struct {
 			}
 		})
 	}},
+	{"one more update is kept", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) {
+			if a := &cfg.Round.Aggregation; a.Rule == rule.MultiKrum {
+				a.Keep++
+			}
+		})
+	}},
+	{"another radius", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) {
+			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping {
+				a.Radius *= 1.1
+			}
+		})
+	}},
+	{"the last aggregate is forgotten", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) {
+			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping { // from 0, and as far as it likes
+				a.Rule, a.Clip, a.Radius = rule.Mean, a.Radius, 0
+			}
+		})
+	}},
 	{"updates are refused above another length", 0, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.RefuseAbove *= 1.1 })
 	}},
