@@ -34,7 +34,10 @@ func TestKilledInTransfer(t *testing.T) {
 		`{participants: 1, quorum: 1, rounds: 1, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 	seen := watchUploads(t, f.Broker)
 	lead := f.Daemon(t, "coordinator", "coordinator")
-	one := f.Daemon(t, "agentd", "one", "--set", "metrics.listen=127.0.0.1:0")
+	// Two seconds each way; and where this process gets no core, the line stands still, too.
+	set := []string{"--set", "metrics.listen=127.0.0.1:0", "--set",
+		"broker.url=tcp://" + brokers.SlowLine(t, strings.TrimPrefix(f.Broker, "tcp://"), 20_000_000)}
+	one := f.Daemon(t, "agentd", "one", set...)
 
 	testkit.Until(t, "a part of the model is on disk",
 		func() bool { return onDisk(f.Path("state-one/model.part")) > modelBytes/8 })
@@ -43,7 +46,7 @@ func TestKilledInTransfer(t *testing.T) {
 	if had >= modelBytes {
 		t.Fatalf("the agent was killed too late: it had %d bytes", had)
 	}
-	one = f.Daemon(t, "agentd", "one", "--set", "metrics.listen=127.0.0.1:0")
+	one = f.Daemon(t, "agentd", "one", set...)
 	url := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(one.Await(t, "serving metrics"))[1]
 
 	testkit.Until(t, "a part of the update is sent", func() bool { return seen.Load() >= modelChunks/8 })
