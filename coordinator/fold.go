@@ -78,7 +78,7 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 	}
 	if out := taken.agents(taken.weighed.Out); len(out) > 0 {
 		for _, a := range out {
-			leave(a, wire.FateRule)
+			leave(a, wire.FateAbove)
 		}
 		facts = append(facts, UpdatesPassedOver{Round: e.Round, Rule: w.cfg.Round.Aggregation.Rule, Agents: out})
 	}

@@ -156,7 +156,7 @@ func TestRuleFacts(t *testing.T) {
 				tt.clipped)
 		}
 		for _, a := range out {
-			if folded.LeftOut[a] != wire.FateRule {
+			if folded.LeftOut[a] != wire.FateAbove {
 				t.Errorf("%+v: %s is told %v", tt.by, a, folded.LeftOut[a])
 			}
 		}

@@ -61,7 +61,7 @@ func forms() []form {
 		formOf("report", wire.TypeReport, (*wire.Report).Body, wire.DecodeReport, randomReport),
 		formOf("settled", wire.TypeSettled, (*wire.UpdateSettled).Body, wire.DecodeUpdateSettled,
 			func(rng *rand.Rand) wire.UpdateSettled {
-				return wire.UpdateSettled{Update: randomDigest(rng), Fate: oneTo(rng, wire.FateRule)}
+				return wire.UpdateSettled{Update: randomDigest(rng), Fate: oneTo(rng, wire.FateUnknown)}
 			}),
 		formOf("unheard", wire.TypeUnheard, (*wire.Unheard).Body, wire.DecodeUnheard,
 			func(rng *rand.Rand) wire.Unheard {

@@ -10,25 +10,22 @@ import (
 // Fate tells what became of an update of a round that is over. It is a metric's label.
 type Fate uint8
 
-// The fates. Those from FateNotFinite to FateAbove, and FateRule, are of updates that were accepted and left out of the
-// fold.
+// The fates. Those from FateNotFinite to FateAbove are of updates that were accepted and left out of the fold.
 const (
 	FateFolded    Fate = iota + 1
 	FateNotFinite      // the model would not have been finite
 	FateRisk           // the model's risk would have exploded
 	FateNorm           // the update outweighs all others together
-	FateAbove          // it is longer than the rule allows
+	FateAbove          // the rule leaves it out: it is longer than allowed, or the rule has chosen others
 	FateMissed         // it was not there when the round was closed
 	FateAbandoned      // the round was given up
 	FateUnknown        // the coordinator remembers the round no more
-	FateRule           // the rule has chosen others
-	lastFate      = FateRule
+	lastFate      = FateUnknown
 )
 
 // String returns the fate's name.
 func (f Fate) String() string {
-	return enumName(uint8(f), "folded", "not_finite", "risk", "norm", "refuse_above", "missed", "abandoned", "unknown",
-		"rule")
+	return enumName(uint8(f), "folded", "not_finite", "risk", "norm", "refuse_above", "missed", "abandoned", "unknown")
 }
 
 // Fates returns all fates, for closed label sets.
@@ -58,7 +55,7 @@ type Outcome struct {
 // Settled is an update and its fate.
 type Settled struct {
 	Tag  UpdateTag
-	Fate Fate // FateFolded to FateAbove, or FateRule
+	Fate Fate // FateFolded to FateAbove
 }
 
 func byTag(a, b Settled) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
@@ -86,9 +83,7 @@ func DecodeOutcome(body []byte) (Outcome, error) {
 	for range n {
 		var s Settled
 		copy(s.Tag[:], r.take(len(s.Tag)))
-		if s.Fate = Fate(r.enum("fate", uint8(lastFate))); s.Fate > FateAbove && s.Fate < FateRule && r.err == nil {
-			r.failf("tag %x: fate %s is of no update that was there", s.Tag, s.Fate)
-		}
+		s.Fate = Fate(r.enum("fate", uint8(FateAbove)))
 		if k := len(o.Settled); r.err == nil && k > 0 && byTag(o.Settled[k-1], s) >= 0 {
 			r.failf("tag %x after %x: they must ascend", s.Tag, o.Settled[k-1].Tag)
 		}

@@ -90,10 +90,9 @@ func (c *check) settles(p *party, f agent.UpdateSettled) {
 	switch {
 	case c.abandoned[f.Round] && c.sets[f.Round] == nil:
 		want = wire.FateAbandoned
-	case in && taken.Accepted == digest && c.isLeftOut(f.Round, p.id):
+	case in && taken.Accepted == digest &&
+		(c.isLeftOut(f.Round, p.id) || slices.Contains(c.passedOver[f.Round], p.id)):
 		want = wire.FateAbove
-	case in && taken.Accepted == digest && slices.Contains(c.passedOver[f.Round], p.id):
-		want = wire.FateRule
 	case in && taken.Accepted == digest:
 		want = wire.FateFolded
 	}
