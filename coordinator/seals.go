@@ -29,6 +29,7 @@ type seals struct {
 	heard   bool                    // an agent that opens seals
 	since   time.Time               // of the link
 	holds   map[wire.AgentID]uint64 // the key of the group that an agent has, as far as is known
+	given   map[wire.AgentID]bool   // has been given the key, and has not said anything since
 	list    wire.Digest             // of the agents that may take part now
 	lost    bool                    // who has, or may have, the newest secret's keys is not one of them
 	pairs   map[pairing]wire.SealPair
@@ -63,6 +64,7 @@ type pairing struct {
 // seal to the key that is announced.
 func (s *seals) load(c *Coordinator) error {
 	s.pairs, s.open, s.holds = map[pairing]wire.SealPair{}, map[wire.AgentID]bool{}, map[wire.AgentID]uint64{}
+	s.given = map[wire.AgentID]bool{}
 	saved, err := c.disk.loadSeals()
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
@@ -166,6 +168,7 @@ func (s *seals) changeList(c *Coordinator, before *enrolled.List) {
 func (s *seals) forget(agent wire.AgentID) {
 	delete(s.open, agent)
 	delete(s.holds, agent)
+	delete(s.given, agent)
 	for _, x := range s.secrets {
 		delete(s.pairs, pairing{agent, x.public})
 	}
@@ -245,7 +248,7 @@ func (c *Coordinator) giveKey(agent wire.AgentID) {
 	if s.shown != 0 {
 		m := wire.GroupKey{Key: s.secrets[0].group}
 		c.tell(agent, wire.TypeKey, c.runID, c.present(), m.Body())
-		s.holds[agent] = s.shown
+		s.holds[agent], s.given[agent] = s.shown, true
 	}
 }
 
@@ -263,15 +266,19 @@ func (c *Coordinator) giveKeys() {
 }
 
 // answerKey answers the hello of an agent that asks for the key. It reports whether the hello says more than that: an
-// agent that cannot read its task says another one when it can.
+// agent that cannot read its task says another one when it can, and one that was given the key just now may not have
+// opened its task yet.
 func (c *Coordinator) answerKey(agent wire.AgentID, m *wire.Hello) bool {
 	s := &c.seals
+	given := s.given[agent]
+	delete(s.given, agent)
 	switch {
 	case m.WantsKey != 0 && m.WantsKey == s.shown:
 		c.giveKey(agent)
 		return m.Unfit != wire.DeclineFetch
 	case m.WantsKey == 0 && m.Announcement == c.publisher.digest:
 		s.holds[agent] = s.shown
+		return !given || m.Unfit != wire.DeclineFetch
 	}
 	return true
 }

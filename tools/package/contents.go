@@ -27,7 +27,6 @@ type file struct {
 // program is a program and the files that come with it on every processor.
 type program struct {
 	name, root string
-	quick      bool   // its packages are for tests: large, and made in no time
 	service    bool   // it is one, with a configuration, units and a user of its own
 	stage      string // where what is made goes
 	files      []file

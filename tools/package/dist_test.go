@@ -61,7 +61,7 @@ func TestDist(t *testing.T) {
 	for _, to := range []string{out, again} {
 		from := clone(t)
 		both.Go(func() {
-			if err := run(from, to, "", "amd64", "", false); err != nil {
+			if err := run(from, to, "", "amd64", ""); err != nil {
 				t.Error(err)
 			}
 		})

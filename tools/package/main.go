@@ -23,16 +23,15 @@ func main() {
 	archs := flag.String("arch", "", "`names` of processors, separated by commas (default: all)")
 	kinds := flag.String("kind", "",
 		"`kinds` of files, separated by commas, of deb, rpm, apk, tar, sbom (default: all)")
-	quick := flag.Bool("quick", false, "for tests: spend no time on making packages small")
 	flag.Parse()
-	if err := run(*root, *out, *names, *archs, *kinds, *quick); err != nil {
+	if err := run(*root, *out, *names, *archs, *kinds); err != nil {
 		fmt.Fprintln(os.Stderr, "package:", err)
 		os.Exit(1)
 	}
 }
 
 // run fills out with what is released of the repository at root.
-func run(root, out, names, archs, kinds string, quick bool) error {
+func run(root, out, names, archs, kinds string) error {
 	of, err := choose(programs, names)
 	if err != nil {
 		return err
@@ -57,7 +56,7 @@ func run(root, out, names, archs, kinds string, quick bool) error {
 		return err
 	}
 	for _, p := range of {
-		p.root, p.quick = root, quick
+		p.root = root
 		if err := release(&p, out, stage, on, as); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}

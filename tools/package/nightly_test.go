@@ -13,11 +13,11 @@ import (
 // with an empty build cache and in another folder, and wants the same bytes.
 func TestDistFromNothing(t *testing.T) {
 	out, again := filepath.Join(t.TempDir(), "dist"), filepath.Join(t.TempDir(), "dist")
-	if err := run(clone(t), out, "", "", "", false); err != nil {
+	if err := run(clone(t), out, "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("GOCACHE", t.TempDir())
-	if err := run(clone(t), again, "", "", "", false); err != nil {
+	if err := run(clone(t), again, "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	sameFiles(t, out, again)

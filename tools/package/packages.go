@@ -40,7 +40,7 @@ func writeDeb(p *program, b *binary, out string) error {
 	info := p.info(b, b.version.debian(), func(f file) string { return f.deb })
 	info.Section, info.Priority = "net", "optional"
 	info.License = "" // in the file copyright; Debian knows no such field
-	info.Deb.Compression = p.compression()
+	info.Deb.Compression = "xz"
 	if p.service {
 		info.Depends = []string{"init-system-helpers (>= 1.54~)",
 			"systemd | systemd-standalone-sysusers | systemd-sysusers"}
@@ -53,7 +53,7 @@ func writeDeb(p *program, b *binary, out string) error {
 // writeRPM writes the package for Fedora, openSUSE and their kin.
 func writeRPM(p *program, b *binary, out string) error {
 	info := p.info(b, b.version.debian(), func(f file) string { return f.rpm })
-	info.RPM = nfpm.RPM{BuildHost: "localhost", Compression: p.compression(), Summary: about[p.name][0]}
+	info.RPM = nfpm.RPM{BuildHost: "localhost", Compression: "xz", Summary: about[p.name][0]}
 	if p.service {
 		info.Depends = []string{"systemd"}
 		info.Scripts = nfpm.Scripts{PostInstall: p.script("rpm/post"), PreRemove: p.script("rpm/preun"),
@@ -76,14 +76,6 @@ func writeAPK(p *program, b *binary, out string) error {
 		info.APK.Scripts.PostUpgrade = p.script("apk/post-upgrade")
 	}
 	return pack(apk.Default, info, filepath.Join(out, apk.Default.ConventionalFileName(info)))
-}
-
-// compression is how .deb and .rpm hold their files: small, as all systems read it, or made in no time.
-func (p *program) compression() string {
-	if p.quick {
-		return "zstd"
-	}
-	return "xz"
 }
 
 // script is where a maintainer script goes: deb/postinst …

@@ -15,16 +15,13 @@ import (
 const release2 = "99.0.0-1"
 
 // debs makes a folder with the Debian packages of both programs, once: old/
-// has agentd's as it is released, and coordinator's compressed less, which saves seconds of processor; new/ has both
-// with a higher version.
+// has them as they are released, new/ with a higher version.
 var debs = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("bash", "-ec", `
 cd ../../..
 git clone --quiet --shared . "$1/src" # the go command reads the version of clones only, not of work trees
 git diff --binary HEAD | (cd "$1/src" && git apply --allow-empty)
-go -C tools/package run . -root "$1/src" -out "$1/old" -program coordinator -arch "$2" -kind deb,sbom -quick
-go -C tools/package run . -root "$1/src" -out "$1/agentd-deb" -program agentd -arch "$2" -kind deb,sbom
-mv "$1"/agentd-deb/agentd* "$1/old"
+go -C tools/package run . -root "$1/src" -out "$1/old" -program agentd,coordinator -arch "$2" -kind deb,sbom
 mkdir "$1/new"
 for name in agentd coordinator; do
 	dpkg-deb --raw-extract "$1"/old/${name}_*.deb "$1/new/$name"

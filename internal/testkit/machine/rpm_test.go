@@ -22,7 +22,7 @@ for n in 1 2; do
 	echo "# a line of release $n" | tee -a "$1/rpm/packaging/agentd.yaml" >> "$1/rpm/packaging/coordinator.yaml"
 	git -C "$1/rpm" -c user.name=test -c user.email=test@localhost commit --quiet --all --message "Release $n"
 	git -C "$1/rpm" tag v0.98.$n
-	go -C tools/package run . -root "$1/rpm" -out "$1/rpm$n" -program agentd,coordinator -arch "$2" -kind rpm -quick
+	go -C tools/package run . -root "$1/rpm" -out "$1/rpm$n" -program agentd,coordinator -arch "$2" -kind rpm
 done
 go -C tools/package run . -root "$1/rpm" -out "$1/agentd-rpm" -program agentd -arch "$2" -kind rpm
 mv "$1"/agentd-rpm/*.rpm "$1/rpm2"`, "bash", string(programs), runtime.GOARCH).CombinedOutput()

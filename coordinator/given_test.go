@@ -1,0 +1,30 @@
+package coordinator
+
+import (
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestHelloAfterTheKey: the hello of an agent that has just been given the key, and has not opened its task yet, says
+// nothing about it; the next one does.
+func TestHelloAfterTheKey(t *testing.T) {
+	c := &Coordinator{publisher: &publisher{digest: wire.Digest{1}}, fence: &fence{}}
+	c.seals = seals{shown: 7, secrets: []secret{{}}, open: map[wire.AgentID]bool{"a": true},
+		holds: map[wire.AgentID]uint64{}, given: map[wire.AgentID]bool{}}
+	for i, h := range []struct {
+		wants uint64
+		unfit wire.DeclineReason
+		says  bool // more than that it wants the key
+	}{
+		{0, wire.DeclineFetch, true},
+		{7, wire.DeclineFetch, false}, {0, wire.DeclineFetch, false}, {0, wire.DeclineFetch, true},
+		{7, wire.DeclineFetch, false}, {0, wire.DeclineBadData, true}, {0, wire.DeclineFetch, true},
+		{7, 0, true}, {0, 0, true}, {0, wire.DeclineFetch, true},
+	} {
+		m := wire.Hello{Announcement: wire.Digest{1}, WantsKey: h.wants, Unfit: h.unfit}
+		if says := c.answerKey("a", &m); says != h.says {
+			t.Errorf("hello %d (%+v) says more: %t", i, h, says)
+		}
+	}
+}
