@@ -353,7 +353,7 @@ func (c *Coordinator) hear(e mqtt.Event) {
 	case mqtt.Down:
 		c.fence.disconnected()
 		c.publisher.disconnected()
-		c.sweep.disconnected(c.owner.Now())
+		c.leaveSweep(c.owner.Now())
 		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
 		c.hearRefusal(e)
 		if c.up {

@@ -111,13 +111,14 @@ func (w *workbench) clipped(e *round.Fold, a *attempt) (facts []Fact) {
 		Reason: ClippedAbove}
 	for k, x := range a.set {
 		f := &above
-		if x.Most == by.Clip {
+		switch ClipReason(by.BoundBy(&x.Share)) {
+		case "":
+			continue
+		case ClippedNorm:
 			f = &norm
 		}
-		if x.Counted() < x.Norm {
-			f.Agents = append(f.Agents, x.Agent)
-			f.Most, f.Longest = a.lengths[k]*x.Counted()/x.Norm, max(f.Longest, a.lengths[k])
-		}
+		f.Agents = append(f.Agents, x.Agent)
+		f.Most, f.Longest = a.lengths[k]*x.Counted()/x.Norm, max(f.Longest, a.lengths[k])
 	}
 	far := UpdatesClipped{Round: e.Round, Reason: ClippedRadius, Agents: a.agents(a.weighed.Far), Most: by.Radius}
 	for _, x := range a.weighed.Distances {

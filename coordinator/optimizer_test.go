@@ -60,6 +60,12 @@ func TestServerMomentum(t *testing.T) {
 // TestFoldAgain: a fold that a crash has cut short after it stored its model and its state ends the same.
 func TestFoldAgain(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
+	foldsAgain(t, w, next)
+}
+
+// foldsAgain folds the second round twice, as after a crash: the model and its state are the same.
+func foldsAgain(t *testing.T, w momentum, next func() round.Folded) {
+	t.Helper()
 	before := next()
 	base := w.base
 	folded := next()

@@ -50,19 +50,7 @@ func TestCentredClipping(t *testing.T) {
 // TestCentredClippingAgain: a fold that a crash has cut short ends the same, and the state is that of its model.
 func TestCentredClippingAgain(t *testing.T) {
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
-	before := next()
-	base := w.base
-	hash := next().Next.Base.Hash
-	first, err := w.disk.loadSlot(1, 2, hash)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.base, *w.journaled = base, before.Next // the journal still names the first model
-	again := next()
-	got, err := w.disk.loadSlot(1, 2, hash)
-	if again.Next.Base.Hash != hash || err != nil || !bytes.Equal(got.state, first.state) || len(got.state) == 0 {
-		t.Errorf("another model or another state, error %v", err)
-	}
+	foldsAgain(t, w, next)
 }
 
 // TestOneBeginsAnew: where an optimiser is configured in the middle of a run the rule's aggregate stays, and the other

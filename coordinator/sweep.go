@@ -11,10 +11,14 @@ import (
 // A broker retains what it is asked to, and Mosquitto's access rules cannot forbid to ask. So a device could fill it
 // with messages that nobody reads. After each connect, and every hour, the coordinator reads what is retained where
 // devices may write: their updates, messages and presences, and what is between neighbours, where those meet at this
-// broker. It deletes what agents never have retained, and says whose topics those were.
+// broker; and what the coordinator alone says, to one agent. It deletes what is never retained by the protocol, and
+// says whose topics those were. Blobs are not looked at: a filter that takes in all of them has the broker send all
+// models at once, and lose other messages to the coordinator.
 const (
 	sweepEvery = time.Hour
-	sweepAgain = 10 * time.Second // after a sweep that deleted something: more may have been behind it
+	// sweepAgain is the first wait after a sweep that found something: more may have been behind it. It doubles up to
+	// sweepEvery, for somebody may go on, or the broker may not delete.
+	sweepAgain = 10 * time.Second
 	sweepMost  = 30 * time.Second // for the broker to send all that it retains
 	sweepNamed = 8                // agents that are named
 )
@@ -28,32 +32,35 @@ type sweep struct {
 	until time.Time               // when the present one ends, unless its end comes back before; zero between two
 	cells map[wire.AgentID]string // of the beacons, in the present one
 	found ForeignRetained
+	seen  bool          // the present one has found something, which may not be deleted yet
+	wait  time.Duration // before the next, after those in a row that have found something
 }
 
 // begin asks for all that is retained, but for that of filters that were asked for just now. An empty message is
 // published after the subscription, and comes back behind it.
 func (s *sweep) begin(now time.Time, filters ...string) {
 	s.at, s.until = now.Add(sweepEvery), now.Add(sweepMost)
-	s.cells, s.found = map[wire.AgentID]string{}, ForeignRetained{}
-	s.conn.Subscribe(mqtt.AtMostOnce, append(filters, s.topics.AllPeers(), s.topics.AllBeacons())...)
+	s.cells, s.found, s.seen = map[wire.AgentID]string{}, ForeignRetained{}, false
+	s.conn.Subscribe(mqtt.AtMostOnce, append(filters, s.passing()...)...)
 	// busy or down: the sweep ends by its time
 	_ = s.conn.Publish(mqtt.Message{Topic: s.topics.EndOfPeers(), QoS: mqtt.AtMostOnce})
 }
 
-// end returns what was deleted.
-func (s *sweep) end(now time.Time) ForeignRetained {
-	s.conn.Unsubscribe(s.topics.AllPeers(), s.topics.AllBeacons())
-	if s.until = (time.Time{}); s.found.Topics > 0 {
-		s.at = now.Add(sweepAgain)
-	}
-	return s.found
+// passing are the filters that are for the sweep alone. The peers' come last, since its end is behind them.
+func (s *sweep) passing() []string {
+	return []string{s.topics.AllDirect(), s.topics.AllBeacons(), s.topics.AllPeers()}
 }
 
-func (s *sweep) disconnected(now time.Time) {
-	if !s.until.IsZero() {
-		s.end(now)
+// end returns what was deleted.
+func (s *sweep) end(now time.Time) ForeignRetained {
+	s.conn.Unsubscribe(s.passing()...)
+	if s.until = (time.Time{}); !s.seen {
+		s.wait = 0
+		return s.found
 	}
-	s.at = time.Time{}
+	s.wait = min(max(2*s.wait, sweepAgain), sweepEvery)
+	s.at = now.Add(s.wait)
+	return s.found
 }
 
 func (s *sweep) deadline() (time.Time, bool) {
@@ -80,6 +87,7 @@ func (s *sweep) belongs(kind mqtt.Kind, agent wire.AgentID, cell string, listed 
 
 // remove deletes a message. A connection that is busy takes no deletion; the next sweep finds the message again.
 func (s *sweep) remove(topic string, agent wire.AgentID) {
+	s.seen = true
 	if s.conn.Publish(retained(topic, nil)) != nil {
 		return
 	}
@@ -103,6 +111,15 @@ func (c *Coordinator) tickSweep(now time.Time) {
 	}
 }
 
+// leaveSweep ends a sweep, and the waiting for the next, with the link.
+func (c *Coordinator) leaveSweep(now time.Time) {
+	if !c.sweep.until.IsZero() {
+		c.swept(now)
+	}
+	c.sweep.at = time.Time{}
+}
+
+// swept ends the present sweep, and tells what was deleted.
 func (c *Coordinator) swept(now time.Time) {
 	if found := c.sweep.end(now); found.Topics > 0 {
 		c.cfg.Observer.Observe(found)
@@ -123,5 +140,5 @@ func (c *Coordinator) takeSwept(m mqtt.Message, kind mqtt.Kind, agent wire.Agent
 		s.remove(m.Topic, agent)
 		return true
 	}
-	return kind == mqtt.KindPeer || kind == mqtt.KindBeacon
+	return kind == mqtt.KindPeer || kind == mqtt.KindBeacon || kind == mqtt.KindDirect
 }

@@ -57,7 +57,8 @@ func TestForeignRetained(t *testing.T) {
 			}
 		}
 		by := func(agents ...wire.AgentID) []wire.AgentID { return agents }
-		retain("u/0/plant-a1/7f/0", "u/0/plant-a1/7f/m", "u/0/plant-a0/other/name", "s/plant-a1", "s/plant-none",
+		retain("d/plant-a0", "u/0/plant-a1/7f/0", "u/0/plant-a1/7f/m", "u/0/plant-a0/other/name", "s/plant-a1",
+			"s/plant-none",
 			"x/plant-a0/3/1", "x/some/thing/else", "p/plant-gone", "b/cell/plant-gone", "b/cell/plant-a0",
 			"b/other/plant-a0", "b/third/plant-a0")
 		f.start()
@@ -66,7 +67,7 @@ func TestForeignRetained(t *testing.T) {
 		if got := kept(f); !slices.Equal(got, stays) {
 			t.Errorf("kept at the start: %q, want %q", got, stays)
 		}
-		told(coordinator.ForeignRetained{Topics: 11, Agents: by("a0", "a1", "gone", "none")})
+		told(coordinator.ForeignRetained{Topics: 12, Agents: by("a0", "a1", "gone", "none")})
 
 		retain("u/0/plant-a1/7f/0")
 		f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
@@ -92,3 +93,58 @@ func TestForeignRetained(t *testing.T) {
 		}
 	})
 }
+
+// TestSweepsBecomeSeldom: where messages come back after each deletion there is a sweep an hour, after the first ones.
+func TestSweepsBecomeSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 2, memory.Options{})
+		someone := f.broker.Connect("someone", nil)
+		defer someone.Close()
+		foreign := mqtt.Message{Topic: "fl/v1/" + fedName + "/u/0/plant-a1/7f/0", Payload: []byte{1}, Retained: true}
+		retain := func() {
+			if err := someone.Publish(foreign); err != nil {
+				t.Fatal(err)
+			}
+		}
+		retain()
+		f.coord.moment = func(fact any) {
+			if _, told := fact.(coordinator.ForeignRetained); told {
+				retain()
+			}
+		}
+		f.start()
+		f.finished(time.Hour)
+		wait(24 * time.Hour)
+		told := facts[coordinator.ForeignRetained](f)
+		if len(told) < 24 || len(told) > 40 {
+			t.Errorf("told %d times in a day, want once an hour after the first", len(told))
+		}
+	})
+}
+
+// TestSweepIsCut: a sweep whose end the broker has not returned when the link goes tells what it has deleted.
+func TestSweepIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 2, memory.Options{Drop: func(topic string) bool { return topic == endOfPeers }})
+		someone := f.broker.Connect("someone", nil)
+		defer someone.Close()
+		err := someone.Publish(mqtt.Message{Topic: "fl/v1/" + fedName + "/s/plant-a1", Payload: []byte{1},
+			Retained: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.start()
+		wait(time.Second)
+		if told := facts[coordinator.ForeignRetained](f); len(told) > 0 {
+			t.Fatalf("the sweep has ended: %+v", told)
+		}
+		f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
+		wait(time.Second)
+		if told := facts[coordinator.ForeignRetained](f); len(told) != 1 || told[0].Topics != 1 {
+			t.Errorf("told: %+v", told)
+		}
+	})
+}
+
+// endOfPeers is what ends a sweep.
+const endOfPeers = "fl/v1/" + fedName + "/x/" + fedName + "-coordinator/0/0"

@@ -58,11 +58,18 @@ func keyOf(id wire.AgentID) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed[:])
 }
 
-// signedBy signs beacons as an agent for which the coordinator has given its word.
-func signedBy(id wire.AgentID) func([]byte) []byte {
+// wordOf is the coordinator's word about an agent's key.
+func wordOf(id wire.AgentID) wire.Word {
 	word := wire.Word{Key: wire.SignKeyOf(keyOf(id))}
 	word.By = wire.Signed(ed25519.Sign(keyOf(wire.CoordinatorID), wire.WordText(hall.Federation, id, word.Key)))
-	return func(message []byte) []byte { return wire.SignBeacon(wire.Ed25519{}, message, hall, word, keyOf(id)) }
+	return word
+}
+
+// signedBy signs beacons as an agent.
+func signedBy(id wire.AgentID) func([]byte) []byte {
+	return func(message []byte) []byte {
+		return wire.SignBeacon(wire.Ed25519{}, message, hall, wordOf(id), keyOf(id))
+	}
 }
 
 // signed takes signed beacons only.
@@ -343,35 +350,6 @@ func TestScoutRefuses(t *testing.T) {
 		}
 	}
 	own := wire.PeerAddress{ID: "a", Boot: 1}
-	for name, of := range map[string]func([]byte) []byte{
-		"another's signature": signedBy("c"), "none": func([]byte) []byte { return beacon("b") },
-		"another cell's": func(m []byte) []byte {
-			return wire.SignBeacon(wire.Ed25519{}, m, wire.Cell{Federation: "plant", Name: "yard"},
-				wire.Word{Key: wire.SignKeyOf(keyOf("b"))}, keyOf("b"))
-		},
-		"its own, changed": func(m []byte) []byte {
-			m = signedBy("b")(m)
-			m[len(m)-200] ^= 1
-			return m
-		},
-	} {
-		strict := open("a", 1, 2, rand.New(rand.NewPCG(1, 1)))
-		strict.Check = signed
-		s := NewScout(strict)
-		s.Step(now, Linked{Up: true})
-		m := wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerSignedBeacon, From: "b", Boot: 3},
-			&wire.Beacon{Next: 1000, Stamp: 1, Degree: 2, Heard: []wire.Heard{{PeerAddress: own}}})
-		if effects := s.Step(now, Heard{From: "b", Payload: of(m)}); len(effects) != 1 || len(s.others) != 0 {
-			t.Errorf("%s: %v", name, effects)
-		}
-		again := Heard{From: "b", Payload: signedBy("b")(m)}
-		if effects := s.Step(now, again); len(effects) != 0 || !s.others["b"].at.Equal(now) {
-			t.Errorf("its own is refused: %v", effects)
-		}
-		if s.Step(now.Add(time.Second), again); !s.others["b"].at.Equal(now) {
-			t.Error("a beacon counts twice")
-		}
-	}
 	for name, h := range map[string]wire.Heard{
 		"a stamp of the future":  {PeerAddress: own, Stamp: 1 << 62},
 		"held longer than it is": {PeerAddress: own, Stamp: 1_000_000, Held: 1 << 31},
@@ -397,6 +375,46 @@ func TestScoutRefuses(t *testing.T) {
 	}
 	if got := s.Step(now.Add(time.Hour), Linked{}); got != nil || !s.next.IsZero() {
 		t.Errorf("without a link it does %v", got)
+	}
+}
+
+// TestScoutTakesSigned: a beacon counts if its sender has signed it for this cell, and once.
+func TestScoutTakesSigned(t *testing.T) {
+	now := time.Unix(0, 0)
+	m := wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerSignedBeacon, From: "b", Boot: 3},
+		&wire.Beacon{Next: 1000, Stamp: 1, Degree: 2,
+			Heard: []wire.Heard{{PeerAddress: wire.PeerAddress{ID: "a", Boot: 1}}}})
+	for name, of := range map[string]func([]byte) []byte{
+		"another's signature": signedBy("c"),
+		"none": func([]byte) []byte {
+			return wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerBeacon, From: "b", Boot: 3},
+				&wire.Beacon{Next: 1000, Stamp: 1, Degree: 2})
+		},
+		"another cell's": func(m []byte) []byte {
+			return wire.SignBeacon(wire.Ed25519{}, m, wire.Cell{Federation: "plant", Name: "yard"}, wordOf("b"),
+				keyOf("b"))
+		},
+		"its own, changed": func(m []byte) []byte {
+			m = signedBy("b")(m)
+			m[len(m)-200] ^= 1
+			return m
+		},
+	} {
+		strict := open("a", 1, 2, rand.New(rand.NewPCG(1, 1)))
+		strict.Check = signed
+		s := NewScout(strict)
+		s.Step(now, Linked{Up: true})
+		effects := s.Step(now, Heard{From: "b", Payload: of(slices.Clone(m))})
+		if len(effects) != 1 || len(s.others) != 0 {
+			t.Errorf("%s: %v", name, effects)
+		}
+		its := Heard{From: "b", Payload: signedBy("b")(slices.Clone(m))}
+		if effects := s.Step(now, its); len(effects) != 0 || !s.others["b"].at.Equal(now) {
+			t.Errorf("its own is refused: %v", effects)
+		}
+		if s.Step(now.Add(time.Second), its); !s.others["b"].at.Equal(now) {
+			t.Error("a beacon counts twice")
+		}
 	}
 }
 

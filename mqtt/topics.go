@@ -166,6 +166,9 @@ func (t Topics) Presences() string { return t.join("p/+") }
 // Statuses is the coordinator's filter for the agents' messages to it.
 func (t Topics) Statuses() string { return t.join("s/+") }
 
+// AllDirect is the filter for the coordinator's messages to all agents.
+func (t Topics) AllDirect() string { return t.join("d/+") }
+
 // AllPeers is the filter for all that is said between neighbours.
 func (t Topics) AllPeers() string { return t.join("x/+/+/+") }
 

@@ -30,7 +30,8 @@ func (c *Coordinator) open(now time.Time) {
 	if c.rec.Plan.Kind == wire.KindStatistics { // everybody, once
 		how, l = spec.WithoutReplacement, len(agents)
 	}
-	draws := named(agents, c.places(how, agents, l))
+	var s Sampler
+	draws := named(agents, s.Draw(how, len(agents), l, c.lengths(agents), DrawSource(c.cfg.Seed, c.rec.Round)))
 	weights := c.weights(agents)
 	c.rec.Agents, c.rec.Participants, c.rec.Block = len(agents), nil, 0
 	for _, d := range draws {

@@ -1,12 +1,13 @@
 package round
 
 import (
-	"github.com/fedmesh/fedmesh/round/rule"
-	"github.com/fedmesh/fedmesh/spec"
-	"github.com/fedmesh/fedmesh/wire"
 	"math/rand/v2"
 	"slices"
 	"sort"
+
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Bounds of importance sampling: of K·q_k, and of the lengths that count, in medians.
@@ -100,23 +101,21 @@ func (s *Sampler) Importance(odds []float64, l int, rng *rand.Rand) []Place {
 	return places
 }
 
-// places draws l of the eligible agents, which are in id order.
-func (c *Coordinator) places(how spec.Sampling, agents []wire.AgentID, l int) []Place {
-	var s Sampler
-	rng := DrawSource(c.cfg.Seed, c.rec.Round)
-	if how != spec.Importance {
-		return s.Draw(how, len(agents), l, rng)
+// lengths are those of the last updates of agents; nil where no draw goes by them.
+func (c *Coordinator) lengths(agents []wire.AgentID) (all []float64) {
+	if c.cfg.Sampling == spec.Importance {
+		for _, a := range agents {
+			all = append(all, c.roster.members[a].length)
+		}
 	}
-	lengths := make([]float64, len(agents))
-	for i, a := range agents {
-		lengths[i] = c.roster.members[a].length
-	}
-	return s.Importance(Odds(nil, lengths), l, rng)
+	return all
 }
 
-// remember keeps the length of an agent's last update, for as long as the process lives and knows the agent.
+// remember keeps the length of an agent's last update where draws go by it, for as long as the process lives and knows
+// the agent.
 func (c *Coordinator) remember(p *peer) {
-	if m := c.roster.members[p.Agent]; m != nil && c.rec.Plan.Kind == wire.KindTraining {
+	m := c.roster.members[p.Agent]
+	if m != nil && c.cfg.Sampling == spec.Importance && c.rec.Plan.Kind == wire.KindTraining {
 		m.length = c.rec.Plan.Length(c.cfg.Weighting, Contribution{Weight: p.Weight, Share: rule.Share{Norm: p.Norm}})
 	}
 }

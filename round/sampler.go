@@ -21,18 +21,25 @@ type Sampler struct {
 	moved  map[int]int // of a draw that touches few places: what a swap has put there
 	pool   []int       // of one that touches many
 	places []Place
+	odds   []float64
 	sums   []float64 // of the odds
 }
 
 // scanFrom is the share of the K places, one in this many, from which a draw walks over all of them.
 const scanFrom = 16
 
-// Draw draws as the word says, but for importance, which goes by odds.
-func (s *Sampler) Draw(how spec.Sampling, k, l int, rng *rand.Rand) []Place {
-	if how == spec.WithReplacement {
+// Draw draws as the word says: by importance after the lengths of the k agents' last updates ([Odds]), which nothing
+// else needs.
+func (s *Sampler) Draw(how spec.Sampling, k, l int, lengths []float64, rng *rand.Rand) []Place {
+	switch how {
+	case spec.WithReplacement:
 		return s.WithReplacement(k, l, rng)
+	case spec.Importance:
+		s.odds = Odds(s.odds, lengths)
+		return s.Importance(s.odds, l, rng)
+	default:
+		return s.WithoutReplacement(k, l, rng)
 	}
-	return s.WithoutReplacement(k, l, rng)
 }
 
 // WithoutReplacement draws min(l, k) of k places uniformly without replacement, Pr{k ∈ L_i} = L/K (ch5 (5.8)): the

@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -21,7 +20,6 @@ type fedavg[T learner.Float] struct {
 	server  *server[T]
 	sampler round.Sampler
 	places  []round.Place // those of a round's participants that respond
-	odds    []float64
 	hands   []*hand[T]
 	block   int         // agents that one hand takes at a time
 	room    []*block[T] // of several hands
@@ -102,17 +100,9 @@ func (f *fedavg[T]) draw(i int) []round.Place {
 	return places
 }
 
-// drawn are the participants of a round, whether they respond or not.
-func (f *fedavg[T]) drawn(rng *rand.Rand) []round.Place {
-	if f.e.Sampling != spec.Importance {
-		return f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants, rng)
-	}
-	f.odds = round.Odds(f.odds, f.server.lengths)
-	return f.sampler.Importance(f.odds, f.e.Participants, rng)
-}
-
 func (f *fedavg[T]) responding(i int) []round.Place {
-	drawn := f.drawn(round.DrawSource(f.seed, wire.RoundID(i)))
+	drawn := f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants, f.server.lengths,
+		round.DrawSource(f.seed, wire.RoundID(i)))
 	if f.e.Response.Per != StraggleRound {
 		return drawn
 	}

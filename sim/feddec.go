@@ -222,7 +222,7 @@ func (f *feddec[T]) draw(t int) []round.Place {
 		return f.in.replay.places[t]
 	}
 	rng := round.DrawSource(f.seed, wire.RoundID(f.block))
-	drawn := f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants, rng)
+	drawn := f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants, nil, rng)
 	if f.tape != nil {
 		f.tape.drawn(t, drawn)
 	}

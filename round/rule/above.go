@@ -18,6 +18,17 @@ func (c Config) Above(usual float64, lengths []float64) (places []int) {
 	return places
 }
 
+// BoundBy names the key that bounds an update of which a part counts; "" where all of it does.
+func (c Config) BoundBy(u *Share) string {
+	switch {
+	case u.Counted() == u.Norm:
+		return ""
+	case u.Most == c.Clip:
+		return "clip"
+	}
+	return "clip_above"
+}
+
 // Most is the norm that counts of an update at most, where usual is the usual length, and weight the weight that its
 // steps carried; 0 = any. Other rules than the mean are not bounded by the usual length: they bound what is far from
 // the rest by themselves.

@@ -91,7 +91,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// What others can reach is bounded by the firewall, for each source.
+// TestFirewall: the firewall bounds each source, where others can reach the port.
 func TestFirewall(t *testing.T) {
 	const (
 		table = "table inet fedmesh {\n\tset fedmesh {\n\t\ttype inet_service\n\t\telements = { 8883, 8884 }\n\t}\n" +

@@ -142,11 +142,7 @@ func (r *result) finish(o *Options, f *file, set *rule.Set[float64], of []round.
 		r.LeftOut = append(r.LeftOut, leftOut{of[k].Agent, "rule", &of[k].Norm})
 	}
 	for _, x := range of {
-		if x.Counted() < x.Norm {
-			reason := "clip_above"
-			if x.Most == o.Rule.Clip {
-				reason = "clip"
-			}
+		if reason := o.Rule.BoundBy(&x.Share); reason != "" {
 			r.Clipped = append(r.Clipped, clipped{x.Agent, reason, x.Norm, x.Counted()})
 		}
 	}
