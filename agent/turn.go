@@ -12,8 +12,8 @@ import (
 
 // Turn is the right to train, of which a device has one. The agents of its federations share it: one of them takes
 // local steps at a time. Of those that wait, the one that has trained least goes first, and of equals the one that has
-// waited longest. The holder gives the turn away between two local steps, after a stretch, if another one that waits
-// has trained no more. Its zero value is ready.
+// waited longest. The holder gives the turn away between two local steps: after a stretch if another one that waits
+// has trained no more, and at once if that one is a stretch behind. Its zero value is ready.
 type Turn struct {
 	waiting atomic.Int32 // the length of queue, to be read at each local step
 
@@ -71,7 +71,7 @@ func (h *hold) take(ctx context.Context) error {
 	t.mu.Lock()
 	now := h.Now()
 	t.count(now)
-	if i := t.first(); t.holder == h && i >= 0 && now.Sub(t.since) >= stretch && t.queue[i].used <= h.used {
+	if t.holder == h && t.due(now) {
 		t.pass(now)
 	}
 	if t.holder == h {
@@ -155,6 +155,17 @@ func (t *Turn) first() int {
 		}
 	}
 	return next
+}
+
+// due reports whether the holder has to give the turn away. One that is a stretch behind does not wait for the end of
+// the holder's: it would be two behind then, and the holder would wait for as long.
+func (t *Turn) due(now time.Time) bool {
+	i := t.first()
+	if i < 0 {
+		return false
+	}
+	ahead := t.holder.used - t.queue[i].used
+	return ahead >= stretch || ahead >= 0 && now.Sub(t.since) >= stretch
 }
 
 // pass gives the turn to the next one, if there is one.

@@ -103,6 +103,35 @@ func TestTurnShares(t *testing.T) {
 	})
 }
 
+// Of two federations neither waits longer than a stretch and a step, wherever the blocks of the other one end.
+func TestTurnAwaited(t *testing.T) {
+	for steps := 1; steps <= 31; steps++ {
+		synctest.Test(t, func(t *testing.T) {
+			all := lanes(t, "large", "small")
+			ctx, end := context.WithTimeout(t.Context(), time.Minute)
+			defer end()
+			var running sync.WaitGroup
+			for i, steps := range []int{600, steps} {
+				running.Go(func() {
+					for all[i].block(ctx, steps) == nil {
+					}
+				})
+			}
+			running.Wait()
+			for _, l := range all {
+				for _, f := range l.told {
+					if f.Waited > stretch+l.step {
+						t.Errorf("blocks of %d steps: %s waited %v", steps, l.share.name, f.Waited)
+					}
+				}
+				if len(l.told) < 25 {
+					t.Errorf("%s told of %d waits", l.share.name, len(l.told)/2)
+				}
+			}
+		})
+	}
+}
+
 // A federation that comes back after a long rest has saved nothing: the other one does not stand still for as long.
 func TestTurnNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

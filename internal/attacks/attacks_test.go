@@ -147,7 +147,7 @@ var others = []attack{
 	{"speak as a neighbour",
 		"snapshots in another neighbour's name, sealed with its key; beacons of others, replayed or forged",
 		device + ", " + broker + ", " + stranger, "each proves whose it is, or is dropped", []of{
-			tests("d2d", "TestNeighborSpeaksForNobodyElse", "TestTampering", "TestScoutRefuses"),
+			tests("d2d", "TestNeighborSpeaksForNobodyElse", "TestTampering", "TestScoutTakesSigned"),
 			tests("agent", "TestWord", "TestWordOfAnotherRoot"), tests("coordinator", "TestDiscoveredEdges")}},
 	{"a neighbour without an edge", "snapshots from a device that the invitation does not name", device,
 		"ignored", []of{
