@@ -127,14 +127,20 @@ func (t Tensor) size() int64 {
 	return n
 }
 
+// Last names the last layer in a list of names of tensors: the tensors behind the last activation.
+const Last = "last"
+
 // Ranges returns where the named tensors lie in the vector of a valid architecture. A name is that of a tensor,
-// "layer0.weight", or of a layer, "layer0". Names that there are not are left out: spec.Model.Check has refused them.
+// "layer0.weight", or of a layer, "layer0", or Last. Names that there are not are left out: spec.Model.Check has
+// refused them.
 func (a Architecture) Ranges(names []string) (all []Range) {
-	at := 0
-	for _, t := range a.Layout() {
+	at, layout := 0, a.Layout()
+	last, _, _ := strings.Cut(layout[len(layout)-1].Name, ".")
+	for _, t := range layout {
 		n := int(t.size())
 		layer, _, _ := strings.Cut(t.Name, ".")
-		if slices.Contains(names, t.Name) || slices.Contains(names, layer) {
+		if slices.Contains(names, t.Name) || slices.Contains(names, layer) ||
+			layer == last && slices.Contains(names, Last) {
 			all = append(all, Range{at, at + n})
 		}
 		at += n

@@ -62,6 +62,14 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	if frozen := e.Data.Model.Frozen; len(frozen) > 0 && len(p.Model.Ranges(frozen)) == 0 {
 		c.Need(false, "data.model.frozen", "is %v; the model has none of them", frozen)
 	}
+	if own := e.Personal.Layers; len(own) > 0 {
+		n := p.Model.Parts(own).Own()
+		c.Need(n > 0, "personal.layers", "is %v; the model has none of them", own)
+		c.Need(n < p.Model.Params(), "personal.layers", "is %v; that leaves nothing to share", own)
+	}
+	if n, d := p.Agents, p.Model.Params(); e.Personal.On() && float64(n)*float64(d) > maxMixed {
+		c.Need(false, "agents", "is %d; of %d parameters, at most %d agents have models of their own", n, d, maxMixed/d)
+	}
 	if n := len(p.Weights); n > 0 && n != p.Agents {
 		c.Need(false, "weights", "has %d numbers; one for each of the %d agents", n, p.Agents)
 	}

@@ -65,7 +65,10 @@ type Experiment struct {
 	Response      Response           `yaml:"response" json:"response"`
 	Proximal      float64            `yaml:"proximal" json:"proximal"` // ρ_p of FedProx
 	GradientNoise spec.GradientNoise `yaml:"gradient_noise" json:"gradient_noise"`
-	Mixing        Mixing             `yaml:"mixing" json:"mixing"`
+	Personal      spec.Personal      `yaml:"personal" json:"personal"` // what of a model is an agent's own
+	// Finetune makes the model of a record each agent's own, where agents hold rows out to score it on.
+	Finetune spec.Finetune `yaml:"finetune" json:"finetune"`
+	Mixing   Mixing        `yaml:"mixing" json:"mixing"`
 
 	// Dump is a folder for the instances and all that is drawn; Load one from which they come instead. See [Dumped].
 	Dump string `yaml:"-" json:"-"`
@@ -126,7 +129,7 @@ func Default() Experiment {
 		Weights: Each(1), Weighting: spec.WeightingStep,
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Response:      Response{Probability: Each(1), Per: StraggleStep},
-		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
+		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, Personal: spec.DefaultPersonal(),
 		Mixing: Mixing{ServerEvery: 10, Gradients: Each(0), Every: 1, Codec: spec.CodecRaw, Graph: NoGraph,
 			Radius: 0.35, Probability: 0.3, Weights: spec.BestConstant, LinkUp: 1},
 	}

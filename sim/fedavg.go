@@ -16,7 +16,8 @@ import (
 // fedavg is the recursion with a server in every round (SPEC, "One recursion that contains them all").
 type fedavg[T learner.Float] struct {
 	*course[T]
-	w, next []T
+	w, next []T // what agents share
+	own     *personal[T]
 	server  *server[T]
 	sampler round.Sampler
 	places  []round.Place // those of a round's participants that respond
@@ -29,8 +30,9 @@ type fedavg[T learner.Float] struct {
 
 // newFedAvg prepares a run for this many goroutines.
 func newFedAvg[T learner.Float](c *course[T], goroutines int) *fedavg[T] {
-	f := &fedavg[T]{course: c, w: c.start(), block: blockSize(c)}
-	f.next, f.server = make([]T, len(f.w)), newServer(c)
+	own := newPersonal(c)
+	f := &fedavg[T]{course: c, w: own.start(), own: own, block: blockSize(c)}
+	f.next, f.server = make([]T, len(f.w)), newServer(c, len(f.w))
 	if c.e.Shadow || c.tape != nil {
 		goroutines = 1 // what they keep has an order too
 	}
@@ -190,12 +192,12 @@ func (f *fedavg[T]) end(h *hand[T], dst []T, k, i int) error {
 		h.steps.Gradient = dst
 		return h.take(f.w, k, 1, 1)
 	}
-	copy(dst, f.w)
-	h.steps.By.Anchor = f.w
 	if f.shadow != nil {
+		copy(dst, f.w)
+		h.steps.By.Anchor = f.w
 		return f.follow(h, dst, k, i)
 	}
-	return h.take(dst, k, 1, f.count(k, i))
+	return f.own.take(h, dst, f.w, k, i, f.count(k, i))
 }
 
 // count is E_k.
@@ -219,18 +221,26 @@ func (f *fedavg[T]) follow(h *hand[T], dst []T, k, i int) error {
 	return err
 }
 
-// model writes w_i to dst.
+// model writes w_i to dst, with the values of w_0 for what is the agents' own.
 func (f *fedavg[T]) model(dst []float64) {
-	for j, v := range f.w {
+	w := f.w
+	if len(w) < len(dst) {
+		w = make([]T, len(dst))
+		own := make([]T, f.own.parts.Own())
+		learner.Split(nil, own, f.own.parts, f.own.first)
+		learner.Join(w, f.own.parts, f.w, own)
+	}
+	for j, v := range w {
 		dst[j] = float64(v)
 	}
 }
 
-func (f *fedavg[T]) measure(r *recorder) {
+func (f *fedavg[T]) measure(r *recorder, i int) error {
 	r.setBytes(f.e, len(f.w), f.sent, f.sent, 0)
 	if f.shadow != nil {
 		r.set("shadow_excess_risk", f.shadow.mean(f.in.Problem.Objective.Excess))
 	}
+	return f.own.measure(r, f.w, i, uint64(i)*f.most)
 }
 
 func resize[T learner.Float](v []T, n int) []T {

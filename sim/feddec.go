@@ -26,6 +26,7 @@ type feddec[T learner.Float] struct {
 	last   []T   // what the last server round sent to all
 	next   []T
 	server *server[T]
+	own    *personal[T] // for what is measured
 
 	links   *d2d.Links
 	weights []float64 // of W^t
@@ -49,11 +50,11 @@ type feddec[T learner.Float] struct {
 }
 
 func newFedDec[T learner.Float](c *course[T], goroutines int) *feddec[T] {
-	f := &feddec[T]{course: c, last: c.start(), server: newServer(c), goroutines: goroutines}
+	f := &feddec[T]{course: c, last: c.start(), own: newPersonal(c), goroutines: goroutines}
 	if c.tape != nil {
 		f.goroutines = 1 // what it keeps has an order
 	}
-	f.next, f.mean = make([]T, len(f.last)), make([]float64, len(f.last))
+	f.next, f.mean, f.server = make([]T, len(f.last)), make([]float64, len(f.last)), newServer(c, len(f.last))
 	f.rng = rand.New(&f.pcg)
 	for range c.agents {
 		f.hands = append(f.hands, newHand(c))
@@ -281,13 +282,18 @@ func (f *feddec[T]) consensus() float64 {
 }
 
 // measure records the consensus distance, where the server averages before it does, and what has been sent.
-func (f *feddec[T]) measure(r *recorder) {
+func (f *feddec[T]) measure(r *recorder, i int) error {
 	if f.before >= 0 {
 		r.set("consensus", f.before)
 	} else {
 		r.set("consensus", f.consensus())
 	}
 	r.setBytes(f.e, len(f.last), f.uploads, f.downloads, f.flows)
+	at := make([]T, len(r.point))
+	for j, v := range r.point {
+		at[j] = T(v)
+	}
+	return f.own.measure(r, at, i, uint64(i))
 }
 
 // maxSpectrum is the number of agents up to which |λ̂₂| is computed, at the cost of its cube.

@@ -90,6 +90,8 @@ type hand[T learner.Float] struct {
 	pcg     rand.PCG
 	packing *packing[T] // of what it sends to its neighbours, in feddec
 
+	x, anchor []T // d, of an agent's turn
+
 	recording *recording[T] // in front of the sampler of a dump
 	replaying *replaying[T] // in place of the sampler of a replay
 }

@@ -36,6 +36,15 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 	spec.OptionNormalize:       func(e *sim.Experiment, word string) { e.StepSize.Normalize = word == "true" },
 	spec.OptionProximal:        func(e *sim.Experiment, word string) { e.Proximal = 0.1 * float64(len(word)-1) },
 	spec.OptionCodec:           func(e *sim.Experiment, word string) { e.Codec = spec.Codec(word) },
+	spec.OptionPersonal: func(e *sim.Experiment, word string) {
+		switch word {
+		case "layers":
+			e.Personal.Layers = []string{"layer0.bias"}
+		case "ditto":
+			e.Personal.Method = spec.PersonalDitto
+		}
+	},
+	spec.OptionFinetune: func(e *sim.Experiment, word string) { e.Finetune.Steps = len(word) - 1 },
 	spec.OptionModelKind: func(e *sim.Experiment, word string) {
 		e.Data.Model.Kind = spec.ModelKind(word)
 		switch word {
@@ -47,7 +56,8 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 			e.Data.Model.Hidden, e.Data.Model.Risk = []int{3}, spec.RiskSoftmax
 			fallthrough
 		case "softmax":
-			e.Data.Kind, e.Data.Model.Classes, e.Data.Rows = data.KindBlobs, 3, 60
+			e.Data.Kind, e.Data.Model.Classes, e.Data.Rows, e.Data.Model.Bias = data.KindBlobs, 3, 60, true
+			e.Data.OwnHeldOut = 0.3
 		}
 	},
 }
@@ -76,13 +86,18 @@ func TestPairs(t *testing.T) {
 		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
 		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: testkit.Words(spec.Codecs()),
-		spec.OptionModelKind: testkit.Words(spec.ModelKinds()),
+		spec.OptionModelKind: {"mlp", "linear", "logistic", "softmax"},
+		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
 	}, func(c spec.Choice, refused []spec.Pair) {
 		e := sim.Default()
 		e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Inputs = 6, 5, 1, 5, 2
 		e.Mixing.ServerEvery = 2
 		for option, word := range c {
 			choose[option](&e, word)
+		}
+		kind := c[spec.OptionModelKind]
+		if c[spec.OptionPersonal] == "layers" && kind != "mlp" && kind != "softmax" {
+			return // the model of these data is one tensor
 		}
 		err := e.Validate()
 		if len(refused) == 0 && err == nil {

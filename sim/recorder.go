@@ -12,9 +12,10 @@ import (
 
 // algorithm is one run of a recursion.
 type algorithm interface {
-	step(i int) error     // from w_{i−1} to w_i
-	model(dst []float64)  // w_i; of feddec z̄
-	measure(to *recorder) // what only this recursion has
+	step(i int) error    // from w_{i−1} to w_i
+	model(dst []float64) // w_i; of feddec z̄
+	// measure records what only this recursion has, after the model of round i. An error is of steps that diverge.
+	measure(to *recorder, i int) error
 }
 
 // recorder keeps the metrics of one run.
@@ -26,12 +27,15 @@ type recorder struct {
 	usual  func(r *recorder)
 }
 
-// newRecorder lists what is known of a problem.
-func newRecorder[T learner.Float](p *data.Problem[T]) *recorder {
+// newRecorder lists what is known of a problem; of a model of which agents have parts of their own, nothing is.
+func newRecorder[T learner.Float](p *data.Problem[T], parted bool) *recorder {
 	o := &p.Objective
 	gradient := make([]float64, p.Model.Params())
 	return &recorder{values: map[string][]float64{}, point: make([]float64, p.Model.Params()),
 		usual: func(r *recorder) {
+			if parted {
+				return
+			}
 			if o.Minimizer != nil {
 				r.set("msd", squaredDistance(r.point, o.Minimizer))
 			}
@@ -82,11 +86,13 @@ func (r *recorder) setBytes(e *Experiment, params int, uploads, downloads, flows
 // maxMetric is where a metric has diverged: its square, which intervals need, is still finite.
 const maxMetric = 1e150
 
-// record measures the present model. The error says that a metric has diverged: nothing of this record counts.
-func (r *recorder) record(a algorithm) error {
+// record measures the model of round i. The error says that a metric has diverged: nothing of this record counts.
+func (r *recorder) record(a algorithm, i int) error {
 	a.model(r.point)
 	r.usual(r)
-	a.measure(r)
+	if err := a.measure(r, i); err != nil {
+		return err
+	}
 	for _, name := range r.names {
 		values := r.values[name]
 		if v := values[len(values)-1]; !(math.Abs(v) <= maxMetric) {

@@ -152,7 +152,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 		}
 		c.tape = &tape[T]{}
 	}
-	t := &track{agents: c.agents, recorder: newRecorder(in.Problem)}
+	t := &track{agents: c.agents, recorder: newRecorder(in.Problem, len(e.Personal.Layers) > 0)}
 	s.tracks[run] = t
 	var a algorithm
 	if e.Algorithm == spec.FedDec {
@@ -167,7 +167,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 		}
 		if err == nil && i == s.rounds[next] {
 			next++
-			err = t.recorder.record(a)
+			err = t.recorder.record(a, i)
 		}
 		var lacking *replayError
 		if errors.As(err, &lacking) {

@@ -41,8 +41,8 @@ type server[T learner.Float] struct {
 	kept      [][]float64 // of the rule
 }
 
-func newServer[T learner.Float](c *course[T]) *server[T] {
-	d := c.in.Problem.Model.Params()
+// newServer makes the server of a model of d parameters.
+func newServer[T learner.Float](c *course[T], d int) *server[T] {
 	s := &server[T]{course: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
 	by := &c.e.Aggregation
 	s.keep = s.rule.Passes() > 1 || by.Clip > 0 || by.ClipAbove > 0 || by.RefuseAbove > 0 ||

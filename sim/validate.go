@@ -28,6 +28,8 @@ func (e *Experiment) Validate() error {
 	var v spec.Check
 	v.Take("", e.validate())
 	v.Take("", e.Data.Validate(e.Agents))
+	v.Need(e.Data.OwnHeldOut > 0 || !e.Data.Table() || !e.personal(), "data.own_held_out",
+		"is 0; personal models are scored on rows that each agent holds out: 0.3, for example")
 	v.Need(!e.WeighRows || !e.Data.Streams(), "weigh_rows", "is true; agents of %s data hold no rows", e.Data.Kind)
 	return v.Err()
 }
@@ -65,7 +67,19 @@ func (e *Experiment) validate() error {
 	e.validateChance(&v)
 	e.validateAttack(&v)
 	e.validateMixing(&v)
+	e.validatePersonal(&v)
 	return v.Err()
+}
+
+// personal reports whether agents have models of their own.
+func (e *Experiment) personal() bool { return e.Personal.On() || e.Finetune.Steps > 0 }
+
+func (e *Experiment) validatePersonal(v *spec.Check) {
+	e.Personal.Check(v, "personal")
+	e.Finetune.Check(v, "finetune")
+	v.Need(e.Dump == "" && e.Load == "" || !e.personal(), "personal",
+		"has draws of its own, which a dump does not hold: leave out --dump and --load")
+	v.Need(!e.Shadow || !e.Personal.On(), "shadow", "is true; with personal models there is no one model to follow")
 }
 
 // choice is the words that do not go with everything.
@@ -81,7 +95,8 @@ func (e *Experiment) choice() spec.Choice {
 		spec.OptionExchange:  string(e.Exchange),
 		spec.OptionNormalize: strconv.FormatBool(e.StepSize.Normalize),
 		spec.OptionProximal:  strconv.FormatFloat(e.Proximal, 'g', -1, 64),
-		spec.OptionCodec:     string(e.Codec),
+		spec.OptionCodec:     string(e.Codec), spec.OptionPersonal: e.Personal.Word(),
+		spec.OptionFinetune: strconv.Itoa(e.Finetune.Steps),
 	}
 }
 

@@ -19,6 +19,8 @@ const (
 	OptionProximal        Option = "proximal"
 	OptionCodec           Option = "codec" // of updates
 	OptionModelKind       Option = "model.kind"
+	OptionPersonal        Option = "personal.method" // none where no layers are personal
+	OptionFinetune        Option = "finetune.steps"
 )
 
 // Place says which files a pair concerns.
@@ -75,6 +77,12 @@ var pairs = []Pair{
 		"its step size is per local step (feddec Alg. 1)"},
 	{is(OptionAlgorithm, string(FedDec)), is(OptionWeighting, string(WeightingMean)), InExperiment,
 		"feddec weighs in the step"},
+	{not(OptionPersonal, "none"), is(OptionExchange, string(ExchangeGradient)), InExperiment,
+		"an agent takes no local steps"},
+	{not(OptionPersonal, "none"), is(OptionAlgorithm, string(FedDec)), InExperiment,
+		"agents that mix have come near to each other"},
+	{is(OptionPersonal, string(PersonalDitto)), not(OptionFinetune, "0"), InExperiment,
+		"the agent has a model of its own already"},
 }
 
 const withoutWeights = "the rule leaves the agents' weights out"

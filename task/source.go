@@ -44,5 +44,9 @@ func mix(x uint64) uint64 {
 // snapshots in their block.
 func PackSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // "pack"
 
+// OwnSeed is the seed, for [Source], of what an agent draws for the steps of a model of its own: the round's draws stay
+// what they are without.
+func OwnSeed(seed uint64) uint64 { return mix(seed ^ 0x6f776e) } // "own"
+
 // SampleSeed is the seed of the rows on which an agent, given [Stream](agent), reports risks: the same in a whole run.
 func SampleSeed(seed, stream uint64) uint64 { return mix(mix(seed^0x7269736b) + stream) } // "risk"

@@ -37,6 +37,8 @@ var promised = map[string]string{
 	"spectrum": "best_geo_r0.35_n20 best_random_p0.3_n20 metropolis_geo_r0.5_n10 maxdegree_random_p0.7_n40 " +
 		"fastest_geo_r0.65_n40 " +
 		"best_geo_r0.35_n20_sd",
+	"personal": "softmax_global softmax_alone softmax_ditto softmax_finetune_worst mlp_global mlp_layers " +
+		"mlp_layers_worst_ci95",
 	"robust": "none_mean none_median_ci95 signflip:10_mean signflip:10_refuse_above signflip:10_centered_0.1",
 }
 

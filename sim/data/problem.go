@@ -38,6 +38,8 @@ type Problem[T learner.Float] struct {
 	Classes   *Classes      // of logistic and bilinear problems
 	Linear    func() Linear // of linear problems, with the w_k⁰ that were drawn; nil of others
 	Metrics   []Metric      // recorded beside the usual ones
+	// HeldOut is rows of each agent that it does not train on; nil = there are none.
+	HeldOut []*learner.Samples[T]
 	// Labels are the names of the agents, whose draws are those of live agents of these names; nil = their numbers.
 	Labels []string
 }

@@ -53,9 +53,12 @@ type Spec struct {
 
 	File string `yaml:"file" json:"file"` // csv: plain or .gz, columns named in the first line
 	// csv: another file, to score the model on; empty = all agents' rows
-	HeldOut  string   `yaml:"held_out" json:"held_out"`
-	Features []string `yaml:"features" json:"features"` // csv: columns
-	Target   string   `yaml:"target" json:"target"`     // csv: column
+	HeldOut string `yaml:"held_out" json:"held_out"`
+	// csv, blobs: the share of each agent's rows, the last ones, that it does not train on: its own model is scored on
+	// them
+	OwnHeldOut float64  `yaml:"own_held_out" json:"own_held_out"`
+	Features   []string `yaml:"features" json:"features"` // csv: columns
+	Target     string   `yaml:"target" json:"target"`     // csv: column
 	// csv, blobs: columns by their mean and deviation over all agents, also the target of a regression
 	Standardize bool `yaml:"standardize" json:"standardize"`
 	// Model learns from a table. Of the kinds with a model of their own, logistic takes its ridge, and bilinear that
@@ -81,6 +84,9 @@ func DefaultSpec() Spec {
 func (s *Spec) Streams() bool {
 	return s.Kind == KindLogistic || s.Kind == KindBilinear || s.Kind == KindLinear && s.Pool == 0
 }
+
+// Table tells whether the data are rows of a table, dealt to the agents.
+func (s *Spec) Table() bool { return s.Kind == KindBlobs || s.Kind == KindCSV }
 
 // architecture is the model of a table.
 func (s *Spec) architecture(inputs int) learner.Architecture {

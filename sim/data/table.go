@@ -112,6 +112,12 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	if err != nil {
 		return nil, err
 	}
+	var out []*learner.Samples[T]
+	if s.OwnHeldOut > 0 {
+		if held, out, err = HoldOut(held, s.OwnHeldOut); err != nil {
+			return nil, &spec.FieldError{Key: "data.own_held_out", Problem: err.Error()}
+		}
+	}
 	if byRows {
 		weights = make([]float64, len(held))
 		for k, h := range held {
@@ -125,7 +131,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	if err != nil {
 		return nil, err
 	}
-	p.Labels = labels
+	p.Labels, p.HeldOut = labels, out
 	test := t.samples
 	if s.HeldOut != "" {
 		other, err := readTable[T](s, s.HeldOut, false)

@@ -156,6 +156,8 @@ func (s *Spec) validateTable(v *validator) {
 	spec.OneOf(&v.Check, "data.partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet,
 		PartitionShards)
 	v.need(s.Partition != PartitionDirichlet || s.Alpha > 0, "alpha", "is %v; want a positive number", s.Alpha)
+	v.need(s.OwnHeldOut >= 0 && s.OwnHeldOut < 1, "own_held_out", "is %v; want 0 (none), or a share below 1",
+		s.OwnHeldOut)
 	v.need(s.Partition != PartitionShards || s.Shards >= 1, "shards", "is %d; want at least 1", s.Shards)
 	if s.Kind == KindBlobs {
 		v.need(s.Partition != PartitionColumn, "partition", "is %q; blobs have no column that names agents",

@@ -108,7 +108,7 @@ func (b *robust) Run(ctx context.Context, o Options) (*Report, error) {
 			}
 			b.judge(r, attack, c, a, clean)
 			if attack == scaledFlip {
-				figure.Curves = append(figure.Curves, curveOf(c.Name, got))
+				figure.Curves = append(figure.Curves, curveOf("accuracy", c.Name, got))
 			}
 		}
 	}
@@ -155,9 +155,9 @@ func (b *robust) judge(r *Report, attack string, c ruleCase, a estimate, clean m
 	}
 }
 
-// curveOf is the accuracy over the rounds.
-func curveOf(name string, r *sim.Result) plot.Curve {
-	c, m := plot.Curve{Name: name}, r.Metric("accuracy")
+// curveOf is a metric over the rounds.
+func curveOf(metric, name string, r *sim.Result) plot.Curve {
+	c, m := plot.Curve{Name: name}, r.Metric(metric)
 	for i, round := range r.Rounds {
 		if i < len(m.Mean) && !math.IsNaN(m.Mean[i]) {
 			c.X, c.Y = append(c.X, float64(round)), append(c.Y, m.Mean[i])

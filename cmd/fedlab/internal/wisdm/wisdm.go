@@ -36,15 +36,25 @@ func Model() learner.Architecture {
 }
 
 // Problem is that of 27 devices of equal weight. Its metric accuracy is that on the rows of the 9 others.
-func Problem() (*data.Problem[float32], error) {
+func Problem() (*data.Problem[float32], error) { return problem(Model(), false) }
+
+// Own is Problem with another model, and with devices that hold out the last 30 % of their rows of each activity. In
+// time they come one activity after another, so that the last 30 % of all would be activities that were never seen.
+func Own(model learner.Architecture) (*data.Problem[float32], error) { return problem(model, true) }
+
+func problem(model learner.Architecture, own bool) (*data.Problem[float32], error) {
 	rows, err := read()
 	if err != nil {
 		return nil, fmt.Errorf("wisdm: %w", err)
 	}
-	mean, deviation := moments(rows)
-	x, y := map[int][]float32{}, map[int][]float32{} // by user; those that are held out at 0
+	mean, deviation := moments(rows, own)
+	const out = 100                                  // at that number more than a user's, the rows that it holds out
+	x, y := map[int][]float32{}, map[int][]float32{} // by user; those of people without a device at 0
 	for _, r := range rows {
 		k := r.device()
+		if own && r.out && k != 0 {
+			k += out
+		}
 		y[k] = append(y[k], r.label)
 		for j, v := range r.x {
 			if v != v {
@@ -53,26 +63,30 @@ func Problem() (*data.Problem[float32], error) {
 			x[k] = append(x[k], float32(max(-most, min(most, (v-mean[j])/deviation[j]))))
 		}
 	}
-	var held []*learner.Samples[float32]
+	var held, heldOut []*learner.Samples[float32]
 	var names []string
 	for k := 1; k <= 36; k++ {
 		if y[k] != nil {
 			held = append(held, learner.NewSamples(features, x[k], y[k]))
 			names = append(names, fmt.Sprintf("user-%02d", k))
+			if own {
+				heldOut = append(heldOut, learner.NewSamples(features, x[k+out], y[k+out]))
+			}
 		}
 	}
-	p, err := data.NewHeld(Model(), held)
+	p, err := data.NewHeld(model, held)
 	if err != nil {
 		return nil, err
 	}
+	p.HeldOut = heldOut
 	test := learner.NewSamples(features, x[0], y[0])
 	p.Labels = names
-	p.Metrics = []data.Metric{{Name: "accuracy", Of: func(w []float64) float64 { return accuracy(w, test) }}}
+	p.Metrics = []data.Metric{{Name: "accuracy", Of: func(w []float64) float64 { return accuracy(model, w, test) }}}
 	return p, nil
 }
 
-func accuracy(w []float64, test *learner.Samples[float32]) float64 {
-	m, err := learner.NewModel[float32](Model())
+func accuracy(of learner.Architecture, w []float64, test *learner.Samples[float32]) float64 {
+	m, err := learner.NewModel[float32](of)
 	if err != nil {
 		panic("wisdm: " + err.Error()) // it is one of ours
 	}
@@ -86,6 +100,7 @@ func accuracy(w []float64, test *learner.Samples[float32]) float64 {
 // row is a window of ten seconds. A feature that is missing is NaN.
 type row struct {
 	user  int
+	out   bool // of the last 30 % of the user's rows of this activity
 	label float32
 	x     [features]float64
 }
@@ -108,7 +123,7 @@ func read() (rows []row, err error) {
 		return nil, err
 	}
 	for _, record := range records[1:] {
-		r := row{label: classes[record[2]]}
+		r := row{out: record[1] == "1", label: classes[record[2]]}
 		if r.user, err = strconv.Atoi(record[0]); err != nil {
 			return nil, err
 		}
@@ -126,11 +141,11 @@ func read() (rows []row, err error) {
 }
 
 // moments are means and deviations of the columns over the devices' rows, in which a missing value is the mean.
-func moments(rows []row) (mean, deviation [features]float64) {
+func moments(rows []row, own bool) (mean, deviation [features]float64) {
 	for j := range features {
 		n, all, sum, squares := 0., 0., 0., 0.
 		for _, r := range rows {
-			if r.device() == 0 {
+			if r.device() == 0 || own && r.out {
 				continue
 			}
 			if all++; r.x[j] == r.x[j] {
@@ -139,7 +154,7 @@ func moments(rows []row) (mean, deviation [features]float64) {
 		}
 		mean[j] = sum / n
 		for _, r := range rows {
-			if r.device() != 0 && r.x[j] == r.x[j] {
+			if r.device() != 0 && !(own && r.out) && r.x[j] == r.x[j] {
 				squares += (r.x[j] - mean[j]) * (r.x[j] - mean[j])
 			}
 		}

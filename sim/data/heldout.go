@@ -1,0 +1,21 @@
+package data
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// HoldOut parts each agent's rows: the last ones, a share of them and at least one, are held out, as an agent's
+// `evaluation.held_out` does. The error says that an agent has a single row.
+func HoldOut[T learner.Float](held []*learner.Samples[T], share float64) (trained, out []*learner.Samples[T],
+	err error) {
+	for k, s := range held {
+		n := s.Len() - max(1, int(share*float64(s.Len())))
+		if n < 1 {
+			return nil, nil, fmt.Errorf("agent %d has %d rows; want at least 2", k, s.Len())
+		}
+		trained, out = append(trained, s.First(n)), append(out, s.After(n))
+	}
+	return trained, out, nil
+}

@@ -1,0 +1,140 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// personal is what the agents of a run have of their own.
+type personal[T learner.Float] struct {
+	*course[T]
+	parts learner.Parts // of the model; of ditto all is shared
+	first []T           // w_0, of length d
+	// own is each agent's own tensors, or its v_k of ditto; nil before its first round, and without personal.
+	own  [][]T
+	hand *hand[T] // for fine-tuning and scores
+	x    []T      // d, of the hand
+}
+
+func newPersonal[T learner.Float](c *course[T]) *personal[T] {
+	p := &personal[T]{course: c, parts: c.in.Problem.Model.Parts(c.e.Personal.Layers), first: c.start()}
+	if c.e.Personal.On() {
+		p.own = make([][]T, c.agents)
+	}
+	if c.in.Problem.HeldOut != nil {
+		p.hand, p.x = newHand(c), make([]T, len(p.first))
+	}
+	return p
+}
+
+// start is w_0 of what agents share.
+func (p *personal[T]) start() []T {
+	w := make([]T, p.parts.Shared())
+	learner.Split(w, nil, p.parts, p.first)
+	return w
+}
+
+// of is agent k's own part, which it begins with the values of w_0.
+func (p *personal[T]) of(k int) []T {
+	if p.own[k] == nil {
+		if p.e.Personal.Ditto() {
+			p.own[k] = slices.Clone(p.first)
+		} else {
+			p.own[k] = make([]T, p.parts.Own())
+			learner.Split(nil, p.own[k], p.parts, p.first)
+		}
+	}
+	return p.own[k]
+}
+
+// take writes where agent k comes to in round i, with this many steps from the shared base, to w, and keeps where its
+// own part comes to.
+func (p *personal[T]) take(h *hand[T], w, base []T, k, i, steps int) error {
+	if p.own == nil || p.e.Personal.Ditto() {
+		copy(w, base)
+		h.steps.By.Anchor = base
+		if err := h.take(w, k, 1, steps); err != nil || p.own == nil {
+			return err
+		}
+		return h.own(p.of(k), p.e.Personal.Lambda, base, k, i, h.steps.Offset, steps)
+	}
+	own := p.of(k)
+	h.x, h.anchor = resize(h.x, len(p.first)), resize(h.anchor, len(p.first))
+	learner.Join(h.x, p.parts, base, own)
+	copy(h.anchor, h.x)
+	h.steps.By.Anchor = h.anchor
+	err := h.take(h.x, k, 1, steps)
+	learner.Split(w, own, p.parts, h.x)
+	return err
+}
+
+// own takes steps of a model v that is agent k's own, in a round; see [task.OwnSteps].
+func (h *hand[T]) own(v []T, lambda float64, anchor []T, k, i int, offset uint64, steps int) error {
+	task.Reseed(&h.pcg, task.OwnSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
+	own := task.OwnSteps(h.steps.Descent, lambda, anchor, offset)
+	if err := own.Take(v, 1, uint64(steps)); err != nil {
+		return &agentError{k, err}
+	}
+	return nil
+}
+
+// model is the one that agent k predicts with after round i and t steps of the schedule, whose shared part is w. It is
+// valid until the next call.
+func (p *personal[T]) model(w []T, k, i int, t uint64) ([]T, error) {
+	switch {
+	case p.own == nil:
+		copy(p.x, w)
+	case p.e.Personal.Ditto():
+		copy(p.x, p.of(k))
+	default:
+		learner.Join(p.x, p.parts, w, p.of(k))
+	}
+	n := p.e.Finetune.Steps
+	if n == 0 {
+		return p.x, nil
+	}
+	p.hand.become(k, i)
+	return p.x, p.hand.own(p.x, 0, nil, k, i, t, n)
+}
+
+// measure scores each agent's model after round i on the rows that it holds out; see model.
+func (p *personal[T]) measure(r *recorder, w []T, i int, t uint64) error {
+	if p.in.Problem.HeldOut == nil {
+		return nil
+	}
+	var scores []learner.Score
+	for k := range p.agents {
+		x, err := p.model(w, k, i, t)
+		if err != nil {
+			return err
+		}
+		scores = append(scores, p.hand.steps.Model.Score(x, p.in.Problem.HeldOut[k]))
+	}
+	pool(r, scores)
+	return nil
+}
+
+// pool records what the agents' scores are over all rows, on average over the agents, and at the worst one.
+func pool(r *recorder, scores []learner.Score) {
+	var risk, accuracy, rows, risks, accuracies float64
+	worstRisk, worst := math.Inf(-1), math.Inf(1)
+	for _, s := range scores {
+		n := float64(s.Samples)
+		rows, risk, accuracy = rows+n, risk+n*s.Risk, accuracy+n*s.Accuracy
+		risks, accuracies = risks+s.Risk, accuracies+s.Accuracy
+		worstRisk, worst = max(worstRisk, s.Risk), min(worst, s.Accuracy)
+	}
+	k := float64(len(scores))
+	r.set("own_risk", risk/rows)
+	r.set("own_risk_mean", risks/k)
+	r.set("own_risk_worst", worstRisk)
+	if accuracy == accuracy { // else a regression
+		r.set("own_accuracy", accuracy/rows)
+		r.set("own_accuracy_mean", accuracies/k)
+		r.set("own_accuracy_worst", worst)
+	}
+}
