@@ -62,21 +62,22 @@ type Agent struct {
 	sender      *transfer.Sender
 	sending     *update
 
-	pace     learner.Pace
-	wanted   wire.Digest            // the task that was asked for last
-	prepared *prepared              // the task that the agent is ready for
-	held     heldOut                // which rows are held out
-	local    *local                 // the task that was held against the data last
-	misfit   *misfit                // why they do not fit, if they do not
-	newRows  newRows                // which no round has used
-	lookAt   time.Time              // they are not looked at before
-	fetching wire.Digest            // the base model that the round asks for
-	base     []float32              // the model that training starts from
-	came     round.AnnouncementCame // the last one
-	models   models                 // of the models to predict with
-	ready    *update                // trained or found on disk: its round is not over
-	seen     wire.SeenEdges         // of the newest block
-	cease    func()                 // ends the training under way, if any
+	pace       learner.Pace
+	wanted     wire.Digest            // the task that was asked for last
+	prepared   *prepared              // the task that the agent is ready for
+	held       heldOut                // which rows are held out
+	evaluating evaluating             // which model, and what came of the last
+	local      *local                 // the task that was held against the data last
+	misfit     *misfit                // why they do not fit, if they do not
+	newRows    newRows                // which no round has used
+	lookAt     time.Time              // they are not looked at before
+	fetching   wire.Digest            // the base model that the round asks for
+	base       []float32              // the model that training starts from
+	came       round.AnnouncementCame // the last one
+	models     models                 // of the models to predict with
+	ready      *update                // trained or found on disk: its round is not over
+	seen       wire.SeenEdges         // of the newest block
+	cease      func()                 // ends the training under way, if any
 
 	place   *store.Slots // of the announcement
 	obeying *round.Obey  // whose place is being saved, or is to be next

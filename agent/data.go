@@ -139,6 +139,7 @@ func (a *Agent) fitted(l *local, view data.View, unfit wire.DeclineReason, fact 
 		if l.hash == a.wanted { // else another task has come meanwhile
 			a.follow(l, view, unfit, fact)
 			a.wantModel()
+			a.wantEvaluation()
 		}
 	}
 }

@@ -16,6 +16,7 @@ func (a *Agent) perform(e round.Effect) {
 		a.cfg.Observer.ObserveRound(e.Fact)
 		if f, ok := e.Fact.(round.AnnouncementObeyed); ok && f.Order == a.came.Order {
 			a.offered(a.came)
+			a.askedToEvaluate(a.came)
 		}
 	case round.Obey:
 		a.obey(e)
@@ -41,7 +42,8 @@ func (a *Agent) perform(e round.Effect) {
 	case round.SayHello:
 		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples,
 			Update: e.Update, Asks: a.asks, WantsKey: a.wantedKey(), Residuals: a.residuals(),
-			NewRows: a.tellsNewRows(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found,
+			Evaluation: a.saysEvaluation(),
+			NewRows:    a.tellsNewRows(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found,
 			Clips: a.mesh.private != nil, Seen: a.seen}
 		if a.misfit != nil && (e.Unfit == wire.DeclineBadData || e.Unfit == wire.DeclineTooFewRows) {
 			m.Misfit = a.misfit.told

@@ -229,6 +229,13 @@ type (
 		Round wire.RoundID
 		Fate  wire.Fate
 	}
+	// Evaluated: a base model was evaluated on the rows that are held out, as the coordinator asks for.
+	Evaluated struct {
+		Version wire.ModelVersion
+		Rows    int     // that are told; 0 = its risk is too large to be told
+		Risk    float64 // mean, without the ridge
+		Err     error   // rows that could not be read: nothing is told
+	}
 	// NeighborsFound: whom the agent would mix with, of those in its cell.
 	NeighborsFound struct {
 		Neighbors []wire.AgentID
@@ -278,6 +285,7 @@ func (ModelInUse) fact()           {}
 func (ModelHookFailed) fact()      {}
 func (Predicted) fact()            {}
 func (UpdateSettled) fact()        {}
+func (Evaluated) fact()            {}
 func (NeighborsFound) fact()       {}
 func (BlockBegan) fact()           {}
 func (TrainingFailed) fact()       {}

@@ -127,6 +127,9 @@ func (a *Agent) blindTo(run wire.RunID, version wire.ModelVersion) bool {
 
 // modelCame takes a model that was pulled, or that could not be had.
 func (a *Agent) modelCame(hash wire.Digest, w []float32, err error) {
+	if err == nil {
+		a.evaluate(hash, w)
+	}
 	k, of := &a.models, a.models.pulling
 	if of.ref.Hash == hash {
 		k.pulling = offer{}
@@ -144,9 +147,10 @@ func (a *Agent) modelCame(hash wire.Digest, w []float32, err error) {
 	}
 }
 
-// keeping reports whether this pull is wanted, too.
+// keeping reports whether this pull is wanted for more than training.
 func (a *Agent) keeping(p *pull) bool {
-	return p.what == purposeModel && p.ref.Hash == a.models.pulling.ref.Hash
+	return p.what == purposeModel && (p.ref.Hash == a.models.pulling.ref.Hash ||
+		p.ref.Hash == a.evaluating.asked.ref.Hash)
 }
 
 // keptBase returns the model in use if it is the one that training wants.

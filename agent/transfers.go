@@ -81,7 +81,7 @@ func (a *Agent) endPulls(what purpose) {
 			a.stepPull(key, transfer.Cancel{})
 			delete(a.pulls, key)
 			a.written(storeBlob, nil)
-			if a.keeping(p) {
+			if p.ref.Hash == a.models.pulling.ref.Hash {
 				a.models.pulling = offer{}
 			}
 		}

@@ -46,6 +46,7 @@ func (a *Agent) hearUnheard(m wire.Unheard) error {
 // heard is called when an answer shows that the coordinator has heard the agent. Where two devices have its identity,
 // that may have been the other one.
 func (a *Agent) heard() {
+	a.evaluationHeard()
 	a.hearing.asks = [4]bool{}
 	if a.hearing.reason != wire.UnheardClone {
 		a.tellUnheard(0)

@@ -33,6 +33,7 @@ type Coordinator struct {
 	sweep     *sweep     // of what others have retained
 	public    ed25519.PublicKey
 	work      *workbench
+	targets   targets
 	test      *mqtt.SelfTest // nil if there is none
 
 	runID     wire.RunID

@@ -54,6 +54,8 @@ func (c *Coordinator) perform(e round.Effect) bool {
 		c.tell(e.Agent, wire.TypeSettled, run, e.Round, m.Body())
 	case round.Fold:
 		c.fold(e)
+	case round.Evaluate:
+		c.evaluated(e)
 	case round.Discard:
 		c.discard(e)
 	}
@@ -70,6 +72,7 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	if err := c.renewSeals(e.Round); err != nil {
 		return false
 	}
+	c.targets = c.work.targets()
 	e.Announcement.Seals = c.seals.announced()
 	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task, Base: e.Announcement.Base})
 	e.Announcement.Instance, c.credit = c.instance, e.Announcement.Credit

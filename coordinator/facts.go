@@ -6,6 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -218,6 +219,12 @@ type (
 		Spread   float64        // of the updates in it around their mean, as a Euclidean distance
 		FoldTook time.Duration
 	}
+	// ModelEvaluated: agents have said how a model does on the rows that they hold out.
+	ModelEvaluated struct {
+		Version wire.ModelVersion
+		Heard   int // agents, also those with fewer rows than they are to speak of
+		Result  evaluation.Result
+	}
 	// UpdateLeftOut: the model of a round was made without an accepted update, or could not be made at all.
 	UpdateLeftOut struct {
 		Round  wire.RoundID
@@ -260,6 +267,7 @@ func (ForeignRetained) fact()      {}
 func (AgentsAhead) fact()          {}
 func (BlobChecked) fact()          {}
 func (SealingChanged) fact()       {}
+func (ModelEvaluated) fact()       {}
 func (MessageDropped) fact()       {}
 func (AgentHeard) fact()           {}
 func (AgentUnheard) fact()         {}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -23,8 +24,8 @@ import (
 // historyFile is in the state folder.
 const historyFile = "history.jsonl"
 
-// HistoryEntry is a line of the history: a round that is over. Earlier builds wrote lines without time, run, attempt
-// and outcome, and none for abandoned rounds.
+// HistoryEntry is a line of the history: a round that is over, or an evaluation. Earlier builds wrote lines without
+// time, run, attempt and outcome, and none for abandoned rounds.
 type HistoryEntry struct {
 	Time     time.Time         `json:"time,omitzero"`
 	Run      wire.RunID        `json:"run,omitzero"`
@@ -41,8 +42,10 @@ type HistoryEntry struct {
 	R2       *float64          `json:"r2,omitempty"`
 	Accuracy *float64          `json:"accuracy,omitempty"`
 	HeldOut  *float64          `json:"held_out_risk,omitempty"`
-	Ended    stop.Reason       `json:"ended,omitempty"` // why the run is over with this round
-	Audit    *audit.Head       `json:"audit,omitempty"` // of the audit log then
+	// of the model Version, in a line of KindEvaluation
+	Evaluation *evaluation.Result `json:"evaluation,omitempty"`
+	Ended      stop.Reason        `json:"ended,omitempty"` // why the run is over with this round
+	Audit      *audit.Head        `json:"audit,omitempty"` // of the audit log then
 }
 
 // History reads the history of a state folder, the oldest line first. The daemon may be running. A line that cannot be
@@ -131,7 +134,7 @@ func (d *disk) hasLine(e round.WriteHistory) bool {
 		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != e.Run || h.Round < o.Round {
 			break
 		}
-		if h.Round == o.Round && h.Time.Equal(o.At) && h.Ended == e.Ended {
+		if h.Round == o.Round && h.Kind != KindEvaluation && h.Time.Equal(o.At) && h.Ended == e.Ended {
 			return true
 		}
 	}

@@ -183,6 +183,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unseale
 				"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 		}
 		c.seals.hear(agent, e.with != nil, true)
+		c.taken(kind, agent, c.fitting(agent, &m))
 		if c.answerKey(agent, &m) {
 			c.hello(agent, e.Epoch, m)
 		}

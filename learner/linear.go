@@ -72,9 +72,9 @@ func (l *linear[T]) Labels(y []T, seen *Labels) error { return l.loss.Labels(y, 
 // Outputs implements Objective.
 func (l *linear[T]) Outputs(w []T, b Batch[T]) []T { return l.forward(w, b) }
 
-// Score implements Objective.
-func (l *linear[T]) Score(w []T, s *Samples[T]) Score {
-	return score(l.loss, l.risk, s, blockRows, func(b Batch[T]) []T { return l.forward(w, b) })
+// Tally implements Objective.
+func (l *linear[T]) Tally(w []T, s *Samples[T]) Tally {
+	return tally(l.loss, s, blockRows, func(b Batch[T]) []T { return l.forward(w, b) })
 }
 
 // Restandardize implements Objective.

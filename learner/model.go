@@ -84,9 +84,17 @@ func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 // Score says how well w does on all of s, (ρ/2)‖w‖² included in its risk. Without samples everything is NaN.
 func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 	m.check(w, s.All())
-	score := m.objective.Score(w, s)
+	score := score(m.objective.Tally(w, s), m.arch.Risk, s)
 	score.Risk = m.unit * (score.Risk + m.ridge(w))
 	return score
+}
+
+// Tally counts how well w does on all of s. Its risk has the units that Score's has, and no ridge.
+func (m *Model[T]) Tally(w []T, s *Samples[T]) Tally {
+	m.check(w, s.All())
+	t := m.objective.Tally(w, s)
+	t.Risk *= m.unit
+	return t
 }
 
 // ridge is (ρ/2)‖w‖².

@@ -183,9 +183,9 @@ func (n *network[T]) Labels(y []T, seen *Labels) error {
 // Outputs implements Objective.
 func (n *network[T]) Outputs(w []T, b Batch[T]) []T { return n.forward(w, b) }
 
-// Score implements Objective.
-func (n *network[T]) Score(w []T, s *Samples[T]) Score {
-	return score(n.loss, n.risk, s, n.fewRows, func(b Batch[T]) []T { return n.forward(w, b) })
+// Tally implements Objective.
+func (n *network[T]) Tally(w []T, s *Samples[T]) Tally {
+	return tally(n.loss, s, n.fewRows, func(b Batch[T]) []T { return n.forward(w, b) })
 }
 
 // Restandardize implements Objective.

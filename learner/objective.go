@@ -35,8 +35,8 @@ type Objective[T Float] interface {
 	// Outputs returns the outputs at w of the rows of a block, [rows,outputs], as the risk sees them. They are valid
 	// until the next call of any method.
 	Outputs(w []T, b Batch[T]) []T
-	// Score returns how well w does on all samples, with the mean of Q as its risk.
-	Score(w []T, s *Samples[T]) Score
+	// Tally returns how well w does on all samples.
+	Tally(w []T, s *Samples[T]) Tally
 	// Restandardize rewrites w for samples that are standardised by to in place of from, as far as there are biases to
 	// take up other means, and reports whether there are means to take up: see [Model.Restandardize].
 	Restandardize(w []T, from, to Standardization) (moved bool)

@@ -15,31 +15,14 @@ type Score struct {
 	Samples  int
 }
 
-// score is the score of a model with outputs, which forward returns for so many rows at once. Without samples
-// everything is NaN.
-func score[T Float](loss Loss[T], of spec.Risk, s *Samples[T], rows int, forward func(b Batch[T]) []T) Score {
-	var risk, sse, hits float64
-	all := s.All()
-	for from := 0; from < s.Len(); from += rows {
-		block := all.Part(from, rows)
-		z := forward(block)
-		outputs := len(z) / len(block.Y)
-		for i, y := range block.Y {
-			out := z[i*outputs:][:outputs]
-			risk += loss.Risk(nil, out, y)
-			miss := float64(out[0]) - float64(y)
-			sse += float64(miss * miss)
-			if loss.Predict(out) == y {
-				hits++
-			}
-		}
-	}
-	n := float64(s.Len())
-	score := Score{Risk: risk / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: s.Len()}
+// score is the score that a tally of samples amounts to. Without samples everything is NaN.
+func score[T Float](t Tally, of spec.Risk, s *Samples[T]) Score {
+	n := float64(t.Samples)
+	score := Score{Risk: t.Risk / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: t.Samples}
 	if !of.Regression() {
-		score.Accuracy = hits / n
-	} else if sst := spread(all); sst > 0 {
-		score.R2 = 1 - sse/sst
+		score.Accuracy = float64(t.Hits) / n
+	} else if sst := spread(s.All()); sst > 0 {
+		score.R2 = 1 - t.SSE/sst
 	}
 	return score
 }

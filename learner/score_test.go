@@ -72,3 +72,88 @@ func TestScoreAgreesWithOutputs(t *testing.T) {
 		checkScore(t, got, want)
 	}
 }
+
+// A tally counts each sample in the bin, or the cell, of its output, and the tallies of two parts add up to that of
+// the whole.
+func TestTally(t *testing.T) {
+	for _, a := range architectures() {
+		rng := newRNG(41)
+		m := newModel[float64](t, a)
+		s := randomSamples[float64](a, 2*blockRows+5, rng)
+		w := randomVector[float64](a.Params(), 0.5, rng)
+		got := m.Tally(w, s)
+		want := Tally{Samples: s.Len()}
+		classes := max(a.Outputs, 2)
+		for i := range s.Len() {
+			x, y := s.Row(i)
+			z := outputs(m, w, x)
+			want.Risk += m.objective.Risk(0, w, Batch[float64]{X: x, Y: []float64{y}})
+			if a.Risk.Regression() {
+				want.SSE += (z[0] - y) * (z[0] - y)
+				want.Targets += y
+				want.Squares += y * y
+				continue
+			}
+			predicted, actual := 0, int(y)
+			for c, v := range z {
+				if v > z[predicted] {
+					predicted = c
+				}
+			}
+			if a.Outputs == 1 {
+				actual, predicted = 0, 0
+				if y > 0 {
+					actual = 1
+				}
+				if z[0] > 0 {
+					predicted = 1
+				}
+			}
+			if actual == predicted {
+				want.Hits++
+			}
+			if got.Confusion[actual*classes+predicted] == 0 {
+				t.Fatalf("%+v: class %d was taken for %d, and it is not counted: %v", a, actual, predicted,
+					got.Confusion)
+			}
+			got.Confusion[actual*classes+predicted]--
+		}
+		for _, n := range append(got.Confusion, 0) {
+			if n != 0 {
+				t.Fatalf("%+v: counted too often: %v", a, got.Confusion)
+			}
+		}
+		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9*(1+math.Abs(b)) }
+		if got.Samples != want.Samples || got.Hits != want.Hits || !near(got.Risk, want.Risk) ||
+			!near(got.SSE, want.SSE) || !near(got.Targets, want.Targets) || !near(got.Squares, want.Squares) {
+			t.Errorf("%+v: got %+v, want %+v", a, got, want)
+		}
+		counted := uint32(0)
+		for _, n := range got.Residuals {
+			counted += n
+		}
+		if a.Risk.Regression() != (counted == uint32(s.Len())) {
+			t.Errorf("%+v: %d of %d residuals in bins", a, counted, s.Len())
+		}
+	}
+}
+
+func TestBins(t *testing.T) {
+	for _, c := range []struct {
+		r   float64
+		bin int
+	}{{0, 0}, {math.Exp2(-9.75) * 0.999, 0}, {math.Exp2(-9.75), 1}, {1, 40}, {-1, 40}, {1.18, 40}, {1.19, 41},
+		{2, 44}, {math.Exp2(5.75), 63}, {1e9, 63}, {math.Inf(-1), 63}, {math.NaN(), 63}} {
+		if got := Bin(c.r); got != c.bin {
+			t.Errorf("%v is in bin %d, want %d", c.r, got, c.bin)
+		}
+	}
+	for i := range Bins - 1 {
+		if end := BinEnd(i); Bin(end*(1-1e-12)) != i || Bin(end*(1+1e-12)) != i+1 {
+			t.Errorf("bin %d ends at %v, which is in bin %d", i, end, Bin(end))
+		}
+	}
+	if !math.IsInf(BinEnd(Bins-1), 1) {
+		t.Error("the last bin has an end")
+	}
+}

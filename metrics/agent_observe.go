@@ -99,6 +99,7 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.trained(f)
 	case agent.BlockBegan:
 		a.blocks.WithLabelValues(string(f.From)).Inc()
+	case agent.Evaluated: // not counted
 	case agent.NeighborsFound:
 		a.neighbors.set(float64(len(f.Neighbors)))
 		a.others.set(float64(f.Others))

@@ -24,10 +24,11 @@ type Coordinator struct {
 	fleet
 	outcome
 	uploads
-	rollout rollouts
-	stop    stops
-	joins   joins
-	reports *reports
+	rollout   rollouts
+	stop      stops
+	evaluated evaluated
+	joins     joins
+	reports   *reports
 }
 
 // NewCoordinator registers the metrics of a coordinator. now is the clock of
@@ -40,7 +41,7 @@ func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinato
 		tracked: r.measure("mlflow_ok", "Whether rounds are logged to the MLflow server of history.mlflow (1), or "+
 			"the last try has failed and they wait (0); absent without one."),
 		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
-		rollout: newRollouts(r), stop: newStops(r),
+		rollout: newRollouts(r), stop: newStops(r), evaluated: newEvaluated(r),
 		joins:   newJoins(r),
 		reports: newReports(r, now),
 	}

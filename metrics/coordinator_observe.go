@@ -120,6 +120,8 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.ahead.Set(float64(f.Newest - f.Version))
 	case coordinator.StatisticsReady:
 		c.statisticsRows.set(f.Rows)
+	case coordinator.ModelEvaluated:
+		c.evaluated.observe(f)
 	case coordinator.UpdateLeftOut:
 		c.leftOut.WithLabelValues(string(f.Reason)).Inc()
 	case coordinator.UpdatesClipped:

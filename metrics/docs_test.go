@@ -23,7 +23,7 @@ Prometheus is sent.
 
 - All times are in seconds, all sizes in bytes. Counters begin with 0 at each start of the process.
 - Labels have no values but those listed, and every such series exists from the start, so ` + "`rate()`" + ` and ` + "`== 0`" + ` work
-  before the first event; but for the labels ` + "`stat`" + `, of spreads over the agents that report, and ` + "`input`" + `, which has the names of the
+  before the first event; but for the labels ` + "`stat`" + `, of spreads over agents, ` + "`class`" + ` and ` + "`share`" + `, of an evaluation, and ` + "`input`" + `, which has the names of the
   task's inputs or columns and appears with the first report of them. No label names an agent: the series of the coordinator do not grow with the fleet.
 - Where ` + "`agentd.yaml`" + ` has ` + "`federations`" + `, each metric of agentd but ` + "`agentd_build_info`" + ` has one more label, ` + "`federation`" + `:
   the name of the entry. The budget is the device's: all of its federations show the same numbers. A report to a

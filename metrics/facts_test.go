@@ -14,6 +14,7 @@ import (
 var unhandled = map[string]string{
 	"coordinator.AgentUnheard": "the message that it answers is counted among those that are not used",
 	"agent.ClockBehind":        "no alarm: the device goes on, by a time that is good enough; log and status have it",
+	"agent.Evaluated":          "the coordinator tells what all have found; the log has it",
 	"agent.CertificateEnding":  "the time at which it ends is a metric",
 	"agent.Rekeyed":            "a person has asked for it; the log has it",
 	"agent.RenewalRefused":     "the log has it, and the coordinator counts it",

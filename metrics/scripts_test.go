@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
@@ -178,6 +179,7 @@ var coordinatorScript = []any{
 		Round: 4, Version: 2, Bytes: 4096, FoldTook: time.Second,
 		Score: &learner.Score{Risk: 0.5, R2: 0.5, Accuracy: 0.75, Samples: 64},
 	},
+	coordinator.ModelEvaluated{Version: 2, Heard: 7, Result: resultOfBoth()},
 	round.RolloutBegan{Candidate: wire.ModelName{Run: 7, Version: 2}, Released: wire.ModelName{Run: 6, Version: 90},
 		Agents: 4, Least: 3},
 	round.RolloutEnded{Candidate: wire.ModelName{Run: 7, Version: 2}, Released: wire.ModelName{Run: 7, Version: 2},
@@ -190,6 +192,15 @@ var coordinatorScript = []any{
 	round.RunFinished{Version: 3, Reason: stop.Patience},
 	round.PhaseEntered{Phase: round.CoordinatorFinished, Before: round.CoordinatorClosing, Spent: time.Second},
 	coordinator.LinkChanged{Err: errors.New("reset by peer")},
+}
+
+// resultOfBoth is a result with figures of numbers and of classes, which no task has, so that all metrics are seen.
+func resultOfBoth() evaluation.Result {
+	r2, accuracy, f1 := 0.5, 0.75, 0.625
+	risks := evaluation.Spread{Mean: 0.5, Variance: 0.0625, Worst: 2, Q10: 0.125, Q25: 0.25, Q50: 0.375, Q90: 1}
+	return evaluation.Result{Agents: 6, Rows: 600, Risk: 0.5, R2: &r2, Accuracy: &accuracy, F1: &f1,
+		Classes:   []evaluation.Class{{Rows: 400, Correct: 300, F1: &f1}, {}},
+		AgentRisk: &risks, AgentAccuracy: &risks, Within: []evaluation.Quantile{{Share: 0.99, Size: 8}}}
 }
 
 func acceptedUpdate(agent wire.AgentID, r wire.RoundID, steps uint32, before, after,

@@ -155,7 +155,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.refused(now, e)
 	case Prepared:
 		a.prepared(now, e)
-	case Stranded, NeighborsFound, Unread:
+	case Stranded, NeighborsFound, Evaluated, Unread:
 		a.helloDue = true
 	case Budgeted:
 		a.budgeted(e)

@@ -11,6 +11,7 @@ import (
 
 // open draws the participants of the round and announces it.
 func (c *Coordinator) open(now time.Time) {
+	c.settled = now
 	c.readmitEarly()
 	agents := c.roster.eligible()
 	if c.mixes() {
@@ -52,7 +53,7 @@ func (c *Coordinator) collect(now time.Time) {
 	c.roster.moved = true // some may have sat out this round as the last one
 	c.wakeAt = now.Add(c.cfg.Deadline)
 	c.journal(now)
-	c.announce(wire.PhaseOpen)
+	c.announce(now, wire.PhaseOpen)
 	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version,
 		Agents: c.rec.Agents}
 	fact.SitOut = c.sidelinedList(c.rec.Round)

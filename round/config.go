@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/rule"
@@ -25,19 +26,20 @@ type Config struct {
 	Weights    spec.Weights   `yaml:"weights"`
 	Weighting  spec.Weighting `yaml:"weighting"`
 	// Aggregation says how the updates become the fold, ServerOptimizer how the fold becomes the model's step.
-	Aggregation     rule.Config      `yaml:"aggregation"`
-	ServerOptimizer optimizer.Config `yaml:"server_optimizer"`
-	Rounds          int              `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
-	Seed            uint64           `yaml:"seed"`
-	Gather          Gather           `yaml:"gather"`
-	Deadline        time.Duration    `yaml:"deadline"` // of a round, from its announcement
-	Pause           time.Duration    `yaml:"pause"`    // between rounds
-	InviteEvery     time.Duration    `yaml:"invite_every"`
-	Clip            float64          `yaml:"-"` // τ of the edges, where agents mix; 0 = no bound
-	Rollout         rollout.Config   `yaml:"-"` // of models to predict with
-	Stop            stop.Config      `yaml:"stop"`
-	Schedule        schedule.Config  `yaml:"schedule"`
-	Course          Course           `yaml:"-"` // at the start; "" is CourseGo
+	Aggregation     rule.Config       `yaml:"aggregation"`
+	ServerOptimizer optimizer.Config  `yaml:"server_optimizer"`
+	Rounds          int               `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
+	Seed            uint64            `yaml:"seed"`
+	Gather          Gather            `yaml:"gather"`
+	Deadline        time.Duration     `yaml:"deadline"` // of a round, from its announcement
+	Pause           time.Duration     `yaml:"pause"`    // between rounds
+	InviteEvery     time.Duration     `yaml:"invite_every"`
+	Clip            float64           `yaml:"-"` // τ of the edges, where agents mix; 0 = no bound
+	Rollout         rollout.Config    `yaml:"-"` // of models to predict with
+	Stop            stop.Config       `yaml:"stop"`
+	Evaluation      evaluation.Config `yaml:"evaluation"`
+	Schedule        schedule.Config   `yaml:"schedule"`
+	Course          Course            `yaml:"-"` // at the start; "" is CourseGo
 }
 
 // Gather says which agents a round waits for before it draws.
@@ -68,7 +70,7 @@ func DefaultConfig() Config {
 		Aggregation: by, ServerOptimizer: optimizer.DefaultConfig(),
 		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second, Rollout: rollout.Default(),
-		Stop: stop.Default(),
+		Stop: stop.Default(), Evaluation: evaluation.Default(),
 	}
 }
 
@@ -136,6 +138,7 @@ func (c *Config) Validate() error {
 	check.Need(c.Clip >= 0 && !math.IsInf(c.Clip, 1), "clip", "must be a finite number of 0 or more, is %v", c.Clip)
 	check.Take("rollout", c.Rollout.Validate())
 	check.Take("stop", c.Stop.Validate())
+	check.Take("evaluation", c.Evaluation.Validate())
 	check.Take("schedule", c.Schedule.Validate())
 	check.Need(!c.Schedule.NewRows.On() || c.Algorithm == spec.FedAvg, "schedule.new_rows",
 		"goes with algorithm fedavg only: where agents mix, all rows are used in each round")

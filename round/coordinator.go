@@ -44,7 +44,9 @@ type Coordinator struct {
 	askedOf    []MeshAgent    // whose edges were asked for last
 	asking     bool           // ahead, and there is no answer yet
 	rolling    rolling        // of the candidate
-	watched    watched        // the edges of the block
+	evaluating evaluating
+	settled    time.Time // since then the agents of the process before have had the time to say hello
+	watched    watched   // the edges of the block
 	ended      map[between]EndedEdge
 	waiting    RoundWaits // for the schedule, as it was told last; zero if it does not
 
@@ -100,7 +102,8 @@ func (c *Coordinator) Record() Record {
 // Deadline returns when the machine wants a Tick, if nothing comes before.
 func (c *Coordinator) Deadline() (time.Time, bool) {
 	var at time.Time
-	for _, t := range []time.Time{c.wakeAt, c.inviteAt, c.reportsBy, c.retryAt, c.rolling.judgeAt, c.endAt()} {
+	for _, t := range []time.Time{c.wakeAt, c.inviteAt, c.reportsBy, c.retryAt, c.rolling.judgeAt,
+		c.evaluating.from, c.evaluating.until, c.endAt()} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
@@ -183,7 +186,7 @@ func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 
 // start begins the run or takes up the journaled round where it stood.
 func (c *Coordinator) start(now time.Time) {
-	c.entered, c.announced = now, now
+	c.entered, c.announced, c.settled = now, now, now.Add(c.cfg.Gather.Within)
 	c.beginRolling(now)
 	if s := &c.rec.Rollout; s.Released.Present() {
 		c.report(RolloutBegan{Candidate: s.Candidate.ModelName, Released: s.Released.ModelName,
@@ -239,6 +242,7 @@ func (c *Coordinator) setLink(now time.Time, up bool) {
 // tick does what the time asks for.
 func (c *Coordinator) tick(now time.Time) {
 	c.roll(now)
+	c.tickEvaluation(now)
 	if why := c.over(now); why != "" && c.between() {
 		c.finish(now, why)
 	}
@@ -272,8 +276,8 @@ func (c *Coordinator) outcome(of wire.RoundID) wire.BlobRef {
 }
 
 // announce makes the announcement of the present record.
-func (c *Coordinator) announce(phase wire.Phase) {
-	p := &c.rec.Plan
+func (c *Coordinator) announce(now time.Time, phase wire.Phase) {
+	p, rows := &c.rec.Plan, c.evaluate(now, phase)
 	var folded wire.RoundID
 	if c.rec.Last != nil {
 		folded = c.rec.Last.Round
@@ -285,7 +289,8 @@ func (c *Coordinator) announce(phase wire.Phase) {
 		Schema: p.Schema, Folded: folded, Outcome: c.outcome(folded),
 		Seed: c.cfg.Seed, Offset: p.Offset,
 		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),
-		Credit: credit, NewRows: uint32(c.cfg.Schedule.NewRows.Rows), Rollout: c.rec.Rollout.Announced(&c.cfg.Rollout),
+		Credit: credit, NewRows: uint32(c.cfg.Schedule.NewRows.Rows), Evaluate: rows,
+		Rollout:  c.rec.Rollout.Announced(&c.cfg.Rollout),
 		Released: c.rec.Rollout.Released.File, Candidate: c.rec.Rollout.Candidate.File,
 	}})
 }

@@ -3,6 +3,7 @@ package round
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -98,6 +99,16 @@ type (
 		Outcome Outcome
 		Ended   stop.Reason // why the run is over with it; empty if it goes on
 	}
+	// Evaluate tells, and writes to the history, what agents say of a model of the run. A restart that comes before the
+	// next Journal has them say it once more; a line that is there stays the only one.
+	Evaluate struct {
+		Run     wire.RunID
+		Round   wire.RoundID // under way, or the last one
+		Version wire.ModelVersion
+		Pool    evaluation.Pool
+		Heard   int       // agents, also those that hold out too few rows
+		At      time.Time // in UTC, to the millisecond
+	}
 	// Discard ends all transfers and removes the spool of a round, some time.
 	Discard struct{ Round wire.RoundID }
 )
@@ -115,6 +126,7 @@ func (Refuse) effect()       {}
 func (Settle) effect()       {}
 func (Fold) effect()         {}
 func (WriteHistory) effect() {}
+func (Evaluate) effect()     {}
 func (Discard) effect()      {}
 
 // Effects of the agent's machine.

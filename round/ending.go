@@ -75,6 +75,6 @@ func (c *Coordinator) finish(now time.Time, why stop.Reason) {
 	if late {
 		c.do(WriteHistory{c.rec.Run, *c.rec.Last, why})
 	}
-	c.announce(wire.PhaseFinished)
+	c.announce(now, wire.PhaseFinished)
 	c.report(RunFinished{c.rec.Plan.Version, why})
 }

@@ -200,6 +200,8 @@ type (
 	Stranded struct{}
 	// Unread: the outcome of an update is still to be asked for.
 	Unread struct{}
+	// Evaluated: the next hello says what has come of an evaluation.
+	Evaluated struct{}
 	// NeighborsFound: what the next hello says of the agent's neighbours has changed.
 	NeighborsFound struct{}
 	// Budgeted says how many bytes the agent's uplink may still carry in this
@@ -232,6 +234,7 @@ func (RefusedCame) event()      {}
 func (Prepared) event()         {}
 func (Stranded) event()         {}
 func (Unread) event()           {}
+func (Evaluated) event()        {}
 func (NeighborsFound) event()   {}
 func (Budgeted) event()         {}
 func (Barred) event()           {}

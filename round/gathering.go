@@ -14,7 +14,7 @@ func (c *Coordinator) gather(now time.Time) {
 	c.forgetParticipants()
 	c.wakeAt = now.Add(c.cfg.Gather.Within)
 	c.journal(now)
-	c.announce(wire.PhaseGathering)
+	c.announce(now, wire.PhaseGathering)
 }
 
 // gathered opens the round when enough agents are there: at once with the
@@ -74,6 +74,7 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 		c.do(Settle{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
 	}
 	c.residuals(now, e.Agent, e.Hello.Residuals)
+	c.evaluated(e.Agent, e.Hello.Evaluation)
 	c.edgesSeen(e.Agent, &e.Hello.Seen)
 	news, out, misfit := false, c.sitsOut(e.Agent), ""
 	if u := &e.Hello.Misfit; e.Hello.Unfit != 0 && *u != (wire.Misfit{}) {

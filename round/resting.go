@@ -66,7 +66,7 @@ func (c *Coordinator) idle(now time.Time, p CoordinatorPhase) {
 	c.forgetParticipants()
 	c.enter(now, p)
 	c.journal(now)
-	c.announce(wire.PhaseIdle)
+	c.announce(now, wire.PhaseIdle)
 }
 
 // tellWait reports what is waited for, when it changes.

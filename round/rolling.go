@@ -87,5 +87,5 @@ func (c *Coordinator) roll(now time.Time) {
 func (c *Coordinator) announceAnew(now time.Time, phase wire.Phase) {
 	c.rec.Attempt++
 	c.journal(now)
-	c.announce(phase)
+	c.announce(now, phase)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/rule"
@@ -137,6 +138,7 @@ func (p *coordinatorPlayer) begin(c command) {
 		},
 		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
 		Rollout: rollout.Default(), Stop: stopRule(c),
+		Evaluation: evaluation.Config{Every: int(c.num("evaluate", 0)), MinRows: 20},
 		Schedule: schedule.Config{NewRows: schedule.NewRows{Agents: int(c.num("fresh", 0)),
 			Rows: int(c.num("rows", 0))}},
 	}
@@ -198,6 +200,10 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 			Misfit: wire.Misfit{Column: c.opt("column", ""), Reason: c.opt("why", ""), Bad: c.num("bad", 0)},
 			NewRows: wire.NewRows{Told: c.opt("new", "") != "", Rows: uint32(c.num("new", 0)),
 				Since: wire.RoundID(c.num("since", 0))}}
+		if v := c.num("evaluates", 0); v > 0 {
+			h.Evaluation = wire.Evaluation{Run: wire.RunID(c.num("run", 7)), Version: wire.ModelVersion(v),
+				Rows: uint32(c.num("rows", 100)), Risk: float64(c.num("risk", 50))}
+		}
 		if v := c.num("judges", 0); v > 0 {
 			h.Residuals = wire.Residuals{Run: 7, Version: wire.ModelVersion(v), Rows: uint32(c.num("rows", 24)),
 				New: float64(c.num("new", 1)), Old: float64(c.num("old", 1))}

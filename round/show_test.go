@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -74,6 +75,9 @@ func value(v reflect.Value) string {
 		if x.Credit > 0 {
 			s += fmt.Sprintf("-credit%d", x.Credit)
 		}
+		if x.Evaluate > 0 {
+			s += fmt.Sprintf("-evaluate%d", x.Evaluate)
+		}
 		if r := x.Rollout; r.Released.Present() {
 			s += fmt.Sprintf("-released%d", r.Released.Version)
 			if r.Candidate.Present() {
@@ -81,6 +85,9 @@ func value(v reflect.Value) string {
 			}
 		}
 		return s
+	case evaluation.Pool:
+		r := x.Result(1)
+		return fmt.Sprintf("{agents=%d rows=%d risk=%.6g}", r.Agents, r.Rows, r.Risk)
 	case round.Participant:
 		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.Times, x.Weight, nameOf(x.Accepted)), "=")
 	case round.Drawn:

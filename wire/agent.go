@@ -104,14 +104,15 @@ type Hello struct {
 	Update       Digest        // an update that it holds for this round, else zero
 	PeerKey      PeerKey       // of its seals towards neighbours; zero when it does not mix
 	Location     Location
-	Neighbors    []AgentID // whom it has found and would mix with, by id, where agents look for each other
-	Clips        bool      // it knows clipped mixing, and proofs between neighbours
-	Seen         SeenEdges // of its last block, where flows are clipped
-	Asks         Asked     // for the outcome of an earlier round's update
-	Misfit       Misfit    // of its data, if it is unfit for them
-	Residuals    Residuals // of a model that is rolled out
-	NewRows      NewRows   // where rounds wait for them
-	WantsKey     uint64    // the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
+	Neighbors    []AgentID  // whom it has found and would mix with, by id, where agents look for each other
+	Clips        bool       // it knows clipped mixing, and proofs between neighbours
+	Seen         SeenEdges  // of its last block, where flows are clipped
+	Asks         Asked      // for the outcome of an earlier round's update
+	Misfit       Misfit     // of its data, if it is unfit for them
+	Residuals    Residuals  // of a model that is rolled out
+	NewRows      NewRows    // where rounds wait for them
+	Evaluation   Evaluation // of a base model that was to be evaluated
+	WantsKey     uint64     // the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
 	Extra        Extra
 }
 
@@ -153,6 +154,7 @@ func (m *Hello) Body() []byte {
 func (m *Hello) parts() []part {
 	return []part{
 		{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }},
+		m.Evaluation.part(),
 		{"key", NeedIgnore, func(w *writer) { w.optional(m.WantsKey) }, func(r *reader) { m.WantsKey = r.u64() }},
 		{"location", NeedIgnore, func(w *writer) {
 			if m.Location != (Location{}) {

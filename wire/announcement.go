@@ -66,6 +66,7 @@ type Announcement struct {
 	Credit    uint32
 	Selection Selection // who is drawn; empty = the drawn are invited
 	NewRows   uint32    // that an agent should have before the next round; 0 = rounds do not wait for any
+	Evaluate  uint32    // rows on which an agent evaluates Base at least; 0 = it is not asked to
 	Rollout   Rollout   // of models to predict with; zero = none
 	// Issued is the coordinator's time, in seconds of Unix time; it never falls. 0 = not told.
 	Issued uint64
@@ -113,12 +114,13 @@ func (a *Announcement) Body() []byte {
 func (a *Announcement) parts() []part {
 	return []part{
 		chunksPart("credit", &a.Credit),
+		rowsPart("evaluate", &a.Evaluate),
 		{"issued", NeedIgnore, func(w *writer) {
 			if a.Issued > 0 {
 				w.u64(a.Issued)
 			}
 		}, func(r *reader) { a.Issued = r.u64() }},
-		newRowsPart(&a.NewRows),
+		rowsPart("new_rows", &a.NewRows),
 		{"rollout", NeedIgnore, func(w *writer) { w.rollout(&a.Rollout) },
 			func(r *reader) { r.rollout(&a.Rollout) }},
 		{"sealed", NeedDecline, func(w *writer) { w.sealed(a) }, func(r *reader) { r.sealed(a) }},

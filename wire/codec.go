@@ -46,6 +46,13 @@ func (w *writer) f64s(xs []float64) {
 	}
 }
 
+func (w *writer) u32s(xs []uint32) {
+	w.u32(uint32(len(xs)))
+	for _, x := range xs {
+		w.u32(x)
+	}
+}
+
 // reader takes fields in order. The first problem sticks: later reads return
 // zeros, and done reports it. Nothing is allocated before its length has been
 // held against both a limit and the bytes that are left.
@@ -193,6 +200,18 @@ func (r *reader) f64s(field string, most int) []float64 {
 	xs := make([]float64, n)
 	for i := range xs {
 		xs[i] = r.f64(field)
+	}
+	return xs
+}
+
+func (r *reader) u32s(field string, most int) []uint32 {
+	n := r.count(field, most, 4)
+	if n == 0 {
+		return nil
+	}
+	xs := make([]uint32, n)
+	for i := range xs {
+		xs[i] = r.u32()
 	}
 	return xs
 }

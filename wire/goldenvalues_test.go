@@ -145,6 +145,20 @@ func restingAnnouncement() golden {
 	return golden{"announcement_resting", "announcement", byCoordinator(3, 18), &a}
 }
 
+func evaluatedAnnouncement() golden {
+	g := gatheringAnnouncement()
+	a := *g.value.(*wire.Announcement)
+	a.Phase, a.Folded, a.Evaluate = wire.PhaseFinished, 3, 20
+	return golden{"announcement_evaluated", "announcement", byCoordinator(3, 20), &a}
+}
+
+// goldenBins has 3, 20 and 8 residuals in three bins.
+func goldenBins() []uint32 {
+	bins := make([]uint32, wire.EvaluationBins)
+	bins[0], bins[33], bins[63] = 3, 20, 8
+	return bins
+}
+
 func issuedAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
@@ -156,7 +170,7 @@ func goldensOfCoordinator() []golden {
 	announcement, update := openAnnouncement().digest(), wire.BlobDigest(smallUpdate())
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
-		rolloutAnnouncement(), restingAnnouncement(), issuedAnnouncement(),
+		rolloutAnnouncement(), restingAnnouncement(), issuedAnnouncement(), evaluatedAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
 			&wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted, Samples: 1234}},
 		{"invitation", "invitation", byCoordinator(3, 13),
@@ -205,6 +219,14 @@ func goldensOfAgent() []golden {
 		{"hello_residuals", "hello", byAgent(goldenRun, 3, 9),
 			&wire.Hello{Nonce: goldenNonce, Announcement: rolloutAnnouncement().digest(), Samples: 12,
 				Residuals: wire.Residuals{Run: goldenRun, Version: 3, Rows: 31, New: 0.75, Old: 0.5}}},
+		{"hello_evaluation", "hello", byAgent(goldenRun, 3, 12),
+			&wire.Hello{Nonce: goldenNonce, Announcement: evaluatedAnnouncement().digest(), Samples: 12,
+				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, Hits: 28,
+					Confusion: []uint32{20, 1, 2, 8}}}},
+		{"hello_evaluation_regression", "hello", byAgent(goldenRun, 3, 13),
+			&wire.Hello{Nonce: goldenNonce, Announcement: evaluatedAnnouncement().digest(), Samples: 12,
+				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, Targets: -0.5,
+					Squares: 62, Residuals: goldenBins()}}},
 		{"hello_new_rows", "hello", byAgent(goldenRun, 3, 10),
 			&wire.Hello{Nonce: goldenNonce, Announcement: restingAnnouncement().digest(), Samples: 12,
 				NewRows: wire.NewRows{Told: true, Rows: 5, Since: 3}}},

@@ -7,15 +7,6 @@ type NewRows struct {
 	Since RoundID // the last round that has used some, as far as the agent knows; 0 = none
 }
 
-// newRowsPart is how many new rows an agent should have before the next round; without it rounds do not wait for any.
-func newRowsPart(rows *uint32) part {
-	return part{"new_rows", NeedIgnore, func(w *writer) {
-		if *rows > 0 {
-			w.u32(*rows)
-		}
-	}, func(r *reader) { *rows = r.u32() }}
-}
-
 // part is the section of a hello.
 func (n *NewRows) part() part {
 	return part{"new_rows", NeedIgnore, func(w *writer) {

@@ -112,7 +112,7 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	if a.Kind == wire.KindTraining {
 		a.Base = randomBlob(rng)
 	}
-	a.Credit, a.NewRows = rng.Uint32N(5), rng.Uint32N(3)
+	a.Credit, a.NewRows, a.Evaluate = rng.Uint32N(5), rng.Uint32N(3), rng.Uint32N(3)
 	var selected []wire.Selected
 	for i := range rng.IntN(4) {
 		selected = append(selected, wire.Selected{Key: wire.SelectionKey{byte(i)}, Weight: float64(1 + rng.IntN(2))})
@@ -276,9 +276,38 @@ func randomHello(rng *rand.Rand) wire.Hello {
 	if rng.IntN(2) == 0 {
 		m.NewRows = wire.NewRows{Told: true, Rows: rng.Uint32(), Since: wire.RoundID(rng.Uint64())}
 	}
+	if rng.IntN(2) == 0 {
+		m.Evaluation = randomEvaluation(rng)
+	}
 	for i := range rng.IntN(4) {
 		m.Neighbors = append(m.Neighbors, wire.AgentID(fmt.Sprint("n", i)))
 	}
+	return m
+}
+
+func randomEvaluation(rng *rand.Rand) wire.Evaluation {
+	m := wire.Evaluation{Run: 1 + wire.RunID(rng.Uint64()>>1), Version: wire.ModelVersion(rng.Uint64())}
+	classes := rng.IntN(wire.EvaluationClasses + 1)
+	for i := range classes * classes {
+		n := rng.Uint32N(9)
+		m.Confusion = append(m.Confusion, n)
+		m.Rows += n
+		if i%(classes+1) == 0 {
+			m.Hits += n
+		}
+	}
+	if rng.IntN(2) == 0 {
+		m.Confusion, m.Hits, m.Rows = nil, 0, 0
+		for range wire.EvaluationBins {
+			n := rng.Uint32N(9)
+			m.Residuals = append(m.Residuals, n)
+			m.Rows += n
+		}
+	}
+	if m.Rows == 0 {
+		return wire.Evaluation{Run: m.Run, Version: m.Version}
+	}
+	m.Risk, m.SSE, m.Targets, m.Squares = rng.NormFloat64(), rng.ExpFloat64(), rng.NormFloat64(), rng.ExpFloat64()
 	return m
 }
 

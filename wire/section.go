@@ -70,6 +70,15 @@ func chunksPart(name string, n *uint32) part {
 	}}
 }
 
+// rowsPart is a section with a number of rows; without it there is none.
+func rowsPart(name string, n *uint32) part {
+	return part{name, NeedIgnore, func(w *writer) {
+		if *n > 0 {
+			w.u32(*n)
+		}
+	}, func(r *reader) { *n = r.u32() }}
+}
+
 // sections ends the encoding of a body.
 func (w *writer) sections(parts []part, extra Extra) {
 	all := slices.Clone(extra)

@@ -29,6 +29,7 @@ var rooms = []room{
 	{"round/rule", 2, true, "how updates become the fold: the coordinator and the simulator run the same rules"},
 	{"round/rollout", 2, true, "how a model comes into use at the agents: decided by residuals, without a clock"},
 	{"round/stop", 2, true, "when a run ends: decided by figures and times that the machine hands it"},
+	{"round/evaluation", 2, true, "what agents say of a model: the same in the coordinator and the simulator"},
 	{"round/schedule", 2, true, "when rounds are opened: the same as round/stop"},
 	{"round/optimizer", 2, true, "how the fold becomes the model's step: the same as round/rule"},
 	{"d2d", 2, true, "the mixing machine: the same as round"},

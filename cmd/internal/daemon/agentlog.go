@@ -79,6 +79,8 @@ func (l agentLog) Observe(fact agent.Fact) {
 		}
 	case agent.ModelJudged:
 		l.modelJudged(f)
+	case agent.Evaluated:
+		l.evaluated(f)
 	case agent.ModelInUse:
 		l.Info("predictions are made with another model", "run", f.Run, "version", f.Version, "task", f.Task,
 			"pinned", f.Pinned)
@@ -177,6 +179,18 @@ func (l agentLog) predicted(f agent.Predicted) {
 	}
 	if f.Anomalies > 0 {
 		l.Warn("residuals are beyond the usual", "rows", f.Made, "anomalies", f.Anomalies)
+	}
+}
+
+func (l agentLog) evaluated(f agent.Evaluated) {
+	switch {
+	case f.Err != nil:
+		l.Warn("a model is not evaluated: rows that are held out cannot be read", "version", f.Version, "err", f.Err)
+	case f.Rows == 0:
+		l.Warn("a model is evaluated, and its risk is too large to be told", "version", f.Version)
+	default:
+		l.Info("a model is evaluated on the rows that are held out", "version", f.Version, "rows", f.Rows, "risk",
+			short(f.Risk))
 	}
 }
 

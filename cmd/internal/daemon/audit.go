@@ -138,7 +138,8 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
 		coordinator.BlobChecked, coordinator.ForeignRetained,
 		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
-		coordinator.MessageDropped, coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended,
+		coordinator.MessageDropped, coordinator.ModelEvaluated,
+		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended,
 		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageMended,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
 		coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // nobody is kept out

@@ -64,6 +64,8 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			"journal_version", f.Version, "newest_version", f.Newest)
 	case coordinator.StatisticsReady:
 		l.standardised(f)
+	case coordinator.ModelEvaluated:
+		l.evaluated(f)
 	case coordinator.UpdateLeftOut:
 		l.Warn("an update is left out of the model: its device is broken or dishonest, or its data differ much from "+
 			"the others'",
@@ -285,6 +287,25 @@ func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
 		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or false data; the "+
 			"standardisation disregards them", "agent", a.Agent, "column", a.Column, "deviations", short(a.Deviations))
 	}
+}
+
+func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
+	r := &f.Result
+	if r.Agents == 0 {
+		l.Warn("no agent holds out enough rows to evaluate a model on: see evaluation.held_out of agents, and "+
+			"round.evaluation.min_rows", "version", f.Version, "heard", f.Heard)
+		return
+	}
+	words := []any{"version", f.Version, "agents", r.Agents, "rows", r.Rows, "risk", short(r.Risk)}
+	for _, x := range []struct {
+		name  string
+		value *float64
+	}{{"r2", r.R2}, {"accuracy", r.Accuracy}, {"f1", r.F1}} {
+		if x.value != nil {
+			words = append(words, x.name, short(*x.value))
+		}
+	}
+	l.Info("agents have evaluated a model on the rows that they hold out", words...)
 }
 
 func (l coordinatorLog) meshMade(f coordinator.MeshMade) {

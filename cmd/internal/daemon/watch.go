@@ -25,7 +25,7 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 		w.Ready.failing.Store(nil)
 	case agent.AnnouncementsStale, agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed,
 		agent.CertificateEnding, agent.CertificateUsed, agent.ClockBehind, agent.CloneSeen, agent.DataCollected,
-		agent.DataLoaded, agent.DeviceJudged, agent.KeyAwaited, agent.KeyCame, agent.MessageDropped,
+		agent.DataLoaded, agent.DeviceJudged, agent.Evaluated, agent.KeyAwaited, agent.KeyCame, agent.MessageDropped,
 		agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound,
 		agent.Predicted, agent.Rekeyed, agent.RenewalRefused, agent.RootTaken, agent.StateLost, agent.Trained,
 		agent.TrainingFailed, agent.TurnAwaited, agent.Unheard, agent.UpdateSettled: // changes neither
@@ -66,7 +66,8 @@ func (w CoordinatorWatch) Observe(fact coordinator.Fact) {
 		coordinator.AgentUnheard, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.MeshMade, coordinator.MessageDropped,
-		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.SealingChanged, coordinator.StateMended,
+		coordinator.ModelEvaluated, coordinator.ModelReady, coordinator.ModelsAhead,
+		coordinator.SealingChanged, coordinator.StateMended,
 		coordinator.StatisticsReady, coordinator.TransfersChanged, coordinator.UpdateLeftOut,
 		coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // changes neither
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/round/stop"
 )
 
@@ -25,6 +26,8 @@ func rounds() []coordinator.HistoryEntry {
 			Accepted: 2, Seconds: 0.25, Risk: x(2.5), HeldOut: x(2.25), R2: x(0.5)},
 		{Time: at(4), Run: 7, Round: 4, Attempt: 1, Kind: "training", Outcome: "closed", Version: 300, Selected: 3,
 			Accepted: 3, Seconds: 0.5, Risk: x(1.5), HeldOut: x(1.125), R2: x(0.75), Ended: stop.Patience},
+		{Time: at(5), Run: 7, Round: 4, Kind: coordinator.KindEvaluation, Version: 300, Evaluation: &evaluation.Result{
+			Agents: 6, Rows: 60, Risk: 1.25, R2: x(0.625), AgentRisk: &evaluation.Spread{Worst: 4}}},
 	}
 }
 
@@ -47,12 +50,13 @@ func TestCSV(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, s, rounds())
-	const want = `time,run,round,attempt,kind,outcome,reason,version,ended,risk,held_out_risk,r2,accuracy,seconds,selected,accepted
-,0,1,0,training,,,1,,3,,,,1,2,2
-2026-03-01T12:00:01.5Z,7,1,1,statistics,closed,,0,,,,,,0,3,3
-2026-03-01T12:00:02.5Z,7,2,1,training,abandoned,quorum,0,,,,,,20,3,0
-2026-03-01T12:00:03.5Z,7,3,2,training,closed,,1,,2.5,2.25,0.5,,0.25,3,2
-2026-03-01T12:00:04.5Z,7,4,1,training,closed,,300,patience,1.5,1.125,0.75,,0.5,3,3
+	const want = `time,run,round,attempt,kind,outcome,reason,version,ended,risk,held_out_risk,r2,accuracy,seconds,selected,accepted,evaluated_agents,evaluated_risk,evaluated_r2,evaluated_accuracy,evaluated_f1,evaluated_worst_risk,evaluated_worst_accuracy
+,0,1,0,training,,,1,,3,,,,1,2,2,,,,,,,
+2026-03-01T12:00:01.5Z,7,1,1,statistics,closed,,0,,,,,,0,3,3,,,,,,,
+2026-03-01T12:00:02.5Z,7,2,1,training,abandoned,quorum,0,,,,,,20,3,0,,,,,,,
+2026-03-01T12:00:03.5Z,7,3,2,training,closed,,1,,2.5,2.25,0.5,,0.25,3,2,,,,,,,
+2026-03-01T12:00:04.5Z,7,4,1,training,closed,,300,patience,1.5,1.125,0.75,,0.5,3,3,,,,,,,
+2026-03-01T12:00:05.5Z,7,4,0,evaluation,,,300,,,,,,,,,6,1.25,0.625,,,4,
 `
 	if b.String() != want {
 		t.Errorf("got\n%s", b.String())

@@ -101,7 +101,7 @@ func (m *MLflow) CaughtUp() {
 
 // Round implements Sink. Rounds are sent by the thousand metrics, and by Flush.
 func (m *MLflow) Round(e *coordinator.HistoryEntry) error {
-	if e.Kind != wire.KindTraining.String() || e.Reason != "" {
+	if !hasModel(e) {
 		if m.run != nil && m.run.number == e.Run && e.Ended != "" {
 			m.run.ended = true
 		}
@@ -114,11 +114,14 @@ func (m *MLflow) Round(e *coordinator.HistoryEntry) error {
 	if err := m.begin(e.Run, at); err != nil || m.run.deleted {
 		return err
 	}
-	m.run.ended = e.Ended != ""
-	if at == m.before { // its line once more, with the reason of the run's end
-		return nil
+	if e.Evaluation == nil {
+		m.run.ended = e.Ended != ""
+		if at == m.before { // its line once more, with the reason of the run's end
+			return nil
+		}
+		m.before = at
 	}
-	m.before, m.run.last = at, at.time
+	m.run.last = at.time
 	all := metrics(e)
 	if len(m.batch)+len(all) > mostMetrics {
 		if err := m.Flush(); err != nil {

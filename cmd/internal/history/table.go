@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Sink takes the rounds, the oldest first.
+// Sink takes the rounds and evaluations, the oldest first.
 type Sink interface {
 	Round(e *coordinator.HistoryEntry) error
 	// Close ends what was written.
@@ -23,11 +25,33 @@ type metric struct {
 	value *float64
 }
 
-// metrics are the numbers of a round by which runs are compared.
+// metrics are the numbers of a round, or of an evaluation, by which runs are compared.
 func metrics(e *coordinator.HistoryEntry) []metric {
-	accepted, selected := float64(e.Accepted), float64(e.Selected)
+	var seconds, selected, accepted, risk, agents, worstRisk, worstAccuracy *float64
+	v := e.Evaluation
+	if v == nil {
+		s, a := float64(e.Selected), float64(e.Accepted)
+		seconds, selected, accepted, v = &e.Seconds, &s, &a, new(evaluation.Result)
+	} else {
+		n := float64(v.Agents)
+		risk, agents = &v.Risk, &n
+	}
+	if s := v.AgentRisk; s != nil {
+		worstRisk = &s.Worst
+	}
+	if s := v.AgentAccuracy; s != nil {
+		worstAccuracy = &s.Worst
+	}
 	return []metric{{"risk", e.Risk}, {"held_out_risk", e.HeldOut}, {"r2", e.R2}, {"accuracy", e.Accuracy},
-		{"seconds", &e.Seconds}, {"selected", &selected}, {"accepted", &accepted}}
+		{"seconds", seconds}, {"selected", selected}, {"accepted", accepted},
+		{"evaluated_agents", agents}, {"evaluated_risk", risk}, {"evaluated_r2", v.R2},
+		{"evaluated_accuracy", v.Accuracy}, {"evaluated_f1", v.F1}, {"evaluated_worst_risk", worstRisk},
+		{"evaluated_worst_accuracy", worstAccuracy}}
+}
+
+// hasModel reports whether a line has figures of a model: it is of a training round that was closed, or an evaluation.
+func hasModel(e *coordinator.HistoryEntry) bool {
+	return e.Evaluation != nil || e.Kind == wire.KindTraining.String() && e.Reason == ""
 }
 
 type csvSink struct{ w *csv.Writer }
@@ -35,8 +59,11 @@ type csvSink struct{ w *csv.Writer }
 // CSV writes a line a round, after a line with names. What was not measured is empty.
 func CSV(w io.Writer) (Sink, error) {
 	s := csvSink{csv.NewWriter(w)}
-	return s, s.w.Write([]string{"time", "run", "round", "attempt", "kind", "outcome", "reason", "version", "ended",
-		"risk", "held_out_risk", "r2", "accuracy", "seconds", "selected", "accepted"})
+	names := []string{"time", "run", "round", "attempt", "kind", "outcome", "reason", "version", "ended"}
+	for _, m := range metrics(&coordinator.HistoryEntry{}) {
+		names = append(names, m.name)
+	}
+	return s, s.w.Write(names)
 }
 
 func (s csvSink) Round(e *coordinator.HistoryEntry) error {

@@ -25,7 +25,7 @@ type tensorBoard struct {
 func TensorBoard(dir string) Sink { return &tensorBoard{dir, map[wire.RunID]*os.File{}} }
 
 func (s *tensorBoard) Round(e *coordinator.HistoryEntry) error {
-	if e.Kind != wire.KindTraining.String() || e.Reason != "" {
+	if !hasModel(e) {
 		return nil // it has no model of its own
 	}
 	f, err := s.file(e)

@@ -238,7 +238,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		v.note("hook", "predict.hook failed: "+f.Err.Error())
 	case agent.MessageDropped:
 		v.dropped(f)
-	case agent.BlockBegan, agent.DeviceJudged, agent.ModelFetched, agent.NeighborsFound,
+	case agent.BlockBegan, agent.DeviceJudged, agent.Evaluated, agent.ModelFetched, agent.NeighborsFound,
 		agent.RootTaken: // not shown
 	}
 }

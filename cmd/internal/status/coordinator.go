@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -53,13 +54,20 @@ type coordinatorPicture struct {
 	Risk         *float64   `json:"held_out_risk,omitempty"`
 	R2           *float64   `json:"held_out_r2,omitempty"`
 	Accuracy     *float64   `json:"held_out_accuracy,omitempty"`
-	Losses       []float64  `json:"losses"` // mean risk of the participants, of the newest rounds
+	Evaluation   *evaluated `json:"evaluation,omitempty"` // the last on agents' held-out rows
+	Losses       []float64  `json:"losses"`               // mean risk of the participants, of the newest rounds
 	Mesh         *mesh      `json:"mesh,omitempty"`
 	Rollout      *rolledOut `json:"rollout,omitempty"`
 	Stop         *stopping  `json:"stop,omitempty"`  // where a rule ends the run
 	Ended        string     `json:"ended,omitempty"` // why the run is finished
 	Waits        *waits     `json:"waits,omitempty"` // for the schedule
 	Refusals     []refusal  `json:"refusals"`
+}
+
+// evaluated is what agents have said of a model.
+type evaluated struct {
+	Version uint64 `json:"version"`
+	evaluation.Result
 }
 
 // Applied is the task that is in effect.

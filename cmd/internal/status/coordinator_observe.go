@@ -92,6 +92,8 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 		}
 	case coordinator.ModelReady:
 		v.modelReady(f)
+	case coordinator.ModelEvaluated:
+		v.is.Evaluation = &evaluated{uint64(f.Version), f.Result}
 	case coordinator.LinkChanged:
 		v.is.Broker.change(v.now(), f.Up, f.Err)
 	case coordinator.SubscriptionsRefused:

@@ -188,6 +188,7 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.ForeignRetained,
 		coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.SealingChanged,
+		coordinator.ModelEvaluated,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageMended,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged: // of no device

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 )
 
 // Draw returns the picture as text.
@@ -28,6 +29,7 @@ func (c *coordinatorPicture) Draw(width int) string {
 	if f := figures("R²", c.R2, "accuracy", c.Accuracy, "risk", c.Risk); f != "" {
 		p.line("  held out", "%s", f)
 	}
+	p.evaluation(c.Evaluation)
 	p.losses(c.Losses)
 	if c.Stop != nil {
 		p.paragraph("ends", c.Stop.draw(c))
@@ -67,6 +69,24 @@ func (c *coordinatorPicture) Draw(width int) string {
 	c.drawRound(p)
 	p.refusals(c.Refusals)
 	return p.text.String()
+}
+
+// evaluation adds what agents have said of a model.
+func (p *page) evaluation(e *evaluated) {
+	if e == nil || e.Agents == 0 {
+		return
+	}
+	p.line("  at agents", "%s   (version %d, %d rows of %d agents)", figures("R²", e.R2, "accuracy", e.Accuracy, "F1",
+		e.F1, "risk", &e.Risk), e.Version, e.Rows, e.Agents)
+	for _, of := range []struct {
+		name string
+		*evaluation.Spread
+	}{{"accuracy", e.AgentAccuracy}, {"risk", e.AgentRisk}} {
+		if s := of.Spread; s != nil {
+			p.line("", "%s by agent: mean %.4g, median %.4g, worst %.4g", of.name, s.Mean, s.Q50, s.Worst)
+			return
+		}
+	}
 }
 
 func (c *coordinatorPicture) drawRound(p *page) {

@@ -98,7 +98,7 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		coordinator.SealingChanged, coordinator.AgentUnheard, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.LinkChanged,
-		coordinator.MessageDropped,
+		coordinator.MessageDropped, coordinator.ModelEvaluated,
 		coordinator.ModelsAhead, coordinator.StateMended, coordinator.StorageFailing,
 		coordinator.StorageMended, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
 		coordinator.UpdateLeftOut, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // not shown

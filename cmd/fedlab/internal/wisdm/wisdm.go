@@ -154,7 +154,7 @@ func moments(rows []row, own bool) (mean, deviation [features]float64) {
 		}
 		mean[j] = sum / n
 		for _, r := range rows {
-			if r.device() != 0 && !(own && r.out) && r.x[j] == r.x[j] {
+			if r.device() != 0 && (!own || !r.out) && r.x[j] == r.x[j] {
 				squares += (r.x[j] - mean[j]) * (r.x[j] - mean[j])
 			}
 		}

@@ -1,0 +1,44 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+)
+
+// TestEvaluate has five agents, one of which is drawn a round, evaluate each model on the rows that they hold out. All
+// readers tell the same of it.
+func TestEvaluate(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t, brokers.OpenMosquitto(t))
+	keys := ""
+	for i := range 5 {
+		keys += f.AddAgent(t, fmt.Sprint("a", i), plane(60))
+	}
+	f.lead(t, keys, `{participants: 1, quorum: 1, rounds: 3, deadline: 20s, pause: 500ms, `+
+		`evaluation: {every: 1, min_rows: 12}, gather: {target: 5, minimum: 5, within: 20s, spread: 10ms}}`)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	var agents []*testkit.Process
+	for i := range 5 {
+		agents = append(agents, f.Daemon(t, "agentd", fmt.Sprint("a", i), "--set", "evaluation.held_out=0.2"))
+	}
+	for version := 1; version <= 3; version++ {
+		lead.Await(t, fmt.Sprintf("on the rows that they hold out version=%d agents=5 rows=60", version))
+	}
+	for i, a := range agents {
+		a.Await(t, fmt.Sprintf("on the rows that are held out agent=a%d version=3 rows=12", i))
+	}
+	at := []string{"--config", f.Path("coordinator.yaml")}
+	status := programs.MustRun(t, "coordinator", append([]string{"status"}, at...)...)
+	if !strings.Contains(status, "(version 3, 60 rows of 5 agents)") ||
+		!strings.Contains(status, "risk by agent: mean") {
+		t.Errorf("%s", status)
+	}
+	csv := programs.MustRun(t, "coordinator", append([]string{"history", "export"}, at...)...)
+	if n := strings.Count(csv, ",evaluation,"); n != 3 || !strings.Contains(csv, "evaluated_worst_risk") {
+		t.Errorf("%d evaluations in\n%s", n, csv)
+	}
+}

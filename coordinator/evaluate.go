@@ -1,0 +1,63 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// KindEvaluation is the kind of a line of the history that has an evaluation, and no round.
+const KindEvaluation = "evaluation"
+
+// targets is the form of the targets of the announced task: folds change the workbench beside the owner.
+type targets struct {
+	classes int     // 0 of a regression
+	unit    float64 // of the numbers of a regression: their scale where they are standardised, else 1
+}
+
+func (w *workbench) targets() targets {
+	t := targets{w.problem.Model.Architecture().Classes(), 1}
+	if scale := w.problem.Standardization().Scale; t.classes == 0 && len(scale) > 0 {
+		t.unit = float64(scale[len(scale)-1])
+	}
+	return t
+}
+
+// evaluated tells what agents say of a model, and writes it to the history if any says something.
+func (c *Coordinator) evaluated(e round.Evaluate) {
+	r := e.Pool.Result(c.targets.unit)
+	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, Heard: e.Heard, Result: r})
+	if r.Agents > 0 {
+		line := HistoryEntry{Time: e.At, Run: e.Run, Round: e.Round, Kind: KindEvaluation, Version: e.Version,
+			Evaluation: &r}
+		c.record("write a line of the history", func() error { return c.disk.writeEvaluation(line) })
+	}
+}
+
+// writeEvaluation appends the line of an evaluation, unless the history has one of that model: a coordinator that was
+// killed may have asked once more.
+func (d *disk) writeEvaluation(line HistoryEntry) error {
+	for text, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
+		var h HistoryEntry
+		if err != nil || json.Unmarshal(text, &h) != nil || h.Run != line.Run || h.Version < line.Version {
+			break
+		}
+		if h.Kind == KindEvaluation && h.Version == line.Version {
+			return nil
+		}
+	}
+	return d.history.Append(line)
+}
+
+// fitting takes the evaluation out of a hello if it has not the form of the task's, and tells so.
+func (c *Coordinator) fitting(agent wire.AgentID, m *wire.Hello) error {
+	if evaluation.Fits(&m.Evaluation, c.targets.classes) {
+		return nil
+	}
+	m.Evaluation = wire.Evaluation{}
+	return host.Drop(DropMalformed, "what %s says of a model is not of the task's classes, and is not counted", agent)
+}

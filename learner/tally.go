@@ -1,0 +1,101 @@
+package learner
+
+import "math"
+
+// Bins is the number of bins of a histogram of residuals: see [Bin].
+const Bins = 64
+
+// MaxTallied is the number of classes up to which a tally says which were taken for which.
+const MaxTallied = 64
+
+// Tally is how well parameters do on samples, as sums: those of several devices add up to that of all their samples.
+type Tally struct {
+	Samples int
+	Risk    float64 // Σ Q, without the ridge
+	// Of a regression, in the units of the targets that were trained on: Σ (z − y)², Σ y and Σ y². Residuals counts
+	// |z − y| by [Bin].
+	SSE, Targets, Squares float64
+	Residuals             []uint32
+	// Of classes: the samples whose class is the predicted one, and [actual,predicted], for up to MaxTallied classes.
+	Hits      int
+	Confusion []uint32
+}
+
+// Bin is the place of a residual: 0 for |r| < 2^−9.75, then four bins for each factor of two, and the last one for
+// 2^5.75 and more. A residual that is no number has the last.
+func Bin(r float64) int {
+	r = math.Abs(r)
+	switch i := math.Floor(4*math.Log2(r)) + 40; {
+	case i >= Bins-1 || math.IsNaN(r):
+		return Bins - 1
+	case i > 0:
+		return int(i)
+	}
+	return 0
+}
+
+// BinEnd is the upper end of a bin: no residual in it, or in one before it, is larger. That of the last one is +Inf.
+func BinEnd(i int) float64 {
+	if i >= Bins-1 {
+		return math.Inf(1)
+	}
+	return math.Exp2(float64(i-39) / 4)
+}
+
+// tally is the tally of a model with outputs, which forward returns for so many rows at once.
+func tally[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[T]) []T) Tally {
+	t, all, classes := Tally{Samples: s.Len()}, s.All(), 0
+	for from := 0; from < s.Len(); from += rows {
+		block := all.Part(from, rows)
+		z := forward(block)
+		outputs := len(z) / len(block.Y)
+		if from == 0 {
+			classes = len(loss.Classes(nil, z[:outputs]))
+			t.begin(classes)
+		}
+		for i, y := range block.Y {
+			out := z[i*outputs:][:outputs]
+			t.Risk += loss.Risk(nil, out, y)
+			if classes == 0 {
+				t.residual(float64(out[0])-float64(y), float64(y))
+			} else {
+				t.class(classes, classOf(outputs, y), classOf(outputs, loss.Predict(out)))
+			}
+		}
+	}
+	return t
+}
+
+// begin makes room for the counts; a regression has no classes.
+func (t *Tally) begin(classes int) {
+	switch {
+	case classes == 0:
+		t.Residuals = make([]uint32, Bins)
+	case classes <= MaxTallied:
+		t.Confusion = make([]uint32, classes*classes)
+	}
+}
+
+func (t *Tally) residual(miss, y float64) {
+	t.SSE += float64(miss * miss)
+	t.Targets += y
+	t.Squares += float64(y * y)
+	t.Residuals[Bin(miss)]++
+}
+
+func (t *Tally) class(classes, actual, predicted int) {
+	if actual == predicted {
+		t.Hits++
+	}
+	if t.Confusion != nil {
+		t.Confusion[actual*classes+predicted]++
+	}
+}
+
+// classOf is the class that a label stands for: −1 and 1 are 0 and 1 where there is one output.
+func classOf[T Float](outputs int, label T) int {
+	if outputs == 1 {
+		return (int(label) + 1) / 2
+	}
+	return int(label)
+}

@@ -1,0 +1,87 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// evaluating is what this process has heard of a model that agents evaluate. They tell all of it again after a restart.
+type evaluating struct {
+	version wire.ModelVersion // 0 = none is evaluated
+	from    time.Time         // before, agents of the process before may not have come back; zero when it has passed
+	until   time.Time
+	heard   map[wire.AgentID]bool
+	pool    evaluation.Pool
+}
+
+// evaluate has the announced base model evaluated, if it is one that is to be and has not been. Training goes on
+// meanwhile, and rounds do not wait: an agent may say what has come of it as long as another round takes at most. A
+// model that is to be evaluated before that ends the evaluation of the one before.
+func (c *Coordinator) evaluate(now time.Time, phase wire.Phase) (rows uint32) {
+	p, every := &c.rec.Plan, wire.ModelVersion(c.cfg.Evaluation.Every)
+	if base := p.base(); every == 0 || !base.Present() || p.Version == 0 {
+		return 0
+	}
+	e := &c.evaluating
+	last := phase == wire.PhaseFinished
+	if due := p.Version%every == 0 || last; due && p.Version != e.version && c.rec.Evaluated < p.Version {
+		c.endEvaluation(now)
+		*e = evaluating{version: p.Version, from: c.settled, until: now.Add(c.cfg.Deadline),
+			heard: map[wire.AgentID]bool{}}
+	}
+	if e.version != p.Version {
+		return 0
+	}
+	return uint32(c.cfg.Evaluation.MinRows)
+}
+
+// evaluated takes what an agent says of the model that is evaluated: its first word.
+func (c *Coordinator) evaluated(a wire.AgentID, m wire.Evaluation) {
+	e := &c.evaluating
+	if e.version == 0 || !m.Of(c.rec.Run, e.version) || e.heard[a] {
+		return
+	}
+	e.heard[a] = true
+	e.pool.Add(a, m)
+}
+
+// tickEvaluation ends an evaluation when its time is over, or when all agents that are there have spoken.
+func (c *Coordinator) tickEvaluation(now time.Time) {
+	e := &c.evaluating
+	if e.version == 0 {
+		return
+	}
+	if !now.Before(e.from) {
+		e.from = time.Time{}
+	}
+	if !now.Before(e.until) || e.from.IsZero() && c.allEvaluated() {
+		c.endEvaluation(now)
+	}
+}
+
+func (c *Coordinator) allEvaluated() bool {
+	heard := c.evaluating.heard
+	if len(heard) == 0 || len(heard) < c.roster.there {
+		return false
+	}
+	for id, m := range c.roster.members {
+		if m.isThere() && !heard[id] {
+			return false
+		}
+	}
+	return true
+}
+
+// endEvaluation tells what has come of the evaluation under way, if one is.
+func (c *Coordinator) endEvaluation(now time.Time) {
+	e := &c.evaluating
+	if e.version == 0 {
+		return
+	}
+	c.rec.Evaluated = e.version
+	c.do(Evaluate{Run: c.rec.Run, Round: c.rec.Round, Version: e.version, Pool: e.pool, Heard: len(e.heard),
+		At: now.UTC().Truncate(time.Millisecond)})
+	*e = evaluating{}
+}

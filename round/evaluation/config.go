@@ -1,0 +1,20 @@
+package evaluation
+
+import "github.com/fedmesh/fedmesh/spec"
+
+// Config says which models agents evaluate on the rows that they hold out.
+type Config struct {
+	Every   int `yaml:"every"`    // each model whose version is a multiple of it, and the last of a run; 0 = none
+	MinRows int `yaml:"min_rows"` // an agent that holds out fewer says nothing of a model
+}
+
+// Default returns the configuration without evaluations.
+func Default() Config { return Config{MinRows: 20} }
+
+// Validate returns all problems, joined, each a [*spec.FieldError].
+func (c *Config) Validate() error {
+	var check spec.Check
+	check.Need(c.Every >= 0 && c.Every <= 1<<30, "every", "must be 0 (no evaluation) to %d, is %d", 1<<30, c.Every)
+	check.Need(c.MinRows >= 1 && c.MinRows <= 1<<30, "min_rows", "must be 1 to %d, is %d", 1<<30, c.MinRows)
+	return check.Err()
+}

@@ -1,0 +1,251 @@
+// Package evaluation makes one result of what agents say of a model on the rows that they hold out: over all rows, over
+// the agents, and by class. It is the same for the daemons and the simulator.
+package evaluation
+
+import (
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Fewest is the number of agents below which a result has nothing but sums over all rows: figures of few agents would
+// tell one from another.
+const Fewest = 5
+
+// The places of wire and learner are the same.
+var (
+	_ [learner.Bins]uint32       = [wire.EvaluationBins]uint32{}
+	_ [learner.MaxTallied]uint32 = [wire.EvaluationClasses]uint32{}
+)
+
+// Of is a tally of a model as an agent says it. One whose sums are no numbers, or too large to be told, has no rows.
+func Of(run wire.RunID, version wire.ModelVersion, t learner.Tally) wire.Evaluation {
+	m := wire.Evaluation{Run: run, Version: version}
+	most := wire.MostOfRow * float64(t.Samples)
+	if t.Samples > 0 && math.Abs(t.Risk) <= most && t.SSE <= most && math.Abs(t.Targets) <= most && t.Squares <= most {
+		m.Rows = uint32(t.Samples)
+		m.Risk, m.SSE, m.Targets, m.Squares = t.Risk, t.SSE, t.Targets, t.Squares
+		m.Residuals, m.Hits, m.Confusion = t.Residuals, uint32(t.Hits), t.Confusion
+	}
+	return m
+}
+
+// Pool takes what agents say of one model. Its zero value is empty.
+type Pool struct {
+	agents    []said
+	residuals []uint64
+	confusion []uint64
+	classes   bool
+}
+
+// said are the sums of one agent.
+type said struct {
+	agent wire.AgentID
+	wire.Evaluation
+}
+
+// Fits reports whether an evaluation has the form of a model's: its number of classes, or 0 of a regression.
+func Fits(m *wire.Evaluation, classes int) bool {
+	switch {
+	case m.Rows == 0:
+		return true
+	case classes == 0:
+		return len(m.Residuals) == learner.Bins && len(m.Confusion) == 0 && m.Hits == 0
+	case classes > learner.MaxTallied:
+		return len(m.Residuals) == 0 && len(m.Confusion) == 0
+	}
+	return len(m.Residuals) == 0 && len(m.Confusion) == classes*classes
+}
+
+// Add takes what an agent says; that of another model, or of an agent that has spoken, is the caller's to leave out.
+// All fit one number of classes.
+func (p *Pool) Add(agent wire.AgentID, m wire.Evaluation) {
+	if m.Rows == 0 {
+		return
+	}
+	p.residuals, p.confusion = add(p.residuals, m.Residuals), add(p.confusion, m.Confusion)
+	p.classes = p.classes || len(m.Residuals) == 0
+	m.Residuals, m.Confusion = nil, nil
+	p.agents = append(p.agents, said{agent, m})
+}
+
+func add(sums []uint64, counts []uint32) []uint64 {
+	if len(sums) < len(counts) {
+		sums = make([]uint64, len(counts))
+	}
+	for i, n := range counts {
+		sums[i] += uint64(n)
+	}
+	return sums
+}
+
+// Result is what has come of an evaluation.
+type Result struct {
+	Agents int     `json:"agents"` // that have spoken of at least as many rows as they were to
+	Rows   uint64  `json:"rows"`
+	Risk   float64 `json:"risk"` // over all rows, without the ridge
+	// Of a regression: R² over all rows, about their mean target (absent if the targets do not vary), and how many
+	// residuals are in each bin of docs/PROTOCOL.md, with the ends of the bins that have their quantiles.
+	R2        *float64   `json:"r2,omitempty"`
+	Residuals []uint64   `json:"residuals,omitempty"`
+	Within    []Quantile `json:"residuals_within,omitempty"`
+	// Of classes: the share of all rows that were taken for their class, the mean F1 of those classes that have one,
+	// and each class.
+	Accuracy  *float64   `json:"accuracy,omitempty"`
+	F1        *float64   `json:"f1,omitempty"`
+	Classes   []Class    `json:"classes,omitempty"`
+	Confusion [][]uint64 `json:"confusion,omitempty"` // [actual][predicted]
+	// Over agents, each counted once; absent for fewer than Fewest.
+	AgentRisk     *Spread `json:"agent_risk,omitempty"`
+	AgentAccuracy *Spread `json:"agent_accuracy,omitempty"`
+}
+
+// Class is one class over all rows.
+type Class struct {
+	Rows    uint64   `json:"rows"`
+	Correct uint64   `json:"correct"`
+	F1      *float64 `json:"f1,omitempty"` // 2·correct / (rows + taken for it); absent if that is 0 / 0
+}
+
+// Quantile says that a share of the residuals is at most so large, in the units of the target. It is the end of a bin:
+// at most 19 % too large. Those of the last bin have none.
+type Quantile struct {
+	Share float64 `json:"share"`
+	Size  float64 `json:"size"`
+}
+
+// Spread is a figure over agents: its mean, the mean squared difference from that, the worst, and quantiles, between
+// two agents in proportion.
+type Spread struct {
+	Mean     float64 `json:"mean"`
+	Variance float64 `json:"variance"`
+	Worst    float64 `json:"worst"`
+	Q10      float64 `json:"q10"`
+	Q25      float64 `json:"q25"`
+	Q50      float64 `json:"q50"`
+	Q90      float64 `json:"q90"`
+}
+
+// shares are those of which a result has the quantiles of residuals.
+var shares = []float64{0.5, 0.9, 0.99, 0.999}
+
+// Result returns what has come, the same in whatever order it came. unit is that of the targets: their scale where they
+// are standardised, else 1.
+func (p *Pool) Result(unit float64) Result {
+	sort.Slice(p.agents, func(i, j int) bool { return p.agents[i].agent < p.agents[j].agent })
+	r := Result{Agents: len(p.agents)}
+	var all wire.Evaluation
+	var hits uint64
+	risks, accuracies := make([]float64, len(p.agents)), make([]float64, len(p.agents))
+	for i, a := range p.agents {
+		n := float64(a.Rows)
+		r.Rows += uint64(a.Rows)
+		hits += uint64(a.Hits)
+		all.Risk, all.SSE = all.Risk+a.Risk, all.SSE+a.SSE
+		all.Targets, all.Squares = all.Targets+a.Targets, all.Squares+a.Squares
+		risks[i], accuracies[i] = a.Risk/n, float64(a.Hits)/n
+	}
+	if r.Agents == 0 {
+		return r
+	}
+	n := float64(r.Rows)
+	r.Risk = all.Risk / n
+	if p.classes {
+		r.Accuracy = finite(float64(hits) / n)
+		r.confuse(p.confusion)
+	} else {
+		if sst := all.Squares - all.Targets*all.Targets/n; sst > 1e-12*all.Squares {
+			r.R2 = finite(1 - all.SSE/sst)
+		}
+		r.Residuals = slices.Clone(p.residuals)
+		r.within(unit)
+	}
+	if r.Agents >= Fewest {
+		r.AgentRisk = spread(risks, 1)
+		if p.classes {
+			r.AgentAccuracy = spread(accuracies, -1)
+		}
+	}
+	return r
+}
+
+// finite is a figure of finite sums, which may overflow; nil then.
+func finite(x float64) *float64 {
+	if x-x != 0 {
+		return nil
+	}
+	return &x
+}
+
+// confuse makes rows and classes of the cells.
+func (r *Result) confuse(cells []uint64) {
+	classes := 0
+	for classes*classes < len(cells) {
+		classes++
+	}
+	sum, counted := 0.0, 0
+	for c := range classes {
+		row := cells[c*classes:][:classes]
+		r.Confusion = append(r.Confusion, slices.Clone(row))
+		class, taken := Class{Correct: row[c]}, uint64(0)
+		for other := range classes {
+			class.Rows += row[other]
+			taken += cells[other*classes+c]
+		}
+		if class.Rows+taken > 0 {
+			class.F1 = finite(2 * float64(class.Correct) / float64(class.Rows+taken))
+			sum, counted = sum+*class.F1, counted+1
+		}
+		r.Classes = append(r.Classes, class)
+	}
+	if counted > 0 {
+		r.F1 = finite(sum / float64(counted))
+	}
+}
+
+// within finds the bins that have the quantiles of the residuals.
+func (r *Result) within(unit float64) {
+	for _, share := range shares {
+		below := uint64(0)
+		for i, n := range r.Residuals {
+			if below += n; float64(below) >= share*float64(r.Rows) {
+				if end := learner.BinEnd(i) * unit; !math.IsInf(end, 0) {
+					r.Within = append(r.Within, Quantile{share, end})
+				}
+				break
+			}
+		}
+	}
+}
+
+// spread is that of a figure of each agent, the worst of which is the largest, or with bad = −1 the smallest.
+func spread(x []float64, bad float64) *Spread {
+	x = slices.Clone(x)
+	slices.Sort(x)
+	var s Spread
+	for _, v := range x {
+		s.Mean += v / float64(len(x))
+	}
+	for _, v := range x {
+		s.Variance += (v - s.Mean) * (v - s.Mean) / float64(len(x))
+	}
+	s.Worst = x[len(x)-1]
+	if bad < 0 {
+		s.Worst = x[0]
+	}
+	s.Q10, s.Q25, s.Q50, s.Q90 = quantile(x, 0.1), quantile(x, 0.25), quantile(x, 0.5), quantile(x, 0.9)
+	return &s
+}
+
+// quantile is at h = (K − 1)q of sorted numbers, in proportion between two.
+func quantile(x []float64, q float64) float64 {
+	h := float64(len(x)-1) * q
+	i := min(int(h), len(x)-1)
+	if i+1 == len(x) {
+		return x[i]
+	}
+	return x[i] + (h-float64(i))*(x[i+1]-x[i])
+}

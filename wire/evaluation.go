@@ -1,0 +1,98 @@
+package wire
+
+import "math"
+
+// The forms of an evaluation.
+const (
+	// EvaluationBins is the number of bins of a histogram of residuals.
+	EvaluationBins = 64
+	// EvaluationClasses bounds the classes of which it is told which was taken for which.
+	EvaluationClasses = 64
+)
+
+// MostOfRow bounds what a row adds to a sum: sums over all agents, and their squares, must be finite.
+const MostOfRow = 1e100
+
+// Evaluation is what an agent says of a model on the rows that it holds out: sums, which add up over agents.
+type Evaluation struct {
+	Run     RunID // of the model; 0 = nothing is said
+	Version ModelVersion
+	Rows    uint32  // 0 = fewer than are to be spoken of: nothing else is said
+	Risk    float64 // Σ of the rows' risks, without the ridge
+	// Of a regression, in the units in which the model was trained: Σ (z − y)², Σ y and Σ y², and how many |z − y| are
+	// in each of EvaluationBins bins (docs/PROTOCOL.md); no bins of classes.
+	SSE, Targets, Squares float64
+	Residuals             []uint32
+	// Of classes: how many rows were taken for their class, and [actual,predicted] for up to EvaluationClasses of them.
+	Hits      uint32
+	Confusion []uint32
+}
+
+// Of reports whether the evaluation is of that version of a model of a run.
+func (m *Evaluation) Of(run RunID, version ModelVersion) bool {
+	return m.Run != 0 && m.Run == run && m.Version == version
+}
+
+// part is the section of a hello.
+func (m *Evaluation) part() part {
+	return part{"evaluation", NeedIgnore, func(w *writer) {
+		if m.Run == 0 {
+			return
+		}
+		w.u64(uint64(m.Run))
+		w.u64(uint64(m.Version))
+		w.u32(m.Rows)
+		if m.Rows == 0 {
+			return
+		}
+		w.f64(m.Risk)
+		w.f64(m.SSE)
+		w.f64(m.Targets)
+		w.f64(m.Squares)
+		w.u32s(m.Residuals)
+		w.u32(m.Hits)
+		w.u32s(m.Confusion)
+	}, m.read}
+}
+
+func (m *Evaluation) read(r *reader) {
+	*m = Evaluation{Run: RunID(r.u64()), Version: ModelVersion(r.u64()), Rows: r.u32()}
+	if m.Rows == 0 {
+		return
+	}
+	m.Risk, m.SSE, m.Targets, m.Squares = r.f64("risk"), r.f64("squared residuals"), r.f64("targets"), r.f64("squares")
+	m.Residuals = r.u32s("residuals", EvaluationBins)
+	m.Hits = r.u32()
+	m.Confusion = r.u32s("confusion", EvaluationClasses*EvaluationClasses)
+	if r.err != nil {
+		return
+	}
+	classes := 0
+	for classes*classes < len(m.Confusion) {
+		classes++
+	}
+	var hits uint64
+	for c := range classes {
+		if at := c * (classes + 1); at < len(m.Confusion) {
+			hits += uint64(m.Confusion[at])
+		}
+	}
+	most := MostOfRow * float64(m.Rows)
+	switch n := len(m.Residuals); {
+	case math.Abs(m.Risk) > most || m.SSE > most || math.Abs(m.Targets) > most || m.Squares > most,
+		m.SSE < 0 || m.Squares < 0 || m.Hits > m.Rows:
+		r.failf("sums that no %d rows have", m.Rows)
+	case n != 0 && (n != EvaluationBins || sum(m.Residuals) != uint64(m.Rows)):
+		r.failf("%d residuals in %d bins, of %d rows", sum(m.Residuals), n, m.Rows)
+	case classes*classes != len(m.Confusion),
+		classes > 0 && (sum(m.Confusion) != uint64(m.Rows) || hits != uint64(m.Hits)):
+		r.failf("%d rows in %d cells, want %d, with %d hits", sum(m.Confusion), len(m.Confusion), m.Rows, m.Hits)
+	}
+}
+
+func sum(counts []uint32) (n uint64) {
+	for _, c := range counts {
+		n += uint64(c)
+	}
+	return n
+}

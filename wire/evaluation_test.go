@@ -1,0 +1,64 @@
+package wire_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func evaluationOfClasses() wire.Evaluation {
+	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5, Hits: 28, Confusion: []uint32{20, 1, 2, 8}}
+}
+
+func evaluationOfNumbers() wire.Evaluation {
+	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, Squares: 62, Residuals: goldenBins()}
+}
+
+// What an agent says of a model must be what so many rows can come to.
+func TestEvaluationAddsUp(t *testing.T) {
+	classes, numbers := evaluationOfClasses, evaluationOfNumbers
+	for _, c := range []struct {
+		name   string
+		of     func() wire.Evaluation
+		change func(m *wire.Evaluation)
+		want   string
+	}{
+		{"classes", classes, func(*wire.Evaluation) {}, ""},
+		{"numbers", numbers, func(*wire.Evaluation) {}, ""},
+		{"no cells", classes, func(m *wire.Evaluation) { m.Confusion = nil }, ""},
+		{"no rows", classes, func(m *wire.Evaluation) { *m = wire.Evaluation{Run: 7, Version: 2} }, ""},
+		{"more hits than rows", classes, func(m *wire.Evaluation) { m.Hits, m.Confusion = 32, nil },
+			"sums that no 31 rows"},
+		{"a negative square", numbers, func(m *wire.Evaluation) { m.SSE = -1 }, "sums that no 31 rows"},
+		{"negative squares", numbers, func(m *wire.Evaluation) { m.Squares = -1 }, "sums that no 31 rows"},
+		{"a risk out of bounds", classes, func(m *wire.Evaluation) { m.Risk = -1e102 }, "sums that no 31 rows"},
+		{"targets out of bounds", numbers, func(m *wire.Evaluation) { m.Targets = 1e102 }, "sums that no 31 rows"},
+		{"a residual too many", numbers, func(m *wire.Evaluation) { m.Residuals[5]++ }, "32 residuals in 64 bins"},
+		{"a bin too few", numbers, func(m *wire.Evaluation) { m.Residuals = []uint32{31} }, "31 residuals in 1 bins"},
+		{"a bin too many", numbers, func(m *wire.Evaluation) { m.Residuals = append(m.Residuals, 0) }, "more than 64"},
+		{"a row too few", classes, func(m *wire.Evaluation) { m.Confusion[1]-- }, "30 rows in 4 cells"},
+		{"another number of hits", classes, func(m *wire.Evaluation) { m.Hits-- }, "with 27 hits"},
+		{"no square", classes, func(m *wire.Evaluation) { m.Confusion = append(m.Confusion, 0) }, "in 5 cells"},
+		{"sums beyond 32 bits", classes, func(m *wire.Evaluation) { m.Confusion[1] = math.MaxUint32 }, "in 4 cells"},
+	} {
+		m := wire.Hello{Evaluation: c.of()}
+		c.change(&m.Evaluation)
+		if _, err := wire.DecodeHello(m.Body()); (err == nil) != (c.want == "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
+		}
+	}
+	for _, x := range notFinite() {
+		for i := range 4 {
+			e := evaluationOfNumbers()
+			*[]*float64{&e.Risk, &e.SSE, &e.Targets, &e.Squares}[i] = x
+			m := wire.Hello{Evaluation: e}
+			if _, err := wire.DecodeHello(m.Body()); !errors.Is(err, wire.ErrNotFinite) {
+				t.Errorf("%v in number %d: error %v", x, i, err)
+			}
+		}
+	}
+}
