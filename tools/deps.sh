@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is not Go: `deps.sh test` for the tests, `machine` for those that boot machines, `vm` for emulated ones,
-# `race` for the race detector, `fuse` to mount file systems, `package` for the tests of our packages, `release` to make a release, `arm` to run ARM code. Quick
+# `nightly` for the nightly tests, `race` for the race detector, `fuse` to mount file systems, `package` for the tests of our packages, `release` to make a release, `arm` to run ARM code. Quick
 # when all is there.
 # Without root, passwordless sudo or apt-get it names what is missing and goes on, and the tests that need it skip
 # themselves; with CI=true that is an error.
@@ -31,6 +31,7 @@ vm   qemu-system-aarch64  qemu-system-arm
 vm   qemu-aarch64-static  qemu-user-static
 vm   update-binfmts       binfmt-support
 vm   arch-test            arch-test
+nightly /usr/share/datasets/fashion-mnist dataset-fashion-mnist
 race gcc                  gcc libc6-dev
 fuse fusermount3          fuse3
 package lintian           lintian

@@ -73,6 +73,10 @@ the regression of the FedDec paper, or the air data.`,
 	f.StringVar(&o.Attack, "attack", "", "what some of the agents send in the place of their updates, one of "+
 		strings.Join(liar.Names(), ", "))
 	f.IntVar(&o.Attackers, "attackers", 0, "number of agents that do so; a rule has the numbers that fit as many")
+	f.Var((*cli.Overrides)(&o.Set), "set", "set a key of coordinator.yaml, such as "+
+		"round.server_optimizer.name=fedadam; may be repeated")
+	f.Var((*cli.Overrides)(&o.AgentSet), "agent-set", "set a key of all agents' agentd.yaml, such as "+
+		"evaluation.held_out=0.3; may be repeated")
 	f.BoolVar(&o.JSON, "json", false, "print JSON, one object per line")
 	return cmd
 }

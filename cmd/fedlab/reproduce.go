@@ -23,7 +23,7 @@ func reproduceCommand() *cobra.Command {
 	var settings []string
 	cmd := &cobra.Command{
 		Use: "reproduce [ID...]", Short: "Reproduce published experiments with the daemons' code",
-		Long: `Run published experiments with the daemons' code: all, or the named ones. Each
+		Long: `Run published experiments with the daemons' code: all of the first list, or the named ones. Each
 prints its claim, the measured values with a 95 % interval, the theory's prediction,
 and whether the claim holds. The exit status is 1 if a claim does not hold.
 docs/EXPERIMENTS.md describes the experiments. They are
@@ -79,6 +79,10 @@ func change(chosen []reproduce.Experiment, settings []string) error {
 func list() string {
 	var b strings.Builder
 	for _, e := range reproduce.All() {
+		fmt.Fprintf(&b, "  %-16s %s\n", e.About().ID, e.About().Claim)
+	}
+	b.WriteString("\nand, where they are named, on data that are not part of the project\n\n")
+	for _, e := range reproduce.Outside() {
 		fmt.Fprintf(&b, "  %-16s %s\n", e.About().ID, e.About().Claim)
 	}
 	return b.String()

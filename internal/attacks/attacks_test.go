@@ -93,6 +93,11 @@ var devices = []attack{
 		"one of five or more does not bend the standardisation", []of{
 			tests("coordinator", "TestStatisticsOfOneLiar", "TestImpossibleStatistics"),
 			tests("learner", "TestOneLiarIsOutvoted")}},
+	{"false evaluation", "figures of a model on held-out rows that no model has, or that are not the device's", device,
+		"what no rows come to is refused; what is over all rows is bent by as much as is lied, quantiles over agents " +
+			"are not; nothing that is trained depends on it", []of{
+			tests("wire", "TestEvaluationAddsUp"), tests("coordinator", "TestEvaluationOfOtherClasses"),
+			tests("round/evaluation", "TestFits", "TestOrderAndBounds")}},
 	{"silence", "drawn, and never an update; or gone", device,
 		"the round closes at its quorum or deadline; the device is not drawn for longer and longer", []of{
 			tests("coordinator", "TestVanishedAndLate", "TestGoneInTheMiddle"),

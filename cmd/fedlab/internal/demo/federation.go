@@ -159,6 +159,9 @@ func (fed *federation) enrol(url string) (err error) {
 		if err != nil {
 			return err
 		}
+		if err := config.Load(&s, config.Source{Overrides: fed.options.AgentSet}); err != nil {
+			return fmt.Errorf("--agent-set: %w", err)
+		}
 		list = fmt.Appendf(list, "%s %s\n", station, keys.Format(keys.Public(k)))
 		fed.agents = append(fed.agents, s)
 	}
@@ -171,11 +174,14 @@ func (fed *federation) enrol(url string) (err error) {
 	s.Identity = settings.CoordinatorIdentity{
 		KeyFile: filepath.Join(fed.dir, "coordinator.key"), AgentsFile: filepath.Join(fed.dir, "agents.keys"),
 	}
-	fed.coordinator = s
 	if err := os.WriteFile(s.Identity.AgentsFile, list, 0o600); err != nil {
 		return err
 	}
-	return fed.coordinator.Validate()
+	if err := config.Load(&s, config.Source{Overrides: fed.options.Set}); err != nil {
+		return fmt.Errorf("--set: %w", err)
+	}
+	fed.coordinator = s
+	return nil
 }
 
 // serve serves the metrics of all, if an address for them is given, and returns

@@ -48,6 +48,9 @@ type Options struct {
 	Rule, Attack string
 	Attackers    int
 
+	// Set are keys of coordinator.yaml, and AgentSet of each agent's agentd.yaml, in the place of what the demo has.
+	Set, AgentSet map[string]string
+
 	Metrics string // host:port; empty = nowhere
 	Out     string // folder for the results; empty = none
 	JSON    bool

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -26,17 +27,24 @@ type Result struct {
 	// Model is the blob digest of the model's vector: equal runs have equal ones.
 	Model string `json:"model"`
 
-	*Predictions // of the demo of streams
+	*Predictions            // of the demo of streams
+	Evaluated    *evaluated `json:"evaluated,omitempty"` // with round.evaluation, the last before the end
 
 	alone []stationScore
 	rows  int    // of all stations
 	out   string // folder of the files; empty = none
 }
 
+// evaluated is what agents have said of a model.
+type evaluated struct {
+	Version int `json:"version"`
+	evaluation.Result
+}
+
 func newResult(b *baselineScores, p *progress) *Result {
 	r := &Result{
 		Event: "result", Task: "air", Rounds: p.Round, Federated: p.R2, AloneWorst: b.Alone[0].R2,
-		Central: b.Central, Persistence: b.Persistence, alone: b.Alone,
+		Central: b.Central, Persistence: b.Persistence, alone: b.Alone, Evaluated: p.evaluated,
 	}
 	for _, s := range b.Alone {
 		r.rows += s.Rows
@@ -61,6 +69,9 @@ func writeTable(w io.Writer, r *Result) {
 	line("a station alone, mean", r.AloneMean, "the worst has %.3f", r.AloneWorst)
 	line("persistence", r.Persistence, "no model: in six hours it will be as it is now")
 	line("federated", r.Federated, "%d rounds; every row stayed at its station", r.Rounds)
+	if e := r.Evaluated; e != nil && e.R2 != nil {
+		line("  on rows held out", *e.R2, "model %d at %d stations, on %d rows of theirs", e.Version, e.Agents, e.Rows)
+	}
 	if p := r.Predictions; p != nil {
 		line("federated, as heard", p.Predicted, "%d forecasts of the stations; %d missing, %d doubled, %d unwanted",
 			p.Forecasts, p.Missing, p.Doubled, p.Unwanted)

@@ -37,6 +37,7 @@ type progress struct {
 	Held         float64              // its risk there
 	Mesh         *coordinator.Mesh    // of the newest round in which agents mix
 	Elapsed      time.Duration
+	evaluated    *evaluated // the last evaluation at the agents
 }
 
 func newWatcher(d display, rounds int) *watcher {
@@ -89,6 +90,8 @@ func (w *watcher) take(fact coordinator.Fact) error {
 	case coordinator.ModelReady:
 		p.Round, p.Loss, p.R2, p.Held = int(f.Version), f.Risk, f.Score.R2, f.Score.Risk
 		w.display.model(p)
+	case coordinator.ModelEvaluated:
+		p.evaluated = &evaluated{int(f.Version), f.Result}
 	case coordinator.MeshMade:
 		p.Mesh = &f.Mesh
 		if f.Err != nil {
@@ -98,7 +101,7 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		coordinator.SealingChanged, coordinator.AgentUnheard, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.LinkChanged,
-		coordinator.MessageDropped, coordinator.ModelEvaluated,
+		coordinator.MessageDropped,
 		coordinator.ModelsAhead, coordinator.StateMended, coordinator.StorageFailing,
 		coordinator.StorageMended, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
 		coordinator.UpdateLeftOut, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // not shown

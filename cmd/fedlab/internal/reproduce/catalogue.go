@@ -16,13 +16,19 @@ func All() []Experiment {
 	}
 }
 
-// Select is the experiments of these ids, each once, in the order of All; no ids select all. The error names the ids
-// that there are.
+// Outside is the experiments on data that are not part of the project. They are run when they are named.
+func Outside() []Experiment {
+	return []Experiment{defaultHAR(), defaultFashion(), defaultFashionRules()}
+}
+
+// Select is the experiments of these ids, each once, in the order of All and Outside; no ids select All. The error
+// names the ids that there are.
 func Select(ids []string) ([]Experiment, error) {
 	all := All()
 	if len(ids) == 0 {
 		return all, nil
 	}
+	all = append(all, Outside()...)
 	var known []string
 	var chosen []Experiment
 	for _, e := range all {

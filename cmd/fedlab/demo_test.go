@@ -1,0 +1,23 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+)
+
+// TestDemoSet: a key of the demo's configurations that is none, or a value that is none, is refused as in a file.
+func TestDemoSet(t *testing.T) {
+	for _, c := range []struct{ flag, set, want string }{
+		{"--set", "round.evaluate.every=2", `--set: command line: unknown key "round.evaluate.every"`},
+		{"--set", "round.evaluation.every=-1", "round.evaluation.every: must be 0"},
+		{"--agent-set", "evaluation.held_out=2", "evaluation.held_out: must be"},
+		{"--agent-set", "evaluation.held_out", "want KEY=VALUE"},
+	} {
+		code, _, stderr := clitest.Run(rootCommand(), "demo", c.flag, c.set)
+		if code == 0 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%s %s: exit status %d, %s", c.flag, c.set, code, stderr)
+		}
+	}
+}
