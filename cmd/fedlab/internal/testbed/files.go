@@ -138,6 +138,7 @@ round:
   deadline: %ds
   pause: %ds
   gather: {target: %d, minimum: %d, within: 10s, spread: 1s}
+  evaluation: {every: 2, min_rows: 1}
 mesh: {edges: radius, radius: 1.3}
 held_out: {csv: %s}
 metrics: {listen: %s}
@@ -162,6 +163,7 @@ identity: {key_file: %s, coordinator_key: %q}
 data: %s
 d2d: {uplink: true, place: {x: %d, y: %d}}
 compute: {step_time: %dms}
+evaluation: {held_out: 0.2}
 budget: {bytes_per_month: 10GB}
 device: {root: %s, load: {ease: 500, stop: 1000}, temperature: {ease: 60, stop: 75}, battery: {ease: 20, stop: 10}}
 metrics: {listen: %q, report_every: %ds, advertise: %q}

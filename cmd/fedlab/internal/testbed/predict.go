@@ -35,7 +35,6 @@ func ownRow(text []byte, at time.Time, rng *rand.Rand) []byte {
 // predictConfig has an agent predict.
 func (b *bed) predictConfig(id string) string {
 	return fmt.Sprintf(`
-evaluation: {held_out: 0.2}
 predict: {keep: 2, refresh: %ds, every: %ds, publish: %s, broker: %s}`, b.stretch(), b.stretch(), forecastsOf(id),
 		b.brokerConfig(siteUser(id)))
 }
