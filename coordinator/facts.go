@@ -217,6 +217,8 @@ type (
 		Median   float64        // of these risks
 		Score    *learner.Score // on the evaluation data; nil without any
 		Spread   float64        // of the updates in it around their mean, as a Euclidean distance
+		Fold     float64        // Euclidean norm of the fold of the updates,
+		Step     float64        // and of the model's step that the server's optimiser has made of it
 		FoldTook time.Duration
 	}
 	// ModelEvaluated: agents have said how a model does on the rows that they hold out.

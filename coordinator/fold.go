@@ -92,8 +92,8 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 	mean, median := risks(spool, taken.set)
 	ready := ModelReady{
 		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.base.ref.Length),
-		Spread: taken.spread,
-		Score:  taken.score, Risk: mean, Median: median, FoldTook: w.now().Sub(began),
+		Spread: taken.spread, Fold: taken.fold, Step: taken.step,
+		Score: taken.score, Risk: mean, Median: median, FoldTook: w.now().Sub(began),
 	}
 	folded.Measured = ready.measured()
 	if w.refreshes(version) {

@@ -22,6 +22,8 @@ type attempt struct {
 	lengths []float64      // of the set's updates
 	score   *learner.Score // nil without held-out data
 	spread  float64        // NaN where the rule is not the mean
+	fold    float64        // ‖D_i‖₂ of the fold,
+	step    float64        // and ‖w_i − w_{i−1}‖₂ of what the optimiser has made of it
 	state   [][]float64    // of the server's optimiser and the rule, after this fold
 	weighed rule.Weighed   // what the rule made of the set
 	fault   error          // why it cannot be taken
@@ -197,7 +199,9 @@ func (w *workbench) foldInto(a *attempt, u *updates, scale float64) error {
 			return err
 		}
 		mean = addMean(mean, a.set, d, scale)
+		a.fold += squares(d)
 		o.Step(d, state)
+		a.step += squares(d)
 		if err := wire.DecodeVector(v, w.base.data[4*from:4*to]); err != nil {
 			return err
 		}
@@ -210,7 +214,15 @@ func (w *workbench) foldInto(a *attempt, u *updates, scale float64) error {
 	if by.Rule == rule.Mean {
 		a.spread = spread(a.set, mean)
 	}
+	a.fold, a.step = math.Sqrt(a.fold), math.Sqrt(a.step)
 	return err
+}
+
+func squares(v []float64) (sum float64) {
+	for _, x := range v {
+		sum += float64(x * x)
+	}
+	return sum
 }
 
 func (w *workbench) updatesOf(spool *store.Spool, set []round.Contribution) *updates {

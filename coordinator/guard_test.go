@@ -197,3 +197,13 @@ func TestRiskOfWhatWasTaken(t *testing.T) {
 		t.Errorf("facts %+v, want a model with the risk (0 + 4 + 9 + 16)/4", facts)
 	}
 }
+
+// TestNorms: of a fold of 3 and 5 the length is that of their mean, and of the step what the optimiser makes of it.
+func TestNorms(t *testing.T) {
+	w, spool, e := benchOf(t, 1, nil, -3, -5)
+	w.cfg.Round.ServerOptimizer.Name, w.cfg.Round.ServerOptimizer.LearningRate = "fedavgm", 0.25
+	a, err := w.try(7, spool, e, e.Set, nil)
+	if err != nil || a.fold != 4 || a.step != 1 {
+		t.Errorf("lengths of fold and step: %+v, %v; want 4 and 1", a, err)
+	}
+}

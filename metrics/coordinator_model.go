@@ -14,7 +14,7 @@ type outcome struct {
 	modelVersion, modelBytes     measure
 	statisticsRows               measure
 	riskBefore, riskAfter, norms measure
-	spread                       measure
+	spread, fold, step           measure
 	held                         heldOut
 	foldTook                     prometheus.Observer
 	mended                       gaugeSet // by file
@@ -49,6 +49,11 @@ func newOutcome(r registrar) outcome {
 		spread: r.measure("last_round_update_spread",
 			"Root mean square of the Euclidean distances of the updates from their mean, in the training round "+
 				"published last; where agents mix, their consensus distance."),
+		fold: r.measure("last_round_fold_norm",
+			"Euclidean norm of what the rule has made of the updates, in the training round published last."),
+		step: r.measure("last_round_step_norm",
+			"Euclidean norm of the model's step that the server's optimiser has made of the fold, in the training "+
+				"round published last; without an optimiser it is that of the fold."),
 		held: newHeldOut(r, "the newest model"),
 		foldTook: r.histogram("fold_duration_seconds",
 			"Time that folding a round's updates into a model took, scoring it included.", foldBuckets),

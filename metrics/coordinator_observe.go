@@ -132,6 +132,8 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.modelVersion.set(float64(f.Version))
 		c.modelBytes.set(float64(f.Bytes))
 		c.spread.set(f.Spread)
+		c.fold.set(f.Fold)
+		c.step.set(f.Step)
 		c.foldTook.Observe(f.FoldTook.Seconds())
 		c.held.set(f.Score)
 	case coordinator.MeshMade:

@@ -43,11 +43,11 @@ func load(t *testing.T) (s shipped) {
 	return s
 }
 
-// TestDashboards lints the four that we ship.
+// TestDashboards lints the five that we ship.
 func TestDashboards(t *testing.T) {
 	s := load(t)
-	if len(s.dashboards) != 4 {
-		t.Errorf("%d dashboards, want Federation, D2D, Device and Predictions", len(s.dashboards))
+	if len(s.dashboards) != 5 {
+		t.Errorf("%d dashboards, want Federation, Learning, D2D, Device and Predictions", len(s.dashboards))
 	}
 	for _, wrong := range lintDashboards(s.dashboards, s.known, monitoring.Files) {
 		t.Error(wrong)

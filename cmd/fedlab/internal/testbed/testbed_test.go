@@ -185,7 +185,7 @@ func TestGrafana(t *testing.T) {
 			t.Errorf("%s is\n%s\nerror %v, want %q", path, text, err, want)
 		}
 	}
-	if all, err := filepath.Glob(b.path("grafana/dashboards/*.json")); err != nil || len(all) < 4 {
+	if all, err := filepath.Glob(b.path("grafana/dashboards/*.json")); err != nil || len(all) < 5 {
 		t.Errorf("dashboards %v, error %v", all, err)
 	}
 }
