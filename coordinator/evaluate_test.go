@@ -114,7 +114,8 @@ func TestEvaluated(t *testing.T) {
 	}
 }
 
-// A kill of the coordinator, of an agent, or of the link loses no evaluation, and the history has one line of each.
+// A kill of the coordinator, of an agent, or of the link loses no evaluation, and the history has one line of each. An
+// agent that is killed, or cut off, may not have been heard when the round of its model is over: the others have.
 func TestEvaluatedKilled(t *testing.T) {
 	for name, kill := range map[string]func(f *federation){
 		"coordinator": func(f *federation) { f.coord.kill(); f.coord.again() },
@@ -137,7 +138,7 @@ func TestEvaluatedKilled(t *testing.T) {
 				kill(f) // no later record says that the last model was evaluated
 				wait(time.Hour)
 				evaluated := facts[coordinator.ModelEvaluated](f)
-				if len(evaluated) == 0 || f.scored(evaluated[len(evaluated)-1]) != nil {
+				if len(evaluated) < 3 || f.scored(evaluated[len(evaluated)-1]) != nil {
 					t.Errorf("the last of %d: %v", len(evaluated), f.scored(evaluated[len(evaluated)-1]))
 				}
 				if n := len(facts[agent.Evaluated](f)); name != "agent" && n != 15 {
@@ -150,11 +151,14 @@ func TestEvaluatedKilled(t *testing.T) {
 						t.Fatal(err)
 					}
 					if h.Kind == coordinator.KindEvaluation {
-						lines = append(lines, fmt.Sprintf("%d:%d", h.Version, h.Evaluation.Agents))
+						if n := h.Evaluation.Agents; n != 5 && (name == "coordinator" || n != 4) {
+							t.Errorf("version %d by %d agents", h.Version, n)
+						}
+						lines = append(lines, fmt.Sprint(h.Version))
 					}
 				}
-				if got := fmt.Sprint(lines); got != "[2:5 4:5 5:5]" {
-					t.Errorf("the history has versions and agents %s", got)
+				if got := fmt.Sprint(lines); got != "[2 4 5]" {
+					t.Errorf("the history has versions %s", got)
 				}
 			})
 		})
