@@ -1,7 +1,7 @@
 // Package codec packs the elements of a vector: an update on its way to the coordinator, a snapshot on its way to a
 // neighbour. Decoding gives the same bits on every CPU.
 //
-// The table in this file names the codecs; a new one costs a file, a line there and in wire/words.go, its word in
+// The table in this file names the codecs; a new one costs a file, a line there and in wire/packed.go, its word in
 // package spec and a paragraph in docs/ALGORITHMS.md. Every codec must pass the suite in conformance_test.go.
 package codec
 
@@ -16,7 +16,7 @@ import (
 // Codec packs vectors of T.
 type Codec[T wire.Float] interface {
 	// Unit is the elements and the bytes of what can be decoded on its own. Only the last unit of a vector may have
-	// fewer elements.
+	// fewer elements. It is 0, 0 where a vector can only be decoded whole.
 	Unit() (elements, bytes int)
 	// Size is the length of n packed elements, in bytes.
 	Size(n int) int
@@ -24,7 +24,7 @@ type Codec[T wire.Float] interface {
 	// elements.
 	Append(dst []byte, v []T, rng *rand.Rand) []byte
 	// Decode fills dst from whole units, as many bytes as Size says. An element that would not be finite is an error,
-	// and dst holds rubbish then.
+	// wire.ErrNotFinite, and dst holds rubbish then.
 	Decode(dst []T, p []byte) error
 }
 
@@ -34,14 +34,21 @@ func table[T wire.Float]() map[spec.Codec]Codec[T] {
 		spec.CodecBFloat16: bfloat16[T]{},
 		spec.CodecInt8:     integers[T]{bits: 8},
 		spec.CodecInt4:     integers[T]{bits: 4},
+		spec.CodecSigns:    signs[T]{},
 	}
 }
 
 // Of returns the codec of a valid word.
 func Of[T wire.Float](word spec.Codec) Codec[T] { return table[T]()[word] }
 
-// Span returns which bytes of a packed vector of n elements hold the elements from … to − 1, and the first element of
-// the unit that they begin with.
+// Whole reports whether a vector can only be decoded whole.
+func Whole[T wire.Float](c Codec[T]) bool {
+	elements, _ := c.Unit()
+	return elements == 0
+}
+
+// Span returns, of a codec with units, which bytes of a packed vector of n elements hold the elements from … to − 1,
+// and the first element of the unit that they begin with.
 func Span[T wire.Float](c Codec[T], n, from, to int) (start, end, first int) {
 	elements, bytes := c.Unit()
 	first = from / elements * elements

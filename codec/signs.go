@@ -12,22 +12,28 @@ import (
 
 // signs is the signs of a rotated vector. x is filled up with zeros to d' elements, a power of two, and turned by
 // R = HD/√d': D has random signs on its diagonal, H is Hadamard's matrix in its natural order. A float32 scale
-// s = ‖x‖²/‖Rx‖₁ is followed by one bit for each of the d' elements of Rx, 1 where it is negative, the first in the
-// lowest bit. A receiver has R⁻¹(s·signs) = s·DH·signs/√d', which is biased (Suresh et al. 2017; Vargaftik et al.
-// 2021: DRIVE).
+// s = ‖x‖²/‖Rx‖₁ and the seed of D, 8 bytes, are followed by one bit for each of the d' elements of Rx, 1 where it is
+// negative, the first in the lowest bit. A receiver has R⁻¹(s·signs) = s·DH·signs/√d', which is biased (Suresh et
+// al. 2017; Vargaftik et al. 2021: DRIVE).
 //
-// H·signs is of integers, so decoding is exact but for one product and one quotient, each rounded on its own.
+// The seed travels, so that an update can be read whatever became of the configuration it was made by. H·signs is of
+// integers, so decoding is exact but for one product and one quotient, each rounded on its own.
 type signs[T wire.Float] struct{}
+
+// signsHead is the bytes of the scale and the seed.
+const signsHead = 12
 
 // padded is d'.
 func padded(n int) int { return 1 << bits.Len(uint(n-1)) }
 
-// Size is 4 + ⌈d'/8⌉, and 0 of no elements.
+func (signs[T]) Unit() (elements, bytes int) { return 0, 0 }
+
+// Size is 12 + ⌈d'/8⌉, and 0 of no elements.
 func (signs[T]) Size(n int) int {
 	if n == 0 {
 		return 0
 	}
-	return 4 + (padded(n)+7)/8
+	return signsHead + (padded(n)+7)/8
 }
 
 func (c signs[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
@@ -39,7 +45,8 @@ func (c signs[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 		turned[i] = float64(x)
 		squares += float64(float64(x) * float64(x))
 	}
-	flip(turned[:len(v)], rng)
+	seed := rng.Uint64()
+	flip(turned[:len(v)], seed)
 	hadamard(turned)
 	for _, y := range turned {
 		sum += math.Abs(y)
@@ -50,6 +57,7 @@ func (c signs[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	}
 	dst = slices.Grow(dst, c.Size(len(v)))
 	dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(float32(s)))
+	dst = binary.LittleEndian.AppendUint64(dst, seed)
 	for i, y := range turned {
 		if i%8 == 0 {
 			dst = append(dst, 0)
@@ -61,8 +69,7 @@ func (c signs[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	return dst
 }
 
-// Decode needs rng as Append has had it.
-func (c signs[T]) Decode(dst []T, p []byte, rng *rand.Rand) error {
+func (c signs[T]) Decode(dst []T, p []byte) error {
 	if err := checkLength(len(p), c.Size(len(dst)), len(dst)); err != nil || len(dst) == 0 {
 		return err
 	}
@@ -70,13 +77,14 @@ func (c signs[T]) Decode(dst []T, p []byte, rng *rand.Rand) error {
 	if s-s != 0 || s < 0 {
 		return notFinite(0, s)
 	}
-	p = p[4:]
+	seed := binary.LittleEndian.Uint64(p[4:])
+	p = p[signsHead:]
 	n := make([]int32, padded(len(dst)))
 	for i := range n {
 		n[i] = 1 - 2*int32(p[i/8]>>(i%8)&1)
 	}
 	hadamard(n)
-	flip(n[:len(dst)], rng)
+	flip(n[:len(dst)], seed)
 	root := math.Sqrt(float64(len(n)))
 	for i := range dst {
 		x := float32(float64(float64(s)*float64(n[i])) / root)
@@ -88,12 +96,13 @@ func (c signs[T]) Decode(dst []T, p []byte, rng *rand.Rand) error {
 	return nil
 }
 
-// flip multiplies v by random signs: each draw has those of 64 elements, 1 is −1, the first in the lowest bit.
-func flip[N float64 | int32](v []N, rng *rand.Rand) {
-	var draw uint64
+// flip multiplies v by random signs: each draw of PCG(seed, 0) has those of 64 elements, 1 is −1, the first in the
+// lowest bit.
+func flip[N float64 | int32](v []N, seed uint64) {
+	pcg, draw := rand.NewPCG(seed, 0), uint64(0)
 	for i := range v {
 		if i%64 == 0 {
-			draw = rng.Uint64()
+			draw = pcg.Uint64()
 		}
 		if draw>>(i%64)&1 == 1 {
 			v[i] = -v[i]

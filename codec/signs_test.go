@@ -2,6 +2,7 @@ package codec
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -21,7 +22,7 @@ func TestSignsAgainstDense(t *testing.T) {
 		}
 		seed := rng.Uint64()
 		source := func() *rand.Rand { return rand.New(rand.NewPCG(seed, 3)) }
-		r, draws, at := make([][]float64, d), source(), uint64(0)
+		r, draws, at := make([][]float64, d), rand.NewPCG(source().Uint64(), 0), uint64(0)
 		for i := range r {
 			r[i] = make([]float64, d)
 		}
@@ -54,7 +55,7 @@ func TestSignsAgainstDense(t *testing.T) {
 			t.Errorf("%d elements: scale %v, want %v", n, s, squares/sum)
 		}
 		got := make([]float32, n)
-		if err := (signs[float32]{}).Decode(got, p, source()); err != nil {
+		if err := (signs[float32]{}).Decode(got, p); err != nil {
 			t.Fatal(err)
 		}
 		for j := range got {
@@ -69,18 +70,30 @@ func TestSignsAgainstDense(t *testing.T) {
 	}
 }
 
+// TestSignsGolden: these bytes, and these elements of them, on every CPU.
 func TestSignsGolden(t *testing.T) {
-	v := []float32{1, -2, 3, 0.5, 0.25}
-	p := signs[float32]{}.Append(nil, v, rand.New(rand.NewPCG(1, 2)))
-	got := make([]float32, 5)
-	if err := (signs[float32]{}).Decode(got, p, rand.New(rand.NewPCG(1, 2))); err != nil {
-		t.Fatal(err)
-	}
-	if want := []byte{0x9b, 0x4b, 0xc7, 0x3f, 0x44}; !slices.Equal(p, want) {
-		t.Errorf("packed as %x, want %x", p, want)
-	}
-	if want := []float32{2.2019231, -2.2019231, 2.2019231, 2.2019231, 0}; !slices.Equal(got, want) {
-		t.Errorf("decoded %v, want %v", got, want)
+	for _, tt := range []struct {
+		v    []float32
+		p    string
+		want []float32
+	}{
+		{[]float32{1, -2, 3, 0.5, 0.25}, "9b4bc73f10f5ee5686a5f5c444", []float32{2.2019231, -2.2019231, 2.2019231,
+			2.2019231, 0}},
+		{[]float32{1, -2, 3, 0.5, 0.25, 7e-3, -0.1, 1e6, -3e5}, "800e854810f5ee5686a5f5c49696",
+			[]float32{0, 0, 0, 0, 0, 0, 0, 1.09e6, 0}},
+		{[]float32{-3}, "0000404010f5ee5686a5f5c401", []float32{-3}},
+	} {
+		p := signs[float32]{}.Append(nil, tt.v, rand.New(rand.NewPCG(1, 2)))
+		got := make([]float32, len(tt.v))
+		if err := (signs[float32]{}).Decode(got, p); err != nil {
+			t.Fatal(err)
+		}
+		if hex.EncodeToString(p) != tt.p {
+			t.Errorf("%v is packed as %x, want %s", tt.v, p, tt.p)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("decoded %v, want %v", got, tt.want)
+		}
 	}
 	if size := (signs[float32]{}).Size(258); float64(size) > 0.08*4*258 {
 		t.Errorf("258 elements have %d bytes", size)
@@ -89,16 +102,14 @@ func TestSignsGolden(t *testing.T) {
 
 func TestSignsRefuse(t *testing.T) {
 	for _, s := range []float32{-1, float32(math.NaN()), float32(math.Inf(1)), math.MaxFloat32} {
-		p := append(binary.LittleEndian.AppendUint32(nil, math.Float32bits(s)), 0) // all ones: one element is 2√2·s
-		if err := (signs[float32]{}).Decode(make([]float32, 8), p, rand.New(rand.NewPCG(1, 2))); !errors.Is(err,
-			wire.ErrNotFinite) {
+		p := append(binary.LittleEndian.AppendUint32(nil, math.Float32bits(s)), make([]byte, 9)...) // one is 2√2·s
+		if err := (signs[float32]{}).Decode(make([]float32, 8), p); !errors.Is(err, wire.ErrNotFinite) {
 			t.Errorf("the scale %v: %v", s, err)
 		}
 	}
 	for _, v := range [][]float32{{math.MaxFloat32, math.MaxFloat32, -math.MaxFloat32}, make([]float32, 9)} {
 		got := make([]float32, len(v))
-		err := signs[float32]{}.Decode(got, signs[float32]{}.Append(nil, v, rand.New(rand.NewPCG(4, 2))),
-			rand.New(rand.NewPCG(4, 2)))
+		err := signs[float32]{}.Decode(got, signs[float32]{}.Append(nil, v, rand.New(rand.NewPCG(4, 2))))
 		if err != nil || v[0] == 0 && !slices.Equal(got, v) {
 			t.Errorf("%v became %v, %v", v, got, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -63,6 +64,8 @@ type Coordinator struct {
 	meshed   *meshing // the last edges that were asked for; nil if there are none
 	trouble  store.Trouble
 	unstored bool // an update could not be stored, and none has been since
+
+	unpacking sync.Mutex // an update whose vector can only be unpacked whole
 
 	owner  *host.Owner
 	checks *host.Pool // of signatures

@@ -40,7 +40,7 @@ func TestSpread(t *testing.T) {
 	} {
 		set := []round.Contribution{{Agent: "a", Share: rule.Share{Times: 2, Factor: tt.a, Norm: 3}},
 			{Agent: "b", Share: rule.Share{Times: 1, Factor: tt.b, Norm: 4}}}
-		u := &updates{spool: spool, set: set, d: 2, codec: codec.Of[float32](spec.CodecRaw)}
+		u := &updates{packed: packed{spool, codec.Of[float32](spec.CodecRaw)}, set: set, d: 2}
 		d := make([]float64, 2)
 		shares := []rule.Share{set[0].Share, set[1].Share}
 		all := rule.Set[float32]{Shares: shares, Scale: tt.scale, Source: u}
@@ -90,9 +90,12 @@ func packedUpdates(t *testing.T, spool *store.Spool, word spec.Codec, d int) {
 			t.Fatal(err)
 		}
 		whole = append(whole, v)
-		checkPacked(t, word, p, math.Sqrt(round.AddSquares(0, v)))
+		checkPacked(t, word, p, d, math.Sqrt(round.AddSquares(0, v)))
 	}
-	u := &updates{spool: spool, set: set, d: d, codec: c}
+	if codec.Whole(c) {
+		return
+	}
+	u := &updates{packed: packed{spool, c}, set: set, d: d}
 	for _, from := range []int{0, 255, 256, 1000, d - 7} {
 		rows := [][]float32{make([]float32, 7), make([]float32, 7), make([]float32, 7)}
 		if err := u.Columns(from, rows); err != nil {
@@ -108,7 +111,7 @@ func packedUpdates(t *testing.T, spool *store.Spool, word spec.Codec, d int) {
 }
 
 // checkPacked wants the check of an update to find its norm, and a number that is not finite at its end.
-func checkPacked(t *testing.T, word spec.Codec, p []byte, norm float64) {
+func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 	t.Helper()
 	m, err := wire.NewManifest(p, wire.Digest{})
 	if err != nil {
@@ -125,18 +128,23 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, norm float64) {
 		}
 		return data
 	}
-	got, reason, err := check(&u, int64(len(p)), of(p), 0)
+	got, reason, err := (&Coordinator{}).checkUpdate(&u, int64(len(p)), of(p), wanted{elements: d})
 	if err != nil || reason != 0 || got != norm { // the same bits as after a restart
 		t.Errorf("%s: norm %v, refused %v, error %v; want norm %v", word, got, reason, err, norm)
 	}
-	if _, reason, err = check(&u, int64(len(p)), of(p), norm/2); reason != wire.RefuseNorm || err != nil {
+	short := wanted{d, norm / 2}
+	if _, reason, err = (&Coordinator{}).checkUpdate(&u, int64(len(p)), of(p), short); reason != wire.RefuseNorm ||
+		err != nil {
 		t.Errorf("%s: a long one is refused as %v, error %v", word, reason, err)
 	}
 	bad := slices.Clone(p)
-	_, bytes := codec.Of[float32](word).Unit()
-	start := (len(p) - 1) / bytes * bytes // of the last unit
+	start := 0
+	if _, bytes := codec.Of[float32](word).Unit(); bytes > 0 {
+		start = (len(p) - 1) / bytes * bytes // of the last unit
+	}
 	copy(bad[start:], []byte{0xff, 0xff, 0xff, 0x7f}[4-min(4, len(p)-start):])
-	if _, reason, err = check(&u, int64(len(p)), of(bad), 0); reason != wire.RefuseNotFinite || err != nil {
+	_, reason, err = (&Coordinator{}).checkUpdate(&u, int64(len(p)), of(bad), wanted{elements: d})
+	if reason != wire.RefuseNotFinite || err != nil {
 		t.Errorf("%s: a NaN at the end is refused as %v, error %v", word, reason, err)
 	}
 }

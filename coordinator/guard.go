@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
@@ -50,6 +49,16 @@ var (
 // data choose the better of the two then, and without them the second is taken, unless it has too few updates for the
 // rule. Each update that is left out is a fact. All is decided from the set and the plan.
 func (w *workbench) guard(run wire.RunID, spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
+	all, done, err := w.unpack(e.Round, spool, e.Set)
+	defer done()
+	if err != nil {
+		return nil, nil, err
+	}
+	return w.guarded(run, all, e)
+}
+
+// guarded is guard of updates that can be read in strips.
+func (w *workbench) guarded(run wire.RunID, spool packed, e round.Fold) (*attempt, []UpdateLeftOut, error) {
 	b := e.Plan.Bound(w.cfg.Round.Aggregation, w.cfg.Round.Weighting, e.Set)
 	var left []UpdateLeftOut
 	for _, k := range b.Above {
@@ -143,7 +152,7 @@ func (a *attempt) agents(places []int) (ids []wire.AgentID) {
 }
 
 // try folds a set. The error is that an update, or the held-out data, cannot be read.
-func (w *workbench) try(run wire.RunID, spool *store.Spool, e round.Fold, set []round.Contribution,
+func (w *workbench) try(run wire.RunID, spool packed, e round.Fold, set []round.Contribution,
 	lengths []float64) (*attempt, error) {
 	a := &attempt{set: set, lengths: lengths, spread: math.NaN()}
 	var err error
@@ -225,9 +234,8 @@ func squares(v []float64) (sum float64) {
 	return sum
 }
 
-func (w *workbench) updatesOf(spool *store.Spool, set []round.Contribution) *updates {
-	return &updates{spool: spool, set: set, d: len(w.base.data) / 4,
-		codec: codec.Of[float32](w.problem.Task.Training.Codec)}
+func (w *workbench) updatesOf(spool packed, set []round.Contribution) *updates {
+	return &updates{packed: spool, set: set, d: len(w.base.data) / 4}
 }
 
 // without returns the lengths without those at these places.

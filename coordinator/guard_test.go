@@ -204,7 +204,7 @@ func TestNorms(t *testing.T) {
 	w, spool, e := benchOf(t, 1, nil, -3, -5)
 	w.cfg.Logger = slog.New(slog.DiscardHandler) // the state of the model before is not there
 	w.cfg.Round.ServerOptimizer.Name, w.cfg.Round.ServerOptimizer.LearningRate = "fedavgm", 0.25
-	a, err := w.try(7, spool, e, e.Set, nil)
+	a, err := w.try(7, w.packedIn(spool), e, e.Set, nil)
 	if err != nil || a.fold != 4 || a.step != 1 {
 		t.Errorf("lengths of fold and step: %+v, %v; want 4 and 1", a, err)
 	}

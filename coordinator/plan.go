@@ -99,13 +99,17 @@ func (w *workbench) plan(version wire.ModelVersion, offset uint64, model []byte)
 	s := w.problem.Schema(wire.KindTraining)
 	w.base = newBlob(model, s.Hash())
 	t := &w.problem.Task.Training
-	return round.Plan{
+	p := round.Plan{
 		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange,
 		StepSize: w.problem.Schedule.At(offset + 1),
 		Task:     w.taskBlob.refer(inlineTask), Base: w.base.refer(wire.MaxInline),
 		Schema: s.Hash(), Bytes: uint32(codec.Of[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
 		Endless: w.problem.Task.Mixing.Endless,
 	}
+	if wire.MayPass(t.Codec) {
+		p.Plain = uint32(s.Bytes())
+	}
+	return p
 }
 
 // stepsPerRound is how far t advances in a round: feddec counts local steps

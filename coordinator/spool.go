@@ -44,7 +44,7 @@ func (c *Coordinator) openSpool(r round.Record) error {
 	return err
 }
 
-// spooled returns what is in a spool, with the norms of training updates as check has measured them.
+// spooled returns what is in a spool, with the norms of training updates as checkUpdate has measured them.
 func (w *workbench) spooled(s *store.Spool, kind wire.Kind) (map[wire.AgentID]round.Spooled, error) {
 	all := map[wire.AgentID]round.Spooled{}
 	var set []round.Contribution
@@ -55,8 +55,14 @@ func (w *workbench) spooled(s *store.Spool, kind wire.Kind) (map[wire.AgentID]ro
 	if kind != wire.KindTraining {
 		return all, nil
 	}
+	if of := w.packedIn(s); codec.Whole(of.codec) {
+		return all, w.eachWhole(s, func(e store.Entry, v []float32) error {
+			all[wire.AgentID(e.Agent)] = round.Spooled{Update: e.Digest, Norm: math.Sqrt(round.AddSquares(0, v))}
+			return nil
+		})
+	}
 	squares := make([]float64, len(set))
-	u := w.updatesOf(s, set)
+	u := w.updatesOf(w.packedIn(s), set)
 	err := u.strips(func(from, to int) error {
 		return u.Each(from, to, func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
 	})
@@ -140,9 +146,9 @@ func (c *Coordinator) keep(e transfer.Complete) {
 		c.receive(transfer.Stored{Agent: e.Agent})
 		return
 	}
-	spool, maxNorm := c.spools[o.Round], c.cfg.MaxNorm
+	spool, want := c.spools[o.Round], wanted{c.work.problem.Schema(wire.KindTraining).Len(), c.cfg.MaxNorm}
 	c.start(func() func() {
-		norm, reason, err := c.spoolUpdate(spool, o, e.Data, maxNorm)
+		norm, reason, err := c.spoolUpdate(spool, o, e.Data, want)
 		return func() {
 			c.receive(transfer.Stored{Agent: e.Agent})
 			c.kept(o, norm, reason, err)
@@ -152,11 +158,11 @@ func (c *Coordinator) keep(e transfer.Complete) {
 
 // spoolUpdate writes an update to the spool and returns its ‖v‖₂, or the reason why it is refused; err may explain the
 // reason. While the disk is full it waits, so that the agent need not send the update again.
-func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data transfer.Storage, maxNorm float64) (float64,
+func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data transfer.Storage, want wanted) (float64,
 	wire.RefuseReason, error) {
 	e := store.Entry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, Meta: o.Sealed,
 		Size: int64(o.Update.Payload.Length)}
-	norm, reason, err := check(&o.Update, e.Size, data, maxNorm)
+	norm, reason, err := c.checkUpdate(&o.Update, e.Size, data, want)
 	if file, ok := data.(io.ReaderAt); ok && reason != 0 {
 		if changed := reread(file, e); changed != nil { // the agent is not to blame
 			reason, err = 0, changed
@@ -229,22 +235,64 @@ func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReaso
 // checked is how many bytes of an update are checked at a time, at most.
 const checked = 8 << 10
 
-// check returns ‖v‖₂ of an update's vector, or the reason why it is refused. err explains the reason or, without a
-// reason, is a read error.
-func check(u *wire.Update, size int64, data transfer.Storage, maxNorm float64) (float64, wire.RefuseReason, error) {
+// wanted is what the vector of a training update is held against.
+type wanted struct {
+	elements int
+	maxNorm  float64 // 0 = any
+}
+
+// checkUpdate returns ‖v‖₂ of an update's vector, or the reason why it is refused. err explains the reason or, without
+// a reason, is a read error.
+func (c *Coordinator) checkUpdate(u *wire.Update, size int64, data transfer.Storage, want wanted) (float64,
+	wire.RefuseReason, error) {
 	if u.Kind == wire.KindStatistics {
 		return checkMoments(u, size, data)
 	}
-	squares, failed := 0.0, error(nil)
-	c := codec.Of[float32](u.Payload.Codec)
-	elements, unit := c.Unit()
+	of := codec.Of[float32](u.Payload.Codec)
+	squares, failed, err := 0.0, error(nil), error(nil)
+	if codec.Whole(of) {
+		c.unpacking.Lock() // one at a time is in memory
+		squares, failed, err = checkWhole(of, size, data, want.elements)
+		c.unpacking.Unlock()
+	} else {
+		squares, failed, err = checkUnits(of, size, data)
+	}
+	norm := math.Sqrt(squares)
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case errors.Is(failed, wire.ErrNotFinite):
+		return 0, wire.RefuseNotFinite, nil
+	case failed != nil:
+		return 0, wire.RefuseWrongSchema, nil
+	case want.maxNorm > 0 && norm > want.maxNorm:
+		return 0, wire.RefuseNorm, nil
+	}
+	return norm, 0, nil
+}
+
+// checkWhole returns ‖v‖₂² of a vector that can only be unpacked whole, why it cannot be, or that it cannot be read.
+func checkWhole(of codec.Codec[float32], size int64, data transfer.Storage, elements int) (squares float64,
+	failed, err error) {
+	payload := make([]byte, 0, size)
+	if err := inPieces(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
+		return 0, nil, err
+	}
+	v := make([]float32, elements)
+	failed = of.Decode(v, payload)
+	return round.AddSquares(0, v), failed, nil
+}
+
+// checkUnits is checkWhole for a vector that it unpacks piece by piece.
+func checkUnits(of codec.Codec[float32], size int64, data transfer.Storage) (squares float64, failed, err error) {
+	elements, unit := of.Unit()
 	v := make([]float32, (min(int(size), checked)/unit+1)*elements) // a part that stays in the processor's cache
 	take := func(units []byte, n int) {
-		failed = cmp.Or(failed, c.Decode(v[:n], units))
+		failed = cmp.Or(failed, of.Decode(v[:n], units))
 		squares = round.AddSquares(squares, v[:n])
 	}
 	rest := make([]byte, 0, unit) // of a unit in which a piece ends
-	err := inPieces(size, data, func(piece []byte) {
+	err = inPieces(size, data, func(piece []byte) {
 		if len(rest) > 0 {
 			n := min(unit-len(rest), len(piece))
 			rest, piece = append(rest, piece[:n]...), piece[n:]
@@ -263,27 +311,16 @@ func check(u *wire.Update, size int64, data transfer.Storage, maxNorm float64) (
 	})
 	if len(rest) > 0 { // the last one may have fewer elements
 		n := 1
-		for n < elements && c.Size(n+1) <= len(rest) { // of int4 perhaps one more than it has, which is 0
+		for n < elements && of.Size(n+1) <= len(rest) { // of int4 perhaps one more than it has, which is 0
 			n++
 		}
 		take(rest, n)
 	}
-	norm := math.Sqrt(squares)
-	switch {
-	case err != nil:
-		return 0, 0, err
-	case errors.Is(failed, wire.ErrNotFinite):
-		return 0, wire.RefuseNotFinite, nil
-	case failed != nil:
-		return 0, wire.RefuseWrongSchema, nil
-	case maxNorm > 0 && norm > maxNorm:
-		return 0, wire.RefuseNorm, nil
-	}
-	return norm, 0, nil
+	return squares, failed, err
 }
 
-// checkMoments is check for an update of a statistics round: some data with the claimed number of rows must have these
-// moments.
+// checkMoments is checkUpdate for an update of a statistics round: some data with the claimed number of rows must have
+// these moments.
 func checkMoments(u *wire.Update, size int64, data transfer.Storage) (float64, wire.RefuseReason, error) {
 	payload := make([]byte, 0, size)
 	if err := inPieces(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {

@@ -10,15 +10,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// strip is how many elements of a model are folded at a time, a whole number of units of each codec: beside the models
-// a fold needs as much memory for a large one as for a small one.
+// strip is how many elements of a model are folded at a time, a whole number of units of each codec that has some:
+// beside the models a fold needs as much memory for a large one as for a small one.
 const strip = 1 << 15
 
 // updates are the updates of a set in the spool, as a rule reads them. They are held against their sums on the way.
 type updates struct {
-	spool    *store.Spool
+	packed   // in units
 	set      []round.Contribution
-	codec    codec.Codec[float32]
 	d        int // elements of an update
 	sums     []*store.PayloadSum
 	summed   int // elements of each update that are in its sum
@@ -46,7 +45,7 @@ func (u *updates) Each(from, to int, take func(k int, v []float32)) error {
 		u.sums = make([]*store.PayloadSum, len(u.set))
 		for k := range u.sums {
 			var err error
-			if u.sums[k], err = u.spool.Sum(string(u.set[k].Agent)); err != nil {
+			if u.sums[k], err = u.Sum(string(u.set[k].Agent)); err != nil {
 				u.sums = nil
 				return u.failed(k, err)
 			}
@@ -108,9 +107,9 @@ func (u *updates) read(k, from, to int) ([]float32, error) {
 	elements, _ := u.codec.Unit()
 	n := min((to+elements-1)/elements*elements, u.d) - first
 	u.bytes, u.v = slices.Grow(u.bytes[:0], end-start)[:end-start], slices.Grow(u.v[:0], n)[:n]
-	err := u.spool.PayloadAt(string(u.set[k].Agent), u.bytes, int64(start))
+	err := u.PayloadAt(string(u.set[k].Agent), u.bytes, int64(start))
 	if err == nil {
-		if u.codec.Decode(u.v, u.bytes) != nil { // check has decoded it when it came
+		if u.codec.Decode(u.v, u.bytes) != nil { // it was decoded when it came
 			err = u.sums[k].Changed()
 		}
 	}

@@ -24,6 +24,9 @@ func TestStrips(t *testing.T) {
 	const d = strip + strip/2 + 3
 	for _, word := range spec.Codecs() {
 		c, rng := codec.Of[float32](word), rand.New(rand.NewPCG(1, 2))
+		if codec.Whole(c) {
+			continue // a fold reads raw ones instead: TestUnpack
+		}
 		if elements, _ := c.Unit(); strip%elements != 0 {
 			t.Fatalf("%s: a strip of %d elements is no whole number of units of %d", word, strip, elements)
 		}
@@ -110,7 +113,7 @@ func setOf(name string, set []round.Contribution, from rule.Source[float32]) rul
 
 func foldStrips(name string, spool *store.Spool, set []round.Contribution, c codec.Codec[float32], d int) ([]float64,
 	error) {
-	u, dst := &updates{spool: spool, set: set, d: d, codec: c}, make([]float64, d)
+	u, dst := &updates{packed: packed{spool, c}, set: set, d: d}, make([]float64, d)
 	fold, s := rule.New[float32](ruleOf(name)), setOf(name, set, u)
 	if _, err := fold.Weigh(&s); err != nil {
 		return nil, err
@@ -155,7 +158,7 @@ func TestUpdateChangedOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		offer := &round.Offer{Agent: wire.AgentID(name), Update: wire.Update{Kind: wire.KindTraining, Payload: m}}
-		_, reason, err := (&Coordinator{}).spoolUpdate(spool, offer, data, 0)
+		_, reason, err := (&Coordinator{}).spoolUpdate(spool, offer, data, wanted{elements: 2})
 		if blamed := reason == wire.RefuseNotFinite; blamed != (name == "came") || blamed == (err != nil) {
 			t.Errorf("%s: refused as %v, error %v", name, reason, err)
 		}

@@ -213,8 +213,7 @@ func (c *Coordinator) judge(p *peer, e OfferCame) wire.RefuseReason {
 		return wire.RefuseUnsupported
 	case e.Update.Base != plan.base().Hash:
 		return wire.RefuseWrongBase
-	case e.Update.Payload.Schema != plan.Schema, e.Update.Payload.Length != plan.Bytes,
-		e.Update.Payload.Codec != plan.Codec:
+	case !plan.fits(&e.Update.Payload):
 		return wire.RefuseWrongSchema
 	case !c.agreesOnSamples(p, e.Update.Samples):
 		return wire.RefuseMalformed

@@ -41,6 +41,7 @@ type Plan struct {
 	Schema   wire.Digest  // of the vectors sent in
 	Bytes    uint32       // of a vector on the wire, packed
 	Codec    spec.Codec   `json:",omitempty"` // that packs it
+	Plain    uint32       `json:",omitempty"` // bytes of a raw one, from who does not know the codec; 0 = all know it
 	Exchange spec.Exchange
 	Endless  bool     // agents go on mixing over the rounds
 	StepSize float64  // μ of the server's step, for gradient exchange
@@ -54,6 +55,12 @@ func (p *Plan) base() wire.BlobRef {
 		return wire.BlobRef{}
 	}
 	return p.Base
+}
+
+// fits reports whether an update is packed as the plan's vectors are.
+func (p *Plan) fits(m *wire.Manifest) bool {
+	return m.Schema == p.Schema && (m.Length == p.Bytes && m.Codec == p.Codec ||
+		p.Plain > 0 && m.Length == p.Plain && m.Codec == spec.CodecRaw)
 }
 
 // plan is a Plan without methods.

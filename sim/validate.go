@@ -150,7 +150,7 @@ func (e *Experiment) validateMixing(v *spec.Check) {
 	whole(v, "mixing.gradients", m.Gradients, 0, float64(m.ServerEvery))
 	v.Need(m.Every >= 1 && m.ServerEvery%max(m.Every, 1) == 0, "mixing.every",
 		"is %d; want a divisor of mixing.server_every (%d)", m.Every, m.ServerEvery)
-	v.Valid("mixing.codec", m.Codec.Validate())
+	v.Valid("mixing.codec", m.Codec.ValidateMixing())
 	v.Need(m.Clip >= 0 && !math.IsInf(m.Clip, 1), "mixing.clip", "is %v; want a finite number, 0 or more", m.Clip)
 	spec.OneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
 	v.Valid("mixing.weights", m.Weights.Validate())

@@ -46,16 +46,27 @@ const (
 	CodecRaw      Codec = "raw"      // as they are, little-endian
 	CodecInt8     Codec = "int8"     // a byte each, and a float32 scale for 256 of them; rounded at random, unbiased
 	CodecInt4     Codec = "int4"     // as int8, of half a byte each
+	CodecSigns    Codec = "signs"    // a bit each, of the rotated vector, and one scale; biased
 	CodecBFloat16 Codec = "bfloat16" // the upper half of float32, rounded to nearest even: 2 bytes, relative error 2⁻⁹
 )
 
 // Codecs returns all codecs.
 func Codecs() []Codec { return slices.Clone(codecs) }
 
-var codecs = []Codec{CodecRaw, CodecBFloat16, CodecInt8, CodecInt4}
+// MixingCodecs returns those for what neighbours mix: it must keep the mean of the agents where it is. A codec that is
+// biased is for updates only.
+func MixingCodecs() []Codec { return slices.Clone(mixing) }
+
+var (
+	mixing = []Codec{CodecRaw, CodecBFloat16, CodecInt8, CodecInt4}
+	codecs = append(MixingCodecs(), CodecSigns)
+)
 
 // UnmarshalText reads a codec.
 func (c *Codec) UnmarshalText(text []byte) error { return read(c, text, codecs) }
 
 // Validate reports a word that is no codec.
 func (c Codec) Validate() error { return check(c, codecs) }
+
+// ValidateMixing reports a word that is no codec for what neighbours mix.
+func (c Codec) ValidateMixing() error { return check(c, mixing) }

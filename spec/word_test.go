@@ -48,7 +48,7 @@ func TestWords(t *testing.T) {
 		of[spec.ModelKind]("linear, logistic, softmax or mlp", "linear", "logistic", "softmax", "mlp"),
 		of[spec.Exchange]("parameters or gradient", "parameters", "gradient"),
 		of[spec.NoiseLaw]("none, gaussian or laplace", "none", "gaussian", "laplace"),
-		of[spec.Codec]("raw, bfloat16, int8 or int4", "raw", "bfloat16", "int8", "int4"),
+		of[spec.Codec]("raw, bfloat16, int8, int4 or signs", "raw", "bfloat16", "int8", "int4", "signs"),
 		of[spec.Algorithm]("fedavg or feddec", "fedavg", "feddec"),
 		of[spec.Sampling]("without_replacement, with_replacement or importance", "without_replacement",
 			"with_replacement", "importance"),

@@ -131,6 +131,9 @@ func checkMixing(t *wire.Task) error {
 	case m.Repeat == 0 || m.Codec == "":
 		return errors.New("mixing: a repeat and a codec are needed")
 	}
+	if err := m.Codec.ValidateMixing(); err != nil {
+		return fmt.Errorf("mixing: codec: %w", err)
+	}
 	return nil
 }
 

@@ -313,10 +313,8 @@ func (m *Update) Body() []byte {
 }
 
 func (m *Update) parts() []part {
-	return []part{
-		chunksPart("ahead", &m.Ahead),
-		{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }},
-	}
+	return append(laterParts(&m.Payload.Codec, NeedDecline), chunksPart("ahead", &m.Ahead),
+		part{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }})
 }
 
 // DecodeUpdate reads the body of a TypeUpdate envelope. An inline payload is

@@ -16,7 +16,7 @@ import (
 type Manifest struct {
 	Hash   Digest // names the blob: see BlobDigest
 	Length uint32
-	Codec  spec.Codec // of the vector inside; raw for a task
+	Codec  spec.Codec // of the vector inside; raw for a task. Of an update, it may be named in a section
 	Schema Digest     // of the vector inside; zero for a task
 	Chunks []Digest
 }
@@ -105,7 +105,7 @@ func (m *Manifest) Append(dst []byte) []byte {
 	w := writer{dst}
 	w.digest(m.Hash)
 	w.u32(m.Length)
-	w.u8(codecs.code(m.Codec))
+	w.u8(codecByte(m.Codec))
 	w.digest(m.Schema)
 	w.u32(uint32(len(m.Chunks)))
 	for _, d := range m.Chunks {

@@ -66,6 +66,7 @@ func goldens() []golden {
 		goldensOfSeals()),
 		golden{"task", "task", wire.Header{}, linearTask()},
 		golden{"task_network", "task", wire.Header{}, networkTask()},
+		golden{"task_signs", "task", wire.Header{}, signsTask()},
 		golden{"task_readings", "task", wire.Header{}, readingsTask()},
 		golden{"task_sensors", "task", wire.Header{}, sensorsTask()},
 		golden{"manifest", "manifest", wire.Header{}, &manifest},
@@ -246,11 +247,21 @@ func goldensOfAgent() []golden {
 			Kind: wire.KindTraining, Base: wire.BlobDigest(bigVector()), Payload: manifestOf(bigVector(), bigSchema()),
 			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25, Ahead: 1,
 		}},
+		{"update_signs", "update", byAgent(goldenRun, 4, 7), &wire.Update{
+			Kind: wire.KindTraining, Base: base, Payload: signsOf(make([]byte, 13)), Inline: make([]byte, 13),
+			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25,
+		}},
 		{"update_statistics", "update", byAgent(goldenRun, 1, 6), &wire.Update{
 			Kind: wire.KindStatistics, Payload: manifestOf(statisticsVector(), statisticsSchema()),
 			Inline: statisticsVector(), Samples: 12,
 		}},
 	}
+}
+
+func signsOf(p []byte) wire.Manifest {
+	m := manifestOf(p, smallSchema())
+	m.Codec = spec.CodecSigns
+	return m
 }
 
 func goldensOfNeighbors() []golden {
@@ -305,6 +316,12 @@ func linearTask() *wire.Task {
 		MinSamples:      10,
 		Standardization: wire.Standardization{Mean: []float64{20.5, 0.25, 7}, Scale: []float64{4, 0.125, 1}, Clip: 8},
 	}
+}
+
+func signsTask() *wire.Task {
+	t := networkTask()
+	t.Training.Codec = spec.CodecSigns
+	return t
 }
 
 func networkTask() *wire.Task {

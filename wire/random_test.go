@@ -214,7 +214,7 @@ func hashOf(chunks []wire.Digest) wire.Digest {
 
 func randomManifest(rng *rand.Rand) wire.Manifest {
 	m := wire.Manifest{Length: 1 + rng.Uint32N(5*wire.MaxChunk),
-		Codec:  oneOf(rng, spec.Codecs()...),
+		Codec:  oneOf(rng, spec.MixingCodecs()...),
 		Schema: randomDigest(rng)}
 	for range wire.ChunkCount(int(m.Length)) {
 		m.Chunks = append(m.Chunks, randomDigest(rng))
@@ -244,6 +244,7 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 		m.Inline = randomBytes(rng, 1+rng.IntN(wire.MaxInlineUpdate))
 		m.Payload, _ = wire.NewManifest(m.Inline, randomDigest(rng))
 	}
+	m.Payload.Codec = oneOf(rng, spec.Codecs()...)
 	return m
 }
 
@@ -399,7 +400,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 		},
 		Mixing: wire.Mixing{
 			Every: rng.Uint32(), Wait: rng.Uint32(), Repeat: rng.Uint32(), Drain: rng.Uint32(),
-			Codec: oneOf(rng, append(spec.Codecs(), "")...), Open: rng.IntN(2) == 0, Endless: rng.IntN(2) == 0,
+			Codec: oneOf(rng, append(spec.MixingCodecs(), "")...), Open: rng.IntN(2) == 0, Endless: rng.IntN(2) == 0,
 		},
 		Standardization: wire.Standardization{
 			Mean: randomFloats(rng, rng.IntN(6)), Scale: randomFloats(rng, rng.IntN(6)), Clip: randomFloat(rng),

@@ -109,9 +109,9 @@ func (t *Task) Append(dst []byte) []byte {
 	return w.b
 }
 
-// parts are the sections of a task. All of them change what an agent computes.
+// parts are the sections of a task. All of them change what an agent computes, or how it sends it.
 func (t *Task) parts() []part {
-	return []part{
+	return append(laterParts(&t.Training.Codec, NeedIgnore), []part{
 		{"codec", NeedDecline, func(w *writer) {
 			if code := codecs.code(t.Training.Codec); code > 1 {
 				w.u8(code)
@@ -129,7 +129,7 @@ func (t *Task) parts() []part {
 			func(r *reader) { r.sensors(&t.Recipe) }},
 		{"standardization", NeedDecline, func(w *writer) { w.standardization(t) },
 			func(r *reader) { r.standardization(t) }},
-	}
+	}...)
 }
 
 // some writes a number that is not 0.

@@ -88,7 +88,7 @@ func TestCodecOfALaterVersion(t *testing.T) {
 	if got, err := wire.DecodeTask(p); err != nil || got.Training.Codec != spec.CodecInt4 {
 		t.Errorf("read as %q, %v", got.Training.Codec, err)
 	}
-	for code := len(spec.Codecs()) + 1; code < 256; code++ {
+	for code := len(spec.MixingCodecs()) + 1; code < 256; code++ {
 		p[at] = byte(code)
 		if got, err := wire.DecodeTask(p); err == nil {
 			t.Errorf("byte %d is read as %q", code, got.Training.Codec)

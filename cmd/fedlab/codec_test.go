@@ -56,6 +56,10 @@ func TestCodecDraws(t *testing.T) {
 	if want := `"bytes":"0000803f1731f3ee"`; !strings.Contains(golden, want) {
 		t.Errorf("%swant %s", golden, want)
 	}
+	_, signs, _ := codecOf(t, `[1, -2.5, 0.5]`, "--name", "signs", "--seed", "1", "--json")
+	if want := `"length":13,"ratio":1.0833333333333333,"bytes":"0000c03f4b4ef9ff9e9760560a","decoded":[0,-3,0]}`; !strings.Contains(signs, want) {
+		t.Errorf("%swant %s", signs, want)
+	}
 	if _, again, _ := codecOf(t, numbers, "--name", "int4", "--seed", "1", "--json"); again != golden {
 		t.Errorf("%sand then %s", golden, again)
 	}
@@ -80,8 +84,8 @@ func TestCodecRefuses(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"--name zip":               `fedlab: --name: want raw, bfloat16, int8 or int4, got "zip"`,
-		"--in v.json":              `fedlab: --name: want raw, bfloat16, int8 or int4, got ""`,
+		"--name zip":               `fedlab: --name: want raw, bfloat16, int8, int4 or signs, got "zip"`,
+		"--in v.json":              `fedlab: --name: want raw, bfloat16, int8, int4 or signs, got ""`,
 		"--name int4":              "fedlab: --in is missing: give a file with a list of numbers",
 		"--name int4 --seed -1":    `invalid argument "-1" for "--seed" flag`,
 		"--name int4 --in v.jsonx": "fedlab: open v.jsonx: no such file or directory",

@@ -111,6 +111,9 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"samples, int4": func(r *round.Config, t *wire.Task) {
 		r.Weights, t.Training.Codec = spec.WeightsSamples, spec.CodecInt4
 	},
+	"signs, median": func(r *round.Config, t *wire.Task) {
+		r.Weights, r.Aggregation.Rule, t.Training.Codec = spec.WeightsEqual, rule.Median, spec.CodecSigns
+	},
 	"steps by E_k, straggling, noise": func(_ *round.Config, t *wire.Task) {
 		t.Training.Normalize, t.Training.Budget, t.Training.ResponseProb = true, 2500, 0.6
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}

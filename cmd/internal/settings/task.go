@@ -89,7 +89,7 @@ func (m *Mixing) check(c *spec.Check, t *Task) {
 		m.ServerEvery)
 	c.Need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait",
 		"must be above 0 with server_every: 0, or an agent would wait for ever for a neighbour that has gone")
-	c.Valid("task.mixing.codec", m.Codec.Validate())
+	c.Valid("task.mixing.codec", m.Codec.ValidateMixing())
 	c.Need(m.Clip >= 0 && !math.IsInf(m.Clip, 1), "task.mixing.clip", "must be a finite number of 0 or more, is %v",
 		m.Clip)
 }

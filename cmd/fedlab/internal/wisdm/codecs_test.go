@@ -21,7 +21,8 @@ func TestCodecs(t *testing.T) {
 	for _, tt := range []struct {
 		codec spec.Codec
 		most  float64 // of float32's bytes
-	}{{spec.CodecRaw, 1}, {spec.CodecBFloat16, 0.51}, {spec.CodecInt8, 0.28}, {spec.CodecInt4, 0.16}} {
+	}{{spec.CodecRaw, 1}, {spec.CodecBFloat16, 0.51}, {spec.CodecInt8, 0.28}, {spec.CodecInt4, 0.16},
+		{spec.CodecSigns, 0.08}} {
 		e.Codec = tt.codec
 		r, err := sim.On(t.Context(), e,
 			func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)

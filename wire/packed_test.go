@@ -1,0 +1,32 @@
+package wire_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestCodecOfASection: a build that does not know the section of a codec reads the task, and sends raw updates; of two
+// codecs none is taken.
+func TestCodecOfASection(t *testing.T) {
+	for section, word := range map[string]spec.Codec{"signs": spec.CodecSigns} {
+		task := linearTask()
+		task.Training.Codec = word
+		p := task.Append(nil)
+		if got, err := wire.DecodeTask(p); err != nil || got.Training.Codec != word {
+			t.Errorf("%s: read as %q, %v", word, got.Training.Codec, err)
+		}
+		unknown := bytes.Replace(p, []byte(section), []byte(section[:len(section)-1]+"z"), 1)
+		got, err := wire.DecodeTask(unknown)
+		if err != nil || got.Training.Codec != spec.CodecRaw || len(got.Extra) != 1 || got.Extra.Unsupported() != nil {
+			t.Errorf("%s: to an earlier build the codec is %q, its sections %v, error %v", word, got.Training.Codec,
+				got.Extra, err)
+		}
+		got.Training.Codec, got.Extra[0].Name = spec.CodecInt8, section
+		if _, err := wire.DecodeTask(got.Append(nil)); err == nil {
+			t.Errorf("%s beside int8 is read", word)
+		}
+	}
+}
