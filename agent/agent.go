@@ -79,10 +79,11 @@ type Agent struct {
 	seen       wire.SeenEdges         // of the newest block
 	cease      func()                 // ends the training under way, if any
 
-	place   *store.Slots // of the announcement
-	obeying *round.Obey  // whose place is being saved, or is to be next
-	kept    keeper       // of the update
-	turns   uint64       // updates that were asked for
+	place    *store.Slots // of the announcement
+	obeying  *round.Obey  // whose place is being saved, or is to be next
+	kept     keeper       // of the update
+	personal personal
+	turns    uint64 // updates that were asked for
 
 	asks wire.Asked // for the outcome of an update; zero if there is nothing to ask
 
@@ -106,7 +107,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	cfg.fill()
 	a := &Agent{
 		cfg: cfg, pulls: map[string]*pull{}, place: cfg.placeSlots(), kept: keeper{slots: cfg.updateSlots()},
-		cease: func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
+		personal: personal{slots: cfg.personalSlots()},
+		cease:    func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
 	}
 	if err := a.load(); err != nil {
 		return nil, err
@@ -159,6 +161,9 @@ func (a *Agent) load() error {
 	}
 	if err == nil {
 		a.seals.groups, err = loadGroupKeys(c)
+	}
+	if err == nil {
+		err = a.personal.load(c)
 	}
 	if err != nil {
 		return err

@@ -26,8 +26,9 @@ type ask struct {
 	cease func()          // ends it
 	e     round.Train
 	p     *prepared
-	base  []float32
-	steps int // E_k
+	base  []float32 // with what is the agent's own, once the block begins
+	own   []float32 // at the beginning of the round; nil if nothing is
+	steps int       // E_k
 	why   learner.SizingReason
 	began time.Time
 	turn  uint64
@@ -46,7 +47,7 @@ func (q *ask) answer(b *blockHost, s d2d.Answer, err error) {
 	}
 	if err == nil {
 		began := q.a.owner.Now()
-		err = q.a.takeOutcome(u, b.steps, q.base, b.x, &fact, q.e, &q.p.problem.Task)
+		err = q.takeOutcome(u, b.steps, b.x, &fact)
 		fact.Took = b.computed + q.a.owner.Now().Sub(began)
 		u.cheap = q.p.problem.Task.Training.Exchange == spec.ExchangeGradient && fact.Took < cheapTime
 	}
@@ -104,7 +105,8 @@ func (q *ask) train() {
 			return
 		}
 		defer turn.release()
-		steps, err := a.newBlock(timely, q.e, q.p, q.base, q.steps, q.e.Order.Round, q.e.Announcement.Seed, turn)
+		q.beginOwn()
+		steps, err := a.newBlock(timely, q.e, q.p, q.base, q.own, q.steps, q.e.Order.Round, q.e.Announcement.Seed, turn)
 		if err != nil {
 			q.tell(&update{}, Trained{}, err)
 			return
@@ -141,7 +143,7 @@ func (q *ask) sum() {
 }
 
 // newBlock prepares the local steps of a block, whose draws are those of a round.
-func (a *Agent) newBlock(ctx context.Context, e round.Train, p *prepared, base []float32, steps int,
+func (a *Agent) newBlock(ctx context.Context, e round.Train, p *prepared, base, own []float32, steps int,
 	draws wire.RoundID, seed uint64, turn *hold) (Block, error) {
 	if a.mesh.private == nil && len(e.Peers) > 0 {
 		return nil, errNoMesh
@@ -149,6 +151,7 @@ func (a *Agent) newBlock(ctx context.Context, e round.Train, p *prepared, base [
 	return a.cfg.Trainer.Block(ctx, e.Block, p.problem, task.Job[float32]{
 		Base: base, Samples: p.trained, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
 		Rand: task.Source(seed, draws, task.Stream(a.cfg.ID)), Sample: a.sampleSeed(&e),
+		Own: own, OwnRand: task.Source(task.OwnSeed(seed), draws, task.Stream(a.cfg.ID)),
 		Stop: func() bool { turn.between(ctx); return false },
 	})
 }

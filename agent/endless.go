@@ -102,7 +102,7 @@ func (a *Agent) beginBlock(b *endless, x []float32, from BlockSource) error {
 		seed ^= uint64(a.cfg.Boot) << 32 // other draws than the start before
 	}
 	turn := a.newHold()
-	steps, err := a.newBlock(ctx, b.e, b.p, x, b.steps, b.e.Block, seed, turn)
+	steps, err := a.newBlock(ctx, b.e, b.p, x, nil, b.steps, b.e.Block, seed, turn)
 	if err != nil {
 		cancel()
 		return err

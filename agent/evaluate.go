@@ -61,6 +61,7 @@ func (a *Agent) evaluate(hash wire.Digest, w []float32) {
 		return
 	}
 	of := v.asked
+	w = a.predicts(p.problem, of.run, w) // where it has a model of its own, that is evaluated
 	v.busy = true
 	a.models.jobs.Do(func() {
 		fact := Evaluated{Version: of.version}

@@ -96,6 +96,13 @@ type (
 		Err     error
 		Without string // what the agent does
 	}
+	// PersonalBegun: what of the model is the agent's own begins anew, since it is not known for this run and these
+	// tensors, or, with an error, since ditto's steps have diverged.
+	PersonalBegun struct {
+		Round      wire.RoundID
+		Parameters int
+		Err        error
+	}
 	// BootRaised: an earlier start had a higher number than this one, which takes the next.
 	BootRaised struct{ From, To wire.Epoch }
 	// AnnouncementsStale: no later announcement has come for a time in which one was due; For is 0 when one has.
@@ -262,6 +269,7 @@ func (KeyAwaited) fact()           {}
 func (KeyCame) fact()              {}
 func (StateLost) fact()            {}
 func (BootRaised) fact()           {}
+func (PersonalBegun) fact()        {}
 func (AnnouncementsStale) fact()   {}
 func (RootTaken) fact()            {}
 func (ClockBehind) fact()          {}

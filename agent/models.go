@@ -91,6 +91,9 @@ func (a *Agent) wantModel() {
 		now.Before(k.nextAt) || a.local == nil || a.local.problem == nil || a.local.hash != k.newest.task {
 		return
 	}
+	if a.local.problem.Task.Finetune > 0 && a.barred() { // the device's owner wants no training now
+		return
+	}
 	if k.inUse != nil && k.inUse.Hash == hash && k.inUse.Run == k.newest.run {
 		k.judged = hash
 		return
@@ -156,6 +159,9 @@ func (a *Agent) keeping(p *pull) bool {
 // keptBase returns the model in use if it is the one that training wants.
 func (a *Agent) keptBase(hash wire.Digest) []float32 {
 	m := a.models.inUse
+	if a.prepared != nil && (a.prepared.problem.Personal() || a.prepared.problem.Task.Finetune > 0) {
+		return nil // it is the device's own
+	}
 	if m == nil || m.Hash != hash || len(m.Vector) != 4*a.prepared.problem.Model.Architecture().Params() {
 		return nil
 	}
@@ -172,9 +178,15 @@ func (a *Agent) consider(of offer, w []float32) {
 	if of.ref.Hash == k.judged || l == nil || l.problem == nil || l.hash != of.task {
 		return
 	}
-	m := modelfile.Of(&l.problem.Task, l.problem.Model.Architecture(), wire.AppendVector(nil, w), of.ref.Hash)
+	data, hash := wire.AppendVector(nil, a.predicts(l.problem, of.run, w)), of.ref.Hash
+	if l.problem.Personal() {
+		hash = wire.BlobDigest(data)
+	}
+	m := modelfile.Of(&l.problem.Task, l.problem.Model.Architecture(), data, hash)
 	m.Run, m.Version = of.run, of.version
-	a.try(a.trialOf(m), func(fact ModelJudged) {
+	t := a.trialOf(m)
+	t.tune = a.tuningOf(of)
+	a.try(t, func(fact ModelJudged) {
 		now := a.owner.Now()
 		k.judged, k.nextAt = of.ref.Hash, now.Add(a.cfg.Predict.Refresh)
 		switch fact.Result {

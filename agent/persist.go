@@ -21,6 +21,7 @@ type unwritten struct {
 const (
 	savePlace     = "save the announcement's place"
 	saveTheUpdate = "save the update"
+	saveTheOwn    = "save what of the model is the agent's own"
 	removeUpdate  = "remove the old update"
 	saveBoundary  = "save which rows are held out"
 	saveTheRoot   = "save the root document"

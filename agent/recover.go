@@ -16,7 +16,7 @@ import (
 // are held against hashes that come from elsewhere.
 func StateFiles() []string {
 	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile, heldFile, rootFile, clockFile,
-		groupsFile, keyFile, certificateFile, wordFile}
+		groupsFile, keyFile, certificateFile, wordFile, personalFile}
 }
 
 // without tells what the agent does without a file that is damaged.
@@ -33,6 +33,7 @@ var without = map[string]string{
 	clockFile:       "certificates are held against the machine's own clock until the coordinator is heard",
 	wordFile:        "neighbours do not hear the agent's beacons until the coordinator invites it again",
 	groupsFile:      "the coordinator is asked for the key again",
+	personalFile:    "what of the model is the agent's own begins anew",
 	heldFile:        "the rows that are held out are chosen anew, by the rows that there are now",
 }
 
@@ -83,7 +84,7 @@ func (c *Config) slot(s *store.Slots, name string, most int, parse func(body []b
 		return err
 	}
 	c.Observer.Observe(StateLost{File: name, Err: err, Without: without[name]})
-	if name == updateFile {
+	if name == updateFile || name == personalFile { // they may be large
 		return errors.Join(s.Clear(), c.remove(name))
 	}
 	_, err = s.SetAside()

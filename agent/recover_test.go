@@ -81,6 +81,10 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, u.take(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
 			must(t, saveUpdate((&Config{Dir: dir, Disk: store.Machine}).updateSlots(), u))
 		}},
+		personalFile: {slots: true, write: func(t *testing.T, dir string) {
+			k := &personal{slots: (&Config{Dir: dir, Disk: store.Machine}).personalSlots()}
+			must(t, k.trained(personalState{personalKey{run: 8}, 9, []float32{1, 2}, []float32{3, 4}}))
+		}},
 		blockFile: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{
 				Name: "power", Features: []string{"a"}, Target: "y",
@@ -325,7 +329,7 @@ func TestStateFilesAreListed(t *testing.T) {
 			}
 		}
 	}
-	if found != 11 {
-		t.Errorf("found %d names of files, want 11", found)
+	if found != 12 {
+		t.Errorf("found %d names of files, want 12", found)
 	}
 }

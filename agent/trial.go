@@ -24,6 +24,7 @@ type trial struct {
 	blind bool                      // rows are to be held out, and cannot be had now
 	back  bool                      // the model in use was withdrawn: whatever it is, this one is taken
 	spare wire.ModelName            // stays among the models that are kept
+	tune  *tuning                   // makes it the device's own before that; nil = it stays as it is
 }
 
 // run judges the model, and puts it into use. The error is that of Predictions.Activated.
@@ -33,7 +34,11 @@ func (t *trial) run(ctx context.Context, c *Config) (fact ModelJudged, hook erro
 		fact.Result = ModelBlind
 		return fact, nil
 	}
-	if err := t.judge(&fact, c.Predict.Margin); err != nil {
+	err := t.tune.run(ctx, t.m)
+	if err == nil {
+		err = t.judge(&fact, c.Predict.Margin)
+	}
+	if err != nil {
 		fact.Result, fact.Err = ModelFailed, err
 	}
 	if fact.Result != ModelTaken {

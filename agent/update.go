@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -17,12 +16,15 @@ func (q *ask) newUpdate() *update {
 	}}
 }
 
-// takeOutcome makes what a block has come to the update's, as a change of base, packed as the task asks.
-func (a *Agent) takeOutcome(u *update, b Block, base, x []float32, fact *Trained, e round.Train, t *wire.Task) error {
-	out, err := b.OutcomeFrom(base, x)
+// takeOutcome makes what a block has come to the update's, as a change of base, packed as the task asks, and keeps what
+// it has come to of the agent's own.
+func (q *ask) takeOutcome(u *update, b Block, x []float32, fact *Trained) error {
+	a, e, t := q.a, &q.e, &q.p.problem.Task
+	out, err := b.OutcomeFrom(q.base, x)
 	if err != nil {
 		return err
 	}
+	q.keepOwn(&out)
 	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
 	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
 	rng := task.Source(task.PackSeed(e.Announcement.Seed), e.Order.Round, task.Stream(a.cfg.ID))

@@ -36,7 +36,7 @@ func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 		a.modelCame(ref.Hash, nil, errors.New("the task is another one by now"))
 		return
 	}
-	want := of.problem.Model.Architecture().Params()
+	want := of.problem.Schema(wire.KindTraining).Len()
 	a.start(func() func() {
 		w := make([]float32, ref.Length/4)
 		err := readBlob(ref, data, func(at int,

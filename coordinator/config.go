@@ -110,10 +110,16 @@ func (c *Config) validate() error {
 		"feddec needs edges, and a task with mixing")
 	need(c.Round.Algorithm == spec.FedDec || c.Task.Mixing.Every == 0, "a task with mixing needs the algorithm feddec")
 	var pairs spec.Check
-	c.Round.CheckPairs(&pairs, &c.Task.Training, c.Task.Mixing.Endless)
+	c.Round.CheckPairs(&pairs, &c.Task)
 	errs = append(errs, pairs.Err())
 	need(len(c.StandardizeAt) == 0 || c.Standardize && !c.Task.Mixing.Endless,
 		"columns are standardised again only where they are at all, and where blocks have an end")
+	own := c.Task.Personal.Ditto || len(c.Task.Personal.Tensors) > 0
+	need(len(c.StandardizeAt) == 0 || !own,
+		"columns are not standardised again where agents have models of their own, which are of the old columns")
+	need(c.Held == nil || len(c.Task.Personal.Tensors) == 0,
+		"held-out data score no model of which agents have parts of their own")
+	need(!c.Round.Rollout.On() || !own && c.Task.Finetune == 0, "models that are agents' own are not rolled out")
 	need(c.Clip >= 0, "clip must not be negative, is %v", c.Clip)
 	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
 	need(c.KeepRuns >= 0, "the number of kept runs must not be negative, is %d", c.KeepRuns)

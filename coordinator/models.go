@@ -10,7 +10,7 @@ import (
 func encodeModel(run wire.RunID, version wire.ModelVersion, p *task.Problem[float32], data []byte, hash wire.Digest,
 	from origin) ([][]byte, error) {
 	m := modelfile.Of(&p.Task, p.Model.Architecture(), data, hash)
-	m.Run, m.Version, m.From = run, version, from.Model
+	m.Run, m.Version, m.From, m.Personal = run, version, from.Model, p.Task.Personal.Tensors
 	return m.Pieces()
 }
 

@@ -88,7 +88,7 @@ type anew struct {
 // unpackState returns the state of the configured keepers from what packState has made of those of some model, and
 // those of them that begin anew.
 func (w *workbench) unpackState(b []byte) (state [][]float64, begun []anew) {
-	d := w.problem.Model.Architecture().Params()
+	d := w.problem.Schema(wire.KindTraining).Len()
 	parts := map[string][]byte{}
 	for len(b) > 0 && len(b) > int(b[0]) {
 		name := string(b[1 : 1+b[0]])
@@ -132,7 +132,7 @@ func vectorsOf(name string) int {
 // archivedState returns what packState made of the state that came with a model of the archive.
 func (w *workbench) archivedState(models *store.Models, version uint64, hash wire.Digest) ([]byte, error) {
 	const most = 3 // vectors, of an optimiser and a rule
-	return models.State(version, hash, 2*(1+255)+8*w.problem.Model.Architecture().Params()*most)
+	return models.State(version, hash, 2*(1+255)+8*w.problem.Schema(wire.KindTraining).Len()*most)
 }
 
 // inherited returns the state that optimiser and rule have left with the model from which the run begins; nil if they

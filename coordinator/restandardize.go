@@ -94,19 +94,24 @@ func (w *workbench) earlier() ([]float32, learner.Standardization, error) {
 // initial model.
 func (w *workbench) first(model []float32, from learner.Standardization) []float32 {
 	if model == nil {
-		return w.problem.Initial(w.cfg.Round.Seed)
+		return w.initial()
 	}
-	switch err := w.problem.Model.Restandardize(model, from, w.problem.Standardization()); {
+	p := w.problem
+	model = p.Whole(model, p.InitialOwn(w.cfg.Round.Seed))
+	switch err := p.Model.Restandardize(model, from, p.Standardization()); {
 	case errors.Is(err, learner.ErrNoBias):
 		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off",
 			"model", w.disk.origin.Model)
 	case err != nil:
 		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial "+
 			"one", "model", w.disk.origin.Model, "err", err)
-		return w.problem.Initial(w.cfg.Round.Seed)
+		return w.initial()
 	}
-	return model
+	return p.Shared(model)
 }
+
+// initial returns what agents share of w_0. What is theirs they make themselves, of the same seed.
+func (w *workbench) initial() []float32 { return w.problem.Shared(w.problem.Initial(w.cfg.Round.Seed)) }
 
 // read returns the origin's model, and the standardisation in which it is expressed.
 func (w *workbench) read(o origin) ([]float32, learner.Standardization, error) {

@@ -169,7 +169,7 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 		record.Plan = c.work.statistics()
 	default:
 		record.Plan, err = c.work.training(record.Run, 0, 0,
-			wire.AppendVector(nil, c.work.problem.Initial(c.cfg.Round.Seed)), nil)
+			wire.AppendVector(nil, c.work.initial()), nil)
 	}
 	if err == nil {
 		err = c.disk.removeSpoolsBut(0)

@@ -32,6 +32,10 @@ func Decode(file []byte) (*Model, error) {
 	if err := m.decodeMeta(meta); err != nil {
 		return nil, err
 	}
+	if names := meta["personal"]; names != "" {
+		return nil, fmt.Errorf("its tensors %s are each device's own, and not in the file: take the model of a device",
+			names)
+	}
 	if err := m.decodeTensors(tensors, meta); err != nil {
 		return nil, err
 	}

@@ -31,6 +31,9 @@ type Model struct {
 	Architecture    learner.Architecture // without ridge and δ, which only training needs
 	Standardization learner.Standardization
 	Vector          []byte // float32, as over the wire
+	// Personal names tensors of the architecture that are each device's own: Vector, and the file, are without them.
+	// Such a file is a coordinator's, and predicts nothing; a device's has all tensors.
+	Personal []string
 }
 
 // Of describes a model of a task, whose vector goes over the wire as data, with that hash.
@@ -46,7 +49,8 @@ func Of(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Mo
 		Standardization: learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}}
 }
 
-// Encode returns the file. The model is valid, and its vector has the length of its architecture.
+// Encode returns the file. The model is valid, and its vector has the length of its architecture without what is
+// personal.
 func (m *Model) Encode() ([]byte, error) {
 	pieces, err := m.Pieces()
 	return slices.Concat(pieces...), err
@@ -80,9 +84,16 @@ func (m *Model) Pieces() ([][]byte, error) {
 			return nil, err
 		}
 	}
+	parts := a.Parts(m.Personal)
+	for i, t := range parts.OwnLayout {
+		if i > 0 {
+			meta["personal"] += " "
+		}
+		meta["personal"] += t.Name
+	}
 	var tensors []store.Tensor
 	at := 0
-	for _, t := range a.Layout() {
+	for _, t := range parts.SharedLayout {
 		n := 4
 		for _, d := range t.Shape {
 			n *= d

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,35 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(got, m) {
 			t.Errorf("%s: %v\n%+v, want\n%+v", name, err, got, m)
 		}
+	}
+}
+
+// TestPersonal: a file without the tensors that are each device's own has the others, and predicts nothing.
+func TestPersonal(t *testing.T) {
+	m := *models()["tanh"]
+	parts := m.Architecture.Parts([]string{"layer1"})
+	w := make([]float32, len(m.Vector)/4)
+	if err := wire.DecodeVector(w, m.Vector); err != nil {
+		t.Fatal(err)
+	}
+	shared := make([]float32, parts.Shared())
+	learner.Split(shared, nil, parts, w)
+	m.Personal, m.Vector = []string{"layer1"}, wire.AppendVector(nil, shared)
+	file := encode(t, &m)
+	tensors, meta, err := store.DecodeSafetensors(file)
+	if err != nil || meta["personal"] != "layer1.weight layer1.bias" {
+		t.Fatalf("metadata %v, error %v", meta, err)
+	}
+	var names []string
+	for _, x := range tensors {
+		names = append(names, x.Name)
+	}
+	slices.Sort(names)
+	if want := []string{"layer0.bias", "layer0.weight", "layer2.bias", "layer2.weight"}; !slices.Equal(names, want) {
+		t.Errorf("tensors %v, want %v", names, want)
+	}
+	if _, err := modelfile.Decode(file); err == nil || !strings.Contains(err.Error(), "each device's own") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -81,10 +81,15 @@ var keys = map[spec.Option]string{
 	spec.OptionServerOptimizer: "round.server_optimizer.name", spec.OptionExchange: "task.exchange",
 	spec.OptionNormalize: "task.step_size.normalize", spec.OptionServerEvery: "task.mixing.server_every",
 	spec.OptionProximal: "task.proximal", spec.OptionCodec: "task.codec",
+	spec.OptionPersonal: "task.personal.method", spec.OptionFinetune: "task.finetune.steps",
 }
 
 // CheckPairs finds what of the configuration does not go with the rest of it, or with the task.
-func (c *Config) CheckPairs(check *spec.Check, training *wire.Training, endless bool) {
+func (c *Config) CheckPairs(check *spec.Check, t *wire.Task) {
+	training, own := &t.Training, spec.Personal{Layers: t.Personal.Tensors, Method: spec.PersonalLayers}
+	if t.Personal.Ditto {
+		own.Method = spec.PersonalDitto
+	}
 	choice := spec.Choice{
 		spec.OptionAlgorithm: string(c.Algorithm), spec.OptionSampling: string(c.Sampling),
 		spec.OptionWeights: string(c.Weights), spec.OptionWeighting: string(c.Weighting),
@@ -93,8 +98,9 @@ func (c *Config) CheckPairs(check *spec.Check, training *wire.Training, endless 
 		spec.OptionNormalize: strconv.FormatBool(training.Normalize),
 		spec.OptionProximal:  strconv.FormatFloat(training.Proximal, 'g', -1, 64),
 		spec.OptionCodec:     string(training.Codec),
+		spec.OptionPersonal:  own.Word(), spec.OptionFinetune: strconv.Itoa(int(t.Finetune)),
 	}
-	if c.Algorithm == spec.FedDec && endless {
+	if c.Algorithm == spec.FedDec && t.Mixing.Endless {
 		choice[spec.OptionServerEvery] = "0"
 	}
 	choice.Check(check, spec.InCoordinator, keys)

@@ -40,16 +40,20 @@ func (c *course[T]) weight(k int) float64 {
 // maxNamed is up to how many agents their buckets are kept.
 const maxNamed = 1 << 20
 
-// bucket is that of agent k in the fold, whose name is its number where it has none.
+// name is that of agent k: its number where it has none.
+func (c *course[T]) name(k int) wire.AgentID {
+	if labels := c.in.Problem.Labels; labels != nil {
+		return wire.AgentID(labels[k])
+	}
+	return wire.AgentID(strconv.Itoa(k))
+}
+
+// bucket is that of agent k in the fold.
 func (c *course[T]) bucket(k int) int {
 	if k < len(c.buckets) && c.buckets[k] > 0 {
 		return int(c.buckets[k] - 1)
 	}
-	name := strconv.Itoa(k)
-	if labels := c.in.Problem.Labels; labels != nil {
-		name = labels[k]
-	}
-	b := rule.Bucket(c.seed, wire.AgentID(name))
+	b := rule.Bucket(c.seed, c.name(k))
 	if k < len(c.buckets) {
 		c.buckets[k] = uint8(b + 1)
 	}

@@ -1,10 +1,11 @@
 package sim
 
 import (
-	"math"
+	"errors"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -12,8 +13,8 @@ import (
 // personal is what the agents of a run have of their own.
 type personal[T learner.Float] struct {
 	*course[T]
-	parts learner.Parts // of the model; of ditto all is shared
-	first []T           // w_0, of length d
+	parts *learner.Parts // of the model; of ditto all is shared
+	first []T            // w_0, of length d
 	// own is each agent's own tensors, or its v_k of ditto; nil before its first round, and without personal.
 	own  [][]T
 	hand *hand[T] // for fine-tuning and scores
@@ -106,35 +107,33 @@ func (p *personal[T]) measure(r *recorder, w []T, i int, t uint64) error {
 	if p.in.Problem.HeldOut == nil {
 		return nil
 	}
-	var scores []learner.Score
+	var pool evaluation.Pool
 	for k := range p.agents {
 		x, err := p.model(w, k, i, t)
 		if err != nil {
 			return err
 		}
-		scores = append(scores, p.hand.steps.Model.Score(x, p.in.Problem.HeldOut[k]))
+		said := evaluation.Of(0, 0, p.hand.steps.Model.Tally(x, p.in.Problem.HeldOut[k]))
+		if said.Rows == 0 {
+			return &agentError{k, errors.New("the risk of its own model is not finite, or beyond all bounds")}
+		}
+		pool.Add(p.name(k), said)
 	}
-	pool(r, scores)
+	r.setOwn(pool.Result(1))
 	return nil
 }
 
-// pool records what the agents' scores are over all rows, on average over the agents, and at the worst one.
-func pool(r *recorder, scores []learner.Score) {
-	var risk, accuracy, rows, risks, accuracies float64
-	worstRisk, worst := math.Inf(-1), math.Inf(1)
-	for _, s := range scores {
-		n := float64(s.Samples)
-		rows, risk, accuracy = rows+n, risk+n*s.Risk, accuracy+n*s.Accuracy
-		risks, accuracies = risks+s.Risk, accuracies+s.Accuracy
-		worstRisk, worst = max(worstRisk, s.Risk), min(worst, s.Accuracy)
+// setOwn records what agents' models do on all rows that are held out, on average over agents, and at the worst one.
+func (r *recorder) setOwn(of evaluation.Result) {
+	set := func(name string, all float64, each *evaluation.Spread) {
+		r.set(name, all)
+		if each != nil { // else there are too few
+			r.set(name+"_mean", each.Mean)
+			r.set(name+"_worst", each.Worst)
+		}
 	}
-	k := float64(len(scores))
-	r.set("own_risk", risk/rows)
-	r.set("own_risk_mean", risks/k)
-	r.set("own_risk_worst", worstRisk)
-	if accuracy == accuracy { // else a regression
-		r.set("own_accuracy", accuracy/rows)
-		r.set("own_accuracy_mean", accuracies/k)
-		r.set("own_accuracy_worst", worst)
+	set("own_risk", of.Risk, of.AgentRisk)
+	if of.Accuracy != nil { // else a regression
+		set("own_accuracy", *of.Accuracy, of.AgentAccuracy)
 	}
 }

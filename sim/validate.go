@@ -75,8 +75,8 @@ func (e *Experiment) validate() error {
 func (e *Experiment) personal() bool { return e.Personal.On() || e.Finetune.Steps > 0 }
 
 func (e *Experiment) validatePersonal(v *spec.Check) {
-	e.Personal.Check(v, "personal")
-	e.Finetune.Check(v, "finetune")
+	spec.CheckPersonal(v, "personal", &e.Personal)
+	spec.CheckFinetune(v, "finetune", &e.Finetune)
 	v.Need(e.Dump == "" && e.Load == "" || !e.personal(), "personal",
 		"has draws of its own, which a dump does not hold: leave out --dump and --load")
 	v.Need(!e.Shadow || !e.Personal.On(), "shadow", "is true; with personal models there is no one model to follow")

@@ -95,7 +95,7 @@ type Model struct {
 	HuberDelta float64    `yaml:"huber_delta" json:"huber_delta"`
 	Bias       bool       `yaml:"bias" json:"bias"`
 	Ridge      float64    `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
-	// Frozen names layers ("layer0", "last") or tensors ("layer0.weight") that training leaves as they are.
+	// Frozen names layers ("layer0") or tensors ("layer0.weight") that training leaves as they are.
 	Frozen []string `yaml:"frozen" json:"frozen"`
 }
 
@@ -141,19 +141,22 @@ func (m *Model) Check(c *Check, key string) {
 		"is %v; it goes with the risk huber, and with no other", m.HuberDelta)
 	c.Need(m.HuberDelta == 0 || positive(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
 		m.HuberDelta)
-	m.CheckTensors(c, key+".frozen", m.Frozen)
+	m.CheckTensors(c, key+".frozen", m.Frozen, m.tensors())
 	c.Need(m.Ridge == 0 || positive(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
 }
 
-// CheckTensors finds names of tensors that the model does not have; key is that of the list.
-func (m *Model) CheckTensors(c *Check, key string, names []string) {
+// CheckTensors finds names that are not among those wanted, or, with nil, none of the model's tensors and layers and
+// not "last"; key is that of the list.
+func (m *Model) CheckTensors(c *Check, key string, names, want []string) {
+	if want == nil {
+		want = append(m.tensors(), "last")
+	}
 	for i, name := range names {
-		c.Need(slices.Contains(m.tensors(), name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name,
-			or(m.tensors()))
+		c.Need(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, or(want))
 	}
 }
 
-// tensors names the layers and their tensors, as the flat vector has them, and the last layer.
+// tensors names the layers and their tensors, as the flat vector has them.
 func (m *Model) tensors() (names []string) {
 	for i := range len(m.Hidden) + 1 {
 		layer := fmt.Sprintf("layer%d", i)
@@ -162,5 +165,5 @@ func (m *Model) tensors() (names []string) {
 			names = append(names, layer+".bias")
 		}
 	}
-	return append(names, "last")
+	return names
 }

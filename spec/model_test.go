@@ -41,7 +41,7 @@ func TestModel(t *testing.T) {
 		"m.huber_delta: is -1; want a positive number": func(m *spec.Model) {
 			m.Risk, m.HuberDelta = spec.RiskHuber, -1
 		},
-		`m.frozen[1]: is "layer1"; want layer0, layer0.weight, layer0.bias or last`: func(m *spec.Model) {
+		`m.frozen[1]: is "layer1"; want layer0, layer0.weight or layer0.bias`: func(m *spec.Model) {
 			m.Frozen = []string{"layer0", "layer1"}
 		},
 		"m.ridge: is -1; want 0 or more": func(m *spec.Model) {

@@ -77,11 +77,11 @@ var pairs = []Pair{
 		"its step size is per local step (feddec Alg. 1)"},
 	{is(OptionAlgorithm, string(FedDec)), is(OptionWeighting, string(WeightingMean)), InExperiment,
 		"feddec weighs in the step"},
-	{not(OptionPersonal, "none"), is(OptionExchange, string(ExchangeGradient)), InExperiment,
+	{not(OptionPersonal, "none"), is(OptionExchange, string(ExchangeGradient)), Everywhere,
 		"an agent takes no local steps"},
-	{not(OptionPersonal, "none"), is(OptionAlgorithm, string(FedDec)), InExperiment,
+	{not(OptionPersonal, "none"), is(OptionAlgorithm, string(FedDec)), Everywhere,
 		"agents that mix have come near to each other"},
-	{is(OptionPersonal, string(PersonalDitto)), not(OptionFinetune, "0"), InExperiment,
+	{is(OptionPersonal, string(PersonalDitto)), not(OptionFinetune, "0"), Everywhere,
 		"the agent has a model of its own already"},
 }
 

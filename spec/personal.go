@@ -46,8 +46,8 @@ func (p *Personal) Word() string {
 	return string(p.Method)
 }
 
-// Check finds what cannot be; key is that of the section. Whether there are such layers the model knows.
-func (p *Personal) Check(c *Check, key string) {
+// CheckPersonal finds what cannot be; key is that of the section. Whether there are such layers the model knows.
+func CheckPersonal(c *Check, key string, p *Personal) {
 	c.Valid(key+".method", p.Method.Validate())
 	c.Need(!p.Ditto() || len(p.Layers) == 0, key+".layers",
 		"is %v with the method ditto, whose whole model is the agent's own: remove one of them", p.Layers)
@@ -64,7 +64,7 @@ type Finetune struct {
 // MaxFinetune bounds the steps of fine-tuning.
 const MaxFinetune = 1_000_000
 
-// Check finds what cannot be; key is that of the section.
-func (f *Finetune) Check(c *Check, key string) {
+// CheckFinetune finds what cannot be; key is that of the section.
+func CheckFinetune(c *Check, key string, f *Finetune) {
 	c.Need(f.Steps >= 0 && f.Steps <= MaxFinetune, key+".steps", "is %d; want 0 (none) to %d", f.Steps, MaxFinetune)
 }

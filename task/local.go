@@ -11,20 +11,26 @@ import (
 
 // Job is what an agent is asked to compute in a training round.
 type Job[T learner.Float] struct {
-	Base    []T // w_{i−1}; not changed
+	Base    []T // w_{i−1}, with what is the agent's own: see [Problem.Whole]; not changed
 	Samples *learner.Samples[T]
 	Weight  float64     // K·p_k, or 1 where the server weights
 	Offset  uint64      // t: local steps of the schedule before this round
 	Steps   int         // E_k
 	Rand    *rand.Rand  // see [learner.Sampler] for what is drawn and in which order
 	Stop    func() bool // polled between steps; nil = never
+	// Own is what the agent has of its own, by [Problem.Own]: of personal tensors Base has them, too. OwnRand draws the
+	// steps of ditto; see [OwnSeed]. Both are nil without.
+	Own     []T
+	OwnRand *rand.Rand
 	// Sample seeds which rows the risks are reported on, if there are more than RiskRows; see [SampleSeed].
 	Sample uint64
 }
 
 // Outcome is what an agent sends in.
 type Outcome[T learner.Float] struct {
-	Vector     []T     // Δ_k = ψ_k − w_{i−1}, or g_k for gradient exchange
+	Vector     []T     // Δ_k = ψ_k − w_{i−1} of what is shared, or g_k for gradient exchange
+	Own        []T     // what the agent's own has come to; nil if nothing is
+	OwnLost    error   // why ditto's v_k could not go on, and has begun anew as w_{i−1}; else nil
 	Steps      int     // e ≤ E_k that were really taken
 	RiskBefore float64 // at the base, over the job's RiskSample
 	RiskAfter  float64 // after the steps

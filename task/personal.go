@@ -1,6 +1,16 @@
 package task
 
-import "github.com/fedmesh/fedmesh/learner"
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
 
 // OwnSteps returns local steps of a model v that is an agent's own, of Ditto (Li et al. 2021) and of fine-tuning:
 //
@@ -13,4 +23,150 @@ func OwnSteps[T learner.Float](d learner.Descent[T], lambda float64, anchor []T,
 	d.Normalize = false
 	d.By.Proximal, d.By.Anchor = lambda, anchor
 	return Steps[T]{Descent: d, Weight: 1, Offset: offset}
+}
+
+// Personal reports whether an agent has anything of its own.
+func (p *Problem[T]) Personal() bool {
+	return p.Task.Personal.Ditto || len(p.Task.Personal.Tensors) > 0
+}
+
+// OwnSchema returns the layout of what is an agent's own: its tensors, or with ditto the whole model; nil if nothing
+// is.
+func (p *Problem[T]) OwnSchema() wire.Schema {
+	if p.Task.Personal.Ditto {
+		return schemaOf[T](p.parts.SharedLayout)
+	}
+	return schemaOf[T](p.parts.OwnLayout)
+}
+
+// InitialOwn returns the values that an agent's own begins with, those of w_0; nil if nothing is its own.
+func (p *Problem[T]) InitialOwn(seed uint64) []T {
+	if !p.Personal() {
+		return nil
+	}
+	w := p.Initial(seed)
+	if p.Task.Personal.Ditto {
+		return w
+	}
+	return p.ownOf(w)
+}
+
+// ownOf returns the agent's own tensors of a vector of all parameters.
+func (p *Problem[T]) ownOf(w []T) []T {
+	own := make([]T, p.parts.Own())
+	learner.Split(nil, own, p.parts, w)
+	return own
+}
+
+// Shared returns what agents share of a vector of all parameters, which may be overwritten.
+func (p *Problem[T]) Shared(w []T) []T {
+	if p.parts.Own() == 0 {
+		return w
+	}
+	shared := w[:p.parts.Shared()]
+	learner.Split(shared, nil, p.parts, w)
+	return shared
+}
+
+// Whole returns the vector of all parameters with which a round's local steps begin: the shared ones, with an agent's
+// own tensors in their places. With nothing in them it is shared itself.
+func (p *Problem[T]) Whole(shared, own []T) []T {
+	if p.parts.Own() == 0 {
+		return shared
+	}
+	w := make([]T, len(shared)+len(own))
+	learner.Join(w, p.parts, shared, own)
+	return w
+}
+
+// Predicts returns the model that an agent predicts with, of the shared parameters and what is its own.
+func (p *Problem[T]) Predicts(shared, own []T) []T {
+	if p.Task.Personal.Ditto {
+		return own
+	}
+	return p.Whole(shared, own)
+}
+
+// checkPersonal checks what is the agents' own, but for the names of tensors.
+func checkPersonal(t *wire.Task) error {
+	own, lambda := &t.Personal, t.Personal.Lambda
+	switch {
+	case own.Ditto && len(own.Tensors) > 0:
+		return errors.New("personal: tensors, and yet ditto has the whole model")
+	case !(lambda >= 0) || math.IsInf(lambda, 1):
+		return fmt.Errorf("ditto: lambda is %v; it must be finite and not negative", lambda)
+	case t.Finetune > spec.MaxFinetune:
+		return fmt.Errorf("finetune: %d steps, more than %d", t.Finetune, spec.MaxFinetune)
+	case !own.Ditto && len(own.Tensors) == 0:
+		return nil
+	case t.Training.Exchange != spec.ExchangeParameters:
+		return errors.New("personal: goes with the exchange of parameters, not of gradients")
+	case t.Mixing.Every > 0:
+		return errors.New("personal: agents that mix have nothing of their own")
+	}
+	return nil
+}
+
+// checkParts checks that a model has the tensors that are to be the agents' own, and others to share.
+func checkParts(a learner.Architecture, own []string) error {
+	switch parts := a.Parts(own); {
+	case len(own) > 0 && parts.Own() == 0:
+		return errors.New("personal: the model has no such tensors")
+	case parts.Shared() == 0:
+		return errors.New("personal: nothing is left to share")
+	}
+	return nil
+}
+
+// takeOwn prepares the steps of ditto.
+func (s *Stepper[T]) takeOwn(j *Job[T]) (err error) {
+	s.own = slices.Clone(j.Own)
+	s.ditto, err = s.problem.ownSteps(j.Samples, j.OwnRand, s.problem.Task.Personal.Lambda, j.Base, j.Offset, j.Stop)
+	return err
+}
+
+// ownSteps is OwnSteps on an agent's samples.
+func (p *Problem[T]) ownSteps(samples *learner.Samples[T], rng *rand.Rand, lambda float64, anchor []T, offset uint64,
+	stop func() bool) (*Steps[T], error) {
+	d, err := p.descent(samples, rng)
+	if err != nil {
+		return nil, err
+	}
+	s := OwnSteps(d, lambda, anchor, offset)
+	s.Stop = stop
+	return &s, nil
+}
+
+// Finetune takes the task's steps of fine-tuning from a whole model w, in place, on an agent's samples. rng draws them;
+// offset is that of the announcement. stop is polled between steps; nil never stops. After an error w is of no use.
+func (p *Problem[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand.Rand, offset uint64,
+	stop func() bool) error {
+	s, err := p.ownSteps(samples, rng, 0, nil, offset, stop)
+	if err != nil {
+		return err
+	}
+	return s.Take(w, 1, uint64(p.Task.Finetune))
+}
+
+// Take takes local steps first to last as [Steps.Take], and then as many of ditto. Of these no error stops the round:
+// v_k begins anew as w_{i−1}.
+func (s *Stepper[T]) Take(x []T, first, last uint64) error {
+	if err := s.Steps.Take(x, first, last); err != nil || s.own == nil {
+		return err
+	}
+	if err := s.ditto.Take(s.own, first, last); err != nil {
+		s.own, s.lost = append(s.own[:0], s.job.Base...), err
+	}
+	return nil
+}
+
+// ownOf returns what is the agent's own after its local steps have come to x.
+func (s *Stepper[T]) ownOf(x []T) []T {
+	if s.own != nil {
+		return s.own
+	}
+	if s.problem.parts.Own() == 0 {
+		return nil
+	}
+	return s.problem.ownOf(x)
 }

@@ -21,6 +21,7 @@ type Problem[T learner.Float] struct {
 	Schedule learner.Schedule
 	Model    *learner.Model[T]
 
+	parts   *learner.Parts   // what agents share of the model, and what not
 	samples [2]riskSample[T] // the last
 }
 
@@ -30,7 +31,7 @@ func Validate[T learner.Float](t wire.Task) error {
 	p := newProblem[T](t)
 	errs := []error{
 		t.Extra.Unsupported(), p.Task.Training.Codec.Validate(), checkColumns(t), checkRecipe(&t),
-		checkMixing(&t), checkCorrection(&t),
+		checkMixing(&t), checkCorrection(&t), checkPersonal(&t),
 		p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate(),
 		checkStandardization(p.Standardization(), t), checkModel[T](t),
 	}
@@ -51,7 +52,7 @@ func Compile[T learner.Float](t wire.Task) (*Problem[T], error) {
 	}
 	p := newProblem[T](t)
 	model.ReportIn(p.Standardization())
-	p.Model = model
+	p.Model, p.parts = model, model.Architecture().Parts(t.Personal.Tensors)
 	return p, nil
 }
 
@@ -82,7 +83,10 @@ func checkModel[T learner.Float](t wire.Task) error {
 	if len(t.Model.Frozen) > 0 && len(a.Ranges(t.Model.Frozen)) == 0 {
 		return fmt.Errorf("frozen: the model has no tensors %q", t.Model.Frozen)
 	}
-	if n := trainingSchema[T](a).Bytes(); n > wire.MaxBlob {
+	if err := checkParts(a, t.Personal.Tensors); err != nil {
+		return err
+	}
+	if n := schemaOf[T](a.Layout()).Bytes(); n > wire.MaxBlob {
 		return fmt.Errorf("the model has %d bytes, more than %d", n, wire.MaxBlob)
 	}
 	return nil
@@ -192,7 +196,8 @@ func (p *Problem[T]) Recipe() *spec.Recipe {
 	return &p.Task.Recipe
 }
 
-// Schema returns the layout of the vectors that a round of that kind sends in.
+// Schema returns the layout of the vectors that a round of that kind sends in: of the parameters those that agents
+// share.
 func (p *Problem[T]) Schema(kind wire.Kind) wire.Schema {
 	if kind == wire.KindStatistics {
 		m := uint32(len(p.Task.Features) + 1)
@@ -202,17 +207,17 @@ func (p *Problem[T]) Schema(kind wire.Kind) wire.Schema {
 			{Name: "sum_squares", DType: wire.Float64, Shape: []uint32{m}},
 		}
 	}
-	return trainingSchema[T](p.Model.Architecture())
+	return schemaOf[T](p.parts.SharedLayout)
 }
 
-// trainingSchema returns the layout of a model's parameters.
-func trainingSchema[T learner.Float](a learner.Architecture) wire.Schema {
+// schemaOf returns the layout of tensors of parameters.
+func schemaOf[T learner.Float](layout []learner.Tensor) wire.Schema {
 	dtype := wire.Float32
 	if len(wire.AppendVector[T](nil, []T{0})) == 8 {
 		dtype = wire.Float64
 	}
 	var s wire.Schema
-	for _, t := range a.Layout() {
+	for _, t := range layout {
 		tensor := wire.TensorSpec{Name: t.Name, DType: dtype}
 		for _, n := range t.Shape {
 			tensor.Shape = append(tensor.Shape, uint32(n))
@@ -222,7 +227,7 @@ func trainingSchema[T learner.Float](a learner.Architecture) wire.Schema {
 	return s
 }
 
-// Initial returns w_0.
+// Initial returns w_0, of all parameters.
 func (p *Problem[T]) Initial(seed uint64) []T {
 	w := make([]T, p.Model.Architecture().Params())
 	p.Model.Init(w, rand.New(rand.NewPCG(seed, 0)))

@@ -3,6 +3,7 @@ package task
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -75,19 +76,25 @@ type Stepper[T learner.Float] struct {
 	Steps[T]
 	problem *Problem[T]
 	job     Job[T]
+
+	ditto *Steps[T] // of v_k
+	own   []T       // v_k as far as it has come
+	lost  error
 }
 
 // Stepper prepares local steps; j.Steps is E_k, at most H.
 func (p *Problem[T]) Stepper(j Job[T]) (*Stepper[T], error) {
-	draws := &learner.Sampler[T]{Construction: p.Construction(), Data: j.Samples, Rand: j.Rand}
-	if err := draws.Validate(p.Model); err != nil {
+	d, err := p.descent(j.Samples, j.Rand)
+	if err != nil {
 		return nil, err
 	}
-	s := &Stepper[T]{problem: p, job: j, Steps: Steps[T]{Weight: j.Weight, Offset: j.Offset, Stop: j.Stop,
-		Descent: learner.Descent[T]{Model: p.Model, Draws: draws, Schedule: p.Schedule, By: learner.Correction[T]{
-			Proximal: p.Task.Training.Proximal, Anchor: j.Base,
-			Frozen: p.Model.Architecture().Ranges(p.Task.Model.Frozen),
-		}}}}
+	s := &Stepper[T]{problem: p, job: j, Steps: Steps[T]{Weight: j.Weight, Offset: j.Offset, Stop: j.Stop, Descent: d}}
+	s.By.Proximal, s.By.Anchor = p.Task.Training.Proximal, j.Base
+	if p.Task.Personal.Ditto {
+		if err := s.takeOwn(&j); err != nil {
+			return nil, err
+		}
+	}
 	switch training := &p.Task.Training; {
 	case p.Task.Mixing.Every > 0:
 		s.Block, s.Gradients = uint64(training.MaxSteps), uint64(max(j.Steps, 0))
@@ -100,6 +107,13 @@ func (p *Problem[T]) Stepper(j Job[T]) (*Stepper[T], error) {
 		s.Normalize = training.Normalize
 	}
 	return s, nil
+}
+
+// descent prepares steps on samples, without a proximal term.
+func (p *Problem[T]) descent(samples *learner.Samples[T], rng *rand.Rand) (learner.Descent[T], error) {
+	draws := &learner.Sampler[T]{Construction: p.Construction(), Data: samples, Rand: rng}
+	return learner.Descent[T]{Model: p.Model, Draws: draws, Schedule: p.Schedule, By: learner.Correction[T]{
+		Frozen: p.Model.Architecture().Ranges(p.Task.Model.Frozen)}}, draws.Validate(p.Model)
 }
 
 // ErrStopped reports a block that was stopped before its last local step.
@@ -122,6 +136,7 @@ func (s *Stepper[T]) OutcomeFrom(base, x []T) (Outcome[T], error) {
 		out.RiskAfter = out.RiskBefore
 		return out, checkFinite(out)
 	}
+	out.Own, out.OwnLost = s.ownOf(x), s.lost
 	stretch := T(1)
 	if s.Block == 0 {
 		if out.Steps == 0 {
@@ -136,6 +151,7 @@ func (s *Stepper[T]) OutcomeFrom(base, x []T) (Outcome[T], error) {
 	for i, w := range base {
 		out.Vector[i] = T(stretch * (out.Vector[i] - w))
 	}
+	out.Vector = s.problem.Shared(out.Vector)
 	return out, checkFinite(out)
 }
 

@@ -67,6 +67,8 @@ func goldens() []golden {
 		golden{"task", "task", wire.Header{}, linearTask()},
 		golden{"task_network", "task", wire.Header{}, networkTask()},
 		golden{"task_signs", "task", wire.Header{}, signsTask()},
+		golden{"task_personal", "task", wire.Header{}, personalTask()},
+		golden{"task_ditto", "task", wire.Header{}, dittoTask()},
 		golden{"task_readings", "task", wire.Header{}, readingsTask()},
 		golden{"task_sensors", "task", wire.Header{}, sensorsTask()},
 		golden{"manifest", "manifest", wire.Header{}, &manifest},
@@ -336,6 +338,21 @@ func networkTask() *wire.Task {
 		},
 		MinSamples: 1,
 	}
+}
+
+// personalTask is a network task in which agents have the last layer, and part of another one, to themselves.
+func personalTask() *wire.Task {
+	t := networkTask()
+	t.Training.Exchange, t.Finetune = spec.ExchangeParameters, 100
+	t.Personal.Tensors = []string{"layer0.bias", "layer2"}
+	return t
+}
+
+// dittoTask is one in which each agent has a model of its own beside the shared one.
+func dittoTask() *wire.Task {
+	t := networkTask()
+	t.Training.Exchange, t.Personal = spec.ExchangeParameters, wire.Personal{Ditto: true, Lambda: 0.1}
+	return t
 }
 
 // readingsTask is a network task whose agents make rows of readings.

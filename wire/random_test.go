@@ -416,6 +416,12 @@ func randomTask(rng *rand.Rand) wire.Task {
 	for range rng.IntN(3) {
 		t.Model.Frozen = append(t.Model.Frozen, randomString(rng))
 	}
+	for range rng.IntN(3) {
+		t.Personal.Tensors = append(t.Personal.Tensors, randomString(rng))
+	}
+	if rng.IntN(2) == 0 {
+		t.Personal.Ditto, t.Personal.Lambda, t.Finetune = true, randomFloat(rng), rng.Uint32()
+	}
 	if n := rng.IntN(4); n > 0 {
 		t.Recipe = randomRecipe(rng, n)
 	}

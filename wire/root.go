@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 )
 
 const (
@@ -72,7 +73,7 @@ func (d *RootDocument) Threshold() int { return max(1, int(d.Roots.Threshold)) }
 func (d *RootDocument) Coordinators() []SignKey { return append([]SignKey{d.Coordinator}, d.Also...) }
 
 func sortedKeys(keys []SignKey) []SignKey {
-	slices.SortFunc(keys, func(a, b SignKey) int { return bytes.Compare(a[:], b[:]) })
+	sort.Slice(keys, func(i, j int) bool { return bytes.Compare(keys[i][:], keys[j][:]) < 0 })
 	return keys
 }
 

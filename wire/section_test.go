@@ -104,7 +104,8 @@ func TestNeeds(t *testing.T) {
 	}{
 		{"task_network", "gradient_noise", wire.NeedDecline}, {"task", "mixing", wire.NeedDecline},
 		{"task_network", "codec", wire.NeedDecline}, {"task_network", "frozen", wire.NeedDecline},
-		{"task_network", "huber", wire.NeedDecline},
+		{"task_network", "huber", wire.NeedDecline}, {"task_personal", "personal", wire.NeedDecline},
+		{"task_ditto", "ditto", wire.NeedDecline}, {"task_personal", "finetune", wire.NeedIgnore},
 		{"task_network", "proximal", wire.NeedDecline}, {"task_readings", "inputs", wire.NeedDecline},
 		{"task_sensors", "sensors", wire.NeedDecline},
 		{"task", "standardization", wire.NeedDecline}, {"invitation", "mixing", wire.NeedDecline},

@@ -12,6 +12,9 @@ type Task struct {
 	Model    Model
 	Training Training
 	Mixing   Mixing
+	Personal Personal
+	// Finetune is how many local steps an agent takes from a model before it predicts with it; 0 = none.
+	Finetune uint32
 	// MinSamples is the fewest rows an agent may have and still speak of them.
 	MinSamples uint64
 	// Standardization is empty until the statistics round has been held.
@@ -69,6 +72,15 @@ type Mixing struct {
 	Endless bool
 }
 
+// Personal says what of a model is an agent's own. Its zero value means that nothing is.
+type Personal struct {
+	// Tensors names layers or tensors that are the agent's own: schemas do not list them, and they are not sent.
+	Tensors []string
+	// Ditto gives each agent a whole model of its own beside the shared one, with this λ.
+	Ditto  bool
+	Lambda float64
+}
+
 // Standardization maps a column x to clip((x − Mean)/Scale, ±Clip), features
 // first and the target last.
 type Standardization struct {
@@ -109,7 +121,7 @@ func (t *Task) Append(dst []byte) []byte {
 	return w.b
 }
 
-// parts are the sections of a task. All of them change what an agent computes, or how it sends it.
+// parts are the sections of a task. All but `finetune` change what an agent computes for others, or how it sends it.
 func (t *Task) parts() []part {
 	return append(laterParts(&t.Training.Codec, NeedIgnore), []part{
 		{"codec", NeedDecline, func(w *writer) {
@@ -117,12 +129,25 @@ func (t *Task) parts() []part {
 				w.u8(code)
 			}
 		}, func(r *reader) { t.Training.Codec = codecs.read(r, "codec") }},
-		{"frozen", NeedDecline, func(w *writer) { w.frozen(t) }, func(r *reader) { r.frozen(t) }},
+		{"ditto", NeedDecline, func(w *writer) {
+			if t.Personal.Ditto {
+				w.f64(t.Personal.Lambda)
+			}
+		}, func(r *reader) { t.Personal.Ditto, t.Personal.Lambda = true, r.f64("lambda") }},
+		{"finetune", NeedIgnore, func(w *writer) { // it changes what a device predicts, and nothing that it sends
+			if t.Finetune > 0 {
+				w.u32(t.Finetune)
+			}
+		}, func(r *reader) { t.Finetune = r.u32() }},
+		{"frozen", NeedDecline, func(w *writer) { w.names(t.Model.Frozen) },
+			func(r *reader) { t.Model.Frozen = r.names("frozen") }},
 		{"gradient_noise", NeedDecline, func(w *writer) { w.noise(t) }, func(r *reader) { r.noise(t) }},
 		{"huber", NeedDecline, func(w *writer) { w.some(t.Model.HuberDelta) },
 			func(r *reader) { t.Model.HuberDelta = r.f64("delta") }},
 		{"inputs", NeedDecline, func(w *writer) { w.recipe(&t.Recipe) }, func(r *reader) { r.recipe(&t.Recipe) }},
 		{"mixing", NeedDecline, func(w *writer) { w.mixing(t) }, func(r *reader) { r.mixing(t) }},
+		{"personal", NeedDecline, func(w *writer) { w.names(t.Personal.Tensors) },
+			func(r *reader) { t.Personal.Tensors = r.names("personal") }},
 		{"proximal", NeedDecline, func(w *writer) { w.some(t.Training.Proximal) },
 			func(r *reader) { t.Training.Proximal = r.f64("proximal") }},
 		{"sensors", NeedDecline, func(w *writer) { w.sensors(&t.Recipe) },
@@ -139,20 +164,22 @@ func (w *writer) some(x float64) {
 	}
 }
 
-func (w *writer) frozen(t *Task) {
-	if len(t.Model.Frozen) == 0 {
+// names writes the names of tensors or layers, if there are any.
+func (w *writer) names(names []string) {
+	if len(names) == 0 {
 		return
 	}
-	w.u32(uint32(len(t.Model.Frozen)))
-	for _, name := range t.Model.Frozen {
+	w.u32(uint32(len(names)))
+	for _, name := range names {
 		w.str(name)
 	}
 }
 
-func (r *reader) frozen(t *Task) {
-	for range r.count("frozen", 3*(MaxHidden+1), 2) {
-		t.Model.Frozen = append(t.Model.Frozen, r.str("frozen", MaxName))
+func (r *reader) names(field string) (names []string) {
+	for range r.count(field, 3*(MaxHidden+1), 2) {
+		names = append(names, r.str(field, MaxName))
 	}
+	return names
 }
 
 func (w *writer) noise(t *Task) {

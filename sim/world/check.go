@@ -61,6 +61,7 @@ type check struct {
 	digests    map[wire.Digest]bool            // of all
 	models     map[version]wire.Digest         // as they were announced
 	payloads   map[wire.Digest][]byte          // of updates that stood on an agent's disk
+	own        map[wire.AgentID]own            // what stands there of the agent's own
 
 	opened    map[version]bool // rounds whose draw was looked at
 	began     []time.Duration  // when each round was announced first
@@ -88,7 +89,7 @@ func newCheck(w *World) check {
 		aggregates: map[version][]float64{}, passedOver: map[wire.RoundID][]wire.AgentID{},
 		accepted: map[part]wire.Digest{}, ended: map[ending]bool{}, opened: map[version]bool{},
 		digests: map[wire.Digest]bool{}, said: map[say]bool{}, unfit: map[wire.AgentID]bool{},
-		payloads: map[wire.Digest][]byte{}, drawn: map[wire.RoundID][]wire.AgentID{},
+		payloads: map[wire.Digest][]byte{}, own: map[wire.AgentID]own{}, drawn: map[wire.RoundID][]wire.AgentID{},
 		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{}, books: map[wire.RoundID][]d2d.Books{},
 		models: map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{},
 		abandoned: map[wire.RoundID]bool{}, unsettled: map[part]wire.Digest{}}
@@ -127,6 +128,8 @@ func (c *check) wrote(p *party, name string) {
 	switch base, _ := isSlot(name); base {
 	case modelfile.ActivePath(stateDir):
 		c.predicts(p)
+	case ownFile:
+		c.keeps(p)
 	case updateFile:
 		if at, payload, ok := updateOf(p.disk.file, p.id); ok {
 			c.unsettled[at] = wire.BlobDigest(payload)
@@ -136,6 +139,32 @@ func (c *check) wrote(p *party, name string) {
 		if r, ok := recordOf(p.disk.file); ok && p.number == Coordinator {
 			c.journaled(p, r)
 		}
+	}
+}
+
+// statistics is the round before which no model is trained.
+func (c *check) statistics() wire.RoundID {
+	if c.w.plan.Standardize {
+		return 1
+	}
+	return 0
+}
+
+// keeps looks at what an agent has saved of its own: each round begins with what the one before has made of it, and a
+// round that is trained once more with what it began with.
+func (c *check) keeps(p *party) {
+	now, ok := ownOf(p.disk.file)
+	was, known := c.own[p.id]
+	if !ok {
+		return
+	}
+	c.own[p.id] = now
+	begins := was.after
+	if was.round == now.round {
+		begins = was.before
+	}
+	if known && was.run == now.run && !p.hadTrouble && !bytes.Equal(begins, now.before) {
+		c.w.fail("%s begins round %d with something else of its own than round %d has left", p.id, now.round, was.round)
 	}
 }
 
@@ -226,6 +255,10 @@ func (c *check) offered(p *party, e wire.Envelope) {
 	}
 	if at, _, ok := updateOf(p.disk.durableFile, p.id); !ok || at != (part{e.Run, e.Round, p.id}) {
 		c.w.fail("%s offers an update of round %d that it has not saved", p.id, e.Round)
+	}
+	if o, _ := ownOf(p.disk.durableFile); c.w.plan.personal() && e.Round > c.statistics() &&
+		(o.run != e.Run || o.round != e.Round) {
+		c.w.fail("%s offers an update of round %d, and has saved its own of round %d", p.id, e.Round, o.round)
 	}
 	if o := placeOf(p.disk.durableFile); o.Run != e.Run || o.Round < e.Round {
 		c.w.fail("%s offers an update of round %d and has not saved that it obeys: it stands at %s", p.id, e.Round, o)

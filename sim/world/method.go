@@ -129,6 +129,21 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.01}
 		decaying(t)
 	},
+	"a layer of their own, fedprox, weights in the step": func(r *round.Config, t *wire.Task) {
+		network(t)
+		r.Weights, t.Training.Proximal, t.Personal.Tensors = spec.WeightsSamples, 0.3, []string{"layer1"}
+	},
+	"a bias of their own, int8, fedyogi, noise": func(r *round.Config, t *wire.Task) {
+		optimized("fedyogi")(r, nil)
+		t.Training.Codec = spec.CodecInt8
+		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.01}
+		t.Personal.Tensors = []string{"layer0.bias"}
+	},
+	"ditto, steps by E_k, noise": func(_ *round.Config, t *wire.Task) {
+		t.Training.Normalize, t.Training.Budget, t.Training.ResponseProb = true, 2500, 0.6
+		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}
+		t.Personal = wire.Personal{Ditto: true, Lambda: 0.3}
+	},
 	"feddec": feddec,
 	"feddec, few gradients, int8": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)

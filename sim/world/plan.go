@@ -89,6 +89,9 @@ func NewPlan(seed uint64) Plan {
 	if _, t := p.configure(); p.Standardize && !t.Mixing.Endless && rng.IntN(2) > 0 {
 		p.StandardizeAt = 1 + rng.IntN(2)
 	}
+	if p.personal() {
+		p.StandardizeAt = 0 // it would be in other columns than what is the agents' own
+	}
 	p.Predicts = rng.IntN(4) == 0
 	return p
 }
@@ -112,6 +115,12 @@ func newFault(rng *rand.Rand, agents int) Fault {
 		f.Party = Coordinator
 	}
 	return f
+}
+
+// personal reports whether agents have anything of their own.
+func (p *Plan) personal() bool {
+	_, t := p.configure()
+	return t.Personal.Ditto || len(t.Personal.Tensors) > 0
 }
 
 // refreshed reports whether the columns were standardised again in the middle of a run before that version.

@@ -145,6 +145,7 @@ var plantedBugs = []struct {
 	{"a model to predict with is not kept", 0, func() world.Bugs {
 		return forgets(0, "rename", "state/model.safetensors")
 	}},
+	{"what is an agent's own is not synced", 0, func() world.Bugs { return forgets(0, "sync", "state/personal.") }},
 	{"a file has its name before it is synced", 0, func() world.Bugs {
 		return forgets(0, "sync", "state/.fedmesh-tmp-")
 	}},

@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/sim"
 	"github.com/fedmesh/fedmesh/sim/data"
 	"github.com/fedmesh/fedmesh/spec"
@@ -43,7 +44,8 @@ func TestSimulatorIsTheWorld(t *testing.T) {
 func equal(t *testing.T, p Plan) {
 	t.Helper()
 	seen := &witness{}
-	if r := Run(p, Bugs{Configure: seen.watch}, nil); r.Failure != "" {
+	w, r := run(p, Bugs{Configure: seen.watch}, nil)
+	if r.Failure != "" {
 		t.Fatal(r.Failure)
 	}
 	if len(seen.models) != p.Rounds {
@@ -53,6 +55,44 @@ func equal(t *testing.T, p Plan) {
 		if want := simulated(t, p, int(m.Version)); m.Hash != want {
 			t.Fatalf("model %d of the federation is %x, of the simulator %x", m.Version, m.Hash[:4], want[:4])
 		}
+	}
+	if p.personal() {
+		equalOwn(t, p, w)
+	}
+}
+
+// equalOwn holds what agents have of their own at the end of a federation against the simulator's, by the risk of the
+// model that each predicts with.
+func equalOwn(t *testing.T, p Plan, w *World) {
+	t.Helper()
+	e, in := experiment(t, p)
+	e.Rounds = p.Rounds
+	r, err := sim.On(t.Context(), e, func(int) (sim.Instance[float32], error) { return in, nil }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tk := p.configure()
+	problem, err := task.Compile[float32](tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := make([]float32, len(r.Final[0]))
+	for j, v := range r.Final[0] {
+		model[j] = float32(v)
+	}
+	shared, pool := problem.Shared(model), evaluation.Pool{}
+	for k := range p.Agents {
+		own := problem.InitialOwn(p.Seed)
+		if o, ok := ownOf(w.agent(agentID(k)).disk.file); ok {
+			if err := wire.DecodeVector(own, o.after); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tally := problem.Model.Tally(problem.Predicts(shared, own), in.Problem.HeldOut[k])
+		pool.Add(agentID(k), evaluation.Of(0, 0, tally))
+	}
+	if got, want := pool.Result(1).Risk, r.At("own_risk", p.Rounds).Mean; got != want {
+		t.Errorf("the risk of the agents' own models is %v, in the simulator %v", got, want)
 	}
 }
 
@@ -92,7 +132,12 @@ func simulated(t *testing.T, p Plan, rounds int) wire.Digest {
 	for j, v := range r.Final[0] {
 		model[j] = float32(v)
 	}
-	return wire.BlobDigest(wire.AppendVector(nil, model))
+	_, tk := p.configure()
+	problem, err := task.Compile[float32](tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire.BlobDigest(wire.AppendVector(nil, problem.Shared(model)))
 }
 
 // experiment is a plan in the words of the simulator.
@@ -121,6 +166,9 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 		e.StepSize.StrongConvexity, e.StepSize.Gamma = training.StrongConvexity, training.Gamma
 	}
 	e.Data.Model.Frozen = tk.Model.Frozen
+	if e.Personal.Layers = tk.Personal.Tensors; tk.Personal.Ditto {
+		e.Personal.Method, e.Personal.Lambda = spec.PersonalDitto, tk.Personal.Lambda
+	}
 	problem, err := task.Compile[float32](tk)
 	if err != nil {
 		t.Fatal(err)
@@ -138,6 +186,9 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	var in sim.Instance[float32]
 	if in.Problem, err = data.NewHeld(problem.Model.Architecture(), held); err != nil {
 		t.Fatal(err)
+	}
+	if p.personal() {
+		in.Problem.HeldOut = held // their risk tells what is theirs
 	}
 	for k := range p.Agents {
 		in.Problem.Labels = append(in.Problem.Labels, string(agentID(k)))

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"hash/crc32"
@@ -16,6 +17,7 @@ const (
 	modelFile  = stateDir + "/model"
 	updateFile = stateDir + "/update"
 	obeyedFile = stateDir + "/obeyed"
+	ownFile    = stateDir + "/personal"
 	sealsFile  = stateDir + "/seals"
 )
 
@@ -93,6 +95,25 @@ func updateOf(read func(name string) []byte, id wire.AgentID) (at part, payload 
 	}
 	at = part{wire.RunID(binary.LittleEndian.Uint64(b[8:])), wire.RoundID(binary.LittleEndian.Uint64(b[16:])), id}
 	return at, b[min(28+int(binary.LittleEndian.Uint32(b[24:])), len(b)):], true
+}
+
+// own is what an agent has of its own: the run and the round that have trained it, and its bytes before and after that.
+type own struct {
+	run           wire.RunID
+	round         wire.RoundID
+	before, after []byte
+}
+
+// ownOf is the newest of it.
+func ownOf(read func(name string) []byte) (o own, ok bool) {
+	b := slot(read, ownFile)
+	const head = 80
+	if len(b) < head {
+		return o, false
+	}
+	half := (len(b) - head) / 2
+	return own{wire.RunID(binary.LittleEndian.Uint64(b)), wire.RoundID(binary.LittleEndian.Uint64(b[8:])),
+		bytes.Clone(b[head:][:half]), bytes.Clone(b[head+half:])}, true
 }
 
 // modelOf is the file of a model of the coordinator; nil if no slot has it.

@@ -81,6 +81,12 @@ const (
 
 // Run runs a plan. The transcript is written to out, unless that is nil.
 func Run(plan Plan, bugs Bugs, out io.Writer) Result {
+	_, r := run(plan, bugs, out)
+	return r
+}
+
+// run is Run, and returns the world at its end.
+func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 	w := &World{plan: plan, bugs: bugs, rng: rand.New(rand.NewPCG(plan.Seed, 1)), sum: sha256.New(), out: out,
 		began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	w.now = w.began
@@ -93,7 +99,7 @@ func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 	w.healed = w.began
 	w.live()
 	w.end()
-	return Result{Failure: w.failure, Transcript: hex.EncodeToString(w.sum.Sum(nil)), Took: w.now.Sub(w.began),
+	return w, Result{Failure: w.failure, Transcript: hex.EncodeToString(w.sum.Sum(nil)), Took: w.now.Sub(w.began),
 		Events: w.events, Rounds: w.check.closed, Opened: w.check.began, Messages: w.check.messages,
 		Balanced: w.check.balanced, Drawn: w.check.drawings, Folded: w.check.folds, LeftOut: w.check.refusedAbove,
 		Clipped: w.check.clipped, Refreshed: w.check.refreshes, Signed: w.check.signed,

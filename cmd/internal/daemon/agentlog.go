@@ -50,6 +50,8 @@ func (l agentLog) Observe(fact agent.Fact) {
 			keys.Format(f.Key.Ed25519()))
 	case agent.ClockBehind:
 		l.clockBehind(f)
+	case agent.PersonalBegun:
+		l.personalBegun(f)
 	case agent.BootRaised:
 		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or restored from "+
 			"an older copy, and is raised", "from", f.From, "to", f.To)
@@ -99,6 +101,11 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.dataCollected(f)
 	case agent.BudgetUsed, agent.LinkChanged, agent.ModelFetched: // not logged
 	}
+}
+
+func (l agentLog) personalBegun(f agent.PersonalBegun) {
+	l.Info("what of the model is the device's own begins anew", "round", f.Round, "parameters", f.Parameters,
+		"diverged", f.Err)
 }
 
 func (l agentLog) stale(f agent.AnnouncementsStale) {

@@ -90,6 +90,11 @@ var agentLines = []line{
 			"the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status"},
 	{agent.AnnouncementsStale{}, `<6>INFO  announcements come again`},
 	{agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0)}, ""},
+	{agent.PersonalBegun{Round: 7, Parameters: 198},
+		"<6>INFO  what of the model is the device's own begins anew round=7 parameters=198 diverged=<nil>"},
+	{agent.PersonalBegun{Round: 7, Parameters: 198, Err: errors.New("the risk is NaN")},
+		"<6>INFO  what of the model is the device's own begins anew round=7 parameters=198 " +
+			"diverged=\"the risk is NaN\""},
 	{agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0), Renewed: true},
 		"<6>INFO  the certificate for the broker is another one: the next connection uses it " +
 			"expires=\"2026-09-21 14:13:20\""},

@@ -27,6 +27,7 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 		agent.CertificateEnding, agent.CertificateUsed, agent.ClockBehind, agent.CloneSeen, agent.DataCollected,
 		agent.DataLoaded, agent.DeviceJudged, agent.Evaluated, agent.KeyAwaited, agent.KeyCame, agent.MessageDropped,
 		agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound,
+		agent.PersonalBegun,
 		agent.Predicted, agent.Rekeyed, agent.RenewalRefused, agent.RootTaken, agent.StateLost, agent.Trained,
 		agent.TrainingFailed, agent.TurnAwaited, agent.Unheard, agent.UpdateSettled: // changes neither
 	}

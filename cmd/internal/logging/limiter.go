@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
+	"sort"
 	"sync"
 	"time"
 )
@@ -143,8 +143,9 @@ func (s *repeats) end(now time.Time) (ended []*repeat) {
 			}
 		}
 	}
-	slices.SortFunc(ended, func(a, b *repeat) int {
-		return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.level, b.level), cmp.Compare(a.text, b.text))
+	sort.Slice(ended, func(i, j int) bool {
+		a, b := ended[i], ended[j]
+		return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.level, b.level), cmp.Compare(a.text, b.text)) < 0
 	})
 	return ended
 }

@@ -107,7 +107,7 @@ func (s *Coordinator) Validate() error {
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile,
 		agents, s.Round.Gather.Minimum)
 	t := s.Task.Wire(s.Round.Algorithm == spec.FedDec)
-	s.Round.CheckPairs(&c.Check, &t.Training, t.Mixing.Endless)
+	s.Round.CheckPairs(&c.Check, &t)
 	s.Task.check(&c.Check, s.Round.Algorithm == spec.FedDec)
 	if s.Round.Algorithm == spec.FedDec {
 		c.mesh(&s.Mesh)
@@ -116,6 +116,7 @@ func (s *Coordinator) Validate() error {
 	s.checkStop(&c.Check)
 	s.checkSchedule(&c.Check, agents)
 	c.Take("predict", s.Predict.Validate())
+	s.checkPersonal(&c.Check)
 	if s.Held != nil {
 		before := c.Problems()
 		s.Held.Check(&c.Check, "held_out")
@@ -141,6 +142,17 @@ func (s *Coordinator) Validate() error {
 	c.enrol(s)
 	c.log(&s.Log)
 	return c.Err()
+}
+
+// checkPersonal finds what needs one model of all agents, where they have models of their own.
+func (s *Coordinator) checkPersonal(c *spec.Check) {
+	own := &s.Task.Personal
+	c.Need(!own.On() || len(s.Task.StandardizeAt) == 0, "task.standardize_at",
+		"does not go with task.personal: what is an agent's own is of the old columns")
+	c.Need(len(own.Layers) == 0 || s.Held == nil, "held_out",
+		"does not go with task.personal.layers: the coordinator has no whole model to score")
+	c.Need(!s.Predict.On() || !own.On() && s.Task.Finetune.Steps == 0, "predict.rollout",
+		"does not go with task.personal and task.finetune: each device predicts with a model of its own")
 }
 
 // checkStop finds targets that no model of the task can reach.

@@ -30,6 +30,15 @@ var choose = map[spec.Option]func(s *Coordinator, word string){
 	spec.OptionNormalize:       func(s *Coordinator, word string) { s.Task.StepSize.Normalize = word == "true" },
 	spec.OptionProximal:        func(s *Coordinator, word string) { s.Task.Proximal = 0.1 * float64(len(word)-1) },
 	spec.OptionCodec:           func(s *Coordinator, word string) { s.Task.Codec = spec.Codec(word) },
+	spec.OptionPersonal: func(s *Coordinator, word string) {
+		switch word {
+		case "layers":
+			s.Task.Personal.Layers = []string{"layer0.bias"}
+		case "ditto":
+			s.Task.Personal.Method = spec.PersonalDitto
+		}
+	},
+	spec.OptionFinetune: func(s *Coordinator, word string) { s.Task.Finetune.Steps = len(word) - 1 },
 	spec.OptionModelKind: func(s *Coordinator, word string) {
 		s.Task.Model.Kind = spec.ModelKind(word)
 		s.Task.Model.Classes = map[string]int{"softmax": 3}[word]
@@ -52,6 +61,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionServerEvery: {"-1", "0"}, spec.OptionProximal: {"0", "0.1"},
 		spec.OptionCodec:     testkit.Words(spec.Codecs()),
 		spec.OptionModelKind: testkit.Words(spec.ModelKinds()),
+		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
 	}, func(c spec.Choice, refused []spec.Pair) {
 		s := DefaultCoordinator()
 		if err := Load(&s, "coordinator", path, nil); err != nil {

@@ -27,6 +27,8 @@ type Task struct {
 	Proximal      float64            `yaml:"proximal"` // ρ_p of FedProx
 	Steps         Steps              `yaml:"steps"`
 	Mixing        Mixing             `yaml:"mixing"` // for round.algorithm feddec
+	Personal      spec.Personal      `yaml:"personal"`
+	Finetune      spec.Finetune      `yaml:"finetune"`
 
 	// Grid and Inputs say how rows are made of readings; without them features and target are columns of a file.
 	Grid   spec.Grid    `yaml:"grid"`
@@ -102,7 +104,8 @@ func defaultTask() Task {
 		Steps:         Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
 		Mixing: Mixing{Every: 1, ServerEvery: -1, Wait: time.Second, Repeat: 300 * time.Millisecond,
 			Drain: 5 * time.Second, Codec: spec.CodecRaw, Sealed: true},
-		MinRows: 10, Standardize: true, Clip: 6,
+		Personal: spec.DefaultPersonal(),
+		MinRows:  10, Standardize: true, Clip: 6,
 		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 	}
 }
@@ -120,6 +123,9 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
 	t.checkRecipe(c)
 	t.Model.Check(c, "task.model")
+	spec.CheckPersonal(c, "task.personal", &t.Personal)
+	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, nil)
+	spec.CheckFinetune(c, "task.finetune", &t.Finetune)
 	c.Need(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
 		"must be squared, logistic, softmax or huber, is %q: devices know no other", t.Model.Risk)
 	c.Valid("task.exchange", t.Exchange.Validate())
@@ -204,6 +210,10 @@ func (t *Task) Wire(mixes bool) wire.Task {
 	}
 	if mixes {
 		w.Mixing = t.Mixing.wire()
+	}
+	w.Finetune = uint32(t.Finetune.Steps)
+	if w.Personal.Tensors = t.Personal.Layers; t.Personal.Ditto() {
+		w.Personal.Ditto, w.Personal.Lambda = true, t.Personal.Lambda
 	}
 	for _, n := range t.Model.Hidden {
 		w.Model.Hidden = append(w.Model.Hidden, uint32(n))

@@ -239,6 +239,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.MessageDropped:
 		v.dropped(f)
 	case agent.BlockBegan, agent.DeviceJudged, agent.Evaluated, agent.ModelFetched, agent.NeighborsFound,
+		agent.PersonalBegun,
 		agent.RootTaken: // not shown
 	}
 }

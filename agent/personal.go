@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const personalFile = "personal"
+
+func (c *Config) personalSlots() *store.Slots {
+	return c.Disk.Slots(filepath.Join(c.Dir, personalFile), 2)
+}
+
+// personal keeps what of a model is this agent's own: its tensors, or v_k of ditto. Blocks train it, one after another,
+// and models to predict with are made with it.
+//
+// It knows what its own was before the newest round that trained it, too: work that a crash has cut short, and is done
+// again, begins there and has the same bits.
+type personal struct {
+	slots *store.Slots
+
+	mu sync.Mutex
+	personalState
+}
+
+// personalState is what is kept; its zero value, of no run, that nothing is.
+type personalState struct {
+	key           personalKey
+	round         wire.RoundID // that trained it; meaningful where before is not nil
+	before, after []float32
+}
+
+// personalKey says of what a state is. Another task of the run with the same tensors goes on from it.
+type personalKey struct {
+	run         wire.RunID
+	shared, own wire.Digest // of the schemas
+}
+
+func keyOf(run wire.RunID, p *task.Problem[float32]) personalKey {
+	return personalKey{run, p.Schema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
+}
+
+// begin returns what is the agent's own at the beginning of a round, which nobody changes; nil if it is to begin. Of
+// round noRound it is what there is by now.
+func (k *personal) begin(key personalKey, round wire.RoundID) []float32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.key != key:
+		return nil
+	case k.round == round:
+		return k.before
+	}
+	return k.after
+}
+
+// noRound is a round that is none.
+const noRound wire.RoundID = math.MaxUint64
+
+// trained takes what a round has made of it, and makes it durable.
+func (k *personal) trained(s personalState) error {
+	k.mu.Lock()
+	k.personalState = s
+	k.mu.Unlock()
+	return k.save()
+}
+
+// save makes the newest durable.
+func (k *personal) save() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	b := le.AppendUint64(nil, uint64(k.key.run))
+	b = le.AppendUint64(b, uint64(k.round))
+	b = append(append(b, k.key.shared[:]...), k.key.own[:]...)
+	return k.slots.Save(slotVersion, b, wire.AppendVector(nil, k.before), wire.AppendVector(nil, k.after))
+}
+
+// load reads what an earlier process has kept.
+func (k *personal) load(c *Config) error {
+	return c.slot(k.slots, personalFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+		const head = 16 + 2*len(wire.Digest{})
+		if len(b) < head || (len(b)-head)%8 != 0 {
+			return fmt.Errorf("%d bytes, want %d and two vectors", len(b), head)
+		}
+		s := personalState{key: personalKey{run: wire.RunID(le.Uint64(b)), shared: wire.Digest(b[16:48]),
+			own: wire.Digest(b[48:head])}, round: wire.RoundID(le.Uint64(b[8:]))}
+		n := (len(b) - head) / 2
+		s.before, s.after = make([]float32, n/4), make([]float32, n/4)
+		err := errors.Join(wire.DecodeVector(s.before, b[head:head+n]), wire.DecodeVector(s.after, b[head+n:]))
+		if err == nil {
+			k.personalState = s
+		}
+		return err
+	})
+}
+
+// beginOwn makes what is the agent's own part of what the round begins with. Where it is not known for this run and
+// these tensors, it begins with the values of the task's w_0.
+func (q *ask) beginOwn() {
+	p, seed := q.p.problem, q.e.Announcement.Seed
+	if !p.Personal() {
+		return
+	}
+	q.own = q.a.personal.begin(keyOf(q.e.Order.Run, p), q.e.Order.Round)
+	if q.own == nil {
+		q.own = p.InitialOwn(seed)
+		q.tellOwn(PersonalBegun{Round: q.e.Order.Round, Parameters: len(q.own)})
+	}
+	q.base = p.Whole(q.base, q.own)
+}
+
+// keepOwn keeps what the round has made of it, before the update is saved: an update is never on disk without.
+func (q *ask) keepOwn(out *task.Outcome[float32]) {
+	if out.Own == nil {
+		return
+	}
+	if out.OwnLost != nil {
+		q.tellOwn(PersonalBegun{Round: q.e.Order.Round, Parameters: len(out.Own), Err: out.OwnLost})
+	}
+	k := &q.a.personal
+	err := k.trained(personalState{keyOf(q.e.Order.Run, q.p.problem), q.e.Order.Round, q.own, out.Own})
+	q.a.owner.Tell(func() { q.a.persisted(unwritten{saveTheOwn, k.save, nil}, err) })
+}
+
+func (q *ask) tellOwn(f PersonalBegun) {
+	q.a.owner.Tell(func() { q.a.cfg.Observer.Observe(f) })
+}
+
+// predicts returns the model that the device predicts with, of a model of the run that is announced.
+func (a *Agent) predicts(p *task.Problem[float32], run wire.RunID, shared []float32) []float32 {
+	if !p.Personal() {
+		return shared
+	}
+	own := a.personal.begin(keyOf(run, p), noRound)
+	switch {
+	case own != nil:
+	case p.Task.Personal.Ditto:
+		return shared // until the agent has trained
+	default:
+		own = p.InitialOwn(a.came.Announcement.Seed)
+	}
+	return p.Predicts(shared, own)
+}
