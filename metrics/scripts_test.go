@@ -133,7 +133,7 @@ var coordinatorScript = []any{
 	coordinator.ModelReady{
 		Round: 2, Version: 1, Bytes: 4096, Spread: 0.25, Fold: 1.5, Step: 0.75, Risk: 0.5,
 		FoldTook: 20 * time.Millisecond,
-		Score: &learner.Score{Risk: 0.25, R2: 0.875, Accuracy: math.NaN(), Samples: 64},
+		Score:    &learner.Score{Risk: 0.25, R2: 0.875, Accuracy: math.NaN(), Samples: 64},
 	},
 	round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 2, Accepted: 2, Took: 4 * time.Second},
 	coordinator.MeshMade{Round: 3, Mesh: coordinator.Mesh{
