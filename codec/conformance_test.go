@@ -111,7 +111,7 @@ func TestSpans(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
 		c, rng := codec.Of[float32](word), rand.New(rand.NewPCG(3, 4))
 		if codec.Whole(c) {
-			t.Skip("it has no units")
+			return // it has no units
 		}
 		elements, _ := c.Unit()
 		for _, n := range lengths {

@@ -160,7 +160,8 @@ def main(folder):
     secret = w.selection_key(key, key.public_key())
     drawn = {name: w.weight_if_drawn(e, secret) for name, e in opened.items() if e.name == "announcement"}
     assert drawn == {"announcement_open": 1.5, "announcement_statistics": 1.0, "announcement_gathering": None,
-                     "announcement_issued": None, "announcement_pulled": None, "announcement_resting": None,
+                     "announcement_evaluated": None, "announcement_issued": None,
+                     "announcement_pulled": None, "announcement_resting": None,
                      "announcement_sealed": 1.5,
                      "announcement_rollout": None}, f"drawn with {drawn}"
     assert w.OUTCOME.write(w.decode(w.OUTCOME, golden["outcome"])) == golden["outcome"], "outcome differs"
