@@ -30,7 +30,7 @@ func (a *Agent) tuningOf(of offer) *tuning {
 		rng: task.Source(task.OwnSeed(ann.Seed), wire.RoundID(of.version), task.Stream(a.cfg.ID))}
 }
 
-// run makes the model the device's own. One whose steps diverge stays as it is.
+// run makes the model the device's own, but for a model whose steps diverge: it stays as it is.
 func (t *tuning) run(ctx context.Context, m *modelfile.Model) error {
 	if t == nil {
 		return nil

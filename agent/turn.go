@@ -157,8 +157,8 @@ func (t *Turn) first() int {
 	return next
 }
 
-// due reports whether the holder has to give the turn away. One that is a stretch behind does not wait for the end of
-// the holder's: it would be two behind then, and the holder would wait for as long.
+// due reports whether the holder has to give the turn away. A federation that is a stretch behind does not wait for
+// the end of the holder's: it would be two behind then, and the holder would wait for as long.
 func (t *Turn) due(now time.Time) bool {
 	i := t.first()
 	if i < 0 {

@@ -34,7 +34,7 @@ type Coordinator struct {
 	sweep     *sweep     // of what others have retained
 	public    ed25519.PublicKey
 	work      *workbench
-	targets   targets
+	form      form
 	test      *mqtt.SelfTest // nil if there is none
 
 	runID     wire.RunID

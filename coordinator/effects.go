@@ -72,7 +72,7 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	if err := c.renewSeals(e.Round); err != nil {
 		return false
 	}
-	c.targets = c.work.targets()
+	c.form = c.work.form()
 	e.Announcement.Seals = c.seals.announced()
 	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task, Base: e.Announcement.Base})
 	e.Announcement.Instance, c.credit = c.instance, e.Announcement.Credit

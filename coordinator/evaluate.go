@@ -13,23 +13,24 @@ import (
 // KindEvaluation is the kind of a line of the history that has an evaluation, and no round.
 const KindEvaluation = "evaluation"
 
-// targets is the form of the targets of the announced task: folds change the workbench beside the owner.
-type targets struct {
-	classes int     // 0 of a regression
-	unit    float64 // of the numbers of a regression: their scale where they are standardised, else 1
+// form is what the owner must know of the announced task's problem, which folds change beside it.
+type form struct {
+	elements int     // of a training update
+	classes  int     // 0 of a regression
+	unit     float64 // of a regression's targets: their scale where they are standardised, else 1
 }
 
-func (w *workbench) targets() targets {
-	t := targets{w.problem.Model.Architecture().Classes(), 1}
-	if scale := w.problem.Standardization().Scale; t.classes == 0 && len(scale) > 0 {
-		t.unit = float64(scale[len(scale)-1])
+func (w *workbench) form() form {
+	f := form{w.problem.Schema(wire.KindTraining).Len(), w.problem.Model.Architecture().Classes(), 1}
+	if scale := w.problem.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
+		f.unit = float64(scale[len(scale)-1])
 	}
-	return t
+	return f
 }
 
 // evaluated tells what agents say of a model, and writes it to the history if any says something.
 func (c *Coordinator) evaluated(e round.Evaluate) {
-	r := e.Pool.Result(c.targets.unit)
+	r := e.Pool.Result(c.form.unit)
 	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, Heard: e.Heard, Result: r})
 	if r.Agents > 0 {
 		line := HistoryEntry{Time: e.At, Run: e.Run, Round: e.Round, Kind: KindEvaluation, Version: e.Version,
@@ -55,7 +56,7 @@ func (d *disk) writeEvaluation(line HistoryEntry) error {
 
 // fitting takes the evaluation out of a hello if it has not the form of the task's, and tells so.
 func (c *Coordinator) fitting(agent wire.AgentID, m *wire.Hello) error {
-	if evaluation.Fits(&m.Evaluation, c.targets.classes) {
+	if evaluation.Fits(&m.Evaluation, c.form.classes) {
 		return nil
 	}
 	m.Evaluation = wire.Evaluation{}

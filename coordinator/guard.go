@@ -208,9 +208,9 @@ func (w *workbench) foldInto(a *attempt, u *updates, scale float64) error {
 			return err
 		}
 		mean = addMean(mean, a.set, d, scale)
-		a.fold += squares(d)
+		a.fold = round.AddSquares(a.fold, d)
 		o.Step(d, state)
-		a.step += squares(d)
+		a.step = round.AddSquares(a.step, d)
 		if err := wire.DecodeVector(v, w.base.data[4*from:4*to]); err != nil {
 			return err
 		}
@@ -225,13 +225,6 @@ func (w *workbench) foldInto(a *attempt, u *updates, scale float64) error {
 	}
 	a.fold, a.step = math.Sqrt(a.fold), math.Sqrt(a.step)
 	return err
-}
-
-func squares(v []float64) (sum float64) {
-	for _, x := range v {
-		sum += float64(x * x)
-	}
-	return sum
 }
 
 func (w *workbench) updatesOf(spool packed, set []round.Contribution) *updates {

@@ -170,23 +170,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unseale
 		c.cfg.Observer.Observe(heard)
 		c.step(round.PresenceCame{Agent: agent, State: m.State})
 	case kind == mqtt.KindStatus && e.Type == wire.TypeHello:
-		m, err := wire.DecodeHello(e.Body)
-		if err != nil {
-			return err
-		}
-		if c.isAhead(agent, e.Header) {
-			return nil
-		}
-		if !c.publisher.isRecent(m.Announcement, c.owner.Now()) {
-			c.stand(agent) // it may have missed the present one; a replayed hello has no other effect
-			return host.Drop(DropOutdated,
-				"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
-		}
-		c.seals.hear(agent, e.with != nil, true)
-		c.taken(kind, agent, c.fitting(agent, &m))
-		if c.answerKey(agent, &m) {
-			c.hello(agent, e.Epoch, m)
-		}
+		return c.takeHello(kind, agent, e)
 	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
 		m, err := wire.DecodeJoined(e.Body)
 		if err != nil {
@@ -225,6 +209,27 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unseale
 			Sealed: e.Bytes(), Seal: e.sealOf(m.Payload.Hash)}})
 	default:
 		return host.Drop(DropForeign, "a %s where none belongs", e.Type)
+	}
+	return nil
+}
+
+// takeHello takes a hello, unless its agent stands before or behind this coordinator.
+func (c *Coordinator) takeHello(kind mqtt.Kind, agent wire.AgentID, e unsealed) error {
+	m, err := wire.DecodeHello(e.Body)
+	switch {
+	case err != nil:
+		return err
+	case c.isAhead(agent, e.Header):
+		return nil
+	case !c.publisher.isRecent(m.Announcement, c.owner.Now()):
+		c.stand(agent) // it may have missed the present one; a replayed hello has no other effect
+		return host.Drop(DropOutdated,
+			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
+	}
+	c.seals.hear(agent, e.with != nil, true)
+	c.taken(kind, agent, c.fitting(agent, &m))
+	if c.answerKey(agent, &m) {
+		c.hello(agent, e.Epoch, m)
 	}
 	return nil
 }

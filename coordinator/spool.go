@@ -146,7 +146,7 @@ func (c *Coordinator) keep(e transfer.Complete) {
 		c.receive(transfer.Stored{Agent: e.Agent})
 		return
 	}
-	spool, want := c.spools[o.Round], wanted{c.work.problem.Schema(wire.KindTraining).Len(), c.cfg.MaxNorm}
+	spool, want := c.spools[o.Round], wanted{c.form.elements, c.cfg.MaxNorm}
 	c.start(func() func() {
 		norm, reason, err := c.spoolUpdate(spool, o, e.Data, want)
 		return func() {

@@ -17,7 +17,7 @@ func evaluationOfNumbers() wire.Evaluation {
 	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, Squares: 62, Residuals: goldenBins()}
 }
 
-// What an agent says of a model must be what so many rows can come to.
+// TestEvaluationAddsUp refuses figures of a model that no rows of their number have.
 func TestEvaluationAddsUp(t *testing.T) {
 	classes, numbers := evaluationOfClasses, evaluationOfNumbers
 	for _, c := range []struct {

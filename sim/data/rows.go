@@ -83,8 +83,8 @@ func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.S
 	return out
 }
 
-// scores is `accuracy` or `r2` on samples.
-func scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
+// Scores is the metric `accuracy`, or of a regression `r2`, on samples.
+func Scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
 	name := "accuracy"
 	if model.Risk.Regression() {
 		name = "r2"

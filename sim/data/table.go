@@ -143,7 +143,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 		}
 		test = other.samples
 	}
-	p.Metrics = scores(model, test)
+	p.Metrics = Scores(model, test)
 	return p, nil
 }
 

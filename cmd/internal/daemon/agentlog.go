@@ -104,8 +104,12 @@ func (l agentLog) Observe(fact agent.Fact) {
 }
 
 func (l agentLog) personalBegun(f agent.PersonalBegun) {
-	l.Info("what of the model is the device's own begins anew", "round", f.Round, "parameters", f.Parameters,
-		"diverged", f.Err)
+	if f.Err != nil {
+		l.Warn("the local steps of the device's own model have diverged, and it begins anew: see task.personal.lambda "+
+			"and task.step_size", "round", f.Round, "parameters", f.Parameters, "err", f.Err)
+		return
+	}
+	l.Info("what of the model is the device's own begins anew", "round", f.Round, "parameters", f.Parameters)
 }
 
 func (l agentLog) stale(f agent.AnnouncementsStale) {

@@ -91,10 +91,10 @@ var agentLines = []line{
 	{agent.AnnouncementsStale{}, `<6>INFO  announcements come again`},
 	{agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0)}, ""},
 	{agent.PersonalBegun{Round: 7, Parameters: 198},
-		"<6>INFO  what of the model is the device's own begins anew round=7 parameters=198 diverged=<nil>"},
+		"<6>INFO  what of the model is the device's own begins anew round=7 parameters=198"},
 	{agent.PersonalBegun{Round: 7, Parameters: 198, Err: errors.New("the risk is NaN")},
-		"<6>INFO  what of the model is the device's own begins anew round=7 parameters=198 " +
-			"diverged=\"the risk is NaN\""},
+		"<4>WARN  the local steps of the device's own model have diverged, and it begins anew: see " +
+			"task.personal.lambda and task.step_size round=7 parameters=198 err=\"the risk is NaN\""},
 	{agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0), Renewed: true},
 		"<6>INFO  the certificate for the broker is another one: the next connection uses it " +
 			"expires=\"2026-09-21 14:13:20\""},

@@ -154,16 +154,6 @@ func tested(model learner.Architecture, held []*learner.Samples[float32], test *
 	if err != nil {
 		return nil, err
 	}
-	p.Metrics = []data.Metric{{Name: "accuracy", Of: func(w []float64) float64 {
-		m, err := learner.NewModel[float32](model)
-		if err != nil {
-			panic("datasets: " + err.Error()) // it is one of ours
-		}
-		at := make([]float32, len(w))
-		for j, v := range w {
-			at[j] = float32(v)
-		}
-		return m.Score(at, test).Accuracy
-	}}}
+	p.Metrics = data.Scores(model, test)
 	return p, nil
 }

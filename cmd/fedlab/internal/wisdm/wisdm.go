@@ -81,20 +81,8 @@ func problem(model learner.Architecture, own bool) (*data.Problem[float32], erro
 	p.HeldOut = heldOut
 	test := learner.NewSamples(features, x[0], y[0])
 	p.Labels = names
-	p.Metrics = []data.Metric{{Name: "accuracy", Of: func(w []float64) float64 { return accuracy(model, w, test) }}}
+	p.Metrics = data.Scores(model, test)
 	return p, nil
-}
-
-func accuracy(of learner.Architecture, w []float64, test *learner.Samples[float32]) float64 {
-	m, err := learner.NewModel[float32](of)
-	if err != nil {
-		panic("wisdm: " + err.Error()) // it is one of ours
-	}
-	at := make([]float32, len(w))
-	for j, v := range w {
-		at[j] = float32(v)
-	}
-	return m.Score(at, test).Accuracy
 }
 
 // row is a window of ten seconds. A feature that is missing is NaN.
