@@ -4,5 +4,4 @@ package wire
 var (
 	MontgomeryForTest = montgomery
 	ScalarForTest     = scalarOf
-	TakeFloats        = takeFloats
 )

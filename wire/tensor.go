@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/fedmesh/fedmesh/wire/floats"
 )
 
 // ErrNotFinite reports a NaN or an infinity where a number must be finite.
@@ -93,7 +95,7 @@ func AppendVector[T Float](dst []byte, v []T) []byte {
 	dst = slices.Grow(dst, size*len(v))[:from+size*len(v)]
 	p := dst[from:]
 	if x, ok := any(v).([]float32); ok {
-		putFloats(p, x)
+		floats.Put(p, x)
 	} else if size == 4 {
 		for i, x := range v {
 			binary.LittleEndian.PutUint32(p[4*i:], math.Float32bits(float32(x)))
@@ -114,7 +116,7 @@ func DecodeVector[T Float](dst []T, p []byte) error {
 		return fmt.Errorf("vector of %d bytes, want %d for %d elements", len(p), size*len(dst), len(dst))
 	}
 	if x, ok := any(dst).([]float32); ok {
-		if n, finite := takeFast(x, p); finite && takeFloats(x[n:], p[4*n:]) {
+		if floats.Take(x, p) {
 			return nil
 		}
 	}
@@ -136,45 +138,6 @@ func DecodeVector[T Float](dst []T, p []byte) error {
 		dst[i] = T(x)
 	}
 	return nil
-}
-
-// putFloats and takeFloats are loops of AppendVector and DecodeVector that are not generic: a program links the
-// instance of some package, and that may have been compiled without inlining (tools/buildflags), with two calls for
-// each element.
-
-func putFloats(dst []byte, v []float32) {
-	for len(v) >= 4 && len(dst) >= 16 {
-		p, x := (*[16]byte)(dst), (*[4]float32)(v)
-		binary.LittleEndian.PutUint32(p[0:], math.Float32bits(x[0]))
-		binary.LittleEndian.PutUint32(p[4:], math.Float32bits(x[1]))
-		binary.LittleEndian.PutUint32(p[8:], math.Float32bits(x[2]))
-		binary.LittleEndian.PutUint32(p[12:], math.Float32bits(x[3]))
-		dst, v = dst[16:], v[4:]
-	}
-	for i, x := range v {
-		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(x))
-	}
-}
-
-// takeFloats reports whether all elements are finite.
-func takeFloats(dst []float32, p []byte) bool {
-	const notFinite = 0xFF << 24 // an exponent of ones, without the sign
-	largest := uint32(0)
-	for len(dst) >= 4 && len(p) >= 16 {
-		x, b := (*[4]float32)(dst), (*[16]byte)(p)
-		u0, u1 := binary.LittleEndian.Uint32(b[0:]), binary.LittleEndian.Uint32(b[4:])
-		u2, u3 := binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:])
-		x[0], x[1] = math.Float32frombits(u0), math.Float32frombits(u1)
-		x[2], x[3] = math.Float32frombits(u2), math.Float32frombits(u3)
-		largest = max(largest, u0<<1, u1<<1, u2<<1, u3<<1)
-		dst, p = dst[4:], p[16:]
-	}
-	for i := range dst {
-		u := binary.LittleEndian.Uint32(p[4*i:])
-		dst[i] = math.Float32frombits(u)
-		largest = max(largest, u<<1)
-	}
-	return largest < notFinite
 }
 
 // ElementSize is the length of a raw element of T, in bytes.

@@ -1,6 +1,6 @@
 //go:build !amd64
 
-package wire
+package floats
 
-// takeFast leaves all elements to takeFloats.
+// takeFast leaves all elements to take.
 func takeFast([]float32, []byte) (n int, finite bool) { return 0, true }

@@ -1,4 +1,4 @@
-package wire
+package floats
 
 import "golang.org/x/sys/cpu"
 
@@ -7,7 +7,7 @@ const block = 16
 
 var fast = cpu.X86.HasAVX2
 
-// takeFast is takeFloats for the first elements, and returns how many those are, and whether all of them are finite.
+// takeFast is take for the first elements, and returns how many those are, and whether all of them are finite.
 func takeFast(dst []float32, p []byte) (n int, finite bool) {
 	n = len(dst) / block * block
 	if !fast || n == 0 {
