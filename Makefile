@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-streams testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower dist release publish size test-package test-arm nightly clean
+.PHONY: help build demo demo-streams testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower dist release publish size test-package test-arm python nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -132,6 +132,9 @@ test-arm: ## run the unit tests as ARM code under qemu-user: 32 bits (v7) and 64
 	tools/deps.sh arm
 	tools/arm.sh
 
+python: ## build the Python package, wheel and sdist, and test it in an environment of its own, from PyPI (WITH=all: with scikit-learn, PyTorch, Flower and mypy)
+	tools/python.sh $(WITH)
+
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
@@ -155,7 +158,7 @@ bench-flower: deps build ## race Flower's gRPC clients (from PyPI) and write the
 bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
 	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./internal/bench/mixing
 
-nightly: deps ## what is too long for each commit: races three times over, the nightly tests, virtual machines, fuzzing (a seventh of the targets, FUZZ=10m each), chaos, ARM
+nightly: deps ## what is too long for each commit: races three times over, the nightly tests, virtual machines, fuzzing (a seventh of the targets, FUZZ=10m each), chaos, ARM, the Python package
 	tools/nightly.sh $(or $(FUZZ),10m)
 
 clean: ## remove what was built

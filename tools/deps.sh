@@ -15,6 +15,7 @@ test python3              python3
 test $python/paho         python3-paho-mqtt
 test $python/cryptography python3-cryptography
 test $python/numpy        python3-numpy
+test $python/pytest       python3-pytest
 test openssl              openssl
 test systemd-analyze      systemd
 machine systemd-nspawn    systemd-container

@@ -25,6 +25,7 @@ part tools/fuzz.sh "$fuzz" "$(($(date +%s) / 86400 % 7))/7"
 part make chaos
 part make test-powercut CUTS=200
 part go -C tools/package test -tags nightly -count=1 -timeout 1h ./...
+part make python WITH=all
 part make test-arm
 
 printf '%s\n' "== after ${SECONDS} s" "${table[@]}"

@@ -15,6 +15,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
+// client is what client.py imports.
+var client = []string{"paho.mqtt.client", "cryptography"}
+
 // tools are what the tests run.
 type tools struct {
 	programs testkit.Programs
@@ -24,25 +27,25 @@ type tools struct {
 // findTools builds our programs and finds the rest. Without a program it skips the test, but not in CI.
 func findTools(t *testing.T) tools {
 	t.Helper()
-	x := tools{python: findPython(t), programs: testkit.Programs(t.TempDir())}
+	x := tools{python: findPython(t, client...), programs: testkit.Programs(t.TempDir())}
 	if err := testkit.BuildInto(filepath.Join("..", ".."), string(x.programs)); err != nil {
 		t.Fatal(err)
 	}
 	return x
 }
 
-// findPython returns a Python that has the client's packages: Debian's has, another one earlier in PATH perhaps not.
-func findPython(t *testing.T) string {
+// findPython returns a Python that has these modules: Debian's has, another one earlier in PATH perhaps not.
+func findPython(t *testing.T, modules ...string) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("Python is a process")
 	}
 	for _, python := range []string{"python3", "/usr/bin/python3"} {
-		if exec.Command(python, "-c", "import paho.mqtt.client, cryptography").Run() == nil {
+		if exec.Command(python, "-c", "import "+strings.Join(modules, ", ")).Run() == nil {
 			return python
 		}
 	}
-	missing(t, "python3 with the packages paho-mqtt and cryptography")
+	missing(t, "python3 with "+strings.Join(modules, " and "))
 	return ""
 }
 

@@ -16,7 +16,7 @@ import (
 
 // TestGoldenFiles lets the client read, verify, write and damage the golden messages.
 func TestGoldenFiles(t *testing.T) {
-	out, err := exec.Command(findPython(t), "-B",
+	out, err := exec.Command(findPython(t, client...), "-B",
 		"selftest.py", filepath.Join("..", "..", "wire", "testdata", "golden")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -1,0 +1,32 @@
+package interop
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestPackage runs those tests of packaging/python that need no more than numpy. `tools/python.sh all` runs the others,
+// too, against a wheel.
+func TestPackage(t *testing.T) {
+	python := findPython(t, "numpy", "pytest")
+	t.Parallel()
+	folder := filepath.Join("..", "..", "packaging", "python")
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			_, err = os.Stat(path) // so that go test runs this again after a change
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-B", "-m", "pytest", "-q")
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,164 @@
+"""Models that a federation has trained, and the one that a task begins with.
+
+    model = fedmesh.model.load("model.safetensors")    # of `coordinator model export`, or an agent's own
+    model.predict(rows)                                # rows in the units of the data, a column per model.features
+
+    fedmesh.model.save("initial.safetensors", {"weight": np.zeros((10, 784)), "bias": np.zeros(10)})
+    fedmesh.model.tensors("model.safetensors")         # the arrays of any such file
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedmesh import _safetensors
+from fedmesh._safetensors import FormatError, Path
+
+__all__ = ["FormatError", "Model", "load", "save", "tensors"]
+
+Floats = npt.NDArray[np.float64]
+
+_RISKS = {"squared", "huber", "logistic", "softmax"}
+_KINDS = {"linear", "logistic", "softmax", "mlp"}
+_ACTIVATIONS: Dict[str, Callable[[Floats], Floats]] = {
+    "tanh": np.tanh, "relu": lambda z: np.maximum(z, 0), "identity": lambda z: z}
+
+
+class Model:
+    """A model of one of the kinds that agentd trains itself, with its columns and its standardisation.
+
+    features   names of the columns, in their order
+    target     the name of what is predicted
+    kind       linear, logistic, softmax or mlp
+    metadata   all that the file says of the model: task, run, version, hash, ...
+    """
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
+        self.metadata = dict(metadata)
+        if metadata.get("format") != "fedmesh":
+            raise FormatError("its metadata have no format=fedmesh: `coordinator model export` writes a model's file")
+        if metadata.get("format_version") != "1":
+            raise FormatError(f"its format_version is {metadata.get('format_version')!r}, this package reads 1: "
+                              "use a later one")
+        if metadata.get("personal"):
+            raise FormatError(f"its tensors {metadata['personal']} are each device's own, and not in the file: "
+                              "take the model of a device")
+        self.kind = metadata.get("kind", "")
+        self._risk = metadata.get("risk", "")
+        if self.kind and self.kind not in _KINDS or self._risk not in _RISKS:
+            raise FormatError(f"its kind is {self.kind!r} with the risk {self._risk!r}, which this package does not "
+                              "know: fedmesh.model.tensors reads its arrays")
+        self.features: List[str] = _json(metadata, "features")
+        self.target = metadata.get("target", "")
+        self._layers = _layers(arrays)
+        activation = metadata.get("activation", "")
+        if len(self._layers) > 1 and activation not in _ACTIVATIONS:
+            raise FormatError(f"its activation is {activation!r}, want one of {', '.join(_ACTIVATIONS)}")
+        self._activation = _ACTIVATIONS.get(activation)
+        self._mean = _numbers(metadata, "mean")
+        self._scale = _numbers(metadata, "scale")
+        self._clip = float(_json(metadata, "clip"))
+        self._check()
+
+    def _check(self) -> None:
+        inputs = len(self.features)
+        for i, (weight, bias) in enumerate(self._layers):
+            if weight.ndim != 2 or weight.shape[1] != inputs or bias is not None and bias.shape != weight.shape[:1]:
+                raise FormatError(f"layer {i} has the shape {list(weight.shape)}, want [units, {inputs}], and a bias "
+                                  "[units] or none")
+            inputs = weight.shape[0]
+        if (inputs > 1) != (self._risk == "softmax"):
+            raise FormatError(f"{inputs} outputs for the risk {self._risk}")
+        for name, values in (("mean", self._mean), ("scale", self._scale)):
+            if values is not None and values.shape != (len(self.features) + 1,):
+                raise FormatError(f"metadata: {name} has {values.size} numbers, want one for each of "
+                                  f"{len(self.features)} features, and one for the target")
+
+    def _outputs(self, rows: npt.ArrayLike) -> Floats:
+        x = np.asarray(rows, np.float64)
+        if x.ndim != 2 or x.shape[1] != len(self.features):
+            raise ValueError(f"rows of the shape {list(x.shape)}, want [rows, {len(self.features)}]: the columns are "
+                             f"{', '.join(self.features[:20])}")
+        if self._mean is not None and self._scale is not None:
+            x = (x - self._mean[:-1]) / self._scale[:-1]
+            if self._clip > 0:
+                x = np.clip(x, -self._clip, self._clip)
+        for i, (weight, bias) in enumerate(self._layers):
+            if i and self._activation is not None:
+                x = self._activation(x)
+            x = x @ weight.T
+            if bias is not None:
+                x = x + bias
+        return np.asarray(x)
+
+    def predict(self, rows: npt.ArrayLike) -> Floats:
+        """Return a prediction for each row [rows, features]: a number in the target's units, or the class."""
+        if self._risk in ("logistic", "softmax"):
+            return np.asarray(np.argmax(self.probabilities(rows), axis=1), np.float64)
+        z = self._outputs(rows)[:, 0]
+        if self._mean is not None and self._scale is not None:
+            z = z * self._scale[-1] + self._mean[-1]
+        return np.asarray(z)
+
+    def probabilities(self, rows: npt.ArrayLike) -> Floats:
+        """Return the probabilities of the classes [rows, classes].
+
+        Of two classes the second is the label 1, and the first the label 0 or -1.
+        """
+        if self._risk not in ("logistic", "softmax"):
+            raise ValueError("the model predicts a number, and knows no classes: use predict")
+        z = self._outputs(rows)
+        if self._risk == "logistic":
+            z = np.concatenate([np.zeros_like(z), z], axis=1)
+        e = np.exp(z - z.max(axis=1, keepdims=True))
+        return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+def _json(metadata: Mapping[str, str], key: str) -> Any:
+    try:
+        return json.loads(metadata[key])
+    except (KeyError, ValueError):
+        raise FormatError(f"metadata: {key} is {metadata.get(key)!r}, want JSON") from None
+
+
+def _numbers(metadata: Mapping[str, str], key: str) -> Optional[Floats]:
+    values = _json(metadata, key)
+    return np.array(values, np.float64) if values else None
+
+
+def _layers(arrays: Mapping[str, npt.NDArray[Any]]) -> List[Tuple[Floats, Optional[Floats]]]:
+    layers: List[Tuple[Floats, Optional[Floats]]] = []
+    left = {name: array.astype(np.float64) for name, array in arrays.items()}
+    while f"layer{len(layers)}.weight" in left:
+        name = f"layer{len(layers)}"
+        layers.append((left.pop(f"{name}.weight"), left.pop(f"{name}.bias", None)))
+    if left or not layers:
+        raise FormatError(f"its tensors are {', '.join(arrays) or 'none'}, want layer0.weight, layer0.bias, ...: "
+                          "fedmesh.model.tensors reads its arrays")
+    return layers
+
+
+def load(path: Path) -> Model:
+    """Read the file of a model (docs/MODEL.md) of `coordinator model export` or of an agent."""
+    arrays, metadata = _safetensors.load(path)
+    try:
+        return Model(arrays, metadata)
+    except FormatError as e:
+        raise FormatError(f"{path}: {e}") from None
+
+
+def tensors(path: Path) -> Dict[str, npt.NDArray[Any]]:
+    """Read the arrays of a file, of whatever kind its model is."""
+    return _safetensors.load(path)[0]
+
+
+def save(path: Path, arrays: Mapping[str, npt.ArrayLike]) -> None:
+    """Write the file that `task.model.initial` of a task names: its arrays are the model and its first parameters.
+
+    Numbers become float32. A NaN, or a number that is too large for one, is an error.
+    """
+    _safetensors.save(path, arrays, {})

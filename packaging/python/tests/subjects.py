@@ -1,0 +1,162 @@
+"""Trainers that the tests run, good and bad."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any, Mapping, Optional, Set
+
+import numpy as np
+
+from fedmesh.trainer import Evaluated, Fitted, Job, Start, Trainer, run
+
+print("what a module prints when it is imported is not for agentd")
+
+
+class Quadratic(Trainer):
+    """The loss is half the square of x - 1, in all elements."""
+
+    name = "a quadratic"
+
+    def __init__(self, *arguments: str) -> None:
+        self.arguments = arguments
+
+    def begin(self, start: Start) -> None:
+        assert start == Start("plant", "d1", "t", 7), start
+
+    def can(self) -> Set[str]:
+        return super().can() | {"mixing", "proximal"}
+
+    def rows(self) -> int:
+        return 3 + len(self.arguments)
+
+    def risk(self, params: Mapping[str, Any]) -> float:
+        return float(sum(np.sum((x - 1) ** 2) for x in params.values())) / 2
+
+    def fit(self, params: Any, job: Job) -> Optional[Fitted]:
+        before = self.risk(params)
+        for _ in job:
+            for name, x in params.items():
+                back = job.proximal * (x - job.base[name]) if job.proximal else 0
+                params[name] = x - np.float32(job.step_size) * (x - 1 + back)
+        print("printed by fit")
+        return Fitted(before, self.risk(params), {"steps": np.float32(job.steps)})
+
+    def evaluate(self, params: Any) -> Evaluated:
+        risk = self.risk(params)
+        for x in params.values():
+            x += 100  # of copies
+        return Evaluated(np.int64(2), risk, {"accuracy": 0.5})
+
+    def parameters(self) -> Mapping[str, Any]:
+        return {"b": 0.5, "w": np.arange(6.0).reshape(2, 3)}
+
+
+class Draws(Trainer):
+    """Writes what it draws, at the place of the step."""
+
+    def rows(self) -> int:
+        return 1000
+
+    def fit(self, params: Any, job: Job) -> None:
+        for step in job:
+            pick = np.arange(1000)[job.batch(step, 1000)]
+            params["x"][step - 1] = pick.sum() + job.rng(step).normal()
+
+
+class Bad(Quadratic):
+    """Goes wrong in a way that its argument names."""
+
+    def fit(self, params: Any, job: Job) -> Optional[Fitted]:
+        way = self.arguments[0]
+        first = next(iter(params))
+        for _ in job:
+            params[first] += 1
+        if way == "raises":
+            raise RuntimeError("the sensor's file\nis gone")
+        if way == "exits":
+            sys.exit("enough")
+        if way == "nan":
+            params[first][...] = np.nan
+        if way == "overflow":
+            params[first] = np.full(params[first].shape, 1e300)
+        if way == "shape":
+            params[first] = np.zeros(7)
+        if way == "complex":
+            params[first] = params[first] + 1j
+        if way == "name":
+            params["more"] = np.zeros(1)
+        if way == "steps":
+            return Fitted(steps=job.steps + 1)
+        if way == "risk":
+            return Fitted(risk_after=float("inf"))
+        if way == "metrics":
+            return Fitted(metrics={str(i): 0.0 for i in range(17)})
+        if way == "long":
+            return Fitted(metrics={"x" * 70000: 1.0})
+        if way == "text":
+            return Fitted(metrics={"x": "much"})  # type: ignore[dict-item]
+        return None
+
+    def rows(self) -> int:
+        return 0 if self.arguments[0] == "rows" and self.fitted else 5
+
+    fitted = False
+
+    def can(self) -> Set[str]:
+        self.fitted = True  # from now on, after hello
+        return set()
+
+
+class Silent(Quadratic):
+    """Takes steps without a count."""
+
+    def fit(self, params: Any, job: Job) -> None:
+        params["w"] += 1
+
+
+class Waiting(Quadratic):
+    """Takes a step, and then waits for `stop`."""
+
+    def fit(self, params: Any, job: Job) -> None:
+        for step in job:
+            params["w"] += 1
+            if step == 2:
+                job._stop.wait()
+
+
+class Deaf(Quadratic):
+    """Never answers."""
+
+    def fit(self, params: Any, job: Job) -> None:
+        threading.Event().wait()
+
+
+class Broken(Quadratic):
+    """Cannot begin."""
+
+    def begin(self, start: Start) -> None:
+        raise FileNotFoundError("no /data/rows.csv")
+
+
+class Empty(Quadratic):
+    def rows(self) -> int:
+        return 0
+
+
+class Reads(Quadratic):
+    """Reads what would be agentd's requests, and writes to the descriptor of standard output."""
+
+    def fit(self, params: Any, job: Job) -> None:
+        assert sys.stdin.read() == "" and os.read(0, 1) == b""
+        os.write(1, b"straight to the descriptor\n")
+        for _ in job:
+            params["w"] += 1
+
+
+made = Quadratic("made")
+number = 7
+
+if __name__ == "__main__":
+    run(Quadratic("run"))
