@@ -36,6 +36,7 @@ class Host:
         self.inode = self.path.stat().st_ino
         self.names = sorted(first)
         self.ids = 0
+        self.needed: List[str] = []
         self.lines: queue.Queue[bytes] = queue.Queue()
         self.progress: List[Frame] = []
         paths = [str(HERE), str(HERE.parent / "examples"), *sys.path]
@@ -128,11 +129,15 @@ class Host:
             self.progress.append(got)
         assert got["frame"] == want, got
         if want == "failed":
-            assert isinstance(got["why"], str) and got["why"] and "\n" not in got["why"], got
+            assert isinstance(got["why"], str) and 0 < len(got["why"].encode()) <= 1000, got
             return got
         assert type(got["rows"]) is int and got["rows"] >= 1, got
+        needed = {"evaluated": ["risk"], "fitted": [*self.needed, *["risk_after"] * (got.get("steps", 0) < most_steps)]}
+        for key in needed[want]:
+            assert key in got, got
         for key in ("risk_before", "risk_after", "risk"):
             assert math.isfinite(got.get(key, 0)), got
+        assert all(len(name.encode()) <= 200 for name in got.get("metrics", {})), got
         assert len(got.get("metrics", {})) <= 16 and all(map(math.isfinite, got.get("metrics", {}).values())), got
         if want == "fitted":
             assert type(got["steps"]) is int and 0 <= got["steps"] <= most_steps, got
@@ -141,17 +146,25 @@ class Host:
 
     def hello(self, want: str = "hello", **fields: Any) -> Frame:
         self.send({"frame": "hello", "version": 1, "tensors": str(self.path), "federation": "plant", "device": "d1",
-                   "task": "t", "seed": 7, **fields})
-        got = self.receive()
+                   "task": "t", "timeout": 600, **fields})
+        while True:
+            got = self.receive()
+            assert "id" not in got, got
+            if got["frame"] != "progress":
+                break
+            self.progress.append(got)
         assert got["frame"] == want, f"{got}\n{self.stderr()}"
         if want == "hello":
-            assert got["version"] == 1 and isinstance(got["name"], str), got
+            assert got["version"] == 1 and isinstance(got["name"], str) and len(got["name"].encode()) <= 200, got
             assert type(got["rows"]) is int and got["rows"] >= 1, got
             assert set(got["can"]) <= {"mixing", "proximal", "evaluate"}, got
         return got
 
-    def ask_fit(self, first: int = 1, last: int = 1, step_size: float = 0.1, batch_size: int = 0, **fields: Any) -> int:
-        return self.ask("fit", **{"round": "3/1", "first": first, "last": last, "step_size": step_size,
+    def ask_fit(self, first: int = 1, last: int = 1, step_size: float = 0.1, batch_size: int = 0,
+                block: Optional[int] = None, **fields: Any) -> int:
+        block = block or last
+        self.needed = ["risk_before"] * (first == 1) + ["risk_after"] * (last == block)
+        return self.ask("fit", **{"round": "3/1", "first": first, "last": last, "block": block, "step_size": step_size,
                                   "batch_size": batch_size, "seed": 5, "proximal": 0, "seconds": 60, **fields})
 
     def fit(self, first: int = 1, last: int = 1, want: str = "fitted", **fields: Any) -> Frame:

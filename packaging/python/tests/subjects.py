@@ -23,7 +23,7 @@ class Quadratic(Trainer):
         self.arguments = arguments
 
     def begin(self, start: Start) -> None:
-        assert start == Start("plant", "d1", "t", 7), start
+        assert start == Start("plant", "d1", "t"), start
 
     def can(self) -> Set[str]:
         return super().can() | {"mixing", "proximal"}
@@ -32,22 +32,21 @@ class Quadratic(Trainer):
         return 3 + len(self.arguments)
 
     def risk(self, params: Mapping[str, Any]) -> float:
-        return float(sum(np.sum((x - 1) ** 2) for x in params.values())) / 2
+        risk = sum(np.sum((x - 1) ** 2) for x in params.values()) / 2
+        for x in params.values():
+            x += 100  # of copies
+        return float(risk)
 
     def fit(self, params: Any, job: Job) -> Optional[Fitted]:
-        before = self.risk(params)
         for _ in job:
             for name, x in params.items():
                 back = job.proximal * (x - job.base[name]) if job.proximal else 0
                 params[name] = x - np.float32(job.step_size) * (x - 1 + back)
         print("printed by fit")
-        return Fitted(before, self.risk(params), {"steps": np.float32(job.steps)})
+        return Fitted({"steps": np.float32(job.steps)})
 
     def evaluate(self, params: Any) -> Evaluated:
-        risk = self.risk(params)
-        for x in params.values():
-            x += 100  # of copies
-        return Evaluated(np.int64(2), risk, {"accuracy": 0.5})
+        return Evaluated(np.int64(2), self.risk(params), {"accuracy": 0.5})
 
     def parameters(self) -> Mapping[str, Any]:
         return {"b": 0.5, "w": np.arange(6.0).reshape(2, 3)}
@@ -58,6 +57,9 @@ class Draws(Trainer):
 
     def rows(self) -> int:
         return 1000
+
+    def risk(self, params: Any) -> float:
+        return 0.0
 
     def fit(self, params: Any, job: Job) -> None:
         for step in job:
@@ -72,6 +74,7 @@ class Bad(Quadratic):
         way = self.arguments[0]
         first = next(iter(params))
         for _ in job:
+            params["w"] += 1
             params[first] += 1
         if way == "raises":
             raise RuntimeError("the sensor's file\nis gone")
@@ -89,15 +92,15 @@ class Bad(Quadratic):
             params["more"] = np.zeros(1)
         if way == "steps":
             return Fitted(steps=job.steps + 1)
-        if way == "risk":
-            return Fitted(risk_after=float("inf"))
         if way == "metrics":
             return Fitted(metrics={str(i): 0.0 for i in range(17)})
-        if way == "long":
-            return Fitted(metrics={"x" * 70000: 1.0})
         if way == "text":
             return Fitted(metrics={"x": "much"})  # type: ignore[dict-item]
         return None
+
+    def risk(self, params: Any) -> float:
+        worse = self.arguments[0] == "risk" and params["w"].ravel()[0] != 0
+        return float("inf") if worse else super().risk(params)
 
     def rows(self) -> int:
         return 0 if self.arguments[0] == "rows" and self.fitted else 5
@@ -131,6 +134,22 @@ class Deaf(Quadratic):
 
     def fit(self, params: Any, job: Job) -> None:
         threading.Event().wait()
+
+
+class Slow(Quadratic):
+    """Begins, and evaluates, when a file is there."""
+
+    def await_file(self) -> None:
+        while not os.path.exists("go"):
+            threading.Event().wait(0.01)
+        os.remove("go")
+
+    def begin(self, start: Start) -> None:
+        self.await_file()
+
+    def evaluate(self, params: Any) -> Evaluated:
+        self.await_file()
+        return super().evaluate(params)
 
 
 class Broken(Quadratic):

@@ -1,16 +1,20 @@
 """A model of your own, trained under agentd: docs/TRAINER.md in Python.
 
-Write a class with `rows` and `fit`, and name it in agentd.yaml:
+Write a class with `rows`, `risk` and `fit`, and name it in agentd.yaml:
 
     # plant.py
     class Plant(fedmesh.trainer.Trainer):
         def rows(self):
             return len(self.x)
 
+        def risk(self, params):
+            return ((self.x @ params["weight"] - self.y) ** 2).mean() / 2
+
         def fit(self, params, job):
             for step in job:
                 pick = job.batch(step, len(self.x))
-                params["weight"] -= job.step_size * self.gradient(params["weight"], pick)
+                error = self.x[pick] @ params["weight"] - self.y[pick]
+                params["weight"] -= job.step_size * (error @ self.x[pick]) / len(error)
 
     # agentd.yaml
     trainers:
@@ -47,9 +51,10 @@ __all__ = ["Evaluated", "Fitted", "Job", "Start", "Trainer", "main", "run"]
 VERSION = 1
 
 _MOST_LINE = 65536  # bytes, with the \n
-_MOST_WHY = 1000  # characters of a reason
+_MOST_WHY = 1000  # bytes of a reason
+_MOST_NAME = 200  # bytes of a name
 _MOST_METRICS = 16
-_BEAT = 1.0  # seconds between two frames `progress`
+_BEAT = 1.0  # seconds between two frames `progress`, at most
 _LINGER = 4.0  # seconds that are left for fit when agentd is gone
 
 Number = Union[float, "np.floating[Any]", "np.integer[Any]"]
@@ -58,28 +63,21 @@ Rows = Union[slice, npt.NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Start:
-    """What agentd says first: names, for logs and for choosing data, and a number.
-
-    seed is the same at each start of this run on this device.
-    """
+    """What agentd says first: names, for logs and for choosing data."""
 
     federation: str
     device: str
     task: str
-    seed: int
 
 
 @dataclass
 class Fitted:
     """What `fit` may say of its work; it may also return nothing.
 
-    risk_before, risk_after   the loss at the parameters that it was given first, and after its steps
-    metrics                   at most 16 numbers, for people
-    steps                     how many it has taken, if it does not go through `for step in job`
+    metrics   at most 16 numbers, for people
+    steps     how many it has taken, if it does not go through `for step in job`
     """
 
-    risk_before: Optional[Number] = None
-    risk_after: Optional[Number] = None
     metrics: Mapping[str, Number] = field(default_factory=dict)
     steps: Optional[int] = None
 
@@ -97,7 +95,8 @@ class Job:
     """One request to fit: which local steps to take, and how.
 
     round        for logs
-    first, last  the steps of the block; `for step in job` counts from first to last, and ends early after a `stop`
+    first, last  the steps to take; `for step in job` counts from first to last, and ends early after a `stop`
+    block        how many steps the whole block has; it is one job unless devices mix
     step_size    the step size, with the device's weight in it
     batch_size   rows of a step; 0 means all
     seed         for what is drawn in this block: the same if the work is repeated
@@ -111,6 +110,7 @@ class Job:
         self.round = str(frame.get("round", ""))
         self.first = _whole(frame, "first", 1)
         self.last = _whole(frame, "last", self.first)
+        self.block = _whole(frame, "block", self.last)
         self.step_size = _number(frame, "step_size")
         self.batch_size = _whole(frame, "batch_size", 0)
         self.seed = _whole(frame, "seed", 0)
@@ -152,7 +152,7 @@ class Job:
 
 
 class Trainer:
-    """What trains a model. Write `rows` and `fit`, and the others if you need them.
+    """What trains a model. Write `rows`, `risk` and `fit`, and the others if you need them.
 
     name is for people.
     """
@@ -174,6 +174,13 @@ class Trainer:
     def rows(self) -> int:
         """Say how many rows it trains on, at least 1. It is asked before each answer."""
         raise NotImplementedError("write rows(): how many rows the trainer trains on")
+
+    def risk(self, params: Arrays) -> Number:
+        """Say the loss of these parameters over all its rows, a mean.
+
+        It is asked before the first step of a block and after the last. The term of job.proximal is no part of it.
+        """
+        raise NotImplementedError("write risk(params): the loss over all rows that the trainer trains on")
 
     def fit(self, params: Arrays, job: Job) -> Optional[Fitted]:
         """Take the job's steps from these parameters: change the arrays, or put others of the same shape in the dict.
@@ -213,18 +220,22 @@ def _finite(value: Any, what: str) -> float:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.floating, np.integer)):
         raise _Failure(f"{what} is {value!r}, want a number")
     if not math.isfinite(value):
-        raise _Failure(f"{what} is {float(value)}: the steps have diverged, take a smaller step size")
+        raise _Failure(f"{what} is {float(value)}, which is not finite: have the steps diverged?")
     return float(value)
 
 
 def _metrics(values: Mapping[str, Any]) -> Dict[str, float]:
     if len(values) > _MOST_METRICS:
         raise _Failure(f"{len(values)} metrics, want at most {_MOST_METRICS}")
-    return {str(name): _finite(value, f"the metric {name}") for name, value in values.items()}
+    return {_cut(str(name), _MOST_NAME): _finite(value, f"the metric {name}") for name, value in values.items()}
 
 
-def _put(arrays: Arrays, params: Mapping[str, Any]) -> None:
-    """Write what fit has made into the arrays of the file, all or nothing."""
+def _copy(arrays: Mapping[str, Array]) -> Arrays:
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+def _checked(arrays: Arrays, params: Mapping[str, Any]) -> Arrays:
+    """Return what fit has made of the arrays of the file, as float32."""
     if params.keys() != arrays.keys():
         raise _Failure(f"after fit the tensors are {', '.join(map(str, params))}; want {', '.join(arrays)}")
     new = {}
@@ -238,8 +249,7 @@ def _put(arrays: Arrays, params: Mapping[str, Any]) -> None:
         if not np.isfinite(new[name]).all():
             raise _Failure(f"after fit the tensor {name} has a NaN or an infinity: the steps have diverged, take a "
                            "smaller step size")
-    for name, array in arrays.items():
-        array[...] = new[name]
+    return new
 
 
 class _Request:
@@ -272,11 +282,11 @@ class _Session:
         self.trainer: Optional[Trainer] = None
         self.file: Optional[_safetensors.Mapped] = None
         self.base: Arrays = {}
+        self.pause = _BEAT
 
     def serve(self) -> int:
         """Answer requests until there are no more, and return the program's exit status."""
-        for work in (self.read, self.beat):
-            threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=self.read, daemon=True).start()
         try:
             while True:
                 request = self.todo.get()
@@ -299,7 +309,7 @@ class _Session:
                 if not line:
                     break
                 self.take(line)
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, _Failure) as e:
             print(f"fedmesh: {e}", file=sys.stderr)
         self.todo.put(None)
         with self.lock:
@@ -319,8 +329,9 @@ class _Session:
                 if self.open is not None and self.open.frame.get("id") == frame.get("id"):
                     self.open.stop.set()
             return
-        if frame.get("frame") != "hello" and "id" not in frame:
-            return  # of a later version, and no request
+        if frame.get("frame") == "hello":
+            self.pause = min(_BEAT, _number(frame, "timeout") / 6)  # the first comes in the second pause
+            threading.Thread(target=self.beat, daemon=True).start()
         request = _Request(frame)
         with self.lock:
             self.open = request
@@ -330,15 +341,17 @@ class _Session:
 
     def beat(self) -> None:
         last: Optional[_Request] = None
-        while not self.ended.wait(_BEAT):
+        while not self.ended.wait(self.pause):
             with self.lock:
                 request = self.open
                 again, last = request is last, request
-                if request is None or not again or "id" not in request.frame:
+                if request is None or not again:
                     continue
-                steps = request.job.steps if request.job is not None else 0
+                frame: Dict[str, Any] = {"frame": "progress"}
+                if request.job is not None:
+                    frame["steps"] = request.job.steps
                 try:
-                    self.send(request.answer({"frame": "progress", "steps": steps}))
+                    self.send(request.answer(frame))
                 except OSError:
                     return  # the thread that reads sees the end
 
@@ -362,11 +375,7 @@ class _Session:
             raise leave
 
     def send(self, frame: Mapping[str, Any]) -> None:
-        line = json.dumps(frame, allow_nan=False).encode() + b"\n"
-        if len(line) > _MOST_LINE:
-            line = json.dumps({"frame": "failed", "id": frame.get("id"),
-                               "why": f"an answer of {len(line)} bytes: shorter names of metrics"}).encode() + b"\n"
-        self.answers.write(line)
+        self.answers.write(json.dumps(frame, allow_nan=False, ensure_ascii=False).encode() + b"\n")
         self.answers.flush()
 
     def answer(self, request: _Request) -> Dict[str, Any]:
@@ -377,7 +386,7 @@ class _Session:
         if request.kind == "fit":
             return self.fit(request, self.trainer, self.file)
         if request.kind == "evaluate":
-            return self.evaluate(self.trainer, self.file)
+            return self.evaluate(request, self.trainer, self.file)
         raise _Failure(f"this program, of version {VERSION}, does not know the request {request.kind!r}")
 
     def hello(self, frame: Mapping[str, Any]) -> Dict[str, Any]:
@@ -389,53 +398,58 @@ class _Session:
             raise _Failure(str(e)) from None
         trainer = self.make()
         trainer.begin(Start(str(frame.get("federation", "")), str(frame.get("device", "")),
-                            str(frame.get("task", "")), _whole(frame, "seed", 0)))
-        answer = {"frame": "hello", "version": VERSION, "name": (trainer.name or type(trainer).__name__)[:200],
-                  "rows": _rows(trainer.rows()), "can": sorted(trainer.can())}
+                            str(frame.get("task", ""))))
+        name = _cut(trainer.name or type(trainer).__name__, _MOST_NAME)
+        answer = {"frame": "hello", "version": VERSION, "name": name, "rows": _rows(trainer.rows()),
+                  "can": sorted(trainer.can())}
         self.trainer = trainer
         return answer
 
     def fit(self, request: _Request, trainer: Trainer, file: _safetensors.Mapped) -> Dict[str, Any]:
         job = Job(request.frame, request.stop)
-        params = {name: array.copy() for name, array in file.arrays.items()}
+        params = _copy(file.arrays)
+        answer: Dict[str, Any] = {"frame": "fitted"}
         if job.first == 1:
-            self.base = {}
-            if job.proximal:
-                self.base = {name: array.copy() for name, array in params.items()}
-                for array in self.base.values():
-                    array.flags.writeable = False
-        if job.proximal and not self.base:
-            raise _Failure(f"fit: it begins at step {job.first}, and this program has not seen step 1 of the block")
-        job.base = self.base
+            self.base = _copy(params)
+            for array in self.base.values():
+                array.flags.writeable = False
+            answer["risk_before"] = _finite(trainer.risk(_copy(params)), "risk_before")
+        if job.proximal:
+            if not self.base:
+                raise _Failure(f"fit: it begins at step {job.first}, and this program has not seen step 1 of the block")
+            job.base = self.base
         request.job = job
-        result = trainer.fit(params, job)
-        if result is None:
-            result = Fitted()
-        steps = result.steps
-        if steps is None:
-            if not job._counted:
-                raise _Failure("fit has not said how many steps it took: go through `for step in job`, or return "
-                               "Fitted(steps=...)")
-            steps = job.steps
-        if not 0 <= steps <= len(job):
-            raise _Failure(f"fit says that it took {steps} steps of {len(job)}")
-        answer: Dict[str, Any] = {"frame": "fitted", "steps": int(steps), "rows": _rows(trainer.rows())}
-        for key in ("risk_before", "risk_after"):
-            value = getattr(result, key)
-            if value is not None:
-                answer[key] = _finite(value, key)
+        result = trainer.fit(params, job) or Fitted()
+        answer["steps"], answer["rows"] = _steps(result, job), _rows(trainer.rows())
+        new = _checked(file.arrays, params) if answer["steps"] else file.arrays
+        if job.last == job.block or answer["steps"] < len(job):
+            answer["risk_after"] = _finite(trainer.risk(_copy(new)), "risk_after")
         if result.metrics:
             answer["metrics"] = _metrics(result.metrics)
-        if steps:
-            _put(file.arrays, params)
+        for name, array in file.arrays.items():
+            array[...] = new[name]
         return answer
 
-    def evaluate(self, trainer: Trainer, file: _safetensors.Mapped) -> Dict[str, Any]:
-        result = trainer.evaluate({name: array.copy() for name, array in file.arrays.items()})
+    def evaluate(self, request: _Request, trainer: Trainer, file: _safetensors.Mapped) -> Dict[str, Any]:
+        result = trainer.evaluate(_copy(file.arrays))
+        if request.stop.is_set():
+            raise _Failure("the evaluation was stopped")
         answer = {"frame": "evaluated", "rows": _rows(result.rows), "risk": _finite(result.risk, "the risk")}
         if result.metrics:
             answer["metrics"] = _metrics(result.metrics)
         return answer
+
+
+def _steps(result: Fitted, job: Job) -> int:
+    steps = result.steps
+    if steps is None:
+        if not job._counted:
+            raise _Failure("fit has not said how many steps it took: go through `for step in job`, or return "
+                           "Fitted(steps=...)")
+        steps = job.steps
+    if not 0 <= steps <= len(job):
+        raise _Failure(f"fit says that it took {steps} steps of {len(job)}")
+    return int(steps)
 
 
 def _rows(value: Any) -> int:
@@ -445,7 +459,11 @@ def _rows(value: Any) -> int:
 
 
 def _failed(why: str) -> Dict[str, Any]:
-    return {"frame": "failed", "why": " ".join(why.split())[:_MOST_WHY] or "no reason given"}
+    return {"frame": "failed", "why": _cut(" ".join(why.split()), _MOST_WHY) or "no reason given"}
+
+
+def _cut(text: str, most: int) -> str:
+    return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def _why(e: BaseException) -> str:
