@@ -23,7 +23,8 @@ class Quadratic(Trainer):
         self.arguments = arguments
 
     def begin(self, start: Start) -> None:
-        assert start == Start("plant", "d1", "t"), start
+        assert (start.federation, start.device, start.task) == ("plant", "d1", "t"), start
+        assert "w" not in start.shapes or start.shapes == {"w": (2, 3), "b": (), "none": (0, 4)}, start
 
     def can(self) -> Set[str]:
         return super().can() | {"mixing", "proximal"}

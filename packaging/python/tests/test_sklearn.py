@@ -121,11 +121,10 @@ def test_sgd_step_is_nearly_a_gradient_step() -> None:
     np.testing.assert_allclose(params["intercept"], 1e-4 * y.mean(), rtol=1e-3)
 
 
-def test_tensors_of_another_model() -> None:
-    t = make("log")
-    with pytest.raises(ValueError, match="SGDClassifier has coef, intercept: make the initial"):
-        t.risk({"weight": [1.0]})
-    with pytest.raises(ValueError, match="same columns and classes"):
-        t.risk({"coef": np.zeros((3, 4)), "intercept": np.zeros(3)})
+def test_tensors_of_another_model(tmp_path: pathlib.Path) -> None:
+    with Host(tmp_path, {"weight": [1.0]}, "test_sklearn:make", "log") as host:
+        assert "the trainer's coef, intercept: fedmesh-trainer --initial" in host.hello("failed")["why"]
+    with Host(tmp_path, {"coef": np.zeros((3, 4)), "intercept": np.zeros(3)}, "test_sklearn:make", "log") as host:
+        assert "same columns and classes" in host.hello("failed")["why"]
     with pytest.raises(ValueError, match="3 rows of x and 2 of y"):
         fedmesh.sklearn.Sklearn(SGDRegressor(), np.zeros((3, 1)), [1, 2])

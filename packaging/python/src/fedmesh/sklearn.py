@@ -26,7 +26,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.metrics import log_loss
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-from fedmesh.trainer import Evaluated, Job, Trainer
+from fedmesh.trainer import Evaluated, Job, Start, Trainer
 
 __all__ = ["Sklearn"]
 
@@ -81,15 +81,12 @@ class Sklearn(Trainer):
         return arrays
 
     def _load(self, params: Mapping[str, npt.ArrayLike]) -> None:
-        arrays = self._arrays()
-        if params.keys() != arrays.keys():
-            raise ValueError(f"the task's tensors are {', '.join(params)}, {self.name} has {', '.join(arrays)}: make the "
-                             "initial model with fedmesh-trainer --initial")
-        for name, array in arrays.items():
-            if np.shape(params[name]) != array.shape:
-                raise ValueError(f"the task's tensor {name} has the shape {list(np.shape(params[name]))}, that of "
-                                 f"{self.name} {list(array.shape)}: do all devices have the same columns and classes?")
+        for name, array in self._arrays().items():
             array[...] = params[name]
+
+    def begin(self, start: Start) -> None:
+        """Compare the task's tensors with the estimator's."""
+        start.check(self._arrays())
 
     def can(self) -> Set[str]:
         """Tell that devices may mix, and whether there are rows to evaluate on."""

@@ -38,7 +38,7 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Union
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -63,11 +63,22 @@ Rows = Union[slice, npt.NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Start:
-    """What agentd says first: names, for logs and for choosing data."""
+    """What agentd says first: names, for logs and for choosing data, and the shape of each tensor of the task."""
 
     federation: str
     device: str
     task: str
+    shapes: Mapping[str, Tuple[int, ...]]
+
+    def check(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Raise ValueError unless the tensors of the task are those of a model that the trainer has."""
+        if self.shapes.keys() != arrays.keys():
+            raise ValueError(f"the task's tensors are {', '.join(sorted(self.shapes))}, the trainer's "
+                             f"{', '.join(sorted(arrays))}: fedmesh-trainer --initial writes the model to begin with")
+        for name, array in arrays.items():
+            if self.shapes[name] != array.shape:
+                raise ValueError(f"the task's tensor {name} has the shape {list(self.shapes[name])}, the trainer's "
+                                 f"{list(array.shape)}: have all devices the same columns and classes?")
 
 
 @dataclass
@@ -397,8 +408,8 @@ class _Session:
         except (FormatError, OSError) as e:
             raise _Failure(str(e)) from None
         trainer = self.make()
-        trainer.begin(Start(str(frame.get("federation", "")), str(frame.get("device", "")),
-                            str(frame.get("task", ""))))
+        trainer.begin(Start(str(frame.get("federation", "")), str(frame.get("device", "")), str(frame.get("task", "")),
+                            {name: array.shape for name, array in self.file.arrays.items()}))
         name = _cut(trainer.name or type(trainer).__name__, _MOST_NAME)
         answer = {"frame": "hello", "version": VERSION, "name": name, "rows": _rows(trainer.rows()),
                   "can": sorted(trainer.can())}
