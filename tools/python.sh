@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel and the sdist of packaging/python, looks at them, installs the wheel in an environment of its own and runs the tests
 # that the sdist holds: `python.sh` with numpy alone; `python.sh all` with the newest scikit-learn, PyTorch and Flower too, where no test
-# may be skipped, and under mypy. It needs PyPI, and `all` 7 GB in TMPDIR for that long: PyPI has PyTorch only with CUDA. PYTHON is the
-# Python to use.
+# may be skipped, and under mypy. It needs PyPI, and `all` 7 GB in TMPDIR for that long: PyPI has PyTorch only with CUDA.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 all=${1:-}
@@ -10,21 +9,22 @@ case $all in '' | all) ;; *) echo "python.sh: $all: want nothing, or all" >&2; e
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-"${PYTHON:-python3}" -m venv "$folder/venv"
-python=$folder/venv/bin/python
-pip=("$python" -m pip --quiet --disable-pip-version-check --no-cache-dir install)
+python3 -m venv "$folder/tools" # what builds has other wishes than what is tested
+python3 -m venv "$folder/venv"
+tool=$folder/tools/bin/python python=$folder/venv/bin/python
+pip=(-m pip --quiet --disable-pip-version-check --no-cache-dir install)
 
 # What is built is what git knows, or what it would: no caches, no environments.
 mkdir "$folder/source"
 git ls-files -z --cached --others --exclude-standard packaging/python | xargs -0 cp --parents -t "$folder/source"
 source=$folder/source/packaging/python
 cp LICENSE "$source"
-"${pip[@]}" build twine pytest
-"$python" -m build --outdir "$folder/dist" "$source" >"$folder/built" || { cat "$folder/built"; exit 1; }
-"$python" -m twine check --strict "$folder"/dist/*
+"$tool" "${pip[@]}" build twine mypy
+"$tool" -m build --outdir "$folder/dist" "$source" >"$folder/built" || { cat "$folder/built"; exit 1; }
+"$tool" -m twine check --strict "$folder"/dist/*
 
 wheel=$(echo "$folder"/dist/*.whl)
-"${pip[@]}" "$wheel${all:+[sklearn,torch,flower]}"
+"$python" "${pip[@]}" pytest "$wheel${all:+[sklearn,torch,flower]}"
 tar -xf "$folder"/dist/*.tar.gz -C "$folder"
 cd "$folder"/fedmesh-*/
 rm -r src # the tests are to find the wheel
@@ -34,6 +34,5 @@ if grep -q '^SKIPPED' "$folder/log"; then
   echo "python.sh: skipped, although all is installed" >&2
   exit 1
 fi
-"${pip[@]}" mypy
 cd "$source"
-"$python" -m mypy --python-executable "$python" --cache-dir "$folder/mypy"
+"$tool" -m mypy --python-executable "$python" --cache-dir "$folder/mypy"

@@ -64,7 +64,8 @@ def test_a_client_that_tells_no_parameters(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_is_none(tmp_path: pathlib.Path) -> None:
-    for target, says in (("app", "the client is a ClientApp, want"), ("nothing", "no attribute"), ("load", "TypeError")):
+    for target, says in (("app", "the client is a ClientApp, want"), ("nothing", "no attribute"),
+                         ("load", "TypeError")):
         with Host(tmp_path, FIRST, ADAPTER, f"flower_client:{target}") as host:
             assert says in host.hello("failed")["why"]
     with Host(tmp_path, FIRST, ADAPTER, "flower_client:client", "epochs") as host:

@@ -91,8 +91,8 @@ def test_step_sizes_within_a_block() -> None:
 def test_network_step_is_a_gradient_step() -> None:
     """A step over all rows moves by the step size times the gradient, which differences of the risk confirm."""
     x, y = rows(0, 50)
-    t = fedmesh.sklearn.Sklearn(MLPRegressor(hidden_layer_sizes=(4,), solver="sgd", momentum=0, alpha=0, activation="tanh",
-                                             random_state=1), x, y)
+    t = fedmesh.sklearn.Sklearn(MLPRegressor(hidden_layer_sizes=4, solver="sgd", momentum=0, alpha=0,
+                                             activation="tanh", random_state=1), x, y)
     params = {name: a.astype(np.float64) for name, a in t.parameters().items()}
     moved: Any = {name: a.copy() for name, a in params.items()}
     t.fit(moved, job(step_size=0.01))

@@ -2,7 +2,9 @@
 
     # agentd.yaml
     trainers:
-      images: {command: [fedmesh-trainer, "fedmesh.flower:Adapter", "client:client_fn", "local-epochs=1"], dir: /opt/images}
+      images:
+        command: [fedmesh-trainer, "fedmesh.flower:Adapter", "client:client_fn", "local-epochs=1"]
+        dir: /opt/images
 
 The first argument names a client, its class, or Flower's client_fn. The others, KEY=VALUE with a value in JSON or a
 text, are the configuration: the client finds them in the config of `fit` and `evaluate`, and client_fn in
@@ -107,9 +109,9 @@ class Adapter(Trainer):
         new, rows, metrics = self.client.fit(arrays, {**config, **self.settings})
         new = [np.asarray(a) for a in new]
         if [a.shape for a in new] != shapes:
-            raise ValueError(f"the client's fit returns arrays of the shapes {[list(a.shape) for a in new]}, the task's "
-                             f"tensors have {[list(shape) for shape in shapes]}: fedmesh-trainer --initial writes the "
-                             "model to begin with")
+            raise ValueError(f"the client's fit returns arrays of the shapes {[list(a.shape) for a in new]}, the "
+                             f"task's tensors have {[list(shape) for shape in shapes]}: fedmesh-trainer --initial "
+                             "writes the model to begin with")
         return new, rows, metrics
 
     def _list(self, params: Mapping[str, npt.NDArray[Any]]) -> List[npt.NDArray[Any]]:
@@ -126,7 +128,7 @@ class Adapter(Trainer):
     def evaluate(self, params: Mapping[str, npt.NDArray[Any]]) -> Evaluated:
         """Call the client's evaluate."""
         if not self._evaluates():
-            raise NotImplementedError(f"{self.name} has no evaluate: agentd wants to know the loss before and after fit")
+            raise NotImplementedError(f"{self.name} has no evaluate: agentd wants the loss before and after fit")
         loss, rows, metrics = self.client.evaluate(self._list(params), dict(self.settings))
         return Evaluated(rows, float(loss), _numbers(metrics))
 
@@ -134,8 +136,8 @@ class Adapter(Trainer):
         """Return what the client's get_parameters does."""
         arrays = [np.asarray(a) for a in self.client.get_parameters(dict(self.settings))]
         if not arrays and necessary:
-            raise NotImplementedError(f"{self.name} has no get_parameters: write the first model with fedmesh.model.save, "
-                                      "its arrays under the names 0000, 0001, ...")
+            raise NotImplementedError(f"{self.name} has no get_parameters: write the first model with "
+                                      "fedmesh.model.save, its arrays under the names 0000, 0001, ...")
         self._types = [a.dtype for a in arrays]
         return {f"{i:04d}": a for i, a in enumerate(arrays)}
 
