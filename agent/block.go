@@ -57,6 +57,12 @@ func (q *ask) answer(b *blockHost, s d2d.Answer, err error) {
 			fact.Held = &score
 		}
 	}
+	if scorer, scores := b.steps.(Scorer); err == nil && scores {
+		var lost error // the round does without
+		if fact.Held, lost = scorer.Score(q.base); lost != nil {
+			q.a.cfg.Logger.Warn("the model could not be scored", "err", lost)
+		}
+	}
 	b.hold.release()
 	fact.Waited, b.hold.waited = b.hold.waited, 0
 	if err == nil && !u.cheap {

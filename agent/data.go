@@ -116,8 +116,11 @@ func (a *Agent) understand(l *local, blob []byte) error {
 	problem, err := task.Compile[float32](t)
 	if err == nil {
 		l.problem = problem
-		l.rows = a.cfg.Data.Open(data.Want{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
-			Prepare: problem.Preparer()})
+		want := data.Want{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(), Prepare: problem.Preparer()}
+		if t.External.On() {
+			want.External = &l.problem.Task
+		}
+		l.rows = a.cfg.Data.Open(want)
 	}
 	return err
 }

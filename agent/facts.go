@@ -254,6 +254,19 @@ type (
 		From      BlockSource
 		Neighbors int
 	}
+	// TrainerStarted: a program that trains external models runs, and has said what it has.
+	TrainerStarted struct {
+		Trainer string // as the device's owner calls it
+		Name    string // as it calls itself
+		Rows    int
+		Loose   string // why it is not confined; empty if it is
+	}
+	// TrainerEnded: it runs no more, though it is needed.
+	TrainerEnded struct {
+		Trainer string
+		Err     error
+		Again   time.Duration // after which it is started again at the earliest
+	}
 	// TrainingFailed: there is no update for this round.
 	TrainingFailed struct {
 		Round wire.RoundID
@@ -296,4 +309,6 @@ func (UpdateSettled) fact()        {}
 func (Evaluated) fact()            {}
 func (NeighborsFound) fact()       {}
 func (BlockBegan) fact()           {}
+func (TrainerStarted) fact()       {}
+func (TrainerEnded) fact()         {}
 func (TrainingFailed) fact()       {}

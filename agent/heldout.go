@@ -24,7 +24,7 @@ type heldOut struct {
 // split parts a view. The first view of a run fixes its boundary, for as long as the state folder lives.
 func (a *Agent) split(l *local, view data.View) *prepared {
 	p := &prepared{local: l, view: view, trained: view.Rows}
-	if a.cfg.HeldOut == 0 {
+	if a.cfg.HeldOut == 0 || l.problem.Task.External.On() { // its program holds rows out by itself
 		return p
 	}
 	if run := a.order.Run; !a.held.fixed || a.held.run != run {

@@ -33,6 +33,14 @@ type Block interface {
 	OutcomeFrom(base, x []float32) (task.Outcome[float32], error)
 }
 
+// Scorer is a Block that scores models itself, on rows that only it knows.
+type Scorer interface {
+	Block
+	// Score returns how well a model does on rows that are not trained on; nil if there are none. What is not known of
+	// it is NaN. The block's steps are over.
+	Score(model []float32) (*learner.Score, error)
+}
+
 // Audited is a Block that is told the books of its mixing when that is over or was ended. Books are kept for such
 // blocks only.
 type Audited interface {

@@ -95,16 +95,21 @@ func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []byte
 	if err := task.Validate[float32](t); err != nil {
 		return refuse(fmt.Errorf("its metadata: %w", err))
 	}
-	s := p.Schema(wire.KindTraining)
-	if !m.fits(s) {
-		return refuse(fmt.Errorf("its tensors are %s, the configured task has %s", m.layout(), layoutOf(s)))
-	}
-	data := m.vector(s)
-	o.Digest = wire.BlobDigest(data)
-	if err := wire.DecodeVector(make([]float32, len(data)/4), data); err != nil {
+	data, err := m.start(p.Schema(wire.KindTraining))
+	if err != nil {
 		return refuse(err)
 	}
+	o.Digest = wire.BlobDigest(data)
 	return o, data, t, nil
+}
+
+// start returns the model's vector, or why a run of a task with that schema cannot begin with it.
+func (m *storedModel) start(s wire.Schema) ([]byte, error) {
+	if !m.fits(s) {
+		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.layout(), layoutOf(s))
+	}
+	data := m.vector(s)
+	return data, wire.DecodeVector(make([]float32, len(data)/4), data)
 }
 
 // serves returns the standardisation of the model, or an error if the configured task cannot begin with the model.

@@ -110,6 +110,26 @@ func (w *workbench) first(model []float32, from learner.Standardization) []float
 	return p.Shared(model)
 }
 
+// begins returns w_0 as it is announced: the tensors of Config.Initial, if there are any.
+func (w *workbench) begins() (data []byte, err error) {
+	path := w.cfg.Initial
+	if path == "" {
+		return wire.AppendVector(nil, w.initial()), nil
+	}
+	file, err := w.disk.files.ReadFile(path)
+	var m *storedModel
+	if err == nil {
+		m, err = decodeModel(path, file)
+	}
+	if err == nil {
+		data, err = m.start(w.problem.Schema(wire.KindTraining))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("task.model.initial: %s: %w", path, err)
+	}
+	return data, nil
+}
+
 // initial returns what agents share of w_0. What is theirs they make themselves, of the same seed.
 func (w *workbench) initial() []float32 { return w.problem.Shared(w.problem.Initial(w.cfg.Round.Seed)) }
 

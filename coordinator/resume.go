@@ -168,8 +168,10 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 	case c.cfg.Standardize:
 		record.Plan = c.work.statistics()
 	default:
-		record.Plan, err = c.work.training(record.Run, 0, 0,
-			wire.AppendVector(nil, c.work.initial()), nil)
+		var w []byte
+		if w, err = c.work.begins(); err == nil {
+			record.Plan, err = c.work.training(record.Run, 0, 0, w, nil)
+		}
 	}
 	if err == nil {
 		err = c.disk.removeSpoolsBut(0)

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Source is where rows come from. Its methods, and those of the Rows that it opens, are called from one goroutine at a
@@ -44,6 +45,8 @@ type Want struct {
 	// Early asks for rows made of readings before their targets are known, for predictions: their targets are 0. Old
 	// ones may be left out. They are not prepared.
 	Early bool
+	// External, if set, is a task whose rows are those of the program that trains it; there are no columns then.
+	External *wire.Task
 	// Prepare, if set, brings rows into the task's terms.
 	Prepare Preparer
 }

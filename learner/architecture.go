@@ -45,10 +45,15 @@ type Architecture struct {
 	Bias       bool    // every layer has a bias
 	HuberDelta float64 // δ of the huber risk; else 0
 	Ridge      float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
+	// Tensors are those of the kind external, which has nothing else; else nil.
+	Tensors []Tensor
 }
 
 // Validate reports every field out of its bounds.
 func (a Architecture) Validate() error {
+	if a.Kind == spec.ModelExternal {
+		return a.validateExternal()
+	}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("architecture: "+format, args...)) }
 	width := func(field string, n int) {

@@ -55,6 +55,9 @@ func objectives[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], 
 
 // objective returns what a valid architecture describes.
 func objective[T Float](a Architecture) Objective[T] {
+	if a.Kind == spec.ModelExternal {
+		return external[T](a.Tensors)
+	}
 	o, err := objectives[T]()[a.kind()](a)
 	if err != nil {
 		panic("learner: " + err.Error())

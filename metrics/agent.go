@@ -59,6 +59,7 @@ type Agent struct {
 	certificateEnds                         measure
 	modelsJudged                            *prometheus.CounterVec // by result
 	hookFailures                            prometheus.Counter
+	trainerEnds                             prometheus.Counter
 
 	forecasts, forecastsLost, forecastsFailed, anomalies prometheus.Counter
 	forecastsOK, forecastAt, residual                    measure
@@ -224,6 +225,8 @@ func (a *Agent) addPredictions(r registrar) {
 	a.inUseRisk = r.measure("model_in_use_risk",
 		"Risk of the model that was in use when the newest one was judged, on the same rows.")
 	a.hookFailures = r.counter("model_hook_failures_total", "Times that the command predict.hook failed.")
+	a.trainerEnds = r.counter("trainer_ends_total",
+		"Times that a program which trains external models ended, or was ended, though it was needed.")
 	a.forecastsOK = r.measure("forecasts_ok",
 		"Whether forecasts are made and published (1), or not (0): rows cannot be read, or the broker is away.")
 	a.forecasts = r.counter("forecasts_total", "Predictions, and residuals, that were published.")

@@ -103,6 +103,9 @@ func (a *Agent) Observe(fact agent.Fact) {
 	case agent.NeighborsFound:
 		a.neighbors.set(float64(len(f.Neighbors)))
 		a.others.set(float64(f.Others))
+	case agent.TrainerStarted: // not counted
+	case agent.TrainerEnded:
+		a.trainerEnds.Inc()
 	case agent.TrainingFailed:
 		a.trainingFailures.Inc()
 	case agent.TurnAwaited:

@@ -16,6 +16,7 @@ var unhandled = map[string]string{
 	"agent.ClockBehind":        "no alarm: the device goes on, by a time that is good enough; log and status have it",
 	"agent.Evaluated":          "the coordinator tells what all have found; the log has it",
 	"agent.CertificateEnding":  "the time at which it ends is a metric",
+	"agent.TrainerStarted":     "nothing is wrong; the log and the status have it",
 	"agent.PersonalBegun":      "nothing is wrong: a new run begins so; the log has it",
 	"agent.Rekeyed":            "a person has asked for it; the log has it",
 	"agent.RenewalRefused":     "the log has it, and the coordinator counts it",

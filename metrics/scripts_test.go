@@ -86,6 +86,7 @@ var agentScript = []any{
 	agent.ModelJudged{Run: 7, Version: 4, Result: agent.ModelTaken, Rows: 300, Risk: 0.375, InUse: 0.5},
 	agent.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)},
 	agent.ModelHookFailed{Err: errors.New("exit status 1")},
+	agent.TrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"), Again: time.Second},
 	agent.Predicted{Made: 6, Rows: 4, Lost: 2, Failed: 1, Anomalies: 1, Residual: 0.125, Took: 12 * time.Millisecond},
 	agent.UpdateSettled{Round: 1, Fate: wire.FateFolded},
 	agent.BlockBegan{Block: 2, From: agent.FromNeighbor, Neighbors: 2},

@@ -28,6 +28,9 @@ func Decode(file []byte) (*Model, error) {
 		return nil, fmt.Errorf("its format_version is %q, this program reads %d: use the program that wrote it, or a "+
 			"later one", v, Format)
 	}
+	if meta["kind"] == string(spec.ModelExternal) {
+		return nil, errors.New("its kind is external: the program that trained it knows how to predict with it")
+	}
 	m := &Model{Task: meta["task"], Target: meta["target"], From: meta["from"]}
 	if err := m.decodeMeta(meta); err != nil {
 		return nil, err

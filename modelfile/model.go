@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -63,8 +64,8 @@ func (m *Model) Pieces() ([][]byte, error) {
 		"format": "fedmesh", "format_version": strconv.Itoa(Format), "task": m.Task,
 		"run": strconv.FormatUint(uint64(m.Run), 10), "version": strconv.FormatUint(uint64(m.Version), 10),
 		"hash": hex.EncodeToString(m.Hash[:]),
-		"kind": string(spec.KindOf(len(a.Hidden), a.Risk)), "risk": string(a.Risk), "activation": string(a.Activation),
-		"target": m.Target,
+		"kind": string(cmp.Or(a.Kind, spec.KindOf(len(a.Hidden), a.Risk))), "risk": string(a.Risk),
+		"activation": string(a.Activation), "target": m.Target,
 	}
 	if m.From != "" {
 		meta["from"] = m.From

@@ -99,6 +99,7 @@ func (c *Config) CheckPairs(check *spec.Check, t *wire.Task) {
 		spec.OptionProximal:  strconv.FormatFloat(training.Proximal, 'g', -1, 64),
 		spec.OptionCodec:     string(training.Codec),
 		spec.OptionPersonal:  own.Word(), spec.OptionFinetune: strconv.Itoa(int(t.Finetune)),
+		spec.OptionModelKind: string(t.Kind()),
 	}
 	if c.Algorithm == spec.FedDec && t.Mixing.Endless {
 		choice[spec.OptionServerEvery] = "0"

@@ -28,6 +28,8 @@ type modelFile struct {
 	Bias       bool            `json:"bias"`
 	HuberDelta float64         `json:"huber_delta,omitempty"`
 	Ridge      float64         `json:"ridge"`
+
+	Tensors []learner.Tensor `json:"-"` // of models that are not simulated
 }
 
 // architecture is the model, or what is wrong with it.

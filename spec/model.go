@@ -58,18 +58,22 @@ const (
 	ModelLogistic ModelKind = "logistic" // logistic regression: two classes
 	ModelSoftmax  ModelKind = "softmax"  // softmax regression: several classes
 	ModelMLP      ModelKind = "mlp"      // layers of units, on any risk
+	// ModelExternal is tensors that a program of the device's owner trains: nothing here knows what they mean.
+	ModelExternal ModelKind = "external"
 )
 
-// ModelKinds returns all kinds.
+// ModelKinds returns the kinds that agents train themselves.
 func ModelKinds() []ModelKind { return slices.Clone(modelKinds) }
 
 var modelKinds = []ModelKind{ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP}
 
 // UnmarshalText reads a kind.
-func (k *ModelKind) UnmarshalText(text []byte) error { return read(k, text, modelKinds) }
+func (k *ModelKind) UnmarshalText(text []byte) error {
+	return read(k, text, append(ModelKinds(), ModelExternal))
+}
 
 // Validate reports a word that is no kind.
-func (k ModelKind) Validate() error { return check(k, modelKinds) }
+func (k ModelKind) Validate() error { return check(k, append(ModelKinds(), ModelExternal)) }
 
 // KindOf returns the kind of a model of layers with that many hidden ones.
 func KindOf(hidden int, r Risk) ModelKind {
@@ -97,6 +101,10 @@ type Model struct {
 	Ridge      float64    `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
 	// Frozen names layers ("layer0") or tensors ("layer0.weight") that training leaves as they are.
 	Frozen []string `yaml:"frozen" json:"frozen"`
+	// Trainer is the name under which devices have the program of an external model, and Initial the safetensors file
+	// with its tensors, as a run begins with them.
+	Trainer string `yaml:"trainer" json:"trainer,omitempty"`
+	Initial string `yaml:"initial" json:"initial,omitempty"`
 }
 
 // maxUnits bounds the units of a layer, and classes.
@@ -124,6 +132,12 @@ func (m *Model) Outputs() int { return max(m.Classes, 1) }
 // Check finds what cannot be; key is that of the model.
 func (m *Model) Check(c *Check, key string) {
 	c.Valid(key+".kind", m.Kind.Validate())
+	external := m.Kind == ModelExternal
+	c.Need(external == (m.Trainer != ""), key+".trainer", "is %q; the kind external needs it, and no other has it",
+		m.Trainer)
+	c.Need(external == (m.Initial != ""), key+".initial", "is %q; the kind external needs it, and no other has it",
+		m.Initial)
+	c.Need(!external || len(m.Frozen) == 0, key+".frozen", "does not go with the kind external: its program trains it")
 	c.Valid(key+".risk", m.Risk.Validate())
 	c.Valid(key+".activation", m.Activation.Validate())
 	c.Need((m.Kind == ModelMLP) == (len(m.Hidden) > 0), key+".hidden",
@@ -141,7 +155,9 @@ func (m *Model) Check(c *Check, key string) {
 		"is %v; it goes with the risk huber, and with no other", m.HuberDelta)
 	c.Need(m.HuberDelta == 0 || positive(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
 		m.HuberDelta)
-	m.CheckTensors(c, key+".frozen", m.Frozen, m.tensors())
+	if !external {
+		m.CheckTensors(c, key+".frozen", m.Frozen, m.tensors())
+	}
 	c.Need(m.Ridge == 0 || positive(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
 }
 

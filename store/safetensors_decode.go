@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sort"
 	"unicode/utf8"
@@ -33,15 +34,57 @@ func DecodeSafetensors(p []byte) ([]Tensor, map[string]string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	tensors := layoutOf(entries)
+	for i, e := range entries {
+		tensors[i].Data = data[e.begin:e.end:e.end]
+	}
+	return tensors, metadata, nil
+}
+
+// layoutOf returns tensors without their data.
+func layoutOf(entries []safeEntry) []Tensor {
 	tensors := make([]Tensor, len(entries))
 	for i, e := range entries {
 		shape := make([]int, len(e.shape))
 		for j, d := range e.shape {
 			shape[j] = int(d)
 		}
-		tensors[i] = Tensor{Name: e.name, DType: e.dtype, Shape: shape, Data: data[e.begin:e.end:e.end]}
+		tensors[i] = Tensor{Name: e.name, DType: e.dtype, Shape: shape}
 	}
-	return tensors, metadata, nil
+	return tensors
+}
+
+// SafetensorsLayout returns the tensors of a safetensors file as DecodeSafetensors does, but for their data, which it
+// does not read.
+func (d Disk) SafetensorsLayout(path string) ([]Tensor, error) {
+	f, err := d.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	tensors, err := readLayout(f)
+	return tensors, errors.Join(err, f.Close())
+}
+
+func readLayout(f File) ([]Tensor, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var head [8]byte
+	have, err := io.ReadFull(f, head[:])
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	n, err := safeHeaderLen(head[:have], info.Size())
+	if err != nil {
+		return nil, err
+	}
+	header := make([]byte, n)
+	if _, err := io.ReadFull(f, header); err != nil {
+		return nil, err
+	}
+	entries, _, err := parseSafeHeader(header, info.Size()-8-n)
+	return layoutOf(entries), err
 }
 
 // safeHeaderLen reads the header's length from the first 8 bytes of a file of size bytes.

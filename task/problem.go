@@ -30,7 +30,7 @@ type Problem[T learner.Float] struct {
 func Validate[T learner.Float](t wire.Task) error {
 	p := newProblem[T](t)
 	errs := []error{
-		t.Extra.Unsupported(), p.Task.Training.Codec.Validate(), checkColumns(t), checkRecipe(&t),
+		t.Extra.Unsupported(), p.Task.Training.Codec.Validate(), checkColumns(t), checkExternal(&t), checkRecipe(&t),
 		checkMixing(&t), checkCorrection(&t), checkPersonal(&t),
 		p.Construction().Validate(), p.Schedule.Validate(), p.Sizing().Validate(),
 		checkStandardization(p.Standardization(), t), checkModel[T](t),
@@ -92,7 +92,37 @@ func checkModel[T learner.Float](t wire.Task) error {
 	return nil
 }
 
+// checkExternal checks that a model whose steps nobody here takes asks for nothing that only those who take them do.
+func checkExternal(t *wire.Task) error {
+	x, training := &t.External, &t.Training
+	other := func(t wire.TensorSpec) bool { return t.DType != wire.Float32 }
+	switch {
+	case slices.ContainsFunc(x.Tensors, other):
+		return errors.New("external: want tensors of float32")
+	case !x.On():
+		if len(x.Tensors) > 0 {
+			return errors.New("external: tensors without a trainer")
+		}
+		return nil
+	case training.Exchange != spec.ExchangeParameters:
+		return errors.New("external: goes with the exchange of parameters")
+	case training.ResponseProb > 0 && training.ResponseProb < 1, training.GradientNoise.Law != spec.NoiseNone:
+		return errors.New("external: its program takes each step, and adds no noise")
+	case len(t.Standardization.Mean) > 0 || len(t.Recipe.Inputs) > 0:
+		return errors.New("external: the rows are the program's, and there are none to standardize or to make")
+	case t.Finetune > 0 || t.Personal.Ditto || len(t.Personal.Tensors) > 0 || len(t.Model.Frozen) > 0:
+		return errors.New("external: the whole model is trained by the program, and shared")
+	}
+	return nil
+}
+
 func checkColumns(t wire.Task) error {
+	if t.External.On() {
+		if len(t.Features) > 0 || t.Target != "" {
+			return errors.New("external: the rows are the program's: there are no features, and no target")
+		}
+		return nil
+	}
 	if len(t.Features) == 0 || t.Target == "" {
 		return errors.New("needs at least one feature and a target")
 	}
@@ -156,6 +186,17 @@ func checkCorrection(t *wire.Task) error {
 }
 
 func architecture(t wire.Task) learner.Architecture {
+	if t.External.On() {
+		a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.RiskSquared}
+		for _, tensor := range t.External.Tensors {
+			shape := make([]int, len(tensor.Shape))
+			for i, n := range tensor.Shape {
+				shape[i] = int(n)
+			}
+			a.Tensors = append(a.Tensors, learner.Tensor{Name: tensor.Name, Shape: shape})
+		}
+		return a
+	}
 	a := learner.Architecture{
 		Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.Bias, Ridge: t.Model.Ridge,
 		Activation: t.Model.Activation, Risk: t.Model.Risk, HuberDelta: t.Model.HuberDelta,

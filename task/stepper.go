@@ -49,7 +49,7 @@ func (s *Steps[T]) Take(x []T, first, last uint64) error {
 	}
 	weight := s.Weight * (float64(s.Block) / float64(s.Gradients))
 	for t := first; t <= last; t++ {
-		if !spread(t, s.Block, s.Gradients) {
+		if !Spread(t, s.Block, s.Gradients) {
 			continue
 		}
 		before := s.taken
@@ -148,12 +148,19 @@ func (s *Stepper[T]) OutcomeFrom(base, x []T) (Outcome[T], error) {
 	if out.Vector = x; s.Block > 0 {
 		out.Vector = slices.Clone(x) // mixing goes on with x
 	}
-	for i, w := range base {
-		out.Vector[i] = T(stretch * (out.Vector[i] - w))
-	}
+	err := out.Take(out.Vector, base, stretch)
 	out.Vector = s.problem.Shared(out.Vector)
-	return out, checkFinite(out)
+	return out, err
 }
 
-// spread tells whether local step t of h, from 1, is one of the e that take a gradient.
-func spread(t, h, e uint64) bool { return t*e/h != (t-1)*e/h }
+// Take makes x the outcome's vector: stretch·(x − base). The error is a *learner.DivergenceError.
+func (out *Outcome[T]) Take(x, base []T, stretch T) error {
+	for i, w := range base {
+		x[i] = T(stretch * (x[i] - w))
+	}
+	out.Vector = x
+	return checkFinite(*out)
+}
+
+// Spread tells whether local step t of h, from 1, is one of the e that take a gradient.
+func Spread(t, h, e uint64) bool { return t*e/h != (t-1)*e/h }

@@ -16,7 +16,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export GOOS=linux CGO_ENABLED=0
 
-linked() { go build $(cat tools/buildflags) -ldflags='-s -funcalign=8' -o "$2" "./cmd/$1" </dev/null && wc -c <"$2"; }
+linked() { go build $(cat tools/buildflags) -ldflags='-s -funcalign=1' -o "$2" "./cmd/$1" </dev/null && wc -c <"$2"; }
 
 too_large=()
 while read -r program limit arch variant; do

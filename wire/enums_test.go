@@ -20,6 +20,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.Kind]():          uint8(wire.KindTraining),
 	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerSignedBeacon),
 	reflect.TypeFor[wire.Need]():          uint8(wire.NeedDecline),
+	reflect.TypeFor[wire.DType]():         uint8(wire.Float64),
 	reflect.TypeFor[wire.Fate]():          uint8(wire.FateUnknown),
 	reflect.TypeFor[wire.UnheardReason](): uint8(wire.UnheardClone),
 	reflect.TypeFor[wire.JoinRefusal]():   uint8(wire.JoinFailed),

@@ -69,6 +69,7 @@ func goldens() []golden {
 		golden{"task_signs", "task", wire.Header{}, signsTask()},
 		golden{"task_personal", "task", wire.Header{}, personalTask()},
 		golden{"task_ditto", "task", wire.Header{}, dittoTask()},
+		golden{"task_external", "task", wire.Header{}, externalTask()},
 		golden{"task_readings", "task", wire.Header{}, readingsTask()},
 		golden{"task_sensors", "task", wire.Header{}, sensorsTask()},
 		golden{"manifest", "manifest", wire.Header{}, &manifest},
@@ -352,6 +353,18 @@ func personalTask() *wire.Task {
 func dittoTask() *wire.Task {
 	t := networkTask()
 	t.Training.Exchange, t.Personal = spec.ExchangeParameters, wire.Personal{Ditto: true, Lambda: 0.1}
+	return t
+}
+
+// externalTask is one that a program of the device's owner trains.
+func externalTask() *wire.Task {
+	t := networkTask()
+	t.Name, t.Features, t.Target, t.Model = "defects", nil, "", wire.Model{Outputs: 1, Activation: spec.ActivationTanh,
+		Risk: spec.RiskSquared}
+	t.Training.Exchange = spec.ExchangeParameters
+	t.External = wire.External{Trainer: "defects-cnn", Tensors: wire.Schema{
+		{Name: "conv.weight", DType: wire.Float32, Shape: []uint32{4, 1, 3, 3}},
+		{Name: "scale", DType: wire.Float32}, {Name: "out.bias", DType: wire.Float32, Shape: []uint32{2}}}}
 	return t
 }
 

@@ -34,6 +34,10 @@ const (
 	MaxFeatures = 65536
 	// MaxHidden bounds the hidden layers of a model.
 	MaxHidden = 8
+	// MaxTensors bounds the tensors of a model that a program of the device's owner trains.
+	MaxTensors = 4096
+	// MaxRank bounds their axes.
+	MaxRank = 8
 	// MaxRanges bounds the ranges of one credit.
 	MaxRanges = 64
 	// MaxSections bounds the sections of one body.

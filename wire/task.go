@@ -13,6 +13,7 @@ type Task struct {
 	Training Training
 	Mixing   Mixing
 	Personal Personal
+	External External
 	// Finetune is how many local steps an agent takes from a model before it predicts with it; 0 = none.
 	Finetune uint32
 	// MinSamples is the fewest rows an agent may have and still speak of them.
@@ -33,6 +34,23 @@ type Model struct {
 	HuberDelta float64 // δ of the huber risk; else 0
 	// Frozen names layers or tensors that no local step changes.
 	Frozen []string
+}
+
+// External says that a program of each device's owner trains the model. Its zero value means that agents do so.
+type External struct {
+	Trainer string // the name under which the device has the program
+	Tensors Schema // that it trains, in the order of the vector
+}
+
+// On reports whether it does.
+func (e *External) On() bool { return e.Trainer != "" }
+
+// Kind is the kind of the task's model.
+func (t *Task) Kind() spec.ModelKind {
+	if t.External.On() {
+		return spec.ModelExternal
+	}
+	return spec.KindOf(len(t.Model.Hidden), t.Model.Risk)
 }
 
 // Training holds the numbers of the local recursion.
@@ -134,6 +152,8 @@ func (t *Task) parts() []part {
 				w.f64(t.Personal.Lambda)
 			}
 		}, func(r *reader) { t.Personal.Ditto, t.Personal.Lambda = true, r.f64("lambda") }},
+		{"external", NeedDecline, func(w *writer) { w.external(&t.External) },
+			func(r *reader) { r.external(&t.External) }},
 		{"finetune", NeedIgnore, func(w *writer) { // it changes what a device predicts, and nothing that it sends
 			if t.Finetune > 0 {
 				w.u32(t.Finetune)
@@ -180,6 +200,41 @@ func (r *reader) names(field string) (names []string) {
 		names = append(names, r.str(field, MaxName))
 	}
 	return names
+}
+
+func (w *writer) external(e *External) {
+	if !e.On() {
+		return
+	}
+	w.str(e.Trainer)
+	w.u32(uint32(len(e.Tensors)))
+	for _, t := range e.Tensors {
+		w.tensor(&t)
+	}
+}
+
+// external reads tensors of at least one element each, which fit into a blob together.
+func (r *reader) external(e *External) {
+	e.Trainer = r.str("trainer", MaxName)
+	total := uint64(0)
+	for range r.count("tensors", MaxTensors, 4) {
+		t := TensorSpec{Name: r.str("tensor", MaxName), DType: DType(r.enum("element type", uint8(Float64)))}
+		n := uint64(1)
+		for range min(int(r.u8()), MaxRank+1) {
+			d := r.u32()
+			t.Shape = append(t.Shape, d)
+			n = min(n*uint64(d), MaxBlob+1)
+		}
+		if r.err != nil {
+			return
+		}
+		if total += n; len(t.Shape) > MaxRank || n == 0 || total > MaxBlob/4 {
+			r.failf("tensor %q has the shape %v, of tensors with at most %d axes and %d elements together", t.Name,
+				t.Shape, MaxRank, MaxBlob/4)
+			return
+		}
+		e.Tensors = append(e.Tensors, t)
+	}
 }
 
 func (w *writer) noise(t *Task) {

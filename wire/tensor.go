@@ -55,14 +55,18 @@ func (s Schema) Hash() Digest {
 	var w writer
 	w.u16(uint16(len(s)))
 	for _, t := range s {
-		w.str(t.Name)
-		w.u8(uint8(t.DType))
-		w.u8(uint8(len(t.Shape)))
-		for _, n := range t.Shape {
-			w.u32(n)
-		}
+		w.tensor(&t)
 	}
 	return sha256.Sum256(w.b)
+}
+
+func (w *writer) tensor(t *TensorSpec) {
+	w.str(t.Name)
+	w.u8(uint8(t.DType))
+	w.u8(uint8(len(t.Shape)))
+	for _, n := range t.Shape {
+		w.u32(n)
+	}
 }
 
 // Len returns the number of elements of all tensors.

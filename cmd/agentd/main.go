@@ -22,6 +22,7 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Train on a device's own data, as an agent of a federation", Version: daemon.Version(),
 	}
 	root.AddCommand(joinCommand(), runCommand(), statusCommand(), dataCommand(), predictCommand(), modelCommand(),
+		trainerCommand(),
 		doctorCommand(), keyCommand(),
 		cli.ConfigCommand(program, load, openData), cli.ServiceCommand(systemd.Agent(), load))
 	return root

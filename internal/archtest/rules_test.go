@@ -49,6 +49,7 @@ var rooms = []room{
 	{"agent/device", 2, false, "what the system tells of the device, and what its owner allows: reads files, knows " +
 		"no rounds"},
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
+	{"agent/external", 3, false, "programs of the device's owner as trainers, around any trainer"},
 	{"agent/slow", 3, false, "a slow device for benches and tests, around any trainer"},
 	{"agent/liar", 3, false, "a device that lies, for tests and the laboratory, around any trainer"},
 	{"coordinator", 3, false, "I/O host of the coordinator"},
@@ -86,6 +87,7 @@ var beside = []struct{ from, to, why string }{
 	{"metrics", "agent", "an observer reads the facts of the host"},
 	{"metrics", "coordinator", "an observer reads the facts of the host"},
 	{"metrics", "coordinator/enrol", "an observer reads the facts of the desk"},
+	{"agent/external", "agent", "the same as agent/slow"},
 	{"agent/slow", "agent", "a decorator is written against the host's own types"},
 	{"agent/liar", "agent", "the same as agent/slow"},
 	{"coordinator/edges", "coordinator", "it makes what the host asks for"},

@@ -43,7 +43,7 @@ func BuildInto(root, dir string, env ...string) error {
 		return err
 	}
 	args := append([]string{"build"}, strings.Fields(string(flags))...)
-	build := exec.Command("go", append(args, "-ldflags=-s -funcalign=8", "-o", dir+"/",
+	build := exec.Command("go", append(args, "-ldflags=-s -funcalign=1", "-o", dir+"/",
 		"./cmd/agentd", "./cmd/coordinator", "./cmd/fedlab")...)
 	build.Dir, build.Env = root, append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	if out, err := build.CombinedOutput(); err != nil {

@@ -153,6 +153,7 @@ func (s *Spec) validateLinear(v *validator) {
 
 func (s *Spec) validateTable(v *validator) {
 	s.Model.Check(&v.Check, "data.model")
+	v.need(s.Model.Kind != spec.ModelExternal, "model.kind", "is external; a simulation trains the other kinds only")
 	spec.OneOf(&v.Check, "data.partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet,
 		PartitionShards)
 	v.need(s.Partition != PartitionDirichlet || s.Alpha > 0, "alpha", "is %v; want a positive number", s.Alpha)

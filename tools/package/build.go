@@ -46,7 +46,7 @@ func build(root, dir, name string, t target) (*binary, error) {
 		return nil, err
 	}
 	cmd := goCommand(root, slices.Concat([]string{"build"}, strings.Fields(string(flags)),
-		[]string{"-buildvcs=true", "-ldflags=-s -funcalign=8", "-o", b.path, "./cmd/" + name})...)
+		[]string{"-buildvcs=true", "-ldflags=-s -funcalign=1", "-o", b.path, "./cmd/" + name})...)
 	cmd.Env = append(cmd.Env, append([]string{"GOOS=linux"}, t.env...)...)
 	if _, err := output(cmd); err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/cmd/internal/api"
 	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
@@ -205,6 +206,14 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *AgentOption
 	}
 	if err := o.collect(ctx, &cfg, s); err != nil {
 		return err
+	}
+	if programs := s.Programs(); len(programs) > 0 {
+		if cfg.Trainer == nil {
+			cfg.Trainer = agent.Learner{}
+		}
+		t := external.New(cfg.Trainer, cfg.Data, programs, cfg.Federation, cfg.ID, cfg.Logger,
+			func(f agent.Fact) { cfg.Observer.Observe(f) })
+		cfg.Trainer, cfg.Data = t, t
 	}
 	if cfg.Predict != nil {
 		predictWith(&cfg, s)

@@ -95,6 +95,10 @@ func (l agentLog) Observe(fact agent.Fact) {
 			"begins_with", f.From)
 	case agent.NeighborsFound:
 		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.Others)
+	case agent.TrainerStarted:
+		l.Info("a trainer runs", "trainer", f.Trainer, "name", f.Name, "rows", f.Rows, "not_confined", f.Loose)
+	case agent.TrainerEnded:
+		l.Error("a trainer has ended", "trainer", f.Trainer, "err", f.Err, "again_in", f.Again)
 	case agent.TrainingFailed:
 		l.Error("no update for this round", "round", f.Round, "err", f.Err)
 	case agent.DataCollected:

@@ -29,6 +29,7 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 		agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound,
 		agent.PersonalBegun,
 		agent.Predicted, agent.Rekeyed, agent.RenewalRefused, agent.RootTaken, agent.StateLost, agent.Trained,
+		agent.TrainerEnded, agent.TrainerStarted,
 		agent.TrainingFailed, agent.TurnAwaited, agent.Unheard, agent.UpdateSettled: // changes neither
 	}
 }

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"cmp"
+	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/data"
@@ -27,6 +29,7 @@ type Agent struct {
 	DNS      string       `yaml:"dns"` // address:port of a name server; empty = the system's
 	Budget   Budget       `yaml:"budget"`
 	Device   Device       `yaml:"device"`
+	Trainers []Trainer    `yaml:"trainers"`
 	Metrics  AgentMetrics `yaml:"metrics"`
 	Log      Log          `yaml:"log"`
 	// Federations are those that the device is in, if it is in several; the keys of Member are their defaults then.
@@ -51,6 +54,56 @@ type Member struct {
 	Privacy    Privacy       `yaml:"privacy"`
 	Limits     Limits        `yaml:"limits"`
 }
+
+// Trainer is a program of the device's owner, which trains external models.
+type Trainer struct {
+	Name    string           `yaml:"name"`    // as tasks call it
+	Command config.OneOrMore `yaml:"command"` // the program and its arguments
+	Dir     string           `yaml:"dir"`     // where it runs; empty = the state folder
+	Env     []string         `yaml:"env"`     // NAME=value
+	Memory  spec.ByteSize    `yaml:"memory"`  // of all its processes; 0 = no limit of its own
+	Timeout time.Duration    `yaml:"timeout"` // the longest silence while it works; 0 = defaultTimeout
+	Network bool             `yaml:"network"` // it may use the network
+}
+
+// defaultTimeout is the default of a trainer's timeout.
+const defaultTimeout = 10 * time.Minute
+
+// Programs returns the device's trainers, by name.
+func (a *Agent) Programs() map[string]external.Config {
+	all := map[string]external.Config{}
+	for _, t := range a.Trainers {
+		all[t.Name] = external.Config{Command: t.Command, Dir: cmp.Or(t.Dir, a.StateDir), Env: t.Env,
+			Memory: uint64(t.Memory), Timeout: cmp.Or(t.Timeout, defaultTimeout), Network: t.Network}
+	}
+	return all
+}
+
+// rowless says that the device has programs, which have rows, and nothing else.
+func (a *Agent) rowless() bool {
+	return len(a.Trainers) > 0 && a.Data.Source == data.CSV && a.Data.CSV == ""
+}
+
+func (c *check) trainers(all []Trainer) {
+	seen := map[string]bool{}
+	for i, t := range all {
+		key := fmt.Sprintf("trainers[%d].", i)
+		c.Need(t.Name != "" && len(t.Name) <= wire.MaxName && !seen[t.Name], key+"name",
+			"is %q; want 1 to %d bytes, and each name once", t.Name, wire.MaxName)
+		seen[t.Name] = true
+		c.Need(len(t.Command) > 0 && t.Command[0] != "", key+"command", "is empty; want a program and its arguments")
+		for _, e := range t.Env {
+			name, _, pair := strings.Cut(e, "=")
+			c.Need(pair && name != "", key+"env", "has %q; want NAME=value", e)
+		}
+		c.Need(t.Memory >= 0, key+"memory", "must not be negative, is %s", t.Memory)
+		c.Need(t.Timeout == 0 || t.Timeout >= leastTimeout && t.Timeout <= 24*time.Hour, key+"timeout",
+			"must be %s to 24h, is %s", leastTimeout, t.Timeout)
+	}
+}
+
+// leastTimeout leaves a program the time for a word in a third of it.
+const leastTimeout = 10 * time.Second
 
 // AgentIdentity names the agent's own key and the coordinator's.
 type AgentIdentity struct {
@@ -277,6 +330,7 @@ func (a *Agent) Validate() error {
 		c.Need(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q", a.DNS)
 	}
 	c.federations(a)
+	c.trainers(a.Trainers)
 	a.each(func(section string, m *Agent) { c.Take(section, m.validate()) })
 	c.Need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
 		"must be 0 (no limit) or at least 20MB, is %s: staying connected takes some 10MB a month",
@@ -297,7 +351,8 @@ func (a *Agent) Validate() error {
 }
 
 // validate reports every problem, by key.
-func (m *Member) validate() error {
+func (a *Agent) validate() error {
+	m := &a.Member
 	var c check
 	c.Valid("federation", wire.Federation(m.Federation).Validate())
 	c.Valid("id", wire.AgentID(m.ID).ValidateAgent())
@@ -309,7 +364,7 @@ func (m *Member) validate() error {
 	if m.D2D != nil {
 		c.d2d(m.D2D, m.Federation, m.Broker.URLs)
 	}
-	c.data(m)
+	c.data(a)
 	c.readings(&m.Readings, m.Federation, m.Data.Source == data.MQTT)
 	c.predict(&m.Predict, m.Federation)
 	c.Need(m.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", m.Compute.StepTime)
@@ -323,7 +378,7 @@ func (a *Agent) CheckData() error {
 	var c check
 	a.each(func(section string, m *Agent) {
 		var of check
-		of.data(&m.Member)
+		of.data(m)
 		c.Take(section, of.Err())
 	})
 	return c.Err()
@@ -340,8 +395,10 @@ func (a *Agent) CheckFiles() error {
 	return c.Err()
 }
 
-func (c *check) data(a *Member) {
-	a.Data.Check(&c.Check, "data")
+func (c *check) data(a *Agent) {
+	if !a.rowless() {
+		a.Data.Check(&c.Check, "data")
+	}
 	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
 		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
 	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
@@ -364,9 +421,11 @@ func (a *Agent) Config() (agent.Config, error) {
 	}
 	rows := a.Data
 	rows.Folder = a.Folder()
-	source, err := rows.Open()
-	if err != nil {
-		return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
+	var source data.Source = external.NoRows{}
+	if !a.rowless() {
+		if source, err = rows.Open(); err != nil {
+			return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
+		}
 	}
 	var mesh *agent.MeshConfig
 	if a.D2D != nil {

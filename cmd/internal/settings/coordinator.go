@@ -117,7 +117,8 @@ func (s *Coordinator) Validate() error {
 	s.checkSchedule(&c.Check, agents)
 	c.Take("predict", s.Predict.Validate())
 	s.checkPersonal(&c.Check)
-	if s.Held != nil {
+	s.checkExternal(&c.Check)
+	if s.Held != nil && !s.Task.external() {
 		before := c.Problems()
 		s.Held.Check(&c.Check, "held_out")
 		c.Need(cmp.Or(s.Held.Source, data.CSV) == data.CSV, "held_out.source",
@@ -153,6 +154,16 @@ func (s *Coordinator) checkPersonal(c *spec.Check) {
 		"does not go with task.personal.layers: the coordinator has no whole model to score")
 	c.Need(!s.Predict.On() || !own.On() && s.Task.Finetune.Steps == 0, "predict.rollout",
 		"does not go with task.personal and task.finetune: each device predicts with a model of its own")
+}
+
+// checkExternal finds what asks the coordinator, or agentd, to know what an external model computes.
+func (s *Coordinator) checkExternal(c *spec.Check) {
+	external := s.Task.external()
+	const why = "does not go with task.model.kind external: only its program knows what the model computes"
+	c.Need(!external || s.Held == nil, "held_out", why)
+	c.Need(!external || !s.Predict.On(), "predict.rollout", why)
+	c.Need(!external || s.Round.Evaluation.Every == 0, "round.evaluation", why)
+	c.Need(!external || len(s.Task.StandardizeAt) == 0, "task.standardize_at", why)
 }
 
 // checkStop finds targets that no model of the task can reach.
@@ -280,8 +291,8 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 	}
 	cfg := coordinator.Config{
 		Federation: wire.Federation(s.Federation), Key: key, Topics: topics, Round: s.Round,
-		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.Standardize,
-		StandardizeAt: s.Task.StandardizeAt, Clip: s.Task.Clip,
+		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.standardizes(),
+		StandardizeAt: s.Task.StandardizeAt, Clip: s.Task.Clip, Initial: s.Task.Model.Initial,
 		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)),
 		KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}

@@ -63,7 +63,7 @@ func TestFiles(t *testing.T) {
 		for _, key := range leaves(reflect.TypeOf(s).Elem(), "") {
 			_, told := files[key]
 			part := key[strings.LastIndex(key, ".")+1:]
-			if is := strings.HasSuffix(part, "file") || part == "csv"; is != told {
+			if is := strings.HasSuffix(part, "file") || part == "csv" || part == "initial"; is != told {
 				t.Errorf("%T: %s is a file: %v; told: %v", s, key, is, told)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
 )
 
 // choose puts words into a configuration.
@@ -43,14 +44,33 @@ var choose = map[spec.Option]func(s *Coordinator, word string){
 		s.Task.Model.Kind = spec.ModelKind(word)
 		s.Task.Model.Classes = map[string]int{"softmax": 3}[word]
 		s.Task.Model.Hidden = map[string][]int{"mlp": {4}}[word]
+		if word == "external" {
+			s.Task.Model.Trainer, s.Task.Model.Initial = "defects", initialModel
+			s.Task.Features, s.Task.Target = nil, ""
+		}
 	},
 	spec.OptionServerEvery: func(s *Coordinator, word string) {
 		s.Task.Mixing.ServerEvery = -len(word) + 1 // 0, or -1 for "-1"
 	},
 }
 
+// initialModel is a file with tensors, once a test has written it.
+var initialModel string
+
+// writeInitial writes it.
+func writeInitial(t *testing.T) {
+	t.Helper()
+	w := store.Tensor{Name: "w", DType: "F32", Shape: []int{2}, Data: make([]byte, 8)}
+	file, err := store.EncodeSafetensors([]store.Tensor{w}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	initialModel = writeFile(t, "model.safetensors", string(file))
+}
+
 // TestPairs: of every two words a configuration is good exactly if the table of package spec does not refuse them.
 func TestPairs(t *testing.T) {
+	writeInitial(t)
 	path, refusals := writeFile(t, "good.yaml", coordinatorFile(t)), 0
 	testkit.EachPair(t, spec.InCoordinator, map[spec.Option][]string{
 		spec.OptionAlgorithm: {"feddec", "fedavg"},
@@ -60,7 +80,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
 		spec.OptionServerEvery: {"-1", "0"}, spec.OptionProximal: {"0", "0.1"},
 		spec.OptionCodec:     testkit.Words(spec.Codecs()),
-		spec.OptionModelKind: testkit.Words(spec.ModelKinds()),
+		spec.OptionModelKind: append(testkit.Words(spec.ModelKinds()), "external"),
 		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
 	}, func(c spec.Choice, refused []spec.Pair) {
 		s := DefaultCoordinator()

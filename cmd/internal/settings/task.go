@@ -1,12 +1,14 @@
 package settings
 
 import (
+	"fmt"
 	"math"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -119,12 +121,12 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	}
 	c.Need(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName,
 		len(t.Name))
-	c.Need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
-	c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
-	t.checkRecipe(c)
+	t.checkColumns(c)
 	t.Model.Check(c, "task.model")
 	spec.CheckPersonal(c, "task.personal", &t.Personal)
-	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, nil)
+	if !t.external() { // pairs that do not go together are found elsewhere
+		t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, nil)
+	}
 	spec.CheckFinetune(c, "task.finetune", &t.Finetune)
 	c.Need(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
 		"must be squared, logistic, softmax or huber, is %q: devices know no other", t.Model.Risk)
@@ -162,6 +164,56 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	if c.Problems() == 0 {
 		c.Valid("task", task.Validate[float32](t.Wire(mixes)))
 	}
+}
+
+// external says that a program of each device's owner trains the model, on rows of its own.
+func (t *Task) external() bool { return t.Model.Kind == spec.ModelExternal }
+
+// standardizes says that a run begins with a round of statistics.
+func (t *Task) standardizes() bool { return t.Standardize && !t.external() }
+
+func (t *Task) checkColumns(c *spec.Check) {
+	if t.external() {
+		c.Need(len(t.Features) == 0 && t.Target == "" && len(t.Inputs) == 0, "task.features",
+			"is set, or task.target or task.inputs: the program of an external model has rows of its own; remove them")
+		c.Need(t.Response.Probability == 1 && t.GradientNoise.Law == spec.NoiseNone, "task.response",
+			"or task.gradient_noise is set: the program of an external model takes each step, without noise")
+		_, err := t.tensors()
+		c.Valid("task.model.initial", err)
+		return
+	}
+	c.Need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
+	c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
+	t.checkRecipe(c)
+}
+
+// tensors returns those of an external model, in the order of its file.
+func (t *Task) tensors() (wire.Schema, error) {
+	if t.Model.Initial == "" {
+		return nil, nil // which is told already
+	}
+	tensors, err := store.Machine.SafetensorsLayout(t.Model.Initial)
+	if err != nil {
+		return nil, err
+	}
+	var s wire.Schema
+	for _, has := range tensors {
+		if has.DType != "F32" {
+			return nil, fmt.Errorf("tensor %q is %s; want F32 of all", has.Name, has.DType)
+		}
+		tensor := wire.TensorSpec{Name: has.Name, DType: wire.Float32}
+		for _, n := range has.Shape {
+			tensor.Shape = append(tensor.Shape, uint32(n))
+		}
+		s = append(s, tensor)
+	}
+	switch {
+	case len(s) > wire.MaxTensors:
+		return nil, fmt.Errorf("%d tensors; want at most %d", len(s), wire.MaxTensors)
+	case s.Bytes() > wire.MaxBlob:
+		return nil, fmt.Errorf("%d bytes of parameters; want at most %d", s.Bytes(), wire.MaxBlob)
+	}
+	return s, nil
 }
 
 // recipe says how rows are made of readings, with the words that were left out.
@@ -214,6 +266,11 @@ func (t *Task) Wire(mixes bool) wire.Task {
 	w.Finetune = uint32(t.Finetune.Steps)
 	if w.Personal.Tensors = t.Personal.Layers; t.Personal.Ditto() {
 		w.Personal.Ditto, w.Personal.Lambda = true, t.Personal.Lambda
+	}
+	if t.external() {
+		w.External.Trainer = t.Model.Trainer
+		w.External.Tensors, _ = t.tensors() // the error has been told by the check
+		w.Model = wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
 	}
 	for _, n := range t.Model.Hidden {
 		w.Model.Hidden = append(w.Model.Hidden, uint32(n))

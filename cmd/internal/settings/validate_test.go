@@ -222,7 +222,7 @@ var coordinatorProblems = []problem{
 		`:12:14: task.features[0]: "a lag 90m": want a multiple of the grid's step (1h)`},
 	{" ->   inputs: [{name: a, unt: m}]", `:14:22: unknown key "unt"; did you mean "unit"?`},
 	{"target: y -> target: a", `:10:1: task: `},
-	{" ->   model: {kind: cubic}", `:14:17: task.model.kind: want linear, logistic, softmax or mlp, got "cubic"`},
+	{" ->   model: {kind: cubic}", `:14:17: task.model.kind: want linear, logistic, softmax, mlp or external, got "cubic"`},
 	{" ->   model: {risk: cubic}",
 		`:14:17: task.model.risk: want squared, logistic, softmax, huber or full_squared, got "cubic"`},
 	{" ->   model: {risk: full_squared}",

@@ -236,12 +236,23 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		v.predicted(f)
 	case agent.ModelHookFailed:
 		v.note("hook", "predict.hook failed: "+f.Err.Error())
+	case agent.TrainerStarted:
+		v.note("trainer "+f.Trainer, "")
+		v.noteIf(f.Loose != "", "confined "+f.Trainer, func() string { return NotConfined(f) })
+	case agent.TrainerEnded:
+		v.note("trainer "+f.Trainer, fmt.Sprintf("trainer %s has ended, and is started again: %v", f.Trainer, f.Err))
 	case agent.MessageDropped:
 		v.dropped(f)
 	case agent.BlockBegan, agent.DeviceJudged, agent.Evaluated, agent.ModelFetched, agent.NeighborsFound,
 		agent.PersonalBegun,
 		agent.RootTaken: // not shown
 	}
+}
+
+// NotConfined says that a trainer may do what agentd may, and why.
+func NotConfined(f agent.TrainerStarted) string {
+	return fmt.Sprintf("trainer %s is not confined: it may use as much memory and network as agentd: %s", f.Trainer,
+		f.Loose)
 }
 
 // Stale says that no announcement has come, and what to look at.

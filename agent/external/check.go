@@ -1,0 +1,195 @@
+package external
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Finding is what one trial of a program has shown.
+type Finding struct {
+	What  string
+	Wrong error  // nil = it is good
+	Says  string // figures, if it is good
+}
+
+// checkSteps is how many local steps a trial takes.
+const checkSteps = 3
+
+// Trial is a program that is tried.
+type Trial struct {
+	Config
+	Device   wire.AgentID     // that it is told
+	Layout   []learner.Tensor // of the model
+	Base     []float32        // its parameters
+	StepSize float64
+	Logger   *slog.Logger
+	Found    func(Finding) // is told each finding
+}
+
+// Play plays docs/TRAINER.md with the program: what it says of itself, local steps, that the same work comes to the
+// same, what else it can, that it stops and ends. It reports whether all was good.
+func (t *Trial) Play(ctx context.Context) bool {
+	c := &check{Trial: t, ctx: ctx, good: true}
+	if c.hello() {
+		c.steps()
+		c.mixing()
+		c.proximal()
+		c.evaluates()
+		c.stops()
+	}
+	c.ends()
+	return c.good
+}
+
+// check is a trial under way.
+type check struct {
+	*Trial
+	ctx  context.Context
+	good bool
+	p    *program
+	run  *run
+}
+
+// report tells a finding, and reports whether it is good.
+func (c *check) report(what string, wrong error, format string, args ...any) bool {
+	c.Found(Finding{what, wrong, fmt.Sprintf(format, args...)})
+	c.good = c.good && wrong == nil
+	return wrong == nil
+}
+
+// hello starts the program.
+func (c *check) hello() bool {
+	loose := ""
+	where := &place{"check", c.Device, c.Logger, func(f agent.Fact) {
+		if begun, ok := f.(agent.TrainerStarted); ok {
+			loose = begun.Loose
+		}
+	}}
+	c.p = newProgram("check", c.Config, where, &wire.Task{Name: "check"}, c.Layout)
+	began := time.Now()
+	run, err := c.p.running(c.ctx)
+	if c.run = run; err != nil {
+		return c.report("hello", err, "")
+	}
+	confined := "confined"
+	if loose != "" {
+		confined = "not confined: " + loose
+	}
+	return c.report("hello", nil, "%q, %d rows, can %q, after %v; %s", run.said.Name, run.said.Rows, run.said.Can,
+		time.Since(began).Round(time.Millisecond), confined)
+}
+
+// fit takes steps from x, in place.
+func (c *check) fit(ctx context.Context, x []float32, what fit) (answer, error) {
+	run, err := c.p.running(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	what.Round, what.StepSize, what.Seed, what.BatchSize = "check", c.StepSize, 7, 32
+	return c.p.fit(ctx, run, x, what)
+}
+
+// steps takes some, twice.
+func (c *check) steps() {
+	first, second := slices.Clone(c.Base), slices.Clone(c.Base)
+	what := fit{First: 1, Last: checkSteps, Block: checkSteps}
+	began := time.Now()
+	a, err := c.fit(c.ctx, first, what)
+	took := time.Since(began)
+	if !c.report("fit", err, "%d steps in %v; the risk was %.6g and is %.6g", checkSteps, took.Round(time.Microsecond),
+		value(a.RiskBefore), value(a.RiskAfter)) {
+		return
+	}
+	if slices.Equal(first, c.Base) {
+		c.report("fit", errors.New("no parameter has changed: does the program write to the file of hello?"), "")
+	}
+	if _, err = c.fit(c.ctx, second, what); err == nil && !slices.Equal(first, second) {
+		err = errors.New("the same work with the same seed comes to other parameters: draw by seed alone")
+	}
+	c.report("fit again", err, "the same parameters")
+}
+
+func value(x *float64) float64 {
+	if x == nil {
+		return 0
+	}
+	return *x
+}
+
+// mixing takes steps one by one.
+func (c *check) mixing() {
+	if !slices.Contains(c.run.said.Can, canMix) {
+		return
+	}
+	x := slices.Clone(c.Base)
+	const steps = 50
+	began := time.Now()
+	var err error
+	for s := uint64(1); s <= steps && err == nil; s++ {
+		_, err = c.fit(c.ctx, x, fit{First: s, Last: s, Block: steps})
+	}
+	c.report("mixing", err, "%.0f steps a second, one by one", steps/time.Since(began).Seconds())
+}
+
+// proximal takes steps that a large λ holds back: the first one is at the base, where the term is zero.
+func (c *check) proximal() {
+	if !slices.Contains(c.run.said.Can, canProximal) {
+		return
+	}
+	free, held := slices.Clone(c.Base), slices.Clone(c.Base)
+	what := fit{First: 1, Last: 2, Block: 2}
+	_, err := c.fit(c.ctx, free, what)
+	if what.Proximal = 0.5 / c.StepSize; err == nil {
+		_, err = c.fit(c.ctx, held, what)
+	}
+	if err == nil && slices.Equal(free, held) {
+		err = errors.New("two steps with λ come to what they do without")
+	}
+	c.report("proximal", err, "λ makes a difference")
+}
+
+// evaluates scores a model, which stays as it is.
+func (c *check) evaluates() {
+	run, err := c.p.running(c.ctx)
+	if err != nil || !slices.Contains(c.run.said.Can, canEvaluate) {
+		return
+	}
+	score, err := c.p.evaluate(c.ctx, run, c.Base)
+	if err != nil {
+		score = &learner.Score{}
+	}
+	c.report("evaluate", err, "a risk of %.6g over %d rows", score.Risk, score.Samples)
+}
+
+// stops asks for more steps than anybody has time for.
+func (c *check) stops() {
+	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+	defer cancel()
+	began := time.Now()
+	const endless = 1 << 40
+	a, err := c.fit(ctx, slices.Clone(c.Base), fit{First: 1, Last: endless, Block: endless})
+	if errors.As(err, new(*learner.DivergenceError)) {
+		err = nil // so many steps may lead anywhere
+	}
+	c.report("stop", err, "after %v, with %d steps", time.Since(began).Round(time.Millisecond), a.Steps)
+}
+
+// ends ends the program by the end of its input.
+func (c *check) ends() {
+	r := c.run
+	if r == nil || r.talk == nil || r.err != nil {
+		return
+	}
+	began := time.Now()
+	err := r.talk.hangUp()
+	c.report("end", err, "%v after its input", time.Since(began).Round(time.Millisecond))
+	c.p.close()
+}

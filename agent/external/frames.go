@@ -1,0 +1,73 @@
+package external
+
+// The version of docs/TRAINER.md that is spoken here, and the most bytes of a line, its end among them.
+const (
+	version = 1
+	maxLine = 65536
+)
+
+// The names of frames.
+const (
+	frameHello     = "hello"
+	frameFit       = "fit"
+	frameFitted    = "fitted"
+	frameEvaluate  = "evaluate"
+	frameEvaluated = "evaluated"
+	frameProgress  = "progress"
+	frameStop      = "stop"
+	frameFailed    = "failed"
+)
+
+// The words of hello's can.
+const (
+	canMix      = "mixing"
+	canProximal = "proximal"
+	canEvaluate = "evaluate"
+)
+
+// hello is the first frame to a program.
+type hello struct {
+	Frame      string  `json:"frame"`
+	Version    int     `json:"version"`
+	Tensors    string  `json:"tensors"`
+	Federation string  `json:"federation"`
+	Device     string  `json:"device"`
+	Task       string  `json:"task"`
+	Timeout    float64 `json:"timeout"` // seconds
+}
+
+// fit asks for local steps first to last of a block.
+type fit struct {
+	Frame     string  `json:"frame"`
+	ID        uint64  `json:"id"`
+	Round     string  `json:"round"`
+	First     uint64  `json:"first"`
+	Last      uint64  `json:"last"`
+	Block     uint64  `json:"block"`
+	StepSize  float64 `json:"step_size"`
+	BatchSize uint32  `json:"batch_size"`
+	Seed      uint64  `json:"seed"` // below 2^53
+	Proximal  float64 `json:"proximal"`
+}
+
+// short is a frame with nothing but its number: evaluate, or stop.
+type short struct {
+	Frame string `json:"frame"`
+	ID    uint64 `json:"id"`
+}
+
+// answer is any frame of a program.
+type answer struct {
+	Frame      string             `json:"frame"`
+	Version    int                `json:"version"`
+	ID         uint64             `json:"id"`
+	Name       string             `json:"name"`
+	Rows       int                `json:"rows"`
+	Can        []string           `json:"can"`
+	Steps      uint64             `json:"steps"`
+	RiskBefore *float64           `json:"risk_before"`
+	RiskAfter  *float64           `json:"risk_after"`
+	Metrics    map[string]float64 `json:"metrics"`
+	Risk       *float64           `json:"risk"`
+	Why        string             `json:"why"`
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package external
+
+const noFollow = 0

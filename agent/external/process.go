@@ -1,0 +1,147 @@
+package external
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// process is a program that runs.
+type process struct {
+	in, out *os.File
+	loose   string // why it is not confined; empty if it is
+	cmd     *exec.Cmd
+	cage    cage
+	gone    chan struct{} // closed when it has ended and was waited for
+	once    sync.Once
+	wait    error // of the process; once gone is closed
+}
+
+// launch starts the program's command, confined as far as this system and the agent's own rights allow.
+func launch(p *program) (*process, error) {
+	cage, loose := newCage(&p.cfg)
+	proc, err := launchIn(p, cage)
+	if err != nil && loose == "" && cage.optional() {
+		why := err.Error()
+		cage.remove()
+		proc, err = launchIn(p, noCage)
+		loose = why
+	}
+	if err != nil {
+		cage.remove()
+		return nil, err
+	}
+	proc.loose = loose
+	return proc, nil
+}
+
+func launchIn(p *program, in cage) (*process, error) {
+	cmd := exec.Command(p.cfg.Command[0], p.cfg.Command[1:]...)
+	cmd.Dir, cmd.Env = p.cfg.Dir, environment(p.cfg.Env)
+	in.set(cmd)
+	var files [6]*os.File // the pairs of standard input, output and error: reader, writer
+	var err error
+	for i := 0; i < len(files) && err == nil; i += 2 {
+		files[i], files[i+1], err = os.Pipe()
+	}
+	closeAll := func(which ...int) {
+		for _, i := range which {
+			if files[i] != nil {
+				_ = files[i].Close() // nothing was written that could be lost
+			}
+		}
+	}
+	if err == nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[3], files[5]
+		err = cmd.Start()
+	}
+	closeAll(0, 3, 5)
+	if err != nil {
+		closeAll(1, 2, 4)
+		return nil, err
+	}
+	proc := &process{in: files[1], out: files[2], cmd: cmd, cage: in, gone: make(chan struct{})}
+	go p.overhear(files[4])
+	go func() {
+		proc.wait = cmd.Wait()
+		close(proc.gone)
+	}()
+	return proc, nil
+}
+
+// kill ends the program with all its processes. It may be called again.
+func (p *process) kill() {
+	p.once.Do(func() {
+		killAll(p.cmd)
+		p.cage.kill()
+		go func() {
+			<-p.gone
+			_ = p.out.Close() // a child that has escaped may hold the other end
+			p.cage.remove()
+		}()
+	})
+}
+
+// how tells how a process ended, if it ends now.
+func (p *process) how() string {
+	select {
+	case <-p.gone:
+	case <-time.After(grace):
+		return ""
+	}
+	var exit *exec.ExitError
+	if errors.As(p.wait, &exit) && exit.ExitCode() >= 0 {
+		return " (" + exit.Error() + ")"
+	}
+	return ""
+}
+
+// environment is that of a program: little of the agent's own, in which there may be secrets.
+func environment(more []string) []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return append(env, more...)
+}
+
+// mostNoise is how many bytes a minute of a program's standard error are logged.
+const mostNoise = 16 << 10
+
+// overhear logs what a program writes to its standard error.
+func (p *program) overhear(from *os.File) {
+	defer from.Close()
+	lines := bufio.NewReaderSize(from, 4096)
+	left, until, dropped := mostNoise, time.Now().Add(time.Minute), 0
+	for {
+		line, err := lines.ReadSlice('\n')
+		if now := time.Now(); !now.Before(until) {
+			if dropped > 0 {
+				p.place.log.Warn("a trainer writes more than is logged", "trainer", p.name, "bytes_dropped", dropped)
+			}
+			left, until, dropped = mostNoise, now.Add(time.Minute), 0
+		}
+		if len(line) > left {
+			left, dropped = 0, dropped+len(line)
+		} else if len(line) > 0 {
+			left -= len(line)
+			p.place.log.Info("trainer: "+cut(string(line[:len(line)-newline(line)]), 1000), "trainer", p.name)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return // the end, or io.EOF by another name
+		}
+	}
+}
+
+// newline is the length of a line's end.
+func newline(line []byte) int {
+	if len(line) > 0 && line[len(line)-1] == '\n' {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,294 @@
+package external
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Config is what the device's owner says of a program.
+type Config struct {
+	Command []string      // the program and its arguments
+	Dir     string        // where it runs
+	Env     []string      // NAME=value, beside a few of the agent's own
+	Memory  uint64        // bytes of all its processes together; 0 = no limit of its own
+	Timeout time.Duration // the longest silence while it works
+	Network bool          // whether it may use the network
+}
+
+// place is what a program is told of where it runs.
+type place struct {
+	federation wire.Federation
+	device     wire.AgentID
+	log        *slog.Logger
+	observe    func(agent.Fact)
+}
+
+// program is a program that trains the model of one task. Requests are made one at a time; it runs on between them.
+type program struct {
+	name   string
+	cfg    Config
+	place  *place
+	task   *wire.Task
+	layout []learner.Tensor
+	turn   chan struct{} // holds one element while nobody asks
+
+	mu       sync.Mutex
+	run      *run // nil while the program does not run
+	rows     int  // that it has told last
+	version  uint64
+	seen     uint64 // version of the last snapshot
+	failures uint
+	next     time.Time // before which it is not started again
+	problem  error     // of the last run
+	closed   bool
+}
+
+// run is one process of a program. What hello says is set once ready is closed.
+type run struct {
+	talk  *conversation
+	file  *tensorFile
+	ready chan struct{}
+	said  answer
+	err   error
+	id    uint64 // of the last request
+}
+
+func newProgram(name string, cfg Config, p *place, t *wire.Task, layout []learner.Tensor) *program {
+	n := &program{name: name, cfg: cfg, place: p, task: t, layout: layout, turn: make(chan struct{}, 1)}
+	n.turn <- struct{}{}
+	return n
+}
+
+// longestWait is between two starts of a program that goes on ending.
+const longestWait = 5 * time.Minute
+
+var errClosed = errors.New("the trainer is not needed any more")
+
+// running returns the program's process once it has said hello; it starts one if there is none.
+func (p *program) running(ctx context.Context) (*run, error) {
+	p.mu.Lock()
+	r := p.run
+	switch {
+	case p.closed:
+		p.mu.Unlock()
+		return nil, errClosed
+	case r != nil:
+	case time.Now().Before(p.next):
+		err := fmt.Errorf("trainer %s is started again in %v; it ended: %w", p.name,
+			time.Until(p.next).Round(time.Second), p.problem)
+		p.mu.Unlock()
+		return nil, err
+	default:
+		r = &run{ready: make(chan struct{})}
+		p.run = r
+		go p.start(r)
+	}
+	p.mu.Unlock()
+	select {
+	case <-r.ready:
+		return r, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("trainer %s has not begun yet: %w", p.name, task.ErrNoSteps)
+	}
+}
+
+// start starts a process and greets it.
+func (p *program) start(r *run) {
+	defer close(r.ready)
+	file, err := newTensorFile(p.layout)
+	if err != nil {
+		p.ended(r, err)
+		return
+	}
+	r.file = file
+	proc, err := launch(p)
+	if err != nil {
+		p.ended(r, err)
+		return
+	}
+	r.talk = converse(proc.in, proc.out, p.cfg.Timeout, proc.kill)
+	r.said, err = r.talk.ask(context.Background(), 0, hello{frameHello, version, file.path, string(p.place.federation),
+		string(p.place.device), p.task.Name, p.cfg.Timeout.Seconds()}, frameHello)
+	if err == nil {
+		err = p.fits(&r.said)
+	}
+	if err != nil {
+		proc.kill()
+		p.ended(r, fmt.Errorf("%w%s", err, proc.how()))
+		return
+	}
+	p.mu.Lock()
+	closed := p.closed
+	p.tell(r.said.Rows)
+	p.mu.Unlock()
+	if closed {
+		p.ended(r, errClosed)
+		return
+	}
+	p.place.observe(agent.TrainerStarted{Trainer: p.name, Name: cut(r.said.Name, 200), Rows: r.said.Rows,
+		Loose: proc.loose})
+}
+
+// fits reports why the task cannot be done with what a program says of itself.
+func (p *program) fits(said *answer) error {
+	needs := func(word string, does bool) bool { return does && !slices.Contains(said.Can, word) }
+	switch {
+	case said.Version != version:
+		return fmt.Errorf("the program speaks version %d of the protocol, this agent %d", said.Version, version)
+	case said.Rows < 1 || said.Rows > maxRows:
+		return fmt.Errorf("the program has %d rows; want 1 to %d", said.Rows, maxRows)
+	case needs(canMix, p.task.Mixing.Every > 0):
+		return fmt.Errorf("the task mixes between local steps, and the program's can is %q, without %q", said.Can,
+			canMix)
+	case needs(canProximal, p.task.Training.Proximal > 0):
+		return fmt.Errorf("the task has a proximal term, and the program's can is %q, without %q", said.Can,
+			canProximal)
+	}
+	return nil
+}
+
+// tell takes the number of rows; p.mu is held.
+func (p *program) tell(rows int) {
+	if rows != p.rows {
+		p.rows = rows
+		p.version++
+	}
+}
+
+// ended takes note that a process has ended, or is to end, for that reason.
+func (p *program) ended(r *run, why error) {
+	p.mu.Lock()
+	if p.run != r {
+		p.mu.Unlock()
+		return
+	}
+	p.run, r.err, p.problem = nil, why, why
+	wait := min(time.Second<<min(p.failures, 20), longestWait)
+	p.failures++
+	p.next = time.Now().Add(wait)
+	closed := p.closed
+	p.mu.Unlock()
+	if r.talk != nil {
+		r.talk.close()
+		r.talk.kill()
+	}
+	if r.file != nil {
+		if err := r.file.remove(); err != nil {
+			p.place.log.Warn("a trainer's file could not be removed", "trainer", p.name, "err", err)
+		}
+	}
+	if !closed {
+		p.place.observe(agent.TrainerEnded{Trainer: p.name, Err: why, Again: wait})
+	}
+}
+
+// close ends the program.
+func (p *program) close() {
+	p.mu.Lock()
+	r := p.run
+	p.closed = true
+	p.mu.Unlock()
+	if r != nil {
+		select {
+		case <-r.ready:
+			p.ended(r, errClosed)
+		default: // start sees that it is closed
+			go func() {
+				<-r.ready
+				p.ended(r, errClosed)
+			}()
+		}
+	}
+}
+
+// request makes one, once what is asked is over: parameters x go to the program; frame makes the request of its number,
+// and take what is to be made of the answer. An error that is no *failedError has ended the program.
+func (p *program) request(ctx context.Context, r *run, x []float32, want string, frame func(id uint64) any,
+	take func(a *answer) error) error {
+	select {
+	case <-p.turn:
+	case <-ctx.Done():
+		return task.ErrNoSteps
+	}
+	defer func() { p.turn <- struct{}{} }()
+	err := r.file.write(x)
+	if err == nil {
+		r.id++
+		var a answer
+		if a, err = r.talk.ask(ctx, r.id, frame(r.id), want); err == nil {
+			err = take(&a)
+		}
+	}
+	if err != nil && !errors.As(err, new(*failedError)) {
+		p.ended(r, err)
+	}
+	return err
+}
+
+// fit has the program take local steps of x. what is that of the request, without its number.
+func (p *program) fit(ctx context.Context, r *run, x []float32, what fit) (fitted answer, err error) {
+	err = p.request(ctx, r, x, frameFitted, func(id uint64) any {
+		what.Frame, what.ID = frameFit, id
+		return what
+	}, func(a *answer) error {
+		if err := checkFitted(a, &what, ctx.Err() != nil); err != nil {
+			return err
+		}
+		if err := r.file.read(x, int(what.First)+int(a.Steps)-1); err != nil {
+			return err
+		}
+		fitted = *a
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.failures = 0
+		p.tell(a.Rows)
+		return nil
+	})
+	return fitted, err
+}
+
+// evaluate has the program score a model.
+func (p *program) evaluate(ctx context.Context, r *run, x []float32) (score *learner.Score, err error) {
+	err = p.request(ctx, r, x, frameEvaluated, func(id uint64) any { return short{frameEvaluate, id} },
+		func(a *answer) error {
+			if a.Rows < 1 || a.Rows > maxRows || a.Risk == nil {
+				return fmt.Errorf("the program has evaluated %d rows, without a risk or with none of them", a.Rows)
+			}
+			figure := func(name string) float64 {
+				if x, ok := a.Metrics[name]; ok {
+					return x
+				}
+				return math.NaN()
+			}
+			score = &learner.Score{Risk: *a.Risk, Samples: a.Rows, R2: figure("r2"), Accuracy: figure("accuracy")}
+			return nil
+		})
+	return score, err
+}
+
+// checkFitted reports why an answer cannot be that to a request.
+func checkFitted(a *answer, to *fit, stopped bool) error {
+	asked := to.Last - to.First + 1
+	switch {
+	case a.Steps > asked || a.Steps < asked && !stopped:
+		return fmt.Errorf("the program has taken %d local steps, %d were asked for", a.Steps, asked)
+	case a.Rows < 1 || a.Rows > maxRows:
+		return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
+	case to.First == 1 && a.RiskBefore == nil:
+		return errors.New("the program does not say its risk_before, though first is 1")
+	case (to.Last == to.Block || stopped) && a.Steps > 0 && a.RiskAfter == nil:
+		return errors.New("the program does not say its risk_after, though the block ends")
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package external_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// frame is any frame, as a program sees it.
+type frame map[string]any
+
+// play is a program that trains: with each step of μ it brings each parameter the share μ nearer to 1. mode says what
+// it does wrong.
+func play(mode string) {
+	if mode == "holds the line" {
+		_, _ = call().Read(make([]byte, 1))
+		return
+	}
+	var path string
+	in, out := bufio.NewReader(os.Stdin), json.NewEncoder(os.Stdout)
+	say := func(f frame) { _ = out.Encode(f) } // the agent has gone if that fails
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var f struct {
+			Frame, Tensors, Round string
+			ID, First, Last       int
+			StepSize              float64 `json:"step_size"`
+			Seed                  uint64
+		}
+		if err := json.Unmarshal(line, &f); err != nil {
+			panic(err)
+		}
+		switch f.Frame {
+		case "hello":
+			path = f.Tensors
+			greet(mode, say)
+		case "evaluate":
+			say(frame{"frame": "evaluated", "id": f.ID, "rows": 10, "risk": 0.5, "metrics": frame{"accuracy": 0.75}})
+		case "fit":
+			steps := f.Last - f.First + 1
+			if wrong := misbehave(mode, path, f.ID, steps, in, say); wrong {
+				continue
+			}
+			for range steps {
+				change(path, func(x float32) float32 { return x + float32(f.StepSize)*(1-x) })
+			}
+			say(frame{"frame": "fitted", "id": f.ID, "steps": steps, "rows": 40, "risk_before": 2, "risk_after": 1,
+				"metrics": frame{"accuracy": 0.5}})
+		}
+	}
+}
+
+func greet(mode string, say func(frame)) {
+	hello := frame{"frame": "hello", "version": 1, "name": "a test", "rows": 40,
+		"can": []string{"mixing", "proximal", "evaluate"}}
+	switch mode {
+	case "no rows":
+		hello["rows"] = 0
+	case "another version":
+		hello["version"] = 2
+	case "cannot mix":
+		hello["can"] = []string{}
+	case "not yet":
+		hello = frame{"frame": "failed", "why": "the camera is away"}
+	case "no hello":
+		os.Exit(3)
+	case "slow":
+		say(frame{"frame": "progress"})
+	}
+	say(hello)
+}
+
+// misbehave does what mode says in the place of training, and reports whether it did.
+func misbehave(mode, path string, id, steps int, in *bufio.Reader, say func(frame)) bool {
+	fitted := func(change frame) {
+		f := frame{"frame": "fitted", "id": id, "steps": steps, "rows": 40, "risk_before": 2, "risk_after": 1}
+		for k, v := range change {
+			f[k] = v
+		}
+		say(f)
+	}
+	good := os.Getenv(goodVariable)
+	if _, err := os.Stat(good); err == nil {
+		return false
+	}
+	switch mode {
+	case "crash":
+		os.Exit(7)
+	case "garbage":
+		fmt.Println("Epoch 1/10: loss 0.3")
+	case "a long line":
+		fmt.Println(strings.Repeat("x", 1<<20))
+	case "half a line":
+		fmt.Print(`{"frame": "fit`)
+		os.Exit(0)
+	case "another answer":
+		fitted(frame{"id": id + 1})
+	case "too many steps":
+		fitted(frame{"steps": steps + 1})
+	case "rows gone":
+		fitted(frame{"rows": -1})
+	case "no risk":
+		fitted(frame{"risk_after": nil})
+	case "NaN":
+		change(path, func(float32) float32 { return float32(math.NaN()) })
+		fitted(nil)
+	case "another header":
+		head, _ := os.ReadFile(path)
+		copy(head[8:], `{"other"`)
+		_ = os.WriteFile(path, head, 0o600)
+		fitted(nil)
+	case "another length":
+		_ = os.Truncate(path, 10)
+		fitted(nil)
+	case "a pipe in its place":
+		_ = os.Remove(path)
+		_ = exec.Command("mkfifo", path).Run()
+		fitted(nil)
+	case "a link in its place":
+		_ = os.Remove(path)
+		_ = os.Symlink("/dev/zero", path)
+		fitted(nil)
+	case "no file":
+		_ = os.Remove(path)
+		fitted(nil)
+	case "failed":
+		say(frame{"frame": "failed", "id": id, "why": "the GPU is away"})
+	case "noise":
+		for range 3000 {
+			fmt.Fprintln(os.Stderr, strings.Repeat("noise ", 1000))
+		}
+		return false
+	case "children":
+		child := exec.Command(os.Args[0])
+		child.Env = append(os.Environ(), modeVariable+"=holds the line")
+		if err := child.Start(); err != nil {
+			panic(err)
+		}
+		_, _ = in.ReadString('\n') // the test has its call, and has the block end
+		fmt.Println("and now?")
+	case "stops":
+		say(frame{"frame": "progress", "id": id, "steps": 1})
+		call()
+		line, _ := in.ReadString('\n')
+		if !strings.Contains(line, `"stop"`) {
+			os.Exit(9)
+		}
+		change(path, func(float32) float32 { return 0.25 })
+		fitted(frame{"steps": 2})
+	default:
+		return false
+	}
+	return true
+}
+
+// call calls the test.
+func call() net.Conn {
+	conn, err := net.Dial("tcp", os.Getenv(callVariable))
+	if err != nil {
+		panic(err)
+	}
+	return conn
+}
+
+// change changes each parameter of the file in place.
+func change(path string, how func(float32) float32) {
+	file, err := os.ReadFile(path)
+	if err != nil {
+		panic(err)
+	}
+	at := 8 + binary.LittleEndian.Uint64(file)
+	for p := file[at:]; len(p) > 0; p = p[4:] {
+		x := math.Float32frombits(binary.LittleEndian.Uint32(p))
+		binary.LittleEndian.PutUint32(p, math.Float32bits(how(x)))
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteAt(file, 0)
+	}
+	if err != nil {
+		panic(err)
+	}
+	_ = f.Close()
+}

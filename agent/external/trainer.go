@@ -1,0 +1,269 @@
+package external
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Trainer is the trainer and the source of rows of a device that has programs: of tasks whose model is external it uses
+// one of them, of all others what it is made around.
+type Trainer struct {
+	agent.Trainer
+	data.Source
+	programs map[string]Config
+	place    place
+
+	mu      sync.Mutex
+	running map[string]*program // by name
+}
+
+// New returns a trainer with programs, by name, for a device in a federation. observe is called from any goroutine.
+func New(around agent.Trainer, rows data.Source, programs map[string]Config, federation wire.Federation,
+	device wire.AgentID, log *slog.Logger, observe func(agent.Fact)) *Trainer {
+	return &Trainer{Trainer: around, Source: rows, programs: programs, place: place{federation, device, log, observe},
+		running: map[string]*program{}}
+}
+
+// Open implements [data.Source]. The program of an earlier task with that trainer ends.
+func (t *Trainer) Open(w data.Want) data.Rows {
+	if w.External == nil {
+		return t.Source.Open(w)
+	}
+	name := w.External.External.Trainer
+	cfg, ok := t.programs[name]
+	if !ok {
+		return missing{fmt.Errorf("the task is trained by %q, which this device does not have: add trainers.%s to "+
+			"agentd.yaml", name, name)}
+	}
+	layout, err := layoutOf(w.External)
+	if err != nil {
+		return missing{err}
+	}
+	p := newProgram(name, cfg, &t.place, w.External, layout)
+	t.mu.Lock()
+	before := t.running[name]
+	t.running[name] = p
+	t.mu.Unlock()
+	if before != nil {
+		before.close()
+	}
+	return p
+}
+
+func layoutOf(t *wire.Task) ([]learner.Tensor, error) {
+	p, err := task.Compile[float32](*t)
+	if err != nil {
+		return nil, err
+	}
+	return p.Model.Architecture().Layout(), nil
+}
+
+// Close implements [data.Source]. It ends the programs.
+func (t *Trainer) Close() error {
+	t.mu.Lock()
+	all := t.running
+	t.running = map[string]*program{}
+	t.mu.Unlock()
+	for _, p := range all {
+		p.close()
+	}
+	return t.Source.Close()
+}
+
+// NoRows is the source of a device that has programs alone.
+type NoRows struct{}
+
+// Open implements [data.Source].
+func (NoRows) Open(data.Want) data.Rows {
+	return missing{errors.New("the device has no data of its own, only trainers: add data to agentd.yaml")}
+}
+
+// Probe implements [data.Source].
+func (NoRows) Probe() error { return nil }
+
+// Close implements [data.Source].
+func (NoRows) Close() error { return nil }
+
+// missing is the rows of a task that cannot be trained here.
+type missing struct{ why error }
+
+func (missing) Changed() bool                  { return false }
+func (m missing) Snapshot() (data.View, error) { return data.View{}, m.why }
+
+// Changed implements [data.Rows].
+func (p *program) Changed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.version != p.seen || p.version == 0
+}
+
+// Snapshot implements [data.Rows]: rows without columns, as many as the program has. It starts the program.
+func (p *program) Snapshot() (data.View, error) {
+	if _, err := p.running(context.Background()); err != nil {
+		return data.View{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = p.version
+	return data.View{Version: p.version, Rows: learner.NewTableSamples[float32](1, p.rows, hidden{})}, nil
+}
+
+// hidden is rows that only a program sees.
+type hidden struct{}
+
+// ReadRows implements [learner.Table].
+func (hidden) ReadRows(x, y []float32, _ int) {
+	clear(x)
+	clear(y)
+}
+
+// Block implements [agent.Trainer].
+func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32],
+	j task.Job[float32]) (agent.Block, error) {
+	if !p.Task.External.On() {
+		return t.Trainer.Block(ctx, r, p, j)
+	}
+	t.mu.Lock()
+	of := t.running[p.Task.External.Trainer]
+	t.mu.Unlock()
+	if of == nil {
+		return nil, errClosed
+	}
+	run, err := of.running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	training := &p.Task.Training
+	b := &block{ctx: ctx, of: of, run: run, problem: p, job: j, steps: uint64(j.Steps), weight: j.Weight, what: fit{
+		Round: fmt.Sprint(r), BatchSize: training.BatchSize, Seed: j.Rand.Uint64() >> 11,
+		Proximal: training.Proximal, Block: uint64(j.Steps)}}
+	if p.Task.Mixing.Every > 0 {
+		b.mixes, b.what.Block = true, uint64(training.MaxSteps)
+		b.weight *= float64(b.what.Block) / float64(b.steps)
+	} else if training.Normalize {
+		b.weight /= float64(b.steps)
+	}
+	return b, nil
+}
+
+// block is a block of local steps that a program takes. Its base is where its first step began.
+type block struct {
+	ctx     context.Context
+	of      *program
+	run     *run // the process that has begun it
+	problem *task.Problem[float32]
+	job     task.Job[float32]
+	mixes   bool
+	steps   uint64 // E_k
+	weight  float64
+	what    fit // what all requests have
+
+	taken         int
+	before, after float64
+	metrics       map[string]float64
+}
+
+// Take implements [agent.Block].
+func (b *block) Take(x []float32, first, last uint64) error {
+	if b.steps == b.what.Block { // all of them
+		return b.fit(x, first, last)
+	}
+	for s := first; s <= last; s++ {
+		if !task.Spread(s, b.what.Block, b.steps) {
+			continue
+		}
+		if err := b.fit(x, s, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fit takes steps, one after another.
+func (b *block) fit(x []float32, first, last uint64) error {
+	if b.job.Stop != nil && b.job.Stop() || b.ctx.Err() != nil {
+		return nil
+	}
+	what := b.what
+	what.First, what.Last = first, last
+	for what.Block < last { // blocks without an end go on
+		what.Block += b.what.Block
+	}
+	what.StepSize = b.weight * b.problem.Schedule.At(b.job.Offset+first)
+	a, err := b.of.fit(b.ctx, b.run, x, what)
+	if err != nil {
+		return fmt.Errorf("trainer %s: %w", b.of.name, err)
+	}
+	if a.RiskBefore != nil && first == 1 {
+		b.before = *a.RiskBefore
+	}
+	if a.RiskAfter != nil {
+		b.after = *a.RiskAfter
+	}
+	b.taken += int(a.Steps)
+	b.metrics = a.Metrics
+	if b.mixes && a.Steps < last-first+1 {
+		return task.ErrStopped
+	}
+	return nil
+}
+
+// OutcomeFrom implements [agent.Block].
+func (b *block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
+	out := task.Outcome[float32]{Steps: b.taken, RiskBefore: b.before, RiskAfter: b.after}
+	b.taken = 0
+	stretch := float32(1)
+	if !b.mixes {
+		if out.Steps == 0 {
+			return out, task.ErrNoSteps
+		}
+		stretch = float32(float64(b.steps) / float64(out.Steps))
+	} else {
+		x = slices.Clone(x) // mixing goes on with it
+	}
+	if len(b.metrics) > 0 {
+		b.of.place.log.Info("the trainer's figures", "trainer", b.of.name, "round", b.what.Round,
+			"figures", figures(b.metrics))
+	}
+	return out, out.Take(x, base, stretch)
+}
+
+// Score implements [agent.Scorer].
+func (b *block) Score(model []float32) (*learner.Score, error) {
+	if !slices.Contains(b.run.said.Can, canEvaluate) {
+		return nil, nil
+	}
+	return b.of.evaluate(b.ctx, b.run, model)
+}
+
+// mostFigures is how many of a program's metrics are logged.
+const mostFigures = 16
+
+// figures are metrics as people read them.
+func figures(of map[string]float64) string {
+	var all []string
+	for name, x := range of {
+		all = append(all, fmt.Sprintf("%s=%.6g", cut(name, 200), x))
+	}
+	slices.Sort(all)
+	return strings.Join(all[:min(len(all), mostFigures)], " ")
+}
+
+// Moments implements [agent.Trainer].
+func (t *Trainer) Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error) {
+	if p.Task.External.On() {
+		return nil, errors.New("the rows of an external model have no columns")
+	}
+	return t.Trainer.Moments(p, s)
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/agent/external"
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func trainerCommand() *cobra.Command {
+	of := external.Trial{Config: external.Config{Timeout: 10 * time.Minute, Network: true}}
+	var initial, device string
+	check := &cobra.Command{
+		Use: "check --initial FILE -- COMMAND [ARGUMENT...]", Short: "Play the trainers' protocol with a program",
+		Args: cobra.MinimumNArgs(1),
+		Long: "Play the trainers' protocol with a program, as agentd would: what it says of itself, local steps from " +
+			"the tensors of --initial, the same ones again, what else it says that it can, stop, and its end. Each " +
+			"line says what it has shown, or what is wrong. The exit status is 1 if anything is. What the program " +
+			"writes to its standard error is shown.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, err := store.Machine.ReadFile(initial)
+			if err != nil {
+				return err
+			}
+			layout, base, err := parameters(file)
+			if err != nil {
+				return fmt.Errorf("%s: %w", initial, err)
+			}
+			of.Command, of.Device, of.Layout, of.Base = args, wire.AgentID(device), layout, base
+			of.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			of.Found = func(f external.Finding) {
+				text := "ok     " + f.Says
+				if f.Wrong != nil {
+					text = "WRONG  " + f.Wrong.Error()
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", f.What, text)
+			}
+			if !of.Play(cmd.Context()) {
+				return cli.Shown()
+			}
+			return nil
+		},
+	}
+	flags := check.Flags()
+	flags.StringVar(&initial, "initial", "", "safetensors file with the model, as in task.model.initial")
+	flags.Float64Var(&of.StepSize, "step-size", 0.01, "the step size of its steps")
+	flags.StringVar(&device, "device", "check", "the device that the program is told")
+	flags.StringVar(&of.Dir, "dir", "", "where the program runs (default: here)")
+	flags.StringArrayVar(&of.Env, "env", nil, "NAME=value in its environment; may be given again")
+	flags.DurationVar(&of.Timeout, "timeout", of.Timeout, "the longest silence while it works")
+	_ = check.MarkFlagRequired("initial") // it is there
+	return cli.Group("trainer", "Try programs that train external models", check)
+}
+
+// parameters are the tensors of a file, all of float32, and their values.
+func parameters(file []byte) (layout []learner.Tensor, values []float32, err error) {
+	tensors, _, err := store.DecodeSafetensors(file)
+	for _, t := range tensors {
+		if t.DType != "F32" {
+			return nil, nil, fmt.Errorf("tensor %q is %s; want F32 of all", t.Name, t.DType)
+		}
+		layout = append(layout, learner.Tensor{Name: t.Name, Shape: t.Shape})
+		for at := 0; at < len(t.Data); at += 4 {
+			values = append(values, math.Float32frombits(binary.LittleEndian.Uint32(t.Data[at:])))
+		}
+	}
+	if err == nil && len(values) == 0 {
+		err = errors.New("there are no parameters")
+	}
+	return layout, values, err
+}

@@ -1,0 +1,203 @@
+package interop
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// logistic is a trainer in Python: the full gradient of logistic regression, as agentd's own has it. In its first fit
+// on device c it ends, as a program does that has a bug.
+const logistic = `
+import os, sys
+import numpy as np
+from fedmesh.trainer import Evaluated, Trainer
+
+class Logistic(Trainer):
+    def __init__(self, folder):
+        self.folder = folder
+
+    def begin(self, start):
+        self.crash = start.device == "c"
+        data = np.loadtxt(os.path.join(self.folder, start.device + ".csv"), delimiter=",", skiprows=1)
+        self.x, self.y = data[:, :2], 2 * data[:, 2] - 1
+
+    def rows(self):
+        return len(self.x)
+
+    def margin(self, params):
+        return self.y * (self.x @ params["layer0.weight"][0].astype(float) + params["layer0.bias"][0])
+
+    def risk(self, params):
+        return np.logaddexp(0, -self.margin(params)).mean()
+
+    def fit(self, params, job):
+        mark = os.path.join(self.folder, "crashed")
+        if self.crash and not os.path.exists(mark):
+            open(mark, "w").close()
+            print("out of memory", file=sys.stderr)
+            os._exit(7)
+        for step in job:
+            pull = -self.y / (1 + np.exp(self.margin(params))) / len(self.y)
+            params["layer0.weight"] -= job.step_size * (pull @ self.x)[None].astype(np.float32)
+            params["layer0.bias"] -= np.float32(job.step_size * pull.sum())
+
+    def evaluate(self, params):
+        return Evaluated(rows=len(self.y), risk=self.risk(params), metrics={"accuracy": (self.margin(params) > 0).mean()})
+
+    def parameters(self):
+        return {"layer0.weight": np.zeros((1, 2)), "layer0.bias": np.zeros(1)}
+`
+
+// TestTrainers has three devices train a logistic regression with a program in Python, and three others with agentd's
+// own learner: over Mosquitto, with the same data, the models are the same. One program crashes on the way.
+func TestTrainers(t *testing.T) {
+	t.Parallel()
+	x := findTools(t)
+	python := findPython(t, "numpy")
+	broker := "tcp://" + startBroker(t)
+	source, err := filepath.Abs(filepath.Join("..", "..", "packaging", "python", "src"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := testkit.NewFederation(t, x.programs, "own", broker)
+	with := testkit.NewFederation(t, x.programs, "external", broker)
+	with.Write(t, "logistic.py", logistic)
+	initial := with.Path("model.safetensors")
+	program := []string{python, "-B", "-m", "fedmesh.trainer", "logistic:Logistic", with.Dir}
+	first := exec.Command(program[0], append(program[1:], "--initial", initial)...)
+	first.Dir, first.Env = with.Dir, append(os.Environ(), "PYTHONPATH="+source)
+	if out, err := first.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	with.Write(t, "a.csv", classes(0))
+	shown := x.checkTrainer(t, with, initial, source, program, 0)
+	for _, want := range []string{`hello      ok     "Logistic", 40 rows`, "fit        ok     3 steps", "fit again  ok",
+		"evaluate   ok", "stop       ok", "end        ok"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("agentd trainer check says no %q:\n%s", want, shown)
+		}
+	}
+	other := with.Write(t, "other.py", "print('Epoch 1/10')\n")
+	if shown := x.checkTrainer(t, with, initial, source, []string{python, other}, 1); !strings.Contains(shown,
+		`hello      WRONG  the program wrote "Epoch 1/10\n", which is no frame`) {
+		t.Errorf("of a program that speaks otherwise:\n%s", shown)
+	}
+	trainers := fmt.Sprintf("trainers: [{name: logistic, command: [\"%s\"], dir: %s, env: [PYTHONPATH=%s]}]\n",
+		strings.Join(program, `", "`), with.Dir, source)
+	models := map[string][]float64{}
+	for _, f := range []*testkit.Federation{with, own} {
+		name, keys := f.Name, ""
+		for i, id := range []string{"a", "b", "c"} {
+			keys += f.AddAgent(t, id, classes(uint64(i)))
+		}
+		task := "{name: classes, features: [u, v], target: y, standardize: false, model: {kind: logistic}"
+		if name == "external" {
+			task = "{name: classes, model: {kind: external, trainer: logistic, initial: " + initial + "}"
+			for _, id := range []string{"a", "b", "c"} {
+				text, err := os.ReadFile(f.Path(id + ".yaml"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.Write(t, id+".yaml", string(text)+trainers)
+			}
+		}
+		f.Lead(t, task+", batch_size: 0, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 4, "+
+			"max: 4}}", keys, "{participants: 3, quorum: 3, rounds: 6, deadline: 10s, gather: {target: 3, minimum: 3, "+
+			"within: 60s, spread: 0s}}")
+		lead := f.Daemon(t, "coordinator", "coordinator")
+		endsWell(t, lead)
+		var agents []*testkit.Process
+		for _, id := range []string{"a", "b", "c"} {
+			agents = append(agents, f.Daemon(t, "agentd", id))
+			endsWell(t, agents[len(agents)-1])
+		}
+		if name == "external" {
+			agents[2].Await(t, "trainer: out of memory")
+			agents[2].Await(t, `err="trainer logistic: the program has ended"`)
+			agents[0].Await(t, "a trainer runs")
+			status := x.programs.MustRun(t, "agentd", "status", "--config", f.Path("a.yaml"))
+			if !strings.Contains(status, "not confined") {
+				t.Errorf("the program is not confined here, and the status is\n%s", status)
+			}
+		}
+		lead.Await(t, "run finished")
+		export := f.Path("exported.safetensors")
+		x.programs.MustRun(t, "coordinator", "model", "export", "--out", export, "--state-dir", f.Path("state"))
+		models[name] = parametersOf(t, export)
+	}
+	if len(models["own"]) != 3 || norm(models["own"]) < 0.1 {
+		t.Fatalf("agentd's own model is %v", models["own"])
+	}
+	for i, w := range models["own"] {
+		if got := models["external"][i]; math.Abs(got-w) > 1e-6 {
+			t.Errorf("parameter %d: the program's is %v, agentd's own %v", i, got, w)
+		}
+	}
+}
+
+// checkTrainer plays the protocol with a program in the folder of a federation.
+func (x *tools) checkTrainer(t *testing.T, f *testkit.Federation, initial, source string, program []string,
+	code int) string {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(string(x.programs), "agentd"), append([]string{"trainer", "check", "--initial",
+		initial, "--device", "a", "--dir", f.Dir, "--env", "PYTHONPATH=" + source, "--"}, program...)...)
+	out, err := cmd.Output()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
+		t.Errorf("agentd trainer check: %v, want the exit status %d\n%s", err, code, out)
+	}
+	return string(out)
+}
+
+// classes are rows of two features and a class, which they do not quite tell.
+func classes(seed uint64) string {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	var b strings.Builder
+	b.WriteString("u,v,y\n")
+	for range 40 {
+		u, v := rng.NormFloat64(), rng.NormFloat64()
+		y := 0
+		if u-2*v+0.5+rng.NormFloat64() > 0 {
+			y = 1
+		}
+		fmt.Fprintf(&b, "%.3f,%.3f,%d\n", u, v, y)
+	}
+	return b.String()
+}
+
+// parametersOf are those of a model's file, weights first.
+func parametersOf(t *testing.T, path string) (all []float64) {
+	t.Helper()
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors, _, err := store.DecodeSafetensors(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"layer0.weight", "layer0.bias"} {
+		for _, tensor := range tensors {
+			for at := 0; tensor.Name == name && at < len(tensor.Data); at += 4 {
+				all = append(all, float64(math.Float32frombits(binary.LittleEndian.Uint32(tensor.Data[at:]))))
+			}
+		}
+	}
+	return all
+}
+
+func norm(x []float64) (sum float64) {
+	for _, v := range x {
+		sum += v * v
+	}
+	return math.Sqrt(sum)
+}

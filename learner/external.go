@@ -1,0 +1,49 @@
+package learner
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// validateExternal reports tensors that are not there, are named twice, or have no elements.
+func (a Architecture) validateExternal() error {
+	var errs []error
+	seen, total := map[string]bool{}, int64(0)
+	for _, t := range a.Tensors {
+		n := int64(1)
+		for _, s := range t.Shape {
+			if n *= int64(s); s < 1 || n > maxParams {
+				return fmt.Errorf("architecture: tensor %q has the shape %v; allowed are at most %d elements, and no "+
+					"empty axis", t.Name, t.Shape, maxParams)
+			}
+		}
+		if total += n; t.Name == "" || seen[t.Name] {
+			errs = append(errs, fmt.Errorf("architecture: a tensor's name %q is empty or used twice", t.Name))
+		}
+		seen[t.Name] = true
+	}
+	if len(a.Tensors) == 0 || total > maxParams {
+		errs = append(errs, fmt.Errorf("architecture: %d tensors with %d parameters; allowed are 1 to %d parameters",
+			len(a.Tensors), total, maxParams))
+	}
+	return errors.Join(errs...)
+}
+
+// external is tensors of which nobody here knows the meaning: a program of the device's owner trains them. It is in no
+// table: it begins at zero, its risk and its outputs are not a number, and it takes no step.
+type external[T Float] []Tensor
+
+func (e external[T]) Layout() []Tensor                                         { return e }
+func (e external[T]) Init([]T, *rand.Rand)                                     {}
+func (e external[T]) Risk(float64, []T, Batch[T]) float64                      { return math.NaN() }
+func (e external[T]) Backward([]T, Batch[T]) float64                           { return math.NaN() }
+func (e external[T]) AddGradient([]T, Batch[T], float64)                       {}
+func (e external[T]) Labels([]T, *Labels) error                                { return nil }
+func (e external[T]) Outputs(_ []T, b Batch[T]) []T                            { return make([]T, b.Len()) }
+func (e external[T]) Restandardize([]T, Standardization, Standardization) bool { return false }
+
+func (e external[T]) Tally(_ []T, s *Samples[T]) Tally {
+	return Tally{Risk: math.NaN(), Samples: s.Len()}
+}
