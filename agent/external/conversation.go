@@ -141,6 +141,7 @@ func (c *conversation) await(ctx context.Context, id uint64, request any, want s
 	patience := c.patience
 	silent := time.NewTimer(patience)
 	defer silent.Stop()
+	var last time.Time // after stop: when progress helps no more
 	for stopped := ctx.Done(); ; {
 		select {
 		case a, ok := <-c.frames:
@@ -154,13 +155,13 @@ func (c *conversation) await(ctx context.Context, id uint64, request any, want s
 			case a.Frame != frameProgress || a.ID > id:
 				return answer{}, fmt.Errorf("the program answers request %d with %q of %d; want %q", id,
 					cut(a.Frame, 50), a.ID, want)
-			case stopped != nil && a.ID == id:
+			case a.ID == id && (last.IsZero() || time.Now().Before(last)):
 				silent.Reset(patience)
 			}
 		case <-silent.C:
 			return answer{}, fmt.Errorf("the program has said nothing for %v", patience)
 		case <-stopped:
-			stopped, patience = nil, grace
+			stopped, patience, last = nil, grace, time.Now().Add(c.patience)
 			silent.Reset(grace)
 			if err := c.write(short{frameStop, id}); err != nil {
 				return answer{}, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,25 +92,49 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestProgress: progress of the request under way keeps a program alive, for hours.
+// TestProgress: progress of the request under way keeps a program alive, for hours; after stop for as long as it may be
+// silent otherwise.
 func TestProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in, theirs := net.Pipe()
-		ours, out := net.Pipe()
-		c := converse(in, ours, time.Minute, func() { _, _ = theirs.Close(), out.Close() })
-		defer c.kill()
-		defer c.close()
-		go func() {
-			_, _ = bufio.NewReader(theirs).ReadString('\n')
-			for range 200 {
-				<-time.After(30 * time.Second)
-				_, _ = out.Write([]byte(`{"frame": "progress", "id": 4, "steps": 1, "later": {}}` + "\n"))
+	for every, tt := range map[time.Duration]struct {
+		stop time.Duration // 0 = never
+		want string
+		took time.Duration
+	}{
+		30 * time.Second: {0, "<nil>", 200 * 30 * time.Second},
+		2 * time.Second:  {time.Hour, "<nil>", 200 * 2 * time.Second},
+		// a minute from stop on, and five seconds after the last word in it
+		3 * time.Second: {100 * time.Second, "has said nothing for 5s", 164 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			in, theirs := net.Pipe()
+			ours, out := net.Pipe()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := converse(in, ours, time.Minute, func() { _, _ = theirs.Close(), out.Close() })
+			var program sync.WaitGroup
+			defer program.Wait()
+			defer c.kill()
+			defer c.close()
+			program.Go(func() {
+				lines := bufio.NewReader(theirs)
+				_, _ = lines.ReadString('\n')
+				go func() { _, _ = lines.ReadString('\n') }() // stop
+				for range 200 {
+					<-time.After(every)
+					if _, err := out.Write([]byte(`{"frame": "progress", "id": 4, "later": {}}` + "\n")); err != nil {
+						return
+					}
+				}
+				_, _ = out.Write([]byte(`{"frame": "fitted", "id": 4, "steps": 9}` + "\n"))
+			})
+			if tt.stop > 0 {
+				time.AfterFunc(tt.stop, cancel)
 			}
-			_, _ = out.Write([]byte(`{"frame": "fitted", "id": 4, "steps": 9}` + "\n"))
-		}()
-		a, err := c.ask(t.Context(), 4, fit{Frame: frameFit, ID: 4}, frameFitted)
-		if err != nil || a.Steps != 9 {
-			t.Errorf("%+v, error %v", a, err)
-		}
-	})
+			began := time.Now()
+			_, err := c.ask(ctx, 4, fit{Frame: frameFit, ID: 4}, frameFitted)
+			if took := time.Since(began); !strings.Contains(fmt.Sprint(err), tt.want) || took != tt.took {
+				t.Errorf("progress each %v: error %v after %v, want %s after %v", every, err, took, tt.want, tt.took)
+			}
+		})
+	}
 }
