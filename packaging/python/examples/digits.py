@@ -1,7 +1,9 @@
 """A network of scikit-learn on its handwritten digits.
 
     trainers:
-      digits: {command: [fedmesh-trainer, "digits:make", "0", "4"], dir: /opt/digits}
+    - name: digits
+      command: [fedmesh-trainer, "digits:make", "0", "4"]
+      dir: /opt/digits
 
 The arguments choose part 0 of 4 of the images. A fifth of them is held out.
 """

@@ -1,7 +1,10 @@
 """A convolutional network of PyTorch on Fashion-MNIST, from Debian's package dataset-fashion-mnist.
 
     trainers:
-      fashion: {command: [fedmesh-trainer, "fashion:make", "0", "10"], dir: /opt/fashion, memory: 2GiB}
+    - name: fashion
+      command: [fedmesh-trainer, "fashion:make", "0", "10"]
+      dir: /opt/fashion
+      memory: 2GiB
 
 The arguments choose part 0 of 10 of the training images; a third one is how many of them to take at most. A tenth of
 the test images is held out, another at each device.

@@ -1,7 +1,9 @@
 """Logistic regression with numpy alone, on the rows of a CSV file.
 
     trainers:
-      logistic: {command: [fedmesh-trainer, "logistic:Logistic", rows.csv, label], dir: /opt/logistic}
+    - name: logistic
+      command: [fedmesh-trainer, "logistic:Logistic", rows.csv, label]
+      dir: /opt/logistic
 
 The file has a line of names; the column `label` has 0 and 1, the others are features, which are best near 0 with a
 spread near 1 on all devices. The last fifth of the rows is held out. A step is the gradient of the mean log loss over

@@ -37,7 +37,9 @@ class FlowerClient(NumPyClient):  # type: ignore[misc]
                 self.weight -= self.lr * error @ x / 20
                 self.bias = self.bias - self.lr * error.mean()
                 self.batches = self.batches + 1
-        return self.get_parameters({}), 100, {"rounds": config["server_round"], "of": "people"}
+        return self.get_parameters({}), 100, {
+            "rounds": config["server_round"], "step": config["step_size"], "epochs": config.get("local-epochs", 0),
+            "of": "people"}
 
     def evaluate(self, parameters: Any, config: Any) -> Any:
         self.set_parameters(parameters)

@@ -20,10 +20,10 @@ FIRST = {"0000": np.zeros(3), "0001": np.zeros(()), "0002": np.zeros(())}
 ADAPTER = "fedmesh.flower:Adapter"
 
 
-@pytest.mark.parametrize("target", [
-    ["flower_client:client_fn", "partition-id=1", "local-epochs=2"], ["flower_client:client"],
-    ["flower_client:old_client_fn", "partition-id=1"]])
-def test_an_unchanged_client(target: Any, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("target,epochs", [
+    (["flower_client:client_fn", "partition-id=1", "local-epochs=2"], 2), (["flower_client:client"], 0),
+    (["flower_client:old_client_fn", "partition-id=1"], 0)])
+def test_an_unchanged_client(target: Any, epochs: int, tmp_path: pathlib.Path) -> None:
     """What comes of it is what Flower's own round comes to with one client."""
     with Host(tmp_path, FIRST, ADAPTER, *target) as host:
         assert host.hello() == {"frame": "hello", "version": 1, "name": "FlowerClient", "rows": 100,
@@ -31,10 +31,10 @@ def test_an_unchanged_client(target: Any, tmp_path: pathlib.Path) -> None:
         client = FlowerClient(1, 2)
         want: Any = client.get_parameters({})
         for round in range(1, 4):
-            got = host.fit(1, 2, round=str(round))
+            got = host.fit(1, 2, round=str(round), step_size=0.25)
             for _ in range(2):
-                want, _, _ = client.fit(want, {"server_round": round})
-            assert got["metrics"] == {"rounds": round} and got["rows"] == 100
+                want, _, _ = client.fit(want, {"server_round": round, "step_size": 0.25})
+            assert got["metrics"] == {"rounds": round, "step": 0.25, "epochs": epochs} and got["rows"] == 100
             want = [a.astype(np.float32).astype(a.dtype) for a in want]
             for a, b in zip(host.params().values(), want):
                 np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -75,7 +75,7 @@ def test_stop(tmp_path: pathlib.Path) -> None:
         host.hello()
         host.send({"frame": "stop", "id": 1})  # it has crossed an answer: there is no such request
         for round in range(2):
-            request = host.ask_fit(1, 9)
+            request = host.ask_fit(1, 9, block=20)  # risk_after is needed after a stop, too
             host.send({"frame": "stop", "id": request - 1})
             before = len(host.progress)
             while len(host.progress) == before:  # a stop for another request does not end it

@@ -2,9 +2,9 @@
 
     # agentd.yaml
     trainers:
-      images:
-        command: [fedmesh-trainer, "fedmesh.flower:Adapter", "client:client_fn", "local-epochs=1"]
-        dir: /opt/images
+    - name: images
+      command: [fedmesh-trainer, "fedmesh.flower:Adapter", "client:client_fn", "local-epochs=1"]
+      dir: /opt/images
 
 The first argument names a client, its class, or Flower's client_fn. The others, KEY=VALUE with a value in JSON or a
 text, are the configuration: the client finds them in the config of `fit` and `evaluate`, and client_fn in
@@ -79,7 +79,7 @@ class Adapter(Trainer):
         if known:
             start.check(known)
         zeros = {name: np.zeros(shape, np.float32) for name, shape in start.shapes.items()}
-        _, self._rows, _ = self._fit(self._list(zeros), {"server_round": 0})
+        _, self._rows, _ = self._fit(self._list(zeros), {"server_round": 0, "step_size": 0.0, "batch_size": 0})
 
     def can(self) -> Set[str]:
         """Tell that devices may mix, and whether the client evaluates."""

@@ -8,7 +8,9 @@
 
     # agentd.yaml
     trainers:
-      irises: {command: [fedmesh-trainer, "irises:make"], dir: /opt/irises}
+    - name: irises
+      command: [fedmesh-trainer, "irises:make"]
+      dir: /opt/irises
 
 Estimators are SGDClassifier, SGDRegressor, MLPClassifier and MLPRegressor. A step is a partial_fit over the rows of a
 batch. With the MLPs (solver sgd, without momentum) this is a gradient step on their mean loss. With the SGDs it is an

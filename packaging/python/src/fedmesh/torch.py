@@ -7,7 +7,9 @@
 
     # agentd.yaml
     trainers:
-      images: {command: [fedmesh-trainer, "images:make"], dir: /opt/images}
+    - name: images
+      command: [fedmesh-trainer, "images:make"]
+      dir: /opt/images
 
 A step is one of the optimizer's, on the mean loss of a batch. Its learning rate is the task's step size.
 """

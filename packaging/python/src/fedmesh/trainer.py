@@ -18,7 +18,9 @@ Write a class with `rows`, `risk` and `fit`, and name it in agentd.yaml:
 
     # agentd.yaml
     trainers:
-      plant: {command: [fedmesh-trainer, "plant:Plant"], dir: /opt/plant}
+    - name: plant
+      command: [fedmesh-trainer, "plant:Plant"]
+      dir: /opt/plant
 
 The command speaks with agentd, says that the program lives while `fit` works, and answers with the reason when it
 raises. `fedmesh-trainer --initial FILE plant:Plant` writes what `parameters` returns: the model that the task begins
