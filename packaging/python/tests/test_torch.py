@@ -83,6 +83,12 @@ def test_datasets(kind: str, tmp_path: pathlib.Path) -> None:
         host.fit(1, 3, batch_size=7, seed=1)
         for name, array in host.params().items():
             np.testing.assert_allclose(array, want[name], rtol=1e-5, atol=1e-6)
+        many = 2**53 - 1
+        request = host.ask_fit(1, many, step_size=1e-3, batch_size=7)
+        while host.receive().get("steps", 0) < 5:
+            pass
+        host.send({"frame": "stop", "id": request})
+        assert 5 <= host.answer("fitted", many)["steps"] < 1e6
         host.ask("evaluate")
         assert "no rows are held out" in host.answer("failed")["why"]
 

@@ -84,8 +84,9 @@ class Torch(Trainer):
         """Return for each list of rows what the dataset has there, as tensors."""
         if isinstance(data, TensorDataset) and not self.loader:
             return (data[torch.as_tensor(rows)] for rows in batches)
-        loader: Iterable[Any] = DataLoader(data, batch_sampler=[list(map(int, rows)) for rows in batches],
-                                           **self.loader)
+        # One after the other: a block that is to be stopped may have any number of them.
+        lists = (list(map(int, rows)) for rows in batches)
+        loader: Iterable[Any] = DataLoader(data, batch_sampler=lists, **self.loader)
         return loader
 
     def _drawn(self, job: Job, step: int) -> Any:
@@ -105,7 +106,7 @@ class Torch(Trainer):
             group["lr"] = job.step_size
         base = {name: torch.from_numpy(a.copy()).to(self.device) for name, a in job.base.items()}
         self.module.train()
-        batches = iter(self._batches(self.data, [self._drawn(job, k) for k in range(job.first, job.last + 1)]))
+        batches = iter(self._batches(self.data, (self._drawn(job, k) for k in range(job.first, job.last + 1))))
         for step in job:
             torch.manual_seed(int(job.rng(step).integers(2**62)))  # of dropout
             outputs, target = self._outputs(next(batches))
