@@ -51,6 +51,9 @@ func play(mode string) {
 				continue
 			}
 			for range steps {
+				if mode == "idle" {
+					break
+				}
 				change(path, func(x float32) float32 { return x + float32(f.StepSize)*(1-x) })
 			}
 			say(frame{"frame": "fitted", "id": f.ID, "steps": steps, "rows": 40, "risk_before": 2, "risk_after": 1,

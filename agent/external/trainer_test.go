@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 
 // device is a device with the program "nearer", which may do something wrong.
 type device struct {
-	*testing.T
+	testing.TB
 	trainer *external.Trainer
 	problem *task.Problem[float32]
 	rows    data.Rows
@@ -88,14 +88,14 @@ func externalTask(change func(t *wire.Task)) wire.Task {
 	return t
 }
 
-func newDevice(t *testing.T, mode string, timeout time.Duration, change func(t *wire.Task)) *device {
+func newDevice(t testing.TB, mode string, timeout time.Duration, change func(t *wire.Task)) *device {
 	t.Helper()
 	line, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = line.Close() })
-	d := &device{T: t, line: line, good: filepath.Join(t.TempDir(), "good")}
+	d := &device{TB: t, line: line, good: filepath.Join(t.TempDir(), "good")}
 	d.trainer = external.New(agent.Learner{}, external.NoRows{}, map[string]external.Config{"nearer": {
 		Command: []string{os.Args[0]}, Env: []string{modeVariable + "=" + mode, goodVariable + "=" + d.good,
 			callVariable + "=" + line.Addr().String()}, Timeout: timeout, Dir: t.TempDir()}},

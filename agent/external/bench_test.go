@@ -1,0 +1,39 @@
+package external_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// BenchmarkStep is one local step of a program that does nothing in it: what it costs that a program takes it.
+func BenchmarkStep(b *testing.B) {
+	for _, d := range []uint32{1000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprint("d=", d), func(b *testing.B) {
+			device := newDevice(b, "idle", time.Minute, func(t *wire.Task) {
+				t.External.Tensors = wire.Schema{{Name: "w", DType: wire.Float32, Shape: []uint32{d}}}
+				t.Mixing = wire.Mixing{Every: 1, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw}
+				t.Training.MaxSteps = 1 << 30
+			})
+			x := make([]float32, d)
+			block, err := device.trainer.Block(b.Context(), 1, device.problem, task.Job[float32]{Base: x, Weight: 1,
+				Steps: 1 << 30, Rand: rand.New(rand.NewPCG(1, 2))})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(4 * int64(d))
+			s := uint64(0)
+			for b.Loop() {
+				s++
+				if err := block.Take(x, s, s); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
