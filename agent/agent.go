@@ -85,6 +85,8 @@ type Agent struct {
 	personal personal
 	turns    uint64 // updates that were asked for
 
+	unsent errorFeedback // what the codec has not sent
+
 	asks wire.Asked // for the outcome of an update; zero if there is nothing to ask
 
 	trouble   store.Trouble
@@ -165,8 +167,14 @@ func (a *Agent) load() error {
 	if err == nil {
 		err = a.personal.load(c)
 	}
+	if err == nil {
+		a.unsent.feedback, err = loadFeedback(c)
+	}
 	if err != nil {
 		return err
+	}
+	if r := &a.unsent.feedback; !r.update.IsZero() {
+		a.asks = wire.Asked{Round: r.round, Update: r.update}
 	}
 	a.order, a.public, a.signer = order, c.Key.Public().(ed25519.PublicKey), newSigner(c)
 	if a.trust, err = newTrust(c, root); err != nil {

@@ -24,12 +24,19 @@ type update struct {
 	saved   bool   // it is on disk, or the disk has failed to take it
 	saving  bool   // the owner has it written before it is sent
 	cheap   bool   // it is made again rather than saved
+	offered bool   // it may have come to the coordinator
+	// Where the codec keeps a residual: what was to be sent, and what its elements are.
+	whole []float32
+	lost  bool // what was kept before counts no more
+	basis wire.Digest
 }
 
 const (
 	obeyedFile = "obeyed"
 	updateFile = "update"
 	blockFile  = "block"
+	// unsentFile is what the codec has not sent.
+	unsentFile = "unsent"
 	// fileVersion is of the block, which holds what travels too; it rises with the protocol's.
 	fileVersion = 2
 	// slotVersion is of what is kept in slots. Builds that had none wrote version 2.
@@ -90,6 +97,13 @@ func (k *keeper) save(u *update) error {
 	return saveUpdate(k.slots, u)
 }
 
+// pass keeps the updates of all turns before this one away.
+func (k *keeper) pass(turn uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.turn = turn
+}
+
 // clear removes the update, with what has come of a model if asked, and keeps those of all turns before this one away.
 func (k *keeper) clear(c *Config, turn uint64, model bool) error {
 	k.mu.Lock()
@@ -105,12 +119,12 @@ func saveUpdate(s *store.Slots, u *update) error {
 	b = le.AppendUint64(b, uint64(u.run))
 	b = le.AppendUint64(b, uint64(u.round))
 	b = le.AppendUint32(b, uint32(len(body)))
-	return s.Save(slotVersion, append(b, body...), u.payload)
+	return s.Save(slotVersion, append(b, body...), u.payload, u.appendWhole())
 }
 
 // loadUpdate returns the update that an earlier process left, or nil.
 func loadUpdate(c *Config, s *store.Slots) (u *update, err error) {
-	err = c.slot(s, updateFile, wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+	err = c.slot(s, updateFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
 		const head = 28
 		if len(b) < head || int64(le.Uint32(b[head-4:])) > int64(len(b)-head) {
 			return errors.New("too short")
@@ -120,12 +134,14 @@ func loadUpdate(c *Config, s *store.Slots) (u *update, err error) {
 		if err != nil {
 			return err
 		}
-		if int64(body.Payload.Length) != int64(len(b)-n) {
+		end := int64(n) + int64(body.Payload.Length)
+		_, kept := body.Payload.Codec.TopK()
+		if end != int64(len(b)) && !kept || end > int64(len(b)) {
 			return fmt.Errorf("the payload has %d bytes, want %d", len(b)-n, body.Payload.Length)
 		}
 		u = &update{Update: body, epoch: wire.Epoch(le.Uint64(b)), run: wire.RunID(le.Uint64(b[8:])),
-			round: wire.RoundID(le.Uint64(b[16:])), payload: b[n:], saved: true}
-		return nil
+			round: wire.RoundID(le.Uint64(b[16:])), payload: b[n:end], saved: true, offered: true}
+		return u.readWhole(b[end:])
 	})
 	return u, err
 }

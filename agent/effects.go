@@ -38,7 +38,7 @@ func (a *Agent) perform(e round.Effect) {
 	case round.Read:
 		a.read(e)
 	case round.Release:
-		a.release()
+		a.release(e.Refused)
 	case round.SayHello:
 		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples,
 			Update: e.Update, Asks: a.asks, WantsKey: a.wantedKey(), Residuals: a.residuals(),
@@ -90,6 +90,7 @@ func (a *Agent) send(ahead int) {
 		a.stepSender(transfer.Forgotten{})
 		return
 	}
+	a.ready.offered = true
 	a.sending = a.ready
 	a.sender = transfer.NewSender(a.ready.Payload, a.ready.payload, 0, ahead, a.cfg.Rate, a.cfg.Rand)
 	if !a.up {
@@ -99,8 +100,9 @@ func (a *Agent) send(ahead int) {
 }
 
 // release ends all work of a round.
-func (a *Agent) release() {
+func (a *Agent) release(refused wire.RefuseReason) {
 	a.cease()
+	a.leaveFeedback(a.ready, refused)
 	a.stepSender(transfer.Cancel{})
 	a.sender, a.sending, a.ready, a.base, a.fetching = nil, nil, nil, nil, wire.Digest{}
 	kept := slices.ContainsFunc(slices.Collect(maps.Values(a.pulls)), a.keeping)
@@ -110,5 +112,15 @@ func (a *Agent) release() {
 	a.unwanted(saveTheUpdate)
 	// if it stays, the next start removes it
 	next := a.turns + 1
-	_ = a.persist(removeUpdate, func() error { return a.kept.clear(&a.cfg, next, !kept) }, nil)
+	clear := func() { _ = a.persist(removeUpdate, func() error { return a.kept.clear(&a.cfg, next, !kept) }, nil) }
+	if a.feedbackUnsaved() { // the update has it
+		a.kept.pass(next)
+		a.unsent.saved = func() {
+			if a.turns < next { // else the file is a later one's
+				clear()
+			}
+		}
+		return
+	}
+	clear()
 }

@@ -243,6 +243,12 @@ type (
 		Risk    float64 // mean, without the ridge
 		Err     error   // rows that could not be read: nothing is told
 	}
+	// FeedbackKept: what the codec has not sent of the updates up to this round's, and goes with the next one.
+	FeedbackKept struct {
+		Round wire.RoundID
+		Norm  float64 // ‖e‖₂
+		Lost  bool    // it is 0: nobody knows what became of the last update, or that was of another run
+	}
 	// NeighborsFound: whom the agent would mix with, of those in its cell.
 	NeighborsFound struct {
 		Neighbors []wire.AgentID
@@ -306,6 +312,7 @@ func (ModelInUse) fact()           {}
 func (ModelHookFailed) fact()      {}
 func (Predicted) fact()            {}
 func (UpdateSettled) fact()        {}
+func (FeedbackKept) fact()         {}
 func (Evaluated) fact()            {}
 func (NeighborsFound) fact()       {}
 func (BlockBegan) fact()           {}

@@ -30,5 +30,6 @@ func (a *Agent) settled(run wire.RunID, r wire.RoundID, f wire.Fate) {
 		a.asks = wire.Asked{}
 	}
 	a.newRows.settle(run, r, f)
+	a.settleFeedback(run, r, f)
 	a.cfg.Observer.Observe(UpdateSettled{Round: r, Fate: f})
 }

@@ -22,6 +22,8 @@ const (
 	savePlace     = "save the announcement's place"
 	saveTheUpdate = "save the update"
 	saveTheOwn    = "save what of the model is the agent's own"
+	// saveTheUnsent is before the update is removed, which has it too.
+	saveTheUnsent = "save what the codec has not sent"
 	removeUpdate  = "remove the old update"
 	saveBoundary  = "save which rows are held out"
 	saveTheRoot   = "save the root document"

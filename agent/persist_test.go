@@ -80,7 +80,7 @@ func TestNewestUpdateStays(t *testing.T) {
 		a.jobs.Do(func() { <-busy })
 		a.ready = made(1)
 		a.submit(round.Submit{Update: a.ready.Payload.Hash}) // behind the job
-		a.release()
+		a.release(0)
 		next = made(2)
 		a.blocks.Do(func() {
 			a.save(next, func() bool { return false })

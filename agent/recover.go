@@ -15,8 +15,8 @@ import (
 // (store.Disk.NextBoot). Files into which blobs are pulled are not listed: their chunks
 // are held against hashes that come from elsewhere.
 func StateFiles() []string {
-	return []string{store.BootFile, obeyedFile, updateFile, blockFile, budgetFile, heldFile, rootFile, clockFile,
-		groupsFile, keyFile, certificateFile, wordFile, personalFile}
+	return []string{store.BootFile, obeyedFile, updateFile, unsentFile, blockFile, budgetFile, heldFile, rootFile,
+		clockFile, groupsFile, keyFile, certificateFile, wordFile, personalFile}
 }
 
 // without tells what the agent does without a file that is damaged.
@@ -24,6 +24,7 @@ var without = map[string]string{
 	store.BootFile: "starts are counted anew until the broker shows a presence of an earlier one",
 	obeyedFile:     "the next announcement that the coordinator has signed is obeyed, even an old one",
 	updateFile:     "the agent trains again for the round, if it is invited",
+	unsentFile:     "what was not sent of earlier updates is lost: the next one begins with none of it",
 	blockFile:      "the mixing begins with a neighbour's parameters or with the coordinator's",
 	budgetFile:     "the bytes of this month are counted from zero",
 	rootFile:       "the root document of the configuration counts, until the later ones come again",
@@ -57,7 +58,7 @@ func (c *Config) record(name string, want uint16, most int, parse func(body []by
 		return err
 	}
 	c.Observer.Observe(StateLost{File: name, Err: err, Without: without[name]})
-	if name == blockFile {
+	if name == blockFile || name == unsentFile {
 		return c.Disk.Remove(path)
 	}
 	_, err = c.Disk.SetAside(path)

@@ -85,6 +85,10 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			k := &personal{slots: (&Config{Dir: dir, Disk: store.Machine}).personalSlots()}
 			must(t, k.trained(personalState{personalKey{run: 8}, 9, []float32{1, 2}, []float32{3, 4}}))
 		}},
+		unsentFile: {write: func(t *testing.T, dir string) {
+			r := &feedback{run: 8, round: 8, v: []float32{1, 2}}
+			must(t, saveFeedback(&Config{Dir: dir, Disk: store.Machine}, r))
+		}},
 		blockFile: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{
 				Name: "power", Features: []string{"a"}, Target: "y",
@@ -329,7 +333,7 @@ func TestStateFilesAreListed(t *testing.T) {
 			}
 		}
 	}
-	if found != 12 {
-		t.Errorf("found %d names of files, want 12", found)
+	if found != 13 {
+		t.Errorf("found %d names of files, want 13", found)
 	}
 }

@@ -3,8 +3,6 @@ package agent
 import (
 	"time"
 
-	"github.com/fedmesh/fedmesh/codec"
-	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -19,7 +17,6 @@ func (q *ask) newUpdate() *update {
 // takeOutcome makes what a block has come to the update's, as a change of base, packed as the task asks, and keeps what
 // it has come to of the agent's own.
 func (q *ask) takeOutcome(u *update, b Block, x []float32, fact *Trained) error {
-	a, e, t := q.a, &q.e, &q.p.problem.Task
 	out, err := b.OutcomeFrom(q.base, x)
 	if err != nil {
 		return err
@@ -27,11 +24,7 @@ func (q *ask) takeOutcome(u *update, b Block, x []float32, fact *Trained) error 
 	q.keepOwn(&out)
 	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
 	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
-	rng := task.Source(task.PackSeed(e.Announcement.Seed), e.Order.Round, task.Stream(a.cfg.ID))
-	packed := codec.Of[float32](t.Training.Codec).Append(nil, out.Vector, rng)
-	err = u.take(packed, e.Announcement.Schema)
-	u.Payload.Codec = t.Training.Codec
-	return err
+	return q.packUpdate(u, out.Vector)
 }
 
 // cheapTime is how long a gradient takes at most that is made again after a crash, and not saved.

@@ -109,6 +109,9 @@ func (a *Agent) trained(e round.Train, u *update, fact Trained, err error) {
 		a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Failed: failure(err)})
 		return
 	}
+	if u.lost {
+		a.cfg.Observer.Observe(FeedbackKept{Round: e.Order.Round, Lost: true})
+	}
 	a.ready = u
 	a.seen = u.Seen
 	a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Update: u.Payload.Hash,

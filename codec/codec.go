@@ -39,7 +39,12 @@ func table[T wire.Float]() map[spec.Codec]Codec[T] {
 }
 
 // Of returns the codec of a valid word.
-func Of[T wire.Float](word spec.Codec) Codec[T] { return table[T]()[word] }
+func Of[T wire.Float](word spec.Codec) Codec[T] {
+	if share, ok := word.TopK(); ok {
+		return topK[T]{share}
+	}
+	return table[T]()[word]
+}
 
 // Whole reports whether a vector can only be decoded whole.
 func Whole[T wire.Float](c Codec[T]) bool {

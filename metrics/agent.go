@@ -34,6 +34,8 @@ type Agent struct {
 
 	rounds    *prometheus.CounterVec // by kind, result and reason
 	settled   *prometheus.CounterVec // by fate
+	unsent    prometheus.Gauge
+	givenUp   prometheus.Counter
 	working   prometheus.Gauge
 	lastRound measure
 	round     measure
@@ -112,6 +114,10 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time, federation string
 				"of it (not_finite, risk, norm, refuse_above, rule), missed (not there when the round was closed), "+
 				"abandoned with their round, or unknown.",
 			"fate", names(wire.Fates())),
+		unsent: r.gauge("update_residual_norm", "Length of what the codec top_k has not sent of the updates of this "+
+			"device, which goes with the next one; 0 with any other codec."),
+		givenUp: r.counter("update_residuals_lost_total", "How often what the codec top_k had not sent was given up, "+
+			"because nobody could say what became of the update, or it was of another run or other columns."),
 		stale: r.gauge("announcements_stale",
 			"1 while no later announcement has come for three times the longest round, although a round is open: the "+
 				"coordinator is away, or somebody holds its announcements back."),

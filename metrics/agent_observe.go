@@ -95,6 +95,11 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.hookFailures.Inc()
 	case agent.UpdateSettled:
 		a.settled.WithLabelValues(f.Fate.String()).Inc()
+	case agent.FeedbackKept:
+		a.unsent.Set(f.Norm)
+		if f.Lost {
+			a.givenUp.Inc()
+		}
 	case agent.Trained:
 		a.trained(f)
 	case agent.BlockBegan:

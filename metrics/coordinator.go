@@ -174,7 +174,7 @@ type fleet struct {
 	meshEigenvalue, meshAlpha        measure
 	meshDistance                     measure
 	edgesEnded                       *prometheus.CounterVec // by reason
-	accepted, folded                 prometheus.Counter
+	accepted, folded, saved          prometheus.Counter
 	refused, leftOut, clipped        *prometheus.CounterVec // by reason
 	acceptedAfter                    prometheus.Observer
 	norm, localSteps                 prometheus.Observer
@@ -241,6 +241,8 @@ func newFleet(r registrar) fleet {
 			"reason", names(wire.DeclineReasons())),
 		accepted: r.counter("updates_accepted_total", "Updates that passed all checks and are held."),
 		folded:   r.counter("updates_folded_total", "Updates that are in a model which is on disk."),
+		saved: r.counter("update_bytes_saved_total",
+			"Bytes that accepted updates would have had more without task.codec."),
 		refused: r.counterBy("updates_refused_total",
 			"Updates that were not taken, by reason; a refused update may be offered again and refused again.",
 			"reason", names(wire.RefuseReasons())),

@@ -214,6 +214,7 @@ func (c *Coordinator) updateAccepted(f round.UpdateAccepted) {
 	}
 	c.norm.Observe(f.Norm)
 	c.localSteps.Observe(float64(f.Update.LocalSteps))
+	c.saved.Add(float64(f.Saved))
 	c.sums.add(f.Round, &f.Update, f.Norm)
 }
 

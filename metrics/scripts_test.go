@@ -89,6 +89,7 @@ var agentScript = []any{
 	agent.TrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"), Again: time.Second},
 	agent.Predicted{Made: 6, Rows: 4, Lost: 2, Failed: 1, Anomalies: 1, Residual: 0.125, Took: 12 * time.Millisecond},
 	agent.UpdateSettled{Round: 1, Fate: wire.FateFolded},
+	agent.FeedbackKept{Round: 1, Norm: 0.5},
 	agent.BlockBegan{Block: 2, From: agent.FromNeighbor, Neighbors: 2},
 	agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, Others: 7},
 	agent.TrainingFailed{Round: 2, Err: errors.New("diverged")},
@@ -208,7 +209,7 @@ func resultOfBoth() evaluation.Result {
 func acceptedUpdate(agent wire.AgentID, r wire.RoundID, steps uint32, before, after,
 	norm float64) round.UpdateAccepted {
 	return round.UpdateAccepted{
-		Agent: agent, Round: r, Norm: norm, After: 3 * time.Second,
+		Agent: agent, Round: r, Norm: norm, After: 3 * time.Second, Saved: 100,
 		Update: wire.Update{Kind: wire.KindTraining, LocalSteps: steps, RiskBefore: before, RiskAfter: after},
 	}
 }

@@ -238,6 +238,6 @@ func (a *Agent) refused(now time.Time, e RefusedCame) {
 	}
 	a.heard(now)
 	w.state, w.declined, w.sayAt = workOut, wire.DeclineRefused, time.Time{}
-	a.do(Release{})
+	a.do(Release{Refused: e.Reason})
 	a.ended(w, WorkEnded{Result: WorkRefused, Refused: e.Reason})
 }

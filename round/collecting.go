@@ -250,7 +250,7 @@ func (c *Coordinator) stored(now time.Time, e Stored) {
 	c.edgesSeen(e.Agent, &e.Update.Seen)
 	c.do(Accept{e.Agent, e.Round, digest})
 	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm,
-		After: now.Sub(c.announced)})
+		After: now.Sub(c.announced), Saved: c.rec.Plan.saves(&e.Update.Payload)})
 	c.settle(now)
 }
 

@@ -97,7 +97,7 @@ func (c *Config) CheckPairs(check *spec.Check, t *wire.Task) {
 		spec.OptionExchange:  string(training.Exchange),
 		spec.OptionNormalize: strconv.FormatBool(training.Normalize),
 		spec.OptionProximal:  strconv.FormatFloat(training.Proximal, 'g', -1, 64),
-		spec.OptionCodec:     string(training.Codec),
+		spec.OptionCodec:     training.Codec.Name(),
 		spec.OptionPersonal:  own.Word(), spec.OptionFinetune: strconv.Itoa(int(t.Finetune)),
 		spec.OptionModelKind: string(t.Kind()),
 	}

@@ -173,7 +173,9 @@ type (
 		Folded  wire.RoundID
 	}
 	// Release ends all work of the round and removes its saved update.
-	Release struct{}
+	Release struct {
+		Refused wire.RefuseReason // why the coordinator has not taken the update; 0 = it has not said so
+	}
 	// SayHello tells the coordinator that the agent is there.
 	SayHello struct {
 		Order        wire.Order

@@ -137,6 +137,7 @@ type (
 		Update wire.Update
 		Norm   float64
 		After  time.Duration // since the announcement
+		Saved  int64         // bytes that the raw vector would have had more
 	}
 	// UpdateRefused: an update was not taken.
 	UpdateRefused struct {

@@ -63,6 +63,14 @@ func (p *Plan) fits(m *wire.Manifest) bool {
 		p.Plain > 0 && m.Length == p.Plain && m.Codec == spec.CodecRaw)
 }
 
+// saves is how many bytes fewer an update has than a raw one: a training round's model has an element for each.
+func (p *Plan) saves(m *wire.Manifest) int64 {
+	if p.Kind != wire.KindTraining {
+		return 0
+	}
+	return max(int64(p.Base.Length)-int64(m.Length), 0)
+}
+
 // plan is a Plan without methods.
 type plan Plan
 

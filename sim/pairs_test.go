@@ -35,7 +35,7 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 	spec.OptionExchange:        func(e *sim.Experiment, word string) { e.Exchange = spec.Exchange(word) },
 	spec.OptionNormalize:       func(e *sim.Experiment, word string) { e.StepSize.Normalize = word == "true" },
 	spec.OptionProximal:        func(e *sim.Experiment, word string) { e.Proximal = 0.1 * float64(len(word)-1) },
-	spec.OptionCodec:           func(e *sim.Experiment, word string) { e.Codec = spec.Codec(word) },
+	spec.OptionCodec:           func(e *sim.Experiment, word string) { e.Codec = codecOf(word) },
 	spec.OptionPersonal: func(e *sim.Experiment, word string) {
 		switch word {
 		case "layers":
@@ -77,6 +77,14 @@ func TestTooFewForTheRule(t *testing.T) {
 	}
 }
 
+// codecOf is the codec of a name.
+func codecOf(name string) (c spec.Codec) {
+	if err := c.UnmarshalText([]byte(name)); err != nil {
+		panic(err)
+	}
+	return c
+}
+
 // TestPairs: of every two words an experiment runs exactly if the table of package spec does not refuse them.
 func TestPairs(t *testing.T) {
 	testkit.EachPair(t, spec.InExperiment, map[spec.Option][]string{
@@ -85,7 +93,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionWeights: {"equal", "samples"}, spec.OptionWeighting: {"step", "mean"},
 		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
-		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: testkit.Words(spec.Codecs()),
+		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: spec.CodecNames(),
 		spec.OptionModelKind: {"mlp", "linear", "logistic", "softmax"},
 		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
 	}, func(c spec.Choice, refused []spec.Pair) {

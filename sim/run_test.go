@@ -84,7 +84,7 @@ func experiments() map[string]func(*sim.Experiment) {
 // TestBytes: what agents send is counted as it is packed, what the server sends as it is.
 func TestBytes(t *testing.T) {
 	for word, update := range map[spec.Codec]float64{spec.CodecRaw: 40, spec.CodecBFloat16: 20, spec.CodecInt8: 14,
-		spec.CodecInt4: 9, spec.CodecSigns: 14} {
+		spec.CodecInt4: 9, spec.CodecSigns: 14, spec.TopK(0.2): 16} {
 		e := sim.Default()
 		e.Runs, e.Rounds, e.Agents, e.Participants, e.Codec = 1, 5, 8, 3, word
 		r := run(t, e)

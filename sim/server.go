@@ -32,8 +32,9 @@ type server[T learner.Float] struct {
 
 	lengths []float64 // of the agents' last updates, where agents are drawn by that; 0 = not known
 
-	packing *packing[T]
-	change  []T
+	packing  *packing[T]
+	feedback *feedback[T]
+	change   []T
 
 	step      []float64
 	optimizer optimizer.Optimizer
@@ -50,7 +51,7 @@ func newServer[T learner.Float](c *course[T], d int) *server[T] {
 	if c.e.Sampling == spec.Importance {
 		s.lengths = make([]float64, c.agents)
 	}
-	s.packing = newPacking[T](c.e.Codec)
+	s.packing, s.feedback = newPacking[T](c.e.Codec), newFeedback[T](c.e.Codec, c.agents)
 	s.optimizer = optimizer.New(c.e.ServerOptimizer)
 	s.state, s.kept = optimizer.NewState(s.optimizer, d), rule.NewState(s.rule, d)
 	return s
@@ -134,8 +135,9 @@ func (s *server[T]) carried(k int, v, base []T) []T {
 // pack makes of what the agent of a place sends what the server has of it.
 func (s *server[T]) pack(k int, v []T) {
 	if s.packing != nil {
-		s.packing.begin(s.seed, s.round, s.stream(s.places[k].Index))
-		s.packing.pass(v)
+		from := s.places[k].Index
+		s.packing.begin(s.seed, s.round, s.stream(from))
+		s.feedback.add(k, from, v, s.packing.pass)
 	}
 }
 
@@ -154,29 +156,52 @@ func (s *server[T]) remember(k int, v []T) {
 func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	set := rule.Set[T]{Shares: s.set, Scale: s.plan.Scale(), State: s.kept, Source: stream[T]{s, send}}
 	var lengths []float64
+	var above []int
 	if s.keep {
 		var err error
-		if set.Shares, set.Source, lengths, err = s.bounded(set.Source); err != nil {
+		if set.Shares, set.Source, lengths, above, err = s.bounded(set.Source); err != nil {
 			return err
 		}
 	}
-	if _, err := s.rule.Weigh(&set); err != nil {
-		return err
+	weighed, err := s.rule.Weigh(&set)
+	if err == nil {
+		err = s.rule.Fold(s.step, &set, 0)
 	}
-	if err := s.rule.Fold(s.step, &set, 0); err != nil {
+	s.settle(err != nil, above, weighed.Out)
+	if err != nil {
 		return err
 	}
 	s.optimizer.Step(s.step, s.state)
-	err := round.Advance(dst, w, s.step)
+	err = round.Advance(dst, w, s.step)
 	if s.keep && err == nil {
 		s.recent = round.Remember(s.recent, 0, lengths)
 	}
 	return err
 }
 
+// settle tells the feedback what became of a round's updates: above are the places of those that are too long, and out
+// are places among the others.
+func (s *server[T]) settle(abandoned bool, above, out []int) {
+	if s.feedback == nil {
+		return
+	}
+	agents, left := make([]int, len(s.places)), slices.Clone(above)
+	for k, n := 0, 0; k < len(agents); k++ {
+		agents[k] = s.places[k].Index
+		if slices.Contains(above, k) {
+			continue
+		}
+		if slices.Contains(out, n) {
+			left = append(left, k)
+		}
+		n++
+	}
+	s.feedback.settle(agents, abandoned, left)
+}
+
 // bounded keeps what is sent, and returns it within its bounds: without the updates that are too long.
 func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.Share, rows rule.Memory[T], lengths []float64,
-	err error) {
+	above []int, err error) {
 	set := make([]round.Contribution, len(s.set))
 	err = all.Each(0, all.Len(), func(k int, v []T) {
 		if k == len(s.rows) {
@@ -185,7 +210,7 @@ func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.Share, rows rule.
 		copy(s.rows[k], v)
 	})
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
 	if s.attack.Together() {
 		s.collude()
@@ -203,5 +228,5 @@ func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.Share, rows rule.
 			rows = append(rows, s.rows[k])
 		}
 	}
-	return shares, rows, b.Lengths, nil
+	return shares, rows, b.Lengths, b.Above, nil
 }

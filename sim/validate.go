@@ -95,7 +95,7 @@ func (e *Experiment) choice() spec.Choice {
 		spec.OptionExchange:  string(e.Exchange),
 		spec.OptionNormalize: strconv.FormatBool(e.StepSize.Normalize),
 		spec.OptionProximal:  strconv.FormatFloat(e.Proximal, 'g', -1, 64),
-		spec.OptionCodec:     string(e.Codec), spec.OptionPersonal: e.Personal.Word(),
+		spec.OptionCodec:     e.Codec.Name(), spec.OptionPersonal: e.Personal.Word(),
 		spec.OptionFinetune: strconv.Itoa(e.Finetune.Steps),
 	}
 }

@@ -63,6 +63,12 @@ var pairs = []Pair{
 	{not(OptionProximal, "0"), is(OptionExchange, string(ExchangeGradient)), Everywhere,
 		"the gradient is taken at w_{i−1} itself"},
 	{not(OptionProximal, "0"), is(OptionServerEvery, "0"), InCoordinator, "no server sends w_{i−1}"},
+	{is(OptionCodec, topK), is(OptionExchange, string(ExchangeGradient)), Everywhere,
+		"what is kept of a gradient would be taken with the step size of another round"},
+	{is(OptionCodec, topK), is(OptionRule, "median"), Everywhere, mostlyZeros},
+	{is(OptionCodec, topK), is(OptionRule, "trimmed_mean"), Everywhere, mostlyZeros},
+	{is(OptionCodec, topK), is(OptionServerEvery, "0"), InCoordinator,
+		"agents that keep their parameters send what was kept a second time"},
 	{is(OptionAlgorithm, string(FedDec)), is(OptionExchange, string(ExchangeGradient)), Everywhere,
 		"agents mix parameters"},
 	{is(OptionAlgorithm, string(FedDec)), is(OptionSampling, string(WithoutReplacement)), InCoordinator,
@@ -91,7 +97,10 @@ var pairs = []Pair{
 		"agentd does not predict with a model that it does not know"},
 }
 
-const withoutWeights = "the rule leaves the agents' weights out"
+const (
+	withoutWeights = "the rule leaves the agents' weights out"
+	mostlyZeros    = "most elements of most updates are 0, and so is what stands in their middle"
+)
 
 func is(o Option, word string) Pick  { return Pick{Option: o, Word: word} }
 func not(o Option, word string) Pick { return Pick{Option: o, Word: word, Not: true} }

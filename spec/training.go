@@ -1,6 +1,11 @@
 package spec
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // Exchange is what an agent sends in a training round.
 type Exchange string
@@ -50,8 +55,40 @@ const (
 	CodecBFloat16 Codec = "bfloat16" // the upper half of float32, rounded to nearest even: 2 bytes, relative error 2⁻⁹
 )
 
-// Codecs returns all codecs.
+// topK is the name of the codec that sends the elements with the largest magnitudes; the word has the share of them.
+const topK = "top_k"
+
+// TopK is the word of the codec that sends a share of the elements, those with the largest magnitudes, with their
+// indices. The agent keeps the rest for its next update.
+func TopK(share float64) Codec { return Codec(topK + ":" + strconv.FormatFloat(share, 'g', -1, 64)) }
+
+// usualShare is the share of top_k without one.
+const usualShare = 0.05
+
+// TopK returns the share of the elements that the codec sends. It reports false for other codecs, and for a word as
+// nobody writes it: from one half on raw has fewer bytes.
+func (c Codec) TopK() (share float64, ok bool) {
+	text, found := strings.CutPrefix(string(c), topK+":")
+	share, err := strconv.ParseFloat(text, 64)
+	return share, found && err == nil && share > 0 && share < 0.5 && c == TopK(share)
+}
+
+// Name is the word without its number.
+func (c Codec) Name() string {
+	name, _, _ := strings.Cut(string(c), ":")
+	return name
+}
+
+// Codecs returns all codecs; of top_k, that with the usual share.
 func Codecs() []Codec { return slices.Clone(codecs) }
+
+// CodecNames returns the names of all codecs.
+func CodecNames() (names []string) {
+	for _, c := range codecs {
+		names = append(names, c.Name())
+	}
+	return names
+}
 
 // MixingCodecs returns those for what neighbours mix: it must keep the mean of the agents where it is. A codec that is
 // biased is for updates only.
@@ -59,14 +96,38 @@ func MixingCodecs() []Codec { return slices.Clone(mixing) }
 
 var (
 	mixing = []Codec{CodecRaw, CodecBFloat16, CodecInt8, CodecInt4}
-	codecs = append(MixingCodecs(), CodecSigns)
+	codecs = append(MixingCodecs(), CodecSigns, TopK(usualShare))
 )
 
-// UnmarshalText reads a codec.
-func (c *Codec) UnmarshalText(text []byte) error { return read(c, text, codecs) }
+// UnmarshalText reads a codec: top_k alone has the usual share.
+func (c *Codec) UnmarshalText(text []byte) error {
+	word := Codec(text)
+	if word == topK {
+		word = TopK(usualShare)
+	}
+	if number, found := strings.CutPrefix(string(word), topK+":"); found {
+		if share, err := strconv.ParseFloat(number, 64); err == nil {
+			word = TopK(share) // as it is compared
+		}
+	}
+	if err := word.Validate(); err != nil {
+		return err
+	}
+	*c = word
+	return nil
+}
 
 // Validate reports a word that is no codec.
-func (c Codec) Validate() error { return check(c, codecs) }
+func (c Codec) Validate() error {
+	if _, ok := c.TopK(); ok {
+		return nil
+	}
+	if c.Name() == topK {
+		return fmt.Errorf("want a share of the elements above 0 and below 0.5, such as %s, got %q", TopK(usualShare),
+			string(c))
+	}
+	return check(c, codecs)
+}
 
 // ValidateMixing reports a word that is no codec for what neighbours mix.
 func (c Codec) ValidateMixing() error { return check(c, mixing) }

@@ -171,7 +171,7 @@ func checkMixing(t *wire.Task) error {
 	return nil
 }
 
-// checkCorrection checks what changes local steps beside the gradient.
+// checkCorrection checks what changes local steps, or what is sent of them, beside the gradient.
 func checkCorrection(t *wire.Task) error {
 	p := t.Training.Proximal
 	switch {
@@ -181,6 +181,10 @@ func checkCorrection(t *wire.Task) error {
 		return errors.New("proximal: goes with the exchange of parameters; a gradient is taken at the anchor itself")
 	case p > 0 && t.Mixing.Endless:
 		return errors.New("proximal: blocks without an end have no model of the server to stay near")
+	}
+	if _, keeps := t.Training.Codec.TopK(); keeps && (t.Training.Exchange != spec.ExchangeParameters ||
+		t.Mixing.Endless) {
+		return errors.New("codec top_k: goes with the exchange of parameters, and not with blocks without an end")
 	}
 	return nil
 }

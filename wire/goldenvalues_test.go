@@ -66,7 +66,8 @@ func goldens() []golden {
 		goldensOfSeals()),
 		golden{"task", "task", wire.Header{}, linearTask()},
 		golden{"task_network", "task", wire.Header{}, networkTask()},
-		golden{"task_signs", "task", wire.Header{}, signsTask()},
+		golden{"task_signs", "task", wire.Header{}, packedTask(spec.CodecSigns)},
+		golden{"task_top_k", "task", wire.Header{}, packedTask(spec.TopK(0.0625))},
 		golden{"task_personal", "task", wire.Header{}, personalTask()},
 		golden{"task_ditto", "task", wire.Header{}, dittoTask()},
 		golden{"task_external", "task", wire.Header{}, externalTask()},
@@ -251,8 +252,13 @@ func goldensOfAgent() []golden {
 			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25, Ahead: 1,
 		}},
 		{"update_signs", "update", byAgent(goldenRun, 4, 7), &wire.Update{
-			Kind: wire.KindTraining, Base: base, Payload: signsOf(make([]byte, 13)), Inline: make([]byte, 13),
+			Kind: wire.KindTraining, Base: base, Payload: packedAs(spec.CodecSigns, make([]byte, 13)),
+			Inline:     make([]byte, 13),
 			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25,
+		}},
+		{"update_top_k", "update", byAgent(goldenRun, 4, 7), &wire.Update{
+			Kind: wire.KindTraining, Base: base, Payload: packedAs(spec.TopK(0.375), make([]byte, 8)),
+			Inline: make([]byte, 8), LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25,
 		}},
 		{"update_statistics", "update", byAgent(goldenRun, 1, 6), &wire.Update{
 			Kind: wire.KindStatistics, Payload: manifestOf(statisticsVector(), statisticsSchema()),
@@ -261,9 +267,9 @@ func goldensOfAgent() []golden {
 	}
 }
 
-func signsOf(p []byte) wire.Manifest {
+func packedAs(word spec.Codec, p []byte) wire.Manifest {
 	m := manifestOf(p, smallSchema())
-	m.Codec = spec.CodecSigns
+	m.Codec = word
 	return m
 }
 
@@ -321,9 +327,9 @@ func linearTask() *wire.Task {
 	}
 }
 
-func signsTask() *wire.Task {
+func packedTask(word spec.Codec) *wire.Task {
 	t := networkTask()
-	t.Training.Codec = spec.CodecSigns
+	t.Training.Codec = word
 	return t
 }
 

@@ -15,6 +15,11 @@ func laterParts(c *spec.Codec, need Need) []part {
 			r.enum("signs", 1)
 			r.later(c, spec.CodecSigns)
 		}},
+		{"top_k", need, func(w *writer) {
+			if share, ok := c.TopK(); ok {
+				w.f64(share)
+			}
+		}, func(r *reader) { r.later(c, spec.TopK(r.f64("top_k"))) }},
 	}
 }
 
@@ -28,12 +33,15 @@ func (r *reader) later(c *spec.Codec, word spec.Codec) {
 	if *c != spec.CodecRaw {
 		r.failf("codec %s beside the codec %s", word, *c)
 	}
+	if err := word.Validate(); r.err == nil && err != nil {
+		r.failf("codec: %w", err)
+	}
 	*c = word
 }
 
 // codecByte is a codec's byte: that of raw where a section names it.
 func codecByte(c spec.Codec) uint8 {
-	if c == spec.CodecSigns {
+	if _, ok := c.TopK(); ok || c == spec.CodecSigns {
 		c = spec.CodecRaw
 	}
 	return codecs.code(c)

@@ -17,8 +17,7 @@ import (
 )
 
 func codecCommand() *cobra.Command {
-	var name spec.Codec
-	var file string
+	var word, file string
 	var seed uint64
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -27,7 +26,8 @@ func codecCommand() *cobra.Command {
 and print the bytes and the numbers that a receiver unpacks. The file is a list in
 JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := name.Validate(); err != nil {
+			var name spec.Codec
+			if err := name.UnmarshalText([]byte(word)); err != nil {
 				return cli.Usage("--name: %w", err)
 			}
 			if file == "" {
@@ -48,18 +48,12 @@ JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar((*string)(&name), "name", "", "the codec: "+strings.Join(codecNames(), ", "))
+	f.StringVar(&word, "name", "", "the codec: "+strings.Join(spec.CodecNames(), ", ")+
+		"; top_k:0.1 sends a tenth of the elements, top_k 0.05")
 	f.StringVar(&file, "in", "", "file with a list of numbers in JSON")
 	f.Uint64Var(&seed, "seed", 1, "seed of the draws of a codec that rounds at random")
 	f.BoolVar(&asJSON, "json", false, "print one line of JSON")
 	return cmd
-}
-
-func codecNames() (names []string) {
-	for _, c := range spec.Codecs() {
-		names = append(names, string(c))
-	}
-	return names
 }
 
 // readNumbers reads a list of numbers, each finite as a float32.

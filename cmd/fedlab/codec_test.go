@@ -60,6 +60,11 @@ func TestCodecDraws(t *testing.T) {
 	if want := `"length":13,"ratio":1.0833333333333333,"bytes":"0000c03f4b4ef9ff9e9760560a","decoded":[0,-3,0]}`; !strings.Contains(signs, want) {
 		t.Errorf("%swant %s", signs, want)
 	}
+	_, largest, _ := codecOf(t, `[1, -2.5, 0.5, 2.5]`, "--name", "top_k:0.3", "--json")
+	if want := `"codec":"top_k:0.3","seed":1,"elements":4,"length":8,"ratio":0.5,"bytes":"01000000000020c0",` +
+		`"decoded":[0,-2.5,0,0]}`; !strings.Contains(largest, want) {
+		t.Errorf("%swant %s", largest, want)
+	}
 	if _, again, _ := codecOf(t, numbers, "--name", "int4", "--seed", "1", "--json"); again != golden {
 		t.Errorf("%sand then %s", golden, again)
 	}
@@ -84,8 +89,9 @@ func TestCodecRefuses(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"--name zip":               `fedlab: --name: want raw, bfloat16, int8, int4 or signs, got "zip"`,
-		"--in v.json":              `fedlab: --name: want raw, bfloat16, int8, int4 or signs, got ""`,
+		"--name zip":               `fedlab: --name: want raw, bfloat16, int8, int4, signs or top_k:0.05, got "zip"`,
+		"--name top_k:0.5":         "fedlab: --name: want a share of the elements above 0 and below 0.5",
+		"--in v.json":              `fedlab: --name: want raw, bfloat16, int8, int4, signs or top_k:0.05, got ""`,
 		"--name int4":              "fedlab: --in is missing: give a file with a list of numbers",
 		"--name int4 --seed -1":    `invalid argument "-1" for "--seed" flag`,
 		"--name int4 --in v.jsonx": "fedlab: open v.jsonx: no such file or directory",

@@ -75,6 +75,15 @@ type check struct {
 	restarted map[wire.RoundID]bool        // blocks during which an agent began again
 	saved     map[wire.AgentID]part        // the update with which its life began
 	abandoned map[wire.RoundID]bool
+
+	// where the codec is top_k, of each agent
+	changes   map[wire.AgentID][]float32 // the newest that it has computed
+	owing     map[wire.AgentID]owes
+	kept      map[wire.AgentID][]float32 // nil = 0
+	offeredOf map[part]wire.Digest       // the updates on their disks
+	anew      wire.RoundID               // after which the columns are others; 0 = they are as they were
+	residuals int                        // that were held against what became of their updates
+
 	unsettled map[part]wire.Digest // updates on the disk of their agents, which have not been told what became of them
 }
 
@@ -92,7 +101,9 @@ func newCheck(w *World) check {
 		payloads: map[wire.Digest][]byte{}, own: map[wire.AgentID]own{}, drawn: map[wire.RoundID][]wire.AgentID{},
 		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{}, books: map[wire.RoundID][]d2d.Books{},
 		models: map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{},
-		abandoned: map[wire.RoundID]bool{}, unsettled: map[part]wire.Digest{}}
+		abandoned: map[wire.RoundID]bool{}, unsettled: map[part]wire.Digest{},
+		changes: map[wire.AgentID][]float32{},
+		owing:   map[wire.AgentID]owes{}, kept: map[wire.AgentID][]float32{}, offeredOf: map[part]wire.Digest{}}
 }
 
 // file is the content of a party's file now; nil if there is none.
@@ -115,10 +126,11 @@ func (c *check) started(p *party) {
 	c.restarted[c.record.Round], c.restarted[c.record.Block] = true, true
 	delete(c.saved, p.id)
 	c.predicts(p)
-	at, _, ok := updateOf(p.disk.file, p.id)
+	at, _, _, ok := updateOf(p.disk.file, p.id)
 	if ok {
 		c.saved[p.id] = at
 	}
+	c.startsWithUnsent(p, at)
 	maps.DeleteFunc(c.unsettled, func(x part, _ wire.Digest) bool { return x.agent == p.id && (!ok || x != at) })
 	c.obeyed[p.id] = placeOf(p.disk.file) // what it forgets of its place it has offered nothing for
 }
@@ -131,7 +143,9 @@ func (c *check) wrote(p *party, name string) {
 	case ownFile:
 		c.keeps(p)
 	case updateFile:
-		if at, payload, ok := updateOf(p.disk.file, p.id); ok {
+		if at, payload, behind, ok := updateOf(p.disk.file, p.id); ok {
+			c.owed(p, at, payload, behind)
+			c.offeredOf[at] = wire.BlobDigest(payload)
 			c.unsettled[at] = wire.BlobDigest(payload)
 			c.payloads[wire.BlobDigest(payload)] = bytes.Clone(payload)
 		}
@@ -197,7 +211,7 @@ func (c *check) journaled(p *party, r round.Record) {
 		at := version{r.Run, uint64(r.Plan.Version)}
 		switch {
 		case c.record.Plan.Kind == wire.KindStatistics && at.version > 0:
-			c.refreshed(p, at)
+			c.refreshed(p, done, at)
 		case at.version > 0:
 			c.fold(p, done, at, &r.Plan)
 		}
@@ -253,7 +267,7 @@ func (c *check) offered(p *party, e wire.Envelope) {
 	if p.hadTrouble {
 		return
 	}
-	if at, _, ok := updateOf(p.disk.durableFile, p.id); !ok || at != (part{e.Run, e.Round, p.id}) {
+	if at, _, _, ok := updateOf(p.disk.durableFile, p.id); !ok || at != (part{e.Run, e.Round, p.id}) {
 		c.w.fail("%s offers an update of round %d that it has not saved", p.id, e.Round)
 	}
 	if o, _ := ownOf(p.disk.durableFile); c.w.plan.personal() && e.Round > c.statistics() &&
@@ -378,7 +392,7 @@ func (c *check) end() {
 			c.models[at] != c.models[version{c.record.Run, last}] {
 			c.w.fail("%s predicts with model %d at the end, and not with %d", p.id, at.version, last)
 		}
-		if _, _, ok := updateOf(p.disk.file, p.id); ok || p.disk.file(stateDir+"/model.part") != nil {
+		if _, _, _, ok := updateOf(p.disk.file, p.id); ok || p.disk.file(stateDir+"/model.part") != nil {
 			c.w.fail("%s keeps an update or a model of a run that is finished", p.id)
 		}
 	}

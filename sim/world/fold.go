@@ -89,9 +89,10 @@ func (c *check) fold(p *party, r wire.RoundID, at version, next *round.Plan) {
 
 // refreshed holds the model of a statistics round in the middle of a run against the one before: on rows in the units
 // of the data both predict the same.
-func (c *check) refreshed(p *party, at version) {
+func (c *check) refreshed(p *party, r wire.RoundID, at version) {
 	var by [2]*learner.Predictor[float32]
 	var scale float64
+	var columns [2][]float64
 	for i := range by {
 		_, file := modelOf(p.disk.file, at.run, wire.ModelVersion(at.version-1+uint64(i)))
 		m, err := modelfile.Decode(file)
@@ -103,13 +104,16 @@ func (c *check) refreshed(p *party, at version) {
 			return
 		}
 		scale = m.Standardization.Scale[3]
+		columns[i] = slices.Concat(m.Standardization.Mean, m.Standardization.Scale)
 		if cfg, _ := c.w.plan.configure(); i == 1 {
 			n, tau := len(m.Vector)/4, cfg.ServerOptimizer.Tau
 			c.states[at] = state{make([]float64, n), slices.Repeat([]float64{tau * tau}, n)}
 			c.aggregates[at] = make([]float64, n)
 		}
 	}
-	c.refreshes++
+	if c.refreshes++; !slices.Equal(columns[0], columns[1]) {
+		c.anew = r
+	}
 	for _, row := range [][]float32{{0, 0, 0}, {15, 60, 2}, {30, 20, 9}, {-5, 90, 0.5}} {
 		if before, after := by[0].Predict(row).Value, by[1].Predict(row).Value; math.Abs(after-before) > 1e-4*scale {
 			c.w.fail("model %d predicts %v for %v, and model %d, which is the same in other columns, %v", at.version-1,

@@ -114,6 +114,19 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"signs, median": func(r *round.Config, t *wire.Task) {
 		r.Weights, r.Aggregation.Rule, t.Training.Codec = spec.WeightsEqual, rule.Median, spec.CodecSigns
 	},
+	"top_k": func(_ *round.Config, t *wire.Task) { t.Training.Codec = spec.TopK(0.3) },
+	"top_k, samples, refuse_above": func(r *round.Config, t *wire.Task) {
+		r.Weights, r.Aggregation.RefuseAbove, t.Training.Codec = spec.WeightsSamples, 1.2, spec.TopK(0.3)
+	},
+	"top_k, multi-krum, a network": func(r *round.Config, t *wire.Task) {
+		network(t)
+		r.Weights, r.Aggregation.Rule, r.Aggregation.Keep = spec.WeightsEqual, rule.MultiKrum, 2
+		t.Training.Codec = spec.TopK(0.1)
+	},
+	"feddec, top_k": func(r *round.Config, t *wire.Task) {
+		feddec(r, t)
+		t.Training.Codec = spec.TopK(0.3)
+	},
 	"steps by E_k, straggling, noise": func(_ *round.Config, t *wire.Task) {
 		t.Training.Normalize, t.Training.Budget, t.Training.ResponseProb = true, 2500, 0.6
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}

@@ -357,6 +357,15 @@ type block struct {
 
 var _ agent.Audited = block{}
 
+// OutcomeFrom implements agent.Block.
+func (b block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
+	out, err := b.Block.OutcomeFrom(base, x)
+	if err == nil && b.life != nil { // else no world is around it
+		b.life.w.check.computes(b.life.p.id, out.Vector)
+	}
+	return out, err
+}
+
 // Ended implements agent.Audited.
 func (b block) Ended(books d2d.Books) { b.life.w.check.mixed(b.life, b.round, books) }
 

@@ -150,6 +150,7 @@ var plantedBugs = []struct {
 		return forgets(0, "sync", "state/.fedmesh-tmp-")
 	}},
 	{"nobody answers who asks for an outcome", 19, func() world.Bugs { return swallows(wire.TypeSettled, 0) }},
+	{"what was not sent is not kept", 1200, func() world.Bugs { return forgets(0, "rename", "state/unsent") }},
 	{"an agent's update is not written", 0, func() world.Bugs { return forgets(0, "write", "/update.a") }},
 	{"agents do not say hello again", 0, func() world.Bugs { return swallows(wire.TypeHello, 8) }},
 	{"invitations are not repeated", 0, func() world.Bugs { return swallows(wire.TypeInvitation, 3) }},

@@ -56,6 +56,9 @@ func equal(t *testing.T, p Plan) {
 			t.Fatalf("model %d of the federation is %x, of the simulator %x", m.Version, m.Hash[:4], want[:4])
 		}
 	}
+	if w.check.keeping() && r.Residuals < p.Rounds {
+		t.Errorf("%d residuals were looked at in %d rounds", r.Residuals, p.Rounds)
+	}
 	if p.personal() {
 		equalOwn(t, p, w)
 	}

@@ -19,6 +19,7 @@ const (
 	obeyedFile = stateDir + "/obeyed"
 	ownFile    = stateDir + "/personal"
 	sealsFile  = stateDir + "/seals"
+	unsentFile = stateDir + "/unsent" // a record, and no slots
 )
 
 // isSlot reports whether a file is a copy of slots, and returns the name of these.
@@ -87,14 +88,30 @@ func placeOf(read func(name string) []byte) (o wire.Order) {
 	}
 }
 
-// updateOf is an agent's update: whose it is, and its payload.
-func updateOf(read func(name string) []byte, id wire.AgentID) (at part, payload []byte, ok bool) {
+// updateOf is an agent's update: whose it is, its payload, and what stands behind that.
+func updateOf(read func(name string) []byte, id wire.AgentID) (at part, payload, behind []byte, ok bool) {
 	b := slot(read, updateFile)
 	if len(b) < 28 {
-		return at, nil, false
+		return at, nil, nil, false
 	}
 	at = part{wire.RunID(binary.LittleEndian.Uint64(b[8:])), wire.RoundID(binary.LittleEndian.Uint64(b[16:])), id}
-	return at, b[min(28+int(binary.LittleEndian.Uint32(b[24:])), len(b)):], true
+	n := min(28+int(binary.LittleEndian.Uint32(b[24:])), len(b))
+	u, err := wire.DecodeUpdate(b[28:n])
+	if err != nil || len(b)-n < int(u.Payload.Length) {
+		return at, nil, nil, false
+	}
+	end := n + int(u.Payload.Length)
+	return at, b[n:end], b[end:], true
+}
+
+// settledUnsent is the round up to which an agent knows what became of its updates, by what its disk has of them.
+func settledUnsent(read func(name string) []byte) wire.RoundID {
+	b := read(unsentFile)
+	const head, of = 10, 80
+	if len(b) < head+of || wire.Digest(b[head+48:head+of]) != (wire.Digest{}) {
+		return 0
+	}
+	return wire.RoundID(binary.LittleEndian.Uint64(b[head+8:]))
 }
 
 // own is what an agent has of its own: the run and the round that have trained it, and its bytes before and after that.

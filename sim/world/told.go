@@ -34,6 +34,8 @@ func (c *check) told(p *party, fact any) {
 		}
 	case agent.UpdateSettled:
 		c.settles(p, f)
+	case agent.FeedbackKept:
+		c.keepsUnsent(p, f)
 	case round.RoundAbandoned:
 		c.missed(f.Round)
 		c.abandoned[f.Round] = true
@@ -74,6 +76,9 @@ func (c *check) partEnded(p *party, f round.WorkEnded) {
 		f.Result == round.WorkRefused && !c.said[say{at, wire.TypeRefused}] {
 		c.w.fail("the work of %s in round %d is %s, and the coordinator did not say so", p.id, f.Round, f.Result)
 	}
+	if f.Result == round.WorkMixed {
+		c.onlyMixed(p.id, f.Round)
+	}
 	if end := (ending{at, p.life}); c.ended[end] {
 		c.w.fail("%s tells twice how its part in round %d ended", p.id, f.Round)
 	} else {
@@ -85,22 +90,27 @@ func (c *check) partEnded(p *party, f round.WorkEnded) {
 func (c *check) settles(p *party, f agent.UpdateSettled) {
 	at := part{c.obeyed[p.id].Run, f.Round, p.id}
 	digest, known := c.unsettled[at]
-	taken, in := c.sets[f.Round][p.id]
-	want := wire.FateMissed
-	switch {
-	case c.abandoned[f.Round] && c.sets[f.Round] == nil:
-		want = wire.FateAbandoned
-	case in && taken.Accepted == digest &&
-		(c.isLeftOut(f.Round, p.id) || slices.Contains(c.passedOver[f.Round], p.id)):
-		want = wire.FateAbove
-	case in && taken.Accepted == digest:
-		want = wire.FateFolded
-	}
+	want := c.fateOf(at, digest)
 	leftOut := f.Fate > wire.FateFolded && f.Fate <= wire.FateAbove
 	if known && f.Fate != want && (!leftOut || want != wire.FateAbove) {
 		c.w.fail("%s is told that its update of round %d is %s, and it is %s", p.id, f.Round, f.Fate, want)
 	}
 	delete(c.unsettled, at)
+}
+
+// fateOf is what became of an update of a round that is over; FateAbove stands for all who are left out.
+func (c *check) fateOf(at part, digest wire.Digest) wire.Fate {
+	taken, in := c.sets[at.round][at.agent]
+	switch {
+	case c.abandoned[at.round] && c.sets[at.round] == nil:
+		return wire.FateAbandoned
+	case in && taken.Accepted == digest &&
+		(c.isLeftOut(at.round, at.agent) || slices.Contains(c.passedOver[at.round], at.agent)):
+		return wire.FateAbove
+	case in && taken.Accepted == digest:
+		return wire.FateFolded
+	}
+	return wire.FateMissed
 }
 
 func (c *check) isLeftOut(r wire.RoundID, id wire.AgentID) bool {

@@ -73,6 +73,11 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.dataLoaded(f)
 	case agent.UpdateSettled:
 		l.settled(f)
+	case agent.FeedbackKept:
+		if f.Lost {
+			l.Info("what the codec has not sent of earlier updates is given up: it is not known what became of the "+
+				"last one, or it was of another run or other columns", "round", f.Round)
+		}
 	case agent.Trained:
 		l.trained(f)
 	case agent.TurnAwaited:

@@ -25,7 +25,8 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 		w.Ready.failing.Store(nil)
 	case agent.AnnouncementsStale, agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed,
 		agent.CertificateEnding, agent.CertificateUsed, agent.ClockBehind, agent.CloneSeen, agent.DataCollected,
-		agent.DataLoaded, agent.DeviceJudged, agent.Evaluated, agent.KeyAwaited, agent.KeyCame, agent.MessageDropped,
+		agent.DataLoaded, agent.DeviceJudged, agent.Evaluated, agent.FeedbackKept, agent.KeyAwaited, agent.KeyCame,
+		agent.MessageDropped,
 		agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound,
 		agent.PersonalBegun,
 		agent.Predicted, agent.Rekeyed, agent.RenewalRefused, agent.RootTaken, agent.StateLost, agent.Trained,

@@ -35,7 +35,7 @@ var effects = map[string]struct {
 	"task.model.huber_delta":      {GoesOn, ""},
 	"task.model.frozen":           {FromPresent, "layers are frozen as they are"},
 	"task.exchange":               {GoesOn, ""},
-	"task.codec":                  {GoesOn, "what agents keep of rounding errors stays"},
+	"task.codec":                  {GoesOn, "what agents have not sent of their updates (top_k) stays with them"},
 	"task.batch_size":             {GoesOn, ""},
 	"task.response":               {GoesOn, ""},
 	"task.gradient_noise":         {GoesOn, ""},

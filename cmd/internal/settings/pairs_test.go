@@ -30,7 +30,7 @@ var choose = map[spec.Option]func(s *Coordinator, word string){
 	spec.OptionExchange:        func(s *Coordinator, word string) { s.Task.Exchange = spec.Exchange(word) },
 	spec.OptionNormalize:       func(s *Coordinator, word string) { s.Task.StepSize.Normalize = word == "true" },
 	spec.OptionProximal:        func(s *Coordinator, word string) { s.Task.Proximal = 0.1 * float64(len(word)-1) },
-	spec.OptionCodec:           func(s *Coordinator, word string) { s.Task.Codec = spec.Codec(word) },
+	spec.OptionCodec:           func(s *Coordinator, word string) { s.Task.Codec = codecOf(word) },
 	spec.OptionPersonal: func(s *Coordinator, word string) {
 		switch word {
 		case "layers":
@@ -68,6 +68,14 @@ func writeInitial(t *testing.T) {
 	initialModel = writeFile(t, "model.safetensors", string(file))
 }
 
+// codecOf is the codec of a name.
+func codecOf(name string) (c spec.Codec) {
+	if err := c.UnmarshalText([]byte(name)); err != nil {
+		panic(err)
+	}
+	return c
+}
+
 // TestPairs: of every two words a configuration is good exactly if the table of package spec does not refuse them.
 func TestPairs(t *testing.T) {
 	writeInitial(t)
@@ -79,7 +87,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
 		spec.OptionServerEvery: {"-1", "0"}, spec.OptionProximal: {"0", "0.1"},
-		spec.OptionCodec:     testkit.Words(spec.Codecs()),
+		spec.OptionCodec:     spec.CodecNames(),
 		spec.OptionModelKind: append(testkit.Words(spec.ModelKinds()), "external"),
 		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
 	}, func(c spec.Choice, refused []spec.Pair) {

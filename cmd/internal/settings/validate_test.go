@@ -295,7 +295,7 @@ func TestMixingProblems(t *testing.T) {
 		{"normalize: false} -> normalize: false}\n  mixing: {every: 3}",
 			`:17:19: task.mixing.every: must be at least 1 and divide task.steps.max (100), is 3`},
 		{"normalize: false} -> normalize: false}\n  mixing: {codec: zip}",
-			`:17:19: task.mixing.codec: want raw, bfloat16, int8, int4 or signs, got "zip"`},
+			`:17:19: task.mixing.codec: want raw, bfloat16, int8, int4, signs or top_k:0.05, got "zip"`},
 		{"normalize: false} -> normalize: false}\n  mixing: {codec: signs}",
 			`:17:19: task.mixing.codec: want raw, bfloat16, int8 or int4, got "signs"`},
 		{"edges: ring -> edges: star",

@@ -243,8 +243,8 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		v.note("trainer "+f.Trainer, fmt.Sprintf("trainer %s has ended, and is started again: %v", f.Trainer, f.Err))
 	case agent.MessageDropped:
 		v.dropped(f)
-	case agent.BlockBegan, agent.DeviceJudged, agent.Evaluated, agent.ModelFetched, agent.NeighborsFound,
-		agent.PersonalBegun,
+	case agent.BlockBegan, agent.DeviceJudged, agent.Evaluated, agent.FeedbackKept, agent.ModelFetched,
+		agent.NeighborsFound, agent.PersonalBegun,
 		agent.RootTaken: // not shown
 	}
 }

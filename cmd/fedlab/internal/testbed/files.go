@@ -128,6 +128,7 @@ task:
   target: wear
   step_size: {constant: 0.02, normalize: false}
   batch_size: 8
+  codec: top_k:0.25
   steps: {budget: 2s, min: 1, max: 8}
   mixing: {every: 2, wait: %ds, repeat: %dms, drain: %ds}
 round:

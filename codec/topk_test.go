@@ -1,0 +1,70 @@
+package codec
+
+import (
+	"encoding/hex"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestTopKAgainstSort: the elements are the first of a stable sort by magnitude, with many ties.
+func TestTopKAgainstSort(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for n := range 100 {
+		c, v := topK[float32]{share: rng.Float64() / 2}, make([]float32, n)
+		order := make([]int, n)
+		for i := range v {
+			v[i], order[i] = float32(rng.IntN(9)-4), i
+		}
+		sort.SliceStable(order, func(a, b int) bool {
+			return math.Abs(float64(v[order[a]])) > math.Abs(float64(v[order[b]]))
+		})
+		want, got := make([]float32, n), make([]float32, n)
+		for _, i := range order[:c.count(n)] {
+			want[i] = v[i]
+		}
+		p := c.Append(nil, v, nil)
+		if err := c.Decode(got, p); err != nil || !slices.Equal(got, want) || len(p) != c.Size(n) {
+			t.Fatalf("%v, %v of it, became %v, %v; want %v", v, c.share, got, err, want)
+		}
+	}
+}
+
+func TestTopKGolden(t *testing.T) {
+	c := topK[float32]{share: 0.4}
+	p := c.Append(nil, []float32{1, -2, 0.5, 2, -2}, nil)
+	if want := "01000000000000c0" + "0300000000000040"; hex.EncodeToString(p) != want {
+		t.Errorf("packed as %x, want %s", p, want)
+	}
+	for n, want := range map[int]int{0: 0, 1: 8, 2: 8, 3: 8, 4: 16, 258: 8 * 103} {
+		if got := c.Size(n); got != want {
+			t.Errorf("%d elements have %d bytes, want %d", n, got, want)
+		}
+	}
+}
+
+// TestTopKRefuses: indices that do not ascend, are twice there or outside, and elements that are not finite.
+func TestTopKRefuses(t *testing.T) {
+	c := topK[float32]{share: 0.4}
+	for text, finite := range map[string]bool{
+		"03000000000000c0" + "0100000000000040": true,
+		"01000000000000c0" + "0100000000000040": true,
+		"01000000000000c0" + "0500000000000040": true,
+		"01000000000000c0" + "ffffffff00000040": true,
+		"01000000000000c0" + "030000000000c07f": false,
+		"010000000000807f" + "0300000000000040": false,
+	} {
+		p, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Decode(make([]float32, 5), p); err == nil || errors.Is(err, wire.ErrNotFinite) == finite {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
