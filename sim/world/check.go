@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -84,6 +85,14 @@ type check struct {
 	anew      wire.RoundID               // after which the columns are others; 0 = they are as they were
 	residuals int                        // that were held against what became of their updates
 
+	// where agents evaluate models
+	held          map[int]*learner.Samples[float32] // the rows that they hold out
+	scores        map[version][]scored              // of the models that are asked for, by agents
+	spoke         map[version]uint                  // agents that have said how one does, as bits
+	evaluations   int                               // that have ended
+	lastEvaluated version
+	worse         map[wire.AgentID]version // the newest model that an agent has found worse than its own
+
 	unsettled map[part]wire.Digest // updates on the disk of their agents, which have not been told what became of them
 }
 
@@ -103,7 +112,9 @@ func newCheck(w *World) check {
 		models: map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{},
 		abandoned: map[wire.RoundID]bool{}, unsettled: map[part]wire.Digest{},
 		changes: map[wire.AgentID][]float32{},
-		owing:   map[wire.AgentID]owes{}, kept: map[wire.AgentID][]float32{}, offeredOf: map[part]wire.Digest{}}
+		owing:   map[wire.AgentID]owes{}, kept: map[wire.AgentID][]float32{}, offeredOf: map[part]wire.Digest{},
+		held: map[int]*learner.Samples[float32]{}, scores: map[version][]scored{}, spoke: map[version]uint{},
+		worse: map[wire.AgentID]version{}}
 }
 
 // file is the content of a party's file now; nil if there is none.
@@ -243,7 +254,11 @@ func (c *check) says(p *party, m mqtt.Message) {
 	c.said[say{part{e.Run, e.Round, about}, e.Type}] = true
 	switch e.Type {
 	case wire.TypeHello:
-		if h, err := wire.DecodeHello(e.Body); err != nil || h.Unfit != 0 {
+		h, err := wire.DecodeHello(e.Body)
+		if err == nil {
+			c.speaks(about, &h.Evaluation)
+		}
+		if err != nil || h.Unfit != 0 {
 			c.unfit[about] = true
 		} else if h.Announcement != (wire.Digest{}) && !c.digests[h.Announcement] {
 			c.w.fail("%s obeys an announcement that was not made", about)
@@ -324,6 +339,7 @@ func (c *check) announcedModel(p *party, run wire.RunID, a *wire.Announcement) {
 		c.w.fail("model %d is announced as %s, and was announced as %s", a.Version, a.Base.Hash.Topic(), before.Topic())
 	}
 	c.models[at] = a.Base.Hash
+	c.asksFor(p, at, a)
 }
 
 // accept holds an acceptance against those before it.
@@ -389,7 +405,7 @@ func (c *check) end() {
 		}
 		// a fold may change no bit: the model of another version is the same then
 		if at, last := c.predicts(p), uint64(c.record.Plan.Version); c.w.plan.Predicts && at.version != last &&
-			c.models[at] != c.models[version{c.record.Run, last}] {
+			c.models[at] != c.models[version{c.record.Run, last}] && c.worse[p.id] != (version{c.record.Run, last}) {
 			c.w.fail("%s predicts with model %d at the end, and not with %d", p.id, at.version, last)
 		}
 		if _, _, _, ok := updateOf(p.disk.file, p.id); ok || p.disk.file(stateDir+"/model.part") != nil {
@@ -415,16 +431,10 @@ func (c *check) end() {
 }
 
 func (c *check) endCoordinator(p *party) {
-	next := wire.RoundID(1)
-	for line := range bytes.Lines(p.disk.file(stateDir + "/history.jsonl")) {
-		var h struct{ Round wire.RoundID }
-		if err := json.Unmarshal(line, &h); err != nil || h.Round != next {
-			c.w.fail("the history has a line of round %d, want round %d: %v", h.Round, next, err)
-		}
-		next++
-	}
-	if next != c.record.Round+1 {
-		c.w.fail("the history ends before round %d, and the journal stands at round %d", next, c.record.Round)
+	c.endHistory(p)
+	if last := (version{c.record.Run, uint64(c.record.Plan.Version)}); c.w.plan.Evaluates > 0 &&
+		c.lastEvaluated != last {
+		c.w.fail("model %d was the last to be evaluated, want %d", c.lastEvaluated.version, last.version)
 	}
 	f, err := handle{disk: p.disk}.folder(stateDir + "/spool")
 	if err != nil || len(f.names) > 0 {
@@ -443,5 +453,32 @@ func (c *check) endCoordinator(p *party) {
 	}
 	if models > 2 {
 		c.w.fail("%d models are kept, not 2", models)
+	}
+}
+
+// endHistory: each round has one line, in order, and each model that was evaluated has one.
+func (c *check) endHistory(p *party) {
+	next, evaluated := wire.RoundID(1), uint64(0)
+	for line := range bytes.Lines(p.disk.file(stateDir + "/history.jsonl")) {
+		var h struct {
+			Round   wire.RoundID
+			Kind    string
+			Version uint64
+		}
+		err := json.Unmarshal(line, &h)
+		if h.Kind == coordinator.KindEvaluation {
+			if h.Version <= evaluated {
+				c.w.fail("the history has model %d evaluated after model %d", h.Version, evaluated)
+			}
+			evaluated = h.Version
+			continue
+		}
+		if err != nil || h.Round != next {
+			c.w.fail("the history has a line of round %d, want round %d: %v", h.Round, next, err)
+		}
+		next++
+	}
+	if next != c.record.Round+1 {
+		c.w.fail("the history ends before round %d, and the journal stands at round %d", next, c.record.Round)
 	}
 }

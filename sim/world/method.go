@@ -19,6 +19,7 @@ func (p *Plan) configure() (round.Config, wire.Task) {
 	r.Participants, r.Quorum, r.Rounds, r.Seed = p.Participants, p.Quorum, p.Rounds, p.Seed
 	r.Gather = round.Gather{Target: p.Agents, Minimum: p.Participants, Within: 20 * time.Second, Spread: time.Second}
 	r.Deadline, r.Pause = time.Minute, time.Second
+	r.Evaluation.Every, r.Evaluation.MinRows = p.Evaluates, leastHeld
 	t := wire.Task{
 		Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},

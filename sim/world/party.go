@@ -283,11 +283,15 @@ func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
 	if w.plan.Predicts {
 		predict = &agent.Predictions{Keep: 2}
 	}
+	heldOut := 0.0
+	if w.plan.Evaluates > 0 {
+		heldOut = heldShare
+	}
 	return agent.Config{
 		Federation: federation, ID: p.id, Key: p.key, Coordinator: w.parties[0].public(), Topics: topics(),
 		Data: data.Fixed(rows{uint64(p.number), w.plan.Opposed}.load), Dir: stateDir, Disk: disk, Runtime: l,
 		Signatures: signatures{w}, Now: l.Now,
-		MinRows: 3, MaxModel: 1 << 20, StepTime: stepTime(p.number),
+		HeldOut: heldOut, MinRows: 3, MaxModel: 1 << 20, StepTime: stepTime(p.number),
 		Trainer:  trainer{slow.Trainer{Trainer: agent.Learner{}, StepTime: stepTime(p.number), Runtime: l}, l},
 		Observer: observer[agent.Fact, round.AgentFact](func(fact any) { w.check.told(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),

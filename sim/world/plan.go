@@ -23,10 +23,11 @@ type Plan struct {
 	StandardizeAt int
 	// Opposed has the first two agents send huge updates of opposite signs, in whose sum with the others' the order
 	// shows.
-	Opposed  bool
-	Predicts bool          // agents keep the models that are announced, to predict with
-	SyncTime time.Duration // what a sync of a disk takes; 0 = up to 5 ms
-	Faults   []Fault
+	Opposed   bool
+	Predicts  bool          // agents keep the models that are announced, to predict with
+	Evaluates int           // agents hold rows out, and evaluate each n-th model on them, and the last; 0 = none
+	SyncTime  time.Duration // what a sync of a disk takes; 0 = up to 5 ms
+	Faults    []Fault
 }
 
 // Coordinator is the party of a fault that is not an agent's; agents count from 0.
@@ -93,6 +94,9 @@ func NewPlan(seed uint64) Plan {
 		p.StandardizeAt = 0 // it would be in other columns than what is the agents' own
 	}
 	p.Predicts = rng.IntN(4) == 0
+	if rng.IntN(3) == 0 {
+		p.Evaluates = 1 + rng.IntN(2)
+	}
 	return p
 }
 
@@ -133,8 +137,9 @@ func (p *Plan) refreshed(version uint64) bool {
 func (p Plan) Script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world.Plan{Seed: %d, Method: %q, Agents: %d, Participants: %d, Quorum: %d, Rounds: %d, "+
-		"Hidden: %d, Standardize: %v, StandardizeAt: %d, Predicts: %v, Faults: []world.Fault{\n", p.Seed, p.Method,
-		p.Agents, p.Participants, p.Quorum, p.Rounds, p.Hidden, p.Standardize, p.StandardizeAt, p.Predicts)
+		"Hidden: %d, Standardize: %v, StandardizeAt: %d, Predicts: %v, Evaluates: %d, Faults: []world.Fault{\n",
+		p.Seed, p.Method, p.Agents, p.Participants, p.Quorum, p.Rounds, p.Hidden, p.Standardize, p.StandardizeAt,
+		p.Predicts, p.Evaluates)
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "\t{At: %d * time.Millisecond, Kind: world.%s, Party: %d, "+
 			"For: %d * time.Millisecond, Ops: %d, Lie: %q},\n",

@@ -34,6 +34,10 @@ func (c *check) told(p *party, fact any) {
 		}
 	case agent.UpdateSettled:
 		c.settles(p, f)
+	case agent.ModelJudged:
+		if f.Result == agent.ModelWorse && c.w.plan.Evaluates > 0 { // else it has no rows to judge it on
+			c.worse[p.id] = version{f.Run, uint64(f.Version)}
+		}
 	case agent.FeedbackKept:
 		c.keepsUnsent(p, f)
 	case round.RoundAbandoned:
@@ -46,6 +50,8 @@ func (c *check) told(p *party, fact any) {
 		}
 	case coordinator.StateMended:
 		c.w.fail("the %s was lost: %v", f.File, f.Damage)
+	case coordinator.ModelEvaluated:
+		c.evaluated(f)
 	case coordinator.UpdateLeftOut:
 		c.leftOut[f.Round] = append(c.leftOut[f.Round], f)
 	case coordinator.UpdatesPassedOver:

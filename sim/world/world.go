@@ -67,6 +67,7 @@ type Result struct {
 	LeftOut    int // updates that refuse_above left out
 	Clipped    int // updates that clip shortened
 	Refreshed  int // models that were expressed in other columns in the middle of a run
+	Evaluated  int // evaluations of models by their agents
 	Residuals  int // of the codec top_k, that were held against what became of their updates
 	Signed     int // signatures
 	Verified   int
@@ -103,8 +104,8 @@ func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 	return w, Result{Failure: w.failure, Transcript: hex.EncodeToString(w.sum.Sum(nil)), Took: w.now.Sub(w.began),
 		Events: w.events, Rounds: w.check.closed, Opened: w.check.began, Messages: w.check.messages,
 		Balanced: w.check.balanced, Drawn: w.check.drawings, Folded: w.check.folds, LeftOut: w.check.refusedAbove,
-		Clipped: w.check.clipped, Refreshed: w.check.refreshes, Residuals: w.check.residuals, Signed: w.check.signed,
-		Verified: w.check.verified}
+		Clipped: w.check.clipped, Refreshed: w.check.refreshes, Residuals: w.check.residuals,
+		Evaluated: w.check.evaluations, Signed: w.check.signed, Verified: w.check.verified}
 }
 
 // live does what is on the agenda until the run is over, or fails.

@@ -1,0 +1,74 @@
+package world
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestRoundsDoNotWait: the models of a federation that evaluates each of them are those of one that evaluates the last
+// one only, to the bit, and its rounds begin as early, also where no agent is heard to say how a model does.
+func TestRoundsDoNotWait(t *testing.T) {
+	for _, method := range []Method{"", "gradients", "fedadam", "samples, int4", "top_k", "feddec, top_k"} {
+		t.Run(string(method), func(t *testing.T) {
+			t.Parallel()
+			p := Plan{Seed: 11, Method: method, Agents: 6, Participants: 5, Quorum: 5, Rounds: 6, Standardize: true,
+				Evaluates: 100}
+			all := func(wire.Hello) bool { return true }
+			without, began, n := evaluatedModels(t, p, all)
+			if n != 1 {
+				t.Fatalf("%d evaluations, want that of the last model", n)
+			}
+			p.Evaluates = 1
+			for name, say := range map[string]func(h wire.Hello) bool{
+				"all speak":     all,
+				"nobody speaks": func(h wire.Hello) bool { return h.Evaluation.Version == 0 },
+			} {
+				with, at, n := evaluatedModels(t, p, say)
+				if n != p.Rounds {
+					t.Errorf("%s: %d evaluations of %d models", name, n, p.Rounds)
+				}
+				for i, m := range with {
+					if m.Hash != without[i].Hash {
+						t.Errorf("%s: model %d is another one", name, m.Version)
+					}
+				}
+				for i := range at {
+					if late := at[i] - began[i]; late > 2*time.Second || late < -2*time.Second {
+						t.Errorf("%s: round %d begins after %s, and without evaluations after %s", name, i+1, at[i],
+							began[i])
+					}
+				}
+			}
+		})
+	}
+}
+
+// evaluatedModels runs a plan, and returns its models, when its rounds began, and how many evaluations there were.
+// Hellos that are not to be said are swallowed.
+func evaluatedModels(t *testing.T, p Plan, say func(h wire.Hello) bool) ([]coordinator.ModelReady, []time.Duration,
+	int) {
+	t.Helper()
+	seen := &witness{}
+	r := Run(p, Bugs{
+		Configure: seen.watch,
+		Say: func(_ int, m mqtt.Message) bool {
+			e, err := wire.Open(m.Payload)
+			if err != nil || e.Type != wire.TypeHello {
+				return true
+			}
+			h, err := wire.DecodeHello(e.Body)
+			return err != nil || say(h)
+		},
+	}, nil)
+	if r.Failure != "" {
+		t.Fatal(r.Failure)
+	}
+	if len(seen.models) < p.Rounds {
+		t.Fatalf("%d models after %d rounds", len(seen.models), p.Rounds)
+	}
+	return seen.models, r.Opened, r.Evaluated
+}
