@@ -17,6 +17,7 @@ test $python/cryptography python3-cryptography
 test $python/numpy        python3-numpy
 test $python/pytest       python3-pytest
 test openssl              openssl
+test gcc                  gcc libc6-dev
 test systemd-analyze      systemd
 machine systemd-nspawn    systemd-container
 machine mmdebstrap        mmdebstrap

@@ -12,6 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/modelfile/export"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -130,22 +132,36 @@ func showModel(cmd *cobra.Command, f *modelFolder, args []string) error {
 }
 
 func exportCommand(f *modelFolder) *cobra.Command {
-	var out string
+	var out, format string
+	extensions := map[string]string{"safetensors": "safetensors", string(export.ONNX): "onnx", string(export.C): "h"}
 	cmd := &cobra.Command{
 		Use:   "export [VERSION|RUN/VERSION]",
-		Short: "Write a model as a safetensors file (default: the newest run's current model)",
+		Short: "Write a model as safetensors, ONNX or C (default: the newest run's current model)",
 		Args:  cli.Args(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			info, file, err := f.pick(args)
 			if err != nil {
 				return err
 			}
+			extension, ok := extensions[format]
+			if !ok {
+				return cli.Usage("--format must be safetensors, onnx or c, is %q", format)
+			}
+			if format != "safetensors" {
+				m, err := modelfile.Decode(file)
+				if err == nil {
+					file, err = export.Write(export.Format(format), m)
+				}
+				if err != nil {
+					return fmt.Errorf("the model cannot be written as %s: %w", format, err)
+				}
+			}
 			if out == "-" {
 				_, err := cmd.OutOrStdout().Write(file)
 				return err
 			}
 			if out == "" {
-				out = fmt.Sprintf("model-%d.safetensors", info.Version)
+				out = fmt.Sprintf("model-%d.%s", info.Version, extension)
 			}
 			if err := os.WriteFile(out, file, 0o666); err != nil {
 				return err
@@ -155,6 +171,7 @@ func exportCommand(f *modelFolder) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "",
-		"file to write; - for standard output (default: model-VERSION.safetensors)")
+		"file to write; - for standard output (default: model-VERSION.safetensors, .onnx or .h)")
+	cmd.Flags().StringVar(&format, "format", "safetensors", "safetensors, onnx, or c: a header of plain C99")
 	return cmd
 }

@@ -41,6 +41,7 @@ var rooms = []room{
 	{"mqtt/transfer", 2, true, "chunked transfer is a protocol machine: loss and reordering must be scriptable"},
 	{"store", 2, false, "what is on disk: knows files, not what their bytes mean to a round"},
 
+	{"modelfile/export", 3, false, "a model for programs that are not ours: no device writes one"},
 	{"modelfile", 2, false, "a model's file: the coordinator and the agents write it, and whoever predicts reads it"},
 
 	{"host", 2, false, "what the hosts of both programs need: the owner's goroutine, its jobs, the seal on what it " +

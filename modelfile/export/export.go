@@ -1,0 +1,103 @@
+// Package export writes a model for programs that are not ours: as ONNX, and as a header in C for microcontrollers.
+// Both take rows in the units of the data, and give what a learner.Predictor does, to 1e-5.
+package export
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Format is one in which models are written.
+type Format string
+
+// The formats.
+const (
+	ONNX Format = "onnx"
+	C    Format = "c"
+)
+
+// Write returns a model's file in a format. The error is of a model that lacks what predicts, or of a format that is
+// none.
+func Write(f Format, m *modelfile.Model) ([]byte, error) {
+	n, err := networkOf(m)
+	switch {
+	case err != nil:
+		return nil, err
+	case f == ONNX:
+		return n.onnx(), nil
+	case f == C:
+		return n.header(), nil
+	}
+	return nil, fmt.Errorf("there is no format %q", f)
+}
+
+// layer is weights [out, in] with a bias of each output, which may be nil.
+type layer struct {
+	in, out int
+	w, b    []float32
+}
+
+// network is a model as both formats write it: standardised and clipped features, layers with an activation between
+// them, and what its outputs mean.
+type network struct {
+	*modelfile.Model
+	layers  []layer
+	classes int // 0 for a regression
+}
+
+func networkOf(m *modelfile.Model) (*network, error) {
+	if _, err := m.Predictor(); err != nil {
+		return nil, err
+	}
+	w := make([]float32, len(m.Vector)/4)
+	if err := wire.DecodeVector(w, m.Vector); err != nil {
+		return nil, err
+	}
+	a := m.Architecture
+	n := &network{Model: m, classes: a.Classes()}
+	in := a.Inputs
+	for _, out := range append(append([]int{}, a.Hidden...), a.Outputs) {
+		l := layer{in: in, out: out, w: w[:in*out]}
+		if w = w[in*out:]; a.Bias {
+			l.b, w = w[:out], w[out:]
+		}
+		n.layers = append(n.layers, l)
+		in = out
+	}
+	return n, nil
+}
+
+// standardized says that features and target have another unit inside.
+func (n *network) standardized() bool { return len(n.Standardization.Mean) > 0 }
+
+// target is the mean and the scale of a regression's target: 0 and 1 if it has its own unit inside.
+func (n *network) target() (mean, scale float64) {
+	st := &n.Standardization
+	if last := len(st.Mean) - 1; last >= 0 {
+		return st.Mean[last], st.Scale[last]
+	}
+	return 0, 1
+}
+
+// widest is the most units of a hidden layer.
+func (n *network) widest() int {
+	most := 1
+	for _, l := range n.layers[:len(n.layers)-1] {
+		most = max(most, l.out)
+	}
+	return most
+}
+
+// activated is the model's activation; identity where there are no hidden layers.
+func (n *network) activated() spec.Activation {
+	if len(n.layers) == 1 {
+		return spec.ActivationIdentity
+	}
+	return n.Architecture.Activation
+}
+
+// logistic says that the one output is the log of the odds of class 1.
+func (n *network) logistic() bool { return n.Architecture.Risk == spec.RiskLogistic }

@@ -1,0 +1,196 @@
+package export_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/modelfile/export"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// models are one of each kind and activation, some with standardised columns, whose means are large beside their
+// scales.
+func models(t testing.TB) map[string]*modelfile.Model {
+	t.Helper()
+	all := map[string]*modelfile.Model{}
+	for name, a := range map[string]learner.Architecture{
+		"linear":   {Outputs: 1, Risk: spec.RiskSquared, Bias: true},
+		"plain":    {Outputs: 1, Risk: spec.RiskSquared},
+		"huber":    {Outputs: 1, Risk: spec.RiskHuber, HuberDelta: 1, Bias: true},
+		"logistic": {Outputs: 1, Risk: spec.RiskLogistic, Bias: true},
+		"softmax":  {Outputs: 4, Risk: spec.RiskSoftmax, Bias: true},
+		"tanh": {Hidden: []int{7, 5}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
+			Bias: true},
+		"relu": {Hidden: []int{9}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true},
+		"identity": {Hidden: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
+			Risk: spec.RiskLogistic},
+	} {
+		a.Inputs = 3
+		rng := rand.New(rand.NewPCG(uint64(len(name)), 4))
+		w := make([]float32, a.Params())
+		for i := range w {
+			w[i] = float32(rng.NormFloat64())
+		}
+		m := &modelfile.Model{Task: "air */ of the hall", Run: 3, Version: 41,
+			Features: []string{"TEMP", "PRES", "u/*v"}, Target: "pm2.5", Architecture: a,
+			Vector: wire.AppendVector(nil, w)}
+		if a.Bias {
+			m.Standardization = learner.Standardization{Mean: []float64{20.5, 101325, 0, 40},
+				Scale: []float64{7.25, 11.5, 1, 12.5}, Clip: float64(len(name) % 2 * 2)}
+			if !a.Risk.Regression() {
+				m.Standardization.Mean[3], m.Standardization.Scale[3] = 0, 1
+			}
+		}
+		m.Hash = wire.BlobDigest(m.Vector)
+		all[name] = m
+	}
+	return all
+}
+
+// rows are in the units of the data; some features are clipped.
+func rows(m *modelfile.Model) (all [][]float32) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	for range 50 {
+		row := make([]float32, 3)
+		for j := range row {
+			row[j] = float32(rng.NormFloat64())
+			if st := m.Standardization; len(st.Mean) > 0 {
+				row[j] = float32(st.Mean[j] + 1.5*st.Scale[j]*rng.NormFloat64())
+			}
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
+// want is what our own predictor says of a row: the value, and the outputs.
+func want(t testing.TB, p *learner.Predictor[float32], row []float32) (value float64, outputs []float64) {
+	t.Helper()
+	said := p.Predict(row)
+	if outputs = said.Classes; len(outputs) == 0 {
+		outputs = []float64{said.Value}
+	}
+	return said.Value, outputs
+}
+
+// near is equality to 1e-5, of large numbers as a share.
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-5*max(1, math.Abs(b)) }
+
+const mainC = `
+#include <stdio.h>
+#include "model.h"
+int main(void)
+{
+  float row[FEDMESH_MODEL_INPUTS], out[FEDMESH_MODEL_OUTPUTS];
+  for (;;) {
+    for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++)
+      if (scanf("%f", &row[i]) != 1)
+        return 0;
+    printf("%.9g", fedmesh_model_predict(row, out));
+    for (int i = 0; i < FEDMESH_MODEL_OUTPUTS; i++)
+      printf(" %.9g", out[i]);
+    puts("");
+  }
+}
+`
+
+// TestC: a C compiler takes the header without a warning, and its function predicts as agentd does.
+func TestC(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a C compiler is a process")
+	}
+	gcc, err := exec.LookPath("gcc")
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skip("gcc is not installed; `make deps` installs it")
+	}
+	for name, m := range models(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, err := export.Write(export.C, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			for file, text := range map[string]string{"model.h": string(file), "main.c": mainC} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			program := filepath.Join(dir, "main")
+			compile := exec.Command(gcc, "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2", "-o", program,
+				filepath.Join(dir, "main.c"), "-lm")
+			if out, err := compile.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s\n%s", err, out, file)
+			}
+			var in strings.Builder
+			all := rows(m)
+			for _, row := range all {
+				fmt.Fprintf(&in, "%.9g %.9g %.9g\n", row[0], row[1], row[2])
+			}
+			run := exec.Command(program)
+			run.Stdin = strings.NewReader(in.String())
+			said, err := run.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, m, all, string(said))
+		})
+	}
+}
+
+// compare holds lines of a value and outputs against our own predictor.
+func compare(t *testing.T, m *modelfile.Model, all [][]float32, said string) {
+	t.Helper()
+	p, err := m.Predictor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	if len(lines) != len(all) {
+		t.Fatalf("%d lines of %d rows", len(lines), len(all))
+	}
+	for i, row := range all {
+		value, outputs := want(t, p, row)
+		for j, x := range append([]float64{value}, outputs...) {
+			var got float64
+			if fields := strings.Fields(lines[i]); len(fields) != len(outputs)+1 {
+				t.Fatalf("row %d: %q, want a value and %d outputs", i, lines[i], len(outputs))
+			} else if _, err := fmt.Sscan(fields[j], &got); err != nil || !near(got, x) {
+				t.Errorf("row %d, number %d: %s, want %v", i, j, fields[j], x)
+			}
+		}
+	}
+}
+
+// TestWrite: the same model has the same bytes; what predicts nothing is refused.
+func TestWrite(t *testing.T) {
+	m := models(t)["tanh"]
+	for _, f := range []export.Format{export.ONNX, export.C} {
+		one, err := export.Write(f, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if two, _ := export.Write(f, m); !bytes.Equal(one, two) {
+			t.Errorf("%s: two files of one model differ", f)
+		}
+		broken := *m
+		if broken.Vector = m.Vector[4:]; true {
+			if _, err := export.Write(f, &broken); err == nil {
+				t.Errorf("%s: a model without one parameter is written", f)
+			}
+		}
+	}
+	if _, err := export.Write("pickle", m); err == nil || !strings.Contains(err.Error(), `no format "pickle"`) {
+		t.Errorf("another format: %v", err)
+	}
+}

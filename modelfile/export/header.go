@@ -1,0 +1,181 @@
+package export
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// header returns a header in C99: constants, and one function that needs no memory but its stack.
+func (n *network) header() []byte {
+	var b bytes.Buffer
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	outputs := max(n.classes, 1)
+	p("/* Model %s of the task %s: %s, %s.", n.Name(), comment(n.Task), n.Architecture.Risk, n.shape())
+	p(" * Written by \"coordinator model export --format c\"; hash %x.", n.Hash)
+	p(" * %d bytes of constants, and %d bytes of the stack. It is plain C99, and calls the functions of <math.h>. */",
+		n.constants(), 4*(len(n.Features)+2*n.widest()+outputs))
+	p("#ifndef FEDMESH_MODEL_H\n#define FEDMESH_MODEL_H\n\n#include <math.h>\n")
+	p("#define FEDMESH_MODEL_INPUTS %d\n#define FEDMESH_MODEL_OUTPUTS %d\n", len(n.Features), outputs)
+	p("/* The inputs, in their order: */")
+	for i, name := range n.Features {
+		p("/* %4d: %s */", i, comment(name))
+	}
+	b.WriteByte('\n')
+	if n.standardized() {
+		inputs := len(n.Features)
+		array(&b, "double", "mean", n.Standardization.Mean[:inputs], 17)
+		array(&b, "double", "scale", n.Standardization.Scale[:inputs], 17)
+	}
+	for i, l := range n.layers {
+		array(&b, "float", fmt.Sprint("w", i), l.w, 9)
+		if l.b != nil {
+			array(&b, "float", fmt.Sprint("b", i), l.b, 9)
+		}
+	}
+	n.layerFunction(p)
+	n.predictFunction(p)
+	p("#endif")
+	return b.Bytes()
+}
+
+// shape is the model's layers, for people.
+func (n *network) shape() string {
+	text := strconv.Itoa(n.layers[0].in)
+	for _, l := range n.layers {
+		text += fmt.Sprintf("-%d", l.out)
+	}
+	if len(n.layers) > 1 {
+		text += ", " + string(n.activated())
+	}
+	return text
+}
+
+// constants is the size of the header's data.
+func (n *network) constants() int {
+	total := len(n.Vector)
+	if n.standardized() {
+		total += 16 * len(n.Features)
+	}
+	return total
+}
+
+// comment makes a text that ends no comment.
+func comment(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.NewReplacer("*/", "* /", "/*", "/ *", "??", "? ?").Replace(text))
+}
+
+// array writes constants.
+func array[T float32 | float64](b *bytes.Buffer, kind, name string, values []T, digits int) {
+	fmt.Fprintf(b, "static const %s fedmesh_model_%s[%d] = {", kind, name, len(values))
+	for i, v := range values {
+		if i%6 == 0 {
+			b.WriteString("\n ")
+		}
+		fmt.Fprintf(b, " %s,", number(float64(v), digits, kind == "float"))
+	}
+	b.WriteString("\n};\n")
+}
+
+// number is a constant of C.
+func number(v float64, digits int, single bool) string {
+	text := strconv.FormatFloat(v, 'g', digits, 64)
+	if v == math.Trunc(v) && !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	if single {
+		text += "f"
+	}
+	return text
+}
+
+// layerFunction writes a layer's weighted sums.
+func (n *network) layerFunction(p func(string, ...any)) {
+	p(`
+static void fedmesh_model_layer(const float *x, int in, int out, const float *w, const float *b, float *y)
+{
+  for (int i = 0; i < out; i++) {
+    float sum = 0.0f;
+    for (int j = 0; j < in; j++)
+      sum += w[i * in + j] * x[j];
+    y[i] = b ? sum + b[i] : sum;
+  }
+}
+`)
+}
+
+// predictFunction writes the function that users call.
+func (n *network) predictFunction(p func(string, ...any)) {
+	mean, scale := n.target()
+	p("/* Predicts from a row in the units of the data. Of %s */", map[bool]string{
+		true: "a regression: out[0] is " + comment(n.Target) + ", which is returned, too.",
+		false: "classes: out has the probability of each; the one with the largest is returned, the first of " +
+			"equals."}[n.classes == 0])
+	p("static float fedmesh_model_predict(const float row[FEDMESH_MODEL_INPUTS], float out[FEDMESH_MODEL_OUTPUTS])\n{")
+	p("  float x[FEDMESH_MODEL_INPUTS], z[FEDMESH_MODEL_OUTPUTS];")
+	if len(n.layers) > 1 {
+		p("  float h[2][%d];", n.widest())
+	}
+	p("  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++) {")
+	switch clip := number(n.Standardization.Clip, 17, false); {
+	case !n.standardized():
+		p("    x[i] = row[i];")
+	case n.Standardization.Clip > 0:
+		p("    double v = ((double)row[i] - fedmesh_model_mean[i]) / fedmesh_model_scale[i];")
+		p("    x[i] = (float)(v < -%s ? -%s : v > %s ? %s : v);", clip, clip, clip, clip)
+	default:
+		p("    x[i] = (float)(((double)row[i] - fedmesh_model_mean[i]) / fedmesh_model_scale[i]);")
+	}
+	p("  }")
+	from := "x"
+	for i, l := range n.layers {
+		to, bias := fmt.Sprintf("h[%d]", i%2), "0"
+		if i == len(n.layers)-1 {
+			to = "z"
+		}
+		if l.b != nil {
+			bias = fmt.Sprint("fedmesh_model_b", i)
+		}
+		p("  fedmesh_model_layer(%s, %d, %d, fedmesh_model_w%d, %s, %s);", from, l.in, l.out, i, bias, to)
+		if does := activations[n.activated()]; to != "z" && does != "" {
+			p("  for (int i = 0; i < %d; i++)\n    %s[i] = %s;", l.out, to, strings.ReplaceAll(does, "X", to+"[i]"))
+		}
+		from = to
+	}
+	switch {
+	case n.classes == 0:
+		p("  out[0] = (float)((double)z[0] * %s + %s);\n  return out[0];\n}\n", number(scale, 17, false),
+			number(mean, 17, false))
+		return
+	case n.logistic():
+		p("  out[1] = 1.0f / (1.0f + expf(-z[0]));\n  out[0] = 1.0f / (1.0f + expf(z[0]));")
+	default:
+		p(`  float most = z[0], sum = 0.0f;
+  for (int i = 1; i < FEDMESH_MODEL_OUTPUTS; i++)
+    most = z[i] > most ? z[i] : most;
+  for (int i = 0; i < FEDMESH_MODEL_OUTPUTS; i++)
+    sum += out[i] = expf(z[i] - most);
+  for (int i = 0; i < FEDMESH_MODEL_OUTPUTS; i++)
+    out[i] /= sum;`)
+	}
+	p(`  int best = 0;
+  for (int i = 1; i < FEDMESH_MODEL_OUTPUTS; i++)
+    best = out[i] > out[best] ? i : best;
+  return (float)best;
+}
+`)
+}
+
+// activations are expressions of C in X.
+var activations = map[spec.Activation]string{
+	spec.ActivationTanh: "tanhf(X)", spec.ActivationReLU: "X > 0.0f ? X : 0.0f",
+}

@@ -1,0 +1,65 @@
+//go:build nightly
+
+package export_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/modelfile/export"
+)
+
+// predictONNX prints for each row of the second file the value and the outputs of the model in the first.
+const predictONNX = `
+import sys
+import numpy as np
+import onnx
+import onnxruntime
+
+onnx.checker.check_model(onnx.load(sys.argv[1]), full_check=True)
+session = onnxruntime.InferenceSession(sys.argv[1])
+rows = np.loadtxt(sys.argv[2], dtype=np.float32, ndmin=2)
+out = dict(zip([o.name for o in session.get_outputs()], session.run(None, {"row": rows})))
+for i in range(len(rows)):
+    values = out["value"][i] if "value" in out else out["probabilities"][i]
+    first = out["class"][i] if "class" in out else values[0]
+    print(repr(float(first)), *(repr(float(v)) for v in values))
+`
+
+// TestONNX: the runtime of ONNX predicts as agentd does. It is from PyPI.
+func TestONNX(t *testing.T) {
+	dir := t.TempDir()
+	python := filepath.Join(dir, "venv", "bin", "python")
+	for _, c := range [][]string{{"python3", "-m", "venv", filepath.Join(dir, "venv")},
+		{python, "-m", "pip", "install", "--quiet", "numpy", "onnx", "onnxruntime"}} {
+		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", c, err, out)
+		}
+	}
+	for name, m := range models(t) {
+		file, err := export.Write(export.ONNX, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		all := rows(m)
+		for _, row := range all {
+			fmt.Fprintf(&text, "%.9g %.9g %.9g\n", row[0], row[1], row[2])
+		}
+		model, data := filepath.Join(dir, name+".onnx"), filepath.Join(dir, name+".txt")
+		for path, content := range map[string][]byte{model: file, data: []byte(text.String())} {
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said, err := exec.Command(python, "-c", predictONNX, model, data).Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, err.(*exec.ExitError).Stderr)
+		}
+		t.Run(name, func(t *testing.T) { compare(t, m, all, string(said)) })
+	}
+}
