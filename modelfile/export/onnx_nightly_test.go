@@ -56,9 +56,11 @@ func TestONNX(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		said, err := exec.Command(python, "-c", predictONNX, model, data).Output()
+		predict := exec.Command(python, "-c", predictONNX, model, data)
+		predict.Stderr = os.Stderr
+		said, err := predict.Output()
 		if err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, err.(*exec.ExitError).Stderr)
+			t.Fatalf("%s: %v", name, err)
 		}
 		t.Run(name, func(t *testing.T) { compare(t, m, all, string(said)) })
 	}
