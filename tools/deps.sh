@@ -34,6 +34,7 @@ vm   qemu-aarch64-static  qemu-user-static
 vm   update-binfmts       binfmt-support
 vm   arch-test            arch-test
 nightly /usr/share/datasets/fashion-mnist dataset-fashion-mnist
+nightly $python/sklearn   python3-sklearn
 race gcc                  gcc libc6-dev
 fuse fusermount3          fuse3
 package lintian           lintian

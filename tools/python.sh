@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds the wheel and the sdist of packaging/python, looks at them, installs the wheel in an environment of its own and runs the tests
 # that the sdist holds: `python.sh` with numpy alone; `python.sh all` with the newest scikit-learn, PyTorch and Flower too, where no test
-# may be skipped, and under mypy. It needs PyPI, and `all` 7 GB in TMPDIR for that long: PyPI has PyTorch only with CUDA.
+# may be skipped, mypy, and `agentd trainer check`. It needs PyPI, and `all` 7 GB in TMPDIR for that long: PyPI has PyTorch only with CUDA.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+home=$PWD
 all=${1:-}
 case $all in '' | all) ;; *) echo "python.sh: $all: want nothing, or all" >&2; exit 2 ;; esac
 
@@ -34,5 +35,18 @@ if grep -q '^SKIPPED' "$folder/log"; then
   echo "python.sh: skipped, although all is installed" >&2
   exit 1
 fi
-cd "$source"
-"$tool" -m mypy --python-executable "$python" --cache-dir "$folder/mypy"
+(cd "$source" && "$tool" -m mypy --python-executable "$python" --cache-dir "$folder/mypy")
+
+# The finished agentd looks at a trainer of each sort.
+examples=$PWD/examples tests=$PWD/tests trainer=$folder/venv/bin/fedmesh-trainer
+cd "$home"
+CGO_ENABLED=0 go build -o "$folder/agentd" ./cmd/agentd
+look() { # look TARGET ARGUMENT...
+  echo "== $*"
+  PYTHONPATH=$examples:$tests "$trainer" --initial "$folder/initial.safetensors" "$@"
+  "$folder/agentd" trainer check --initial "$folder/initial.safetensors" --dir "$folder" \
+    --env "PYTHONPATH=$examples:$tests" -- "$trainer" "$@"
+}
+look digits:make 0 4
+look fashion:make 0 10 1000
+look fedmesh.flower:Adapter flower_client:client_fn partition-id=1 local-epochs=2

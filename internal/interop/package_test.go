@@ -11,8 +11,8 @@ import (
 // TestPackage runs those tests of packaging/python that need no more than numpy. `tools/python.sh all` runs the others,
 // too, against a wheel.
 func TestPackage(t *testing.T) {
-	python := findPython(t, "numpy", "pytest")
 	t.Parallel()
+	python := findPython(t, "numpy", "pytest")
 	folder := filepath.Join("..", "..", "packaging", "python")
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

@@ -145,6 +145,58 @@ func TestTrainers(t *testing.T) {
 	}
 }
 
+// TestExample has agentd look at examples/logistic.py of the Python package.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	x := findTools(t)
+	python := findPython(t, "numpy")
+	f := testkit.NewFederation(t, x.programs, "example", "")
+	f.Write(t, "rows.csv", classes(1))
+	e := newExample(t, python, "logistic:Logistic", "rows.csv", "y")
+	initial := e.initial(t, f)
+	shown := x.checkTrainer(t, f, initial, e.path, e.program, 0)
+	for _, want := range []string{`ok     "logistic regression", 32 rows`, "mixing     ok", "proximal   ok", "evaluate   ok"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("agentd trainer check says no %q:\n%s", want, shown)
+		}
+	}
+}
+
+// example is a trainer of packaging/python/examples.
+type example struct {
+	path    string // Python's
+	program []string
+}
+
+func newExample(t *testing.T, python string, target ...string) *example {
+	t.Helper()
+	folder, err := filepath.Abs(filepath.Join("..", "..", "packaging", "python"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &example{filepath.Join(folder, "src") + ":" + filepath.Join(folder, "examples"),
+		append([]string{python, "-B", "-m", "fedmesh.trainer"}, target...)}
+}
+
+// run runs Python with arguments in the folder of a federation.
+func (e *example) run(t *testing.T, f *testkit.Federation, arguments ...string) string {
+	t.Helper()
+	cmd := exec.Command(e.program[0], arguments...)
+	cmd.Dir, cmd.Env = f.Dir, append(os.Environ(), "PYTHONPATH="+e.path)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// initial writes the example's first model.
+func (e *example) initial(t *testing.T, f *testkit.Federation) string {
+	t.Helper()
+	e.run(t, f, append([]string{"-B", "-m", "fedmesh.trainer", "--initial", "initial.safetensors"}, e.program[4:]...)...)
+	return f.Path("initial.safetensors")
+}
+
 // checkTrainer plays the protocol with a program in the folder of a federation.
 func (x *tools) checkTrainer(t *testing.T, f *testkit.Federation, initial, source string, program []string,
 	code int) string {

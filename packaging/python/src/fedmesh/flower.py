@@ -11,7 +11,7 @@ text, are the configuration: the client finds them in the config of `fit` and `e
 context.node_config and context.run_config. The config of `fit` has also server_round, step_size and batch_size of the
 task.
 
-- A step is one call of `fit`. It cannot be stopped: agentd kills a program that goes on for 5 seconds after `stop`.
+- A step is one call of `fit`, which cannot be stopped: after `stop` agentd waits for its end, for `timeout` at most.
 - Most clients have a learning rate of their own, and pass over step_size. Then the task wants `weighting: mean`.
 - The arrays of the client's list are the tensors 0000, 0001, ..., as float32. Whole numbers among them are rounded.
 - The risk is what `evaluate` says, on whatever rows that is.

@@ -146,7 +146,7 @@ class Job:
             self.steps += 1
 
     def stopped(self) -> bool:
-        """Tell whether agentd wants the answer now. It kills a program that does not answer within 5 seconds."""
+        """Tell whether agentd wants the answer now. It waits for `timeout` of agentd.yaml, and then kills."""
         return self._stop.is_set()
 
     def rng(self, step: int) -> np.random.Generator:
