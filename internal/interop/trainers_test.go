@@ -155,7 +155,8 @@ func TestExample(t *testing.T) {
 	e := newExample(t, python, "logistic:Logistic", "rows.csv", "y")
 	initial := e.initial(t, f)
 	shown := x.checkTrainer(t, f, initial, e.path, e.program, 0)
-	for _, want := range []string{`ok     "logistic regression", 32 rows`, "mixing     ok", "proximal   ok", "evaluate   ok"} {
+	for _, want := range []string{`ok     "logistic regression", 32 rows`, "mixing     ok", "proximal   ok",
+		"evaluate   ok"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("agentd trainer check says no %q:\n%s", want, shown)
 		}
