@@ -194,8 +194,9 @@ func (e *example) run(t *testing.T, f *testkit.Federation, arguments ...string) 
 // initial writes the example's first model.
 func (e *example) initial(t *testing.T, f *testkit.Federation) string {
 	t.Helper()
-	e.run(t, f, append([]string{"-B", "-m", "fedmesh.trainer", "--initial", "initial.safetensors"}, e.program[4:]...)...)
-	return f.Path("initial.safetensors")
+	path := f.Path("initial.safetensors")
+	e.run(t, f, append(e.program[1:], "--initial", path)...)
+	return path
 }
 
 // checkTrainer plays the protocol with a program in the folder of a federation.
