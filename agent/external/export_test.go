@@ -12,3 +12,12 @@ func (t *Trainer) Hurry() {
 		p.mu.Unlock()
 	}
 }
+
+// Limit bounds the memory of the trainer's programs that start from now on.
+func (t *Trainer) Limit(memory uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.running {
+		p.cfg.Memory = memory
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // frame is any frame, as a program sees it.
@@ -18,6 +19,10 @@ type frame map[string]any
 // play is a program that trains: with each step of μ it brings each parameter the share μ nearer to 1. mode says what
 // it does wrong.
 func play(mode string) {
+	if mode == "waits" {
+		<-time.After(time.Hour)
+		return
+	}
 	if mode == "holds the line" {
 		_, _ = call().Read(make([]byte, 1))
 		return
@@ -142,14 +147,50 @@ func misbehave(mode, path string, id, steps int, in *bufio.Reader, say func(fram
 			fmt.Fprintln(os.Stderr, strings.Repeat("noise ", 1000))
 		}
 		return false
-	case "children":
+	case "children", "escapes":
 		child := exec.Command(os.Args[0])
+		if mode == "escapes" {
+			child = exec.Command("setsid", os.Args[0])
+		}
 		child.Env = append(os.Environ(), modeVariable+"=holds the line")
 		if err := child.Start(); err != nil {
 			panic(err)
 		}
 		_, _ = in.ReadString('\n') // the test has its call, and has the block end
 		fmt.Println("and now?")
+	case "hog":
+		var all [][]byte
+		for {
+			b := make([]byte, 1<<20)
+			for i := range b {
+				b[i] = 1
+			}
+			all = append(all, b)
+			if len(all) > 1<<12 {
+				fitted(nil) // 4 GB are not bounded
+				return true
+			}
+		}
+	case "forks":
+		n := 0
+		for ; n < 2000; n++ {
+			child := exec.Command(os.Args[0])
+			child.Env = append(os.Environ(), modeVariable+"=waits")
+			if child.Start() != nil {
+				break
+			}
+		}
+		if n < 2000 {
+			say(frame{"frame": "failed", "id": id, "why": fmt.Sprint(n, " processes could be started")})
+			return true
+		}
+		return false
+	case "network":
+		if _, err := net.DialTimeout("tcp", os.Getenv(callVariable), time.Second); err != nil {
+			say(frame{"frame": "failed", "id": id, "why": "no network: " + err.Error()})
+			return true
+		}
+		return false
 	case "stops":
 		say(frame{"frame": "progress", "id": id, "steps": 1})
 		call()

@@ -98,7 +98,8 @@ func newDevice(t testing.TB, mode string, timeout time.Duration, change func(t *
 	d := &device{TB: t, line: line, good: filepath.Join(t.TempDir(), "good")}
 	d.trainer = external.New(agent.Learner{}, external.NoRows{}, map[string]external.Config{"nearer": {
 		Command: []string{os.Args[0]}, Env: []string{modeVariable + "=" + mode, goodVariable + "=" + d.good,
-			callVariable + "=" + line.Addr().String()}, Timeout: timeout, Dir: t.TempDir()}},
+			callVariable + "=" + line.Addr().String()}, Timeout: timeout, Dir: t.TempDir(),
+		Network: mode != "network"}},
 		"plant", "pump-7", slog.New(slog.NewTextHandler(&d.log, nil)), func(f agent.Fact) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -310,8 +311,10 @@ func (d *device) called() net.Conn {
 }
 
 // TestChildren: a program that is killed takes with it what it has started.
-func TestChildren(t *testing.T) {
-	d := newDevice(t, "children", time.Minute, nil)
+func TestChildren(t *testing.T) { takesChildren(t, "children") }
+
+func takesChildren(t *testing.T, mode string) {
+	d := newDevice(t, mode, time.Minute, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	b, _, x := d.block(ctx, 4)
 	ended := make(chan error)

@@ -201,19 +201,51 @@ func vmFiles(t *testing.T, arch string) string {
 		data += fmt.Sprintf("%d\n", i%5)
 	}
 	write("srv/data.csv", 0o644, []byte(data))
-	script, err := os.ReadFile(filepath.Join("testdata", "vm.sh"))
+	atBoot(t, dir, "vm.sh")
+	return dir
+}
+
+// atBoot has a machine with the files of dir run a script of testdata, by itself.
+func atBoot(t *testing.T, dir, script string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", script))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "test.sh"), text, 0o755)
+	}
+	units := filepath.Join(dir, "etc/systemd/system")
+	wants := filepath.Join(units, "multi-user.target.wants")
+	if err == nil {
+		err = os.MkdirAll(wants, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(units, "test.service"), []byte("[Unit]\nDescription=The test\n"+
+			"After=mosquitto.service\n[Service]\nType=oneshot\nExecStart=/bin/bash /test.sh\n"), 0o644)
+	}
+	if err == nil {
+		err = os.Symlink("../test.service", filepath.Join(wants, "test.service"))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	write("test.sh", 0o755, script)
-	write("etc/systemd/system/test.service", 0o644, []byte("[Unit]\nDescription=The test\nAfter=mosquitto.service\n"+
-		"[Service]\nType=oneshot\nExecStart=/bin/bash /test.sh\n"))
-	wants := filepath.Join(dir, "etc/systemd/system/multi-user.target.wants")
-	if err := os.MkdirAll(wants, 0o755); err != nil {
-		t.Fatal(err)
+}
+
+// TestCage has trainers confined, by an agent that runs as root and by one that does not: in a service to which its
+// control group is delegated, on a kernel that means it.
+func TestCage(t *testing.T) {
+	p := processors[0]
+	need(t, p.qemu[0], "cpio", "go")
+	dir := t.TempDir()
+	build := exec.Command("go", "test", "-c", "-tags", "vm", "-o", filepath.Join(dir, "external.test"),
+		"github.com/fedmesh/fedmesh/agent/external")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+p.name)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := os.Symlink("../test.service", filepath.Join(wants, "test.service")); err != nil {
-		t.Fatal(err)
+	atBoot(t, dir, "cage.sh")
+	console := p.boot(t, dir)
+	for _, who := range []string{"root", "nobody", "hardened"} {
+		if !strings.Contains(console, "TEST "+who+"=0") {
+			t.Errorf("not as %s:\n%s", who, console)
+		}
 	}
-	return dir
 }
