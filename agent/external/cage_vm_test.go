@@ -10,9 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 )
 
-// TestCage runs in a machine with control groups of version 2, as a service to which its own is delegated
-// (internal/testkit/machine, TestVM/cage). A program has its memory, its processes and no network, and takes all that it
-// has started with it, even what has left its group of processes.
+// TestCage runs in a machine with control groups of version 2, as a service to which its own is delegated (TestCage of
+// internal/testkit/machine). A program has its memory, its processes and no network, and takes all that it has started
+// with it, even what has left its group of processes.
 func TestCage(t *testing.T) {
 	for mode, want := range map[string]string{
 		"hog": "has ended", "forks": "processes could be started", "network": "no network",
