@@ -34,7 +34,8 @@ func Agent() Unit {
 		Secrets: []string{"agent.key", "client.key", "d2d-password", "mqtt-password", "predict-password",
 			"readings-password"},
 		Limits: append(memory(512),
-			"TasksMax=128", "Nice=10", "CPUWeight=20", "IOSchedulingClass=idle", "OOMScoreAdjust=500"),
+			"TasksMax=128", "Nice=10", "CPUWeight=20", "IOSchedulingClass=idle", "OOMScoreAdjust=500",
+			"OOMPolicy=continue"), // a trainer or a command that takes too much ends, and agentd lives
 	}
 }
 
