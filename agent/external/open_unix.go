@@ -2,7 +2,17 @@
 
 package external
 
-import "syscall"
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
 
 // noFollow opens a file that is one, and waits for nobody at a pipe.
 const noFollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
+// ours reports whether a file is this user's: nobody else puts another in its place then.
+func ours(info fs.FileInfo) bool {
+	of, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(of.Uid) == os.Geteuid()
+}

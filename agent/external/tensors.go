@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/store"
@@ -17,9 +18,10 @@ import (
 // tensorFile is the safetensors file in which parameters go to and fro.
 type tensorFile struct {
 	dir, path string
-	head      []byte // what stands before the parameters
-	order     []span // of the vector, in the order of the file
-	length    int    // elements
+	held      *store.DirLock // of dir, while this process lives
+	head      []byte         // what stands before the parameters
+	order     []span         // of the vector, in the order of the file
+	length    int            // elements
 	buffer    []byte
 }
 
@@ -41,15 +43,38 @@ func scratch() string {
 
 // newTensorFile makes the file of a model whose tensors are zero.
 func newTensorFile(layout []learner.Tensor) (*tensorFile, error) {
-	dir, err := os.MkdirTemp(scratch(), "fedmesh-trainer-")
+	at := scratch()
+	sweep(at)
+	dir, err := os.MkdirTemp(at, folders)
 	if err != nil {
 		return nil, err
 	}
 	t := &tensorFile{dir: dir, path: filepath.Join(dir, "tensors.safetensors")}
-	if err := t.create(layout); err != nil {
+	if t.held, err = store.Lock(dir); err == nil {
+		err = t.create(layout)
+	}
+	if err != nil {
 		return nil, errors.Join(err, t.remove())
 	}
 	return t, nil
+}
+
+// folders is how the names of such files' folders begin.
+const folders = "fedmesh-trainer-"
+
+// sweep removes the folders of agents that were killed, which would fill the memory. A folder that is younger may not be
+// locked yet.
+func sweep(at string) {
+	all, _ := filepath.Glob(filepath.Join(at, folders+"*")) // only a bad pattern is an error
+	for _, dir := range all {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || !ours(info) || time.Since(info.ModTime()) < time.Second {
+			continue
+		}
+		if held, err := store.Lock(dir); err == nil { // else its agent lives
+			_ = errors.Join(held.Unlock(), os.RemoveAll(dir)) // the next one tries again
+		}
+	}
 }
 
 func (t *tensorFile) create(layout []learner.Tensor) error {
@@ -81,7 +106,13 @@ func (t *tensorFile) create(layout []learner.Tensor) error {
 }
 
 // remove removes the file, and all that a program has put beside it.
-func (t *tensorFile) remove() error { return os.RemoveAll(t.dir) }
+func (t *tensorFile) remove() error {
+	var err error
+	if t.held != nil {
+		err = t.held.Unlock()
+	}
+	return errors.Join(err, os.RemoveAll(t.dir))
+}
 
 // write gives the parameters x to the program.
 func (t *tensorFile) write(x []float32) error {
