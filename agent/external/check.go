@@ -68,7 +68,7 @@ func (c *check) report(what string, wrong error, format string, args ...any) boo
 // hello starts the program.
 func (c *check) hello() bool {
 	loose := ""
-	where := &place{"check", c.Device, c.Logger, func(f agent.Fact) {
+	where := &place{ctx: c.ctx, federation: "check", device: c.Device, log: c.Logger, observe: func(f agent.Fact) {
 		if begun, ok := f.(agent.TrainerStarted); ok {
 			loose = begun.Loose
 		}
@@ -87,9 +87,17 @@ func (c *check) hello() bool {
 		time.Since(began).Round(time.Millisecond), confined)
 }
 
+// again starts the program again, if it has ended.
+func (c *check) again(ctx context.Context) (*run, error) {
+	c.p.mu.Lock()
+	c.p.next = time.Time{}
+	c.p.mu.Unlock()
+	return c.p.running(ctx)
+}
+
 // fit takes steps from x, in place.
 func (c *check) fit(ctx context.Context, x []float32, what fit) (answer, error) {
-	run, err := c.p.running(ctx)
+	run, err := c.again(ctx)
 	if err != nil {
 		return answer{}, err
 	}
@@ -158,7 +166,7 @@ func (c *check) proximal() {
 
 // evaluates scores a model, which stays as it is.
 func (c *check) evaluates() {
-	run, err := c.p.running(c.ctx)
+	run, err := c.again(c.ctx)
 	if err != nil || !slices.Contains(c.run.said.Can, canEvaluate) {
 		return
 	}
@@ -184,12 +192,14 @@ func (c *check) stops() {
 
 // ends ends the program by the end of its input.
 func (c *check) ends() {
-	r := c.run
-	if r == nil || r.talk == nil || r.err != nil {
+	defer c.p.close()
+	c.p.mu.Lock()
+	r := c.p.run
+	c.p.mu.Unlock()
+	if r == nil { // it has ended already
 		return
 	}
 	began := time.Now()
 	err := r.talk.hangUp()
 	c.report("end", err, "%v after its input", time.Since(began).Round(time.Millisecond))
-	c.p.close()
 }

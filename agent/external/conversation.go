@@ -14,6 +14,9 @@ import (
 // grace is how long a program may take to answer stop, to read a line, and to end.
 const grace = 5 * time.Second
 
+// longestStop is how long after stop progress helps at most: after 10 minutes the agent's watchdog has agentd ended.
+const longestStop = 5 * time.Minute
+
 // maxRows bounds the rows that a program may claim.
 const maxRows = 1<<31 - 1
 
@@ -29,7 +32,7 @@ type conversation struct {
 }
 
 // converse begins to read a program's frames from out.
-func converse(in io.WriteCloser, out io.Reader, patience time.Duration, kill func()) *conversation {
+func converse(in io.WriteCloser, out io.ReadCloser, patience time.Duration, kill func()) *conversation {
 	c := &conversation{in: in, kill: kill, patience: patience, frames: make(chan answer), over: make(chan struct{})}
 	go c.read(out)
 	return c
@@ -62,7 +65,8 @@ func (c *conversation) hangUp() error {
 var errEnded = errors.New("the program has ended")
 
 // read reads frames until the output ends, or has something else.
-func (c *conversation) read(out io.Reader) {
+func (c *conversation) read(out io.ReadCloser) {
+	defer out.Close()
 	defer c.kill()
 	defer close(c.frames)
 	lines := bufio.NewReaderSize(out, maxLine)
@@ -161,7 +165,7 @@ func (c *conversation) await(ctx context.Context, id uint64, request any, want s
 		case <-silent.C:
 			return answer{}, fmt.Errorf("the program has said nothing for %v", patience)
 		case <-stopped:
-			stopped, patience, last = nil, grace, time.Now().Add(c.patience)
+			stopped, patience, last = nil, grace, time.Now().Add(min(c.patience, longestStop))
 			silent.Reset(grace)
 			if err := c.write(short{frameStop, id}); err != nil {
 				return answer{}, err

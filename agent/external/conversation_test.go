@@ -96,21 +96,24 @@ func TestSilence(t *testing.T) {
 // silent otherwise.
 func TestProgress(t *testing.T) {
 	for every, tt := range map[time.Duration]struct {
-		stop time.Duration // 0 = never
-		want string
-		took time.Duration
+		stop     time.Duration // 0 = never
+		want     string
+		took     time.Duration
+		patience time.Duration
 	}{
-		30 * time.Second: {0, "<nil>", 200 * 30 * time.Second},
-		2 * time.Second:  {time.Hour, "<nil>", 200 * 2 * time.Second},
+		30 * time.Second: {0, "<nil>", 200 * 30 * time.Second, time.Minute},
+		2 * time.Second:  {time.Hour, "<nil>", 200 * 2 * time.Second, time.Minute},
 		// a minute from stop on, and five seconds after the last word in it
-		3 * time.Second: {100 * time.Second, "has said nothing for 5s", 164 * time.Second},
+		3 * time.Second: {100 * time.Second, "has said nothing for 5s", 164 * time.Second, time.Minute},
+		// five minutes, however patient the owner is otherwise
+		4 * time.Second: {100 * time.Second, "has said nothing for 5s", 401 * time.Second, time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			in, theirs := net.Pipe()
 			ours, out := net.Pipe()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			c := converse(in, ours, time.Minute, func() { _, _ = theirs.Close(), out.Close() })
+			c := converse(in, ours, tt.patience, func() { _, _ = theirs.Close(), out.Close() })
 			var program sync.WaitGroup
 			defer program.Wait()
 			defer c.kill()

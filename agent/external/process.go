@@ -11,13 +11,15 @@ import (
 
 // process is a program that runs.
 type process struct {
-	in, out *os.File
-	loose   string // why it is not confined; empty if it is
-	cmd     *exec.Cmd
-	cage    cage
-	gone    chan struct{} // closed when it has ended and was waited for
-	once    sync.Once
-	wait    error // of the process; once gone is closed
+	in    *os.File
+	out   *os.File // who reads it, and noise, closes it
+	noise *os.File // its standard error
+	loose string   // why it is not confined; empty if it is
+	cmd   *exec.Cmd
+	cage  cage
+	gone  chan struct{} // closed when it has ended and was waited for
+	once  sync.Once
+	wait  error // of the process; once gone is closed
 }
 
 // launch starts the program's command, confined as far as this system and the agent's own rights allow.
@@ -63,11 +65,12 @@ func launchIn(p *program, in cage) (*process, error) {
 		closeAll(1, 2, 4)
 		return nil, err
 	}
-	proc := &process{in: files[1], out: files[2], cmd: cmd, cage: in, gone: make(chan struct{})}
+	proc := &process{in: files[1], out: files[2], noise: files[4], cmd: cmd, cage: in, gone: make(chan struct{})}
 	go p.overhear(files[4])
 	go func() {
 		proc.wait = cmd.Wait()
 		close(proc.gone)
+		proc.kill() // what it has started
 	}()
 	return proc, nil
 }
@@ -79,7 +82,9 @@ func (p *process) kill() {
 		p.cage.kill()
 		go func() {
 			<-p.gone
-			_ = p.out.Close() // a child that has escaped may hold the other end
+			for _, from := range []*os.File{p.out, p.noise} { // a child that has escaped may hold the other end
+				_ = from.SetReadDeadline(time.Now().Add(grace)) // it is closed if that fails
+			}
 			p.cage.remove()
 		}()
 	})

@@ -32,6 +32,7 @@ type place struct {
 	device     wire.AgentID
 	log        *slog.Logger
 	observe    func(agent.Fact)
+	ctx        context.Context // of the agent: when it ends nobody waits for a program's first word
 }
 
 // program is a program that trains the model of one task. Requests are made one at a time; it runs on between them.
@@ -40,6 +41,7 @@ type program struct {
 	cfg    Config
 	place  *place
 	task   *wire.Task
+	blob   string // the task's
 	layout []learner.Tensor
 	turn   chan struct{} // holds one element while nobody asks
 
@@ -54,9 +56,10 @@ type program struct {
 	closed   bool
 }
 
-// run is one process of a program. What hello says is set once ready is closed.
+// run is one process of a program. What hello says is set once ready is closed; the program's mu guards err.
 type run struct {
-	talk  *conversation
+	talk  *conversation // the program's mu guards it until then
+	gone  <-chan struct{}
 	file  *tensorFile
 	ready chan struct{}
 	said  answer
@@ -65,10 +68,14 @@ type run struct {
 }
 
 func newProgram(name string, cfg Config, p *place, t *wire.Task, layout []learner.Tensor) *program {
-	n := &program{name: name, cfg: cfg, place: p, task: t, layout: layout, turn: make(chan struct{}, 1)}
+	n := &program{name: name, cfg: cfg, place: p, task: t, blob: blobOf(t), layout: layout,
+		turn: make(chan struct{}, 1)}
 	n.turn <- struct{}{}
 	return n
 }
+
+// blobOf is equal for equal tasks.
+func blobOf(t *wire.Task) string { return string(t.Append(nil)) }
 
 // longestWait is between two starts of a program that goes on ending.
 const longestWait = 5 * time.Minute
@@ -85,8 +92,7 @@ func (p *program) running(ctx context.Context) (*run, error) {
 		return nil, errClosed
 	case r != nil:
 	case time.Now().Before(p.next):
-		err := fmt.Errorf("trainer %s is started again in %v; it ended: %w", p.name,
-			time.Until(p.next).Round(time.Second), p.problem)
+		err := p.problem // the same words as when it ended, or the agent would tell of another problem
 		p.mu.Unlock()
 		return nil, err
 	default:
@@ -97,9 +103,11 @@ func (p *program) running(ctx context.Context) (*run, error) {
 	p.mu.Unlock()
 	select {
 	case <-r.ready:
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		return r, r.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("trainer %s has not begun yet: %w", p.name, task.ErrNoSteps)
+		return nil, fmt.Errorf("it has not begun yet: %w", task.ErrNoSteps)
 	}
 }
 
@@ -117,7 +125,13 @@ func (p *program) start(r *run) {
 		p.ended(r, err)
 		return
 	}
-	r.talk = converse(proc.in, proc.out, p.cfg.Timeout, proc.kill)
+	p.mu.Lock()
+	r.talk, r.gone = converse(proc.in, proc.out, p.cfg.Timeout, proc.kill), proc.gone
+	closed := p.closed
+	p.mu.Unlock()
+	if closed { // nobody has told the program so
+		proc.kill()
+	}
 	r.said, err = r.talk.ask(context.Background(), 0, hello{frameHello, version, file.path, string(p.place.federation),
 		string(p.place.device), p.task.Name, p.cfg.Timeout.Seconds()}, frameHello)
 	if err == nil {
@@ -129,13 +143,8 @@ func (p *program) start(r *run) {
 		return
 	}
 	p.mu.Lock()
-	closed := p.closed
 	p.tell(r.said.Rows)
 	p.mu.Unlock()
-	if closed {
-		p.ended(r, errClosed)
-		return
-	}
 	p.place.observe(agent.TrainerStarted{Trainer: p.name, Name: cut(r.said.Name, 200), Rows: r.said.Rows,
 		Loose: proc.loose})
 }
@@ -174,13 +183,20 @@ func (p *program) ended(r *run, why error) {
 		return
 	}
 	p.run, r.err, p.problem = nil, why, why
-	wait := min(time.Second<<min(p.failures, 20), longestWait)
-	p.failures++
-	p.next = time.Now().Add(wait)
-	closed := p.closed
+	wait, rests := min(time.Second<<min(p.failures, 20), longestWait), p.closed || errors.Is(why, errClosed)
+	if !rests {
+		p.failures++
+		p.next = time.Now().Add(wait)
+	}
 	p.mu.Unlock()
 	if r.talk != nil {
 		r.talk.close()
+		if errors.Is(why, errClosed) { // it may end by itself
+			select {
+			case <-r.gone:
+			case <-time.After(grace):
+			}
+		}
 		r.talk.kill()
 	}
 	if r.file != nil {
@@ -188,28 +204,36 @@ func (p *program) ended(r *run, why error) {
 			p.place.log.Warn("a trainer's file could not be removed", "trainer", p.name, "err", err)
 		}
 	}
-	if !closed {
+	if !rests {
 		p.place.observe(agent.TrainerEnded{Trainer: p.name, Err: why, Again: wait})
 	}
 }
 
-// close ends the program.
+// rest ends the program, which is started again for the next one who needs it.
+func (p *program) rest() {
+	p.mu.Lock()
+	r := p.run
+	p.mu.Unlock()
+	if r != nil {
+		<-r.ready
+		p.ended(r, errClosed)
+	}
+}
+
+// close ends the program for good, and waits for its end. One that has not said hello is killed.
 func (p *program) close() {
 	p.mu.Lock()
 	r := p.run
 	p.closed = true
-	p.mu.Unlock()
-	if r != nil {
+	if r != nil && r.talk != nil {
 		select {
 		case <-r.ready:
-			p.ended(r, errClosed)
-		default: // start sees that it is closed
-			go func() {
-				<-r.ready
-				p.ended(r, errClosed)
-			}()
+		default:
+			r.talk.kill()
 		}
 	}
+	p.mu.Unlock()
+	p.rest()
 }
 
 // request makes one, once what is asked is over: parameters x go to the program; frame makes the request of its number,
@@ -287,7 +311,7 @@ func checkFitted(a *answer, to *fit, stopped bool) error {
 		return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
 	case to.First == 1 && a.RiskBefore == nil:
 		return errors.New("the program does not say its risk_before, though first is 1")
-	case (to.Last == to.Block || stopped) && a.Steps > 0 && a.RiskAfter == nil:
+	case to.Last == to.Block && a.Steps > 0 && a.RiskAfter == nil: // a step of a mixing block ends none, stopped or not
 		return errors.New("the program does not say its risk_after, though the block ends")
 	}
 	return nil

@@ -33,11 +33,16 @@ func play(mode string) {
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
+			if mode == "says farewell" {
+				_ = os.WriteFile(os.Getenv(goodVariable), nil, 0o600)
+				call()
+			}
 			return
 		}
 		var f struct {
 			Frame, Tensors, Round string
 			ID, First, Last       int
+			Block                 int
 			StepSize              float64 `json:"step_size"`
 			Proximal              float64
 			Seed                  uint64
@@ -70,8 +75,19 @@ func play(mode string) {
 				}
 				change(path, func(x float32) float32 { return x + float32(f.StepSize)*(1-x-pull) })
 			}
-			say(frame{"frame": "fitted", "id": f.ID, "steps": steps, "rows": 40, "risk_before": 2, "risk_after": 1,
-				"metrics": frame{"accuracy": 0.5}})
+			fitted := frame{"frame": "fitted", "id": f.ID, "steps": steps, "rows": 40,
+				"metrics": frame{"accuracy": 0.5}}
+			if f.First == 1 {
+				fitted["risk_before"] = 2
+			}
+			if f.Last == f.Block {
+				fitted["risk_after"] = 1
+			}
+			if mode == "a step crosses stop" {
+				call()
+				_, _ = in.ReadString('\n') // stop, which it answers as any other
+			}
+			say(fitted)
 		}
 	}
 }
@@ -90,6 +106,12 @@ func greet(mode string, say func(frame)) {
 		hello = frame{"frame": "failed", "why": "the camera is away"}
 	case "no hello":
 		os.Exit(3)
+	case "never begins":
+		conn := call()
+		go func() { _, _ = conn.Read(make([]byte, 1)) }()
+		for {
+			say(frame{"frame": "progress"})
+		}
 	case "slow":
 		say(frame{"frame": "progress"})
 	}
@@ -156,6 +178,15 @@ func misbehave(mode, path string, id, steps int, in *bufio.Reader, say func(fram
 			fmt.Fprintln(os.Stderr, strings.Repeat("noise ", 1000))
 		}
 		return false
+	case "leaves a child":
+		child := exec.Command(os.Args[0])
+		child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
+		child.SysProcAttr = apart
+		child.Env = append(os.Environ(), modeVariable+"=holds the line")
+		if err := child.Start(); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
 	case "children", "escapes":
 		child := exec.Command(os.Args[0])
 		if mode == "escapes" {

@@ -28,14 +28,15 @@ type Trainer struct {
 	running map[string]*program // by name
 }
 
-// New returns a trainer with programs, by name, for a device in a federation. observe is called from any goroutine.
-func New(around agent.Trainer, rows data.Source, programs map[string]Config, federation wire.Federation,
-	device wire.AgentID, log *slog.Logger, observe func(agent.Fact)) *Trainer {
-	return &Trainer{Trainer: around, Source: rows, programs: programs, place: place{federation, device, log, observe},
-		running: map[string]*program{}}
+// New returns a trainer with programs, by name, for a device in a federation, whose agent runs until ctx ends. observe
+// is called from any goroutine.
+func New(ctx context.Context, around agent.Trainer, rows data.Source, programs map[string]Config,
+	federation wire.Federation, device wire.AgentID, log *slog.Logger, observe func(agent.Fact)) *Trainer {
+	return &Trainer{Trainer: around, Source: rows, programs: programs, running: map[string]*program{},
+		place: place{federation, device, log, observe, ctx}}
 }
 
-// Open implements [data.Source]. The program of an earlier task with that trainer ends.
+// Open implements [data.Source]. The program of an earlier task with that trainer ends; that of the same task goes on.
 func (t *Trainer) Open(w data.Want) data.Rows {
 	if w.External == nil {
 		return t.Source.Open(w)
@@ -53,6 +54,10 @@ func (t *Trainer) Open(w data.Want) data.Rows {
 	p := newProgram(name, cfg, &t.place, w.External, layout)
 	t.mu.Lock()
 	before := t.running[name]
+	if before != nil && before.blob == p.blob {
+		t.mu.Unlock()
+		return before
+	}
 	t.running[name] = p
 	t.mu.Unlock()
 	if before != nil {
@@ -108,10 +113,13 @@ func (p *program) Changed() bool {
 	return p.version != p.seen || p.version == 0
 }
 
-// Snapshot implements [data.Rows]: rows without columns, as many as the program has. It starts the program.
+// Snapshot implements [data.Rows]: rows without columns, as many as the program has. It starts the program, and waits
+// no longer than its timeout: what else the agent reads waits too. The program may begin later.
 func (p *program) Snapshot() (data.View, error) {
-	if _, err := p.running(context.Background()); err != nil {
-		return data.View{}, err
+	ctx, cancel := context.WithTimeout(p.place.ctx, p.cfg.Timeout)
+	defer cancel()
+	if _, err := p.running(ctx); err != nil {
+		return data.View{}, fmt.Errorf("trainer %s: %w", p.name, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,26 +139,27 @@ func (hidden) ReadRows(x, y []float32, _ int) {
 // Block implements [agent.Trainer].
 func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32],
 	j task.Job[float32]) (agent.Block, error) {
+	t.mu.Lock()
+	of := t.running[p.Task.External.Trainer]
+	if !p.Task.External.On() { // the device has come to a task of another kind
+		for _, needless := range t.running {
+			go needless.rest()
+		}
+	}
+	t.mu.Unlock()
 	if !p.Task.External.On() {
 		return t.Trainer.Block(ctx, r, p, j)
 	}
-	t.mu.Lock()
-	of := t.running[p.Task.External.Trainer]
-	t.mu.Unlock()
-	if of == nil {
+	if of == nil || of.blob != blobOf(&p.Task) { // the agent has come to another task by now
 		return nil, errClosed
 	}
-	run, err := of.running(ctx)
-	if err != nil {
-		return nil, err
-	}
 	training := &p.Task.Training
-	b := &block{ctx: ctx, of: of, run: run, problem: p, job: j, steps: uint64(j.Steps), weight: j.Weight, what: fit{
+	b := &block{ctx: ctx, of: of, problem: p, job: j, steps: uint64(j.Steps), weight: j.Weight, what: fit{
 		Round: fmt.Sprint(r), BatchSize: training.BatchSize, Seed: j.Rand.Uint64() >> 11,
 		Proximal: training.Proximal, Block: uint64(j.Steps)}}
 	if p.Task.Mixing.Every > 0 {
-		b.mixes, b.what.Block = true, uint64(training.MaxSteps)
-		b.weight *= float64(b.what.Block) / float64(b.steps)
+		b.mixes, b.all = true, uint64(training.MaxSteps)
+		b.weight *= float64(b.all) / float64(b.steps)
 	} else if training.Normalize {
 		b.weight /= float64(b.steps)
 	}
@@ -161,10 +170,11 @@ func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[flo
 type block struct {
 	ctx     context.Context
 	of      *program
-	run     *run // the process that has begun it
+	run     *run // the process that has begun it; nil before
 	problem *task.Problem[float32]
 	job     task.Job[float32]
 	mixes   bool
+	all     uint64 // H, of a block that mixes
 	steps   uint64 // E_k
 	weight  float64
 	what    fit // what all requests have
@@ -176,31 +186,41 @@ type block struct {
 
 // Take implements [agent.Block].
 func (b *block) Take(x []float32, first, last uint64) error {
-	if b.steps == b.what.Block { // all of them
-		return b.fit(x, first, last)
+	if !b.mixes || b.steps == b.all {
+		return b.fit(x, first, first, last)
 	}
 	for s := first; s <= last; s++ {
-		if !task.Spread(s, b.what.Block, b.steps) {
+		if !task.Spread(s, b.all, b.steps) {
 			continue
 		}
-		if err := b.fit(x, s, s); err != nil {
+		n := s * b.steps / b.all // the program counts those that it takes
+		if err := b.fit(x, s, n, n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fit takes steps, one after another.
-func (b *block) fit(x []float32, first, last uint64) error {
-	if b.job.Stop != nil && b.job.Stop() || b.ctx.Err() != nil {
+// fit takes steps first to last, one after another, from step s of the schedule on.
+func (b *block) fit(x []float32, s, first, last uint64) error {
+	switch over := b.job.Stop != nil && b.job.Stop() || b.ctx.Err() != nil; {
+	case over && b.mixes: // neighbours would take what there is for the whole block
+		return task.ErrStopped
+	case over:
 		return nil
+	case b.run == nil:
+		run, err := b.of.running(b.ctx)
+		if err != nil {
+			return fmt.Errorf("trainer %s: %w", b.of.name, err)
+		}
+		b.run = run
 	}
 	what := b.what
 	what.First, what.Last = first, last
 	for what.Block < last { // blocks without an end go on
 		what.Block += b.what.Block
 	}
-	what.StepSize = b.weight * b.problem.Schedule.At(b.job.Offset+first)
+	what.StepSize = b.weight * b.problem.Schedule.At(b.job.Offset+s)
 	a, err := b.of.fit(b.ctx, b.run, x, what)
 	if err != nil {
 		return fmt.Errorf("trainer %s: %w", b.of.name, err)
@@ -231,6 +251,7 @@ func (b *block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
 		stretch = float32(float64(b.steps) / float64(out.Steps))
 	} else {
 		x = slices.Clone(x) // mixing goes on with it
+		b.before = b.after  // of a block without an end: the next round goes on from here
 	}
 	if len(b.metrics) > 0 {
 		b.of.place.log.Info("the trainer's figures", "trainer", b.of.name, "round", b.what.Round,
@@ -241,8 +262,8 @@ func (b *block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
 
 // Score implements [agent.Scorer].
 func (b *block) Score(model []float32) (*learner.Score, error) {
-	if !slices.Contains(b.run.said.Can, canEvaluate) {
-		return nil, nil
+	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.said.Can, canEvaluate) {
+		return nil, nil // or there is no time left
 	}
 	return b.of.evaluate(b.ctx, b.run, model)
 }

@@ -90,13 +90,20 @@ func externalTask(change func(t *wire.Task)) wire.Task {
 
 func newDevice(t testing.TB, mode string, timeout time.Duration, change func(t *wire.Task)) *device {
 	t.Helper()
+	return newDeviceIn(t.Context(), t, mode, timeout, change)
+}
+
+// newDeviceIn is newDevice of an agent that runs until ctx ends.
+func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Duration,
+	change func(t *wire.Task)) *device {
+	t.Helper()
 	line, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = line.Close() })
 	d := &device{TB: t, line: line, good: filepath.Join(t.TempDir(), "good")}
-	d.trainer = external.New(agent.Learner{}, external.NoRows{}, map[string]external.Config{"nearer": {
+	d.trainer = external.New(ctx, agent.Learner{}, external.NoRows{}, map[string]external.Config{"nearer": {
 		Command: []string{os.Args[0]}, Env: []string{modeVariable + "=" + mode, goodVariable + "=" + d.good,
 			callVariable + "=" + line.Addr().String()}, Timeout: timeout, Dir: t.TempDir(),
 		Network: mode != "network"}},
@@ -187,18 +194,18 @@ func TestFit(t *testing.T) {
 // TestMixes: between two steps of a block others change the parameters; an agent that affords two of four takes them
 // twice as long.
 func TestMixes(t *testing.T) {
-	mixing := func(w *wire.Task) {
-		w.Mixing = wire.Mixing{Every: 1, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw}
+	d := newDevice(t, "", time.Minute, func(w *wire.Task) {
+		mixing(w)
 		w.Training.StepSize = 0.25
-	}
-	d := newDevice(t, "", time.Minute, mixing)
+	})
 	for _, afford := range []int{4, 2} {
 		b, base, x := d.block(t.Context(), afford)
 		want := nearer(base[3], 0.25*4/float64(afford), afford)
 		for s := range uint64(6) { // beyond the block, as where blocks have no end
 			if s == 4 {
 				out, err := b.OutcomeFrom(base, x)
-				if err != nil || out.Steps != afford || out.Vector[3] != want-base[3] {
+				if err != nil || out.Steps != afford || out.Vector[3] != want-base[3] || out.RiskBefore != 2 ||
+					out.RiskAfter != 1 {
 					t.Errorf("%d of 4: %+v, error %v; want %v", afford, out, err, want-base[3])
 				}
 			}
@@ -248,9 +255,6 @@ func TestWrong(t *testing.T) {
 
 // TestRefused: a device whose program cannot do the task, or does not begin, has no rows, and says why.
 func TestRefused(t *testing.T) {
-	mixing := func(w *wire.Task) {
-		w.Mixing = wire.Mixing{Every: 1, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw}
-	}
 	for mode, want := range map[string]string{
 		"no rows": "0 rows", "another version": "speaks version 2", "cannot mix": `without "mixing"`,
 		"not yet": "the camera is away", "no hello": "exit status 3",
@@ -260,8 +264,8 @@ func TestRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", mode, err, want)
 		}
-		if _, again := d.rows.Snapshot(); again == nil || !strings.Contains(again.Error(), "is started again in") {
-			t.Errorf("%s: at once: %v", mode, again)
+		if _, again := d.rows.Snapshot(); err == nil || again == nil || again.Error() != err.Error() || d.ends() != 1 {
+			t.Errorf("%s: at once: %v; want the same, of the one that has ended", mode, again)
 		}
 	}
 	d := newDevice(t, "", time.Minute, func(w *wire.Task) { w.External.Trainer = "farther" })

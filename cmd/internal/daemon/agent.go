@@ -211,7 +211,7 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *AgentOption
 		if cfg.Trainer == nil {
 			cfg.Trainer = agent.Learner{}
 		}
-		t := external.New(cfg.Trainer, cfg.Data, programs, cfg.Federation, cfg.ID, cfg.Logger,
+		t := external.New(ctx, cfg.Trainer, cfg.Data, programs, cfg.Federation, cfg.ID, cfg.Logger,
 			func(f agent.Fact) { cfg.Observer.Observe(f) })
 		cfg.Trainer, cfg.Data = t, t
 	}

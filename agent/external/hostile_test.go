@@ -1,0 +1,225 @@
+package external_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func mixing(w *wire.Task) {
+	w.Mixing = wire.Mixing{Every: 1, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw}
+}
+
+// TestTaskChanges: a block of a task that is no longer the device's is declined, whatever its model; the same
+// task again goes on with the program that runs.
+func TestTaskChanges(t *testing.T) {
+	d := newDevice(t, "", time.Minute, nil)
+	if _, err := d.rows.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	same := externalTask(nil)
+	if again := d.trainer.Open(data.Want{External: &same}); again != d.rows || d.ends() != 0 {
+		t.Error("the same task has another program")
+	}
+	other := externalTask(func(w *wire.Task) { w.External.Tensors = w.External.Tensors[1:] })
+	rows := d.trainer.Open(data.Want{External: &other})
+	if view, err := rows.Snapshot(); err != nil || view.Rows.Len() != 40 {
+		t.Errorf("%v", err)
+	}
+	if _, err := d.rows.Snapshot(); err == nil {
+		t.Error("the program of the earlier task goes on")
+	}
+	base := make([]float32, 8)
+	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.Job[float32]{Base: base, Weight: 1, Steps: 4,
+		Rand: rand.New(rand.NewPCG(1, 2))})
+	if err == nil {
+		err = b.Take(base, 1, 4)
+	}
+	if err == nil || !strings.Contains(err.Error(), "not needed any more") {
+		t.Errorf("a block of the earlier task: %v", err)
+	}
+}
+
+// TestRests: when the device trains a model of another kind the program ends; when its task is there again, it goes on.
+func TestRests(t *testing.T) {
+	d := newDevice(t, "says farewell", time.Minute, nil)
+	if _, err := d.rows.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	own, err := task.Compile[float32](externalTask(func(w *wire.Task) {
+		w.External, w.Features, w.Target = wire.External{}, []string{"u"}, "y"
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := learner.NewTableSamples[float32](1, 3, nothing{})
+	if _, err := d.trainer.Block(t.Context(), 1, own, task.Job[float32]{Base: make([]float32, 1), Samples: rows,
+		Weight: 1, Steps: 4, Rand: rand.New(rand.NewPCG(1, 2))}); err != nil {
+		t.Fatal(err)
+	}
+	d.called() // by the program, when its input has ended
+	b, _, x := d.block(t.Context(), 4)
+	if err := b.Take(x, 1, 4); err != nil || d.ends() != 0 {
+		t.Errorf("error %v; it is said to have ended %d times", err, d.ends())
+	}
+}
+
+// nothing is rows of zeros.
+type nothing struct{}
+
+func (nothing) ReadRows(x, y []float32, _ int) {
+	clear(x)
+	clear(y)
+}
+
+// TestNeverBegins: an agent that ends does not wait for a program that never begins; nothing stays behind.
+func TestNeverBegins(t *testing.T) {
+	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	d := newDeviceIn(ctx, t, "never begins", time.Hour, nil)
+	ended := make(chan error)
+	go func() {
+		_, err := d.rows.Snapshot()
+		ended <- err
+	}()
+	conn := d.called()
+	cancel()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "has not begun yet") {
+		t.Errorf("error %v", err)
+	}
+	if err := d.trainer.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the program lives on")
+	}
+	if left, err := os.ReadDir(os.Getenv("RUNTIME_DIRECTORY")); len(left) > 0 || err != nil {
+		t.Errorf("%v stays behind, error %v", left, err)
+	}
+}
+
+// TestFarewell: a program that is not needed any more may end by itself, once its input has ended.
+func TestFarewell(t *testing.T) {
+	d := newDevice(t, "says farewell", time.Minute, nil)
+	if _, err := d.rows.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	go d.called()
+	if err := d.trainer.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(d.good); err != nil {
+		t.Errorf("it was killed: %v", err)
+	}
+}
+
+// TestLeavesChild: a program that ends while a process of its own, in another group, holds its output has ended.
+func TestLeavesChild(t *testing.T) {
+	d := newDevice(t, "leaves a child", time.Hour, nil)
+	b, _, x := d.block(t.Context(), 4)
+	if err := b.Take(x, 1, 4); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("error %v", err)
+	}
+	_ = d.called().Close() // which ends the child
+}
+
+// TestStopsMixing: stop may cross the answer to a step, which has no risk_after; a block that mixes takes no step after
+// its time, and neighbours get nothing of it.
+func TestStopsMixing(t *testing.T) {
+	d := newDevice(t, "a step crosses stop", time.Minute, mixing)
+	ctx, cancel := context.WithCancel(t.Context())
+	b, base, x := d.block(ctx, 4)
+	go func() {
+		d.called()
+		cancel()
+	}()
+	if err := b.Take(x, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Take(x, 2, 2); !errors.Is(err, task.ErrStopped) {
+		t.Errorf("a step after the end: %v", err)
+	}
+	if s, err := b.(agent.Scorer).Score(base); s != nil || err != nil {
+		t.Errorf("score %v, error %v", s, err)
+	}
+	if d.ends() != 0 {
+		t.Error("the program was ended")
+	}
+}
+
+// TestEndsAtOnce: a program that ends in one goroutine's block may be asked for in another.
+func TestEndsAtOnce(t *testing.T) {
+	d := newDevice(t, "crash", time.Minute, nil)
+	b, _, x := d.block(t.Context(), 4)
+	over := make(chan struct{})
+	var others sync.WaitGroup
+	for range 4 {
+		others.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					_, _ = d.rows.Snapshot() // the race detector looks on
+				}
+			}
+		})
+	}
+	if err := b.Take(x, 1, 4); err == nil {
+		t.Error("a program that crashes has taken steps")
+	}
+	close(over)
+	others.Wait()
+}
+
+// TestLeftovers: the folders of agents that were killed are removed; those of agents that live stay.
+func TestLeftovers(t *testing.T) {
+	at := t.TempDir()
+	t.Setenv("RUNTIME_DIRECTORY", at)
+	first := newDevice(t, "", time.Minute, nil)
+	if _, err := first.rows.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	live, err := filepath.Glob(filepath.Join(at, "fedmesh-trainer-*"))
+	if err != nil || len(live) != 1 {
+		t.Fatalf("%v, error %v", live, err)
+	}
+	dead, another, fresh := filepath.Join(at, "fedmesh-trainer-1"), filepath.Join(at, "other"),
+		filepath.Join(at, "fedmesh-trainer-2")
+	old := time.Now().Add(-time.Hour)
+	for _, dir := range []string{dead, another, fresh} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dead, "tensors.safetensors"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{dead, another, live[0]} {
+		if err := os.Chtimes(dir, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := newDevice(t, "", time.Minute, nil)
+	if _, err := second.rows.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{dead: false, another: true, fresh: true, live[0]: true} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("%s: %v; it should be there: %v", dir, err, want)
+		}
+	}
+}
