@@ -62,7 +62,7 @@ func newTensorFile(layout []learner.Tensor) (*tensorFile, error) {
 // folders is how the names of such files' folders begin.
 const folders = "fedmesh-trainer-"
 
-// sweep removes the folders of agents that were killed, which would fill the memory. A younger one may not be locked yet.
+// sweep removes the folders of agents that were killed, which would fill the memory. A new one may not be locked yet.
 func sweep(at string) {
 	all, _ := filepath.Glob(filepath.Join(at, folders+"*")) // only a bad pattern is an error
 	for _, dir := range all {
