@@ -142,6 +142,9 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 	if _, bytes := codec.Of[float32](word).Unit(); bytes > 0 {
 		start = (len(p) - 1) / bytes * bytes // of the last unit
 	}
+	if _, sparse := word.TopK(); sparse {
+		start = len(p) - 4 // behind an index
+	}
 	copy(bad[start:], []byte{0xff, 0xff, 0xff, 0x7f}[4-min(4, len(p)-start):])
 	_, reason, err = (&Coordinator{}).checkUpdate(&u, int64(len(p)), of(bad), wanted{elements: d})
 	if reason != wire.RefuseNotFinite || err != nil {
