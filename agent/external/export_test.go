@@ -2,13 +2,13 @@ package external
 
 import "time"
 
-// Hurry has the trainer's programs started again without a wait.
+// Hurry has the trainer's programs started again without a wait, from now on.
 func (t *Trainer) Hurry() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.running {
 		p.mu.Lock()
-		p.next = time.Time{}
+		p.next, p.pause = time.Time{}, 0
 		p.mu.Unlock()
 	}
 }

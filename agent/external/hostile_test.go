@@ -223,3 +223,25 @@ func TestLeftovers(t *testing.T) {
 		}
 	}
 }
+
+// TestCrashMixing: a block that mixes goes on with another process of a program that has ended, from the parameters
+// that the agent has, unless the program goes on ending.
+func TestCrashMixing(t *testing.T) {
+	d := newDevice(t, "crash once", time.Minute, mixing)
+	d.trainer.Hurry()
+	b, base, x := d.block(t.Context(), 4)
+	for s := range uint64(4) {
+		if err := b.Take(x, s+1, s+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := nearer(base[3], 0.5, 4); x[3] != want || d.ends() != 1 {
+		t.Errorf("%v after %d ends, want %v after one", x[3], d.ends(), want)
+	}
+	d = newDevice(t, "crash", time.Minute, mixing)
+	d.trainer.Hurry()
+	b, _, x = d.block(t.Context(), 4)
+	if err := b.Take(x, 1, 1); err == nil || d.ends() != 4 {
+		t.Errorf("after %d ends: %v", d.ends(), err)
+	}
+}

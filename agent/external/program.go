@@ -51,8 +51,9 @@ type program struct {
 	version  uint64
 	seen     uint64 // version of the last snapshot
 	failures uint
-	next     time.Time // before which it is not started again
-	problem  error     // of the last run
+	pause    time.Duration // after the first failure
+	next     time.Time     // before which it is not started again
+	problem  error         // of the last run
 	closed   bool
 }
 
@@ -69,7 +70,7 @@ type run struct {
 
 func newProgram(name string, cfg Config, p *place, t *wire.Task, layout []learner.Tensor) *program {
 	n := &program{name: name, cfg: cfg, place: p, task: t, blob: blobOf(t), layout: layout,
-		turn: make(chan struct{}, 1)}
+		turn: make(chan struct{}, 1), pause: time.Second}
 	n.turn <- struct{}{}
 	return n
 }
@@ -109,6 +110,19 @@ func (p *program) running(ctx context.Context) (*run, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("it has not begun yet: %w", task.ErrNoSteps)
 	}
+}
+
+// restarted is running once there may be another process.
+func (p *program) restarted(ctx context.Context) (*run, error) {
+	p.mu.Lock()
+	next := time.NewTimer(time.Until(p.next))
+	p.mu.Unlock()
+	defer next.Stop()
+	select {
+	case <-next.C:
+	case <-ctx.Done():
+	}
+	return p.running(ctx)
 }
 
 // start starts a process and greets it.
@@ -183,7 +197,7 @@ func (p *program) ended(r *run, why error) {
 		return
 	}
 	p.run, r.err, p.problem = nil, why, why
-	wait, rests := min(time.Second<<min(p.failures, 20), longestWait), p.closed || errors.Is(why, errClosed)
+	wait, rests := min(p.pause<<min(p.failures, 20), longestWait), p.closed || errors.Is(why, errClosed)
 	if !rests {
 		p.failures++
 		p.next = time.Now().Add(wait)

@@ -132,6 +132,9 @@ func misbehave(mode, path string, id, steps int, in *bufio.Reader, say func(fram
 		return false
 	}
 	switch mode {
+	case "crash once":
+		_ = os.WriteFile(good, nil, 0o600)
+		os.Exit(7)
 	case "crash":
 		os.Exit(7)
 	case "garbage":

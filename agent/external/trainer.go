@@ -179,7 +179,7 @@ type block struct {
 	weight  float64
 	what    fit // what all requests have
 
-	taken         int
+	taken, ended  int
 	before, after float64
 	metrics       map[string]float64
 }
@@ -222,6 +222,11 @@ func (b *block) fit(x []float32, s, first, last uint64) error {
 	}
 	what.StepSize = b.weight * b.problem.Schedule.At(b.job.Offset+s)
 	a, err := b.of.fit(b.ctx, b.run, x, what)
+	for b.goesOn(err) {
+		if b.run, err = b.of.restarted(b.ctx); err == nil {
+			a, err = b.of.fit(b.ctx, b.run, x, what)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("trainer %s: %w", b.of.name, err)
 	}
@@ -239,10 +244,25 @@ func (b *block) fit(x []float32, s, first, last uint64) error {
 	return nil
 }
 
+// restarts is how often a block that mixes goes on, in a round, with another process of its program.
+const restarts = 3
+
+// goesOn reports whether a block that mixes takes the same steps again, with another process: the parameters are the
+// agent's, and neighbours go by them. A proximal term has lost its base.
+func (b *block) goesOn(err error) bool {
+	if err == nil || !b.mixes || b.what.Proximal > 0 || b.ended >= restarts || b.ctx.Err() != nil ||
+		errors.As(err, new(*failedError)) || errors.As(err, new(*learner.DivergenceError)) ||
+		errors.Is(err, errClosed) || errors.Is(err, task.ErrNoSteps) {
+		return false
+	}
+	b.ended++
+	return true
+}
+
 // OutcomeFrom implements [agent.Block].
 func (b *block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
 	out := task.Outcome[float32]{Steps: b.taken, RiskBefore: b.before, RiskAfter: b.after}
-	b.taken = 0
+	b.taken, b.ended = 0, 0
 	stretch := float32(1)
 	if !b.mixes {
 		if out.Steps == 0 {

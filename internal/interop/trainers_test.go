@@ -34,6 +34,9 @@ class Logistic(Trainer):
     def rows(self):
         return len(self.x)
 
+    def can(self):
+        return super().can() | {"mixing"}
+
     def margin(self, params):
         return self.y * (self.x @ params["layer0.weight"][0].astype(float) + params["layer0.bias"][0])
 
@@ -59,90 +62,120 @@ class Logistic(Trainer):
 `
 
 // TestTrainers has three devices train a logistic regression with a program in Python, and three others with agentd's
-// own learner: over Mosquitto, with the same data, the models are the same. One program crashes on the way.
+// own learner: over Mosquitto, with the same data, the models are the same. One program crashes on the way, which costs
+// a round, or, where devices mix, a second.
 func TestTrainers(t *testing.T) {
 	t.Parallel()
-	x := findTools(t)
-	python := findPython(t, "numpy")
-	broker := "tcp://" + startBroker(t)
+	x, python := findTools(t), findPython(t, "numpy")
 	source, err := filepath.Abs(filepath.Join("..", "..", "packaging", "python", "src"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := testkit.NewFederation(t, x.programs, "own", broker)
-	with := testkit.NewFederation(t, x.programs, "external", broker)
+	for name, c := range map[string]agreement{
+		"fedavg": {round: "participants: 3, quorum: 3", ends: `err="trainer logistic: the program has ended"`},
+		"feddec": {task: ", mixing: {every: 1, wait: 30s}", agent: "d2d: {uplink: true}\n",
+			mesh:  "mesh: {edges: complete}",
+			round: "algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1",
+			ends:  "a trainer has ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.tools, c.python, c.source = x, python, source
+			c.try(t)
+		})
+	}
+}
+
+// agreement is two federations that come to the same: with programs, and without.
+type agreement struct {
+	tools
+	python, source string
+	task           string // further keys
+	round          string // keys
+	agent, mesh    string // sections
+	ends           string // what a device logs whose program has crashed
+}
+
+func (c *agreement) try(t *testing.T) {
+	broker := "tcp://" + startBroker(t)
+	own := testkit.NewFederation(t, c.programs, "own", broker)
+	with := testkit.NewFederation(t, c.programs, "external", broker)
 	with.Write(t, "logistic.py", logistic)
 	initial := with.Path("model.safetensors")
-	program := []string{python, "-B", "-m", "fedmesh.trainer", "logistic:Logistic", with.Dir}
+	program := []string{c.python, "-B", "-m", "fedmesh.trainer", "logistic:Logistic", with.Dir}
 	first := exec.Command(program[0], append(program[1:], "--initial", initial)...)
-	first.Dir, first.Env = with.Dir, append(os.Environ(), "PYTHONPATH="+source)
+	first.Dir, first.Env = with.Dir, append(os.Environ(), "PYTHONPATH="+c.source)
 	if out, err := first.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	with.Write(t, "a.csv", classes(0))
-	shown := x.checkTrainer(t, with, initial, source, program, 0)
+	c.play(t, with, initial, program)
+	trainers := fmt.Sprintf("trainers: [{name: logistic, command: [\"%s\"], dir: %s, env: [PYTHONPATH=%s]}]\n",
+		strings.Join(program, `", "`), with.Dir, c.source)
+	external := c.model(t, with, "{name: classes, model: {kind: external, trainer: logistic, initial: "+initial+"}",
+		trainers, func(agents []*testkit.Process) {
+			agents[2].Await(t, "trainer: out of memory")
+			agents[2].Await(t, c.ends)
+			status := c.programs.MustRun(t, "agentd", "status", "--config", with.Path("a.yaml"))
+			if !strings.Contains(status, "not confined") {
+				t.Errorf("the program is not confined here, and the status is\n%s", status)
+			}
+		})
+	want := c.model(t, own, "{name: classes, features: [u, v], target: y, standardize: false, model: {kind: logistic}",
+		"", func([]*testkit.Process) {})
+	if len(want) != 3 || norm(want) < 0.1 {
+		t.Fatalf("agentd's own model is %v", want)
+	}
+	for i, w := range want {
+		if math.Abs(external[i]-w) > 1e-6 {
+			t.Errorf("parameter %d: the program's is %v, agentd's own %v", i, external[i], w)
+		}
+	}
+}
+
+// play plays the protocol with the program, and with one that speaks otherwise.
+func (c *agreement) play(t *testing.T, f *testkit.Federation, initial string, program []string) {
+	f.Write(t, "a.csv", classes(0))
+	shown := c.checkTrainer(t, f, initial, c.source, program, 0)
 	for _, want := range []string{`hello      ok     "Logistic", 40 rows`, "fit        ok     3 steps", "fit again  ok",
-		"evaluate   ok", "stop       ok", "end        ok"} {
+		"mixing     ok", "evaluate   ok", "stop       ok", "end        ok"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("agentd trainer check says no %q:\n%s", want, shown)
 		}
 	}
-	other := with.Write(t, "other.py", "print('Epoch 1/10')\n")
-	if shown := x.checkTrainer(t, with, initial, source, []string{python, other}, 1); !strings.Contains(shown,
+	other := f.Write(t, "other.py", "print('Epoch 1/10')\n")
+	if shown := c.checkTrainer(t, f, initial, c.source, []string{c.python, other}, 1); !strings.Contains(shown,
 		`hello      WRONG  the program wrote "Epoch 1/10\n", which is no frame`) {
 		t.Errorf("of a program that speaks otherwise:\n%s", shown)
 	}
-	trainers := fmt.Sprintf("trainers: [{name: logistic, command: [\"%s\"], dir: %s, env: [PYTHONPATH=%s]}]\n",
-		strings.Join(program, `", "`), with.Dir, source)
-	models := map[string][]float64{}
-	for _, f := range []*testkit.Federation{with, own} {
-		name, keys := f.Name, ""
-		for i, id := range []string{"a", "b", "c"} {
-			keys += f.AddAgent(t, id, classes(uint64(i)))
+}
+
+// model runs a federation to its end, and returns its model. task and device are the beginning of the task, and a
+// section of each device's; watch is called once all run.
+func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device string,
+	watch func(agents []*testkit.Process)) []float64 {
+	ids, keys := []string{"a", "b", "c"}, ""
+	for i, id := range ids {
+		keys += f.AddAgent(t, id, classes(uint64(i)))
+		text, err := os.ReadFile(f.Path(id + ".yaml"))
+		if err != nil {
+			t.Fatal(err)
 		}
-		task := "{name: classes, features: [u, v], target: y, standardize: false, model: {kind: logistic}"
-		if name == "external" {
-			task = "{name: classes, model: {kind: external, trainer: logistic, initial: " + initial + "}"
-			for _, id := range []string{"a", "b", "c"} {
-				text, err := os.ReadFile(f.Path(id + ".yaml"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				f.Write(t, id+".yaml", string(text)+trainers)
-			}
-		}
-		f.Lead(t, task+", batch_size: 0, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 4, "+
-			"max: 4}}", keys, "{participants: 3, quorum: 3, rounds: 6, deadline: 10s, gather: {target: 3, minimum: 3, "+
-			"within: 60s, spread: 0s}}")
-		lead := f.Daemon(t, "coordinator", "coordinator")
-		endsWell(t, lead)
-		var agents []*testkit.Process
-		for _, id := range []string{"a", "b", "c"} {
-			agents = append(agents, f.Daemon(t, "agentd", id))
-			endsWell(t, agents[len(agents)-1])
-		}
-		if name == "external" {
-			agents[2].Await(t, "trainer: out of memory")
-			agents[2].Await(t, `err="trainer logistic: the program has ended"`)
-			agents[0].Await(t, "a trainer runs")
-			status := x.programs.MustRun(t, "agentd", "status", "--config", f.Path("a.yaml"))
-			if !strings.Contains(status, "not confined") {
-				t.Errorf("the program is not confined here, and the status is\n%s", status)
-			}
-		}
-		lead.Await(t, "run finished")
-		export := f.Path("exported.safetensors")
-		x.programs.MustRun(t, "coordinator", "model", "export", "--out", export, "--state-dir", f.Path("state"))
-		models[name] = parametersOf(t, export)
+		f.Write(t, id+".yaml", string(text)+device+c.agent)
 	}
-	if len(models["own"]) != 3 || norm(models["own"]) < 0.1 {
-		t.Fatalf("agentd's own model is %v", models["own"])
+	f.Lead(t, task+c.task+", batch_size: 0, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 4, "+
+		"max: 4}}", keys, "{"+c.round+", rounds: 6, deadline: 60s, gather: {target: 3, minimum: 3, within: 60s, "+
+		"spread: 0s}}", c.mesh)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	endsWell(t, lead)
+	var agents []*testkit.Process
+	for _, id := range ids {
+		agents = append(agents, f.Daemon(t, "agentd", id))
+		endsWell(t, agents[len(agents)-1])
 	}
-	for i, w := range models["own"] {
-		if got := models["external"][i]; math.Abs(got-w) > 1e-6 {
-			t.Errorf("parameter %d: the program's is %v, agentd's own %v", i, got, w)
-		}
-	}
+	watch(agents)
+	lead.Await(t, "run finished")
+	export := f.Path("exported.safetensors")
+	c.programs.MustRun(t, "coordinator", "model", "export", "--out", export, "--state-dir", f.Path("state"))
+	return parametersOf(t, export)
 }
 
 // TestExample has agentd look at examples/logistic.py of the Python package.
