@@ -7,5 +7,7 @@
 //	fedwire.py   the bytes: encodings, envelopes, blobs
 //	selftest.py  holds fedwire.py against the golden files of package wire
 //
+// The tests of packaging/python are here, too: its trainers under agentd, against agentd's own learner.
+//
 // The package has tests only; nothing imports it.
 package interop

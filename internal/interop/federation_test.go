@@ -24,14 +24,14 @@ type tools struct {
 	python   string
 }
 
-// findTools builds our programs and finds the rest. Without a program it skips the test, but not in CI.
+var programs testkit.Programs
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", ".."), &programs)) }
+
+// findTools finds what is not ours. Without a program it skips the test, but not in CI.
 func findTools(t *testing.T) tools {
 	t.Helper()
-	x := tools{python: findPython(t, client...), programs: testkit.Programs(t.TempDir())}
-	if err := testkit.BuildInto(filepath.Join("..", ".."), string(x.programs)); err != nil {
-		t.Fatal(err)
-	}
-	return x
+	return tools{python: findPython(t, client...), programs: programs}
 }
 
 // findPython returns a Python that has these modules: Debian's has, another one earlier in PATH perhaps not.
