@@ -17,7 +17,7 @@ import (
 
 // feedback is what the codec top_k has not sent of an agent's changes. It goes with the next update: of what is to be
 // sent, x = Δ + e, the rest stays if the update is folded, all of it if the coordinator has not used it, and nothing if
-// a rule has left it out or nobody knows. That an update is accepted, or refused as late, says nothing of that.
+// a rule has left it out or nobody knows. Neither accepted nor late says anything of that.
 type feedback struct {
 	run   wire.RunID
 	round wire.RoundID // whose update was settled last

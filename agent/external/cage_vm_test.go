@@ -20,10 +20,11 @@ func TestCage(t *testing.T) {
 		d := newDevice(t, mode, time.Minute, nil)
 		d.trainer.Limit(map[string]uint64{"hog": 64 << 20}[mode])
 		b, _, x := d.block(t.Context(), 4)
+		err := b.Take(x, 1, 4)
 		if started, ok := d.first().(agent.TrainerStarted); !ok || started.Loose != "" {
 			t.Fatalf("%s: the program is not confined: %+v", mode, d.first())
 		}
-		if err := b.Take(x, 1, 4); err == nil || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", mode, err, want)
 		}
 	}

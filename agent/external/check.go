@@ -15,7 +15,7 @@ import (
 
 // Finding is what one trial of a program has shown.
 type Finding struct {
-	What  string
+	Part  string // of the protocol
 	Wrong error  // nil = it is good
 	Says  string // figures, if it is good
 }

@@ -19,9 +19,9 @@ func played(t *testing.T, cfg external.Config, elements int) (lines []string, go
 	trial := external.Trial{Config: cfg, Device: "pump-7", StepSize: 0.1, Base: make([]float32, elements),
 		Layout: []learner.Tensor{{Name: "w", Shape: []int{elements}}}, Logger: slog.New(slog.DiscardHandler),
 		Found: func(f external.Finding) {
-			text := f.What + ": " + f.Says
+			text := f.Part + ": " + f.Says
 			if f.Wrong != nil {
-				text = f.What + " is wrong: " + f.Wrong.Error()
+				text = f.Part + " is wrong: " + f.Wrong.Error()
 			}
 			lines = append(lines, text)
 		}}

@@ -4,12 +4,9 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"math"
 	"net"
 	"os"
-	"os/exec"
-	"strings"
 	"time"
 )
 
@@ -58,7 +55,7 @@ func play(mode string) {
 			say(frame{"frame": "evaluated", "id": f.ID, "rows": 10, "risk": 0.5, "metrics": frame{"accuracy": 0.75}})
 		case "fit":
 			steps := f.Last - f.First + 1
-			if wrong := misbehave(mode, path, f.ID, steps, in, say); wrong {
+			if wrong := misbehave(mode, &request{path, f.ID, steps, in, say}); wrong {
 				continue
 			}
 			if steps > 1<<30 { // nobody has the time: it takes one, and waits for stop
@@ -116,137 +113,6 @@ func greet(mode string, say func(frame)) {
 		say(frame{"frame": "progress"})
 	}
 	say(hello)
-}
-
-// misbehave does what mode says in the place of training, and reports whether it did.
-func misbehave(mode, path string, id, steps int, in *bufio.Reader, say func(frame)) bool {
-	fitted := func(change frame) {
-		f := frame{"frame": "fitted", "id": id, "steps": steps, "rows": 40, "risk_before": 2, "risk_after": 1}
-		for k, v := range change {
-			f[k] = v
-		}
-		say(f)
-	}
-	good := os.Getenv(goodVariable)
-	if _, err := os.Stat(good); err == nil {
-		return false
-	}
-	switch mode {
-	case "crash once":
-		_ = os.WriteFile(good, nil, 0o600)
-		os.Exit(7)
-	case "crash":
-		os.Exit(7)
-	case "garbage":
-		fmt.Println("Epoch 1/10: loss 0.3")
-	case "a long line":
-		fmt.Println(strings.Repeat("x", 1<<20))
-	case "half a line":
-		fmt.Print(`{"frame": "fit`)
-		os.Exit(0)
-	case "another answer":
-		fitted(frame{"id": id + 1})
-	case "too many steps":
-		fitted(frame{"steps": steps + 1})
-	case "rows gone":
-		fitted(frame{"rows": -1})
-	case "no risk":
-		fitted(frame{"risk_after": nil})
-	case "NaN":
-		change(path, func(float32) float32 { return float32(math.NaN()) })
-		fitted(nil)
-	case "another header":
-		head, _ := os.ReadFile(path)
-		copy(head[8:], `{"other"`)
-		_ = os.WriteFile(path, head, 0o600)
-		fitted(nil)
-	case "another length":
-		_ = os.Truncate(path, 10)
-		fitted(nil)
-	case "a pipe in its place":
-		_ = os.Remove(path)
-		_ = exec.Command("mkfifo", path).Run()
-		fitted(nil)
-	case "a link in its place":
-		_ = os.Remove(path)
-		_ = os.Symlink("/dev/zero", path)
-		fitted(nil)
-	case "no file":
-		_ = os.Remove(path)
-		fitted(nil)
-	case "failed":
-		say(frame{"frame": "failed", "id": id, "why": "the GPU is away"})
-	case "noise":
-		for range 3000 {
-			fmt.Fprintln(os.Stderr, strings.Repeat("noise ", 1000))
-		}
-		return false
-	case "leaves a child":
-		child := exec.Command(os.Args[0])
-		child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
-		child.SysProcAttr = apart
-		child.Env = append(os.Environ(), modeVariable+"=holds the line")
-		if err := child.Start(); err != nil {
-			panic(err)
-		}
-		os.Exit(0)
-	case "children", "escapes":
-		child := exec.Command(os.Args[0])
-		if mode == "escapes" {
-			child = exec.Command("setsid", os.Args[0])
-		}
-		child.Env = append(os.Environ(), modeVariable+"=holds the line")
-		if err := child.Start(); err != nil {
-			panic(err)
-		}
-		_, _ = in.ReadString('\n') // the test has its call, and has the block end
-		fmt.Println("and now?")
-	case "hog":
-		var all [][]byte
-		for {
-			b := make([]byte, 1<<20)
-			for i := range b {
-				b[i] = 1
-			}
-			all = append(all, b)
-			if len(all) > 1<<12 {
-				fitted(nil) // 4 GB are not bounded
-				return true
-			}
-		}
-	case "forks":
-		n := 0
-		for ; n < 2000; n++ {
-			child := exec.Command(os.Args[0])
-			child.Env = append(os.Environ(), modeVariable+"=waits")
-			if child.Start() != nil {
-				break
-			}
-		}
-		if n < 2000 {
-			say(frame{"frame": "failed", "id": id, "why": fmt.Sprint(n, " processes could be started")})
-			return true
-		}
-		return false
-	case "network":
-		if _, err := net.DialTimeout("tcp", os.Getenv(callVariable), time.Second); err != nil {
-			say(frame{"frame": "failed", "id": id, "why": "no network: " + err.Error()})
-			return true
-		}
-		return false
-	case "stops":
-		say(frame{"frame": "progress", "id": id, "steps": 1})
-		call()
-		line, _ := in.ReadString('\n')
-		if !strings.Contains(line, `"stop"`) {
-			os.Exit(9)
-		}
-		change(path, func(float32) float32 { return 0.25 })
-		fitted(frame{"steps": 2})
-	default:
-		return false
-	}
-	return true
 }
 
 // call calls the test.

@@ -21,7 +21,6 @@ type tensorFile struct {
 	held      *store.DirLock // of dir, while this process lives
 	head      []byte         // what stands before the parameters
 	order     []span         // of the vector, in the order of the file
-	length    int            // elements
 	buffer    []byte
 }
 
@@ -99,7 +98,7 @@ func (t *tensorFile) create(layout []learner.Tensor) error {
 	for _, tensor := range sorted {
 		t.order = append(t.order, of[tensor.Name])
 	}
-	t.length, t.head = at, slices.Clone(file[:len(file)-4*at])
+	t.head = slices.Clone(file[:len(file)-4*at])
 	t.buffer = make([]byte, len(file))
 	return os.WriteFile(t.path, file, 0o600)
 }

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,7 +41,7 @@ func trainerCommand() *cobra.Command {
 				if f.Wrong != nil {
 					text = "WRONG  " + f.Wrong.Error()
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", f.What, text)
+				fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", f.Part, text)
 			}
 			if !of.Play(cmd.Context()) {
 				return cli.Shown()
@@ -70,9 +68,11 @@ func parameters(file []byte) (layout []learner.Tensor, values []float32, err err
 			return nil, nil, fmt.Errorf("tensor %q is %s; want F32 of all", t.Name, t.DType)
 		}
 		layout = append(layout, learner.Tensor{Name: t.Name, Shape: t.Shape})
-		for at := 0; at < len(t.Data); at += 4 {
-			values = append(values, math.Float32frombits(binary.LittleEndian.Uint32(t.Data[at:])))
+		some := make([]float32, len(t.Data)/4)
+		if err := wire.DecodeVector(some, t.Data); err != nil {
+			return nil, nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
+		values = append(values, some...)
 	}
 	if err == nil && len(values) == 0 {
 		err = errors.New("there are no parameters")

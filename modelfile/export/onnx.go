@@ -1,13 +1,12 @@
 package export
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // The numbers of ONNX's fields and types (onnx.proto3), as far as they are used here.
@@ -76,19 +75,11 @@ func (g *graph) constant(name string, kind int, shape []int, raw []byte) string 
 }
 
 func (g *graph) floats(name string, v []float32, shape ...int) string {
-	var raw []byte
-	for _, x := range v {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
-	}
-	return g.constant(name, onnxFloat, shape, raw)
+	return g.constant(name, onnxFloat, shape, wire.AppendVector(nil, v))
 }
 
 func (g *graph) doubles(name string, v []float64, shape ...int) string {
-	var raw []byte
-	for _, x := range v {
-		raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(x))
-	}
-	return g.constant(name, onnxDouble, shape, raw)
+	return g.constant(name, onnxDouble, shape, wire.AppendVector(nil, v))
 }
 
 // integer is an attribute.

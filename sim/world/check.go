@@ -2,11 +2,8 @@ package world
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
@@ -387,98 +384,5 @@ func (c *check) mixed(l *life, r wire.RoundID, b d2d.Books) {
 		c.w.fail("mixing in block %d has moved the sum of the parameters by %g of its length", r, drift)
 	} else if err == nil {
 		c.balanced++
-	}
-}
-
-// end looks at what is left of a run that is finished: nothing grows, and nobody was left behind.
-func (c *check) end() {
-	if c.closed < c.w.plan.Rounds {
-		c.w.fail("the run is finished after %d rounds, not %d", c.closed, c.w.plan.Rounds)
-	}
-	for _, p := range c.w.parties {
-		if p.number == Coordinator {
-			c.endCoordinator(p)
-			continue
-		}
-		if c.obeyed[p.id] != c.announced {
-			c.w.fail("%s stands at %s, and the run at %s", p.id, c.obeyed[p.id], c.announced)
-		}
-		// a fold may change no bit: the model of another version is the same then
-		if at, last := c.predicts(p), uint64(c.record.Plan.Version); c.w.plan.Predicts && at.version != last &&
-			c.models[at] != c.models[version{c.record.Run, last}] && c.worse[p.id] != (version{c.record.Run, last}) {
-			c.w.fail("%s predicts with model %d at the end, and not with %d", p.id, at.version, last)
-		}
-		if _, _, _, ok := updateOf(p.disk.file, p.id); ok || p.disk.file(stateDir+"/model.part") != nil {
-			c.w.fail("%s keeps an update or a model of a run that is finished", p.id)
-		}
-	}
-	for at := range c.unsettled {
-		// of one that was not offered the agent knows by itself that its round went on without it
-		if !c.w.agent(at.agent).hadTrouble && c.said[say{at, wire.TypeUpdate}] {
-			c.w.fail("%s was not told what became of its update of round %d", at.agent, at.round)
-		}
-	}
-	blobs := map[string]bool{}
-	for topic := range c.w.broker.retained {
-		if kind, _, hash, _, _ := topics().Parse(topic); kind == mqtt.KindBlob {
-			blobs[hash] = true
-		}
-	}
-	forgot := slices.ContainsFunc(c.w.plan.Faults, func(f Fault) bool { return f.Kind == BrokerEnd })
-	if len(blobs) > 3 && !forgot {
-		c.w.fail("the broker still retains %d blobs", len(blobs))
-	}
-}
-
-func (c *check) endCoordinator(p *party) {
-	c.endHistory(p)
-	if last := (version{c.record.Run, uint64(c.record.Plan.Version)}); c.w.plan.Evaluates > 0 &&
-		c.lastEvaluated != last {
-		c.w.fail("model %d was the last to be evaluated, want %d", c.lastEvaluated.version, last.version)
-	}
-	f, err := handle{disk: p.disk}.folder(stateDir + "/spool")
-	if err != nil || len(f.names) > 0 {
-		c.w.fail("the spools of %d rounds are left, %v", len(f.names), err)
-	}
-	f, err = handle{disk: p.disk}.folder(fmt.Sprintf("%s/models/%d", stateDir, c.record.Run))
-	if err != nil {
-		c.w.fail("the folder of models: %v", err)
-		return
-	}
-	models := 0
-	for name := range f.names {
-		if strings.HasSuffix(name, ".safetensors") && !strings.Contains(name, ".aside-") { // torn by a power cut
-			models++
-		}
-	}
-	if models > 2 {
-		c.w.fail("%d models are kept, not 2", models)
-	}
-}
-
-// endHistory: each round has one line, in order, and each model that was evaluated has one.
-func (c *check) endHistory(p *party) {
-	next, evaluated := wire.RoundID(1), uint64(0)
-	for line := range bytes.Lines(p.disk.file(stateDir + "/history.jsonl")) {
-		var h struct {
-			Round   wire.RoundID
-			Kind    string
-			Version uint64
-		}
-		err := json.Unmarshal(line, &h)
-		if h.Kind == coordinator.KindEvaluation {
-			if h.Version <= evaluated {
-				c.w.fail("the history has model %d evaluated after model %d", h.Version, evaluated)
-			}
-			evaluated = h.Version
-			continue
-		}
-		if err != nil || h.Round != next {
-			c.w.fail("the history has a line of round %d, want round %d: %v", h.Round, next, err)
-		}
-		next++
-	}
-	if next != c.record.Round+1 {
-		c.w.fail("the history ends before round %d, and the journal stands at round %d", next, c.record.Round)
 	}
 }

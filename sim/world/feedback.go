@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// What the codec top_k has not sent is followed here from what the agents have computed and from what became of their
+// This file follows what the codec top_k has not sent from what the agents have computed and from what became of their
 // updates, as docs/ALGORITHMS.md says it, with no code of the agent's.
 
 // owes is an agent's newest update, and what was to be sent.

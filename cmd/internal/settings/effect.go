@@ -33,6 +33,7 @@ var effects = map[string]struct {
 	"task.model":                  {FromStart, "the model has another shape or another meaning"},
 	"task.model.ridge":            {GoesOn, ""},
 	"task.model.huber_delta":      {GoesOn, ""},
+	"task.model.trainer":          {FromPresent, "another program trains the model"},
 	"task.model.frozen":           {FromPresent, "layers are frozen as they are"},
 	"task.exchange":               {GoesOn, ""},
 	"task.codec":                  {GoesOn, "what agents have not sent of their updates (top_k) stays with them"},
