@@ -10,17 +10,20 @@ import (
 )
 
 // Until waits for what no event tells. The n-th look is followed by a wait of n times what it took: many looks start a
-// program, and would keep a core busy that the programs of the test need.
+// program, and would keep a core busy that the programs of the test need. A look that a busy host has held up is no
+// reason to wait long: no wait is longer than a second, and the last look comes when the patience has ended.
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(Patience)
-	began, n := time.Now(), time.Duration(1)
-	for ; !ok(); began, n = time.Now(), n+1 {
-		select {
-		case <-time.After(max(time.Millisecond, n*time.Since(began))):
-		case <-deadline:
+	deadline := time.Now().Add(Patience)
+	for n := time.Duration(1); ; n++ {
+		began := time.Now()
+		if ok() {
+			return
+		}
+		if began.After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
+		<-time.After(min(max(time.Millisecond, n*time.Since(began)), time.Second))
 	}
 }
 
