@@ -1,16 +1,20 @@
 package metrics
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 func start(t *testing.T, addr string, h http.Handler) *Server {
@@ -78,6 +82,48 @@ func TestHandler(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestText: whoever takes gzip gets the same text, packed; metrics that cannot be gathered are an error, not a part.
+func TestText(t *testing.T) {
+	reg := NewRegistry("agentd")
+	get := func(encoding string) *httptest.ResponseRecorder {
+		r, w := httptest.NewRequest(http.MethodGet, "/metrics", nil), httptest.NewRecorder()
+		r.Header.Set("Accept-Encoding", encoding)
+		Handler(reg, nil).ServeHTTP(w, r)
+		return w
+	}
+	plain, packed := get("identity"), get("gzip, deflate")
+	if got := packed.Header().Get("Content-Encoding"); got != "gzip" || plain.Header().Get("Content-Encoding") != "" {
+		t.Fatalf("Content-Encoding %q", got)
+	}
+	zip, err := gzip.NewReader(packed.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unpacked, err := io.ReadAll(zip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const whole = "\nprocess_start_time_seconds "
+	if !strings.Contains(string(unpacked), whole) || !strings.Contains(plain.Body.String(), whole) {
+		t.Errorf("plain:\n%s\nunpacked:\n%s", plain.Body, unpacked)
+	}
+	c := prometheus.NewDesc("broken", "a metric that cannot be read", nil, nil)
+	reg.MustRegister(broken{c})
+	if w := get("gzip"); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "no disk") ||
+		w.Header().Get("Content-Encoding") != "" {
+		t.Errorf("status %d, %v, body %.200q", w.Code, w.Header(), w.Body)
+	}
+}
+
+// broken is a collector whose metric cannot be read.
+type broken struct{ desc *prometheus.Desc }
+
+func (b broken) Describe(to chan<- *prometheus.Desc) { to <- b.desc }
+
+func (b broken) Collect(to chan<- prometheus.Metric) {
+	to <- prometheus.NewInvalidMetric(b.desc, errors.New("no disk"))
 }
 
 func TestListen(t *testing.T) {
