@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"fmt"
+
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
@@ -40,7 +42,7 @@ func (a *Agent) wantEvaluation() {
 	if !v.asked.ref.Present() || v.busy || a.local == nil || a.local.problem == nil || a.local.hash != v.asked.task {
 		return
 	}
-	if p == nil || p.local != a.local || a.misfit != nil || p.held == nil || p.held.Len() < int(v.least) {
+	if p == nil || p.local != a.local || a.misfit != nil || !p.hides() && p.heldOut() < int(v.least) {
 		a.evaluated(wire.Evaluation{Run: v.asked.run, Version: v.asked.version})
 		return
 	}
@@ -57,28 +59,24 @@ func (a *Agent) wantEvaluation() {
 // evaluate has a model that is here evaluated beside the owner, if it is the one that is asked for.
 func (a *Agent) evaluate(hash wire.Digest, w []float32) {
 	v, p := &a.evaluating, a.prepared
-	if hash != v.asked.ref.Hash || v.busy || p == nil || p.local != a.local || p.held == nil || p.hash != v.asked.task {
+	if hash != v.asked.ref.Hash || v.busy || p == nil || p.local != a.local || !p.hides() && p.held == nil ||
+		p.hash != v.asked.task {
 		return
 	}
-	of := v.asked
+	of, least := v.asked, v.least
 	w = a.predicts(p.problem, of.run, w) // where it has a model of its own, that is evaluated
 	v.busy = true
 	a.models.jobs.Do(func() {
-		fact := Evaluated{Version: of.version}
-		var t learner.Tally
-		m, err := learner.NewModel[float32](p.problem.Model.Architecture()) // training uses another one meanwhile
-		if err == nil {
-			m.ReportIn(p.problem.Standardization())
-			t, err = m.Tally(w, p.held), p.view.Err()
-		}
+		said, err := a.evaluates(p, of, w)
 		a.owner.Tell(func() {
 			v.busy = false
-			said := wire.Evaluation{Run: of.run, Version: of.version}
-			if fact.Err = err; err == nil {
-				said = evaluation.Of(of.run, of.version, t)
-				fact.Rows, fact.Risk = int(said.Rows), t.Risk/float64(t.Samples)
+			fact := Evaluated{Version: of.version, Rows: int(said.Rows), Risk: said.Risk / float64(said.Rows), Err: err}
+			if err != nil || said.Rows < least {
+				said, fact.Rows, fact.Risk = wire.Evaluation{Run: of.run, Version: of.version}, 0, 0
 			}
-			a.cfg.Observer.Observe(fact)
+			if err != nil || fact.Rows > 0 || !p.hides() {
+				a.cfg.Observer.Observe(fact)
+			}
 			// else another one is asked for by now
 			if v.asked.ref.Hash == of.ref.Hash && v.asked.run == of.run && v.asked.version == of.version {
 				a.evaluated(said)
@@ -86,6 +84,28 @@ func (a *Agent) evaluate(hash wire.Digest, w []float32) {
 			a.wantEvaluation()
 		})
 	})
+}
+
+// evaluates evaluates a model, beside the owner.
+func (a *Agent) evaluates(p *prepared, of offer, w []float32) (wire.Evaluation, error) {
+	if by, inside := a.cfg.Trainer.(Evaluator); p.hides() {
+		if !inside {
+			return wire.Evaluation{}, nil
+		}
+		f, err := by.Evaluate(a.owner.Context(), p.problem, w)
+		said := evaluation.OfProgram(of.run, of.version, f.Rows, f.Risk, f.Others)
+		if err == nil && f.Rows > 0 && said.Rows == 0 {
+			err = fmt.Errorf("a risk of %v over %d rows cannot be told", f.Risk, f.Rows)
+		}
+		return said, err
+	}
+	m, err := learner.NewModel[float32](p.problem.Model.Architecture()) // training uses another one meanwhile
+	if err != nil {
+		return wire.Evaluation{}, err
+	}
+	m.ReportIn(p.problem.Standardization())
+	t := m.Tally(w, p.held)
+	return evaluation.Of(of.run, of.version, t), p.view.Err()
 }
 
 // evaluated has the next hello say what has come of the model that is asked for.

@@ -24,7 +24,7 @@ type heldOut struct {
 // split parts a view. The first view of a run fixes its boundary, for as long as the state folder lives.
 func (a *Agent) split(l *local, view data.View) *prepared {
 	p := &prepared{local: l, view: view, trained: view.Rows}
-	if a.cfg.HeldOut == 0 || l.problem.Task.External.On() { // its program holds rows out by itself
+	if a.cfg.HeldOut == 0 || p.hides() { // its program holds rows out by itself
 		return p
 	}
 	if run := a.order.Run; !a.held.fixed || a.held.run != run {
@@ -35,6 +35,17 @@ func (a *Agent) split(l *local, view data.View) *prepared {
 	}
 	p.trained, p.held = view.Split(a.held.boundary)
 	return p
+}
+
+// hides reports whether the rows are those of a program, which holds some out by itself, or none.
+func (p *prepared) hides() bool { return p.problem.Task.External.On() }
+
+// heldOut is the number of rows that are held out.
+func (p *prepared) heldOut() int {
+	if p.held == nil {
+		return 0
+	}
+	return p.held.Len()
 }
 
 // splitAgain fixes a boundary for a run that begins with data that are read already.

@@ -41,6 +41,21 @@ type Scorer interface {
 	Score(model []float32) (*learner.Score, error)
 }
 
+// Evaluator is a Trainer that evaluates models of tasks whose rows only it knows.
+type Evaluator interface {
+	Trainer
+	// Evaluate returns how well a model does on rows that are not trained on; none if there are none. It may wait for
+	// the steps of a block.
+	Evaluate(ctx context.Context, p *task.Problem[float32], model []float32) (Figures, error)
+}
+
+// Figures are the risk of a model, and others by name: means over rows.
+type Figures struct {
+	Rows   int
+	Risk   float64
+	Others map[string]float64
+}
+
 // Audited is a Block that is told the books of its mixing when that is over or was ended. Books are kept for such
 // blocks only.
 type Audited interface {

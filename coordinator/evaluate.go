@@ -16,12 +16,14 @@ const KindEvaluation = "evaluation"
 // form is what the owner must know of the announced task's problem, which folds change beside it.
 type form struct {
 	elements int     // of a training update
+	external bool    // nobody here knows what the model computes
 	classes  int     // 0 of a regression
 	unit     float64 // of a regression's targets: their scale where they are standardised, else 1
 }
 
 func (w *workbench) form() form {
-	f := form{w.problem.Schema(wire.KindTraining).Len(), w.problem.Model.Architecture().Classes(), 1}
+	f := form{w.problem.Schema(wire.KindTraining).Len(), w.problem.Task.External.On(),
+		w.problem.Model.Architecture().Classes(), 1}
 	if scale := w.problem.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
 		f.unit = float64(scale[len(scale)-1])
 	}
@@ -56,9 +58,9 @@ func (d *disk) writeEvaluation(line HistoryEntry) error {
 
 // fitting takes the evaluation out of a hello if it has not the form of the task's, and tells so.
 func (c *Coordinator) fitting(agent wire.AgentID, m *wire.Hello) error {
-	if evaluation.Fits(&m.Evaluation, c.form.classes) {
+	if evaluation.Fits(&m.Evaluation, c.form.external, c.form.classes) {
 		return nil
 	}
 	m.Evaluation = wire.Evaluation{}
-	return host.Drop(DropMalformed, "what %s says of a model is not of the task's classes, and is not counted", agent)
+	return host.Drop(DropMalformed, "what %s says of a model is not of the task's kind, and is not counted", agent)
 }

@@ -179,7 +179,7 @@ func TestEvaluationOfOtherClasses(t *testing.T) {
 		s.say(f.topics.Status("evil"), wire.Seal(nil, s.as("evil", wire.TypeHello), h.Body(), hosts.KeyOf("evil")))
 		f.until(time.Minute, "told", func() bool {
 			return slices.ContainsFunc(facts[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
-				return d.Agent == "evil" && strings.Contains(d.Err.Error(), "not of the task's classes")
+				return d.Agent == "evil" && strings.Contains(d.Err.Error(), "not of the task's kind")
 			})
 		})
 		f.until(time.Hour, "counted", func() bool {

@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"context"
 	"crypto/ed25519"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,13 +20,13 @@ type renewing struct {
 	*federation
 	conn     mqtt.Conn
 	sequence uint64
-	carried  int
+	carried  atomic.Int32
 }
 
 func newRenewing(t *testing.T) *renewing {
 	f := &renewing{federation: newFederation(t, 2, memory.Options{})}
 	f.cfg.Renew = func(context.Context, wire.AgentID, *wire.Renew) (wire.Renewed, bool) {
-		f.carried++
+		f.carried.Add(1)
 		return wire.Renewed{Refused: wire.RenewFailed}, true
 	}
 	f.coord.start()
@@ -50,12 +51,12 @@ func (f *renewing) request(by, before, vouches ed25519.PrivateKey) []byte {
 
 // ask says a request, and reports whether it was carried out.
 func (f *renewing) ask(p []byte) bool {
-	before := f.carried
+	before := f.carried.Load()
 	if err := f.conn.Publish(mqtt.Message{Topic: f.topics.Status("a0"), Payload: p}); err != nil {
 		f.t.Fatal(err)
 	}
 	wait(time.Second)
-	return f.carried > before
+	return f.carried.Load() > before
 }
 
 // answer is the next one that the device gets, signed by the coordinator.
@@ -114,8 +115,8 @@ func TestRenewalsAreChecked(t *testing.T) {
 			}
 		}
 		wait(10 * time.Second)
-		if !f.ask(f.request(next, own, own)) || f.carried != 2 {
-			t.Errorf("%d requests are carried out, ten seconds apart; want 2", f.carried)
+		if !f.ask(f.request(next, own, own)) || f.carried.Load() != 2 {
+			t.Errorf("%d requests are carried out, ten seconds apart; want 2", f.carried.Load())
 		}
 		if a := f.answer(); a.Answers != good.Digest() || a.Refused != wire.RenewFailed {
 			t.Errorf("answered: %+v", a)

@@ -115,6 +115,7 @@ func TestRestandardizeAndCrash(t *testing.T) {
 		}
 		f.coord.start()
 		f.until(time.Hour, "crashed", func() bool { return f.isDead(f.coord.life) })
+		<-f.coord.life.done // its folder is copied
 		if _, err := coordinator.Restandardize(f.coord.dir); err == nil {
 			t.Error("asked for in the middle of a statistics round, another one is promised")
 		}

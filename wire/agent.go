@@ -155,6 +155,7 @@ func (m *Hello) parts() []part {
 	return []part{
 		{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }},
 		m.Evaluation.part(),
+		m.Evaluation.figuresPart(),
 		{"key", NeedIgnore, func(w *writer) { w.optional(m.WantsKey) }, func(r *reader) { m.WantsKey = r.u64() }},
 		{"location", NeedIgnore, func(w *writer) {
 			if m.Location != (Location{}) {

@@ -8,6 +8,8 @@ const (
 	EvaluationBins = 64
 	// EvaluationClasses bounds the classes of which it is told which was taken for which.
 	EvaluationClasses = 64
+	// MaxFigures bounds the figures of an evaluation.
+	MaxFigures = 16
 )
 
 // MostOfRow bounds what a row adds to a sum: sums over all agents, and their squares, must be finite.
@@ -26,6 +28,21 @@ type Evaluation struct {
 	// Of classes: how many rows were taken for their class, and [actual,predicted] for up to EvaluationClasses of them.
 	Hits      uint32
 	Confusion []uint32
+	// Figures are what the program that trains an external model says beside the risk, ascending by name: it alone
+	// knows what is in them. Not nil, though perhaps empty, exactly of an external model with rows; there are no bins,
+	// hits and cells then.
+	Figures []Figure
+}
+
+// Figure is a figure of a program.
+type Figure struct {
+	Name string  // as that of a Section
+	Sum  float64 // Σ over the rows
+}
+
+// Valid reports whether a figure over so many rows may be told.
+func (f *Figure) Valid(rows uint32) bool {
+	return checkName(f.Name, MaxSectionName, sectionByte) == nil && math.Abs(f.Sum) <= MostOfRow*float64(rows)
 }
 
 // Of reports whether the evaluation is of that version of a model of a run.
@@ -88,6 +105,33 @@ func (m *Evaluation) read(r *reader) {
 		classes > 0 && (sum(m.Confusion) != uint64(m.Rows) || hits != uint64(m.Hits)):
 		r.failf("%d rows in %d cells, want %d, with %d hits", sum(m.Confusion), len(m.Confusion), m.Rows, m.Hits)
 	}
+}
+
+// figuresPart is a section of a hello beside that of the evaluation, which comes before it.
+func (m *Evaluation) figuresPart() part {
+	return part{"evaluation_figures", NeedIgnore, func(w *writer) {
+		if m.Figures == nil {
+			return
+		}
+		w.u32(uint32(len(m.Figures)))
+		for _, f := range m.Figures {
+			w.str(f.Name)
+			w.f64(f.Sum)
+		}
+	}, func(r *reader) {
+		if m.Rows == 0 || len(m.Residuals) > 0 || len(m.Confusion) > 0 || m.Hits > 0 {
+			r.failf("figures of a model that is not external, or without rows")
+		}
+		m.Figures = make([]Figure, r.count("figures", MaxFigures, 10))
+		last := ""
+		for i := range m.Figures {
+			last = r.name("figure", last)
+			m.Figures[i] = Figure{last, r.f64("figure")}
+			if r.err == nil && !m.Figures[i].Valid(m.Rows) {
+				r.failf("figure %s: a sum that no %d rows have", last, m.Rows)
+			}
+		}
+	}}
 }
 
 func sum(counts []uint32) (n uint64) {

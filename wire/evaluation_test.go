@@ -17,9 +17,14 @@ func evaluationOfNumbers() wire.Evaluation {
 	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, Squares: 62, Residuals: goldenBins()}
 }
 
+func evaluationOfProgram() wire.Evaluation {
+	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5,
+		Figures: []wire.Figure{{Name: "accuracy", Sum: 28}, {Name: "top_5", Sum: 30.5}}}
+}
+
 // TestEvaluationAddsUp refuses figures of a model that no rows of their number have.
 func TestEvaluationAddsUp(t *testing.T) {
-	classes, numbers := evaluationOfClasses, evaluationOfNumbers
+	classes, numbers, program := evaluationOfClasses, evaluationOfNumbers, evaluationOfProgram
 	for _, c := range []struct {
 		name   string
 		of     func() wire.Evaluation
@@ -42,6 +47,18 @@ func TestEvaluationAddsUp(t *testing.T) {
 		{"a row too few", classes, func(m *wire.Evaluation) { m.Confusion[1]-- }, "30 rows in 4 cells"},
 		{"another number of hits", classes, func(m *wire.Evaluation) { m.Hits-- }, "with 27 hits"},
 		{"no square", classes, func(m *wire.Evaluation) { m.Confusion = append(m.Confusion, 0) }, "in 5 cells"},
+		{"a program's", program, func(*wire.Evaluation) {}, ""},
+		{"a program's risk alone", program, func(m *wire.Evaluation) { m.Figures = []wire.Figure{} }, ""},
+		{"a program's of no rows", program, func(m *wire.Evaluation) { m.Rows = 0 }, "figures of a model"},
+		{"a program's bins", program, func(m *wire.Evaluation) { m.Residuals = goldenBins() }, "figures of a model"},
+		{"a program's hits", program, func(m *wire.Evaluation) { m.Hits = 1 }, "figures of a model"},
+		{"a program's cells", classes, func(m *wire.Evaluation) { m.Figures = []wire.Figure{} }, "figures of a model"},
+		{"a figure out of bounds", program, func(m *wire.Evaluation) { m.Figures[1].Sum = -1e102 }, "sum that no"},
+		{"a figure twice", program, func(m *wire.Evaluation) { m.Figures[1].Name = "accuracy" }, "they must ascend"},
+		{"a figure without a name", program, func(m *wire.Evaluation) { m.Figures[0].Name = "" }, "figure \"\""},
+		{"too many figures", program, func(m *wire.Evaluation) {
+			m.Figures = make([]wire.Figure, wire.MaxFigures+1)
+		}, "17 entries"},
 		{"sums beyond 32 bits", classes, func(m *wire.Evaluation) { m.Confusion[1] = math.MaxUint32 }, "in 4 cells"},
 	} {
 		m := wire.Hello{Evaluation: c.of()}
@@ -59,6 +76,12 @@ func TestEvaluationAddsUp(t *testing.T) {
 			if _, err := wire.DecodeHello(m.Body()); !errors.Is(err, wire.ErrNotFinite) {
 				t.Errorf("%v in number %d: error %v", x, i, err)
 			}
+		}
+		e := evaluationOfProgram()
+		e.Figures[0].Sum = x
+		m := wire.Hello{Evaluation: e}
+		if _, err := wire.DecodeHello(m.Body()); !errors.Is(err, wire.ErrNotFinite) {
+			t.Errorf("%v of a program: error %v", x, err)
 		}
 	}
 }

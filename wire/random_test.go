@@ -308,6 +308,12 @@ func randomEvaluation(rng *rand.Rand) wire.Evaluation {
 	if m.Rows == 0 {
 		return wire.Evaluation{Run: m.Run, Version: m.Version}
 	}
+	if rng.IntN(3) == 0 {
+		m.Residuals, m.Confusion, m.Hits, m.Figures = nil, nil, 0, []wire.Figure{}
+		for i := range rng.IntN(wire.MaxFigures + 1) {
+			m.Figures = append(m.Figures, wire.Figure{Name: fmt.Sprintf("f%02d", i), Sum: 1e9 * rng.NormFloat64()})
+		}
+	}
 	m.Risk, m.SSE, m.Targets, m.Squares = rng.NormFloat64(), rng.ExpFloat64(), rng.NormFloat64(), rng.ExpFloat64()
 	return m
 }

@@ -146,13 +146,16 @@ func (r *reader) section(before string) Section {
 	return s
 }
 
+// sectionByte reports whether the name of a section may have a byte.
+func sectionByte(c byte) bool { return lower(c) || digit(c) || c == '_' }
+
 // name reads the name of an entry of a list that is ordered by names; before is that of the entry before it.
 func (r *reader) name(field, before string) string {
 	name := r.str(field, MaxSectionName)
 	if r.err != nil {
 		return ""
 	}
-	err := checkName(name, MaxSectionName, func(c byte) bool { return lower(c) || digit(c) || c == '_' })
+	err := checkName(name, MaxSectionName, sectionByte)
 	switch {
 	case err != nil:
 		r.failf("%s %q: %w; use a–z, 0–9 and _", field, name, err)

@@ -171,10 +171,7 @@ func (c *check) evaluates() {
 		return
 	}
 	score, err := c.p.evaluate(c.ctx, run, c.Base)
-	if err != nil {
-		score = &learner.Score{}
-	}
-	c.report("evaluate", err, "a risk of %.6g over %d rows", score.Risk, score.Samples)
+	c.report("evaluate", err, "a risk of %.6g over %d rows", score.Risk, score.Rows)
 }
 
 // stops asks for more steps than anybody has time for.

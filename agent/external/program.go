@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -296,23 +295,17 @@ func (p *program) fit(ctx context.Context, r *run, x []float32, what fit) (fitte
 	return fitted, err
 }
 
-// evaluate has the program score a model.
-func (p *program) evaluate(ctx context.Context, r *run, x []float32) (score *learner.Score, err error) {
+// evaluate has the program evaluate a model.
+func (p *program) evaluate(ctx context.Context, r *run, x []float32) (f agent.Figures, err error) {
 	err = p.request(ctx, r, x, frameEvaluated, func(id uint64) any { return short{frameEvaluate, id} },
 		func(a *answer) error {
 			if a.Rows < 1 || a.Rows > maxRows || a.Risk == nil {
 				return fmt.Errorf("the program has evaluated %d rows, without a risk or with none of them", a.Rows)
 			}
-			figure := func(name string) float64 {
-				if x, ok := a.Metrics[name]; ok {
-					return x
-				}
-				return math.NaN()
-			}
-			score = &learner.Score{Risk: *a.Risk, Samples: a.Rows, R2: figure("r2"), Accuracy: figure("accuracy")}
+			f = agent.Figures{Rows: a.Rows, Risk: *a.Risk, Others: a.Metrics}
 			return nil
 		})
-	return score, err
+	return f, err
 }
 
 // checkFitted reports why an answer cannot be that to a request.

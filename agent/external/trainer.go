@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -139,19 +140,17 @@ func (hidden) ReadRows(x, y []float32, _ int) {
 // Block implements [agent.Trainer].
 func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32],
 	j task.Job[float32]) (agent.Block, error) {
-	t.mu.Lock()
-	of := t.running[p.Task.External.Trainer]
 	if !p.Task.External.On() { // the device has come to a task of another kind
+		t.mu.Lock()
 		for _, needless := range t.running {
 			go needless.rest()
 		}
-	}
-	t.mu.Unlock()
-	if !p.Task.External.On() {
+		t.mu.Unlock()
 		return t.Trainer.Block(ctx, r, p, j)
 	}
-	if of == nil || of.blob != blobOf(&p.Task) { // the agent has come to another task by now
-		return nil, errClosed
+	of, err := t.runs(p)
+	if err != nil {
+		return nil, err
 	}
 	training := &p.Task.Training
 	b := &block{ctx: ctx, of: of, problem: p, job: j, steps: uint64(j.Steps), weight: j.Weight, what: fit{
@@ -285,7 +284,47 @@ func (b *block) Score(model []float32) (*learner.Score, error) {
 	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.said.Can, canEvaluate) {
 		return nil, nil // or there is no time left
 	}
-	return b.of.evaluate(b.ctx, b.run, model)
+	f, err := b.of.evaluate(b.ctx, b.run, model)
+	if err != nil {
+		return nil, err
+	}
+	figure := func(name string) float64 {
+		if x, ok := f.Others[name]; ok {
+			return x
+		}
+		return math.NaN()
+	}
+	return &learner.Score{Risk: f.Risk, Samples: f.Rows, R2: figure("r2"), Accuracy: figure("accuracy")}, nil
+}
+
+// Evaluate implements [agent.Evaluator].
+func (t *Trainer) Evaluate(ctx context.Context, p *task.Problem[float32], model []float32) (agent.Figures, error) {
+	of, err := t.runs(p)
+	if err != nil {
+		return agent.Figures{}, err
+	}
+	run, err := of.running(ctx)
+	if err == nil && slices.Contains(run.said.Can, canEvaluate) {
+		var f agent.Figures
+		if f, err = of.evaluate(ctx, run, model); err == nil {
+			return f, nil
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("trainer %s: %w", of.name, err)
+	}
+	return agent.Figures{}, err
+}
+
+// runs returns the program of an external task.
+func (t *Trainer) runs(p *task.Problem[float32]) (*program, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := t.running[p.Task.External.Trainer]
+	if of == nil || of.blob != blobOf(&p.Task) { // the agent has come to another task by now
+		return nil, errClosed
+	}
+	return of, nil
 }
 
 // mostFigures is how many of a program's metrics are logged.

@@ -183,6 +183,10 @@ func TestFit(t *testing.T) {
 			s.Accuracy != 0.75 || s.R2 == s.R2 {
 			t.Errorf("%s: score %+v, error %v", name, s, err)
 		}
+		f, err := d.trainer.Evaluate(t.Context(), d.problem, base)
+		if err != nil || f.Risk != 0.5 || f.Rows != 10 || len(f.Others) != 1 || f.Others["accuracy"] != 0.75 {
+			t.Errorf("%s: figures %+v, error %v", name, f, err)
+		}
 		for i, delta := range out.Vector {
 			if want := nearer(base[i], tt.mu, 4) - base[i]; delta != want {
 				t.Errorf("%s: parameter %d has changed by %v, want %v", name, i, delta, want)

@@ -161,9 +161,13 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 		}
 		f.Write(t, id+".yaml", string(text)+device+c.agent)
 	}
+	evaluation := ""
+	if device != "" {
+		evaluation = ", evaluation: {every: 2, min_rows: 40}"
+	}
 	f.Lead(t, task+c.task+", batch_size: 0, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 4, "+
 		"max: 4}}", keys, "{"+c.round+", rounds: 6, deadline: 60s, gather: {target: 3, minimum: 3, within: 60s, "+
-		"spread: 0s}}", c.mesh)
+		"spread: 0s}"+evaluation+"}", c.mesh)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	endsWell(t, lead)
 	var agents []*testkit.Process
@@ -175,7 +179,33 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 	lead.Await(t, "run finished")
 	export := f.Path("exported.safetensors")
 	c.programs.MustRun(t, "coordinator", "model", "export", "--out", export, "--state-dir", f.Path("state"))
-	return parametersOf(t, export)
+	w := parametersOf(t, export)
+	if device != "" { // agentd holds rows out, the program evaluates the model on all that it has
+		c.evaluated(t, lead, w)
+	}
+	return w
+}
+
+// evaluated wants the programs to have evaluated the last model: what they say together is what one makes of it who has
+// the rows of all devices.
+func (c *agreement) evaluated(t *testing.T, lead *testkit.Process, w []float64) {
+	t.Helper()
+	risk, right := 0.0, 0
+	for device := range uint64(3) {
+		for line := range strings.Lines(strings.TrimPrefix(classes(device), "u,v,y\n")) {
+			var u, v, y float64
+			if _, err := fmt.Sscanf(line, "%f,%f,%f", &u, &v, &y); err != nil {
+				t.Fatal(err)
+			}
+			margin := (2*y - 1) * (w[0]*u + w[1]*v + w[2])
+			risk += math.Log1p(math.Exp(-margin)) / 120
+			if margin > 0 {
+				right++
+			}
+		}
+	}
+	lead.Await(t, fmt.Sprintf("agents have evaluated a model on the rows that they hold out version=6 agents=3 "+
+		"rows=120 risk=%.4g accuracy=%.4g", risk, float64(right)/120))
 }
 
 // TestExample has agentd look at examples/logistic.py of the Python package.

@@ -3,9 +3,11 @@
 package evaluation
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/wire"
@@ -33,12 +35,33 @@ func Of(run wire.RunID, version wire.ModelVersion, t learner.Tally) wire.Evaluat
 	return m
 }
 
+// OfProgram is what the program of an external model has said of it, on rows that it holds out: means over these rows.
+// Figures
+// that cannot be told are left out, and those beyond the first of them, by name, that can.
+func OfProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float64,
+	figures map[string]float64) wire.Evaluation {
+	m := Of(run, version, learner.Tally{Samples: rows, Risk: float64(rows) * risk})
+	if m.Rows == 0 {
+		return m
+	}
+	m.Figures = []wire.Figure{}
+	for name, x := range figures {
+		if f := (wire.Figure{Name: name, Sum: float64(rows) * x}); f.Valid(m.Rows) {
+			m.Figures = append(m.Figures, f)
+		}
+	}
+	sort.Slice(m.Figures, func(i, j int) bool { return m.Figures[i].Name < m.Figures[j].Name })
+	m.Figures = m.Figures[:min(len(m.Figures), wire.MaxFigures)]
+	return m
+}
+
 // Pool takes what agents say of one model. Its zero value is empty.
 type Pool struct {
 	agents    []said
 	residuals []uint64
 	confusion []uint64
 	classes   bool
+	figures   bool // of an external model
 }
 
 // said are the sums of one agent.
@@ -47,11 +70,16 @@ type said struct {
 	wire.Evaluation
 }
 
-// Fits reports whether an evaluation has the form of a model's: its number of classes, or 0 of a regression.
-func Fits(m *wire.Evaluation, classes int) bool {
+// Fits reports whether an evaluation has the form of a model's: external, or its number of classes, or 0 of a
+// regression.
+func Fits(m *wire.Evaluation, external bool, classes int) bool {
 	switch {
 	case m.Rows == 0:
 		return true
+	case external != (m.Figures != nil):
+		return false
+	case external:
+		return true // the form has nothing else
 	case classes == 0:
 		return len(m.Residuals) == learner.Bins && len(m.Confusion) == 0 && m.Hits == 0
 	case classes > learner.MaxTallied:
@@ -61,13 +89,14 @@ func Fits(m *wire.Evaluation, classes int) bool {
 }
 
 // Add takes what an agent says; that of another model, or of an agent that has spoken, is the caller's to leave out.
-// All fit one number of classes.
+// All fit one form.
 func (p *Pool) Add(agent wire.AgentID, m wire.Evaluation) {
 	if m.Rows == 0 {
 		return
 	}
 	p.residuals, p.confusion = add(p.residuals, m.Residuals), add(p.confusion, m.Confusion)
-	p.classes = p.classes || len(m.Residuals) == 0
+	p.figures = p.figures || m.Figures != nil
+	p.classes = p.classes || len(m.Residuals) == 0 && m.Figures == nil
 	m.Residuals, m.Confusion = nil, nil
 	p.agents = append(p.agents, said{agent, m})
 }
@@ -98,6 +127,9 @@ type Result struct {
 	F1        *float64   `json:"f1,omitempty"`
 	Classes   []Class    `json:"classes,omitempty"`
 	Confusion [][]uint64 `json:"confusion,omitempty"` // [actual][predicted]
+	// Of an external model: the figures of its programs, each the mean over the rows of those agents that have said it,
+	// at most wire.MaxFigures. Accuracy is that of this name.
+	Figures map[string]float64 `json:"figures,omitempty"`
 	// Over agents, each counted once; absent for fewer than Fewest.
 	AgentRisk     *Spread `json:"agent_risk,omitempty"`
 	AgentAccuracy *Spread `json:"agent_accuracy,omitempty"`
@@ -153,10 +185,13 @@ func (p *Pool) Result(unit float64) Result {
 	}
 	n := float64(r.Rows)
 	r.Risk = all.Risk / n
-	if p.classes {
+	switch {
+	case p.figures:
+		r.figures(p.agents, accuracies)
+	case p.classes:
 		r.Accuracy = finite(float64(hits) / n)
 		r.confuse(p.confusion)
-	} else {
+	default:
 		if sst := all.Squares - all.Targets*all.Targets/n; sst > 1e-12*all.Squares {
 			r.R2 = finite(1 - all.SSE/sst)
 		}
@@ -165,12 +200,65 @@ func (p *Pool) Result(unit float64) Result {
 	}
 	if r.Agents >= Fewest {
 		r.AgentRisk = spread(risks, 1)
-		if p.classes {
+		if r.Accuracy != nil {
 			r.AgentAccuracy = spread(accuracies, -1)
 		}
 	}
 	return r
 }
+
+// figures pools the figures of programs. Where all have said their accuracy, accuracies gets that of each agent.
+func (r *Result) figures(agents []said, accuracies []float64) {
+	type sum struct {
+		name      string
+		said      int
+		rows, sum float64
+	}
+	var sums []sum
+	for i, a := range agents {
+		for _, f := range a.Figures {
+			at := slices.IndexFunc(sums, func(s sum) bool { return s.name == f.Name })
+			if at < 0 {
+				at, sums = len(sums), append(sums, sum{name: f.Name})
+			}
+			s := &sums[at]
+			s.said, s.rows, s.sum = s.said+1, s.rows+float64(a.Rows), s.sum+f.Sum
+			if f.Name == accuracy {
+				accuracies[i] = f.Sum / float64(a.Rows)
+			}
+		}
+	}
+	// Those that most agents know come first: no agent puts its own names in their places.
+	sort.Slice(sums, func(i, j int) bool {
+		return sums[i].said > sums[j].said || sums[i].said == sums[j].said && sums[i].name < sums[j].name
+	})
+	for _, s := range sums[:min(len(sums), wire.MaxFigures)] {
+		if r.Figures == nil {
+			r.Figures = map[string]float64{}
+		}
+		if x := finite(s.sum / s.rows); x != nil {
+			r.Figures[s.name] = *x
+		}
+		if s.name == accuracy && s.said == len(agents) {
+			r.Accuracy = finite(s.sum / s.rows)
+		}
+	}
+}
+
+// Told are the figures of programs as people read them, but for the accuracy where that has its own place.
+func (r *Result) Told() string {
+	var all []string
+	for name, x := range r.Figures {
+		if name != accuracy || r.Accuracy == nil {
+			all = append(all, fmt.Sprintf("%s %.4g", name, x))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// accuracy is the figure of programs that is one of our own models', too.
+const accuracy = "accuracy"
 
 // finite is a figure of finite sums, which may overflow; nil then.
 func finite(x float64) *float64 {

@@ -159,14 +159,68 @@ func TestFits(t *testing.T) {
 	numbers := wire.Evaluation{Rows: 1, Residuals: make([]uint32, learner.Bins)}
 	two := wire.Evaluation{Rows: 1, Confusion: []uint32{1, 0, 0, 0}, Hits: 1}
 	many := wire.Evaluation{Rows: 1, Hits: 1}
+	program := wire.Evaluation{Rows: 1, Figures: []wire.Figure{}}
+	for _, m := range []wire.Evaluation{numbers, two, many} {
+		if evaluation.Fits(&m, true, 0) {
+			t.Errorf("%+v of an external model", m)
+		}
+	}
+	if !evaluation.Fits(&program, true, 0) || !evaluation.Fits(&wire.Evaluation{}, true, 0) {
+		t.Error("an external model's do not fit")
+	}
 	for _, c := range []struct {
 		m       wire.Evaluation
 		classes int
 		fits    bool
-	}{{numbers, 0, true}, {numbers, 2, false}, {two, 2, true}, {two, 3, false}, {two, 0, false}, {many, 65, true},
-		{many, 64, false}, {many, 0, false}, {numbers, 65, false}, {wire.Evaluation{}, 2, true}} {
-		if got := evaluation.Fits(&c.m, c.classes); got != c.fits {
+	}{{program, 0, false}, {program, 65, false}, {numbers, 0, true}, {numbers, 2, false}, {two, 2, true},
+		{two, 3, false}, {two, 0, false}, {many, 65, true}, {many, 64, false}, {many, 0, false}, {numbers, 65, false},
+		{wire.Evaluation{}, 2, true}} {
+		if got := evaluation.Fits(&c.m, false, c.classes); got != c.fits {
 			t.Errorf("%+v of %d classes: %v", c.m, c.classes, got)
 		}
+	}
+}
+
+// TestFigures pools what programs say of external models, whoever lies in what it calls them.
+func TestFigures(t *testing.T) {
+	var p evaluation.Pool
+	for i := range 5 {
+		figures := map[string]float64{"accuracy": float64(i) / 4, "Top 5": 1, "auc": 0.5, "nan": math.NaN()}
+		if i == 0 {
+			delete(figures, "auc")
+		}
+		p.Add(wire.AgentID(fmt.Sprint("a", i)), evaluation.OfProgram(1, 2, 10*(i+1), float64(i), figures))
+	}
+	r := p.Result(1)
+	if r.Agents != 5 || r.Rows != 150 || math.Abs(r.Risk-400./150) > 1e-12 || r.R2 != nil || r.Residuals != nil ||
+		r.Confusion != nil || r.F1 != nil {
+		t.Errorf("got %+v", r)
+	}
+	if !near(r.Accuracy, 100./150) || len(r.Figures) != 2 || r.Figures["auc"] != 0.5 ||
+		r.Figures["accuracy"] != *r.Accuracy {
+		t.Errorf("accuracy %v, figures %v", r.Accuracy, r.Figures)
+	}
+	checkSpread(t, r.AgentAccuracy, evaluation.Spread{Mean: 0.5, Variance: 0.125, Worst: 0, Q10: 0.1, Q25: 0.25,
+		Q50: 0.5, Q90: 0.9})
+
+	loud := map[string]float64{}
+	for i := range wire.MaxFigures + 1 {
+		loud[fmt.Sprintf("a%02d", i)] = 1
+	}
+	m := evaluation.OfProgram(1, 2, 1, 0, loud)
+	if len(m.Figures) != wire.MaxFigures || m.Figures[15].Name != "a15" {
+		t.Fatalf("figures %v", m.Figures)
+	}
+	p.Add("loud", m)
+	r = p.Result(1)
+	if len(r.Figures) != wire.MaxFigures || r.Figures["auc"] != 0.5 || r.Figures["accuracy"] == 0 ||
+		r.Accuracy != nil || r.AgentAccuracy != nil {
+		t.Errorf("with one who says names of its own and no accuracy: %v, accuracy %v", r.Figures, r.Accuracy)
+	}
+	if m := evaluation.OfProgram(1, 2, 0, 1, loud); m.Rows != 0 || m.Figures != nil {
+		t.Errorf("without rows %+v", m)
+	}
+	if m := evaluation.OfProgram(1, 2, 3, 1e200, loud); m.Rows != 0 || m.Figures != nil {
+		t.Errorf("of a risk beyond bounds %+v", m)
 	}
 }

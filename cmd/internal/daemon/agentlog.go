@@ -205,7 +205,7 @@ func (l agentLog) predicted(f agent.Predicted) {
 func (l agentLog) evaluated(f agent.Evaluated) {
 	switch {
 	case f.Err != nil:
-		l.Warn("a model is not evaluated: rows that are held out cannot be read", "version", f.Version, "err", f.Err)
+		l.Warn("a model is not evaluated", "version", f.Version, "err", f.Err)
 	case f.Rows == 0:
 		l.Warn("a model is evaluated, and its risk is too large to be told", "version", f.Version)
 	default:

@@ -305,6 +305,9 @@ func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
 			words = append(words, x.name, short(*x.value))
 		}
 	}
+	if text := r.Told(); text != "" {
+		words = append(words, "figures", text)
+	}
 	l.Info("agents have evaluated a model on the rows that they hold out", words...)
 }
 

@@ -162,7 +162,6 @@ func (s *Coordinator) checkExternal(c *spec.Check) {
 	const why = "does not go with task.model.kind external: only its program knows what the model computes"
 	c.Need(!external || s.Held == nil, "held_out", why)
 	c.Need(!external || !s.Predict.On(), "predict.rollout", why)
-	c.Need(!external || s.Round.Evaluation.Every == 0, "round.evaluation", why)
 	c.Need(!external || len(s.Task.StandardizeAt) == 0, "task.standardize_at", why)
 }
 

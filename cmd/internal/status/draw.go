@@ -78,6 +78,9 @@ func (p *page) evaluation(e *evaluated) {
 	}
 	p.line("  at agents", "%s   (version %d, %d rows of %d agents)", figures("R²", e.R2, "accuracy", e.Accuracy, "F1",
 		e.F1, "risk", &e.Risk), e.Version, e.Rows, e.Agents)
+	if text := e.Told(); text != "" {
+		p.line("", "%s", text)
+	}
 	for _, of := range []struct {
 		name string
 		*evaluation.Spread
