@@ -22,7 +22,7 @@ func testModelToMany(t *testing.T, s subject) {
 	for _, slow := range []int{0, 8} {
 		t.Run(fmt.Sprint(slow, " slow"), func(t *testing.T) {
 			needed := modelBytes + slow*s.slowBytes
-			b := s.start(t, needs{memory: needed + 56*mebibyte})
+			b := s.start(t, needs{memory: needed + 48*mebibyte})
 			idle := 0
 			if runtime.GOOS == "linux" {
 				idle = b.proc.Memory(t, "VmRSS")

@@ -19,6 +19,6 @@
 // Memory grows with what is retained, by up to 8 MiB for each client that is
 // slow, and by up to 256 messages for each that reads with QoS 1 and does not
 // acknowledge. With GOMEMLIMIT at the size of what is retained, 8 MiB for each
-// client that may be slow at a time, and 56 MiB, it was measured to hold for
+// client that may be slow at a time, and 48 MiB, it was measured to hold for
 // 50 clients that pull a model of 40 MB.
 package broker
