@@ -25,7 +25,7 @@ cp LICENSE "$source"
 "$tool" -m twine check --strict "$folder"/dist/*
 
 wheel=$(echo "$folder"/dist/*.whl)
-"$python" "${pip[@]}" pytest "$wheel${all:+[sklearn,torch,flower]}"
+"$python" "${pip[@]}" pytest "$wheel${all:+[agent,sklearn,torch,flower]}"
 tar -xf "$folder"/dist/*.tar.gz -C "$folder"
 cd "$folder"/fedmesh-*/
 rm -r src # the tests are to find the wheel

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// client is what client.py imports.
-var client = []string{"paho.mqtt.client", "cryptography"}
+// client is what fedmesh.agent imports.
+var client = []string{"numpy", "paho.mqtt.client", "cryptography"}
 
 // tools are what the tests run.
 type tools struct {
@@ -120,11 +120,19 @@ func (x *tools) start(t *testing.T, p *problem, seeds map[string]uint64) *federa
 	for _, id := range ids[:2] {
 		endsWell(t, f.Daemon(t, "agentd", id))
 	}
-	f.python = testkit.Start(t, exec.Command(x.python, "-B", "client.py", "--broker", addr, "--federation", "interop",
-		"--id", "python",
-		"--key", f.Path("python.key"), "--coordinator-key", f.CoordinatorKey, "--data", f.Path("python.csv")))
-	endsWell(t, f.python)
+	f.python = x.inPython(t, f.Federation, "python", "--data", f.Path("python.csv"))
 	return f
+}
+
+// inPython starts fedmesh.agent for a device of the federation.
+func (x *tools) inPython(t *testing.T, f *testkit.Federation, id string, more ...string) *testkit.Process {
+	t.Helper()
+	cmd := exec.Command(x.python, append([]string{"-B", "-m", "fedmesh.agent", "--broker", f.Broker, "--id", id,
+		"--federation", f.Name, "--key", f.Path(id + ".key"), "--coordinator-key", f.CoordinatorKey}, more...)...)
+	cmd.Dir, cmd.Env = f.Dir, append(os.Environ(), "PYTHONPATH="+newExample(t, "").path)
+	p := testkit.Start(t, cmd)
+	endsWell(t, p)
+	return p
 }
 
 // endsWell stops a process at the end of the test.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -16,9 +17,10 @@ import (
 
 // TestGoldenFiles lets the client read, verify, write and damage the golden messages.
 func TestGoldenFiles(t *testing.T) {
-	out, err := exec.Command(findPython(t, client...), "-B",
-		"selftest.py", filepath.Join("..", "..", "wire", "testdata", "golden")).CombinedOutput()
-	if err != nil {
+	cmd := exec.Command(findPython(t, client...), "-B", "selftest.py",
+		filepath.Join("..", "..", "wire", "testdata", "golden"))
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+newExample(t, "").path)
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }

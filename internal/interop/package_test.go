@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// TestPackage runs those tests of packaging/python that need no more than numpy. `tools/python.sh all` runs the others,
-// too, against a wheel.
+// TestPackage runs those tests of packaging/python that need no more than numpy and what fedmesh.agent imports.
+// `tools/python.sh all` runs the others, too, against a wheel.
 func TestPackage(t *testing.T) {
 	t.Parallel()
-	python := findPython(t, "numpy", "pytest")
+	python := findPython(t, append([]string{"pytest"}, client...)...)
 	folder := filepath.Join("..", "..", "packaging", "python")
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

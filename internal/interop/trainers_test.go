@@ -63,7 +63,7 @@ class Logistic(Trainer):
 
 // TestTrainers has three devices train a logistic regression with a program in Python, and three others with agentd's
 // own learner: over Mosquitto, with the same data, the models are the same. One program crashes on the way, which costs
-// a round, or, where devices mix, a second.
+// a round, or, where devices mix, a second. One device may be fedmesh.agent instead of agentd.
 func TestTrainers(t *testing.T) {
 	t.Parallel()
 	x, python := findTools(t), findPython(t, "numpy")
@@ -77,6 +77,8 @@ func TestTrainers(t *testing.T) {
 			mesh:  "mesh: {edges: complete}",
 			round: "algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1",
 			ends:  "a trainer has ended"},
+		"agent": {round: "participants: 3, quorum: 3", wire: "b",
+			ends: `err="trainer logistic: the program has ended"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.tools, c.python, c.source = x, python, source
@@ -93,6 +95,7 @@ type agreement struct {
 	round          string // keys
 	agent, mesh    string // sections
 	ends           string // what a device logs whose program has crashed
+	wire           string // the device that is fedmesh.agent, with the trainer in its process, in the place of agentd
 }
 
 func (c *agreement) try(t *testing.T) {
@@ -172,6 +175,10 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 	endsWell(t, lead)
 	var agents []*testkit.Process
 	for _, id := range ids {
+		if id == c.wire && device != "" {
+			agents = append(agents, c.inPython(t, f, id, "--trainer", "logistic", "logistic:Logistic", f.Dir))
+			continue
+		}
 		agents = append(agents, f.Daemon(t, "agentd", id))
 		endsWell(t, agents[len(agents)-1])
 	}

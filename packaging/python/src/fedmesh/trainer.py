@@ -215,6 +215,10 @@ class _Failure(Exception):
     """A request cannot be answered, with the reason for agentd."""
 
 
+class _Diverged(_Failure):
+    """A number has left the finite ones."""
+
+
 def _number(frame: Mapping[str, Any], key: str, default: Optional[float] = None) -> float:
     value = frame.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -233,7 +237,7 @@ def _finite(value: Any, what: str) -> float:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.floating, np.integer)):
         raise _Failure(f"{what} is {value!r}, want a number")
     if not math.isfinite(value):
-        raise _Failure(f"{what} is {float(value)}, which is not finite: have the steps diverged?")
+        raise _Diverged(f"{what} is {float(value)}, which is not finite: have the steps diverged?")
     return float(value)
 
 
@@ -260,9 +264,25 @@ def _checked(arrays: Arrays, params: Mapping[str, Any]) -> Arrays:
         with np.errstate(over="ignore"):
             new[name] = value.astype(np.float32, copy=False)
         if not np.isfinite(new[name]).all():
-            raise _Failure(f"after fit the tensor {name} has a NaN or an infinity: the steps have diverged, take a "
-                           "smaller step size")
+            raise _Diverged(f"after fit the tensor {name} has a NaN or an infinity: the steps have diverged, take a "
+                            "smaller step size")
     return new
+
+
+def _frozen(arrays: Mapping[str, Array]) -> Arrays:
+    """Return copies that cannot be changed."""
+    base = _copy(arrays)
+    for array in base.values():
+        array.flags.writeable = False
+    return base
+
+
+def _fitted(trainer: Trainer, arrays: Arrays, job: Job) -> Tuple[Arrays, int, Fitted]:
+    """Have a trainer do a job; return what comes of the arrays, which stay as they are, and how many steps it took."""
+    params = _copy(arrays)
+    result = trainer.fit(params, job) or Fitted()
+    steps = _steps(result, job)
+    return _checked(arrays, params) if steps else arrays, steps, result
 
 
 class _Request:
@@ -420,21 +440,17 @@ class _Session:
 
     def fit(self, request: _Request, trainer: Trainer, file: _safetensors.Mapped) -> Dict[str, Any]:
         job = Job(request.frame, request.stop)
-        params = _copy(file.arrays)
         answer: Dict[str, Any] = {"frame": "fitted"}
         if job.first == 1:
-            self.base = _copy(params)
-            for array in self.base.values():
-                array.flags.writeable = False
-            answer["risk_before"] = _finite(trainer.risk(_copy(params)), "risk_before")
+            self.base = _frozen(file.arrays)
+            answer["risk_before"] = _finite(trainer.risk(_copy(file.arrays)), "risk_before")
         if job.proximal:
             if not self.base:
                 raise _Failure(f"fit: it begins at step {job.first}, and this program has not seen step 1 of the block")
             job.base = self.base
         request.job = job
-        result = trainer.fit(params, job) or Fitted()
-        answer["steps"], answer["rows"] = _steps(result, job), _rows(trainer.rows())
-        new = _checked(file.arrays, params) if answer["steps"] else file.arrays
+        new, answer["steps"], result = _fitted(trainer, file.arrays, job)
+        answer["rows"] = _rows(trainer.rows())
         if job.last == job.block or answer["steps"] < len(job):
             answer["risk_after"] = _finite(trainer.risk(_copy(new)), "risk_after")
         if result.metrics:
