@@ -111,8 +111,12 @@ func (q *ask) train() {
 			return
 		}
 		defer turn.release()
-		q.beginOwn()
-		steps, err := a.newBlock(timely, q.e, q.p, q.base, q.own, q.steps, q.e.Order.Round, q.e.Announcement.Seed, turn)
+		var steps Block
+		err := q.beginOwn(timely)
+		if err == nil {
+			steps, err = a.newBlock(timely, q.e, q.p, q.base, q.own, q.steps, q.e.Order.Round, q.e.Announcement.Seed,
+				turn)
+		}
 		if err != nil {
 			q.tell(&update{}, Trained{}, err)
 			return

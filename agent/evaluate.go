@@ -88,9 +88,10 @@ func (a *Agent) evaluate(hash wire.Digest, w []float32) {
 
 // evaluates evaluates a model, beside the owner.
 func (a *Agent) evaluates(p *prepared, of offer, w []float32) (wire.Evaluation, error) {
-	if by, inside := a.cfg.Trainer.(Evaluator); p.hides() {
-		if !inside {
-			return wire.Evaluation{}, nil
+	if p.hides() {
+		by, err := a.opaque()
+		if err != nil || w == nil {
+			return wire.Evaluation{}, err
 		}
 		f, err := by.Evaluate(a.owner.Context(), p.problem, w)
 		said := evaluation.OfProgram(of.run, of.version, f.Rows, f.Risk, f.Others)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -102,18 +103,41 @@ func (k *personal) load(c *Config) error {
 }
 
 // beginOwn makes what is the agent's own part of what the round begins with. Where it is not known for this run and
-// these tensors, it begins with the values of the task's w_0.
-func (q *ask) beginOwn() {
-	p, seed := q.p.problem, q.e.Announcement.Seed
+// these tensors, it begins anew.
+func (q *ask) beginOwn(ctx context.Context) (err error) {
+	p := q.p.problem
 	if !p.Personal() {
-		return
+		return nil
 	}
 	q.own = q.a.personal.begin(keyOf(q.e.Order.Run, p), q.e.Order.Round)
 	if q.own == nil {
-		q.own = p.InitialOwn(seed)
+		if q.own, err = q.initialOwn(ctx); err != nil {
+			return err
+		}
 		q.tellOwn(PersonalBegun{Round: q.e.Order.Round, Parameters: len(q.own)})
 	}
 	q.base = p.Whole(q.base, q.own)
+	return nil
+}
+
+// initialOwn is what the agent's own begins with: the values of the task's w_0, or those that a program has.
+func (q *ask) initialOwn(ctx context.Context) ([]float32, error) {
+	if !q.p.hides() {
+		return q.p.problem.InitialOwn(q.e.Announcement.Seed), nil
+	}
+	by, err := q.a.opaque()
+	if err != nil {
+		return nil, err
+	}
+	return by.InitialOwn(ctx, q.p.problem)
+}
+
+// opaque is the trainer of tasks of which only it knows what they compute.
+func (a *Agent) opaque() (Opaque, error) {
+	if by, is := a.cfg.Trainer.(Opaque); is {
+		return by, nil
+	}
+	return nil, errors.New("this device has no trainers: add them to agentd.yaml")
 }
 
 // keepOwn keeps what the round has made of it, before the update is saved: an update is never on disk without.
@@ -133,7 +157,8 @@ func (q *ask) tellOwn(f PersonalBegun) {
 	q.a.owner.Tell(func() { q.a.cfg.Observer.Observe(f) })
 }
 
-// predicts returns the model that the device predicts with, of a model of the run that is announced.
+// predicts returns the model that the device predicts with, of a model of the run that is announced; nil of a program's
+// until that has values of its own.
 func (a *Agent) predicts(p *task.Problem[float32], run wire.RunID, shared []float32) []float32 {
 	if !p.Personal() {
 		return shared
@@ -143,6 +168,8 @@ func (a *Agent) predicts(p *task.Problem[float32], run wire.RunID, shared []floa
 	case own != nil:
 	case p.Task.Personal.Ditto:
 		return shared // until the agent has trained
+	case p.Task.External.On():
+		return nil
 	default:
 		own = p.InitialOwn(a.came.Announcement.Seed)
 	}

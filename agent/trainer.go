@@ -41,9 +41,11 @@ type Scorer interface {
 	Score(model []float32) (*learner.Score, error)
 }
 
-// Evaluator is a Trainer that evaluates models of tasks whose rows only it knows.
-type Evaluator interface {
+// Opaque is a Trainer of tasks of which only it knows the rows, and what the model computes.
+type Opaque interface {
 	Trainer
+	// InitialOwn returns values that the agent's own tensors begin with.
+	InitialOwn(ctx context.Context, p *task.Problem[float32]) ([]float32, error)
 	// Evaluate returns how well a model does on rows that are not trained on; none if there are none. It may wait for
 	// the steps of a block.
 	Evaluate(ctx context.Context, p *task.Problem[float32], model []float32) (Figures, error)

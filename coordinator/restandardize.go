@@ -110,7 +110,8 @@ func (w *workbench) first(model []float32, from learner.Standardization) []float
 	return p.Shared(model)
 }
 
-// begins returns w_0 as it is announced: the tensors of Config.Initial, if there are any.
+// begins returns w_0 as it is announced: the tensors of Config.Initial, if there are any, but for those that are each
+// agent's own.
 func (w *workbench) begins() (data []byte, err error) {
 	path := w.cfg.Initial
 	if path == "" {
@@ -122,12 +123,16 @@ func (w *workbench) begins() (data []byte, err error) {
 		m, err = decodeModel(path, file)
 	}
 	if err == nil {
-		data, err = m.start(w.problem.Schema(wire.KindTraining))
+		data, err = m.start(w.problem.Task.External.Tensors)
+	}
+	whole := make([]float32, len(data)/4)
+	if err == nil {
+		err = wire.DecodeVector(whole, data)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("task.model.initial: %s: %w", path, err)
 	}
-	return data, nil
+	return wire.AppendVector(nil, w.problem.Shared(whole)), nil
 }
 
 // initial returns what agents share of w_0. What is theirs they make themselves, of the same seed.

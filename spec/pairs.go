@@ -91,8 +91,8 @@ var pairs = []Pair{
 		"the agent has a model of its own already"},
 	{is(OptionModelKind, string(ModelExternal)), is(OptionExchange, string(ExchangeGradient)), InCoordinator,
 		"a program of the device's takes steps, and tells no gradients"},
-	{is(OptionModelKind, string(ModelExternal)), not(OptionPersonal, "none"), InCoordinator,
-		"the device's program has no part of its own"},
+	{is(OptionModelKind, string(ModelExternal)), is(OptionPersonal, string(PersonalDitto)), InCoordinator,
+		"the device's program trains one model"},
 	{is(OptionModelKind, string(ModelExternal)), not(OptionFinetune, "0"), InCoordinator,
 		"agentd does not predict with a model that it does not know"},
 }

@@ -48,11 +48,14 @@ func (p *Problem[T]) InitialOwn(seed uint64) []T {
 	if p.Task.Personal.Ditto {
 		return w
 	}
-	return p.ownOf(w)
+	return p.Own(w)
 }
 
-// ownOf returns the agent's own tensors of a vector of all parameters.
-func (p *Problem[T]) ownOf(w []T) []T {
+// Own returns the agent's own tensors of a vector of all parameters; nil if there are none.
+func (p *Problem[T]) Own(w []T) []T {
+	if p.parts.Own() == 0 {
+		return nil
+	}
 	own := make([]T, p.parts.Own())
 	learner.Split(nil, own, p.parts, w)
 	return own
@@ -165,8 +168,5 @@ func (s *Stepper[T]) ownOf(x []T) []T {
 	if s.own != nil {
 		return s.own
 	}
-	if s.problem.parts.Own() == 0 {
-		return nil
-	}
-	return s.problem.ownOf(x)
+	return s.problem.Own(x)
 }

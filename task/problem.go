@@ -110,8 +110,8 @@ func checkExternal(t *wire.Task) error {
 		return errors.New("external: its program takes each step, and adds no noise")
 	case len(t.Standardization.Mean) > 0 || len(t.Recipe.Inputs) > 0:
 		return errors.New("external: the rows are the program's, and there are none to standardize or to make")
-	case t.Finetune > 0 || t.Personal.Ditto || len(t.Personal.Tensors) > 0 || len(t.Model.Frozen) > 0:
-		return errors.New("external: the whole model is trained by the program, and shared")
+	case t.Finetune > 0 || t.Personal.Ditto || len(t.Model.Frozen) > 0:
+		return errors.New("external: its program trains the whole model, and no other one")
 	}
 	return nil
 }

@@ -42,6 +42,7 @@ func (t *Trial) Play(ctx context.Context) bool {
 		c.steps()
 		c.mixing()
 		c.proximal()
+		c.initial()
 		c.evaluates()
 		c.stops()
 	}
@@ -162,6 +163,16 @@ func (c *check) proximal() {
 		err = errors.New("two steps with λ come to what they do without")
 	}
 	c.report("proximal", err, "λ makes a difference")
+}
+
+// initial has the program say the parameters that it begins with.
+func (c *check) initial() {
+	run, err := c.again(c.ctx)
+	if err != nil || !slices.Contains(c.run.said.Can, canInitial) {
+		return
+	}
+	x, err := c.p.initial(c.ctx, run)
+	c.report("initial", err, "%d parameters to begin with", len(x))
 }
 
 // evaluates scores a model, which stays as it is.

@@ -11,6 +11,7 @@ const (
 	frameHello     = "hello"
 	frameFit       = "fit"
 	frameFitted    = "fitted"
+	frameInitial   = "initial" // both ways
 	frameEvaluate  = "evaluate"
 	frameEvaluated = "evaluated"
 	frameProgress  = "progress"
@@ -23,6 +24,7 @@ const (
 	canMix      = "mixing"
 	canProximal = "proximal"
 	canEvaluate = "evaluate"
+	canInitial  = "initial"
 )
 
 // hello is the first frame to a program.
@@ -50,7 +52,7 @@ type fit struct {
 	Proximal  float64 `json:"proximal"`
 }
 
-// short is a frame with nothing but its number: evaluate, or stop.
+// short is a frame with nothing but its number: evaluate, initial, or stop.
 type short struct {
 	Frame string `json:"frame"`
 	ID    uint64 `json:"id"`

@@ -176,6 +176,9 @@ func (p *program) fits(said *answer) error {
 	case needs(canProximal, p.task.Training.Proximal > 0):
 		return fmt.Errorf("the task has a proximal term, and the program's can is %q, without %q", said.Can,
 			canProximal)
+	case needs(canInitial, len(p.task.Personal.Tensors) > 0):
+		return fmt.Errorf("the task has tensors that are each device's own, and the program's can is %q, without %q",
+			said.Can, canInitial)
 	}
 	return nil
 }
@@ -293,6 +296,14 @@ func (p *program) fit(ctx context.Context, r *run, x []float32, what fit) (fitte
 		return nil
 	})
 	return fitted, err
+}
+
+// initial returns the parameters that the program begins with.
+func (p *program) initial(ctx context.Context, r *run) (x []float32, err error) {
+	x = make([]float32, (len(r.file.buffer)-len(r.file.head))/4)
+	err = p.request(ctx, r, x, frameInitial, func(id uint64) any { return short{frameInitial, id} },
+		func(*answer) error { return r.file.read(x, 0) })
+	return x, err
 }
 
 // evaluate has the program evaluate a model.

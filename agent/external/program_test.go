@@ -51,6 +51,14 @@ func play(mode string) {
 		case "hello":
 			path = f.Tensors
 			greet(mode, say)
+		case "initial":
+			if mode == "no beginning" {
+				say(frame{"frame": "failed", "id": f.ID, "why": "no weights"})
+				continue
+			}
+			n := float32(0)
+			change(path, func(float32) float32 { n++; return n })
+			say(frame{"frame": "initial", "id": f.ID})
 		case "evaluate":
 			say(frame{"frame": "evaluated", "id": f.ID, "rows": 10, "risk": 0.5, "metrics": frame{"accuracy": 0.75}})
 		case "fit":
@@ -91,7 +99,7 @@ func play(mode string) {
 
 func greet(mode string, say func(frame)) {
 	hello := frame{"frame": "hello", "version": 1, "name": "a test", "rows": 40,
-		"can": []string{"mixing", "proximal", "evaluate"}}
+		"can": []string{"mixing", "proximal", "evaluate", "initial"}}
 	switch mode {
 	case "no rows":
 		hello["rows"] = 0

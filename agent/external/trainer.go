@@ -276,7 +276,10 @@ func (b *block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
 		b.of.place.log.Info("the trainer's figures", "trainer", b.of.name, "round", b.what.Round,
 			"figures", figures(b.metrics))
 	}
-	return out, out.Take(x, base, stretch)
+	out.Own = b.problem.Own(x)
+	err := out.Take(x, base, stretch)
+	out.Vector = b.problem.Shared(out.Vector)
+	return out, err
 }
 
 // Score implements [agent.Scorer].
@@ -297,7 +300,24 @@ func (b *block) Score(model []float32) (*learner.Score, error) {
 	return &learner.Score{Risk: f.Risk, Samples: f.Rows, R2: figure("r2"), Accuracy: figure("accuracy")}, nil
 }
 
-// Evaluate implements [agent.Evaluator].
+// InitialOwn implements [agent.Opaque].
+func (t *Trainer) InitialOwn(ctx context.Context, p *task.Problem[float32]) ([]float32, error) {
+	of, err := t.runs(p)
+	if err != nil {
+		return nil, err
+	}
+	var x []float32
+	run, err := of.running(ctx)
+	if err == nil {
+		x, err = of.initial(ctx, run)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("trainer %s: %w", of.name, err)
+	}
+	return p.Own(x), nil
+}
+
+// Evaluate implements [agent.Opaque].
 func (t *Trainer) Evaluate(ctx context.Context, p *task.Problem[float32], model []float32) (agent.Figures, error) {
 	of, err := t.runs(p)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -191,6 +192,40 @@ func TestFit(t *testing.T) {
 			if want := nearer(base[i], tt.mu, 4) - base[i]; delta != want {
 				t.Errorf("%s: parameter %d has changed by %v, want %v", name, i, delta, want)
 			}
+		}
+	}
+}
+
+// TestOwn: tensors that are the device's own begin with the program's values, stay on the device, and are trained with
+// the others.
+func TestOwn(t *testing.T) {
+	own := func(w *wire.Task) { w.Personal.Tensors = []string{"a", "s"} }
+	d := newDevice(t, "", time.Minute, own)
+	begins, err := d.trainer.InitialOwn(t.Context(), d.problem)
+	// The file has its tensors by name: a, s, z.
+	if want := []float32{4, 1, 2, 3}; err != nil || !slices.Equal(begins, want) {
+		t.Fatalf("%v, error %v; want %v", begins, err, want)
+	}
+	base := d.problem.Whole([]float32{10, 20, 30, 40}, begins)
+	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.Job[float32]{Base: base, Weight: 1, Steps: 1,
+		Rand: rand.New(rand.NewPCG(1, 2))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := slices.Clone(base)
+	if err := b.Take(x, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	out, err := b.OutcomeFrom(base, x)
+	if err != nil || !slices.Equal(out.Own, []float32{2.5, 1, 1.5, 2}) ||
+		!slices.Equal(out.Vector, []float32{-4.5, -9.5, -14.5, -19.5}) {
+		t.Errorf("own %v, update %v, error %v", out.Own, out.Vector, err)
+	}
+	for mode, want := range map[string]string{"no beginning": "no weights", "cannot mix": `without "initial"`} {
+		d := newDevice(t, mode, time.Minute, own)
+		if _, err := d.trainer.InitialOwn(t.Context(), d.problem); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", mode, err, want)
 		}
 	}
 }

@@ -60,8 +60,9 @@ var initialModel string
 // writeInitial writes it.
 func writeInitial(t *testing.T) {
 	t.Helper()
-	w := store.Tensor{Name: "w", DType: "F32", Shape: []int{2}, Data: make([]byte, 8)}
-	file, err := store.EncodeSafetensors([]store.Tensor{w}, nil)
+	file, err := store.EncodeSafetensors([]store.Tensor{
+		{Name: "layer0.bias", DType: "F32", Shape: []int{1}, Data: make([]byte, 4)},
+		{Name: "layer0.weight", DType: "F32", Shape: []int{2}, Data: make([]byte, 8)}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

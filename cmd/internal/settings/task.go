@@ -3,6 +3,8 @@ package settings
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
@@ -124,9 +126,7 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	t.checkColumns(c)
 	t.Model.Check(c, "task.model")
 	spec.CheckPersonal(c, "task.personal", &t.Personal)
-	if !t.external() { // pairs that do not go together are found elsewhere
-		t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, nil)
-	}
+	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, t.parts())
 	spec.CheckFinetune(c, "task.finetune", &t.Finetune)
 	c.Need(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
 		"must be squared, logistic, softmax or huber, is %q: devices know no other", t.Model.Risk)
@@ -214,6 +214,22 @@ func (t *Task) tensors() (wire.Schema, error) {
 		return nil, fmt.Errorf("%d bytes of parameters; want at most %d", s.Bytes(), wire.MaxBlob)
 	}
 	return s, nil
+}
+
+// parts are the names that tensors of an external model, and the layers before their first dots, have; nil of others.
+func (t *Task) parts() []string {
+	if !t.external() {
+		return nil
+	}
+	tensors, _ := t.tensors() // an error is told elsewhere
+	names := []string{"last"}
+	for _, tensor := range tensors {
+		if layer, _, inside := strings.Cut(tensor.Name, "."); inside && !slices.Contains(names, layer) {
+			names = append(names, layer)
+		}
+		names = append(names, tensor.Name)
+	}
+	return names
 }
 
 // recipe says how rows are made of readings, with the words that were left out.

@@ -157,7 +157,7 @@ class Host:
         if want == "hello":
             assert got["version"] == 1 and isinstance(got["name"], str) and len(got["name"].encode()) <= 200, got
             assert type(got["rows"]) is int and got["rows"] >= 1, got
-            assert set(got["can"]) <= {"mixing", "proximal", "evaluate"}, got
+            assert set(got["can"]) <= {"mixing", "proximal", "evaluate", "initial"}, got
         return got
 
     def ask_fit(self, first: int = 1, last: int = 1, step_size: float = 0.1, batch_size: int = 0,

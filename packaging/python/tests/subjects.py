@@ -53,6 +53,13 @@ class Quadratic(Trainer):
         return {"b": 0.5, "w": np.arange(6.0).reshape(2, 3)}
 
 
+class Begins(Quadratic):
+    """A trainer of any tensors that its task has."""
+
+    def begin(self, start: Start) -> None:
+        pass
+
+
 class Draws(Trainer):
     """Writes what it draws, at the place of the step."""
 

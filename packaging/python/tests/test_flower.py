@@ -27,7 +27,7 @@ def test_an_unchanged_client(target: Any, epochs: int, tmp_path: pathlib.Path) -
     """What comes of it is what Flower's own round comes to with one client."""
     with Host(tmp_path, FIRST, ADAPTER, *target) as host:
         assert host.hello() == {"frame": "hello", "version": 1, "name": "FlowerClient", "rows": 100,
-                                "can": ["evaluate", "mixing"]}
+                                "can": ["evaluate", "initial", "mixing"]}
         client = FlowerClient(1, 2)
         want: Any = client.get_parameters({})
         for round in range(1, 4):

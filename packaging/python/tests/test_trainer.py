@@ -19,7 +19,7 @@ FIRST: Dict[str, Any] = {"w": np.arange(6.0).reshape(2, 3), "b": 0.5, "none": np
 def test_the_whole_page(tmp_path: pathlib.Path) -> None:
     with Host(tmp_path, FIRST, "subjects:Quadratic", "one", "two") as host:
         assert host.hello() == {"frame": "hello", "version": 1, "name": "a quadratic", "rows": 5,
-                                "can": ["evaluate", "mixing", "proximal"]}
+                                "can": ["evaluate", "initial", "mixing", "proximal"]}
         got = host.fit(1, 3, step_size=0.5)
         want = 1 + 0.125 * (np.arange(6.0) - 1)
         assert got["steps"] == 3 and got["rows"] == 5 and got["metrics"] == {"steps": 3}
@@ -30,6 +30,19 @@ def test_the_whole_page(tmp_path: pathlib.Path) -> None:
     assert host.process.returncode == 0
     text = (tmp_path / "stderr").read_text()
     assert "printed by fit" in text and "imported" in text
+
+
+def test_initial(tmp_path: pathlib.Path) -> None:
+    """The values that the trainer begins with are put into the file; others than the task's tensors are refused."""
+    with Host(tmp_path, {"w": np.zeros((2, 3)), "b": 9.0}, "subjects:Begins") as host:
+        host.hello()
+        host.ask("initial")
+        host.answer("initial")
+        assert np.array_equal(host.params()["w"], np.arange(6.0).reshape(2, 3)) and host.params()["b"] == 0.5
+    with Host(tmp_path, {"w": np.zeros(3), "b": 9.0}, "subjects:Begins") as host:
+        host.hello()
+        host.ask("initial")
+        assert "after parameters the tensor w is float64 [2, 3]; want float32 [3]" in host.answer("failed")["why"]
 
 
 def test_mixing(tmp_path: pathlib.Path) -> None:

@@ -82,8 +82,9 @@ class Adapter(Trainer):
         _, self._rows, _ = self._fit(self._list(zeros), {"server_round": 0, "step_size": 0.0, "batch_size": 0})
 
     def can(self) -> Set[str]:
-        """Tell that devices may mix, and whether the client evaluates."""
-        return {"mixing", "evaluate"} if self._evaluates() else {"mixing"}
+        """Tell that devices may mix, whether the client evaluates, and whether it has parameters to begin with."""
+        begins = type(self.client).get_parameters is not NumPyClient.get_parameters
+        return {"mixing"} | ({"evaluate"} if self._evaluates() else set()) | ({"initial"} if begins else set())
 
     def _evaluates(self) -> bool:
         return type(self.client).evaluate is not NumPyClient.evaluate

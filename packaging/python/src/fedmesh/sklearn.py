@@ -92,7 +92,7 @@ class Sklearn(Trainer):
 
     def can(self) -> Set[str]:
         """Tell that devices may mix, and whether there are rows to evaluate on."""
-        return {"mixing"} if self.held_out is None else {"mixing", "evaluate"}
+        return {"initial", "mixing"} | (set() if self.held_out is None else {"evaluate"})
 
     def rows(self) -> int:
         """Tell how many rows x has."""

@@ -74,7 +74,7 @@ class Torch(Trainer):
 
     def can(self) -> Set[str]:
         """Tell that devices may mix, and whether there are rows to evaluate on."""
-        return {"mixing", "proximal"} | (set() if self.held_out is None else {"evaluate"})
+        return {"initial", "mixing", "proximal"} | (set() if self.held_out is None else {"evaluate"})
 
     def rows(self) -> int:
         """Tell how many rows the dataset has."""

@@ -176,13 +176,15 @@ class Trainer:
         """Prepare, once, before all others but `can`: read the data, say."""
 
     def can(self) -> Set[str]:
-        """Say what the trainer knows beyond `fit`: "evaluate", "mixing" and "proximal".
+        """Say what the trainer knows beyond `fit`: "evaluate", "initial", "mixing" and "proximal".
 
-        "evaluate" is there if the class has the method. Add "mixing" if `fit` keeps nothing from one call to the
+        "evaluate" is there if the class has the method, and "initial" if it has `parameters`. Add "mixing" if `fit` keeps nothing from one call to the
         next but its optimizer's state, which it resets when job.first is 1; and "proximal" if it takes job.proximal
         into its loss.
         """
-        return set() if type(self).evaluate is Trainer.evaluate else {"evaluate"}
+        words = {"evaluate": Trainer.evaluate, "initial": Trainer.parameters}
+        has = {"evaluate": type(self).evaluate, "initial": type(self).parameters}
+        return {word for word, method in words.items() if has[word] is not method}
 
     def rows(self) -> int:
         """Say how many rows it trains on, at least 1. It is asked before each answer."""
@@ -207,7 +209,8 @@ class Trainer:
         raise NotImplementedError("write evaluate(params), if it can")
 
     def parameters(self) -> Mapping[str, npt.ArrayLike]:
-        """Return a first model, for `fedmesh-trainer --initial`. It is called without `begin`."""
+        """Return a first model: that of the task, of `fedmesh-trainer --initial`, which calls it without `begin`; and
+        on a device the first values of those tensors that are its own (task.personal)."""
         raise NotImplementedError("write parameters(): the named arrays of a first model")
 
 
@@ -251,21 +254,21 @@ def _copy(arrays: Mapping[str, Array]) -> Arrays:
     return {name: array.copy() for name, array in arrays.items()}
 
 
-def _checked(arrays: Arrays, params: Mapping[str, Any]) -> Arrays:
-    """Return what fit has made of the arrays of the file, as float32."""
+def _checked(arrays: Arrays, params: Mapping[str, Any], method: str = "fit") -> Arrays:
+    """Return what a method has made of the arrays of the file, as float32."""
     if params.keys() != arrays.keys():
-        raise _Failure(f"after fit the tensors are {', '.join(map(str, params))}; want {', '.join(arrays)}")
+        raise _Failure(f"after {method} the tensors are {', '.join(map(str, params))}; want {', '.join(arrays)}")
     new = {}
     for name, array in arrays.items():
         value = np.asarray(params[name])
         if value.shape != array.shape or value.dtype.kind not in "fiu":
-            raise _Failure(f"after fit the tensor {name} is {value.dtype} {list(value.shape)}; want float32 "
+            raise _Failure(f"after {method} the tensor {name} is {value.dtype} {list(value.shape)}; want float32 "
                            f"{list(array.shape)}")
         with np.errstate(over="ignore"):
             new[name] = value.astype(np.float32, copy=False)
         if not np.isfinite(new[name]).all():
-            raise _Diverged(f"after fit the tensor {name} has a NaN or an infinity: the steps have diverged, take a "
-                            "smaller step size")
+            raise _Diverged(f"after {method} the tensor {name} has a NaN or an infinity: the steps have diverged, "
+                            "take a smaller step size")
     return new
 
 
@@ -420,6 +423,10 @@ class _Session:
             return self.fit(request, self.trainer, self.file)
         if request.kind == "evaluate":
             return self.evaluate(request, self.trainer, self.file)
+        if request.kind == "initial":
+            params = {name: np.asarray(value) for name, value in self.trainer.parameters().items()}
+            self.write(self.file, _checked(self.file.arrays, params, "parameters"))
+            return {"frame": "initial"}
         raise _Failure(f"this program, of version {VERSION}, does not know the request {request.kind!r}")
 
     def hello(self, frame: Mapping[str, Any]) -> Dict[str, Any]:
@@ -455,9 +462,13 @@ class _Session:
             answer["risk_after"] = _finite(trainer.risk(_copy(new)), "risk_after")
         if result.metrics:
             answer["metrics"] = _metrics(result.metrics)
+        self.write(file, new)
+        return answer
+
+    @staticmethod
+    def write(file: _safetensors.Mapped, new: Arrays) -> None:
         for name, array in file.arrays.items():
             array[...] = new[name]
-        return answer
 
     def evaluate(self, request: _Request, trainer: Trainer, file: _safetensors.Mapped) -> Dict[str, Any]:
         result = trainer.evaluate(_copy(file.arrays))
