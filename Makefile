@@ -108,7 +108,7 @@ fuzz: ## fuzz every fuzz target for a few seconds
 cross: ## build for every system we support, into bin/cross/
 	tools/cross.sh
 
-dist: ## make what is released, into dist/: packages, tarballs, bills of materials, checksums
+dist: ## make what is released, into dist/: packages, tarballs, bills of materials, the Python package (from PyPI: setuptools), checksums
 	go -C tools/package run . -root $(CURDIR) -out $(CURDIR)/dist
 
 release: ## make a release of the commit's tag, into dist/: built twice and compared, checksums signed (KEY=FINGERPRINT, of gpg)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel and the sdist of packaging/python, looks at them, installs the wheel in an environment of its own and runs the tests
 # that the sdist holds: `python.sh` with numpy alone; `python.sh all` with the newest scikit-learn, PyTorch and Flower too, where no test
-# may be skipped, mypy, and `agentd trainer check`. It needs PyPI, and `all` 7 GB in TMPDIR for that long: PyPI has PyTorch only with CUDA.
+# may be skipped, the notebook of the examples, mypy, and `agentd trainer check`. It needs PyPI, and `all` 7 GB in TMPDIR for that long: PyPI has PyTorch only with CUDA.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 home=$PWD
@@ -10,18 +10,13 @@ case $all in '' | all) ;; *) echo "python.sh: $all: want nothing, or all" >&2; e
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-python3 -m venv "$folder/tools" # what builds has other wishes than what is tested
+python3 -m venv "$folder/tools" # what looks at it has other wishes than what is tested
 python3 -m venv "$folder/venv"
 tool=$folder/tools/bin/python python=$folder/venv/bin/python
 pip=(-m pip --quiet --disable-pip-version-check --no-cache-dir install)
 
-# What is built is what git knows, or what it would: no caches, no environments.
-mkdir "$folder/source"
-git ls-files -z --cached --others --exclude-standard packaging/python | xargs -0 cp --parents -t "$folder/source"
-source=$folder/source/packaging/python
-cp LICENSE "$source"
-"$tool" "${pip[@]}" build twine mypy
-"$tool" -m build --outdir "$folder/dist" "$source" >"$folder/built" || { cat "$folder/built"; exit 1; }
+tools/wheel.sh "$folder/dist"
+"$tool" "${pip[@]}" twine mypy
 "$tool" -m twine check --strict "$folder"/dist/*
 
 wheel=$(echo "$folder"/dist/*.whl)
@@ -29,18 +24,21 @@ wheel=$(echo "$folder"/dist/*.whl)
 tar -xf "$folder"/dist/*.tar.gz -C "$folder"
 cd "$folder"/fedmesh-*/
 rm -r src # the tests are to find the wheel
-"$python" -B -m pytest | tee "$folder/log"
+if [ "$all" = all ]; then # what the notebook and the examples run with
+  "$python" "${pip[@]}" nbclient ipykernel matplotlib
+  CGO_ENABLED=0 go build -C "$home" -o "$folder/" ./cmd/agentd ./cmd/fedlab
+fi
+PATH=$folder:$PATH "$python" -B -m pytest | tee "$folder/log"
 [ "$all" = all ] || exit 0
 if grep -q '^SKIPPED' "$folder/log"; then
   echo "python.sh: skipped, although all is installed" >&2
   exit 1
 fi
-(cd "$source" && "$tool" -m mypy --python-executable "$python" --cache-dir "$folder/mypy")
+(cd "$home/packaging/python" && "$tool" -m mypy --python-executable "$python" --cache-dir "$folder/mypy")
 
 # The finished agentd looks at a trainer of each sort.
 examples=$PWD/examples tests=$PWD/tests trainer=$folder/venv/bin/fedmesh-trainer
 cd "$home"
-CGO_ENABLED=0 go build -o "$folder/agentd" ./cmd/agentd
 look() { # look TARGET ARGUMENT...
   echo "== $*"
   PYTHONPATH=$examples:$tests "$trainer" --initial "$folder/initial.safetensors" "$@"

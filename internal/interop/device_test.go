@@ -19,12 +19,7 @@ func TestDevice(t *testing.T) {
 	e := newExample(t, x.python, "logistic:Logistic", "rows.csv", "y")
 	f.Write(t, "rows.csv", classes(1))
 	keys := f.AddAgent(t, "a", "unused\n0\n") + f.AddAgent(t, "b", classes(2))
-	text, err := os.ReadFile(f.Path("a.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Write(t, "a.yaml", string(text)+fmt.Sprintf("trainers: [{name: logistic, command: [\"%s\"], dir: %s, "+
-		"env: [%q]}]\n", strings.Join(e.program, `", "`), f.Dir, "PYTHONPATH="+e.path))
+	configure(t, f, "a", e.trainers("logistic", f.Dir))
 	f.Lead(t, "{name: device, model: {kind: external, trainer: logistic, initial: "+e.initial(t, f)+"}, "+
 		"batch_size: 8, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 4, max: 4}}", keys,
 		"{participants: 2, quorum: 2, rounds: 3, deadline: 60s, gather: {target: 2, minimum: 2, within: 60s, "+

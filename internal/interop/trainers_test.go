@@ -167,14 +167,10 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 	ids, keys := []string{"a", "b", "c"}, ""
 	for i, id := range ids {
 		keys += f.AddAgent(t, id, classes(uint64(i)))
-		text, err := os.ReadFile(f.Path(id + ".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Write(t, id+".yaml", string(text)+device+c.agent)
+		configure(t, f, id, device+c.agent)
 	}
-	evaluation := ""
-	if device != "" && c.wire == "" {
+	evaluation, evaluates := "", device != "" && c.wire == "" // fedmesh.agent does not
+	if evaluates {
 		evaluation = ", evaluation: {every: 2, min_rows: 40}"
 	}
 	f.Lead(t, task+c.task+", batch_size: 0, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 4, "+
@@ -195,8 +191,8 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 	lead.Await(t, "run finished")
 	export := f.Path("exported.safetensors")
 	c.programs.MustRun(t, "coordinator", "model", "export", "--out", export, "--state-dir", f.Path("state"))
-	w := parametersOf(t, export)
-	if device != "" && c.wire == "" { // agentd holds rows out, the program evaluates the model on all that it has
+	w := parametersOf(t, export, "layer0.weight", "layer0.bias")
+	if evaluates { // agentd holds rows out, the program evaluates the model on all that it has
 		c.evaluated(t, lead, w)
 	}
 	return w
@@ -262,6 +258,22 @@ func newExample(t *testing.T, python string, target ...string) *example {
 		append([]string{python, "-B", "-m", "fedmesh.trainer"}, target...)}
 }
 
+// trainers is the section of agentd.yaml for the example, under a name that tasks have for it.
+func (e *example) trainers(name, dir string) string {
+	return fmt.Sprintf("trainers: [{name: %s, command: [\"%s\"], dir: %s, env: [%q]}]\n", name,
+		strings.Join(e.program, `", "`), dir, "PYTHONPATH="+e.path)
+}
+
+// configure adds sections to a device's configuration.
+func configure(t *testing.T, f *testkit.Federation, id, sections string) {
+	t.Helper()
+	text, err := os.ReadFile(f.Path(id + ".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Write(t, id+".yaml", string(text)+sections)
+}
+
 // run runs Python with arguments in the folder of a federation.
 func (e *example) run(t *testing.T, f *testkit.Federation, arguments ...string) string {
 	t.Helper()
@@ -311,8 +323,8 @@ func classes(seed uint64) string {
 	return b.String()
 }
 
-// parametersOf are those of a model's file, weights first.
-func parametersOf(t *testing.T, path string) (all []float64) {
+// parametersOf are those of a model's file, of tensors in that order.
+func parametersOf(t *testing.T, path string, names ...string) (all []float64) {
 	t.Helper()
 	file, err := os.ReadFile(path)
 	if err != nil {
@@ -322,7 +334,7 @@ func parametersOf(t *testing.T, path string) (all []float64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"layer0.weight", "layer0.bias"} {
+	for _, name := range names {
 		for _, tensor := range tensors {
 			for at := 0; tensor.Name == name && at < len(tensor.Data); at += 4 {
 				all = append(all, float64(math.Float32frombits(binary.LittleEndian.Uint32(tensor.Data[at:]))))

@@ -54,14 +54,14 @@ func need(t *testing.T, name, debian string) {
 	t.Skipf("%s is missing (Debian: %s)", name, debian)
 }
 
-// TestDist makes what is released for one processor, twice, and looks at it.
+// TestDist makes what is released for one processor, twice, and looks at it; but for what needs PyPI.
 func TestDist(t *testing.T) {
 	out, again := filepath.Join(t.TempDir(), "dist"), filepath.Join(t.TempDir(), "dist")
 	var both sync.WaitGroup // at once: compressing takes a minute, and one core
 	for _, to := range []string{out, again} {
 		from := clone(t)
 		both.Go(func() {
-			if err := run(from, to, "", "amd64", ""); err != nil {
+			if err := run(from, to, "", "amd64", "deb,rpm,apk,tar,sbom"); err != nil {
 				t.Error(err)
 			}
 		})

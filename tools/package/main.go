@@ -1,7 +1,8 @@
 // Command package makes what we release: for each program and processor a
-// .deb, an .rpm, an .apk, a tarball and a bill of materials, and the checksums
-// of all. The same commit gives the same bytes, in any folder and at
-// any time. The version is the one that the go command reads from git.
+// .deb, an .rpm, an .apk, a tarball and a bill of materials; the wheel and the
+// sdist of the Python package, for which it needs PyPI; and the checksums of
+// all. The same commit gives the same bytes, in any folder and at any time. The
+// version is the one that the go command reads from git.
 //
 // It has a module of its own, so that what it needs never enters the one of
 // the programs.
@@ -11,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,7 +24,7 @@ func main() {
 	names := flag.String("program", "", "`names` of programs, separated by commas (default: all)")
 	archs := flag.String("arch", "", "`names` of processors, separated by commas (default: all)")
 	kinds := flag.String("kind", "",
-		"`kinds` of files, separated by commas, of deb, rpm, apk, tar, sbom (default: all)")
+		"`kinds` of files, separated by commas, of deb, rpm, apk, tar, sbom, python (default: all)")
 	flag.Parse()
 	if err := run(*root, *out, *names, *archs, *kinds); err != nil {
 		fmt.Fprintln(os.Stderr, "package:", err)
@@ -55,45 +57,65 @@ func run(root, out, names, archs, kinds string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
+	var v version
 	for _, p := range of {
 		p.root = root
-		if err := release(&p, out, stage, on, as); err != nil {
+		if v, err = release(&p, out, stage, on, as); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	if slices.ContainsFunc(as, func(w writer) bool { return w.write == nil }) {
+		if err := writePython(root, out, v); err != nil {
+			return fmt.Errorf("python: %w", err)
 		}
 	}
 	return writeSums(out)
 }
 
+// writePython writes the wheel and the sdist.
+func writePython(root, out string, v version) error {
+	number, err := v.python()
+	if err != nil {
+		return err
+	}
+	_, err = output(exec.Command(filepath.Join(root, "tools", "wheel.sh"), out, number))
+	return err
+}
+
 // writer writes one kind of file.
 type writer struct {
 	kind  string
-	write func(p *program, b *binary, out string) error
+	write func(p *program, b *binary, out string) error // nil of what is no program's
 }
 
 func (w writer) String() string { return w.kind }
 
 var writers = []writer{{"deb", writeDeb}, {"rpm", writeRPM}, {"apk", writeAPK}, {"tar", writeTarball},
-	{"sbom", writeSBOM}}
+	{"sbom", writeSBOM}, {kind: "python"}}
 
-// release makes everything of one program.
-func release(p *program, out, stage string, on []target, as []writer) error {
+// release makes everything of one program, and returns its version.
+func release(p *program, out, stage string, on []target, as []writer) (v version, err error) {
 	for _, t := range on {
 		b, err := build(p.root, filepath.Join(stage, p.name+"-"+t.name), p.name, t)
 		if err != nil {
-			return err
+			return v, err
 		}
+		v = b.version
 		if p.files == nil { // the first: the rest of the files is the same for all processors
 			if err := p.gather(filepath.Join(stage, p.name), b); err != nil {
-				return err
+				return v, err
 			}
 		}
 		for _, w := range as {
+			if w.write == nil {
+				continue
+			}
 			if err := w.write(p, b, out); err != nil {
-				return fmt.Errorf("%v for %v: %w", w, t, err)
+				return v, fmt.Errorf("%v for %v: %w", w, t, err)
 			}
 		}
 	}
-	return nil
+	return v, nil
 }
 
 // choose returns those of all whose names are in a list, or all.

@@ -22,6 +22,7 @@ func TestDistFromNothing(t *testing.T) {
 	}
 	sameFiles(t, out, again)
 	shell(t, out, "sha256sum --strict --check SHA256SUMS")
+	shell(t, out, "test $(grep -cE ' fedmesh-[0-9a-z.]+(-py3-none-any.whl|.tar.gz)$' SHA256SUMS) = 2")
 }
 
 // TestRelease makes a release of a tagged commit with a key that is thrown away, and none of another commit.

@@ -45,6 +45,12 @@ func (v version) debian() string {
 	return number
 }
 
+// python returns it for pip, which has the same words as apk, in short: 0.2.0rc1.
+func (v version) python() (string, error) {
+	text, err := v.alpine()
+	return strings.NewReplacer("_alpha", "a", "_beta", "b", "_rc", "rc").Replace(text), err
+}
+
 var (
 	pseudo     = regexp.MustCompile(`^([0-9.]+)-(?:.*\.)?([0-9]{14})-[0-9a-f]{12}$`)
 	prerelease = regexp.MustCompile(`^([0-9.]+)-(alpha|beta|rc)\.?([0-9]+)$`)

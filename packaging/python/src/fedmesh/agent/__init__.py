@@ -22,7 +22,8 @@ why in its log, where
 - the task or the round has a section that must be known and is not
 
 Updates of the codecs signs and top_k go out whole, which the coordinator takes. It does without TLS, passwords, the
-clone detector, restricted subscriptions, held-out rows, reports, renewed keys, budgets, and predicting.
+clone detector, restricted subscriptions, reports, renewed keys, budgets, predicting, and evaluations: those of
+round.evaluation wait for it until the deadline.
 """
 
 from fedmesh.agent._client import Agent
