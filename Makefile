@@ -89,6 +89,7 @@ tidy: ## fail when a go.mod or go.sum is not what `go mod tidy` would write
 	go -C tools/vuln mod tidy -diff
 	go -C tools/package mod tidy -diff
 	go -C tools/powercut mod tidy -diff
+	go -C tools/nats mod tidy -diff
 
 lint: ## run golangci-lint, built from tools/lint
 	go tool -modfile=tools/lint/go.mod golangci-lint run ./...

@@ -35,6 +35,7 @@ vm   update-binfmts       binfmt-support
 vm   arch-test            arch-test
 nightly /usr/share/datasets/fashion-mnist dataset-fashion-mnist
 nightly $python/sklearn   python3-sklearn
+nightly rabbitmq-server   rabbitmq-server
 race gcc                  gcc libc6-dev
 fuse fusermount3          fuse3
 package lintian           lintian

@@ -1,6 +1,9 @@
 package conformance
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -21,7 +24,7 @@ func TestMain(m *testing.M) {
 
 // TestConformance holds each broker to each line of the suite.
 func TestConformance(t *testing.T) {
-	for _, s := range subjects {
+	for _, s := range append(subjects, others...) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel() // each has brokers of its own
 			for _, line := range []struct {
@@ -44,5 +47,18 @@ func TestConformance(t *testing.T) {
 				t.Run(line.name, func(t *testing.T) { line.test(t, s) })
 			}
 		})
+	}
+}
+
+// TestPage: docs/BROKERS.md has a row for each broker.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "BROKERS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range append(subjects, others...) {
+		if !strings.Contains(string(page), "\n| "+s.name+" | ") {
+			t.Errorf("docs/BROKERS.md has no row for %s", s.name)
+		}
 	}
 }

@@ -170,10 +170,11 @@ func testRetainedOverKill(t *testing.T, s subject, b *broker) {
 		mqtttest.Publish(t, writer, mqtt.Message{Topic: fmt.Sprint("kept/", i), Payload: make([]byte, 60<<10),
 			Retained: true})
 	}
-	mqtttest.Settle(t, writer)
+	mqtttest.SettleRetained(t, writer, writer)
 	b.proc.Kill()
 	b.proc.Start(t)
 	reader := mqtttest.Dial(t, b.as(anyOne(1)))
+	mqtttest.SettleRetained(t, reader, reader)
 	reader.Subscribe(mqtt.AtLeastOnce, "kept/+")
 	for range 20 {
 		if m := mqtttest.Received(t, reader); len(m.Payload) != 60<<10 || !m.Retained {

@@ -37,7 +37,7 @@ func lay(t *testing.T, b *broker) (*cable, *broker) {
 		c.running.Wait()
 	})
 	far := *b
-	far.address = listener.Addr().String()
+	far.address, far.others = listener.Addr().String(), nil
 	return c, &far
 }
 
@@ -115,6 +115,7 @@ func testPresence(t *testing.T, s subject) {
 	expect(watcher, wire.StateOffline)
 	mqtttest.Settle(t, watcher) // no will follows
 	late := mqtttest.Dial(t, b.as(anyOne(1)))
-	late.Subscribe(mqtt.AtLeastOnce, strings.Replace(topic, federation+"-a0", "+", 1))
+	mqtttest.SettleRetained(t, watcher, late)
+	s.subscribeAll(t, late, strings.Replace(topic, federation+"-a0", "+", 1), topic)
 	expect(late, wire.StateOffline)
 }

@@ -58,7 +58,7 @@ func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int
 		results: make(chan func()),
 	}
 	k.spool = openSpool(t, k.dir)
-	k.session.Subscribe(mqtt.AtLeastOnce, k.topics.Updates())
+	k.session.Subscribe(mqtt.AtMostOnce, k.topics.Updates())
 	mqtttest.Settle(t, k.session)
 	return k
 }

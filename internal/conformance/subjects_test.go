@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
+	"hash/crc32"
 	"testing"
 	"time"
 
@@ -33,7 +34,15 @@ type subject struct {
 	survives bool
 	// slowBytes is what each client that does not read may cost.
 	slowBytes int
+	lacks     lacks
 	open      func(t *testing.T, n needs) *broker
+}
+
+// lacks are what a broker does not do, and others do.
+type lacks struct {
+	wildcards bool // who subscribes with a wildcard gets what is retained
+	bound     bool // its memory is bounded
+	rejection bool // it closes the connection of who says what may become MQTT
 }
 
 // needs is what a test wants of its broker.
@@ -50,14 +59,15 @@ type broker struct {
 		Memory(t testing.TB, line string) int
 	}
 	address string
+	others  []string // addresses of nodes beside it
 	scheme  string
 	secrets func(o *mqtt.Options) // adds what a user proves itself by
 }
 
 var subjects = []subject{
-	{"embedded", 128 << 10, true, 8 << 20, openEmbedded},
-	{"mosquitto shipped", 128 << 10, false, 4 << 20, openShipped},
-	{"mosquitto stock", 0, false, 4 << 20, openStock},
+	{"embedded", 128 << 10, true, 8 << 20, lacks{}, openEmbedded},
+	{"mosquitto shipped", 128 << 10, false, 4 << 20, lacks{}, openShipped},
+	{"mosquitto stock", 0, false, 4 << 20, lacks{}, openStock},
 }
 
 // start returns a broker that runs, and knows nothing yet.
@@ -70,7 +80,13 @@ func (s subject) start(t *testing.T, n needs) *broker {
 
 // as says how to connect as a user.
 func (b *broker) as(user string) mqtt.Options {
-	o := mqtt.Options{URL: b.scheme + "://" + b.address, ClientID: user, MaxReconnectDelay: 50 * time.Millisecond}
+	address := b.address
+	if len(b.others) > 0 {
+		nodes := append([]string{b.address}, b.others...)
+		sum := crc32.ChecksumIEEE([]byte(user))
+		address = nodes[sum%uint32(len(nodes))]
+	}
+	o := mqtt.Options{URL: b.scheme + "://" + address, ClientID: user, MaxReconnectDelay: 50 * time.Millisecond}
 	b.secrets(&o)
 	return o
 }

@@ -24,7 +24,9 @@ type process struct {
 	// Dir is the broker's folder, and Address the host:port that it listens on.
 	Dir, Address string
 
+	ready   string // the end of the line of its log that says that it runs
 	command func() *exec.Cmd
+	kill    func() // nil = the program alone
 	log     func(*exec.Cmd) (io.ReadCloser, error)
 	check   func(t testing.TB, line string)
 	cmd     *exec.Cmd
@@ -37,7 +39,7 @@ func newProcess(t testing.TB) process {
 	if testing.Short() {
 		t.Skip("a broker is a process: -short runs none")
 	}
-	return process{Dir: t.TempDir(), Address: FreeAddress(t), check: func(testing.TB, string) {}}
+	return process{Dir: t.TempDir(), Address: FreeAddress(t), ready: " running", check: func(testing.TB, string) {}}
 }
 
 // FreeAddress returns a loopback address where nobody listens. Its port is not
@@ -92,7 +94,7 @@ func (p *process) Start(t testing.TB) {
 		}
 	}(p.lines)
 	t.Cleanup(p.Kill)
-	p.Await(t, " running")
+	p.Await(t, p.ready)
 }
 
 // Await returns when the log has a line with this end.
@@ -125,7 +127,11 @@ func (p *process) Signal(t testing.TB, s os.Signal) {
 
 // Kill ends the broker as a power cut would. It may be called again.
 func (p *process) Kill() {
-	_ = p.cmd.Process.Kill()
+	if p.kill != nil {
+		p.kill()
+	} else {
+		_ = p.cmd.Process.Kill()
+	}
 	p.wait()
 }
 
@@ -141,7 +147,13 @@ func (p *process) wait() {
 // resident set so far, in bytes. It needs Linux.
 func (p *process) Memory(t testing.TB, line string) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	return memoryOf(t, strconv.Itoa(p.cmd.Process.Pid), line)
+}
+
+// memoryOf is that of a process.
+func memoryOf(t testing.TB, pid, line string) int {
+	t.Helper()
+	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	if err != nil {
 		t.Fatal(err)
 	}

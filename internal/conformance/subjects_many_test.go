@@ -1,0 +1,32 @@
+//go:build nightly && linux
+
+package conformance
+
+import (
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// others are brokers that are tried each night.
+var others = []subject{
+	{"nats", 0, true, 4 << 20, lacks{}, func(t *testing.T, n needs) *broker { return openNATS(t, n, 1) }},
+	{"nats x3", 0, true, 4 << 20, lacks{}, func(t *testing.T, n needs) *broker { return openNATS(t, n, 3) }},
+	{"rabbitmq", 0, false, 4 << 20, lacks{true, true, true}, openRabbitMQ},
+}
+
+// openNATS is a server, or a cluster of them, over which clients are spread.
+func openNATS(t *testing.T, of needs, nodes int) *broker {
+	n := brokers.NewNATS(t, nodes, of.memory, "max_pending: 4MB")
+	b := &broker{proc: n, address: n.Nodes[0].Address, scheme: "tcp", secrets: func(*mqtt.Options) {}}
+	for _, other := range n.Nodes[1:] {
+		b.others = append(b.others, other.Address)
+	}
+	return b
+}
+
+func openRabbitMQ(t *testing.T, _ needs) *broker {
+	r := brokers.NewRabbitMQ(t)
+	return &broker{proc: r, address: r.Address, scheme: "tcp", secrets: func(*mqtt.Options) {}}
+}

@@ -1,0 +1,126 @@
+package brokers
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.mqtt.golang/packets"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// natsServer builds nats-server of tools/nats, once for all tests of a process.
+var natsServer = sync.OnceValues(func() (path string, err error) {
+	dir, err := os.MkdirTemp("", "fedmesh-nats-")
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "nats-server")
+	build := exec.Command("go", "build", "-o", path, "github.com/nats-io/nats-server/v2")
+	build.Dir = filepath.Join("..", "..", "tools", "nats")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// NATS is a cluster of NATS servers that speak MQTT, each a process of its own.
+type NATS struct {
+	Nodes []*natsNode
+}
+
+// natsNode is one of them; its address is that of MQTT.
+type natsNode struct{ process }
+
+// NewNATS lays out that many servers, with the lines of conf. With a memory limit, in bytes, that is GOMEMLIMIT of
+// each.
+func NewNATS(t testing.TB, nodes, memoryLimit int, conf string) *NATS {
+	t.Helper()
+	program, err := natsServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &NATS{}
+	var routes []string
+	for range nodes {
+		routes = append(routes, FreeAddress(t))
+	}
+	for i := range nodes {
+		node := &natsNode{newProcess(t)}
+		var text strings.Builder
+		fmt.Fprintf(&text, "server_name: n%d\nlisten: %s\njetstream {store_dir: %q}\nmqtt {listen: %s}\n%s\n",
+			i+1, FreeAddress(t), filepath.Join(node.Dir, "jetstream"), node.Address, conf)
+		if nodes > 1 {
+			fmt.Fprintf(&text, "cluster {name: plant, listen: %s, routes: [nats://%s]}\n", routes[i],
+				strings.Join(routes, ", nats://"))
+		}
+		node.Write(t, "nats.conf", []byte(text.String()))
+		node.ready = "Server is ready"
+		node.command = func() *exec.Cmd {
+			cmd := exec.Command(program, "-c", filepath.Join(node.Dir, "nats.conf"))
+			if memoryLimit > 0 {
+				cmd.Env = append(os.Environ(), fmt.Sprint("GOMEMLIMIT=", memoryLimit))
+			}
+			return cmd
+		}
+		node.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StderrPipe() }
+		n.Nodes = append(n.Nodes, node)
+	}
+	return n
+}
+
+// Start returns when all servers let a client of MQTT in: a cluster says that it is ready before it has elected those
+// that keep what MQTT needs.
+func (n *NATS) Start(t testing.TB) {
+	t.Helper()
+	for _, node := range n.Nodes {
+		node.Start(t)
+	}
+	for _, node := range n.Nodes {
+		node.awaitMQTT(t)
+	}
+}
+
+func (n *natsNode) awaitMQTT(t testing.TB) {
+	t.Helper()
+	for late := time.Now().Add(patience); time.Now().Before(late); {
+		conn, err := net.Dial("tcp", n.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer packets.ControlPacket
+		if err = ConnectPacket(mqtt.Options{ClientID: "first"}).Write(conn); err == nil {
+			_ = conn.SetReadDeadline(late)
+			answer, err = packets.ReadPacket(conn) // the server waits some seconds itself
+		}
+		_ = conn.Close()
+		if ack, ok := answer.(*packets.ConnackPacket); ok && err == nil && ack.ReturnCode == 0 {
+			return
+		}
+	}
+	t.Fatalf("%s lets no client of MQTT in", n.Address)
+}
+
+// Kill ends all servers as a power cut would.
+func (n *NATS) Kill() {
+	for _, node := range n.Nodes {
+		node.Kill()
+	}
+}
+
+// Memory returns a line of the servers' statuses, in bytes: that of the largest.
+func (n *NATS) Memory(t testing.TB, line string) (most int) {
+	t.Helper()
+	for _, node := range n.Nodes {
+		most = max(most, node.Memory(t, line))
+	}
+	return most
+}

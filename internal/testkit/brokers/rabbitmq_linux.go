@@ -1,0 +1,62 @@
+package brokers
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// RabbitMQ is Debian's RabbitMQ, which speaks MQTT by a plugin.
+type RabbitMQ struct{ process }
+
+// rabbit is what Debian's wrapper starts, which would become another user.
+const rabbit = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+
+// NewRabbitMQ lays out a folder and free ports. Its name server runs beside it, and ends with it.
+func NewRabbitMQ(t testing.TB) *RabbitMQ {
+	t.Helper()
+	program, names := Tool(t, rabbit), Tool(t, "epmd")
+	r := &RabbitMQ{newProcess(t)}
+	port := func() string {
+		_, port, _ := strings.Cut(FreeAddress(t), ":")
+		return port
+	}
+	r.Write(t, "enabled_plugins", []byte("[rabbitmq_mqtt]."))
+	r.Write(t, "rabbitmq.conf", fmt.Appendf(nil, "listeners.tcp = none\nmqtt.listeners.tcp.1 = %s\n"+
+		"mqtt.allow_anonymous = true\nlog.console = true\n", r.Address))
+	at := func(name string) string { return filepath.Join(r.Dir, name) }
+	namesPort, nodePort := port(), port()
+	r.ready = " plugins started."
+	r.command = func() *exec.Cmd {
+		cmd := exec.Command("/bin/sh", "-c", `"$0" & exec "$1"`, names, program)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.Dir, "ERL_EPMD_ADDRESS=127.0.0.1",
+			"ERL_EPMD_PORT=" + namesPort, "RABBITMQ_DIST_PORT=" + nodePort,
+			"RABBITMQ_NODENAME=fedmesh" + nodePort + "@localhost", "RABBITMQ_MNESIA_BASE=" + at("mnesia"),
+			"RABBITMQ_LOG_BASE=" + at("log"), "RABBITMQ_LOGS=-", "RABBITMQ_CONFIG_FILE=" + at("rabbitmq"),
+			"RABBITMQ_ENABLED_PLUGINS_FILE=" + at("enabled_plugins")}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		return cmd
+	}
+	r.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StdoutPipe() }
+	r.kill = func() { _ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL) } // it may have ended
+	return r
+}
+
+// Memory is that of its virtual machine, which is a child.
+func (r *RabbitMQ) Memory(t testing.TB, line string) (most int) {
+	t.Helper()
+	pid := r.cmd.Process.Pid
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, child := range strings.Fields(string(children)) {
+		most = max(most, memoryOf(t, child, line))
+	}
+	return most
+}
