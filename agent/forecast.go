@@ -21,7 +21,8 @@ type Forecast struct {
 	Value   float64   // as learner.Prediction has it
 	Classes []float64
 	// Residual is the label less the prediction, of classes 1 less the probability of the label's; nil before the label
-	// is there. The prediction is that of the model in use by then.
+	// is there. The prediction is that of the model in use by then. Of an autoencoder it is the prediction itself: the
+	// error with which the model gives the row back.
 	Residual *float64
 	Score    float64 // how many times the usual bound the residual is; 0 = that is not known
 	Anomaly  bool    // Score is above 1
@@ -87,7 +88,7 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	if f.model == nil || !f.model.Alike(m) {
 		want := data.Want{Features: m.Features, Target: m.Target, Recipe: m.Recipe}
 		f.early, f.whole, f.usual = nil, &follower{rows: source.Open(want)}, residuals{}
-		if m.Recipe != nil {
+		if m.Recipe != nil && m.Target != "" {
 			want.Early = true
 			f.early = &follower{rows: source.Open(want)}
 		}
@@ -218,7 +219,10 @@ func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool)
 	if err != nil {
 		return c, err
 	}
-	r, err := residual(c.Value, c.Classes, y)
+	r, err := c.Value, error(nil)
+	if f.model.Target != "" {
+		r, err = residual(c.Value, c.Classes, y)
+	}
 	if err != nil {
 		return c, err
 	}

@@ -48,12 +48,7 @@ func forecastingFrom(t *testing.T, publish func(agent.Forecast) error, source da
 
 // forecasts begins a life of the agent with a model.
 func (l *logger) forecasts(publish func(agent.Forecast) error, recipe *spec.Recipe, w ...float32) {
-	t := l.t
-	t.Helper()
-	k, err := modelfile.OpenKept(store.Machine, l.cfg.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l.t.Helper()
 	a := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
 	if len(w) == 4 {
 		a.Outputs, a.Risk = 2, spec.RiskSoftmax
@@ -63,7 +58,17 @@ func (l *logger) forecasts(publish func(agent.Forecast) error, recipe *spec.Reci
 	if recipe != nil {
 		task.Recipe, task.Target = *recipe, "a in 2h"
 	}
-	m := modelfile.Of(task, a, vector, wire.BlobDigest(vector))
+	l.forecastsBy(publish, modelfile.Of(task, a, vector, wire.BlobDigest(vector)))
+}
+
+// forecastsBy begins a life of the agent with that model.
+func (l *logger) forecastsBy(publish func(agent.Forecast) error, m *modelfile.Model) {
+	t := l.t
+	t.Helper()
+	k, err := modelfile.OpenKept(store.Machine, l.cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	m.Run, m.Version = 5, 7
 	if err := k.Take(m, 1, wire.ModelName{}); err != nil {
 		t.Fatal(err)
@@ -132,6 +137,53 @@ func TestForecasts(t *testing.T) {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	})
+}
+
+// TestForecastsOfAnAutoencoder: a row has no target, so it is told once, as soon as it is there, with its error for the
+// residual. A row that is not as the others is an anomaly, and of rows made of readings none waits for a label.
+func TestForecastsOfAnAutoencoder(t *testing.T) {
+	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "a"}, {Name: "b"}}}
+	recipe = recipe.WithDefaults()
+	for name, of := range map[string]spec.Recipe{"rows": {}, "readings": recipe} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var all []agent.Forecast
+				publish := func(f agent.Forecast) error { all = append(all, f); return nil }
+				text := "t,a,b\n"
+				for i := range 100 {
+					text += fmt.Sprintf("%d,%d,%d\n", 3600*i, i%5, i%5+i%2)
+				}
+				l := newLogger(t, text)
+				l.stop()
+				c := data.Config{Source: data.CSV, CSV: l.path, Time: "t"}
+				var err error
+				if l.cfg.Data, err = c.Open(); err != nil {
+					t.Fatal(err)
+				}
+				a := learner.Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, Hidden: []int{1}, Outputs: 1,
+					Activation: spec.ActivationIdentity, Risk: spec.RiskSquared}
+				vector := wire.AppendVector(nil, []float32{1, 0, 1, 1}) // it gives a back for both
+				task := &wire.Task{Name: "a task", Features: []string{"a", "b"}, Recipe: of}
+				l.forecastsBy(publish, modelfile.Of(task, a, vector, wire.BlobDigest(vector)))
+				wait(2 * time.Minute)
+				l.write(text + "360000,1,1\n363600,1,9\n367200,2,2\n370800,2,2\n")
+				wait(2 * time.Minute)
+				got := ""
+				for _, f := range all {
+					got += fmt.Sprintf(" %d:%.3f/%.3f/%t", f.Time.Unix()/3600, f.Value, *f.Residual, f.Anomaly)
+				}
+				want := " 99:0.707/0.707/false 100:0.000/0.000/false 101:5.657/5.657/true 102:0.000/0.000/false " +
+					"103:0.000/0.000/false"
+				if of.Grid.Step > 0 { // the last reading is of a point that is not over
+					want = strings.Replace(strings.TrimSuffix(want, " 103:0.000/0.000/false"), " 99:0.707/0.707/false",
+						" 98:0.000/0.000/false 99:0.707/0.707/false", 1)
+				}
+				if got != want {
+					t.Errorf("%s\nwant %s", got, want)
+				}
+			})
+		})
+	}
 }
 
 // TestForecastsInABurst: where the connection has no room for all forecasts of a burst, they are published later, in

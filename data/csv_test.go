@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/fedmesh/fedmesh/data/grid"
 )
 
 const air = "\ufeffstation, time ,test,temp,wind,pm\n" +
@@ -41,6 +43,18 @@ func TestReadCSV(t *testing.T) {
 				t.Errorf("features %v, want %v; targets %v, want %v", b.X, test.x, b.Y, test.y)
 			}
 		})
+	}
+}
+
+// TestReadCSVWithoutTarget: rows have 0 in its place, and the last feature is filled as any other.
+func TestReadCSVWithoutTarget(t *testing.T) {
+	s, err := ReadCSV[float32](strings.NewReader("a,b\n1,2\n3,NA\n5,6\n"), "f.csv", []string{"a", "b"}, "",
+		Filter{missing: grid.Fill{Policy: grid.Mean}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := s.All(); !slices.Equal(b.X, []float32{1, 2, 3, 2, 5, 6}) || !slices.Equal(b.Y, []float32{0, 0, 0}) {
+		t.Errorf("features %v, targets %v", b.X, b.Y)
 	}
 }
 

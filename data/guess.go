@@ -88,7 +88,7 @@ func (s *csvSurvey) wanted() (names []string) {
 			names = append(names, s.dialect.named(in.Name))
 		}
 	default:
-		for _, name := range append(slices.Clone(s.want.Features), s.want.Target) {
+		for _, name := range s.want.columns() {
 			names = append(names, s.dialect.named(name))
 		}
 	}

@@ -38,7 +38,7 @@ type Rows interface {
 // Want says which rows are wanted.
 type Want struct {
 	Features []string
-	Target   string
+	Target   string // empty = there is none, and rows have 0 in its place
 	// Recipe, if set, says how rows are made of readings; Features and Target are its columns. Without it they are
 	// columns of the source, and a line is a row.
 	Recipe *spec.Recipe
@@ -62,9 +62,20 @@ type Preparer interface {
 	Again(x, y []float32)
 }
 
+// columns are the features, and the target if there is one.
+func (w *Want) columns() []string { return withTarget(w.Features, w.Target) }
+
+func withTarget(features []string, target string) []string {
+	all := slices.Clone(features)
+	if target != "" {
+		all = append(all, target)
+	}
+	return all
+}
+
 // inputs are those that features and target are made of.
 func (w *Want) inputs() (all []string) {
-	for _, name := range append(slices.Clone(w.Features), w.Target) {
+	for _, name := range w.columns() {
 		c, err := spec.ParseColumn(name)
 		if err == nil && !c.Calendar() && !slices.Contains(all, c.Input) {
 			all = append(all, c.Input)

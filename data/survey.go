@@ -167,7 +167,7 @@ type Change struct {
 // Made is what a source gives for a task.
 type Made struct {
 	View    View
-	Columns []Summary // of the rows as they are made: the features, then the target
+	Columns []Summary // of the rows as they are made: the features, then the target if there is one
 	Report  Report
 }
 
@@ -177,7 +177,7 @@ func Make(s Source, w Want) (m Made, err error) {
 	w.Prepare = by
 	rows := s.Open(w)
 	m.View, err = rows.Snapshot()
-	for i, name := range append(slices.Clone(w.Features), w.Target) {
+	for i, name := range w.columns() {
 		c := Summary{Name: name}
 		by.columns[i].tell(&c)
 		m.Columns = append(m.Columns, c)

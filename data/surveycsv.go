@@ -115,7 +115,7 @@ func (s *csvSurvey) findColumns() {
 			s.columns = append(s.columns, surveyedInput(in))
 		}
 	default:
-		for _, name := range append(slices.Clone(s.want.Features), s.want.Target) {
+		for _, name := range s.want.columns() {
 			s.columns = append(s.columns, newSurveyed(name))
 			s.columns[len(s.columns)-1].judge = float32Of
 		}

@@ -2,7 +2,6 @@ package data
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,8 +15,9 @@ type table struct {
 	file    string
 	filter  Filter
 	width   int
-	names   []string // of the features, then the target
+	names   []string // of the features, then the target if there is one
 	columns []int    // their places
+	target  int      // which of them is the target; -1 = none
 	time    int      // the place of the time; -1 = there is none
 	where   conditions
 }
@@ -56,7 +56,11 @@ func newTable(file string, header, features []string, target string, filter Filt
 		}
 		return 0, fail(column, "twice in the header")
 	}
-	t := &table{file: file, filter: filter, time: -1, width: len(header), names: append(slices.Clone(features), target)}
+	t := &table{file: file, filter: filter, time: -1, width: len(header), names: withTarget(features, target),
+		target: -1}
+	if target != "" {
+		t.target = len(features)
+	}
 	asked := make(map[string]bool, len(t.names))
 	for _, name := range t.names {
 		if asked[name] {
@@ -95,8 +99,12 @@ func (b *batch[T]) add(t *table, record []string, line int) error {
 		bad = b.numbers(t, record, line, at)
 	}
 	if bad == nil {
-		last := len(b.x) - 1
-		b.x, b.y = b.x[:last], append(b.y, b.x[last])
+		y := T(0)
+		if t.target >= 0 {
+			last := len(b.x) - 1
+			b.x, y = b.x[:last], b.x[last]
+		}
+		b.y = append(b.y, y)
 		if t.time >= 0 {
 			b.times = append(b.times, at)
 		}
@@ -127,7 +135,7 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 		}
 		c.drop(why, line)
 		filled := false
-		if i < len(t.columns)-1 { // a target is never made up
+		if i != t.target { // a target is never made up
 			v, filled = c.fill(t.filter.missing, at)
 		}
 		if !filled && bad == nil {

@@ -39,7 +39,7 @@ type Architecture struct {
 	Kind       spec.ModelKind // empty = that of the layers: see spec.KindOf
 	Inputs     int
 	Hidden     []int           // units of each hidden layer, from the input on
-	Outputs    int             // the number of classes for a softmax, else 1
+	Outputs    int             // the number of classes for a softmax, else 1; of an autoencoder its row's error
 	Activation spec.Activation // of hidden layers; may be empty without any
 	Risk       spec.Risk
 	Bias       bool    // every layer has a bias
@@ -106,6 +106,18 @@ func (a Architecture) Validate() error {
 // kind is the word under which the objectives have the architecture.
 func (a Architecture) kind() spec.ModelKind {
 	return cmp.Or(a.Kind, spec.KindOf(len(a.Hidden), a.Risk))
+}
+
+// Target reports whether the model has a target. One without has rows whose target counts for nothing.
+func (a Architecture) Target() bool { return a.kind().Target() }
+
+// Units is the units of each layer of a model of layers, from the first hidden one to the last.
+func (a Architecture) Units() []int {
+	last := a.Outputs
+	if a.kind() == spec.ModelAutoencoder {
+		last = a.Inputs
+	}
+	return append(slices.Clone(a.Hidden), last)
 }
 
 // Layout lists the tensors of a valid architecture in the order in which they fill the flat vector: see

@@ -38,7 +38,7 @@ func (m *Model[T]) Architecture() Architecture { return m.arch }
 // ReportIn makes Risk and Score report risks in the units of the data, for samples that are standardised by st, if they
 // are: those of a regression times the square of the target's scale. δ of the huber risk is in units of that scale.
 func (m *Model[T]) ReportIn(st Standardization) {
-	if m.arch.Risk.Regression() && len(st.Scale) > 0 {
+	if m.arch.Risk.Regression() && m.arch.Target() && len(st.Scale) > 0 {
 		scale := st.Scale[len(st.Scale)-1]
 		m.unit = float64(scale * scale)
 	}
@@ -84,7 +84,7 @@ func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 // Score says how well w does on all of s, (ρ/2)‖w‖² included in its risk. Without samples everything is NaN.
 func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 	m.check(w, s.All())
-	score := score(m.objective.Tally(w, s), m.arch.Risk, s)
+	score := score(m.objective.Tally(w, s), m.arch, s)
 	score.Risk = m.unit * (score.Risk + m.ridge(w))
 	return score
 }

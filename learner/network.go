@@ -23,10 +23,14 @@ type network[T Float] struct {
 }
 
 func newNetwork[T Float](a Architecture) (Objective[T], error) {
+	return networkOf[T](a), checkLayers(a)
+}
+
+func networkOf[T Float](a Architecture) *network[T] {
 	layers := layersOf(a)
 	return &network[T]{layers: layers, activation: a.Activation, risk: a.Risk, loss: newLoss[T](a),
 		k: nativeKernel[T](), fewRows: rowsAtOnce(layers), act: make([][]T, len(layers)),
-		delta: make([][]T, len(layers))}, checkLayers(a)
+		delta: make([][]T, len(layers))}
 }
 
 // rowsAtOnce is how many rows of a block run at once where nothing is kept of them but their outputs: as many as have
@@ -59,11 +63,8 @@ type layer struct {
 // layersOf lays out the layers of an architecture, one after the other.
 func layersOf(a Architecture) (layers []layer) {
 	offset, in := 0, a.Inputs
-	for i := range len(a.Hidden) + 1 {
-		l := layer{in: in, out: a.Outputs, weight: offset, bias: -1}
-		if i < len(a.Hidden) {
-			l.out = a.Hidden[i]
-		}
+	for _, out := range a.Units() {
+		l := layer{in: in, out: out, weight: offset, bias: -1}
 		offset += l.in * l.out
 		if a.Bias {
 			l.bias = offset
@@ -141,11 +142,16 @@ func (n *network[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
 
 // Backward implements Objective. It leaves the derivatives by the sums of every layer in the scratch memory.
 func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
-	rows, last := len(b.Y), len(n.layers)-1
 	z := n.forward(w, b)
-	n.reserve(n.delta, rows)
-	sum := addRisks(0, n.loss, n.delta[last], z, b.Y)
-	for i := last; i > 0; i-- {
+	n.reserve(n.delta, len(b.Y))
+	sum := addRisks(0, n.loss, n.delta[len(n.layers)-1], z, b.Y)
+	n.backward(w, len(b.Y))
+	return sum
+}
+
+// backward takes the derivatives by the sums of the last layer, of so many rows, to the layers below.
+func (n *network[T]) backward(w []T, rows int) {
+	for i := len(n.layers) - 1; i > 0; i-- {
 		l := n.layers[i]
 		above, below := n.delta[i], n.delta[i-1][:rows*l.in]
 		clear(below)
@@ -157,7 +163,6 @@ func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
 		}
 		deactivate(n.activation, below, n.act[i-1])
 	}
-	return sum
 }
 
 // AddGradient implements Objective.

@@ -50,6 +50,8 @@ func objectives[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], 
 		spec.ModelLogistic: newLinear[T],
 		spec.ModelSoftmax:  newNetwork[T],
 		spec.ModelMLP:      newNetwork[T],
+
+		spec.ModelAutoencoder: newAutoencoder[T],
 	}
 }
 

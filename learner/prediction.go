@@ -4,8 +4,8 @@ import "fmt"
 
 // Prediction is what a model says of one row.
 type Prediction struct {
-	// Value is a regression's number, in the units of the data; else the class with the largest probability, the first
-	// of equals.
+	// Value is a regression's number, in the units of the data; of classes the one with the largest probability, the
+	// first of equals; of an autoencoder the error with which it gives the row back, in standard deviations.
 	Value float64
 	// Classes are the probabilities of the classes 0, 1, …; empty for a regression. Class 1 of two is the label 1, and
 	// class 0 the label 0 or −1. They are valid until the next prediction.
@@ -56,7 +56,7 @@ func (p *Predictor[T]) Predict(row []T) Prediction {
 	p.classes = p.loss.Classes(p.classes[:0], z)
 	if len(p.classes) == 0 {
 		value := float64(z[0])
-		if len(p.st.Mean) > 0 {
+		if len(p.st.Mean) > 0 && p.model.arch.Target() {
 			value = p.st.Target(value)
 		}
 		return Prediction{Value: value}

@@ -37,6 +37,15 @@ func (m *Model[T]) Restandardize(w []T, from, to Standardization) error {
 
 // restandardize is Objective.Restandardize of layers, of which these are the first and the last.
 func restandardize[T Float](w []T, first, last layer, risk spec.Risk, from, to Standardization) (moved bool) {
+	moved = otherInputs(w, first, from, to)
+	if !risk.Regression() {
+		return moved
+	}
+	return otherOutput(w, last, 0, first.in, from, to) || moved
+}
+
+// otherInputs has a first layer take features in other units.
+func otherInputs[T Float](w []T, first layer, from, to Standardization) (moved bool) {
 	for o := range first.out {
 		row, shift := w[first.weight+o*first.in:][:first.in], 0.0
 		for j, x := range row {
@@ -45,18 +54,20 @@ func restandardize[T Float](w []T, first, last layer, risk spec.Risk, from, to S
 		}
 		moved = lift(w, first, o, shift) || moved
 	}
-	if !risk.Regression() {
-		return moved
-	}
-	target := first.in
-	scale := from.Scale[target] / to.Scale[target]
-	for i := range last.in * last.out {
-		w[last.weight+i] = T(float64(w[last.weight+i]) * scale)
+	return moved
+}
+
+// otherOutput has a unit of the last layer give a column in other units.
+func otherOutput[T Float](w []T, last layer, unit, column int, from, to Standardization) (moved bool) {
+	scale := from.Scale[column] / to.Scale[column]
+	row := w[last.weight+unit*last.in:][:last.in]
+	for i, x := range row {
+		row[i] = T(float64(x) * scale)
 	}
 	if last.bias >= 0 {
-		w[last.bias] = T(float64(w[last.bias]) * scale)
+		w[last.bias+unit] = T(float64(w[last.bias+unit]) * scale)
 	}
-	return lift(w, last, 0, (from.Mean[target]-to.Mean[target])/to.Scale[target]) || moved
+	return lift(w, last, unit, (from.Mean[column]-to.Mean[column])/to.Scale[column])
 }
 
 // lift adds to the bias of a unit, if there is one, and reports whether there is anything to add.

@@ -1,26 +1,25 @@
 package learner
 
-import (
-	"math"
-
-	"github.com/fedmesh/fedmesh/spec"
-)
+import "math"
 
 // Score is how well parameters do on samples. A score that does not apply to the risk is NaN.
 type Score struct {
 	Risk float64 // as Model.Risk: the mean, ridge included
-	// of a regression: 1 − SSE/SST about the mean target of these samples; NaN if the targets do not vary
+	// of a regression: 1 − SSE/SST about the mean target of these samples; NaN if the targets do not vary, or there are
+	// none
 	R2       float64
 	Accuracy float64 // logistic and softmax: the share of samples whose class is the predicted one
 	Samples  int
 }
 
 // score is the score that a tally of samples amounts to. Without samples everything is NaN.
-func score[T Float](t Tally, of spec.Risk, s *Samples[T]) Score {
+func score[T Float](t Tally, a Architecture, s *Samples[T]) Score {
 	n := float64(t.Samples)
 	score := Score{Risk: t.Risk / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: t.Samples}
-	if !of.Regression() {
+	if !a.Risk.Regression() {
 		score.Accuracy = float64(t.Hits) / n
+	} else if !a.Target() {
+		return score
 	} else if sst := spread(s.All()); sst > 0 {
 		score.R2 = 1 - t.SSE/sst
 	}

@@ -35,10 +35,16 @@ func (m *Moments) Standardization(risk spec.Risk, clip float64) Standardization 
 	return st
 }
 
+// LeaveTarget keeps a target from being centred and scaled: that of rows without one.
+func (st *Standardization) LeaveTarget() {
+	last := len(st.Mean) - 1
+	st.Mean[last], st.Scale[last] = 0, 1
+}
+
 // leaveLabels keeps labels from being centred and scaled.
 func (st *Standardization) leaveLabels(risk spec.Risk) {
-	if last := len(st.Mean) - 1; !risk.Regression() {
-		st.Mean[last], st.Scale[last] = 0, 1
+	if !risk.Regression() {
+		st.LeaveTarget()
 	}
 }
 

@@ -25,6 +25,9 @@ func randomSamples[T Float](a Architecture, n int, rng *rand.Rand) *Samples[T] {
 		x[i] = T(rng.NormFloat64())
 	}
 	for i := range y {
+		if !a.Target() {
+			break
+		}
 		switch a.Risk {
 		case spec.RiskSquared, spec.RiskFullSquared, spec.RiskHuber:
 			y[i] = T(rng.NormFloat64())

@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -67,7 +68,7 @@ func (m *Model) decodeMeta(meta map[string]string) error {
 		}
 		m.Run = wire.RunID(run)
 	}
-	if len(m.Features) == 0 || m.Target == "" {
+	if len(m.Features) == 0 || (m.Target != "") != spec.ModelKind(meta["kind"]).Target() {
 		return errors.New("metadata: there are no features, or no target")
 	}
 	return m.decodeRecipe(meta)
@@ -95,13 +96,20 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 		}
 		a.Outputs = t.Shape[0]
 	}
+	if meta["kind"] == string(spec.ModelAutoencoder) {
+		if a.Kind = spec.ModelAutoencoder; a.Outputs != a.Inputs {
+			return fmt.Errorf("its last layer has %d units for %d features; those of an autoencoder are as many",
+				a.Outputs, a.Inputs)
+		}
+		a.Outputs = 1
+	}
 	if a.Risk == spec.RiskHuber {
 		a.HuberDelta = 1 // whatever it was, predictions are the same
 	}
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	if kind := meta["kind"]; kind != "" && kind != string(spec.KindOf(len(a.Hidden), a.Risk)) {
+	if kind := meta["kind"]; kind != "" && kind != string(cmp.Or(a.Kind, spec.KindOf(len(a.Hidden), a.Risk))) {
 		return fmt.Errorf("its kind is %q: this program does not know it; use a later one", kind)
 	}
 	layout := a.Layout()

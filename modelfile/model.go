@@ -26,7 +26,7 @@ type Model struct {
 	Hash     wire.Digest       // of Vector: the model's address in the federation
 	From     string            // the model with which its run began; empty = an initial one
 	Features []string
-	Target   string
+	Target   string       // empty of an autoencoder
 	Recipe   *spec.Recipe // how rows are made of readings; nil if they are not
 
 	Architecture    learner.Architecture // without ridge and δ, which only training needs

@@ -36,7 +36,7 @@ func models() map[string]*modelfile.Model {
 		if standardized {
 			t.Standardization = wire.Standardization{Mean: []float64{10, -3, 0.5, 80}, Scale: []float64{4, 0.1, 2, 25},
 				Clip: 1.5}
-			if !a.Risk.Regression() {
+			if !a.Risk.Regression() || !a.Target() {
 				t.Standardization.Mean[3], t.Standardization.Scale[3] = 0, 1
 			}
 		}
@@ -51,6 +51,9 @@ func models() map[string]*modelfile.Model {
 					Scale: spec.ScaleLog1p},
 					{Name: "wd", Join: spec.JoinLast, Scale: spec.ScaleNone, Classes: []string{"N", "S"}}}}
 		}
+		if !a.Target() {
+			m.Target = ""
+		}
 		return m
 	}
 	type arch = learner.Architecture
@@ -62,6 +65,8 @@ func models() map[string]*modelfile.Model {
 
 		"tanh": of(arch{Risk: spec.RiskSquared, Hidden: []int{5, 4}, Activation: spec.ActivationTanh}, true),
 		"relu": of(arch{Risk: spec.RiskSoftmax, Outputs: 2, Hidden: []int{6}, Activation: spec.ActivationReLU}, true),
+		"autoencoder": of(arch{Kind: spec.ModelAutoencoder, Risk: spec.RiskSquared, Hidden: []int{4, 2, 4},
+			Activation: spec.ActivationTanh}, true),
 	}
 }
 

@@ -139,9 +139,12 @@ func (r *Recipe) Expand(features []string) []string {
 // CheckColumns finds what cannot be in the columns of a recipe that [Recipe.Check] has found nothing in; key is that of
 // the task. The features may have short forms.
 func (r *Recipe) CheckColumns(c *Check, key string, features []string, target string) {
-	goal, err := r.column(target)
-	if err == nil {
-		err = r.checkTarget(goal)
+	var goal Column
+	var err error
+	if target != "" { // else there is none
+		if goal, err = r.column(target); err == nil {
+			err = r.checkTarget(goal)
+		}
 	}
 	c.Valid(key+".target", err)
 	known := err == nil

@@ -58,6 +58,8 @@ const (
 	ModelLogistic ModelKind = "logistic" // logistic regression: two classes
 	ModelSoftmax  ModelKind = "softmax"  // softmax regression: several classes
 	ModelMLP      ModelKind = "mlp"      // layers of units, on any risk
+	// ModelAutoencoder is layers of units that give the features back. Rows have no target.
+	ModelAutoencoder ModelKind = "autoencoder"
 	// ModelExternal is tensors that a program of the device's owner trains: nothing here knows what they mean.
 	ModelExternal ModelKind = "external"
 )
@@ -65,7 +67,7 @@ const (
 // ModelKinds returns the kinds that agents train themselves.
 func ModelKinds() []ModelKind { return slices.Clone(modelKinds) }
 
-var modelKinds = []ModelKind{ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP}
+var modelKinds = []ModelKind{ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP, ModelAutoencoder}
 
 // UnmarshalText reads a kind.
 func (k *ModelKind) UnmarshalText(text []byte) error {
@@ -74,6 +76,9 @@ func (k *ModelKind) UnmarshalText(text []byte) error {
 
 // Validate reports a word that is no kind.
 func (k ModelKind) Validate() error { return check(k, append(ModelKinds(), ModelExternal)) }
+
+// Target reports whether rows have a target, which the model predicts.
+func (k ModelKind) Target() bool { return k != ModelAutoencoder && k != ModelExternal }
 
 // KindOf returns the kind of a model of layers with that many hidden ones.
 func KindOf(hidden int, r Risk) ModelKind {
@@ -92,9 +97,10 @@ func KindOf(hidden int, r Risk) ModelKind {
 type Model struct {
 	Kind ModelKind `yaml:"kind" json:"kind"`
 	// of softmax, or of an mlp with the risk softmax; else 0
-	Classes    int        `yaml:"classes" json:"classes"`
-	Hidden     []int      `yaml:"hidden" json:"hidden"`         // units of an mlp's layers, from the input on
-	Activation Activation `yaml:"activation" json:"activation"` // of an mlp
+	Classes int `yaml:"classes" json:"classes"`
+	// units of the hidden layers of an mlp or an autoencoder, from the input on
+	Hidden     []int      `yaml:"hidden" json:"hidden"`
+	Activation Activation `yaml:"activation" json:"activation"` // of hidden layers
 	Risk       Risk       `yaml:"risk" json:"risk"`             // of an mlp; of a linear model, squared or huber
 	HuberDelta float64    `yaml:"huber_delta" json:"huber_delta"`
 	Bias       bool       `yaml:"bias" json:"bias"`
@@ -118,6 +124,8 @@ func (m *Model) Loss() Risk {
 			return RiskHuber
 		}
 		return RiskSquared
+	case ModelAutoencoder:
+		return RiskSquared
 	case ModelLogistic:
 		return RiskLogistic
 	case ModelSoftmax:
@@ -140,8 +148,9 @@ func (m *Model) Check(c *Check, key string) {
 	c.Need(!external || len(m.Frozen) == 0, key+".frozen", "does not go with the kind external: its program trains it")
 	c.Valid(key+".risk", m.Risk.Validate())
 	c.Valid(key+".activation", m.Activation.Validate())
-	c.Need((m.Kind == ModelMLP) == (len(m.Hidden) > 0), key+".hidden",
-		"is %v; it goes with the kind mlp, and with no other", m.Hidden)
+	layers := m.Kind == ModelMLP || m.Kind == ModelAutoencoder
+	c.Need(layers == (len(m.Hidden) > 0), key+".hidden",
+		"is %v; it goes with the kinds mlp and autoencoder, and with no other", m.Hidden)
 	for i, n := range m.Hidden {
 		c.Need(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
 	}

@@ -68,10 +68,18 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 	if len(st.Mean) == 0 && len(st.Scale) == 0 {
 		return nil
 	}
-	if err := st.Validate(); err != nil || len(st.Mean) == len(t.Features)+1 {
+	if err := st.Validate(); err != nil {
 		return err
 	}
-	return fmt.Errorf("standardization has %d columns, the task has %d and a target", len(st.Mean), len(t.Features))
+	last := len(st.Mean) - 1
+	if last != len(t.Features) {
+		return fmt.Errorf("standardization has %d columns, the task has %d and a target", last+1, len(t.Features))
+	}
+	if !t.Kind().Target() && (st.Mean[last] != 0 || st.Scale[last] != 1) {
+		return fmt.Errorf("standardization has the mean %v and the scale %v of a target that there is not; want 0 and "+
+			"1", st.Mean[last], st.Scale[last])
+	}
+	return nil
 }
 
 // checkModel checks the model's shape, that it has what is frozen, and that its parameters fit into a blob.
@@ -123,7 +131,10 @@ func checkColumns(t wire.Task) error {
 		}
 		return nil
 	}
-	if len(t.Features) == 0 || t.Target == "" {
+	switch wants := t.Kind().Target(); {
+	case !wants && t.Target != "":
+		return fmt.Errorf("has the target %q, and its model is of the kind %s, which has none", t.Target, t.Kind())
+	case len(t.Features) == 0 || wants && t.Target == "":
 		return errors.New("needs at least one feature and a target")
 	}
 	seen := map[string]bool{t.Target: true}
@@ -202,8 +213,8 @@ func architecture(t wire.Task) learner.Architecture {
 		return a
 	}
 	a := learner.Architecture{
-		Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.Bias, Ridge: t.Model.Ridge,
-		Activation: t.Model.Activation, Risk: t.Model.Risk, HuberDelta: t.Model.HuberDelta,
+		Kind: t.Model.Kind, Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.Bias,
+		Ridge: t.Model.Ridge, Activation: t.Model.Activation, Risk: t.Model.Risk, HuberDelta: t.Model.HuberDelta,
 	}
 	for _, h := range t.Model.Hidden {
 		a.Hidden = append(a.Hidden, int(h))
@@ -321,6 +332,9 @@ func (p *Problem[T]) WithStandardization(devices int, each func(take func(*learn
 	clip float64) (wire.Task, []learner.Far, error) {
 	st, far, err := learner.Combine(devices, len(p.Task.Features)+1, each, p.Model.Architecture().Risk, clip)
 	if err == nil {
+		if !p.Task.Kind().Target() {
+			st.LeaveTarget()
+		}
 		err = st.Validate()
 	}
 	if err != nil {

@@ -71,6 +71,7 @@ func goldens() []golden {
 		golden{"task_personal", "task", wire.Header{}, personalTask()},
 		golden{"task_ditto", "task", wire.Header{}, dittoTask()},
 		golden{"task_external", "task", wire.Header{}, externalTask()},
+		golden{"task_autoencoder", "task", wire.Header{}, autoencoderTask()},
 		golden{"task_readings", "task", wire.Header{}, readingsTask()},
 		golden{"task_sensors", "task", wire.Header{}, sensorsTask()},
 		golden{"manifest", "manifest", wire.Header{}, &manifest},
@@ -362,6 +363,14 @@ func personalTask() *wire.Task {
 func dittoTask() *wire.Task {
 	t := networkTask()
 	t.Training.Exchange, t.Personal = spec.ExchangeParameters, wire.Personal{Ditto: true, Lambda: 0.1}
+	return t
+}
+
+// autoencoderTask is one whose rows have no target.
+func autoencoderTask() *wire.Task {
+	t := linearTask()
+	t.Name, t.Target, t.Model.Kind, t.Model.Hidden = "odd bearings", "", spec.ModelAutoencoder, []uint32{4, 1, 4}
+	t.Standardization = wire.Standardization{Mean: []float64{20.5, 0.25, 0}, Scale: []float64{4, 0.125, 1}, Clip: 8}
 	return t
 }
 

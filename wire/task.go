@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/fedmesh/fedmesh/spec"
+import (
+	"cmp"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
 
 // Task is what a federation learns and how: the content of a task blob.
 type Task struct {
@@ -25,6 +29,8 @@ type Task struct {
 
 // Model is the shape of a model: a linear one has no hidden layers.
 type Model struct {
+	// Kind is one that the layers do not tell; empty = the one that they do: see spec.KindOf.
+	Kind       spec.ModelKind
 	Hidden     []uint32
 	Outputs    uint32
 	Activation spec.Activation
@@ -50,7 +56,7 @@ func (t *Task) Kind() spec.ModelKind {
 	if t.External.On() {
 		return spec.ModelExternal
 	}
-	return spec.KindOf(len(t.Model.Hidden), t.Model.Risk)
+	return cmp.Or(t.Model.Kind, spec.KindOf(len(t.Model.Hidden), t.Model.Risk))
 }
 
 // Training holds the numbers of the local recursion.
@@ -165,6 +171,11 @@ func (t *Task) parts() []part {
 		{"huber", NeedDecline, func(w *writer) { w.some(t.Model.HuberDelta) },
 			func(r *reader) { t.Model.HuberDelta = r.f64("delta") }},
 		{"inputs", NeedDecline, func(w *writer) { w.recipe(&t.Recipe) }, func(r *reader) { r.recipe(&t.Recipe) }},
+		{"kind", NeedDecline, func(w *writer) {
+			if t.Model.Kind != "" {
+				w.str(string(t.Model.Kind))
+			}
+		}, func(r *reader) { t.Model.Kind = r.kind() }},
 		{"mixing", NeedDecline, func(w *writer) { w.mixing(t) }, func(r *reader) { r.mixing(t) }},
 		{"personal", NeedDecline, func(w *writer) { w.names(t.Personal.Tensors) },
 			func(r *reader) { t.Personal.Tensors = r.names("personal") }},
@@ -200,6 +211,17 @@ func (r *reader) names(field string) (names []string) {
 		names = append(names, r.str(field, MaxName))
 	}
 	return names
+}
+
+// kind reads a kind that neither the layers nor the section external tell. It may be one of a later version, which a
+// task's check refuses.
+func (r *reader) kind() spec.ModelKind {
+	k := spec.ModelKind(r.str("kind", MaxSectionName))
+	switch k {
+	case spec.ModelLinear, spec.ModelLogistic, spec.ModelSoftmax, spec.ModelMLP, spec.ModelExternal:
+		r.failf("the section kind says %q, which the task says without it", k)
+	}
+	return k
 }
 
 func (w *writer) external(e *External) {

@@ -34,6 +34,9 @@ func newGoal(c *column, step int64) goal {
 	return t
 }
 
+// noGoal is that of rows without a target.
+func noGoal() goal { return goal{values: make([]float64, 1), labels: map[int64][]label{}} }
+
 // begin starts at a point, with no row to be decided before.
 func (t *goal) begin(k int64) {
 	t.next = k

@@ -11,9 +11,9 @@ import (
 
 // Config says which rows are made.
 type Config struct {
-	Recipe   spec.Recipe // with its defaults
-	Features []string    // without short forms
-	Target   string
+	Recipe   spec.Recipe    // with its defaults
+	Features []string       // without short forms
+	Target   string         // empty = none, and rows have 0 in its place
 	Zone     *time.Location // of the calendar; nil = UTC
 	Missing  Fill
 	Queue    int  // the most readings that wait; 0 = DefaultQueue
@@ -87,7 +87,8 @@ func New(c Config) (*Grid, error) {
 		return nil, err
 	}
 	g := &Grid{zone: c.Zone, missing: c.Missing, step: int64(c.Recipe.Grid.Step),
-		lateness: int64(c.Recipe.Grid.Lateness), most: c.Queue, early: c.Early, places: map[string]int{},
+		lateness: int64(c.Recipe.Grid.Lateness), most: c.Queue, places: map[string]int{},
+		early:  c.Early || c.Target == "",
 		inputs: make([]input, len(c.Recipe.Inputs)), released: make([]int64, len(c.Recipe.Inputs))}
 	if g.zone == nil {
 		g.zone = time.UTC
@@ -118,11 +119,14 @@ func (g *Grid) compile(features []string, target string) error {
 			reach[n.input] = max(reach[n.input], n.reach())
 		}
 	}
-	c, err := spec.ParseColumn(target)
-	if err != nil {
-		return err
+	g.target = noGoal()
+	if target != "" {
+		c, err := spec.ParseColumn(target)
+		if err != nil {
+			return err
+		}
+		g.target = newGoal(g.newColumn(c), g.step)
 	}
-	g.target = newGoal(g.newColumn(c), g.step)
 	g.heard = make([]bool, g.back+int64(g.target.delay)+1)
 	for in, n := range reach {
 		in.values = make([]float64, n+g.target.delay+1)
@@ -152,6 +156,8 @@ func (g *Grid) Add(r Reading) {
 		reason = Late
 	case r.Time < g.watermark-wait: // the queue was full
 		reason = Dropped
+	case wait > 0 && in != g.target.input: // a label that nobody predicts
+		in.count.use()
 	case wait > 0:
 		reason = g.target.take(r.Time, v, g.pointOf(r.Time), g.most)
 	default:

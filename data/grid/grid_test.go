@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -136,6 +137,22 @@ func differ[T comparable](a, b []T) int {
 		return min(len(a), len(b))
 	}
 	return -1
+}
+
+// TestRowsWithoutTarget are those of a grid that makes them early, before their targets.
+func TestRowsWithoutTarget(t *testing.T) {
+	came := stream(rand.New(rand.NewPCG(3, 1)), 200, 0.02)
+	with, without := config(t, "pm in 1h", grid.Fill{}), config(t, "", grid.Fill{})
+	with.Early = true
+	want, _ := run(t, with, came)
+	got, _ := run(t, without, came)
+	if same(t, "without target", got, want); len(got.Y) < 50 {
+		t.Errorf("%d rows", len(got.Y))
+	}
+	without.Features = append(without.Features, "label")
+	if _, err := grid.New(without); err == nil || !strings.Contains(err.Error(), "the input label has wait") {
+		t.Errorf("a label as a feature: error %v", err)
+	}
 }
 
 var fills = []grid.Fill{{}, {Policy: grid.Last, AtMost: time.Hour}, {Policy: grid.Mean}}

@@ -59,7 +59,7 @@ func networkOf(m *modelfile.Model) (*network, error) {
 	a := m.Architecture
 	n := &network{Model: m, classes: a.Classes()}
 	in := a.Inputs
-	for _, out := range append(append([]int{}, a.Hidden...), a.Outputs) {
+	for _, out := range a.Units() {
 		l := layer{in: in, out: out, w: w[:in*out]}
 		if w = w[in*out:]; a.Bias {
 			l.b, w = w[:out], w[out:]
@@ -98,6 +98,9 @@ func (n *network) activated() spec.Activation {
 	}
 	return n.Architecture.Activation
 }
+
+// autoencodes says that the output is the error with which the last layer gives the row back.
+func (n *network) autoencodes() bool { return n.Architecture.Kind == spec.ModelAutoencoder }
 
 // logistic says that the one output is the log of the odds of class 1.
 func (n *network) logistic() bool { return n.Architecture.Risk == spec.RiskLogistic }

@@ -32,6 +32,10 @@ func models(t testing.TB) map[string]*modelfile.Model {
 		"tanh": {Hidden: []int{7, 5}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
 			Bias: true},
 		"relu": {Hidden: []int{9}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true},
+		"autoencoder": {Kind: spec.ModelAutoencoder, Hidden: []int{4, 2, 5}, Outputs: 1, Bias: true,
+			Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		"raw autoencoder": {Kind: spec.ModelAutoencoder, Hidden: []int{1}, Outputs: 1,
+			Activation: spec.ActivationReLU, Risk: spec.RiskSquared},
 		"identity": {Hidden: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 			Risk: spec.RiskLogistic},
 	} {
@@ -47,9 +51,12 @@ func models(t testing.TB) map[string]*modelfile.Model {
 		if a.Bias {
 			m.Standardization = learner.Standardization{Mean: []float64{20.5, 101325, 0, 40},
 				Scale: []float64{7.25, 11.5, 1, 12.5}, Clip: float64(len(name) % 2 * 2)}
-			if !a.Risk.Regression() {
+			if !a.Risk.Regression() || !a.Target() {
 				m.Standardization.Mean[3], m.Standardization.Scale[3] = 0, 1
 			}
+		}
+		if !a.Target() {
+			m.Target = ""
 		}
 		m.Hash = wire.BlobDigest(m.Vector)
 		all[name] = m

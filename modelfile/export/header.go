@@ -18,7 +18,7 @@ func (n *network) header() []byte {
 	p("/* Model %s of the task %s: %s, %s.", n.Name(), comment(n.Task), n.Architecture.Risk, n.shape())
 	p(" * Written by \"coordinator model export --format c\"; hash %x.", n.Hash)
 	p(" * %d bytes of constants, and %d bytes of the stack. It is plain C99, and calls the functions of <math.h>. */",
-		n.constants(), 4*(len(n.Features)+2*n.widest()+outputs))
+		n.constants(), 4*(len(n.Features)+2*n.widest()+n.layers[len(n.layers)-1].out))
 	p("#ifndef FEDMESH_MODEL_H\n#define FEDMESH_MODEL_H\n\n#include <math.h>\n")
 	p("#define FEDMESH_MODEL_INPUTS %d\n#define FEDMESH_MODEL_OUTPUTS %d\n", len(n.Features), outputs)
 	p("/* The inputs, in their order: */")
@@ -116,12 +116,17 @@ static void fedmesh_model_layer(const float *x, int in, int out, const float *w,
 // predictFunction writes the function that users call.
 func (n *network) predictFunction(p func(string, ...any)) {
 	mean, scale := n.target()
-	p("/* Predicts from a row in the units of the data. Of %s */", map[bool]string{
-		true: "a regression: out[0] is " + comment(n.Target) + ", which is returned, too.",
-		false: "classes: out has the probability of each; the one with the largest is returned, the first of " +
-			"equals."}[n.classes == 0])
+	says := "a regression: out[0] is " + comment(n.Target) + ", which is returned, too."
+	switch {
+	case n.autoencodes():
+		says = "an autoencoder: out[0] is the error with which it gives the row back, in standard deviations: a high " +
+			"one is an anomaly. It is returned, too."
+	case n.classes > 0:
+		says = "classes: out has the probability of each; the one with the largest is returned, the first of equals."
+	}
+	p("/* Predicts from a row in the units of the data. Of %s */", says)
 	p("static float fedmesh_model_predict(const float row[FEDMESH_MODEL_INPUTS], float out[FEDMESH_MODEL_OUTPUTS])\n{")
-	p("  float x[FEDMESH_MODEL_INPUTS], z[FEDMESH_MODEL_OUTPUTS];")
+	p("  float x[FEDMESH_MODEL_INPUTS], z[%d];", n.layers[len(n.layers)-1].out)
 	if len(n.layers) > 1 {
 		p("  float h[2][%d];", n.widest())
 	}
@@ -152,6 +157,11 @@ func (n *network) predictFunction(p func(string, ...any)) {
 		from = to
 	}
 	switch {
+	case n.autoencodes():
+		p("  float sum = 0.0f;\n  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++)")
+		p("    sum += (z[i] - x[i]) * (z[i] - x[i]);")
+		p("  out[0] = sqrtf(sum / FEDMESH_MODEL_INPUTS);\n  return out[0];\n}\n")
+		return
 	case n.classes == 0:
 		p("  out[0] = (float)((double)z[0] * %s + %s);\n  return out[0];\n}\n", number(scale, 17, false),
 			number(mean, 17, false))

@@ -15,7 +15,7 @@ const (
 	opsetVersion = 13
 
 	onnxFloat, onnxInt64, onnxDouble = 1, 7, 11
-	attributeInt                     = 2
+	attributeInt, attributeInts      = 2, 7
 )
 
 // message is a message of protobuf as it grows.
@@ -91,14 +91,24 @@ func integer(name string, v int) message {
 	return a
 }
 
+// integers is an attribute of one number.
+func integers(name string, v int) message {
+	var a message
+	a.text(1, name)
+	a.number(8, v)
+	a.number(20, attributeInts)
+	return a
+}
+
 // cast makes the last output another type.
 func (g *graph) cast(to int) { g.node("Cast", []message{integer("to", to)}, g.last) }
 
-// onnx returns the model as ONNX: input "row" [N, features]; outputs "value" [N, 1] of a regression, or "probabilities"
-// [N, classes] and "class" [N].
+// onnx returns the model as ONNX: input "row" [N, features]; outputs "value" [N, 1] of a regression or an autoencoder,
+// or "probabilities" [N, classes] and "class" [N].
 func (n *network) onnx() []byte {
 	g := &graph{last: "row"}
 	n.standardize(g)
+	row := g.last
 	for i, l := range n.layers {
 		name := fmt.Sprint("layer", i)
 		inputs := []string{g.last, g.floats(name+".weight", l.w, l.out, l.in)}
@@ -111,14 +121,20 @@ func (n *network) onnx() []byte {
 		}
 	}
 	var outputs message
-	if n.classes == 0 {
+	switch {
+	case n.autoencodes():
+		miss := g.node("Sub", nil, g.last, row)
+		g.node("ReduceMean", []message{integers("axes", 1)}, g.node("Mul", nil, miss, miss))
+		g.named("Sqrt", nil, "value", g.last)
+		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
+	case n.classes == 0:
 		mean, scale := n.target()
 		g.cast(onnxDouble)
 		g.node("Mul", nil, g.last, g.doubles("target.scale", []float64{scale}, 1))
 		g.node("Add", nil, g.last, g.doubles("target.mean", []float64{mean}, 1))
 		g.named("Cast", []message{integer("to", onnxFloat)}, "value", g.last)
 		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
-	} else {
+	default:
 		n.probabilities(g)
 		g.named("ArgMax", []message{integer("axis", 1), integer("keepdims", 0)}, "class", "probabilities")
 		outputs.bytes(12, valueInfo("probabilities", onnxFloat, n.classes))

@@ -172,7 +172,13 @@ func (s *Spec) validateTable(v *validator) {
 	}
 	v.need(s.File != "", "file", "is empty; name the CSV file")
 	v.need(len(s.Features) > 0, "features", "is empty; name the columns")
-	v.need(s.Target != "", "target", "is empty; name the column")
+	if s.Model.Kind.Target() {
+		v.need(s.Target != "", "target", "is empty; name the column")
+	} else {
+		v.need(s.Target == "", "target", "is %q; the kind %s has none", s.Target, s.Model.Kind)
+		v.need(s.Partition == PartitionColumn || s.Partition == PartitionUniform, "partition",
+			"is %q; it deals rows by their targets, which the kind %s has not", s.Partition, s.Model.Kind)
+	}
 	v.need(s.Partition != PartitionColumn || s.Device != "", "device",
 		"is empty; name the column that names the agents")
 }

@@ -30,13 +30,26 @@ func (p *Plan) configure() (round.Config, wire.Task) {
 		t.Model.Hidden = []uint32{p.Hidden}
 		t.Training.StepSize = 1e-5
 	}
-	if change := methods[p.Method]; change != nil {
-		change(&r, &t)
+	for _, of := range []map[Method]func(*round.Config, *wire.Task){methods, models} {
+		if change := of[p.Method]; change != nil {
+			change(&r, &t)
+		}
 	}
 	return r, t
 }
 
 const refuseAbove Method = "refuse_above, fedyogi"
+
+// models are of other kinds than the plans that are drawn have: what parties tell each other depends on none.
+var models = map[Method]func(r *round.Config, t *wire.Task){
+	"autoencoder": func(_ *round.Config, t *wire.Task) {
+		t.Target, t.Model.Kind, t.Model.Hidden = "", spec.ModelAutoencoder, []uint32{3, 1, 3}
+	},
+	"autoencoder, gradients": func(_ *round.Config, t *wire.Task) {
+		t.Target, t.Model.Kind, t.Model.Hidden = "", spec.ModelAutoencoder, []uint32{2}
+		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
+	},
+}
 
 // methods are all of them, but for the zero value: each changes what the round and the task are else.
 var methods = map[Method]func(r *round.Config, t *wire.Task){

@@ -23,9 +23,10 @@ var unequal = map[Method]string{
 }
 
 // TestSimulatorIsTheWorld holds every model of a federation without faults, whose parties are the programs themselves,
-// against the simulator's, to the bit: for each method of the world.
+// against the simulator's, to the bit: for each method and kind of the world.
 func TestSimulatorIsTheWorld(t *testing.T) {
-	for _, method := range append(slices.Sorted(maps.Keys(methods)), "") {
+	all := append(slices.Sorted(maps.Keys(methods)), slices.Sorted(maps.Keys(models))...)
+	for _, method := range append(all, "") {
 		if unequal[method] != "" {
 			continue
 		}

@@ -17,8 +17,12 @@ import (
 func (r *Result) Draw(to io.Writer) error {
 	var b strings.Builder
 	if r.Task != nil {
-		fmt.Fprintf(&b, "task    %s, from %s: %d features, target %q\n", r.Task.Name, r.Task.From, len(r.Task.Features),
-			r.Task.Target)
+		target := "no target"
+		if r.Task.Target != "" {
+			target = fmt.Sprintf("target %q", r.Task.Target)
+		}
+		fmt.Fprintf(&b, "task    %s, from %s: %d features, %s\n", r.Task.Name, r.Task.From, len(r.Task.Features),
+			target)
 	} else {
 		fmt.Fprintf(&b, "task    not known: %s\n        without it, this is what the source has; `coordinator task "+
 			"show` writes it for --task FILE\n", r.NoTask)

@@ -170,6 +170,8 @@ func (s *Coordinator) checkStop(c *spec.Check) {
 	r, loss := &s.Round.Stop, s.Task.Model.Loss()
 	c.Need(r.R2 == 0 || loss.Regression(), "round.stop.r2",
 		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or 0", r.R2, loss)
+	c.Need(r.R2 == 0 || s.Task.Model.Kind.Target(), "round.stop.r2",
+		"is %v, but the kind %s has no target: use round.stop.risk, or 0", r.R2, s.Task.Model.Kind)
 	c.Need(r.Accuracy == 0 || !loss.Regression(), "round.stop.accuracy",
 		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.Accuracy, loss)
 	c.Need(r.R2 == 0 && r.Accuracy == 0 || s.Held != nil, "round.stop",

@@ -43,7 +43,10 @@ var choose = map[spec.Option]func(s *Coordinator, word string){
 	spec.OptionModelKind: func(s *Coordinator, word string) {
 		s.Task.Model.Kind = spec.ModelKind(word)
 		s.Task.Model.Classes = map[string]int{"softmax": 3}[word]
-		s.Task.Model.Hidden = map[string][]int{"mlp": {4}}[word]
+		s.Task.Model.Hidden = map[string][]int{"mlp": {4}, "autoencoder": {1}}[word]
+		if !s.Task.Model.Kind.Target() {
+			s.Task.Target = ""
+		}
 		if word == "external" {
 			s.Task.Model.Trainer, s.Task.Model.Initial = "defects", initialModel
 			s.Task.Features, s.Task.Target = nil, ""

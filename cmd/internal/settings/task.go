@@ -183,7 +183,11 @@ func (t *Task) checkColumns(c *spec.Check) {
 		return
 	}
 	c.Need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
-	c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
+	if t.Model.Kind.Target() {
+		c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
+	} else {
+		c.Need(t.Target == "", "task.target", "is %q, and the kind %s has none: remove it", t.Target, t.Model.Kind)
+	}
 	t.checkRecipe(c)
 }
 
@@ -242,7 +246,7 @@ func (t *Task) checkRecipe(c *spec.Check) {
 	r.Check(c, "task")
 	_, err := time.LoadLocation(r.Grid.Zone)
 	c.Valid("task.grid.zone", err)
-	if len(r.Inputs) > 0 && t.Target != "" && c.Problems() == before {
+	if len(r.Inputs) > 0 && (t.Target != "") == t.Model.Kind.Target() && c.Problems() == before {
 		r.CheckColumns(c, "task", t.Features, t.Target)
 	}
 }
@@ -275,6 +279,9 @@ func (t *Task) Wire(mixes bool) wire.Task {
 			Budget: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),
 			MaxSteps: uint32(t.Steps.Max),
 		},
+	}
+	if kind := t.Model.Kind; kind != spec.KindOf(len(t.Model.Hidden), w.Model.Risk) {
+		w.Model.Kind = kind
 	}
 	if mixes {
 		w.Mixing = t.Mixing.wire()

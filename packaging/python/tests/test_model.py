@@ -14,7 +14,7 @@ from fedmesh import _safetensors, model
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 SAID: Dict[str, Any] = json.loads((GOLDEN / "predictions.json").read_text())
 KINDS = {"linear": "linear", "plain": "linear", "huber": "linear", "logistic": "logistic", "softmax": "softmax",
-         "tanh": "mlp", "relu": "mlp"}
+         "tanh": "mlp", "relu": "mlp", "autoencoder": "autoencoder"}
 
 
 def test_each_kind_is_there() -> None:

@@ -23,7 +23,7 @@ __all__ = ["FormatError", "Model", "load", "save", "tensors"]
 Floats = npt.NDArray[np.float64]
 
 _RISKS = {"squared", "huber", "logistic", "softmax"}
-_KINDS = {"linear", "logistic", "softmax", "mlp"}
+_KINDS = {"linear", "logistic", "softmax", "mlp", "autoencoder"}
 _ACTIVATIONS: Dict[str, Callable[[Floats], Floats]] = {
     "tanh": np.tanh, "relu": lambda z: np.maximum(z, 0), "identity": lambda z: z}
 
@@ -32,8 +32,8 @@ class Model:
     """A model of one of the kinds that agentd trains itself, with its columns and its standardisation.
 
     features   names of the columns, in their order
-    target     the name of what is predicted
-    kind       linear, logistic, softmax or mlp
+    target     the name of what is predicted; empty of an autoencoder
+    kind       linear, logistic, softmax, mlp or autoencoder
     metadata   all that the file says of the model: task, run, version, hash, ...
     """
 
@@ -71,14 +71,18 @@ class Model:
                 raise FormatError(f"layer {i} has the shape {list(weight.shape)}, want [units, {inputs}], and a bias "
                                   "[units] or none")
             inputs = weight.shape[0]
-        if (inputs > 1) != (self._risk == "softmax"):
+        if self.kind == "autoencoder":
+            if inputs != len(self.features) or self._risk != "squared":
+                raise FormatError(f"{inputs} outputs with the risk {self._risk} for {len(self.features)} features: an "
+                                  "autoencoder has as many, and the risk squared")
+        elif (inputs > 1) != (self._risk == "softmax"):
             raise FormatError(f"{inputs} outputs for the risk {self._risk}")
         for name, values in (("mean", self._mean), ("scale", self._scale)):
             if values is not None and values.shape != (len(self.features) + 1,):
                 raise FormatError(f"metadata: {name} has {values.size} numbers, want one for each of "
                                   f"{len(self.features)} features, and one for the target")
 
-    def _outputs(self, rows: npt.ArrayLike) -> Floats:
+    def _standardized(self, rows: npt.ArrayLike) -> Floats:
         x = np.asarray(rows, np.float64)
         if x.ndim != 2 or x.shape[1] != len(self.features):
             raise ValueError(f"rows of the shape {list(x.shape)}, want [rows, {len(self.features)}]: the columns are "
@@ -87,6 +91,9 @@ class Model:
             x = (x - self._mean[:-1]) / self._scale[:-1]
             if self._clip > 0:
                 x = np.clip(x, -self._clip, self._clip)
+        return np.asarray(x)
+
+    def _outputs(self, x: Floats) -> Floats:
         for i, (weight, bias) in enumerate(self._layers):
             if i and self._activation is not None:
                 x = self._activation(x)
@@ -96,10 +103,18 @@ class Model:
         return np.asarray(x)
 
     def predict(self, rows: npt.ArrayLike) -> Floats:
-        """Return a prediction for each row [rows, features]: a number in the target's units, or the class."""
+        """Return a prediction for each row [rows, features]: a number in the target's units, or the class.
+
+        Of an autoencoder it is the error with which it gives the row back, in standard deviations: the root of the
+        mean square over the features. A high one is an anomaly.
+        """
         if self._risk in ("logistic", "softmax"):
             return np.asarray(np.argmax(self.probabilities(rows), axis=1), np.float64)
-        z = self._outputs(rows)[:, 0]
+        x = self._standardized(rows)
+        z = self._outputs(x)
+        if self.kind == "autoencoder":
+            return np.asarray(np.sqrt(np.mean((z - x) ** 2, axis=1)))
+        z = z[:, 0]
         if self._mean is not None and self._scale is not None:
             z = z * self._scale[-1] + self._mean[-1]
         return np.asarray(z)
@@ -111,7 +126,7 @@ class Model:
         """
         if self._risk not in ("logistic", "softmax"):
             raise ValueError("the model predicts a number, and knows no classes: use predict")
-        z = self._outputs(rows)
+        z = self._outputs(self._standardized(rows))
         if self._risk == "logistic":
             z = np.concatenate([np.zeros_like(z), z], axis=1)
         e = np.exp(z - z.max(axis=1, keepdims=True))

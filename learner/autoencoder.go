@@ -1,0 +1,99 @@
+package learner
+
+import (
+	"errors"
+	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// autoencoder is a network that gives the features back, through a layer that is too narrow to pass them on as they
+// are. With features x in R^n and the last layer's sums z, a row's error is e = √(‖z − x‖²/n), and its risk e²/2, so
+// that it is a regression whose output is e and whose target is 0. The targets of rows count for nothing.
+type autoencoder[T Float] struct {
+	*network[T]
+	errors []T // of a block
+}
+
+func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
+	if len(a.Hidden) == 0 || a.Risk != spec.RiskSquared {
+		return nil, errors.New("architecture: an autoencoder has hidden layers, and the risk squared")
+	}
+	return &autoencoder[T]{network: networkOf[T](a)}, nil
+}
+
+// forward returns the errors of a block, and where delta is not nil fills it with the derivatives of the rows' risks by
+// the last layer's sums.
+func (a *autoencoder[T]) forward(delta, w []T, b Batch[T]) []T {
+	if rows := len(b.Y); len(a.errors) < rows {
+		a.errors = make([]T, rows)
+	}
+	z, n := a.network.forward(w, b), a.layers[0].in
+	for s := range b.Y {
+		x, z, sum := b.X[s*n:][:n], z[s*n:][:n], 0.0
+		for j, v := range z {
+			miss := float64(v) - float64(x[j])
+			sum += float64(miss * miss)
+			if delta != nil {
+				delta[s*n+j] = T(miss / float64(n))
+			}
+		}
+		a.errors[s] = T(math.Sqrt(sum / float64(n)))
+	}
+	return a.errors[:len(b.Y)]
+}
+
+// halfSquare is the risk of a row.
+func halfSquare[T Float](e T) float64 { return 0.5 * float64(e) * float64(e) }
+
+// Risk implements Objective.
+func (a *autoencoder[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
+	for from := 0; from < len(b.Y); from += a.fewRows {
+		for _, e := range a.forward(nil, w, b.Part(from, a.fewRows)) {
+			sum += halfSquare(e)
+		}
+	}
+	return sum
+}
+
+// Backward implements Objective.
+func (a *autoencoder[T]) Backward(w []T, b Batch[T]) (sum float64) {
+	a.reserve(a.delta, len(b.Y))
+	for _, e := range a.forward(a.delta[len(a.layers)-1], w, b) {
+		sum += halfSquare(e)
+	}
+	a.backward(w, len(b.Y))
+	return sum
+}
+
+// Labels implements Objective: any will do, and becomes 0.
+func (a *autoencoder[T]) Labels(y []T, _ *Labels) error {
+	clear(y)
+	return nil
+}
+
+// Outputs implements Objective: the error of each row.
+func (a *autoencoder[T]) Outputs(w []T, b Batch[T]) []T { return a.forward(nil, w, b) }
+
+// Tally implements Objective: residuals are the rows' errors.
+func (a *autoencoder[T]) Tally(w []T, s *Samples[T]) Tally {
+	t, all := Tally{Samples: s.Len()}, s.All()
+	t.begin(0)
+	for from := 0; from < s.Len(); from += a.fewRows {
+		for _, e := range a.forward(nil, w, all.Part(from, a.fewRows)) {
+			t.Risk += halfSquare(e)
+			t.residual(float64(e), 0)
+		}
+	}
+	return t
+}
+
+// Restandardize implements Objective: in the units of the data it gives back what it did before.
+func (a *autoencoder[T]) Restandardize(w []T, from, to Standardization) bool {
+	last := a.layers[len(a.layers)-1]
+	moved := otherInputs(w, a.layers[0], from, to)
+	for j := range last.out {
+		moved = otherOutput(w, last, j, j, from, to) || moved
+	}
+	return moved
+}
