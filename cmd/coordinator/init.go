@@ -55,7 +55,8 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 	flags.StringVar(&f.from, "from", "", "CSV file of a device, for columns and kind of task")
 	flags.StringSliceVar(&f.Features, "features", nil, "input columns")
 	flags.StringVar(&f.Target, "target", "", "column to predict")
-	flags.StringVar((*string)(&f.Model), "model", "", "linear, logistic, softmax or mlp (default: by the target)")
+	flags.StringVar((*string)(&f.Model), "model", "", "linear, logistic, softmax, mlp, or autoencoder, which has no "+
+		"target (default: by the target)")
 	flags.IntVar(&f.Classes, "classes", 0, "of softmax, and of an mlp that predicts a class, numbered from 0")
 	flags.StringVar((*string)(&f.Algorithm), "algorithm", "", "fedavg or feddec (default fedavg)")
 	flags.IntVar(&f.Agents, "agents", 0, fmt.Sprintf("number of devices (default %d)", defaultAnswers.Agents))
@@ -93,7 +94,7 @@ func (f *founding) run(out io.Writer, q *questions) error {
 func (f *founding) answer(q *questions) (err error) {
 	q.ask("Name of the federation", &f.Name, defaultAnswers.Name)
 	q.ask("Broker", &f.Broker, defaultAnswers.Broker)
-	if len(f.Features) == 0 || f.Target == "" {
+	if len(f.Features) == 0 || f.Target == "" && f.Model.Target() {
 		q.ask("CSV file of a device, for the names of its columns (Enter: none)", &f.from, "")
 	}
 	if f.from != "" {
@@ -107,7 +108,7 @@ func (f *founding) answer(q *questions) (err error) {
 	}
 	kind := spec.ModelLinear
 	classes := 0
-	if f.sample != nil {
+	if f.sample != nil && f.Model.Target() {
 		if kind, classes, err = f.sample.Kind(f.Target, f.Features); err != nil {
 			return err
 		}
@@ -130,11 +131,13 @@ func (f *founding) columns(q *questions) error {
 	if f.sample != nil {
 		target = f.sample.Numbers[len(f.sample.Numbers)-1]
 	}
-	q.ask("Target: the column to predict", &f.Target, target)
+	if f.Model.Target() {
+		q.ask("Target: the column to predict", &f.Target, target)
+	}
 	var features []string
 	var err error
 	if f.sample != nil {
-		if _, features, err = f.sample.Columns(f.Target, given); err != nil {
+		if features, err = f.sample.Columns(f.Target, given); err != nil {
 			return err
 		}
 	}
@@ -147,7 +150,7 @@ func (f *founding) columns(q *questions) error {
 		}
 	}
 	if f.sample != nil {
-		_, _, err = f.sample.Columns(f.Target, f.Features)
+		_, err = f.sample.Columns(f.Target, f.Features)
 	}
 	return err
 }

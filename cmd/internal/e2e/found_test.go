@@ -37,6 +37,9 @@ var founded = []struct {
 	{"mlp", []string{"--model", "mlp"}, func(r *rand.Rand, z1, z2 float64) float64 {
 		return 20 + 8*math.Sin(1.5*z1) + 3*z2*z2 + r.NormFloat64()
 	}, 60, 0.35},
+	{"autoencoder", []string{"--model", "autoencoder"}, func(r *rand.Rand, z1, z2 float64) float64 {
+		return 20 + 8*z1 + 0.1*z2 + r.NormFloat64()
+	}, 40, 0.45}, // the power is in the temperature, and the code has one unit for both and the humidity
 	{"feddec", []string{"--algorithm", "feddec"}, func(r *rand.Rand, z1, z2 float64) float64 {
 		return 20 + 8*z1 - 5*z2 + 2*r.NormFloat64()
 	}, 15, 0.1},
@@ -61,8 +64,11 @@ func TestFoundedFederationsLearn(t *testing.T) {
 			}
 			said := programs.MustRun(t, "coordinator", append([]string{"init", kind.name, "--dir", dir,
 				"--broker", broker, "--from", files[0]}, kind.flags...)...)
-			if !strings.Contains(said, kind.name+" learns power") ||
-				!strings.Contains(said, "from temperature, humidity:") {
+			learns := "from temperature, humidity:"
+			if kind.name == "autoencoder" {
+				learns = "how temperature, humidity, power are together:"
+			}
+			if !strings.Contains(said, kind.name+" learns ") || !strings.Contains(said, learns) {
 				t.Errorf("init says %s", said)
 			}
 			devices := enrolled(t, dir, files)

@@ -16,7 +16,7 @@ type Answers struct {
 	Name      string   // of the federation
 	Broker    string   // its URL
 	Features  []string // columns of the devices' files
-	Target    string   // the column to predict
+	Target    string   // the column to predict; empty of an autoencoder
 	Model     spec.ModelKind
 	Classes   int // of a target that is a class, numbered from 0; 0 = the target is a number
 	Algorithm spec.Algorithm
@@ -31,7 +31,9 @@ func (a *Answers) Validate() error {
 	c.Valid("NAME", wire.Federation(a.Name).Validate())
 	c.Need(len(a.Features) > 0, "--features",
 		"is empty: give the names of the input columns, or a CSV file with --from")
-	c.Need(a.Target != "", "--target", "is empty: give the name of the column to predict")
+	c.Need(a.Target != "" || !a.Model.Target(), "--target", "is empty: give the name of the column to predict")
+	c.Need(a.Target == "" || a.Model.Target(), "--target", "is %s, and the kind %s has none: leave it out", a.Target,
+		a.Model)
 	c.Need(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "has the target %s", a.Target)
 	for i, name := range a.Features {
 		c.Need(!slices.Contains(a.Features[:i], name), "--features", "names %s twice", name)
@@ -47,6 +49,8 @@ func (a *Answers) Validate() error {
 	switch a.Model {
 	case spec.ModelLinear:
 		c.Need(a.Classes == 0, "--classes", "is %d; a linear model predicts a number", a.Classes)
+	case spec.ModelAutoencoder:
+		c.Need(a.Classes == 0, "--classes", "is %d; an autoencoder has no target", a.Classes)
 	case spec.ModelLogistic:
 		c.Need(a.Classes == 0 || a.Classes == 2, "--classes", "must be 2 for logistic, is %d", a.Classes)
 	case spec.ModelSoftmax:
@@ -69,10 +73,11 @@ func (a *Answers) ofMLP() spec.Risk {
 // TestFoundedFederationsLearn measures how far each comes.
 var steps = map[spec.ModelKind]float64{
 	spec.ModelLinear: 0.4, spec.ModelLogistic: 1, spec.ModelSoftmax: 1, spec.ModelMLP: 1,
+	spec.ModelAutoencoder: 1,
 }
 
 const (
-	hidden      = 16 // units of an mlp
+	hidden      = 16 // units of an mlp, and beside the code of an autoencoder
 	mixingSteps = 20 // local steps of a round in which agents mix after each
 	pause       = 2 * time.Second
 	// A run rests after patience rounds without a lower risk, and after rounds at the latest.
@@ -99,6 +104,9 @@ func (a *Answers) coordinator() map[string]any {
 	if a.Model == spec.ModelMLP {
 		keys["task.model.hidden"], keys["task.model.risk"] = []int{hidden}, string(a.ofMLP())
 	}
+	if a.Model == spec.ModelAutoencoder {
+		keys["task.model.hidden"] = []int{hidden, max(1, len(a.Features)/2), hidden}
+	}
 	if a.Algorithm == spec.FedDec {
 		keys["round.algorithm"], keys["round.sampling"] = string(spec.FedDec), string(spec.WithReplacement)
 		keys["task.steps.max"] = mixingSteps
@@ -123,6 +131,10 @@ func (a *Answers) Summary() string {
 	classes := ""
 	if a.Classes > 0 {
 		classes = fmt.Sprintf(", one of %d classes,", a.Classes)
+	}
+	if a.Model == spec.ModelAutoencoder {
+		return fmt.Sprintf("%s learns how %s are together: %s, %s, at most %d rounds", a.Name,
+			strings.Join(a.Features, ", "), a.Model, a.Algorithm, rounds)
 	}
 	return fmt.Sprintf("%s learns %s%s from %s: %s, %s, at most %d rounds", a.Name, a.Target, classes,
 		strings.Join(a.Features, ", "), a.Model, a.Algorithm, rounds)

@@ -43,6 +43,9 @@ func TestWrite(t *testing.T) {
 			for _, agents := range []int{1, 3, 5, 200} {
 				a := plant()
 				a.Model, a.Algorithm, a.Agents = kind, algorithm, agents
+				if !kind.Target() {
+					a.Target = ""
+				}
 				if kind == spec.ModelSoftmax || kind == spec.ModelMLP {
 					a.Classes = 3
 				}
@@ -160,7 +163,12 @@ func TestSample(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		target, features, err := s.Columns("", nil)
+		all, err := s.Columns("", nil)
+		if err != nil || !slices.Equal(all, s.Numbers) {
+			t.Errorf("%s: without a target the features are %v, %v", name, all, err)
+		}
+		target := s.Numbers[len(s.Numbers)-1]
+		features, err := s.Columns(target, nil)
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -202,7 +210,7 @@ func TestSampleRefused(t *testing.T) {
 	for target, want := range map[string]string{"site": "the column site has no numbers",
 		"powr":    `did you mean "power"?`,
 		"nothing": "it has heat, power"} {
-		if _, _, err := s.Columns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := s.Columns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("target %s: %v; want %q", target, err, want)
 		}
 	}

@@ -52,16 +52,18 @@ func ReadSample(path string) (*Sample, error) {
 	return s, nil
 }
 
-// Columns returns the target, by default the last column of numbers, and the features, by default all others.
-func (s *Sample) Columns(target string, features []string) (string, []string, error) {
-	if target == "" {
-		target = s.Numbers[len(s.Numbers)-1]
-	}
+// Columns returns the features, by default all columns of numbers but the target, if there is one; or why a column
+// cannot be used.
+func (s *Sample) Columns(target string, features []string) ([]string, error) {
 	if len(features) == 0 {
 		features = slices.DeleteFunc(slices.Clone(s.Numbers), func(c string) bool { return c == target })
 	}
 	var errs []error
-	for _, name := range append(slices.Clone(features), target) {
+	names := slices.Clone(features)
+	if target != "" {
+		names = append(names, target)
+	}
+	for _, name := range names {
 		switch near := spec.Closest(name, s.Numbers, strings.ToLower); {
 		case slices.Contains(s.Numbers, name):
 		case slices.Contains(s.Others, name):
@@ -74,7 +76,7 @@ func (s *Sample) Columns(target string, features []string) (string, []string, er
 				strings.Join(s.Numbers, ", ")))
 		}
 	}
-	return target, features, errors.Join(errs...)
+	return features, errors.Join(errs...)
 }
 
 // mostClasses is how many whole numbers from 0 a column may have to be taken for classes.
