@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -167,6 +168,9 @@ func (a *Agent) openStorage(key string, p *pull, m wire.Manifest) {
 func (a *Agent) pulled(p *pull, data transfer.Storage, err error) {
 	retry := errors.Is(err, transfer.ErrGone) || errors.Is(err, transfer.ErrUnstored)
 	retry = retry && (p.what == purposeTask || p.again < pullAgain)
+	if errors.Is(err, transfer.ErrTooLarge) {
+		err = fmt.Errorf("%w: limits.max_model in agentd.yaml allows more", err)
+	}
 	if err != nil {
 		a.cfg.Logger.Warn("a blob could not be fetched", "hash", p.ref.Hash.Topic(), "bytes", p.ref.Length,
 			"tried_again", retry, "err", err)

@@ -1,8 +1,11 @@
 package agent_test
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +69,23 @@ func TestDeclines(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestModelOverTheLimit: the log of an agent that declines a model for its size names the key that allows it.
+func TestModelOverTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		var log bytes.Buffer
+		s.cfg.MaxModel, s.cfg.Logger = 500, slog.New(slog.NewTextHandler(&log, nil))
+		ann := s.training(taskOf("a task"), make([]float32, 200)...)
+		s.start()
+		s.invite(4, s.announce(4, ann))
+		wait(20 * time.Second)
+		s.stop()
+		if text := log.String(); !strings.Contains(text, "800 bytes are announced, 500 allowed: limits.max_model in") {
+			t.Errorf("the log says\n%s", text)
+		}
+	})
 }
 
 // Data that do not fit are looked at again, as they may be mended; that nothing has changed is not told each time.
