@@ -33,7 +33,7 @@ func burst(t *testing.T, s subject, kill bool) {
 	gateways := make([]*gateway, sessions)
 	for i := range gateways {
 		gateways[i] = newGateway(t, mqtttest.Dial(t, b.as(anyOne(i))), key, i*each, (i+1)*each)
-		mqtttest.Settle(t, gateways[i].session)
+		mqtttest.SettleAgain(t, gateways[i].session)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var receiving, sending sync.WaitGroup

@@ -133,3 +133,22 @@ func SettleRetained(t testing.TB, writer, reader mqtt.Conn) {
 		}
 	}
 }
+
+// SettleAgain is Settle of a session whose broker may hang up meanwhile, as one that has just begun may.
+func SettleAgain(t testing.TB, c mqtt.Conn) {
+	t.Helper()
+	topic := fmt.Sprintf("settle/%p", c)
+	c.Subscribe(mqtt.AtMostOnce, topic)
+	_ = c.Publish(mqtt.Message{Topic: topic}) // else it is lost with the link
+	for {
+		switch e := Event(t, c).(type) {
+		case mqtt.Up:
+			_ = c.Publish(mqtt.Message{Topic: topic})
+		case mqtt.Received:
+			if e.Topic == topic {
+				c.Unsubscribe(topic)
+				return
+			}
+		}
+	}
+}
