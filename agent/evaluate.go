@@ -42,7 +42,8 @@ func (a *Agent) wantEvaluation() {
 	if !v.asked.ref.Present() || v.busy || a.local == nil || a.local.problem == nil || a.local.hash != v.asked.task {
 		return
 	}
-	if p == nil || p.local != a.local || a.misfit != nil || !p.hides() && p.heldOut() < int(v.least) {
+	if p == nil || p.local != a.local || a.misfit != nil ||
+		!p.hides() && (p.held == nil || p.held.Len() < int(v.least)) {
 		a.evaluated(wire.Evaluation{Run: v.asked.run, Version: v.asked.version})
 		return
 	}

@@ -24,6 +24,14 @@ import (
 // forecasting is an agent that follows a file, and has a model that predicts 2a − b, or another one.
 func forecasting(t *testing.T, text string, publish func(agent.Forecast) error, w ...float32) *logger {
 	t.Helper()
+	l := follower(t, text)
+	l.forecasts(publish, nil, w...)
+	return l
+}
+
+// follower is an agent that is to follow a file.
+func follower(t *testing.T, text string) *logger {
+	t.Helper()
 	l := newLogger(t, text)
 	l.stop()
 	c := data.Config{Source: data.CSV, CSV: l.path, Time: "t"}
@@ -31,7 +39,6 @@ func forecasting(t *testing.T, text string, publish func(agent.Forecast) error, 
 	if l.cfg.Data, err = c.Open(); err != nil {
 		t.Fatal(err)
 	}
-	l.forecasts(publish, nil, w...)
 	return l
 }
 
@@ -153,13 +160,7 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 				for i := range 100 {
 					text += fmt.Sprintf("%d,%d,%d\n", 3600*i, i%5, i%5+i%2)
 				}
-				l := newLogger(t, text)
-				l.stop()
-				c := data.Config{Source: data.CSV, CSV: l.path, Time: "t"}
-				var err error
-				if l.cfg.Data, err = c.Open(); err != nil {
-					t.Fatal(err)
-				}
+				l := follower(t, text)
 				a := learner.Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, Hidden: []int{1}, Outputs: 1,
 					Activation: spec.ActivationIdentity, Risk: spec.RiskSquared}
 				vector := wire.AppendVector(nil, []float32{1, 0, 1, 1}) // it gives a back for both

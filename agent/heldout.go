@@ -40,14 +40,6 @@ func (a *Agent) split(l *local, view data.View) *prepared {
 // hides reports whether the rows are those of a program, which holds some out by itself, or none.
 func (p *prepared) hides() bool { return p.problem.Task.External.On() }
 
-// heldOut is the number of rows that are held out.
-func (p *prepared) heldOut() int {
-	if p.held == nil {
-		return 0
-	}
-	return p.held.Len()
-}
-
 // splitAgain fixes a boundary for a run that begins with data that are read already.
 func (a *Agent) splitAgain() {
 	if p := a.prepared; p != nil && a.cfg.HeldOut > 0 && a.held.run != a.order.Run && a.misfit == nil &&

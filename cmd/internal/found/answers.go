@@ -32,13 +32,15 @@ func (a *Answers) Validate() error {
 	c.Need(len(a.Features) > 0, "--features",
 		"is empty: give the names of the input columns, or a CSV file with --from")
 	c.Need(a.Target != "" || !a.Model.Target(), "--target", "is empty: give the name of the column to predict")
-	c.Need(a.Target == "" || a.Model.Target(), "--target", "is %s, and the kind %s has none: leave it out", a.Target,
-		a.Model)
+	c.Need(a.Target == "" || a.Model.Target() || a.Model == spec.ModelExternal, "--target",
+		"is %s, and the kind %s has none: leave it out", a.Target, a.Model)
 	c.Need(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "has the target %s", a.Target)
 	for i, name := range a.Features {
 		c.Need(!slices.Contains(a.Features[:i], name), "--features", "names %s twice", name)
 	}
 	c.Valid("--model", a.Model.Validate())
+	c.Need(a.Model != spec.ModelExternal, "--model", "is external: such a federation is not founded from answers; "+
+		"docs/TRAINER.md says what to write into coordinator.yaml")
 	c.Valid("--algorithm", a.Algorithm.Validate())
 	if u, err := url.Parse(a.Join); a.Join != "" {
 		c.Need(err == nil && u.Scheme == "https" && u.Hostname() != "" && u.Port() != "", "--join",

@@ -100,13 +100,14 @@ func (p *process) Start(t testing.TB) {
 // Await returns when the log has a line with this end.
 func (p *process) Await(t testing.TB, end string) {
 	t.Helper()
-	late := time.After(patience)
+	late, last := time.After(patience), ""
 	for {
 		select {
 		case line, ok := <-p.lines:
 			if !ok {
-				t.Fatalf("%s ended", p.cmd.Path)
+				t.Fatalf("%s ended; the end of its log is %q", p.cmd.Path, last)
 			}
+			last = line
 			p.check(t, line)
 			if strings.HasSuffix(line, end) {
 				return
