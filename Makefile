@@ -159,8 +159,8 @@ bench-flower: deps build ## race Flower's gRPC clients (from PyPI) and write the
 bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
 	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./internal/bench/mixing
 
-nightly: deps ## what is too long for each commit: races three times over, the nightly tests, virtual machines, fuzzing (a seventh of the targets, FUZZ=10m each), chaos, ARM, the Python package
+nightly: deps ## what is too long for each commit: all under the race detector, the nightly tests, virtual machines, fuzzing (a seventh of the targets, FUZZ=10m each), chaos, ARM, the Python package; two parts at a time, what they print in nightly/
 	tools/nightly.sh $(or $(FUZZ),10m)
 
 clean: ## remove what was built
-	rm -rf bin dist reproduced up
+	rm -rf bin dist reproduced up nightly

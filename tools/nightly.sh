@@ -1,32 +1,43 @@
 #!/usr/bin/env bash
-# What is too long for each commit. Every part runs, also after one has failed; the last lines say how long each took.
-# `nightly.sh 10m` fuzzes each target for 10 minutes, a seventh of the targets each day. Exits with 1 when any part failed.
+# What is too long for each commit, two parts at a time, which is what two cores have room for: most parts wait for brokers,
+# timers and emulators. Every part runs, also after one has failed; what it printed comes as one piece when it has ended,
+# and stays in nightly/ with the table of the last lines. `nightly.sh 10m` fuzzes each target for 10 minutes, a seventh of
+# the targets each day. Exits with 1 when any part failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 fuzz=$1
-table=()
-failed=0
+export logs=$PWD/nightly
+rm -rf "$logs" && mkdir "$logs" || exit 1
 
-part() { # part COMMAND...
-  local began=$SECONDS result=passed
-  echo "== $* (at ${SECONDS} s)"
-  "$@" </dev/null || { result=FAILED; failed=1; }
-  table+=("$(printf '%6d s  %-6s  %s' $((SECONDS - began)) "$result" "$*")")
+# A name, and a command. The longest that a part can make the others wait for come first, so that both lanes end together;
+# machines and emulated machines are one part, since both boot what they share.
+parts="
+race        env CGO_ENABLED=1 go test -race -count=1 -shuffle=on -timeout 2h ./...
+fuzz        env GOMAXPROCS=1 tools/fuzz.sh $fuzz $(($(date +%s) / 86400 % 7))/7
+tags        go test -tags nightly,machine -count=1 -timeout 3h ./...
+packages    go -C tools/package test -tags nightly -count=1 -timeout 2h ./...
+plans       make sim-soak
+powercut    make test-powercut CUTS=200
+chaos       make chaos
+vm          make test-install-vm
+arm         make test-arm
+python      make python WITH=all
+"
+
+part() { # part NAME COMMAND...
+  local name=$1 began=$SECONDS result=passed
+  shift
+  "$@" </dev/null >"$logs/$name" 2>&1 || result=FAILED
+  echo "== $*"
+  cat "$logs/$name"
+  printf '%6d s  %-6s  %s\n' $((SECONDS - began)) "$result" "$*" | tee -a "$logs/table"
+  [ "$result" = passed ]
 }
+export -f part
 
-tools/deps.sh race && tools/deps.sh package && tools/deps.sh nightly || exit 1
-part env CGO_ENABLED=1 go test -race -count=1 -shuffle=on -timeout 2h ./...
-part env CGO_ENABLED=1 go test -race -short -count=2 -shuffle=on -timeout 2h ./...
-part go test -tags nightly,machine -count=1 -timeout 4h ./...
-part make test-install-vm
-part make sim-soak
-part tools/fuzz.sh "$fuzz" "$(($(date +%s) / 86400 % 7))/7"
-part make chaos
-part make test-powercut CUTS=200
-part go -C tools/package test -tags nightly -count=1 -timeout 1h ./...
-part make python WITH=all
-part make test-arm
-
-printf '%s\n' "== after ${SECONDS} s" "${table[@]}"
-exit $failed
+for group in race package release nightly vm fuse arm; do tools/deps.sh $group || exit 1; done # two at once would be in each other's way
+grep . <<<"$parts" | xargs -P 2 -I{} bash -c 'part {}'
+result=$?
+printf '%s\n' "== after ${SECONDS} s" "$(cat "$logs/table")"
+exit $((result != 0))
