@@ -17,7 +17,7 @@ type newRows struct {
 	run     wire.RunID
 	used    mark // the rows that the model has
 	working mark // those of the round under way, or of one whose outcome is not known
-	lookAt  time.Time
+	lookAt  time.Time // of the next look at the data; zero once a round has used rows
 }
 
 // mark is the end of the rows that a round has trained on.
@@ -36,6 +36,7 @@ func (n *newRows) begin(run wire.RunID, r wire.RoundID, p *prepared) {
 	if p.view.Times != nil && n.working.rows > 0 {
 		n.working.newest = p.view.Times.At(n.working.rows - 1)
 	}
+	n.lookAt = time.Time{}
 }
 
 // settle takes note of what became of a round's update. Of one that an earlier process has made, or whose outcome has
@@ -97,7 +98,10 @@ func (a *Agent) lookForRows(now time.Time) {
 	if !a.awaitsRows() || now.Before(a.newRows.lookAt) {
 		return
 	}
-	a.newRows.lookAt = now.Add(lookForRows)
+	if a.newRows.lookAt = now.Add(lookForRows); now.Before(a.lookAt) { // the data were looked at a moment ago
+		a.newRows.lookAt = a.lookAt
+		return
+	}
 	if uint64(a.newRows.count(a.order.Run, a.prepared)) < uint64(a.came.Announcement.NewRows) {
 		a.look()
 	}

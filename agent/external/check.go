@@ -43,6 +43,7 @@ func (t *Trial) Play(ctx context.Context) bool {
 		c.mixing()
 		c.proximal()
 		c.initial()
+		c.rows()
 		c.evaluates()
 		c.stops()
 	}
@@ -173,6 +174,19 @@ func (c *check) initial() {
 	}
 	x, err := c.p.initial(c.ctx, run)
 	c.report("initial", err, "%d parameters to begin with", len(x))
+}
+
+// rows has the program say how many it has.
+func (c *check) rows() {
+	run, err := c.again(c.ctx)
+	if err != nil || !slices.Contains(run.said.Can, canRows) {
+		return
+	}
+	err = c.p.ask(c.ctx)
+	c.p.mu.Lock()
+	rows := c.p.rows
+	c.p.mu.Unlock()
+	c.report("rows", err, "%d", rows)
 }
 
 // evaluates scores a model, which stays as it is.

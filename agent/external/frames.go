@@ -12,6 +12,7 @@ const (
 	frameFit       = "fit"
 	frameFitted    = "fitted"
 	frameInitial   = "initial" // both ways
+	frameRows      = "rows"    // both ways
 	frameEvaluate  = "evaluate"
 	frameEvaluated = "evaluated"
 	frameProgress  = "progress"
@@ -25,6 +26,7 @@ const (
 	canProximal = "proximal"
 	canEvaluate = "evaluate"
 	canInitial  = "initial"
+	canRows     = "rows"
 )
 
 // hello is the first frame to a program.
@@ -52,7 +54,7 @@ type fit struct {
 	Proximal  float64 `json:"proximal"`
 }
 
-// short is a frame with nothing but its number: evaluate, initial, or stop.
+// short is a frame with nothing but its number: rows, evaluate, initial, or stop.
 type short struct {
 	Frame string `json:"frame"`
 	ID    uint64 `json:"id"`

@@ -252,8 +252,8 @@ func (p *program) close() {
 	p.rest()
 }
 
-// request makes one, once what is asked is over: parameters x go to the program; frame makes the request of its number,
-// and take what is to be made of the answer. An error that is no *failedError has ended the program.
+// request makes one, once what is asked is over: parameters x, if there are any, go to the program; frame makes the
+// request of its number, and take what is to be made of the answer. An error that is no *failedError has ended the program.
 func (p *program) request(ctx context.Context, r *run, x []float32, want string, frame func(id uint64) any,
 	take func(a *answer) error) error {
 	select {
@@ -262,7 +262,10 @@ func (p *program) request(ctx context.Context, r *run, x []float32, want string,
 		return task.ErrNoSteps
 	}
 	defer func() { p.turn <- struct{}{} }()
-	err := r.file.write(x)
+	var err error
+	if x != nil {
+		err = r.file.write(x)
+	}
 	if err == nil {
 		r.id++
 		var a answer
@@ -296,6 +299,25 @@ func (p *program) fit(ctx context.Context, r *run, x []float32, what fit) (fitte
 		return nil
 	})
 	return fitted, err
+}
+
+// ask has the program say how many rows it has now, if it can. While it works on a request nobody waits for that: its
+// answer says so too.
+func (p *program) ask(ctx context.Context) error {
+	r, err := p.running(ctx)
+	if err != nil || len(p.turn) == 0 || !slices.Contains(r.said.Can, canRows) {
+		return err
+	}
+	return p.request(ctx, r, nil, frameRows, func(id uint64) any { return short{frameRows, id} },
+		func(a *answer) error {
+			if a.Rows < 1 || a.Rows > maxRows {
+				return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.tell(a.Rows)
+			return nil
+		})
 }
 
 // initial returns the parameters that the program begins with.

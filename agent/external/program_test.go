@@ -59,6 +59,8 @@ func play(mode string) {
 			n := float32(0)
 			change(path, func(float32) float32 { n++; return n })
 			say(frame{"frame": "initial", "id": f.ID})
+		case "rows":
+			count(mode, f.ID, say)
 		case "evaluate":
 			say(frame{"frame": "evaluated", "id": f.ID, "rows": 10, "risk": 0.5, "metrics": frame{"accuracy": 0.75}})
 		case "fit":
@@ -97,10 +99,29 @@ func play(mode string) {
 	}
 }
 
+// count says how many rows the program has: 40, and one for each byte of the test's file.
+func count(mode string, id int, say func(frame)) {
+	file, _ := os.ReadFile(os.Getenv(goodVariable)) // there is none at first
+	switch {
+	case len(file) == 0:
+	case mode == "rows are lost":
+		say(frame{"frame": "rows", "id": id, "rows": 0})
+		return
+	case mode == "rows are away":
+		say(frame{"frame": "failed", "id": id, "why": "the disk is away"})
+		return
+	case mode == "ends when asked":
+		os.Exit(4)
+	}
+	say(frame{"frame": "rows", "id": id, "rows": 40 + len(file)})
+}
+
 func greet(mode string, say func(frame)) {
 	hello := frame{"frame": "hello", "version": 1, "name": "a test", "rows": 40,
-		"can": []string{"mixing", "proximal", "evaluate", "initial"}}
+		"can": []string{"mixing", "proximal", "evaluate", "initial", "rows"}}
 	switch mode {
+	case "counts when it fits":
+		hello["can"] = []string{}
 	case "no rows":
 		hello["rows"] = 0
 	case "another version":

@@ -107,8 +107,19 @@ type missing struct{ why error }
 func (missing) Changed() bool                  { return false }
 func (m missing) Snapshot() (data.View, error) { return data.View{}, m.why }
 
-// Changed implements [data.Rows].
+// Changed implements [data.Rows]. The program is asked, and started if it has ended; while it cannot say, nothing has
+// changed.
 func (p *program) Changed() bool {
+	p.mu.Lock()
+	before := p.version
+	p.mu.Unlock()
+	if before > 0 { // else the first snapshot starts it
+		ctx, cancel := context.WithTimeout(p.place.ctx, p.cfg.Timeout)
+		defer cancel()
+		if err := p.ask(ctx); errors.As(err, new(*failedError)) {
+			p.place.log.Warn("a trainer does not say how many rows it has", "trainer", p.name, "err", err)
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.version != p.seen || p.version == 0

@@ -132,7 +132,8 @@ class Host:
             assert isinstance(got["why"], str) and 0 < len(got["why"].encode()) <= 1000, got
             return got
         assert type(got["rows"]) is int and got["rows"] >= 1, got
-        needed = {"evaluated": ["risk"], "fitted": [*self.needed, *["risk_after"] * (got.get("steps", 0) < most_steps)]}
+        needed = {"evaluated": ["risk"], "rows": [],
+                  "fitted": [*self.needed, *["risk_after"] * (got.get("steps", 0) < most_steps)]}
         for key in needed[want]:
             assert key in got, got
         for key in ("risk_before", "risk_after", "risk"):
@@ -157,7 +158,7 @@ class Host:
         if want == "hello":
             assert got["version"] == 1 and isinstance(got["name"], str) and len(got["name"].encode()) <= 200, got
             assert type(got["rows"]) is int and got["rows"] >= 1, got
-            assert set(got["can"]) <= {"mixing", "proximal", "evaluate", "initial"}, got
+            assert set(got["can"]) <= {"mixing", "proximal", "evaluate", "initial", "rows"}, got
         return got
 
     def ask_fit(self, first: int = 1, last: int = 1, step_size: float = 0.1, batch_size: int = 0,

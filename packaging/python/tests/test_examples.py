@@ -34,7 +34,7 @@ def test_logistic(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
     target = ("logistic:Logistic", "rows.csv", "label")
     with Host(tmp_path, initial(tmp_path, *target), *target) as host:
         assert host.hello() == {"frame": "hello", "version": 1, "name": "logistic regression", "rows": 800,
-                                "can": ["evaluate", "initial", "mixing", "proximal"]}
+                                "can": ["evaluate", "initial", "mixing", "proximal", "rows"]}
         # Two steps over all rows, written out.
         train_x, train_y = x[:800], y[:800]
         w: Any = np.zeros(3, np.float32)

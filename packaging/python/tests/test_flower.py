@@ -27,7 +27,7 @@ def test_an_unchanged_client(target: Any, epochs: int, tmp_path: pathlib.Path) -
     """What comes of it is what Flower's own round comes to with one client."""
     with Host(tmp_path, FIRST, ADAPTER, *target) as host:
         assert host.hello() == {"frame": "hello", "version": 1, "name": "FlowerClient", "rows": 100,
-                                "can": ["evaluate", "initial", "mixing"]}
+                                "can": ["evaluate", "initial", "mixing", "rows"]}
         client = FlowerClient(1, 2)
         want: Any = client.get_parameters({})
         for round in range(1, 4):
@@ -73,7 +73,7 @@ def test_what_is_none(tmp_path: pathlib.Path) -> None:
     with Host(tmp_path, {"w": [1.0]}, ADAPTER, "flower_client:client") as host:
         assert "the trainer's 0000, 0001, 0002" in host.hello("failed")["why"]
     with Host(tmp_path, FIRST, ADAPTER, "flower_client:Deaf") as host:
-        assert host.hello()["can"] == ["mixing"]
+        assert host.hello()["can"] == ["mixing", "rows"]
         assert "Deaf has no evaluate" in host.fit(1, 1, "failed")["why"]
 
 

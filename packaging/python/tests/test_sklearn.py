@@ -53,7 +53,7 @@ def test_each_estimator(kind: str, tmp_path: pathlib.Path) -> None:
         assert np.abs(first["coef0"]).min() > 0
     with Host(tmp_path, first, "test_sklearn:make", kind) as host:
         assert host.hello() == {"frame": "hello", "version": 1, "name": type(ESTIMATORS[kind][0]).__name__,
-                                "rows": 200, "can": ["evaluate", "initial", "mixing"]}
+                                "rows": 200, "can": ["evaluate", "initial", "mixing", "rows"]}
         step = 0.01 if kind == "adam" else 0.2
         before = host.evaluate()
         got = host.fit(1, 150, step_size=step, batch_size=20)

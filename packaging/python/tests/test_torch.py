@@ -56,7 +56,7 @@ def test_learns(tmp_path: pathlib.Path) -> None:
                           "4.bias"}
     with Host(tmp_path, first, "test_torch:make", "items") as host:
         assert host.hello() == {"frame": "hello", "version": 1, "name": "Sequential", "rows": 200,
-                                "can": ["evaluate", "initial", "mixing", "proximal"]}
+                                "can": ["evaluate", "initial", "mixing", "proximal", "rows"]}
         before = host.evaluate()
         got = host.fit(1, 60, step_size=0.05, batch_size=16)
         assert got["risk_after"] < 0.5 * got["risk_before"]
@@ -79,7 +79,7 @@ def test_datasets(kind: str, tmp_path: pathlib.Path) -> None:
     want: Any = dict(first)
     plain.fit(want, job(last=3, block=3, batch_size=7))
     with Host(tmp_path, first, "test_torch:make", kind) as host:
-        assert host.hello()["can"] == ["initial", "mixing", "proximal"]
+        assert host.hello()["can"] == ["initial", "mixing", "proximal", "rows"]
         host.fit(1, 3, batch_size=7, seed=1)
         for name, array in host.params().items():
             np.testing.assert_allclose(array, want[name], rtol=1e-5, atol=1e-6)

@@ -19,7 +19,7 @@ FIRST: Dict[str, Any] = {"w": np.arange(6.0).reshape(2, 3), "b": 0.5, "none": np
 def test_the_whole_page(tmp_path: pathlib.Path) -> None:
     with Host(tmp_path, FIRST, "subjects:Quadratic", "one", "two") as host:
         assert host.hello() == {"frame": "hello", "version": 1, "name": "a quadratic", "rows": 5,
-                                "can": ["evaluate", "initial", "mixing", "proximal"]}
+                                "can": ["evaluate", "initial", "mixing", "proximal", "rows"]}
         got = host.fit(1, 3, step_size=0.5)
         want = 1 + 0.125 * (np.arange(6.0) - 1)
         assert got["steps"] == 3 and got["rows"] == 5 and got["metrics"] == {"steps": 3}
@@ -27,6 +27,8 @@ def test_the_whole_page(tmp_path: pathlib.Path) -> None:
         assert np.allclose(host.params()["w"].ravel(), want) and host.params()["b"] == 1 - 0.0625
         got = host.evaluate()
         assert (got["rows"], got["metrics"]) == (2, {"accuracy": 0.5}) and got["risk"] == pytest.approx(15.625 / 64)
+        host.ask("rows")
+        assert host.answer("rows")["rows"] == 5
     assert host.process.returncode == 0
     text = (tmp_path / "stderr").read_text()
     assert "printed by fit" in text and "imported" in text
@@ -70,7 +72,7 @@ def test_draws(tmp_path: pathlib.Path) -> None:
     seen = []
     for cuts in ([(1, 4)], [(1, 1), (2, 4)]):
         with Host(tmp_path, {"x": np.zeros(4)}, "subjects:Draws") as host:
-            assert host.hello()["can"] == []
+            assert host.hello()["can"] == ["rows"]
             for first, last in cuts:
                 host.fit(first, last, batch_size=20)
             seen.append(host.params()["x"])

@@ -187,7 +187,8 @@ class Trainer:
         return {word for word, method in words.items() if has[word] is not method}
 
     def rows(self) -> int:
-        """Say how many rows it trains on, at least 1. It is asked before each answer."""
+        """Say how many rows it trains on, at least 1. It is asked before each answer, and when agentd looks for new
+        rows."""
         raise NotImplementedError("write rows(): how many rows the trainer trains on")
 
     def risk(self, params: Arrays) -> Number:
@@ -423,6 +424,8 @@ class _Session:
             return self.fit(request, self.trainer, self.file)
         if request.kind == "evaluate":
             return self.evaluate(request, self.trainer, self.file)
+        if request.kind == "rows":
+            return {"frame": "rows", "rows": _rows(self.trainer.rows())}
         if request.kind == "initial":
             params = {name: np.asarray(value) for name, value in self.trainer.parameters().items()}
             self.write(self.file, _checked(self.file.arrays, params, "parameters"))
@@ -441,7 +444,7 @@ class _Session:
                             {name: array.shape for name, array in self.file.arrays.items()}))
         name = _cut(trainer.name or type(trainer).__name__, _MOST_NAME)
         answer = {"frame": "hello", "version": VERSION, "name": name, "rows": _rows(trainer.rows()),
-                  "can": sorted(trainer.can())}
+                  "can": sorted(trainer.can() | {"rows"})}
         self.trainer = trainer
         return answer
 

@@ -1,0 +1,80 @@
+package agent_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// growing is a source of as many rows of zeros as are set.
+type growing struct {
+	atomic.Int64
+	told  int64
+	looks atomic.Int64
+}
+
+func (g *growing) Open(data.Want) data.Rows { return g }
+func (g *growing) Probe() error             { return nil }
+func (g *growing) Close() error             { return nil }
+
+func (g *growing) Changed() bool {
+	g.looks.Add(1)
+	return g.told != g.Load()
+}
+
+func (g *growing) Snapshot() (data.View, error) {
+	g.told = g.Load()
+	return data.View{Version: uint64(g.told),
+		Rows: learner.NewSamples(2, make([]float32, 2*g.told), make([]float32, g.told))}, nil
+}
+
+// TestLooksForRows: while the next round waits for new rows the agent looks for some every five minutes, and soon after
+// a round that has used those that there were.
+func TestLooksForRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, g := newScene(t), new(growing)
+		g.Store(5)
+		s.cfg.Data = g
+		s.start()
+		told := func() uint32 {
+			all := s.heard(wire.TypeHello)
+			h, err := wire.DecodeHello(all[len(all)-1].Body)
+			if err != nil || !h.NewRows.Told {
+				t.Fatalf("%+v, error %v", h, err)
+			}
+			return h.NewRows.Rows
+		}
+		a := s.training(taskOf("a"), 0, 0)
+		a.NewRows = 9
+		idle := a
+		idle.Phase = wire.PhaseIdle
+		s.announce(1, idle)
+		wait(time.Minute) // with more than five rows nobody would look
+		for _, rows := range []int64{7, 8} {
+			g.Store(rows)
+			before := g.looks.Load()
+			wait(5 * time.Minute)
+			if n := told(); n != uint32(rows) || g.looks.Load() != before+1 {
+				t.Errorf("%d new rows of %d, after %d looks", n, rows, g.looks.Load()-before)
+			}
+		}
+		s.invite(2, s.announce(2, a))
+		wait(3*time.Second + time.Millisecond) // its local steps
+		if n := len(s.heard(wire.TypeUpdate)); n == 0 {
+			t.Fatal("there is no update")
+		}
+		g.Store(20)
+		s.announce(3, idle)
+		if n := told(); n != 8 {
+			t.Fatalf("%d new rows, looked for twice in 5 s", n)
+		}
+		if wait(5 * time.Second); told() != 20 {
+			t.Errorf("%d new rows, want those that have come since", told())
+		}
+	})
+}

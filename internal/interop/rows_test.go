@@ -1,0 +1,58 @@
+package interop
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+)
+
+// growing is a trainer whose rows come after its fit has been answered.
+const growing = `
+import numpy as np
+from fedmesh.trainer import Trainer
+
+class Growing(Trainer):
+    count, fitted = 40, False
+
+    def rows(self):
+        now = self.count
+        if self.fitted:
+            self.count, self.fitted = now + 10, False
+        return now
+
+    def risk(self, params):
+        return float((params["x"] ** 2).sum())
+
+    def fit(self, params, job):
+        for step in job:
+            params["x"] -= np.float32(job.step_size) * params["x"]
+        self.fitted = True
+
+    def parameters(self):
+        return {"x": np.ones(3)}
+`
+
+// TestNewRows has a coordinator wait for rows that no round has used, which a program has only between rounds.
+func TestNewRows(t *testing.T) {
+	t.Parallel()
+	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing")
+	f := testkit.NewFederation(t, x.programs, "growing", "tcp://"+startBroker(t))
+	f.Write(t, "growing.py", growing)
+	initial := e.initial(t, f)
+	keys := f.AddAgent(t, "a", "unused\n0\n")
+	configure(t, f, "a", e.trainers("growing", f.Dir))
+	f.Lead(t, "{name: growing, model: {kind: external, trainer: growing, initial: "+initial+"}, batch_size: 0, "+
+		"step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 2, max: 2}}", keys,
+		"{participants: 1, quorum: 1, rounds: 3, deadline: 60s, gather: {target: 1, minimum: 1, within: 60s, "+
+			"spread: 0s}, schedule: {new_rows: {agents: 1, rows: 10}}}")
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	endsWell(t, lead)
+	device := f.Daemon(t, "agentd", "a")
+	endsWell(t, device)
+	for _, rows := range []int{50, 60} {
+		lead.Await(t, "the next round waits until enough agents have new rows")
+		device.Await(t, fmt.Sprintf("rows=%d before=%d", rows, rows-10))
+	}
+	lead.Await(t, "run finished")
+}
