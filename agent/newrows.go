@@ -15,8 +15,8 @@ const lookForRows = 5 * time.Minute
 // newRows counts the rows that no round of the run has used. A process that has just started knows of none that has.
 type newRows struct {
 	run     wire.RunID
-	used    mark // the rows that the model has
-	working mark // those of the round under way, or of one whose outcome is not known
+	used    mark      // the rows that the model has
+	working mark      // those of the round under way, or of one whose outcome is not known
 	lookAt  time.Time // of the next look at the data; zero once a round has used rows
 }
 

@@ -253,7 +253,8 @@ func (p *program) close() {
 }
 
 // request makes one, once what is asked is over: parameters x, if there are any, go to the program; frame makes the
-// request of its number, and take what is to be made of the answer. An error that is no *failedError has ended the program.
+// request of its number, and take what is to be made of the answer. An error that is no *failedError has ended the
+// program.
 func (p *program) request(ctx context.Context, r *run, x []float32, want string, frame func(id uint64) any,
 	take func(a *answer) error) error {
 	select {
