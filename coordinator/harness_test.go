@@ -278,7 +278,10 @@ func (p *process) kill() {
 	p.f.mu.Lock()
 	p.life.dead = true // before its folder is copied, which has all that was said then
 	p.f.mu.Unlock()
-	p.dir = p.frozen()
+	frozen := p.frozen()
+	p.f.mu.Lock()
+	p.dir = frozen
+	p.f.mu.Unlock()
 	p.f.broker.Disconnect(p.f.topics.ClientID(p.id))
 	p.life.cancel()
 }
@@ -421,9 +424,12 @@ func (f *federation) tail(n int) string {
 	return b.String()
 }
 
-// path joins the names below the folder of a process.
+// path joins the names below the folder of a process. Another goroutine than the test's may call it while it is killed.
 func (p *process) path(names ...string) string {
-	return filepath.Join(append([]string{p.dir}, names...)...)
+	p.f.mu.Lock()
+	dir := p.dir
+	p.f.mu.Unlock()
+	return filepath.Join(append([]string{dir}, names...)...)
 }
 
 // wait lets time pass.
