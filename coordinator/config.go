@@ -73,7 +73,8 @@ type Config struct {
 	// or the path of a safetensors file. A folder whose run began with that model goes on with it, unless NewRun is
 	// set.
 	From string
-	// Initial is the path of a safetensors file with the tensors of w_0, of a task whose model is external; else empty.
+	// Initial, if set, is the path of a safetensors file with w_0 of each new run without From. A task whose model is
+	// external has its tensors from there.
 	Initial string
 	// KeepModels is how many of a run's newest models stay on disk; 0 = all.
 	KeepModels int

@@ -63,24 +63,47 @@ func (c *Coordinator) beginsFrom(record round.Record, found bool) (bool, error) 
 // readOrigin returns the model that from names (see Config.From) as w_0 of the configured task, and the task with the
 // standardisation of that model. newest is the run of a VERSION without RUN.
 func (c *Coordinator) readOrigin(from string, newest wire.RunID) (origin, []byte, wire.Task, error) {
-	o, t := origin{Given: from, Model: from}, c.cfg.Task
-	refuse := func(err error) (origin, []byte, wire.Task, error) {
-		return o, nil, t, &StateError{Path: "--from " + from, Problem: err.Error(),
-			Do: "`coordinator task runs` and `coordinator model list` name the models on disk", Err: err}
-	}
+	o := origin{Given: from, Model: from}
+	run, version, ok := parseModelName(from, newest)
 	var m *storedModel
 	var err error
-	if run, version, ok := parseModelName(from, newest); ok {
+	if ok {
 		o.Model = modelName(run, version)
 		var models *store.Models
 		if models, err = c.disk.modelsOf(run); err == nil {
 			m, err = c.disk.readModel(models, version)
 		}
 	} else {
-		var file []byte
-		if file, err = c.disk.files.ReadFile(from); err == nil {
-			m, err = decodeModel(c.cfg.From, file)
-		}
+		m, err = c.readFile(from)
+	}
+	return c.originOf(o, m, err, StateError{Path: "--from " + from,
+		Do: "`coordinator task runs` and `coordinator model list` name the models on disk"})
+}
+
+// configured is readOrigin of Config.Initial.
+func (c *Coordinator) configured() (origin, []byte, wire.Task, error) {
+	path := c.cfg.Initial
+	m, err := c.readFile(path)
+	return c.originOf(origin{Model: path}, m, err, StateError{Path: "task.model.initial: " + path,
+		Do: "name a safetensors file of a model that fits the task, such as `coordinator model export` writes, or " +
+			"remove the key"})
+}
+
+func (c *Coordinator) readFile(path string) (*storedModel, error) {
+	file, err := c.disk.files.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return decodeModel(path, file)
+}
+
+// originOf is what readOrigin returns of a model that was read, or not; refused is for its error.
+func (c *Coordinator) originOf(o origin, m *storedModel, err error, refused StateError) (origin, []byte, wire.Task,
+	error) {
+	t := c.cfg.Task
+	refuse := func(err error) (origin, []byte, wire.Task, error) {
+		refused.Problem, refused.Err = err.Error(), err
+		return o, nil, t, &refused
 	}
 	if err != nil {
 		return refuse(err)

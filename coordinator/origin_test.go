@@ -128,6 +128,39 @@ func TestFrom(t *testing.T) {
 
 func modelText(run wire.RunID, version int) string { return fmt.Sprintf("%d/%d", run, version) }
 
+// TestInitial: a run of a task that names a file begins with its model, each new one again, and one that is under way
+// goes on. A file that does not fit is refused by the key's name.
+func TestInitial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, first := trained(t, 2)
+		origin, file := model(t, f, first, 2)
+		path := filepath.Join(t.TempDir(), "given.safetensors")
+		put(t, path, file)
+		f.cfg.Initial = path
+		must(t, begin(t, f))
+		if r := present(t, f); r.Run != first || r.Plan.Version != 2 {
+			t.Errorf("run %d stands at %d; the run before the key was set goes on", r.Run, r.Plan.Version)
+		}
+		f.cfg.NewRun = true
+		for range 2 {
+			must(t, begin(t, f))
+			run := present(t, f).Run
+			w0, _ := model(t, f, run, 0)
+			if run == first || w0.Digest != origin.Digest || w0.Metadata["from"] != path ||
+				w0.Metadata["mean"] != origin.Metadata["mean"] {
+				t.Errorf("run %d begins with %x, %v; want %x of %s", run, w0.Digest[:4], w0.Metadata, origin.Digest[:4],
+					path)
+			}
+			first = run
+		}
+		put(t, path, []byte("damaged"))
+		var refused *coordinator.StateError
+		if err := begin(t, f); !errors.As(err, &refused) || !strings.HasPrefix(err.Error(), "task.model.initial: "+path) {
+			t.Errorf("%v; want a refusal of the key", err)
+		}
+	})
+}
+
 // A model that does not fit the task is refused, with the reason, and nothing is changed.
 func TestFromRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -144,6 +144,10 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 		if c.disk.origin, model, t, err = c.readOrigin(c.cfg.From, present); err != nil {
 			return record, err
 		}
+	case c.cfg.Initial != "" && !t.External.On():
+		if c.disk.origin, model, t, err = c.configured(); err != nil {
+			return record, err
+		}
 	default:
 		c.disk.origin = origin{}
 	}

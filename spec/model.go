@@ -107,9 +107,10 @@ type Model struct {
 	Ridge      float64    `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
 	// Frozen names layers ("layer0") or tensors ("layer0.weight") that training leaves as they are.
 	Frozen []string `yaml:"frozen" json:"frozen"`
-	// Trainer is the name under which devices have the program of an external model, and Initial the safetensors file
-	// with its tensors, as a run begins with them.
+	// Trainer is the name under which devices have the program of an external model.
 	Trainer string `yaml:"trainer" json:"trainer,omitempty"`
+	// Initial is a safetensors file with the model that new runs begin with; empty for one that is drawn. An external
+	// model has its tensors from there.
 	Initial string `yaml:"initial" json:"initial,omitempty"`
 }
 
@@ -143,8 +144,8 @@ func (m *Model) Check(c *Check, key string) {
 	external := m.Kind == ModelExternal
 	c.Need(external == (m.Trainer != ""), key+".trainer", "is %q; the kind external needs it, and no other has it",
 		m.Trainer)
-	c.Need(external == (m.Initial != ""), key+".initial", "is %q; the kind external needs it, and no other has it",
-		m.Initial)
+	c.Need(!external || m.Initial != "", key+".initial",
+		"is empty; the kind external needs a file with the model's tensors")
 	c.Need(!external || len(m.Frozen) == 0, key+".frozen", "does not go with the kind external: its program trains it")
 	c.Valid(key+".risk", m.Risk.Validate())
 	c.Valid(key+".activation", m.Activation.Validate())

@@ -154,6 +154,7 @@ func (s *Spec) validateLinear(v *validator) {
 func (s *Spec) validateTable(v *validator) {
 	s.Model.Check(&v.Check, "data.model")
 	v.need(s.Model.Kind != spec.ModelExternal, "model.kind", "is external; a simulation trains the other kinds only")
+	v.need(s.Model.Initial == "", "model.initial", "is %q; a simulation draws its models", s.Model.Initial)
 	spec.OneOf(&v.Check, "data.partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet,
 		PartitionShards)
 	v.need(s.Partition != PartitionDirichlet || s.Alpha > 0, "alpha", "is %v; want a positive number", s.Alpha)
