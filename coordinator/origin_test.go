@@ -155,7 +155,7 @@ func TestInitial(t *testing.T) {
 		}
 		put(t, path, []byte("damaged"))
 		var refused *coordinator.StateError
-		if err := begin(t, f); !errors.As(err, &refused) || !strings.HasPrefix(err.Error(), "task.model.initial: "+path) {
+		if err := begin(t, f); !errors.As(err, &refused) || refused.Path != "task.model.initial: "+path {
 			t.Errorf("%v; want a refusal of the key", err)
 		}
 	})

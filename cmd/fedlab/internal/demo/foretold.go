@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/air"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
@@ -49,25 +50,25 @@ type audience struct {
 }
 
 // newAudience works out from the raw readings which forecasts must come, and what they are held against.
-func newAudience(streams []stream) (*audience, error) {
+func newAudience(streams []air.Stream) (*audience, error) {
 	a := &audience{from: map[string]int64{}, wanted: map[stationHour]bool{}, labels: map[stationHour]float64{},
 		heard: map[stationHour][]float64{}}
 	for _, s := range streams {
 		// The last station trains up to some hours of that year: those are not predicted.
-		a.from[s.station] = max(heldFrom.Unix(), s.train[len(s.train)-1].at.Unix())
-		made, err := rows(s.held, true)
+		a.from[s.Station] = max(air.HeldFrom.Unix(), s.Train[len(s.Train)-1].At.Unix())
+		made, err := rows(s.Held, true)
 		if err != nil {
 			return nil, err
 		}
 		for _, at := range made.Times {
-			if at /= int64(time.Second); at >= a.from[s.station] {
-				a.wanted[stationHour{s.station, at}] = true
+			if at /= int64(time.Second); at >= a.from[s.Station] {
+				a.wanted[stationHour{s.Station, at}] = true
 			}
 		}
-		for _, h := range s.held {
-			for _, r := range h.readings {
+		for _, h := range s.Held {
+			for _, r := range h.Readings {
 				if r.Input == "pm25" {
-					a.labels[stationHour{s.station, h.at.Add(-ahead).Unix()}] = math.Log1p(r.Value)
+					a.labels[stationHour{s.Station, h.At.Add(-ahead).Unix()}] = math.Log1p(r.Value)
 				}
 			}
 		}
@@ -130,7 +131,7 @@ func (a *audience) score() *Predictions {
 			count(&p.Doubled, of, "doubled")
 		}
 		label, known := a.labels[of]
-		if scored := time.Unix(of.at, 0).UTC().Add(beijing).Hour()%12 == 0; scored && known {
+		if scored := time.Unix(of.at, 0).UTC().Add(air.Beijing).Hour()%12 == 0; scored && known {
 			x, y = append(x, float32(heard[0])), append(y, float32(label))
 		}
 	}
@@ -149,12 +150,12 @@ func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 	}
 	// A session for each station: a broker drops what waits for one that is behind.
 	for _, s := range r.streams {
-		conn, err := r.dial(ctx, "audience-"+s.station, mqtt.Options{MailboxMessages: 1 << 16})
+		conn, err := r.dial(ctx, "audience-"+s.Station, mqtt.Options{MailboxMessages: 1 << 16})
 		if err != nil {
 			return nil, err
 		}
 		defer conn.Close()
-		conn.Subscribe(mqtt.AtMostOnce, forecastsOf(s.station))
+		conn.Subscribe(mqtt.AtMostOnce, forecastsOf(s.Station))
 		go r.hear(conn, a)
 	}
 	if err := r.until(ctx, r.all(func(s string) bool { return r.models[s] >= r.rounds })); err != nil {
@@ -165,7 +166,7 @@ func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 		return nil, err
 	}
 	defer talk.Close()
-	if err := r.say(ctx, talk, func(s stream) []hour { return s.held }); err != nil {
+	if err := r.say(ctx, talk, func(s air.Stream) []air.Hour { return s.Held }); err != nil {
 		return nil, err
 	}
 	if err := r.until(ctx, a.whole); err != nil && ctx.Err() != nil { // else some are missing

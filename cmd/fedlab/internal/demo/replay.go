@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/slow"
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/air"
 	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
@@ -33,7 +34,7 @@ const (
 // replay says what the stations have said, again, as fast as their agents take it.
 type replay struct {
 	url     string
-	streams []stream
+	streams []air.Stream
 	rounds  wire.ModelVersion // of the last model
 	log     *slog.Logger
 	moved   chan struct{} // a count has changed
@@ -43,7 +44,7 @@ type replay struct {
 	models      map[string]wire.ModelVersion // that the agents predict with
 }
 
-func newReplay(url string, streams []stream, rounds int, log *slog.Logger) *replay {
+func newReplay(url string, streams []air.Stream, rounds int, log *slog.Logger) *replay {
 	return &replay{url: url, streams: streams, rounds: wire.ModelVersion(rounds), log: log,
 		moved: make(chan struct{}, 1), sent: map[string]int{}, taken: map[string]int{},
 		models: map[string]wire.ModelVersion{}}
@@ -90,7 +91,7 @@ func (r *replay) until(ctx context.Context, want func() bool) error {
 func (r *replay) all(holds func(station string) bool) func() bool {
 	return func() bool {
 		for _, s := range r.streams {
-			if !holds(s.station) {
+			if !holds(s.Station) {
 				return false
 			}
 		}
@@ -169,7 +170,7 @@ func (r *replay) train(ctx context.Context) error {
 	defer conn.Close()
 	for heard := r.all(func(s string) bool { return r.taken[s] > 0 }); !r.now(heard); {
 		for _, s := range r.streams {
-			if err := r.publish(conn, s.station, s.train[0]); err != nil {
+			if err := r.publish(conn, s.Station, s.Train[0]); err != nil {
 				return err
 			}
 		}
@@ -181,7 +182,7 @@ func (r *replay) train(ctx context.Context) error {
 		clear(r.sent)
 		clear(r.taken)
 	})
-	if err := r.say(ctx, conn, func(s stream) []hour { return s.train }); err != nil {
+	if err := r.say(ctx, conn, func(s air.Stream) []air.Hour { return s.Train }); err != nil {
 		return err
 	}
 	return sleep(ctx, settle)
@@ -199,8 +200,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // say sends hours of all stations, the first of each, then the second, and returns when the agents have taken them.
-func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(stream) []hour) error {
-	err := inTurn(r.streams, of, func(station string, h hour) error {
+func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(air.Stream) []air.Hour) error {
+	err := inTurn(r.streams, of, func(station string, h air.Hour) error {
 		err := r.until(ctx, func() bool { return r.sent[station]-r.taken[station] < window })
 		if err != nil {
 			return fmt.Errorf("%s: its agent does not take what it says: %w", station, err)
@@ -213,8 +214,8 @@ func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(stream) []hour
 	return r.until(ctx, r.all(func(s string) bool { return r.taken[s] >= r.sent[s] }))
 }
 
-func (r *replay) publish(conn mqtt.Conn, station string, h hour) error {
-	if err := conn.Publish(mqtt.Message{Topic: topicOf(station), Payload: h.payload}); err != nil {
+func (r *replay) publish(conn mqtt.Conn, station string, h air.Hour) error {
+	if err := conn.Publish(mqtt.Message{Topic: topicOf(station), Payload: h.Payload}); err != nil {
 		return fmt.Errorf("the replay of %s: %w", station, err)
 	}
 	r.change(func() { r.sent[station]++ })
@@ -223,7 +224,7 @@ func (r *replay) publish(conn mqtt.Conn, station string, h hour) error {
 
 // layOutStreams lays out a federation whose agents hear their stations.
 func layOutStreams(o Options, dir string, log *slog.Logger) (*federation, error) {
-	streams, err := readStreams()
+	streams, err := air.Streams()
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/air"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -32,7 +33,7 @@ func TestRunStreams(t *testing.T) {
 // Forecasts that are missing, doubled, or of an hour without a row are counted and named; those of labels are passed
 // over, and R² is of midnight and noon.
 func TestAudience(t *testing.T) {
-	streams, err := readStreams()
+	streams, err := air.Streams()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestAudience(t *testing.T) {
 		text := fmt.Sprintf(`{"time":%q,"prediction":%v%s}`, time.Unix(of.at, 0).Format(time.RFC3339), value, more)
 		a.take(mqtt.Message{Topic: forecastsOf(of.station), Payload: []byte(text)})
 	}
-	noon := heldFrom.Add(12 * time.Hour)
+	noon := air.HeldFrom.Add(12 * time.Hour)
 	for of := range a.wanted {
 		// All are right, but for those at other hours.
 		if label, known := a.labels[of]; known && time.Unix(of.at, 0).UTC().Hour()%12 == noon.Hour()%12 {
@@ -81,7 +82,7 @@ func TestAudience(t *testing.T) {
 
 // The stations' raw hours make the rows that the demo of streams waits for, of its own quarter each.
 func TestStreams(t *testing.T) {
-	streams, err := readStreams()
+	streams, err := air.Streams()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,10 +94,10 @@ func TestStreams(t *testing.T) {
 		t.Errorf("%d stations, features %q", len(f.stations), f.features)
 	}
 	for i, s := range streams {
-		n := len(s.train)
-		if long := s.train[n-1].at.Sub(s.train[0].at); long != time.Duration(n-1)*time.Hour || n > 100*24 ||
-			!s.train[n-1].at.Before(heldFrom.Add(4*time.Hour)) || f.rows[i] < 800 || f.rows[i] > n-30 {
-			t.Errorf("%s: %d hours in %v make %d rows", s.station, n, long, f.rows[i])
+		n := len(s.Train)
+		if long := s.Train[n-1].At.Sub(s.Train[0].At); long != time.Duration(n-1)*time.Hour || n > 100*24 ||
+			!s.Train[n-1].At.Before(air.HeldFrom.Add(4*time.Hour)) || f.rows[i] < 800 || f.rows[i] > n-30 {
+			t.Errorf("%s: %d hours in %v make %d rows", s.Station, n, long, f.rows[i])
 		}
 	}
 	b, err := baselines(f)

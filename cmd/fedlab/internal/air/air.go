@@ -1,0 +1,134 @@
+// Package air has what twelve stations in Beijing have read each hour of the air and of the weather: SOURCE.md says
+// where it comes from.
+package air
+
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed" // the readings
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+//go:embed beijing-hourly.csv.gz
+var packed []byte
+
+// Sensors are the inputs of the task, with the columns of the raw file.
+var Sensors = []struct {
+	Column string
+	Input  spec.Input
+}{
+	{"PM2.5", logOf("pm25")}, {"PM10", logOf("pm10")}, {"SO2", logOf("so2")}, {"NO2", logOf("no2")},
+	{"CO", logOf("co")},
+	{"O3", logOf("o3")}, {"TEMP", spec.Input{Name: "temp", Unit: "°C"}},
+	{"PRES", spec.Input{Name: "pres", Unit: "hPa"}},
+	{"DEWP", spec.Input{Name: "dewp", Unit: "°C"}}, {"RAIN", logOf("rain")},
+	{"WSPM", spec.Input{Name: "wspm", Unit: "m/s"}},
+	{"wd", spec.Input{Name: "wd", Classes: strings.Fields("N NNE NE ENE E ESE SE SSE S SSW SW WSW W WNW NW NNW")}},
+}
+
+func logOf(name string) spec.Input { return spec.Input{Name: name, Scale: spec.ScaleLog1p} }
+
+// Recipe is how rows are made of the readings.
+func Recipe() spec.Recipe {
+	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour}}
+	for _, s := range Sensors {
+		r.Inputs = append(r.Inputs, s.Input)
+	}
+	return r.WithDefaults()
+}
+
+// Beijing is how far its clocks are ahead of UTC.
+const Beijing = 8 * time.Hour
+
+// HeldFrom is the beginning of the year in which all are scored.
+var HeldFrom = time.Date(2016, 3, 1, 0, 0, 0, 0, time.UTC).Add(-Beijing)
+
+// Hour is what a station says of an hour.
+type Hour struct {
+	At       time.Time
+	Payload  []byte // a JSON object of what was read, by the column of the raw file
+	Readings []grid.Reading
+}
+
+// Stream is a station, with what it says while the federation trains, and in the year that none has seen.
+type Stream struct {
+	Station     string
+	Train, Held []Hour
+}
+
+// Streams returns the stations by name.
+func Streams() ([]Stream, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, fmt.Errorf("air: %w", err)
+	}
+	all, err := csv.NewReader(z).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("air: %w", err)
+	}
+	places := map[string]int{}
+	for i, name := range all[0] {
+		places[name] = i
+	}
+	var streams []Stream
+	for _, row := range all[1:] {
+		h, err := hourOf(row, places)
+		if err != nil {
+			return nil, err
+		}
+		station := row[places["station"]]
+		if len(streams) == 0 || streams[len(streams)-1].Station != station {
+			streams = append(streams, Stream{Station: station})
+		}
+		s := &streams[len(streams)-1]
+		// The last station trains up to the year that is held out: the day before it is of both.
+		if n := len(s.Train); (n == 0 || h.At.Sub(s.Train[n-1].At) == time.Hour) &&
+			h.At.Before(HeldFrom.Add(4*time.Hour)) {
+			s.Train = append(s.Train, h)
+		}
+		if !h.At.Before(HeldFrom.Add(-24 * time.Hour)) {
+			s.Held = append(s.Held, h)
+		}
+	}
+	return streams, nil
+}
+
+// hourOf reads a row of the raw file.
+func hourOf(row []string, places map[string]int) (Hour, error) {
+	var n [4]int
+	for i, name := range []string{"year", "month", "day", "hour"} {
+		var err error
+		if n[i], err = strconv.Atoi(row[places[name]]); err != nil {
+			return Hour{}, fmt.Errorf("air: %w", err)
+		}
+	}
+	h := Hour{At: time.Date(n[0], time.Month(n[1]), n[2], n[3], 0, 0, 0, time.UTC).Add(-Beijing)}
+	object := map[string]any{"time": h.At.Format(time.RFC3339)}
+	for _, s := range Sensors {
+		text := row[places[s.Column]]
+		if text == "NA" {
+			continue
+		}
+		r := grid.Reading{Input: s.Input.Name, Time: h.At.UnixNano(), Text: text}
+		object[s.Column] = text
+		if len(s.Input.Classes) == 0 {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				return Hour{}, fmt.Errorf("air: %w", err)
+			}
+			r.Value, r.Text, object[s.Column] = v, "", json.Number(text)
+		}
+		h.Readings = append(h.Readings, r)
+	}
+	var err error
+	h.Payload, err = json.Marshal(object)
+	return h, err
+}

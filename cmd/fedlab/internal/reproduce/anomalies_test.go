@@ -1,0 +1,84 @@
+package reproduce
+
+import (
+	"math"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// TestPlanted: a fault has its hours and the one after, in which the last of them is a feature, at readings that are
+// off by its size; nothing else is changed, and the numbers of faults have no gap.
+func TestPlanted(t *testing.T) {
+	s, err := newSite(defaultAnomalies())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.features) != 20 || len(s.train) != 12 {
+		t.Fatalf("%d features, %d stations", len(s.features), len(s.train))
+	}
+	rows, err := s.plant(planted{kind: faultOffset, size: 5}, Options{Quick: true, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	perFault, last := map[int]int{}, 0
+	for _, row := range rows {
+		if row.fault > 0 {
+			perFault[row.fault]++
+			last = max(last, row.fault)
+		}
+	}
+	// A fault is six hours long, and a station has one in 156 hours. Some fall where readings are missing, and a zero
+	// of a pollutant may be no change.
+	if hours := 12 * 8784 / 4; last < hours/156*9/10 || last > hours/156*11/10 || len(perFault) < last*85/100 {
+		t.Errorf("%d faults, %d of them in rows; want one in 156 of %d hours", last, len(perFault), hours)
+	}
+	whole := 0
+	for _, n := range perFault {
+		if n == 7 {
+			whole++
+		} else if n > 10 { // three hours more, where the last reading stands for those that are missing
+			t.Errorf("a fault of six hours is in %d rows", n)
+		}
+	}
+	if whole < len(perFault)/2 {
+		t.Errorf("%d of %d faults are in seven rows", whole, len(perFault))
+	}
+}
+
+// TestWrong: a reading is off by deviations of its feature, which is a logarithm of a pollutant, and not below 0.
+func TestWrong(t *testing.T) {
+	s, err := newSite(defaultAnomalies())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for j, in := range s.sensors {
+		hour := s.streams[0].Held[100]
+		for _, size := range []float64{2, -50} {
+			got := s.wrong(hour.Readings, j, func() float64 { return size })
+			for i, r := range hour.Readings {
+				before, after, want := r.Value, got[i].Value, 0.0
+				if in.Name == r.Input {
+					want = size * s.scale.Scale[2*j]
+				}
+				if in.Scale == spec.ScaleLog1p {
+					before, after = math.Log1p(before), math.Log1p(after)
+					want = max(want, -before)
+				}
+				if math.Abs(after-before-want) > 1e-9*max(1, math.Abs(before), math.Abs(want)) {
+					t.Errorf("%s: %v became %v with a fault of %v in %s", r.Input, r.Value, got[i].Value, size, in.Name)
+				}
+			}
+		}
+	}
+}
+
+// TestAnomaliesBlind: an autoencoder that has learnt nothing does not hold.
+func TestAnomaliesBlind(t *testing.T) {
+	a := defaultAnomalies()
+	a.Rounds, a.Steps = 1, 1
+	r, err := a.Run(t.Context(), Options{Quick: true, Seed: 1})
+	if err != nil || r.Holds {
+		t.Errorf("%v; %+v", err, r)
+	}
+}
