@@ -18,7 +18,7 @@ func rules(t *testing.T, federation wire.Federation, agents ...wire.AgentID) []b
 	return written(t, federation, agents, true)
 }
 
-func written(t *testing.T, federation wire.Federation, agents []wire.AgentID, mix bool) []byte {
+func written(t testing.TB, federation wire.Federation, agents []wire.AgentID, mix bool) []byte {
 	t.Helper()
 	table, err := acl.New("")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds each wait for a process; no test waits that long.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // process is a broker's program. It has a folder of its own, and an address
 // that it gets back when it is started again.

@@ -1,0 +1,41 @@
+package mosquitto_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/packaging/mosquitto"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// BenchmarkReload is how long a Mosquitto with nobody but one client takes no message while it reads its rules again.
+func BenchmarkReload(b *testing.B) {
+	for _, devices := range []int{1250, 2500, 5000, 10_000} {
+		for _, mix := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%d/mix=%v", devices, mix), func(b *testing.B) {
+				var ids []wire.AgentID
+				for i := range devices {
+					ids = append(ids, wire.AgentID(fmt.Sprintf("device-%06d", i)))
+				}
+				text := written(b, "air", ids, mix)
+				p := brokers.NewMosquitto(b, mosquitto.PlainConf)
+				p.Write(b, "acl", slices.Concat([]byte("user "+acltest.Observer+"\ntopic readwrite #\n"), text))
+				p.AddUsers(b, acltest.Observer)
+				p.Start(b)
+				s := mqtttest.Dial(b, mqtt.Options{URL: "tcp://" + p.Address, ClientID: acltest.Observer,
+					Username: acltest.Observer, Password: "password of " + acltest.Observer})
+				for b.Loop() {
+					p.Reload(b)
+					for range 2 { // a message that comes with the signal may be first
+						mqtttest.Settle(b, s)
+					}
+				}
+			})
+		}
+	}
+}
