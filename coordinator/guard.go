@@ -190,7 +190,8 @@ func (w *workbench) foldInto(a *attempt, u *updates, scale float64) error {
 	by, d, v, mean := w.cfg.Round.Aggregation, make([]float64, min(strip, u.d)), make([]float32, min(strip, u.d)), 0.0
 	a.model = make([]byte, 0, len(w.base.data))
 	o, fold := optimizer.New(w.cfg.Round.ServerOptimizer), rule.New[float32](by)
-	steps, kept := a.state[:o.Vectors()], a.state[o.Vectors():]
+	own := len(o.State())
+	steps, kept := a.state[:own], a.state[own:]
 	set := rule.Set[float32]{Scale: scale, State: kept, Source: u}
 	for _, x := range a.set {
 		set.Shares = append(set.Shares, x.Share)

@@ -24,8 +24,8 @@ type keeper struct {
 // keepers are those that are configured, the optimiser before the rule, as they stand in a state.
 func (w *workbench) keepers() (all []keeper) {
 	r := &w.cfg.Round
-	for _, k := range []keeper{{r.ServerOptimizer.Name, optimizer.New(r.ServerOptimizer).Vectors()},
-		{r.Aggregation.Rule, rule.New[float32](r.Aggregation).Vectors()}} {
+	for _, k := range []keeper{{r.ServerOptimizer.Name, len(optimizer.New(r.ServerOptimizer).State())},
+		{r.Aggregation.Rule, len(rule.New[float32](r.Aggregation).State())}} {
 		if k.vectors > 0 {
 			all = append(all, k)
 		}
@@ -124,7 +124,7 @@ func (w *workbench) unpackState(b []byte) (state [][]float64, begun []anew) {
 // vectorsOf is of how many vectors the state of an optimiser or a rule is; 0 if there is none of that name.
 func vectorsOf(name string) int {
 	if slices.Contains(optimizer.Names(), name) {
-		return optimizer.New(optimizer.Config{Name: name}).Vectors()
+		return len(optimizer.New(optimizer.Config{Name: name}).State())
 	}
 	return rule.Vectors(name)
 }

@@ -15,7 +15,7 @@ func TestAnchors(t *testing.T) {
 	const mu, pull, every = 0.1, 1.5, 4
 	for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {
 		e := sim.Default()
-		e.Algorithm, e.Agents, e.Participants, e.Runs, e.Rounds = algorithm, 1, 1, 1, 14
+		e.Algorithm, e.Agents, e.Participants.Count, e.Runs, e.Rounds = algorithm, 1, 1, 1, 14
 		e.Data = data.DefaultSpec()
 		e.Data.Kind, e.Data.Eigenvalues, e.Data.Centres = data.KindQuadratics, []float64{1, 3}, [][]float64{{2, -1}}
 		e.BatchSize, e.Proximal, e.StepSize.Constant, e.StepSize.Normalize = sim.Each(0), pull, mu, false

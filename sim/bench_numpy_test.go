@@ -74,7 +74,7 @@ func BenchmarkNumpy(b *testing.B) {
 			b.Run(fmt.Sprintf("d%d/cores%d", size.inputs, cores), func(b *testing.B) {
 				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
 				e := Default()
-				e.Agents, e.Participants, e.StepSize.Constant, e.Data.Inputs = agents, agents, 1e-5, size.inputs
+				e.Agents, e.Participants.Count, e.StepSize.Constant, e.Data.Inputs = agents, agents, 1e-5, size.inputs
 				f := newRun[float64](b, e, cores)
 				there := numpyRounds(b, python, agents, size.inputs, cores)
 				there(1)

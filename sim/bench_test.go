@@ -38,7 +38,7 @@ const (
 func fleet(b *testing.B, agents, participants, steps, goroutines int) *fedavg[float32] {
 	b.Helper()
 	e := Default()
-	e.Precision, e.Agents, e.Participants, e.LocalSteps = Float32, agents, participants, Each(float64(steps))
+	e.Precision, e.Agents, e.Participants.Count, e.LocalSteps = Float32, agents, participants, Each(float64(steps))
 	e.Data.Inputs, e.Data.Pool = benchInputs, benchRows
 	return newRun[float32](b, e, goroutines)
 }
@@ -136,7 +136,7 @@ func BenchmarkMillion(b *testing.B) {
 func BenchmarkFedDec(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	e := Default()
-	e.Algorithm, e.Agents, e.Participants, e.StepSize.Constant = spec.FedDec, 100, 2, 1e-5
+	e.Algorithm, e.Agents, e.Participants.Count, e.StepSize.Constant = spec.FedDec, 100, 2, 1e-5
 	e.Data.Inputs, e.Mixing.Graph, e.Mixing.Weights = 10_000, Ring, spec.Metropolis
 	in, err := instances[float32](e)(0)
 	if err != nil {

@@ -5,7 +5,7 @@
 // An [Experiment] is all that decides a simulation. The simulator can make its problem itself:
 //
 //	e := sim.Default() // the lecture's Lab #1
-//	e.Agents, e.Participants, e.LocalSteps = 100, 10, sim.Each(10)
+//	e.Agents, e.Participants.Count, e.LocalSteps = 100, 10, sim.Each(10)
 //	e.Data.Spread, e.Data.Fresh, e.Runs, e.Rounds = 0.1, true, 40, 3000
 //	result, err := sim.Run(ctx, e, nil)
 //	msd := result.Steady("msd", 2000) // E‖w⁰ − w_i‖² over rounds 2000 … 3000: mean over the runs, 95 % interval

@@ -48,7 +48,7 @@ func dumped() map[string]func(*sim.Experiment) {
 		e.Algorithm, e.Mixing.Graph, e.Mixing.ServerEvery, e.Mixing.Every = spec.FedDec, sim.Ring, 4, 2
 		e.Mixing.Gradients, e.Mixing.LinkUp, e.Mixing.Weights = sim.Each(1, 2, 3, 4, 1, 2, 3, 0), 0.7, "metropolis"
 	}
-	all["shadow"] = func(e *sim.Experiment) { e.Participants, e.Shadow, e.LocalSteps = 8, true, sim.Each(3) }
+	all["shadow"] = func(e *sim.Experiment) { e.Participants.Count, e.Shadow, e.LocalSteps = 8, true, sim.Each(3) }
 	return all
 }
 
@@ -56,7 +56,7 @@ func dumpedExperiment(change func(*sim.Experiment)) sim.Experiment {
 	e := sim.Default()
 	e.Rounds, e.Runs, e.Seed = 12, 2, 9
 	change(&e)
-	e.Agents, e.Participants, e.Rounds, e.Runs = 8, max(3, e.Participants%9), 12, 2
+	e.Agents, e.Participants.Count, e.Rounds, e.Runs = 8, max(3, e.Participants.Count%9), 12, 2
 	return e
 }
 

@@ -37,7 +37,7 @@ func TestDumpOverAnother(t *testing.T) {
 // that are many.
 func TestTooLargeADump(t *testing.T) {
 	for want, change := range map[string]func(*sim.Experiment){
-		"agents": func(e *sim.Experiment) { e.Agents, e.Participants, e.Data.Pool = 1_000_000, 5, 1000 },
+		"agents": func(e *sim.Experiment) { e.Agents, e.Participants.Count, e.Data.Pool = 1_000_000, 5, 1000 },
 		"rounds": func(e *sim.Experiment) {
 			e.Agents, e.Rounds, e.Algorithm = 500, 1000, spec.FedDec
 			e.Mixing.Graph, e.Mixing.Weights, e.Mixing.LinkUp = sim.Ring, "metropolis", 0.5

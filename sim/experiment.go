@@ -41,7 +41,7 @@ type Experiment struct {
 	Algorithm spec.Algorithm `yaml:"algorithm" json:"algorithm"`
 	// K; 0 = as many as a column of the data names
 	Agents       int           `yaml:"agents" json:"agents"`
-	Participants int           `yaml:"participants" json:"participants"` // L; 0 = all
+	Participants Participants  `yaml:"participants" json:"participants"` // L, or a file
 	Sampling     spec.Sampling `yaml:"sampling" json:"sampling"`
 	LocalSteps   PerAgent      `yaml:"local_steps" json:"local_steps"` // E_k
 	// B_k; 0 = the exact gradient over an agent's rows
@@ -73,6 +73,10 @@ type Experiment struct {
 	// Dump is a folder for the instances and all that is drawn; Load one from which they come instead. See [Dumped].
 	Dump string `yaml:"-" json:"-"`
 	Load string `yaml:"-" json:"-"`
+
+	// Trajectory, if set, is told where the first run stands at its start and after each round. An error of it ends the
+	// run.
+	Trajectory func(State) error `yaml:"-" json:"-"`
 
 	// Shadow records also the excess risk of the mean of all agents' local iterates, over all local steps (notes (4));
 	// all agents take part with the same number of steps.

@@ -36,7 +36,7 @@ func newFedAvg[T learner.Float](c *course[T], goroutines int) *fedavg[T] {
 	if c.e.Shadow || c.tape != nil {
 		goroutines = 1 // what they keep has an order too
 	}
-	for range max(1, min(goroutines, c.e.Participants/f.block)) {
+	for range max(1, min(goroutines, c.e.Participants.Count/f.block)) {
 		f.hands = append(f.hands, newHand(c))
 	}
 	if n := len(f.hands); n > 1 {
@@ -103,8 +103,11 @@ func (f *fedavg[T]) draw(i int) []round.Place {
 }
 
 func (f *fedavg[T]) responding(i int) []round.Place {
-	drawn := f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants, f.server.lengths,
-		round.DrawSource(f.seed, wire.RoundID(i)))
+	drawn, listed := f.e.Participants.of(i)
+	if !listed {
+		drawn = f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants.Count, f.server.lengths,
+			round.DrawSource(f.seed, wire.RoundID(i)))
+	}
 	if f.e.Response.Per != StraggleRound {
 		return drawn
 	}

@@ -222,8 +222,11 @@ func (f *feddec[T]) draw(t int) []round.Place {
 	if f.in.replay != nil {
 		return f.in.replay.places[t]
 	}
-	rng := round.DrawSource(f.seed, wire.RoundID(f.block))
-	drawn := f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants, nil, rng)
+	drawn, listed := f.e.Participants.of(f.block)
+	if !listed {
+		rng := round.DrawSource(f.seed, wire.RoundID(f.block))
+		drawn = f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants.Count, nil, rng)
+	}
 	if f.tape != nil {
 		f.tape.drawn(t, drawn)
 	}

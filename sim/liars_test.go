@@ -16,7 +16,7 @@ import (
 func lied(t *testing.T, attack string, attackers int, change func(e *sim.Experiment)) []float64 {
 	t.Helper()
 	e := sim.Default()
-	e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Inputs, e.Data.Spread = 4, 4, 1, 1, 3, 1
+	e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Data.Inputs, e.Data.Spread = 4, 4, 1, 1, 3, 1
 	e.Attack, e.Attackers = attack, attackers
 	if change != nil {
 		change(&e)
@@ -67,7 +67,7 @@ func TestAttacks(t *testing.T) {
 // TestLiarsOfARun: each run has other liars, the same each time; and noise is other noise for each of them.
 func TestLiarsOfARun(t *testing.T) {
 	e := sim.Default()
-	e.Agents, e.Participants, e.Runs, e.Rounds, e.BatchSize = 8, 8, 6, 1, sim.Each(0) // all else is alike in all runs
+	e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.BatchSize = 8, 8, 6, 1, sim.Each(0) // all else is alike in all runs
 	e.Data.Kind, e.Data.Rows, e.Data.Inputs = data.KindBlobs, 80, 2
 	e.Data.Model.Kind, e.Data.Model.Classes = spec.ModelSoftmax, 3
 	e.Attack, e.Attackers = "signflip:1", 2
@@ -99,7 +99,7 @@ func TestAttackRefused(t *testing.T) {
 		},
 	} {
 		e := sim.Default()
-		e.Agents, e.Participants = 5, 4
+		e.Agents, e.Participants.Count = 5, 4
 		change(&e)
 		if err := e.Validate(); !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("error %v, want %s", err, want)

@@ -67,7 +67,7 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 func TestTooFewForTheRule(t *testing.T) {
 	for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {
 		e := sim.Default()
-		e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Inputs, e.Data.Spread = 2, 2, 1, 6, 2, 1
+		e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Data.Inputs, e.Data.Spread = 2, 2, 1, 6, 2, 1
 		e.Algorithm, e.Mixing.ServerEvery = algorithm, 3
 		e.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // of two it leaves none
 		r := run(t, e)
@@ -98,7 +98,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
 	}, func(c spec.Choice, refused []spec.Pair) {
 		e := sim.Default()
-		e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Inputs = 6, 5, 1, 5, 2
+		e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Data.Inputs = 6, 5, 1, 5, 2
 		e.Mixing.ServerEvery = 2
 		for option, word := range c {
 			choose[option](&e, word)

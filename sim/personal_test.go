@@ -76,7 +76,7 @@ func TestPersonal(t *testing.T) {
 		}, bias: true, fine: fine},
 	} {
 		e := sim.Default()
-		e.Runs, e.Rounds, e.Record, e.Participants, e.LocalSteps, e.BatchSize = 1, rounds, 1, 2, sim.Each(steps),
+		e.Runs, e.Rounds, e.Record, e.Participants.Count, e.LocalSteps, e.BatchSize = 1, rounds, 1, 2, sim.Each(steps),
 			sim.Each(0)
 		e.StepSize.Constant = mu // normalised: local steps of mu/steps
 		tt.change(&e)
@@ -165,7 +165,7 @@ func TestPersonalOnAnyCores(t *testing.T) {
 		for _, cores := range []int{1, 8} {
 			runtime.GOMAXPROCS(cores)
 			e := personal()
-			e.Runs, e.Agents, e.Participants, e.Data.Rows = 1, 40, 30, 3000
+			e.Runs, e.Agents, e.Participants.Count, e.Data.Rows = 1, 40, 30, 3000
 			e.LocalSteps = sim.Each(400) // for several hands
 			change(&e)
 			r := run(t, e)
@@ -181,7 +181,7 @@ func TestPersonalOnAnyCores(t *testing.T) {
 // personal is an experiment in which agents differ, with something of each kind that is drawn.
 func personal() sim.Experiment {
 	e := sim.Default()
-	e.Agents, e.Participants, e.Runs, e.Rounds, e.Record = 8, 3, 2, 12, 4
+	e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Record = 8, 3, 2, 12, 4
 	e.LocalSteps, e.BatchSize, e.StepSize.Constant = sim.Each(3), sim.Each(4), 0.3
 	e.Response.Probability, e.GradientNoise = sim.Each(0.7), spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.01}
 	e.Data.Kind, e.Data.Inputs, e.Data.Rows, e.Data.OwnHeldOut = data.KindBlobs, 3, 300, 0.3

@@ -114,7 +114,7 @@ func TestBadInstances(t *testing.T) {
 		"W.npy: has shape [4]": func(t *testing.T, dir string) { array(t, dir, "W", []int{4}, 0.5, 0.5, 0.5, 0.5) },
 	} {
 		e := dumpedExperiment(dumped()["feddec, all links up"])
-		e.Runs, e.Agents, e.Participants, e.Dump = 1, 2, 1, t.TempDir()
+		e.Runs, e.Agents, e.Participants.Count, e.Dump = 1, 2, 1, t.TempDir()
 		run(t, e)
 		spoil(t, filepath.Join(e.Dump, "run-0000"))
 		again, err := sim.Dumped(e.Dump)

@@ -16,6 +16,7 @@ type algorithm interface {
 	model(dst []float64) // w_i; of feddec z̄
 	// measure records what only this recursion has, after the model of round i. An error is of steps that diverge.
 	measure(to *recorder, i int) error
+	keeps(into *State) // what the next rounds need beside the model
 }
 
 // recorder keeps the metrics of one run.

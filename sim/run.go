@@ -25,6 +25,11 @@ type Observer func(Progress)
 // Run validates an experiment, makes its instances and simulates it on all cores. The error is that of Validate, of an
 // instance that cannot be made, or of ctx; or a [*Divergence], and then the result holds what was recorded before it.
 func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
+	if e.Load == "" {
+		if err := e.Read(); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.Validate(); err != nil {
 		return nil, err
 	}
@@ -169,6 +174,15 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 			next++
 			err = t.recorder.record(a, i)
 		}
+		if err == nil && run == 0 && e.Trajectory != nil {
+			at := State{Round: i, W: make([]float64, in.Problem.Model.Params()), Server: map[string][]float64{},
+				Agents: map[string]map[string][]float64{}}
+			a.model(at.W)
+			a.keeps(&at)
+			if err := e.Trajectory(at); err != nil {
+				return err
+			}
+		}
 		var lacking *replayError
 		if errors.As(err, &lacking) {
 			return fmt.Errorf("%s: %w", runDir(e.Load, run), err)
@@ -218,8 +232,8 @@ func (s *simulation[T]) progress(i int) {
 func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course[T], error) {
 	p := in.Problem
 	e.Agents = p.Agents
-	if e.Participants == 0 {
-		e.Participants = p.Agents
+	if e.Participants.Count == 0 {
+		e.Participants.Count = p.Agents
 	}
 	seed := runSeed(e.Seed, run)
 	if err := check(e, in, seed); err != nil {
@@ -244,7 +258,7 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course
 	if e.StepSize.Diminishing && e.Algorithm == spec.FedAvg {
 		c.most = uint64(e.mostSteps(seed))
 	}
-	if e.Shadow && (e.Participants != p.Agents || !e.LocalSteps.alike() || p.Objective.Excess == nil) {
+	if e.Shadow && (e.Participants.Count != p.Agents || !e.LocalSteps.alike() || p.Objective.Excess == nil) {
 		return nil, &spec.FieldError{Key: "shadow",
 			Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known "+
 				"minimum", p.Agents)}

@@ -24,7 +24,7 @@ func run(t *testing.T, e sim.Experiment) *sim.Result {
 // TestLabAgreesWithTheory holds the steady state of lecture Lab #1 against the exact recursion of its second moment.
 func TestLabAgreesWithTheory(t *testing.T) {
 	e := sim.Default()
-	e.Agents, e.Participants, e.LocalSteps, e.Runs, e.Rounds, e.Record = 20, 5, sim.Each(4), 30, 1500, 5
+	e.Agents, e.Participants.Count, e.LocalSteps, e.Runs, e.Rounds, e.Record = 20, 5, sim.Each(4), 30, 1500, 5
 	e.Data.Inputs, e.Data.Spread, e.Data.Fresh, e.StepSize.Constant = 4, 0.1, true, 0.02
 	got := run(t, e).Steady("msd", 700)
 	want := theory.Lab{
@@ -42,7 +42,7 @@ func TestSameBitsOnAnyCores(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := sim.Default()
 			// several blocks
-			e.Agents, e.Participants, e.Runs, e.Rounds, e.Data.Spread, e.LocalSteps = 3000, 2000, 1, 3, 0.1,
+			e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Data.Spread, e.LocalSteps = 3000, 2000, 1, 3, 0.1,
 				sim.Each(50)
 			change(&e)
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
@@ -64,7 +64,7 @@ func experiments() map[string]func(*sim.Experiment) {
 	return map[string]func(*sim.Experiment){
 		"one run":   func(*sim.Experiment) {},
 		"float32":   func(e *sim.Experiment) { e.Precision = sim.Float32 },
-		"many runs": func(e *sim.Experiment) { e.Runs, e.Agents, e.Participants = 5, 30, 10 },
+		"many runs": func(e *sim.Experiment) { e.Runs, e.Agents, e.Participants.Count = 5, 30, 10 },
 		"drawn steps, stragglers, noise": func(e *sim.Experiment) {
 			e.LocalSteps = sim.PerAgent{Draw: sim.Uniform, A: 20, B: 60}
 			e.Response = sim.Response{Probability: sim.Each(0.7), Per: sim.StraggleRound}
@@ -74,7 +74,7 @@ func experiments() map[string]func(*sim.Experiment) {
 			e.Exchange, e.LocalSteps, e.BatchSize = spec.ExchangeGradient, sim.Each(1), sim.Each(50)
 		},
 		"feddec": func(e *sim.Experiment) {
-			e.Agents, e.Participants, e.Rounds, e.Runs, e.LocalSteps = 12, 3, 40, 3, sim.Each(1)
+			e.Agents, e.Participants.Count, e.Rounds, e.Runs, e.LocalSteps = 12, 3, 40, 3, sim.Each(1)
 			e.Algorithm, e.Mixing.Graph, e.Mixing.Radius, e.Mixing.LinkUp, e.Sampling = spec.FedDec, sim.Geographic,
 				0.5, 0.5, "with_replacement"
 		},
@@ -86,7 +86,7 @@ func TestBytes(t *testing.T) {
 	for word, update := range map[spec.Codec]float64{spec.CodecRaw: 40, spec.CodecBFloat16: 20, spec.CodecInt8: 14,
 		spec.CodecInt4: 9, spec.CodecSigns: 14, spec.TopK(0.2): 16} {
 		e := sim.Default()
-		e.Runs, e.Rounds, e.Agents, e.Participants, e.Codec = 1, 5, 8, 3, word
+		e.Runs, e.Rounds, e.Agents, e.Participants.Count, e.Codec = 1, 5, 8, 3, word
 		r := run(t, e)
 		up, all := r.Metric("uplink_bytes").Mean, r.Metric("total_bytes").Mean
 		if got := up[len(up)-1]; got != 5*3*update {

@@ -52,16 +52,18 @@ func (e *Experiment) validate() error {
 	if err := e.Aggregation.Validate(); err != nil {
 		v.Take("aggregation", err)
 	} else {
-		e.Aggregation.CheckDraws(&v, e.Participants)
+		e.Aggregation.CheckDraws(&v, e.Participants.Count)
 	}
 	v.Take("server_optimizer", e.ServerOptimizer.Validate())
 	e.choice().Check(&v, spec.InExperiment, nil)
 	v.Need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
-	v.Need(e.Participants >= 0 && e.Participants <= maxAgents, "participants",
-		"is %d; want 1 to the number of agents, or 0 for all", e.Participants)
+	v.Need(e.Participants.File == "" || e.Sampling != spec.Importance, "participants",
+		"is a file; agents are drawn by importance, and that needs their number")
+	v.Need(e.Participants.Count >= 0 && e.Participants.Count <= maxAgents, "participants",
+		"is %d; want 1 to the number of agents, or 0 for all", e.Participants.Count)
 	if e.Agents > 0 && e.Sampling == spec.WithoutReplacement {
-		v.Need(e.Participants <= e.Agents, "participants", "is %d; at most the %d agents, without replacement",
-			e.Participants, e.Agents)
+		v.Need(e.Participants.Count <= e.Agents, "participants", "is %d; at most the %d agents, without replacement",
+			e.Participants.Count, e.Agents)
 	}
 	e.validateSteps(&v)
 	e.validateChance(&v)

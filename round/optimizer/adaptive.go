@@ -10,7 +10,7 @@ type adaptive struct {
 	second           func(v, d2 float64) float64 // v_i of v_{i−1} and D_i²
 }
 
-func (adaptive) Vectors() int { return 2 }
+func (adaptive) State() []string { return []string{"m", "v"} }
 
 func (o adaptive) First(state [][]float64) {
 	clear(state[0])

@@ -103,8 +103,8 @@ func TestRepeated(t *testing.T) {
 	for _, name := range optimizer.Names() {
 		o := optimizer.New(configOf(name))
 		state := optimizer.NewState(o, 3)
-		if len(state) != o.Vectors() {
-			t.Errorf("%s: %d vectors, want %d", name, len(state), o.Vectors())
+		if names := o.State(); len(state) != len(names) {
+			t.Errorf("%s: %d vectors, want %q", name, len(state), names)
 		}
 		o.Step([]float64{1, -2, 3}, state)
 		copied := make([][]float64, len(state))

@@ -6,7 +6,7 @@ type avgM struct{ rate, beta float64 }
 
 func newAvgM(c Config) Optimizer { return avgM{c.LearningRate, c.Momentum} }
 
-func (avgM) Vectors() int { return 1 }
+func (avgM) State() []string { return []string{"m"} }
 
 func (avgM) First(state [][]float64) { clear(state[0]) }
 

@@ -10,8 +10,8 @@ import (
 
 // Optimizer turns the fold of a round into the step of the model.
 type Optimizer interface {
-	// Vectors is of how many vectors of length d its state is.
-	Vectors() int
+	// State names the vectors of length d that its state is of.
+	State() []string
 	// First sets a state to that before the first round.
 	First(state [][]float64)
 	// Step overwrites d, the fold D_i, with the step w_i − w_{i−1}, and state with that after the round.
@@ -34,7 +34,7 @@ const None = "none"
 
 type none struct{}
 
-func (none) Vectors() int                { return 0 }
+func (none) State() []string             { return nil }
 func (none) First([][]float64)           {}
 func (none) Step([]float64, [][]float64) {}
 
@@ -87,7 +87,7 @@ func New(c Config) Optimizer {
 
 // NewState returns the state of an optimiser before the first round, for models of length d.
 func NewState(o Optimizer, d int) [][]float64 {
-	state := make([][]float64, o.Vectors())
+	state := make([][]float64, len(o.State()))
 	for i := range state {
 		state[i] = make([]float64, d)
 	}

@@ -30,8 +30,8 @@ func checkRadius(c Config, k *spec.Check) {
 	k.Need(c.Radius > 0 && !math.IsInf(c.Radius, 1), "radius", "must be above 0 and finite, is %v", c.Radius)
 }
 
-func (*centeredClipping[T]) Passes() int  { return 2 }
-func (*centeredClipping[T]) Vectors() int { return 1 }
+func (*centeredClipping[T]) Passes() int     { return 2 }
+func (*centeredClipping[T]) State() []string { return []string{"centre"} }
 
 // Weigh implements Rule.
 func (r *centeredClipping[T]) Weigh(s *Set[T]) (Weighed, error) {

@@ -36,8 +36,8 @@ type byCoordinate[T wire.Float] struct {
 	of    func(sorted []float64) float64
 }
 
-func (byCoordinate[T]) Passes() int  { return 2 }
-func (byCoordinate[T]) Vectors() int { return 0 }
+func (byCoordinate[T]) Passes() int     { return 2 }
+func (byCoordinate[T]) State() []string { return nil }
 
 // Weigh implements Rule. It reads nothing.
 func (r byCoordinate[T]) Weigh(s *Set[T]) (Weighed, error) { return Weighed{}, r.check(s.Draws()) }

@@ -16,9 +16,9 @@ type Rule[T wire.Float] interface {
 	// Passes is how often the updates are read. A rule of one pass reads each element once, by Each, so that the
 	// updates need not be kept unless [Share].Most is set. A rule of two may read more often, and columns too.
 	Passes() int
-	// Vectors is of how many vectors of length d its state is, which a set has in State. All are zero before the first
+	// State names the vectors of length d that its state is of, which a set has in State. All are zero before the first
 	// round.
-	Vectors() int
+	State() []string
 	// Weigh looks at the updates whole, and says what the rule makes of them. An error is ErrTooFew, or one of reading.
 	Weigh(s *Set[T]) (Weighed, error)
 	// Fold overwrites dst with the coordinates of the change D of the model from that one on, and the same part of the
@@ -219,7 +219,7 @@ func Vectors(name string) int {
 	if !ok {
 		return 0
 	}
-	return e.make(DefaultConfig()).Vectors()
+	return len(e.make(DefaultConfig()).State())
 }
 
 // New makes the rule of a valid configuration.
@@ -227,7 +227,7 @@ func New[T wire.Float](c Config) Rule[T] { return table[T]()[c.Rule].make(c) }
 
 // NewState returns the state of a rule before the first round, for models of length d.
 func NewState[T wire.Float](r Rule[T], d int) [][]float64 {
-	state := make([][]float64, r.Vectors())
+	state := make([][]float64, len(r.State()))
 	for i := range state {
 		state[i] = make([]float64, d)
 	}

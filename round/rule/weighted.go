@@ -14,7 +14,7 @@ type weighted[T wire.Float] struct {
 	divisor float64
 }
 
-func (*weighted[T]) Vectors() int { return 0 }
+func (*weighted[T]) State() []string { return nil }
 
 // begin makes room for the factors of a set, which are 0 then.
 func (w *weighted[T]) begin(s *Set[T], divisor float64) {

@@ -51,6 +51,11 @@ type Spec struct {
 	// quadratics: c_i, one row an agent; empty = those of SPEC's `bound`
 	Centres [][]float64 `yaml:"centres" json:"centres"`
 
+	// Quadratics is a file of quadratics of any shape, with their agents' steps and weights: see [Forms], which are what
+	// was read.
+	Quadratics string `yaml:"quadratics" json:"quadratics,omitempty"`
+	Forms      *Forms `yaml:"-" json:"-"`
+
 	File string `yaml:"file" json:"file"` // csv: plain or .gz, columns named in the first line
 	// csv: another file, to score the model on; empty = all agents' rows
 	HeldOut string `yaml:"held_out" json:"held_out"`
@@ -164,6 +169,9 @@ func build[T learner.Float](s *Spec, agents int, weights []float64, byRows bool,
 		r := Regression{Inputs: s.Inputs, Rows: s.Rows, Deviation: s.Deviation, Base: s.Base}
 		return NewSquares(regressionRows[T](r, agents, seed), 0, weights)
 	case KindQuadratics:
+		if s.Forms != nil {
+			return NewForms[T](s.Forms, weights)
+		}
 		q := Quadratics{Eigenvalues: s.Eigenvalues, Centres: s.Centres}
 		if len(q.Centres) == 0 {
 			q.Centres = BoundCentres(agents, len(s.Eigenvalues))

@@ -88,9 +88,11 @@ func (s *Spec) Validate(agents int) error {
 		v.positive("deviation", true, s.Deviation)
 		v.positive("base", true, s.Base)
 	case KindQuadratics:
-		v.numbers("eigenvalues", s.Eigenvalues, max(1, len(s.Eigenvalues)))
-		v.positive("eigenvalues", true, s.Eigenvalues...)
-		v.rows("centres", s.Centres, len(s.Eigenvalues))
+		if s.Forms == nil {
+			v.numbers("eigenvalues", s.Eigenvalues, max(1, len(s.Eigenvalues)))
+			v.positive("eigenvalues", true, s.Eigenvalues...)
+			v.rows("centres", s.Centres, len(s.Eigenvalues))
+		}
 	case KindToy:
 		v.numbers("centre", s.Centre, max(1, len(s.Centre)))
 		v.atLeast("rows", s.Rows, 1)

@@ -150,7 +150,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	r, tk := p.configure()
 	e := sim.Default()
 	e.Seed, e.Runs, e.Precision = r.Seed, 1, sim.Float32
-	e.Algorithm, e.Participants, e.Sampling, e.Weighting = r.Algorithm, r.Participants, r.Sampling, r.Weighting
+	e.Algorithm, e.Participants.Count, e.Sampling, e.Weighting = r.Algorithm, r.Participants, r.Sampling, r.Weighting
 	e.Aggregation, e.ServerOptimizer = r.Aggregation, r.ServerOptimizer
 	training := &tk.Training
 	e.Exchange, e.Proximal = training.Exchange, training.Proximal

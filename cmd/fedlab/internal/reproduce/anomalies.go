@@ -88,7 +88,7 @@ func (a *anomalies) Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(a.Runs, 2), a.Rounds, a.Rounds
-	e.Precision, e.Participants, e.WeighRows, e.Weighting = sim.Float32, a.Participants, true, spec.WeightingMean
+	e.Precision, e.Participants.Count, e.WeighRows, e.Weighting = sim.Float32, a.Participants, true, spec.WeightingMean
 	e.LocalSteps, e.BatchSize = sim.Each(float64(a.Steps)), sim.Each(float64(a.BatchSize))
 	e.StepSize.Constant, e.StepSize.Normalize = a.StepSize, false
 	got, err := sim.On(ctx, e,

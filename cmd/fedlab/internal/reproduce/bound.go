@@ -142,7 +142,7 @@ func (b *bound) simulate(ctx context.Context, o Options, c boundCase) (*sim.Resu
 	}
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(b.Runs, 12), c.Rounds, 1
-	e.Participants, e.Shadow = 0, true
+	e.Participants.Count, e.Shadow = 0, true
 	e.LocalSteps, e.BatchSize = sim.Each(float64(c.Steps)), sim.Each(0)
 	e.StepSize = spec.StepSize{Constant: c.StepSize}
 	if c.Deviation > 0 {

@@ -138,7 +138,7 @@ func (f *feddec) experiment(o Options, runs, h int) sim.Experiment {
 	e.Name, e.Seed, e.Runs = f.Subject.ID, o.Seed, runs
 	e.Algorithm, e.Rounds = spec.FedDec, f.Iterations/h*h
 	e.Record = h * max(1, f.Iterations/(200*h))
-	e.Participants, e.Sampling = f.Participants, spec.WithReplacement
+	e.Participants.Count, e.Sampling = f.Participants, spec.WithReplacement
 	e.BatchSize = sim.Each(float64(f.BatchSize))
 	e.StepSize = spec.StepSize{Diminishing: true}
 	e.Mixing.ServerEvery, e.Mixing.LinkUp = h, f.LinkUp

@@ -58,7 +58,7 @@ func (h *har) Run(ctx context.Context, o Options) (*Report, error) {
 		Y: plot.Axis{Label: "accuracy"}}
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(h.Runs, 2), h.Rounds, min(10, h.Rounds)
-	e.Precision, e.Participants, e.WeighRows, e.Weighting = sim.Float32, h.Participants, true, spec.WeightingMean
+	e.Precision, e.Participants.Count, e.WeighRows, e.Weighting = sim.Float32, h.Participants, true, spec.WeightingMean
 	e.LocalSteps, e.BatchSize = sim.Each(float64(h.Steps)), sim.Each(float64(h.BatchSize))
 	e.StepSize.Constant, e.StepSize.Normalize = h.StepSize, false
 	got, err := sim.On(ctx, e,
@@ -86,7 +86,7 @@ func (h *har) Run(ctx context.Context, o Options) (*Report, error) {
 // one place.
 func (h *har) alone(ctx context.Context, r *Report, e sim.Experiment, problem *data.Problem[float32],
 	together estimate) error {
-	e.Runs, e.Participants, e.WeighRows, e.Record = 1, 0, false, e.Rounds
+	e.Runs, e.Participants.Count, e.WeighRows, e.Record = 1, 0, false, e.Rounds
 	train := func(held ...*learner.Samples[float32]) (float64, error) {
 		one, err := data.NewHeld(problem.Model, held)
 		if err != nil {

@@ -160,7 +160,7 @@ func (l *Lab) burn(exact theory.Lab) int {
 func (l *Lab) experiment(c LabCase, o Options) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs = c.seed(o.Seed), o.size(l.Runs, 24)
-	e.Agents, e.Participants = c.Agents, c.Participants
+	e.Agents, e.Participants.Count = c.Agents, c.Participants
 	e.LocalSteps, e.BatchSize = sim.Each(float64(c.LocalSteps)), sim.Each(float64(l.BatchSize))
 	e.StepSize.Constant = l.StepSize
 	e.Rounds = l.burn(l.theory(c)) + o.size(l.Window, 500)

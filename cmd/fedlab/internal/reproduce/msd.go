@@ -68,7 +68,7 @@ func (l lms) validate() error {
 func (l lms) experiment(o Options, normalized bool, burn int) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs = o.Seed, o.size(l.Runs, 24)
-	e.Agents, e.Participants = len(l.Optima), l.Participants
+	e.Agents, e.Participants.Count = len(l.Optima), l.Participants
 	e.LocalSteps, e.BatchSize = perAgent(l.LocalSteps), perAgent(l.BatchSizes)
 	e.StepSize.Constant, e.StepSize.Normalize = l.StepSize, normalized
 	e.Rounds = burn + o.size(l.Window, 2000)

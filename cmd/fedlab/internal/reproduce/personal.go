@@ -54,7 +54,7 @@ type personalCase struct {
 func (p *personal) cases() []personalCase {
 	global := func(*sim.Experiment) {}
 	alone := func(e *sim.Experiment) { // λ = 0, and all in every round
-		e.Personal.Method, e.Personal.Lambda, e.Participants = spec.PersonalDitto, 0, 0
+		e.Personal.Method, e.Personal.Lambda, e.Participants.Count = spec.PersonalDitto, 0, 0
 	}
 	return []personalCase{
 		{"softmax", "global", "softmax, one for all", 0, global},
@@ -115,7 +115,7 @@ func (p *personal) architecture(model string) learner.Architecture {
 func (p *personal) experiment(o Options, problem *data.Problem[float32]) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(p.Runs, 2), p.Rounds, max(1, p.Rounds/10)
-	e.Precision, e.Participants = sim.Float32, p.Participants
+	e.Precision, e.Participants.Count = sim.Float32, p.Participants
 	e.LocalSteps, e.BatchSize = sim.Each(float64(p.LocalSteps)), sim.Each(float64(p.BatchSize))
 	if p.Passes > 0 {
 		var steps []float64

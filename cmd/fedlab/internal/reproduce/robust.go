@@ -127,7 +127,7 @@ func keyOf(attack, rule string) string {
 func (b *robust) experiment(o Options, by rule.Config, attack string) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(b.Runs, 4), b.Rounds, max(1, b.Rounds/20)
-	e.Precision, e.Participants = sim.Float32, b.Participants
+	e.Precision, e.Participants.Count = sim.Float32, b.Participants
 	e.LocalSteps, e.BatchSize = sim.Each(float64(b.Steps)), sim.Each(float64(b.BatchSize))
 	e.StepSize.Constant, e.StepSize.Normalize = b.StepSize, false
 	e.Aggregation = by

@@ -168,7 +168,7 @@ func (s *saddle) simulate(ctx context.Context, o Options, start saddleStart, par
 	if !start.beside && !start.noise { // nothing happens
 		e.Runs, e.Record = o.size(s.Runs, 2), max(1, s.Rounds-s.Steady)
 	}
-	e.Participants = participants
+	e.Participants.Count = participants
 	e.LocalSteps, e.BatchSize = sim.Each(float64(s.LocalSteps)), sim.Each(float64(s.BatchSize))
 	e.StepSize.Constant = s.StepSize
 	e.Response.Probability = sim.Each(s.ResponseProb)

@@ -69,7 +69,7 @@ func (y *toy) Run(ctx context.Context, o Options) (*Report, error) {
 func (y *toy) experiment(o Options) sim.Experiment {
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds = o.Seed, o.size(y.Runs, 24), y.Rounds
-	e.Participants = 0
+	e.Participants.Count = 0
 	e.LocalSteps, e.BatchSize = sim.Each(float64(y.Steps)), sim.Each(float64(y.BatchSize))
 	e.StepSize = spec.StepSize{Constant: y.StepSize}
 	return e

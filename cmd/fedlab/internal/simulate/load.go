@@ -19,6 +19,9 @@ func (c *checked) Validate() error {
 	if c.Load != "" {
 		return (*sim.Experiment)(c).Validate()
 	}
+	if err := (*sim.Experiment)(c).Read(); err != nil {
+		return err
+	}
 	return (*sim.Experiment)(c).Check()
 }
 

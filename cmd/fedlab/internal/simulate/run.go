@@ -1,7 +1,9 @@
 package simulate
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +35,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("--out: %w", err)
 	}
 	fmt.Fprintln(o.Stdout, describe(&e))
-	result, err := o.simulate(ctx, e)
+	result, err := o.followed(ctx, e)
 	if result == nil {
 		return err
 	}
@@ -52,6 +54,22 @@ func Run(ctx context.Context, o Options) error {
 		fmt.Fprintf(o.Stdout, "result.json, curves.csv and the pictures are in %s\n", o.Out)
 	}
 	return err
+}
+
+// followed is simulate, which of an instance from a file writes where the first run stands after each round.
+func (o *Options) followed(ctx context.Context, e sim.Experiment) (*sim.Result, error) {
+	if e.Data.Quadratics == "" {
+		return o.simulate(ctx, e)
+	}
+	f, err := os.Create(filepath.Join(o.Out, "trajectory.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	w := bufio.NewWriter(f)
+	lines := json.NewEncoder(w)
+	e.Trajectory = func(at sim.State) error { return lines.Encode(at) }
+	result, err := o.simulate(ctx, e)
+	return result, errors.Join(err, w.Flush(), f.Close())
 }
 
 // simulate runs an experiment and shows how far it is. With a divergence it returns both, a result and an error.
@@ -87,10 +105,12 @@ func (o *Options) compare(ctx context.Context, e sim.Experiment, feddec *sim.Res
 // describe is the experiment in a line.
 func describe(e *sim.Experiment) string {
 	agents := "all agents"
-	if e.Participants > 0 {
-		agents = fmt.Sprintf("%d of the agents", e.Participants)
+	if e.Participants.File != "" {
+		agents = "the agents of " + e.Participants.File
+	} else if e.Participants.Count > 0 {
+		agents = fmt.Sprintf("%d of the agents", e.Participants.Count)
 		if e.Agents > 0 {
-			agents = fmt.Sprintf("%d of %d agents", e.Participants, e.Agents)
+			agents = fmt.Sprintf("%d of %d agents", e.Participants.Count, e.Agents)
 		}
 	}
 	return fmt.Sprintf("%s: %s on %s data, %s a round, %d rounds, %d runs, seed %d, %s",

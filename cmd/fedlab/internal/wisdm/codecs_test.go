@@ -15,7 +15,7 @@ func TestCodecs(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := sim.Default()
-	e.Runs, e.Rounds, e.Record, e.Precision, e.Participants = 8, 100, 100, sim.Float32, 10
+	e.Runs, e.Rounds, e.Record, e.Precision, e.Participants.Count = 8, 100, 100, sim.Float32, 10
 	e.LocalSteps, e.BatchSize, e.StepSize = sim.Each(5), sim.Each(20), spec.StepSize{Constant: 0.1}
 	raw := 0.0
 	for _, tt := range []struct {

@@ -1,0 +1,171 @@
+package data
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// Forms is a file of quadratic risks, small enough to be followed by hand: F_k(w) = ½(w − b_k)ᵀA_k(w − b_k).
+type Forms struct {
+	Agents []Form    `json:"agents"`
+	Start  []float64 `json:"start"` // w_0; nil = 0
+}
+
+// Form is the risk of an agent, and what the agent brings with it.
+type Form struct {
+	A          [][]float64 `json:"A"` // symmetric, without negative eigenvalues
+	B          []float64   `json:"b"`
+	LocalSteps *int        `json:"local_steps"` // E_k; nil = 1
+	Weight     *float64    `json:"weight"`      // p_k in any scale; nil = 1
+}
+
+// ReadForms reads such a file and checks it.
+func ReadForms(path string) (*Forms, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var f Forms
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return nil, err
+	}
+	if len(f.Agents) == 0 {
+		return nil, errors.New(`agents is empty; want [{"A": [[…]], "b": […]}, …]`)
+	}
+	dim := len(f.Agents[0].B)
+	if dim == 0 || f.Start != nil && len(f.Start) != dim {
+		return nil, fmt.Errorf("start has %d numbers, and agents[0].b %d; want as many, and at least one", len(f.Start),
+			dim)
+	}
+	for k := range f.Agents {
+		a := &f.Agents[k]
+		if _, err := a.root(dim); err != nil {
+			return nil, fmt.Errorf("agents[%d].%w", k, err)
+		}
+		switch {
+		case a.LocalSteps != nil && *a.LocalSteps < 1:
+			return nil, fmt.Errorf("agents[%d].local_steps is %d; want at least 1", k, *a.LocalSteps)
+		case a.Weight != nil && !(*a.Weight > 0 && !math.IsInf(*a.Weight, 1)):
+			return nil, fmt.Errorf("agents[%d].weight is %v; want a positive number", k, *a.Weight)
+		}
+	}
+	return &f, nil
+}
+
+// LocalSteps is E_k of each agent; nil if the file says nothing of it.
+func (f *Forms) LocalSteps() []float64 {
+	return of(f.Agents, func(a *Form) (float64, bool) {
+		if a.LocalSteps == nil {
+			return 1, false
+		}
+		return float64(*a.LocalSteps), true
+	})
+}
+
+// Weights is p_k of each agent, in some scale; nil if the file says nothing of it.
+func (f *Forms) Weights() []float64 {
+	return of(f.Agents, func(a *Form) (float64, bool) {
+		if a.Weight == nil {
+			return 1, false
+		}
+		return *a.Weight, true
+	})
+}
+
+// of is a number of each agent; nil if none says it.
+func of(agents []Form, number func(a *Form) (v float64, said bool)) (all []float64) {
+	any := false
+	for k := range agents {
+		v, said := number(&agents[k])
+		all, any = append(all, v), any || said
+	}
+	if !any {
+		return nil
+	}
+	return all
+}
+
+// root is R with RᵀR = A, d·d numbers.
+func (a *Form) root(d int) ([]float64, error) {
+	flat := slices.Concat(a.A...)
+	if len(a.A) != d || len(flat) != d*d || slices.ContainsFunc(a.A, func(row []float64) bool { return len(row) != d }) {
+		return nil, fmt.Errorf("A has %d rows, and %d numbers in all; want %d rows of as many", len(a.A), len(flat), d)
+	}
+	if len(a.B) != d {
+		return nil, fmt.Errorf("b has %d numbers; want %d", len(a.B), d)
+	}
+	most := 0.0
+	for i := range d {
+		for j := range i {
+			if flat[i*d+j] != flat[j*d+i] {
+				return nil, fmt.Errorf("A is not symmetric: [%d][%d] is %v, and [%d][%d] is %v", i, j, flat[i*d+j], j, i,
+					flat[j*d+i])
+			}
+		}
+	}
+	var eigen mat.EigenSym
+	if !eigen.Factorize(mat.NewSymDense(d, flat), true) {
+		return nil, errors.New("A has no eigenvalues that can be computed")
+	}
+	values, root := eigen.Values(nil), make([]float64, d*d)
+	for _, v := range values {
+		most = max(most, math.Abs(v))
+	}
+	var vectors mat.Dense
+	eigen.VectorsTo(&vectors)
+	for i, v := range values {
+		if v < -1e-12*most {
+			return nil, fmt.Errorf("A has the eigenvalue %v; want none below 0", v)
+		}
+		for j := range d {
+			root[i*d+j] = math.Sqrt(max(v, 0)) * vectors.At(j, i)
+		}
+	}
+	return root, nil
+}
+
+// NewForms makes the problem of forms that [ReadForms] has read. F_k is the squared risk of the d rows √d·R_k with
+// targets √d·R_k b_k, RᵀR = A: a local step over all of them has the gradient A_k(w − b_k), to rounding. Any step size
+// goes, also one that diverges.
+func NewForms[T learner.Float](f *Forms, weights []float64) (*Problem[T], error) {
+	d := len(f.Agents[0].B)
+	held := make([]*learner.Samples[T], len(f.Agents))
+	for k := range f.Agents {
+		a := &f.Agents[k]
+		root, err := a.root(d)
+		if err != nil {
+			return nil, fmt.Errorf("agents[%d].%w", k, err)
+		}
+		x, y := make([]T, d*d), make([]T, d)
+		for i := range d {
+			target := 0.0
+			for j, b := range a.B {
+				h := math.Sqrt(float64(d)) * root[i*d+j]
+				x[i*d+j] = T(h)
+				target += h * b
+			}
+			y[i] = T(target)
+		}
+		held[k] = learner.NewSamples(d, x, y)
+	}
+	p, err := NewSquares(held, 0, weights)
+	if err != nil {
+		return nil, err
+	}
+	p.Start, p.Objective.Curvature, p.Objective.Steepest = f.Start, nil, 0
+	if f.Start == nil {
+		p.Start = make([]float64, d)
+	}
+	return p, nil
+}

@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Participants is who takes part in a round: so many agents, which are drawn, or those that a file lists. In a
+// configuration it is written 10, or FILE.json.
+type Participants struct {
+	Count int    // L; 0 = all
+	File  string // JSON: for each round a list of agents, by their numbers from 0; who stands there twice counts twice
+
+	rounds [][]round.Place // of the file, once it is read
+}
+
+// Parse implements config.Values.
+func (p *Participants) Parse(texts []string, list bool) (bad int, err error) {
+	if list {
+		return 0, errors.New("want a number, or the path of a file that lists the agents of each round")
+	}
+	*p = Participants{}
+	if p.Count, err = strconv.Atoi(texts[0]); err != nil {
+		p.Count, p.File = 0, texts[0]
+	}
+	return 0, nil
+}
+
+// String is p as it is written in a file.
+func (p Participants) String() string {
+	if p.File != "" {
+		return p.File
+	}
+	return strconv.Itoa(p.Count)
+}
+
+// MarshalJSON writes a number, or the path of a file.
+func (p Participants) MarshalJSON() ([]byte, error) {
+	if p.File != "" {
+		return json.Marshal(p.File)
+	}
+	return json.Marshal(p.Count)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (p *Participants) UnmarshalJSON(text []byte) error {
+	*p = Participants{}
+	if json.Unmarshal(text, &p.Count) == nil {
+		return nil
+	}
+	if json.Unmarshal(text, &p.File) != nil {
+		return fmt.Errorf("want a number, or the path of a file, got %s", text)
+	}
+	return nil
+}
+
+// read reads the file, of so many agents; of FedDec, of the server's rounds.
+func (p *Participants) read(agents, rounds int) error {
+	text, err := os.ReadFile(p.File)
+	var listed [][]int
+	if err == nil {
+		err = json.Unmarshal(text, &listed)
+	}
+	if err == nil && len(listed) < rounds {
+		err = fmt.Errorf("lists %d rounds; the experiment has %d", len(listed), rounds)
+	}
+	p.rounds = nil
+	for i, list := range listed {
+		slices.Sort(list)
+		places := []round.Place{}
+		for _, k := range list {
+			if (k < 0 || k >= agents) && err == nil {
+				err = fmt.Errorf("round %d has agent %d; want 0 to %d", i+1, k, agents-1)
+			}
+			if n := len(places); n > 0 && places[n-1].Index == k {
+				places[n-1].Times++
+			} else {
+				places = append(places, round.Place{Index: k, Times: 1})
+			}
+		}
+		p.rounds = append(p.rounds, places)
+	}
+	if err != nil {
+		return &spec.FieldError{Key: "participants", Problem: fmt.Sprintf("%s: %v", p.File, err)}
+	}
+	return nil
+}
+
+// of are the participants of round i, from 1, that the file lists; ok is false without a file.
+func (p *Participants) of(i int) (places []round.Place, ok bool) {
+	if p.rounds == nil {
+		return nil, false
+	}
+	return p.rounds[i-1], true
+}
