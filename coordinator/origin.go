@@ -144,8 +144,11 @@ func (m *storedModel) serves(p *task.Problem[float32], standardize bool, clip fl
 	}
 	a := p.Model.Architecture()
 	wants := map[string]string{"features": string(features), "target": p.Task.Target, "risk": string(a.Risk)}
-	if len(a.Hidden) > 0 {
+	if a.Layers() > 1 {
 		wants["activation"] = string(a.Activation)
+	}
+	if pool := a.Convolution.Pool; pool > 0 { // tensors tell all else of the shape
+		wants["pool"] = strconv.Itoa(pool)
 	}
 	for _, key := range slices.Sorted(maps.Keys(wants)) {
 		if has := m.meta[key]; has != "" && has != wants[key] { // a file of another program has none

@@ -186,6 +186,10 @@ func TestFromRefused(t *testing.T) {
 			return all
 		})
 		fewer := write("fewer", func(all []store.Tensor, _ map[string]string) []store.Tensor { return all[:1] })
+		pooled := write("pooled", func(all []store.Tensor, meta map[string]string) []store.Tensor {
+			meta["pool"] = "2"
+			return all
+		})
 		torn := filepath.Join(dir, "torn")
 		put(t, torn, file[:len(file)-1])
 		good := f.cfg
@@ -204,6 +208,10 @@ func TestFromRefused(t *testing.T) {
 			{"other target", "1", "made with target power", func() { f.cfg.Task.Target = "cloud" }},
 			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = spec.RiskLogistic }},
 			{"other layout", "1", "tensors are", func() { f.cfg.Task.Model.Hidden = []uint32{4} }},
+			{"other pool", pooled, "made with pool 2", func() {
+				f.cfg.Task.Model.Kind, f.cfg.Task.Model.Convolution = spec.ModelConv1D, wire.Convolution{Channels: 1,
+					Kernel: 1, Pool: 3, Filters: []uint32{1}}
+			}},
 			{"standardised model, raw task", "1", "task.standardize is false", func() { f.cfg.Standardize = false }},
 			{"raw model, standardised task", bare, "has no mean and scale", func() {}},
 		} {

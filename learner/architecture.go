@@ -36,15 +36,17 @@ type Tensor struct {
 // with W₂ first in its vector and then w₁. At zero all its gradients are exactly zero, so that nothing leaves that
 // saddle unless noise is added. The printed (42) has the sign of the ridge wrong: its gradient is +ρw.
 type Architecture struct {
-	Kind       spec.ModelKind // empty = that of the layers: see spec.KindOf
-	Inputs     int
-	Hidden     []int           // units of each hidden layer, from the input on
-	Outputs    int             // the number of classes for a softmax, else 1; of an autoencoder its row's error
-	Activation spec.Activation // of hidden layers; may be empty without any
-	Risk       spec.Risk
-	Bias       bool    // every layer has a bias
-	HuberDelta float64 // δ of the huber risk; else 0
-	Ridge      float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
+	Kind   spec.ModelKind // empty = that of the layers: see spec.KindOf
+	Inputs int
+	// Convolution is the filter layers of a conv1d, below the hidden ones; else zero.
+	Convolution spec.Convolution
+	Hidden      []int           // units of each hidden layer, from the input on
+	Outputs     int             // the number of classes for a softmax, else 1; of an autoencoder its row's error
+	Activation  spec.Activation // of hidden and filter layers; may be empty without any
+	Risk        spec.Risk
+	Bias        bool    // every layer has a bias
+	HuberDelta  float64 // δ of the huber risk; else 0
+	Ridge       float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
 	// Tensors are those of the kind external, which has nothing else; else nil.
 	Tensors []Tensor
 }
@@ -71,6 +73,11 @@ func (a Architecture) Validate() error {
 	for i, n := range a.Hidden {
 		width(fmt.Sprintf("hidden[%d]", i), n)
 	}
+	var found spec.Check
+	a.Convolution.Check(&found, "architecture", a.Kind == spec.ModelConv1D, len(a.Hidden))
+	if err := found.Err(); err != nil {
+		errs = append(errs, err)
+	}
 	width("outputs", a.Outputs)
 	switch {
 	case a.Risk.Validate() != nil:
@@ -80,7 +87,7 @@ func (a Architecture) Validate() error {
 	case a.Risk != spec.RiskSoftmax && a.Outputs != 1:
 		bad("outputs is %d; the %v risk needs 1", a.Outputs, a.Risk)
 	}
-	if err := a.Activation.Validate(); err != nil && (len(a.Hidden) > 0 || a.Activation != "") {
+	if err := a.Activation.Validate(); err != nil && (a.Layers() > 1 || a.Activation != "") {
 		bad("activation: %w", err)
 	}
 	if isHuber := a.Risk == spec.RiskHuber; isHuber != (a.HuberDelta > 0) || math.IsInf(a.HuberDelta, 1) ||
@@ -110,6 +117,9 @@ func (a Architecture) kind() spec.ModelKind {
 
 // Target reports whether the model has a target. One without has rows whose target counts for nothing.
 func (a Architecture) Target() bool { return a.kind().Target() }
+
+// Layers is the number of layers with weights.
+func (a Architecture) Layers() int { return len(a.Convolution.Filters) + len(a.Hidden) + 1 }
 
 // Units is the units of each layer of a model of layers, from the first hidden one to the last.
 func (a Architecture) Units() []int {

@@ -42,7 +42,7 @@ func TestValidateArchitecture(t *testing.T) {
 			`architecture: activation: want tanh, relu or identity, got "step"`},
 		{func(a *Architecture) { a.Kind = spec.ModelMLP }, ""},
 		{func(a *Architecture) { a.Kind = "forest" },
-			`architecture: kind: want linear, logistic, softmax, mlp, autoencoder or external, got "forest"`},
+			`architecture: kind: want linear, logistic, softmax, mlp, autoencoder, conv1d or external, got "forest"`},
 		{func(a *Architecture) { a.Kind = spec.ModelLinear },
 			"architecture: kind is linear; 1 hidden layers with the risk squared are of the kind mlp"},
 		{func(a *Architecture) { a.Ridge = -1 }, "architecture: ridge is -1; it must be finite and not negative"},

@@ -19,7 +19,7 @@ func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
 	if len(a.Hidden) == 0 || a.Risk != spec.RiskSquared {
 		return nil, errors.New("architecture: an autoencoder has hidden layers, and the risk squared")
 	}
-	return &autoencoder[T]{network: networkOf[T](a)}, nil
+	return &autoencoder[T]{network: networkOf[T](a, layersOf(a))}, nil
 }
 
 // forward returns the errors of a block, and where delta is not nil fills it with the derivatives of the rows' risks by
@@ -89,11 +89,11 @@ func (a *autoencoder[T]) Tally(w []T, s *Samples[T]) Tally {
 }
 
 // Restandardize implements Objective: in the units of the data it gives back what it did before.
-func (a *autoencoder[T]) Restandardize(w []T, from, to Standardization) bool {
+func (a *autoencoder[T]) Restandardize(w []T, from, to Standardization) (moved bool, err error) {
 	last := a.layers[len(a.layers)-1]
-	moved := otherInputs(w, a.layers[0], from, to)
+	moved = otherInputs(w, a.layers[0], from, to)
 	for j := range last.out {
 		moved = otherOutput(w, last, j, j, from, to) || moved
 	}
-	return moved
+	return moved, nil
 }

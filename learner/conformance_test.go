@@ -33,6 +33,7 @@ func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
 			}
 		}
 	}
+	cases[spec.ModelConv1D] = convolutions()
 	return cases
 }
 
@@ -234,6 +235,7 @@ func changesUnits(t *testing.T, a Architecture) {
 	}
 	from.leaveLabels(a.Risk)
 	to.leaveLabels(a.Risk)
+	alikeInChannels(a, from, to)
 	if !a.Target() { // its risk is in the units of the features: TestAutoencoderKeepsRows
 		return
 	}

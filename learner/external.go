@@ -35,14 +35,17 @@ func (a Architecture) validateExternal() error {
 // table: it begins at zero, its risk and its outputs are not a number, and it takes no step.
 type external[T Float] []Tensor
 
-func (e external[T]) Layout() []Tensor                                         { return e }
-func (e external[T]) Init([]T, *rand.Rand)                                     {}
-func (e external[T]) Risk(float64, []T, Batch[T]) float64                      { return math.NaN() }
-func (e external[T]) Backward([]T, Batch[T]) float64                           { return math.NaN() }
-func (e external[T]) AddGradient([]T, Batch[T], float64)                       {}
-func (e external[T]) Labels([]T, *Labels) error                                { return nil }
-func (e external[T]) Outputs(_ []T, b Batch[T]) []T                            { return make([]T, b.Len()) }
-func (e external[T]) Restandardize([]T, Standardization, Standardization) bool { return false }
+func (e external[T]) Layout() []Tensor                    { return e }
+func (e external[T]) Init([]T, *rand.Rand)                {}
+func (e external[T]) Risk(float64, []T, Batch[T]) float64 { return math.NaN() }
+func (e external[T]) Backward([]T, Batch[T]) float64      { return math.NaN() }
+func (e external[T]) AddGradient([]T, Batch[T], float64)  {}
+func (e external[T]) Labels([]T, *Labels) error           { return nil }
+func (e external[T]) Outputs(_ []T, b Batch[T]) []T       { return make([]T, b.Len()) }
+
+func (e external[T]) Restandardize([]T, Standardization, Standardization) (bool, error) {
+	return false, nil
+}
 
 func (e external[T]) Tally(_ []T, s *Samples[T]) Tally {
 	return Tally{Risk: math.NaN(), Samples: s.Len()}

@@ -78,8 +78,8 @@ func (l *linear[T]) Tally(w []T, s *Samples[T]) Tally {
 }
 
 // Restandardize implements Objective.
-func (l *linear[T]) Restandardize(w []T, from, to Standardization) bool {
-	return restandardize(w, l.layer, l.layer, l.risk, from, to)
+func (l *linear[T]) Restandardize(w []T, from, to Standardization) (bool, error) {
+	return restandardize(w, l.layer, l.layer, l.risk, from, to), nil
 }
 
 // short reports that rows are too short for assembly.

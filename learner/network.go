@@ -23,11 +23,10 @@ type network[T Float] struct {
 }
 
 func newNetwork[T Float](a Architecture) (Objective[T], error) {
-	return networkOf[T](a), checkLayers(a)
+	return networkOf[T](a, layersOf(a)), checkLayers(a)
 }
 
-func networkOf[T Float](a Architecture) *network[T] {
-	layers := layersOf(a)
+func networkOf[T Float](a Architecture, layers []layer) *network[T] {
 	return &network[T]{layers: layers, activation: a.Activation, risk: a.Risk, loss: newLoss[T](a),
 		k: nativeKernel[T](), fewRows: rowsAtOnce(layers), act: make([][]T, len(layers)),
 		delta: make([][]T, len(layers))}
@@ -42,6 +41,11 @@ func rowsAtOnce(layers []layer) int {
 		params += l.in * l.out
 		units += l.out
 	}
+	return rowsOf(params, units)
+}
+
+// rowsOf is rowsAtOnce of layers with so many weights and units.
+func rowsOf(params, units int) int {
 	return min(max(max(params/8, 1<<16)/units, 1), blockRows)
 }
 
@@ -61,8 +65,10 @@ type layer struct {
 }
 
 // layersOf lays out the layers of an architecture, one after the other.
-func layersOf(a Architecture) (layers []layer) {
-	offset, in := 0, a.Inputs
+func layersOf(a Architecture) []layer { return layersFrom(0, a.Inputs, a) }
+
+// layersFrom lays them out from an offset on, for so many inputs.
+func layersFrom(offset, in int, a Architecture) (layers []layer) {
 	for _, out := range a.Units() {
 		l := layer{in: in, out: out, weight: offset, bias: -1}
 		offset += l.in * l.out
@@ -77,8 +83,12 @@ func layersOf(a Architecture) (layers []layer) {
 }
 
 // layout names the tensors of layers.
-func layout(layers ...layer) (all []Tensor) {
+func layout(layers ...layer) (all []Tensor) { return layoutFrom(0, layers) }
+
+// layoutFrom names them where there are so many layers below.
+func layoutFrom(first int, layers []layer) (all []Tensor) {
 	for i, l := range layers {
+		i += first
 		all = append(all, Tensor{Name: fmt.Sprintf("layer%d.weight", i), Shape: []int{l.out, l.in}})
 		if l.bias >= 0 {
 			all = append(all, Tensor{Name: fmt.Sprintf("layer%d.bias", i), Shape: []int{l.out}})
@@ -95,10 +105,15 @@ func (n *network[T]) Layout() []Tensor { return layout(n.layers...) }
 // distribution, ±√(6/(in+out)); equal hidden units would stay equal for ever.
 func (n *network[T]) Init(w []T, rng *rand.Rand) {
 	for _, l := range n.layers[:len(n.layers)-1] {
-		bound := math.Sqrt(6 / float64(l.in+l.out))
-		for i := range l.in * l.out {
-			w[l.weight+i] = T(bound * (2*rng.Float64() - 1))
-		}
+		glorot(w[l.weight:][:l.in*l.out], l.in, l.out, rng)
+	}
+}
+
+// glorot draws weights from Glorot's uniform distribution.
+func glorot[T Float](w []T, in, out int, rng *rand.Rand) {
+	bound := math.Sqrt(6 / float64(in+out))
+	for i := range w {
+		w[i] = T(bound * (2*rng.Float64() - 1))
 	}
 }
 
@@ -152,16 +167,20 @@ func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
 // backward takes the derivatives by the sums of the last layer, of so many rows, to the layers below.
 func (n *network[T]) backward(w []T, rows int) {
 	for i := len(n.layers) - 1; i > 0; i-- {
-		l := n.layers[i]
-		above, below := n.delta[i], n.delta[i-1][:rows*l.in]
-		clear(below)
-		for o := 0; o < l.out; o += 4 { // four rows of w stay in the nearest cache for all s
-			w := w[l.weight+o*l.in:][:min(4, l.out-o)*l.in]
-			for s := range rows {
-				n.k.combine(below[s*l.in:][:l.in], 1, above[s*l.out+o:], 1, w)
-			}
+		n.below(n.delta[i-1], w, i, rows)
+		deactivate(n.activation, n.delta[i-1][:rows*n.layers[i].in], n.act[i-1])
+	}
+}
+
+// below fills dst, [rows,in], with the derivatives by what layer i takes in.
+func (n *network[T]) below(dst, w []T, i, rows int) {
+	l, above := n.layers[i], n.delta[i]
+	clear(dst[:rows*l.in])
+	for o := 0; o < l.out; o += 4 { // four rows of w stay in the nearest cache for all s
+		w := w[l.weight+o*l.in:][:min(4, l.out-o)*l.in]
+		for s := range rows {
+			n.k.combine(dst[s*l.in:][:l.in], 1, above[s*l.out+o:], 1, w)
 		}
-		deactivate(n.activation, below, n.act[i-1])
 	}
 }
 
@@ -194,8 +213,8 @@ func (n *network[T]) Tally(w []T, s *Samples[T]) Tally {
 }
 
 // Restandardize implements Objective.
-func (n *network[T]) Restandardize(w []T, from, to Standardization) bool {
-	return restandardize(w, n.layers[0], n.layers[len(n.layers)-1], n.risk, from, to)
+func (n *network[T]) Restandardize(w []T, from, to Standardization) (bool, error) {
+	return restandardize(w, n.layers[0], n.layers[len(n.layers)-1], n.risk, from, to), nil
 }
 
 // activate applies the activation in place. A NaN stays a NaN, so that it reaches the risk.

@@ -38,8 +38,9 @@ type Objective[T Float] interface {
 	// Tally returns how well w does on all samples.
 	Tally(w []T, s *Samples[T]) Tally
 	// Restandardize rewrites w for samples that are standardised by to in place of from, as far as there are biases to
-	// take up other means, and reports whether there are means to take up: see [Model.Restandardize].
-	Restandardize(w []T, from, to Standardization) (moved bool)
+	// take up other means, and reports whether there are means to take up: see [Model.Restandardize]. An error says why
+	// no w does what it did before; w counts for nothing then.
+	Restandardize(w []T, from, to Standardization) (moved bool, err error)
 }
 
 // objectives is the table of the kinds. The fields of an architecture that gets there are within their bounds; an error
@@ -52,6 +53,7 @@ func objectives[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], 
 		spec.ModelMLP:      newNetwork[T],
 
 		spec.ModelAutoencoder: newAutoencoder[T],
+		spec.ModelConv1D:      newConv1D[T],
 	}
 }
 

@@ -14,15 +14,21 @@ var ErrNoBias = errors.New("a model without biases cannot take up other means")
 // Restandardize rewrites w, of length d, for samples that are standardised by to in place of from: on the same data in
 // their own units it predicts what it did before, but where a feature is clipped by one of the two. With x = (raw −
 // m)/s of the old standardisation and (m', s') of the new one, a first layer's W_j becomes W_j s'_j/s_j, and its bias
-// takes up Σ W_j (m'_j − m_j)/s_j; the last layer of a regression becomes (W s + m − m')/s' of the target's.
-// Without biases the means stay behind, and the error is ErrNoBias. An error of another kind leaves w as it was.
+// takes up Σ W_j (m'_j − m_j)/s_j; the last layer of a regression becomes (W s + m − m')/s' of the target's. Of a
+// conv1d s'/s and (m' − m)/s must be the same for all steps of a channel, since its filters slide over them: else it is
+// an error. Without biases the means stay behind, and the error is ErrNoBias. An error of another kind leaves w as it
+// was.
 func (m *Model[T]) Restandardize(w []T, from, to Standardization) error {
 	if len(from.Mean) != m.arch.Inputs+1 || len(to.Mean) != len(from.Mean) {
 		return fmt.Errorf("standardizations of %d and %d columns for a model of %d inputs", len(from.Mean),
 			len(to.Mean), m.arch.Inputs)
 	}
 	before := slices.Clone(w)
-	moved := m.objective.Restandardize(w, from, to)
+	moved, err := m.objective.Restandardize(w, from, to)
+	if err != nil {
+		copy(w, before)
+		return err
+	}
 	for i, x := range w {
 		if x-x != 0 {
 			copy(w, before)

@@ -80,28 +80,9 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 	for _, t := range tensors {
 		by[t.Name] = t
 	}
-	_, biased := by["layer0.bias"]
-	a := learner.Architecture{Inputs: len(m.Features), Bias: biased, Risk: spec.Risk(meta["risk"]),
-		Activation: spec.Activation(meta["activation"])}
-	for i := 0; ; i++ {
-		t, ok := by[fmt.Sprintf("layer%d.weight", i)]
-		if !ok {
-			break
-		}
-		if len(t.Shape) != 2 {
-			return fmt.Errorf("tensor %s has the shape %v, want two numbers", t.Name, t.Shape)
-		}
-		if i > 0 {
-			a.Hidden = append(a.Hidden, a.Outputs)
-		}
-		a.Outputs = t.Shape[0]
-	}
-	if meta["kind"] == string(spec.ModelAutoencoder) {
-		if a.Kind = spec.ModelAutoencoder; a.Outputs != a.Inputs {
-			return fmt.Errorf("its last layer has %d units for %d features; those of an autoencoder are as many",
-				a.Outputs, a.Inputs)
-		}
-		a.Outputs = 1
+	a, err := m.shape(by, meta)
+	if err != nil {
+		return err
 	}
 	if a.Risk == spec.RiskHuber {
 		a.HuberDelta = 1 // whatever it was, predictions are the same
@@ -126,3 +107,60 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 	m.Architecture = a
 	return nil
 }
+
+// shape returns the model's architecture, by its tensors; it has not been checked.
+func (m *Model) shape(by map[string]store.Tensor, meta map[string]string) (learner.Architecture, error) {
+	_, biased := by["layer0.bias"]
+	a := learner.Architecture{Inputs: len(m.Features), Bias: biased, Risk: spec.Risk(meta["risk"]),
+		Activation: spec.Activation(meta["activation"])}
+	first := 0
+	if meta["kind"] == string(spec.ModelConv1D) {
+		var err error
+		a.Kind = spec.ModelConv1D
+		if a.Convolution, err = convolution(by, meta["pool"]); err != nil {
+			return a, err
+		}
+		first = len(a.Convolution.Filters)
+	}
+	for i := first; ; i++ {
+		t, ok := by[weight(i)]
+		if !ok {
+			break
+		}
+		if len(t.Shape) != 2 {
+			return a, fmt.Errorf("tensor %s has the shape %v, want two numbers", t.Name, t.Shape)
+		}
+		if i > first {
+			a.Hidden = append(a.Hidden, a.Outputs)
+		}
+		a.Outputs = t.Shape[0]
+	}
+	if meta["kind"] == string(spec.ModelAutoencoder) {
+		if a.Kind = spec.ModelAutoencoder; a.Outputs != a.Inputs {
+			return a, fmt.Errorf("its last layer has %d units for %d features; those of an autoencoder are as many",
+				a.Outputs, a.Inputs)
+		}
+		a.Outputs = 1
+	}
+	return a, nil
+}
+
+// convolution returns the filter layers: those whose weights have three axes.
+func convolution(by map[string]store.Tensor, pool string) (c spec.Convolution, err error) {
+	if c.Pool, err = strconv.Atoi(pool); err != nil {
+		return c, fmt.Errorf("metadata: pool is %q, want a number", pool)
+	}
+	for {
+		t := by[weight(len(c.Filters))]
+		if len(t.Shape) != 3 {
+			return c, nil
+		}
+		if len(c.Filters) == 0 {
+			c.Channels, c.Kernel = t.Shape[1], t.Shape[2]
+		}
+		c.Filters = append(c.Filters, t.Shape[0])
+	}
+}
+
+// weight is the name of the weights of a layer.
+func weight(layer int) string { return fmt.Sprintf("layer%d.weight", layer) }

@@ -70,6 +70,9 @@ func (m *Model) Pieces() ([][]byte, error) {
 	if m.From != "" {
 		meta["from"] = m.From
 	}
+	if pool := a.Convolution.Pool; pool > 0 {
+		meta["pool"] = strconv.Itoa(pool)
+	}
 	for key, v := range map[string]any{
 		"features": m.Features, "mean": m.Standardization.Mean, "scale": m.Standardization.Scale,
 		"clip": m.Standardization.Clip,

@@ -3,6 +3,7 @@ package modelfile_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -26,6 +27,9 @@ import (
 func models() map[string]*modelfile.Model {
 	of := func(a learner.Architecture, standardized bool) *modelfile.Model {
 		a.Inputs, a.Bias = 3, a.Risk != spec.RiskHuber
+		if a.Kind == spec.ModelConv1D {
+			a.Inputs = width
+		}
 		a.Outputs = max(a.Outputs, 1)
 		rng := rand.New(rand.NewPCG(uint64(len(a.Hidden)), 7))
 		w := make([]float32, a.Params())
@@ -54,6 +58,10 @@ func models() map[string]*modelfile.Model {
 		if !a.Target() {
 			m.Target = ""
 		}
+		if a.Kind == spec.ModelConv1D {
+			m.Features = windows()
+			m.Standardization = channels(m.Standardization)
+		}
 		return m
 	}
 	type arch = learner.Architecture
@@ -67,7 +75,39 @@ func models() map[string]*modelfile.Model {
 		"relu": of(arch{Risk: spec.RiskSoftmax, Outputs: 2, Hidden: []int{6}, Activation: spec.ActivationReLU}, true),
 		"autoencoder": of(arch{Kind: spec.ModelAutoencoder, Risk: spec.RiskSquared, Hidden: []int{4, 2, 4},
 			Activation: spec.ActivationTanh}, true),
+		"conv1d": of(arch{Kind: spec.ModelConv1D, Risk: spec.RiskSquared, Hidden: []int{3},
+			Activation:  spec.ActivationTanh,
+			Convolution: spec.Convolution{Channels: 2, Kernel: 2, Filters: []int{4}, Pool: 2}}, true), // drops a step
+		"conv1d2": of(arch{Kind: spec.ModelConv1D, Risk: spec.RiskSoftmax, Outputs: 3, Hidden: []int{4},
+			Activation:  spec.ActivationReLU,
+			Convolution: spec.Convolution{Channels: 2, Kernel: 3, Filters: []int{5, 4}, Pool: 1}}, true),
 	}
+}
+
+// width is the number of features of a conv1d: two channels of six steps.
+const width = 12
+
+// windows are the columns of a conv1d, made of readings.
+func windows() (all []string) {
+	for _, input := range []string{"temp", "pm"} {
+		for lag := width/2 - 1; lag > 0; lag-- {
+			all = append(all, fmt.Sprintf("%s lag %dh", input, lag))
+		}
+		all = append(all, input)
+	}
+	return all
+}
+
+// channels gives each step of a channel the mean and the scale of one of the first two columns.
+func channels(st learner.Standardization) learner.Standardization {
+	wide := learner.Standardization{Clip: st.Clip}
+	for j := range width {
+		at := j / (width / 2)
+		wide.Mean, wide.Scale = append(wide.Mean, st.Mean[at]), append(wide.Scale, st.Scale[at])
+	}
+	last := len(st.Mean) - 1
+	wide.Mean, wide.Scale = append(wide.Mean, st.Mean[last]), append(wide.Scale, st.Scale[last])
+	return wide
 }
 
 func encode(t *testing.T, m *modelfile.Model) []byte {
@@ -163,6 +203,17 @@ func TestDamage(t *testing.T) {
 			meta["kind"] = "forest"
 			return all
 		}, `kind is "forest"`},
+		"no pool of a conv1d": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
+			delete(meta, "pool")
+			return all
+		}, `metadata: pool is ""`},
+		"another pool of a conv1d": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
+			meta["pool"] = "1"
+			return all
+		}, "tensor layer1.weight is F32 [3 8], want F32 [3 20]"},
+		"a conv1d without filters": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
+			return slices.DeleteFunc(all, func(t store.Tensor) bool { return strings.HasPrefix(t.Name, "layer0") })
+		}, "filters: is []"},
 		"no risk": {func(all []store.Tensor, meta map[string]string) []store.Tensor {
 			delete(meta, "risk")
 			return all
@@ -176,7 +227,11 @@ func TestDamage(t *testing.T) {
 			return all
 		}, "want F32 [1 2]"},
 	} {
-		tensors, meta, err := store.DecodeSafetensors(encode(t, models()["linear"]))
+		of := "linear"
+		if strings.Contains(name, "conv1d") {
+			of = "conv1d"
+		}
+		tensors, meta, err := store.DecodeSafetensors(encode(t, models()[of]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,6 +272,9 @@ func TestNumpy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, m := range models() {
+		if m.Architecture.Kind == spec.ModelConv1D {
+			continue // these lines are of layers of units, as the page says; TestPython has the others
+		}
 		path := filepath.Join(t.TempDir(), "model.safetensors")
 		if err := os.WriteFile(path, encode(t, m), 0o600); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the files that the Python package
 
 // predictions are what the models say of rows.
 type predictions struct {
-	Rows    [][]float32            `json:"rows"`
+	Rows    [][]float32            `json:"rows"` // a model takes as many columns of it as it has features
 	Values  map[string][]float64   `json:"values"`
 	Classes map[string][][]float64 `json:"classes"` // of models of classes
 }
@@ -31,6 +31,15 @@ func TestPython(t *testing.T) {
 	for range 20 {
 		a, b, c := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
 		now.Rows = append(now.Rows, []float32{float32(10 + 8*a), float32(-3 + 0.2*b), float32(c)})
+	}
+	for i := range now.Rows {
+		for j := len(now.Rows[i]); j < width; j++ { // of the two channels that the standardisation of a conv1d has
+			mean, scale := 10., 4.
+			if j >= width/2 {
+				mean, scale = -3, 0.1
+			}
+			now.Rows[i] = append(now.Rows[i], float32(mean+scale*rng.NormFloat64()))
+		}
 	}
 	for name, m := range models() {
 		path := filepath.Join(folder, name+".safetensors")
@@ -66,7 +75,7 @@ func (p *predictions) add(t *testing.T, name string, m *modelfile.Model) {
 		t.Fatal(err)
 	}
 	for _, row := range p.Rows {
-		got := of.Predict(row)
+		got := of.Predict(row[:len(m.Features)])
 		p.Values[name] = append(p.Values[name], got.Value)
 		if len(got.Classes) > 0 {
 			p.Classes[name] = append(p.Classes[name], append([]float64(nil), got.Classes...))

@@ -37,6 +37,11 @@ func dumped() map[string]func(*sim.Experiment) {
 			Bias: true,
 		}
 	}
+	all["a network of filters from a random start"] = func(e *sim.Experiment) {
+		all["a network from a random start"](e)
+		e.Data.Model.Kind = spec.ModelConv1D
+		e.Data.Model.Convolution = spec.Convolution{Channels: 2, Kernel: 2, Filters: []int{3}, Pool: 2}
+	}
 	all["feddec, all links up"] = func(e *sim.Experiment) {
 		e.Algorithm, e.Mixing.Graph, e.Mixing.ServerEvery, e.Sampling = spec.FedDec, sim.Ring, 4, "with_replacement"
 		e.Data.Kind, e.Data.Inputs, e.StepSize.Diminishing = data.KindRegression, 3, true

@@ -52,8 +52,10 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 			e.Data.Kind = data.KindLinear
 		case "logistic":
 			e.Data.Kind = data.KindLogistic
-		case "mlp":
-			e.Data.Model.Hidden, e.Data.Model.Risk = []int{3}, spec.RiskSoftmax
+		case "mlp", "conv1d":
+			if e.Data.Model.Hidden, e.Data.Model.Risk = []int{3}, spec.RiskSoftmax; word == "conv1d" {
+				e.Data.Model.Convolution = spec.Convolution{Channels: 1, Kernel: 2, Filters: []int{2}, Pool: 1}
+			}
 			fallthrough
 		case "softmax":
 			e.Data.Kind, e.Data.Model.Classes, e.Data.Rows, e.Data.Model.Bias = data.KindBlobs, 3, 60, true

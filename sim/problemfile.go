@@ -19,15 +19,16 @@ type problemFile struct {
 
 // modelFile is a learner.Architecture with the names that its fields have in problem.json.
 type modelFile struct {
-	Kind       spec.ModelKind  `json:"kind,omitempty"`
-	Inputs     int             `json:"inputs"`
-	Hidden     []int           `json:"hidden"` // units of each hidden layer
-	Outputs    int             `json:"outputs"`
-	Activation spec.Activation `json:"activation,omitempty"` // of hidden layers only
-	Risk       spec.Risk       `json:"risk"`
-	Bias       bool            `json:"bias"`
-	HuberDelta float64         `json:"huber_delta,omitempty"`
-	Ridge      float64         `json:"ridge"`
+	Kind        spec.ModelKind   `json:"kind,omitempty"`
+	Inputs      int              `json:"inputs"`
+	Convolution spec.Convolution `json:"convolution,omitzero"` // of a conv1d
+	Hidden      []int            `json:"hidden"`               // units of each hidden layer
+	Outputs     int              `json:"outputs"`
+	Activation  spec.Activation  `json:"activation,omitempty"` // of hidden layers only
+	Risk        spec.Risk        `json:"risk"`
+	Bias        bool             `json:"bias"`
+	HuberDelta  float64          `json:"huber_delta,omitempty"`
+	Ridge       float64          `json:"ridge"`
 
 	Tensors []learner.Tensor `json:"-"` // of models that are not simulated
 }

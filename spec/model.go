@@ -60,6 +60,8 @@ const (
 	ModelMLP      ModelKind = "mlp"      // layers of units, on any risk
 	// ModelAutoencoder is layers of units that give the features back. Rows have no target.
 	ModelAutoencoder ModelKind = "autoencoder"
+	// ModelConv1D is filters that slide over windows of streams, and layers of units on what they find, on any risk.
+	ModelConv1D ModelKind = "conv1d"
 	// ModelExternal is tensors that a program of the device's owner trains: nothing here knows what they mean.
 	ModelExternal ModelKind = "external"
 )
@@ -67,7 +69,7 @@ const (
 // ModelKinds returns the kinds that agents train themselves.
 func ModelKinds() []ModelKind { return slices.Clone(modelKinds) }
 
-var modelKinds = []ModelKind{ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP, ModelAutoencoder}
+var modelKinds = []ModelKind{ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP, ModelAutoencoder, ModelConv1D}
 
 // UnmarshalText reads a kind.
 func (k *ModelKind) UnmarshalText(text []byte) error {
@@ -96,15 +98,18 @@ func KindOf(hidden int, r Risk) ModelKind {
 // Model is the key model of a task, and of the data of an experiment.
 type Model struct {
 	Kind ModelKind `yaml:"kind" json:"kind"`
-	// of softmax, or of an mlp with the risk softmax; else 0
+	// of softmax, or of an mlp or a conv1d with the risk softmax; else 0
 	Classes int `yaml:"classes" json:"classes"`
-	// units of the hidden layers of an mlp or an autoencoder, from the input on
+	// of a conv1d
+	Convolution `yaml:",inline"`
+	// units of the hidden layers of an mlp, an autoencoder or, above its filters, a conv1d, from the input on
 	Hidden     []int      `yaml:"hidden" json:"hidden"`
 	Activation Activation `yaml:"activation" json:"activation"` // of hidden layers
-	Risk       Risk       `yaml:"risk" json:"risk"`             // of an mlp; of a linear model, squared or huber
-	HuberDelta float64    `yaml:"huber_delta" json:"huber_delta"`
-	Bias       bool       `yaml:"bias" json:"bias"`
-	Ridge      float64    `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
+	// of an mlp or a conv1d; of a linear model, squared or huber
+	Risk       Risk    `yaml:"risk" json:"risk"`
+	HuberDelta float64 `yaml:"huber_delta" json:"huber_delta"`
+	Bias       bool    `yaml:"bias" json:"bias"`
+	Ridge      float64 `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
 	// Frozen names layers ("layer0") or tensors ("layer0.weight") that training leaves as they are.
 	Frozen []string `yaml:"frozen" json:"frozen"`
 	// Trainer is the name under which devices have the program of an external model.
@@ -117,7 +122,7 @@ type Model struct {
 // maxUnits bounds the units of a layer, and classes.
 const maxUnits = 65536
 
-// Loss is the risk that the model is trained on: that of its kind, or Risk of an mlp.
+// Loss is the risk that the model is trained on: that of its kind, or Risk of an mlp or a conv1d.
 func (m *Model) Loss() Risk {
 	switch m.Kind {
 	case ModelLinear:
@@ -150,8 +155,9 @@ func (m *Model) Check(c *Check, key string) {
 	c.Valid(key+".risk", m.Risk.Validate())
 	c.Valid(key+".activation", m.Activation.Validate())
 	layers := m.Kind == ModelMLP || m.Kind == ModelAutoencoder
-	c.Need(layers == (len(m.Hidden) > 0), key+".hidden",
-		"is %v; it goes with the kinds mlp and autoencoder, and with no other", m.Hidden)
+	c.Need(layers == (len(m.Hidden) > 0) || m.Kind == ModelConv1D, key+".hidden",
+		"is %v; it goes with the kinds mlp, autoencoder and conv1d, and with no other", m.Hidden)
+	m.Convolution.Check(c, key, m.Kind == ModelConv1D, len(m.Hidden))
 	for i, n := range m.Hidden {
 		c.Need(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
 	}
@@ -184,7 +190,7 @@ func (m *Model) CheckTensors(c *Check, key string, names, want []string) {
 
 // tensors names the layers and their tensors, as the flat vector has them.
 func (m *Model) tensors() (names []string) {
-	for i := range len(m.Hidden) + 1 {
+	for i := range len(m.Filters) + len(m.Hidden) + 1 {
 		layer := fmt.Sprintf("layer%d", i)
 		names = append(names, layer, layer+".weight")
 		if m.Bias {

@@ -79,6 +79,25 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 		return fmt.Errorf("standardization has the mean %v and the scale %v of a target that there is not; want 0 and "+
 			"1", st.Mean[last], st.Scale[last])
 	}
+	return checkChannels(st, t)
+}
+
+// checkChannels checks that a standardisation leaves the windows of a conv1d their shape, as filters that slide over
+// them need it, and the model can be expressed in another standardisation.
+func checkChannels(st learner.Standardization, t wire.Task) error {
+	channels := int(t.Model.Convolution.Channels)
+	if channels < 1 || len(t.Features)%channels != 0 {
+		return nil // of no conv1d, or the model's check tells
+	}
+	steps := len(t.Features) / channels
+	for j := range t.Features {
+		first := j / steps * steps
+		if st.Mean[j] != st.Mean[first] || st.Scale[j] != st.Scale[first] {
+			return fmt.Errorf("standardization of %q has the mean %v and the scale %v, that of %q, of the same "+
+				"channel, %v and %v; want one of each for a channel", t.Features[j], st.Mean[j], st.Scale[j],
+				t.Features[first], st.Mean[first], st.Scale[first])
+		}
+	}
 	return nil
 }
 
@@ -219,6 +238,11 @@ func architecture(t wire.Task) learner.Architecture {
 	for _, h := range t.Model.Hidden {
 		a.Hidden = append(a.Hidden, int(h))
 	}
+	c := &t.Model.Convolution
+	a.Convolution = spec.Convolution{Channels: int(c.Channels), Kernel: int(c.Kernel), Pool: int(c.Pool)}
+	for _, n := range c.Filters {
+		a.Convolution.Filters = append(a.Convolution.Filters, int(n))
+	}
 	return a
 }
 
@@ -327,10 +351,15 @@ func (r *Preparer[T]) Prepare(s *learner.Samples[T], first bool) error {
 func (r *Preparer[T]) Again(x, y []T) { r.problem.Model.Again(r.problem.Standardization(), x, y) }
 
 // WithStandardization returns the task with the standardisation that the moments of the devices of a statistics round
-// ask for, and the devices whose data lie far from the others': see [learner.Combine], which calls each.
+// ask for, and the devices whose data lie far from the others': see [learner.Combine], which calls each, and
+// [learner.Architecture.Pooled].
 func (p *Problem[T]) WithStandardization(devices int, each func(take func(*learner.Moments)) error,
 	clip float64) (wire.Task, []learner.Far, error) {
-	st, far, err := learner.Combine(devices, len(p.Task.Features)+1, each, p.Model.Architecture().Risk, clip)
+	a := p.Model.Architecture()
+	pooled := func(take func(*learner.Moments)) error {
+		return each(func(m *learner.Moments) { take(a.Pooled(m)) })
+	}
+	st, far, err := learner.Combine(devices, len(p.Task.Features)+1, pooled, a.Risk, clip)
 	if err == nil {
 		if !p.Task.Kind().Target() {
 			st.LeaveTarget()

@@ -56,6 +56,7 @@ func claims() []claim {
 	chunks := string(big.Hash[:]) + "\x4c\xf0\x00\x00\x01" + string(big.Schema[:])
 	update := wire.BlobDigest(bigVector())
 	const standardized = "standardization\x02\x40\x00\x00\x00"
+	const filtered = "conv1d\x02\x14\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00\x02\x00\x00\x00"
 	lease := string(update[:]) + "\x20\x4e\x00\x00"
 	return []claim{
 		{"blob", "announcement", "announcement_pulled", blob(pulled(big)), wire.MaxBlob + 1, 4, "more than"},
@@ -84,6 +85,8 @@ func claims() []claim {
 		{"feature over the limit", "task", "task", "bearing wear\x02\x00\x00\x00", wire.MaxName + 1, 2,
 			"more than 128"},
 		{"hidden layers over the limit", "task", "task", "\x04\x00wear", wire.MaxHidden + 1, 4, "more than 8"},
+		{"filter layers over the limit", "task", "task_conv1d", filtered, wire.MaxHidden + 1, 4, "more than 8"},
+		{"filter layers over the body", "task", "task_conv1d", filtered, wire.MaxHidden, 4, "ends inside"},
 		{"means over the limit", "task", "task", standardized, wire.MaxFeatures + 2, 4,
 			"more than 65537"},
 		{"means over the body", "task", "task", standardized, wire.MaxFeatures + 1, 4,

@@ -72,6 +72,7 @@ func goldens() []golden {
 		golden{"task_ditto", "task", wire.Header{}, dittoTask()},
 		golden{"task_external", "task", wire.Header{}, externalTask()},
 		golden{"task_autoencoder", "task", wire.Header{}, autoencoderTask()},
+		golden{"task_conv1d", "task", wire.Header{}, conv1DTask()},
 		golden{"task_readings", "task", wire.Header{}, readingsTask()},
 		golden{"task_sensors", "task", wire.Header{}, sensorsTask()},
 		golden{"manifest", "manifest", wire.Header{}, &manifest},
@@ -371,6 +372,15 @@ func autoencoderTask() *wire.Task {
 	t := linearTask()
 	t.Name, t.Target, t.Model.Kind, t.Model.Hidden = "odd bearings", "", spec.ModelAutoencoder, []uint32{4, 1, 4}
 	t.Standardization = wire.Standardization{Mean: []float64{20.5, 0.25, 0}, Scale: []float64{4, 0.125, 1}, Clip: 8}
+	return t
+}
+
+// conv1DTask is one whose rows are windows of two streams, of four steps each.
+func conv1DTask() *wire.Task {
+	t := networkTask()
+	t.Name, t.Model.Kind, t.Model.Hidden = "which motif", spec.ModelConv1D, []uint32{6}
+	t.Features = []string{"x 0", "x 1", "x 2", "x 3", "y 0", "y 1", "y 2", "y 3"}
+	t.Model.Convolution = wire.Convolution{Channels: 2, Kernel: 3, Pool: 2, Filters: []uint32{5}}
 	return t
 }
 

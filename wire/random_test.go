@@ -431,6 +431,13 @@ func randomTask(rng *rand.Rand) wire.Task {
 	if n := rng.IntN(4); n > 0 {
 		t.Recipe = randomRecipe(rng, n)
 	}
+	if rng.IntN(2) == 0 {
+		c := &t.Model.Convolution
+		c.Channels, c.Kernel, c.Pool = 1+rng.Uint32N(1<<31), rng.Uint32(), rng.Uint32()
+		for range rng.IntN(wire.MaxHidden + 1) {
+			c.Filters = append(c.Filters, rng.Uint32())
+		}
+	}
 	for range rng.IntN(wire.MaxHidden + 1) {
 		t.Model.Hidden = append(t.Model.Hidden, rng.Uint32())
 	}

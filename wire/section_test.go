@@ -106,6 +106,7 @@ func TestNeeds(t *testing.T) {
 		{"task_network", "codec", wire.NeedDecline}, {"task_network", "frozen", wire.NeedDecline},
 		{"task_network", "huber", wire.NeedDecline}, {"task_personal", "personal", wire.NeedDecline},
 		{"task_external", "external", wire.NeedDecline}, {"task_autoencoder", "kind", wire.NeedDecline},
+		{"task_conv1d", "kind", wire.NeedDecline}, {"task_conv1d", "conv1d", wire.NeedDecline},
 		{"task_ditto", "ditto", wire.NeedDecline}, {"task_personal", "finetune", wire.NeedIgnore},
 		{"task_network", "proximal", wire.NeedDecline}, {"task_readings", "inputs", wire.NeedDecline},
 		{"task_sensors", "sensors", wire.NeedDecline},

@@ -30,16 +30,24 @@ type Task struct {
 // Model is the shape of a model: a linear one has no hidden layers.
 type Model struct {
 	// Kind is one that the layers do not tell; empty = the one that they do: see spec.KindOf.
-	Kind       spec.ModelKind
-	Hidden     []uint32
-	Outputs    uint32
-	Activation spec.Activation
-	Risk       spec.Risk
-	Bias       bool
-	Ridge      float64 // ρ of (ρ/2)‖w‖²
-	HuberDelta float64 // δ of the huber risk; else 0
+	Kind spec.ModelKind
+	// Convolution is of the kind conv1d; its zero value of all others.
+	Convolution Convolution
+	Hidden      []uint32
+	Outputs     uint32
+	Activation  spec.Activation
+	Risk        spec.Risk
+	Bias        bool
+	Ridge       float64 // ρ of (ρ/2)‖w‖²
+	HuberDelta  float64 // δ of the huber risk; else 0
 	// Frozen names layers or tensors that no local step changes.
 	Frozen []string
+}
+
+// Convolution is the filter layers of a model, below its hidden ones: see spec.Convolution.
+type Convolution struct {
+	Channels, Kernel, Pool uint32
+	Filters                []uint32
 }
 
 // External says that a program of each device's owner trains the model. Its zero value means that agents do so.
@@ -153,6 +161,8 @@ func (t *Task) parts() []part {
 				w.u8(code)
 			}
 		}, func(r *reader) { t.Training.Codec = codecs.read(r, "codec") }},
+		{"conv1d", NeedDecline, func(w *writer) { w.convolution(&t.Model.Convolution) },
+			func(r *reader) { r.convolution(&t.Model.Convolution) }},
 		{"ditto", NeedDecline, func(w *writer) {
 			if t.Personal.Ditto {
 				w.f64(t.Personal.Lambda)
@@ -222,6 +232,26 @@ func (r *reader) kind() spec.ModelKind {
 		r.failf("the section kind says %q, which the task says without it", k)
 	}
 	return k
+}
+
+func (w *writer) convolution(c *Convolution) {
+	if c.Channels == 0 {
+		return
+	}
+	w.u32(c.Channels)
+	w.u32(c.Kernel)
+	w.u32(c.Pool)
+	w.u32(uint32(len(c.Filters)))
+	for _, n := range c.Filters {
+		w.u32(n)
+	}
+}
+
+func (r *reader) convolution(c *Convolution) {
+	*c = Convolution{Channels: r.u32(), Kernel: r.u32(), Pool: r.u32()}
+	for range r.count("filter layers", MaxHidden, 4) {
+		c.Filters = append(c.Filters, r.u32())
+	}
 }
 
 func (w *writer) external(e *External) {

@@ -34,6 +34,7 @@ func TestInit(t *testing.T) {
 		{"--features a,b --target y --model autoencoder", 2,
 			[]string{"--target: is y, and the kind autoencoder has none"}},
 		{"--features a --target y --model external", 2, []string{"--model: is external", "docs/TRAINER.md"}},
+		{"--features a --target y --model conv1d", 2, []string{"--model: is conv1d", "docs/ALGORITHMS.md"}},
 		{"--features a,a --target y --model mlp --classes 1", 2,
 			[]string{"names a twice", "--classes: must be at least 2"}},
 		{"air", 2, []string{"--features: is empty", "--target: is empty"}},

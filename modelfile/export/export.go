@@ -40,12 +40,21 @@ type layer struct {
 	w, b    []float32
 }
 
+// filters is a layer of filters [out, channels, kernel], which leave pool steps of before each, as one number: the
+// largest. Its layer has channels·kernel inputs.
+type filters struct {
+	layer
+	channels, kernel, pool int
+	before, steps          int // of each channel, before and after
+}
+
 // network is a model as both formats write it: standardised and clipped features, layers with an activation between
 // them, and what its outputs mean.
 type network struct {
 	*modelfile.Model
-	layers  []layer
-	classes int // 0 for a regression
+	filters []filters
+	layers  []layer // above them
+	classes int     // 0 for a regression
 }
 
 func networkOf(m *modelfile.Model) (*network, error) {
@@ -58,13 +67,29 @@ func networkOf(m *modelfile.Model) (*network, error) {
 	}
 	a := m.Architecture
 	n := &network{Model: m, classes: a.Classes()}
-	in := a.Inputs
-	for _, out := range a.Units() {
+	take := func(in, out int) layer {
 		l := layer{in: in, out: out, w: w[:in*out]}
 		if w = w[in*out:]; a.Bias {
 			l.b, w = w[:out], w[out:]
 		}
-		n.layers = append(n.layers, l)
+		return l
+	}
+	in := a.Inputs
+	if v := &a.Convolution; len(v.Filters) > 0 {
+		steps, err := v.Shape(a.Inputs)
+		if err != nil {
+			return nil, err
+		}
+		channels, before := v.Channels, a.Inputs/v.Channels
+		for i, out := range v.Filters {
+			n.filters = append(n.filters, filters{layer: take(channels*v.Kernel, out), channels: channels,
+				kernel: v.Kernel, pool: v.Pool, before: before, steps: steps[i]})
+			channels, before = out, steps[i]
+		}
+		in = channels * before
+	}
+	for _, out := range a.Units() {
+		n.layers = append(n.layers, take(in, out))
 		in = out
 	}
 	return n, nil
@@ -82,18 +107,21 @@ func (n *network) target() (mean, scale float64) {
 	return 0, 1
 }
 
-// widest is the most units of a hidden layer.
+// widest is the most units of a hidden layer, or of one of filters.
 func (n *network) widest() int {
 	most := 1
+	for _, f := range n.filters {
+		most = max(most, f.out*f.steps)
+	}
 	for _, l := range n.layers[:len(n.layers)-1] {
 		most = max(most, l.out)
 	}
 	return most
 }
 
-// activated is the model's activation; identity where there are no hidden layers.
+// activated is the model's activation; identity where there are only outputs.
 func (n *network) activated() spec.Activation {
-	if len(n.layers) == 1 {
+	if len(n.filters)+len(n.layers) == 1 {
 		return spec.ActivationIdentity
 	}
 	return n.Architecture.Activation

@@ -36,10 +36,20 @@ func models(t testing.TB) map[string]*modelfile.Model {
 			Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 		"raw autoencoder": {Kind: spec.ModelAutoencoder, Hidden: []int{1}, Outputs: 1,
 			Activation: spec.ActivationReLU, Risk: spec.RiskSquared},
+		"conv1d": {Kind: spec.ModelConv1D, Hidden: []int{5}, Outputs: 1, Bias: true,
+			Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
+			Convolution: spec.Convolution{Channels: 3, Kernel: 3, Filters: []int{4}, Pool: 3}},
+		"deep conv1d": {Kind: spec.ModelConv1D, Hidden: []int{6}, Outputs: 3, Bias: true,
+			Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
+			Convolution: spec.Convolution{Channels: 3, Kernel: 2, Filters: []int{5, 7}, Pool: 2}},
+		"raw conv1d": {Kind: spec.ModelConv1D, Outputs: 1, Activation: spec.ActivationIdentity, Risk: spec.RiskLogistic,
+			Convolution: spec.Convolution{Channels: 1, Kernel: 5, Filters: []int{2}, Pool: 1}},
 		"identity": {Hidden: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 			Risk: spec.RiskLogistic},
 	} {
-		a.Inputs = 3
+		if a.Inputs = 3; a.Kind == spec.ModelConv1D {
+			a.Inputs = 24 // in 3 channels of 8 steps, of which pools of 3 leave no rest, and those of 2 one
+		}
 		rng := rand.New(rand.NewPCG(uint64(len(name)), 4))
 		w := make([]float32, a.Params())
 		for i := range w {
@@ -58,17 +68,49 @@ func models(t testing.TB) map[string]*modelfile.Model {
 		if !a.Target() {
 			m.Target = ""
 		}
+		if a.Kind == spec.ModelConv1D {
+			widen(m)
+		}
 		m.Hash = wire.BlobDigest(m.Vector)
 		all[name] = m
 	}
 	return all
 }
 
+// widen gives each of the three columns as many steps as there are features for.
+func widen(m *modelfile.Model) {
+	steps, st := m.Architecture.Inputs/3, m.Standardization
+	m.Features, m.Standardization = nil, learner.Standardization{Clip: st.Clip}
+	for j := range m.Architecture.Inputs {
+		m.Features = append(m.Features, fmt.Sprintf("%d lag %dh", j/steps, steps-1-j%steps))
+	}
+	if len(st.Mean) == 0 {
+		return
+	}
+	to := &m.Standardization
+	for j := range m.Architecture.Inputs {
+		to.Mean, to.Scale = append(to.Mean, st.Mean[j/steps]), append(to.Scale, st.Scale[j/steps])
+	}
+	to.Mean, to.Scale = append(to.Mean, st.Mean[3]), append(to.Scale, st.Scale[3])
+}
+
+// text is rows as lines of numbers.
+func text(all [][]float32) string {
+	var b strings.Builder
+	for _, row := range all {
+		for _, v := range row {
+			fmt.Fprintf(&b, "%.9g ", v)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
 // rows are in the units of the data; some features are clipped.
 func rows(m *modelfile.Model) (all [][]float32) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	for range 50 {
-		row := make([]float32, 3)
+		row := make([]float32, m.Architecture.Inputs)
 		for j := range row {
 			row[j] = float32(rng.NormFloat64())
 			if st := m.Standardization; len(st.Mean) > 0 {
@@ -139,13 +181,9 @@ func TestC(t *testing.T) {
 			if out, err := compile.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s\n%s", err, out, file)
 			}
-			var in strings.Builder
 			all := rows(m)
-			for _, row := range all {
-				fmt.Fprintf(&in, "%.9g %.9g %.9g\n", row[0], row[1], row[2])
-			}
 			run := exec.Command(program)
-			run.Stdin = strings.NewReader(in.String())
+			run.Stdin = strings.NewReader(text(all))
 			said, err := run.Output()
 			if err != nil {
 				t.Fatal(err)

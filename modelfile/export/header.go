@@ -31,12 +31,13 @@ func (n *network) header() []byte {
 		array(&b, "double", "mean", n.Standardization.Mean[:inputs], 17)
 		array(&b, "double", "scale", n.Standardization.Scale[:inputs], 17)
 	}
-	for i, l := range n.layers {
-		array(&b, "float", fmt.Sprint("w", i), l.w, 9)
-		if l.b != nil {
-			array(&b, "float", fmt.Sprint("b", i), l.b, 9)
-		}
+	for i, f := range n.filters {
+		weights(&b, i, f.layer)
 	}
+	for i, l := range n.layers {
+		weights(&b, len(n.filters)+i, l)
+	}
+	n.filterFunction(p)
 	n.layerFunction(p)
 	n.predictFunction(p)
 	p("#endif")
@@ -45,11 +46,14 @@ func (n *network) header() []byte {
 
 // shape is the model's layers, for people.
 func (n *network) shape() string {
-	text := strconv.Itoa(n.layers[0].in)
+	text := strconv.Itoa(n.Architecture.Inputs)
+	for _, f := range n.filters {
+		text += fmt.Sprintf("-%dx%d", f.out, f.steps)
+	}
 	for _, l := range n.layers {
 		text += fmt.Sprintf("-%d", l.out)
 	}
-	if len(n.layers) > 1 {
+	if len(n.filters)+len(n.layers) > 1 {
 		text += ", " + string(n.activated())
 	}
 	return text
@@ -74,6 +78,14 @@ func comment(text string) string {
 	}, strings.NewReplacer("*/", "* /", "/*", "/ *", "??", "? ?").Replace(text))
 }
 
+// weights writes those of a layer.
+func weights(b *bytes.Buffer, i int, l layer) {
+	array(b, "float", fmt.Sprint("w", i), l.w, 9)
+	if l.b != nil {
+		array(b, "float", fmt.Sprint("b", i), l.b, 9)
+	}
+}
+
 // array writes constants.
 func array[T float32 | float64](b *bytes.Buffer, kind, name string, values []T, digits int) {
 	fmt.Fprintf(b, "static const %s fedmesh_model_%s[%d] = {", kind, name, len(values))
@@ -96,6 +108,30 @@ func number(v float64, digits int, single bool) string {
 		text += "f"
 	}
 	return text
+}
+
+// filterFunction writes a filter layer's largest sums, if there are such layers: of each pool of steps.
+func (n *network) filterFunction(p func(string, ...any)) {
+	if len(n.filters) == 0 {
+		return
+	}
+	p(`
+static void fedmesh_model_filter(const float *x, int channels, int before, const float *w, int filters, int kernel,
+                                 const float *b, int pool, float *y)
+{
+  int steps = (before - kernel + 1) / pool;
+  for (int f = 0; f < filters; f++) {
+    for (int t = 0; t < steps * pool; t++) {
+      float sum = b ? b[f] : 0.0f;
+      for (int c = 0; c < channels; c++)
+        for (int k = 0; k < kernel; k++)
+          sum += w[(f * channels + c) * kernel + k] * x[c * before + t + k];
+      float *most = &y[f * steps + t / pool];
+      if (t %% pool == 0 || sum > *most)
+        *most = sum;
+    }
+  }
+}`)
 }
 
 // layerFunction writes a layer's weighted sums.
@@ -127,7 +163,7 @@ func (n *network) predictFunction(p func(string, ...any)) {
 	p("/* Predicts from a row in the units of the data. Of %s */", says)
 	p("static float fedmesh_model_predict(const float row[FEDMESH_MODEL_INPUTS], float out[FEDMESH_MODEL_OUTPUTS])\n{")
 	p("  float x[FEDMESH_MODEL_INPUTS], z[%d];", n.layers[len(n.layers)-1].out)
-	if len(n.layers) > 1 {
+	if len(n.filters)+len(n.layers) > 1 {
 		p("  float h[2][%d];", n.widest())
 	}
 	p("  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++) {")
@@ -141,21 +177,7 @@ func (n *network) predictFunction(p func(string, ...any)) {
 		p("    x[i] = (float)(((double)row[i] - fedmesh_model_mean[i]) / fedmesh_model_scale[i]);")
 	}
 	p("  }")
-	from := "x"
-	for i, l := range n.layers {
-		to, bias := fmt.Sprintf("h[%d]", i%2), "0"
-		if i == len(n.layers)-1 {
-			to = "z"
-		}
-		if l.b != nil {
-			bias = fmt.Sprint("fedmesh_model_b", i)
-		}
-		p("  fedmesh_model_layer(%s, %d, %d, fedmesh_model_w%d, %s, %s);", from, l.in, l.out, i, bias, to)
-		if does := activations[n.activated()]; to != "z" && does != "" {
-			p("  for (int i = 0; i < %d; i++)\n    %s[i] = %s;", l.out, to, strings.ReplaceAll(does, "X", to+"[i]"))
-		}
-		from = to
-	}
+	n.layerCalls(p)
 	switch {
 	case n.autoencodes():
 		p("  float sum = 0.0f;\n  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++)")
@@ -183,6 +205,40 @@ func (n *network) predictFunction(p func(string, ...any)) {
   return (float)best;
 }
 `)
+}
+
+// layerCalls writes how the row x becomes the outputs z.
+func (n *network) layerCalls(p func(string, ...any)) {
+	from, does := "x", activations[n.activated()]
+	activate := func(name string, units int) {
+		if does != "" {
+			p("  for (int i = 0; i < %d; i++)\n    %s[i] = %s;", units, name, strings.ReplaceAll(does, "X", name+"[i]"))
+		}
+	}
+	bias := func(i int, l layer) string {
+		if l.b == nil {
+			return "0"
+		}
+		return fmt.Sprint("fedmesh_model_b", i)
+	}
+	for i, f := range n.filters { // the activation grows with the sum: it may come after the largest is found
+		to := fmt.Sprintf("h[%d]", i%2)
+		p("  fedmesh_model_filter(%s, %d, %d, fedmesh_model_w%d, %d, %d, %s, %d, %s);", from, f.channels, f.before, i,
+			f.out, f.kernel, bias(i, f.layer), f.pool, to)
+		activate(to, f.out*f.steps)
+		from = to
+	}
+	for j, l := range n.layers {
+		i, to := len(n.filters)+j, "z"
+		if j < len(n.layers)-1 {
+			to = fmt.Sprintf("h[%d]", i%2)
+		}
+		p("  fedmesh_model_layer(%s, %d, %d, fedmesh_model_w%d, %s, %s);", from, l.in, l.out, i, bias(i, l), to)
+		if to != "z" {
+			activate(to, l.out)
+		}
+		from = to
+	}
 }
 
 // activations are expressions of C in X.

@@ -1,7 +1,9 @@
 package export
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -91,11 +93,13 @@ func integer(name string, v int) message {
 	return a
 }
 
-// integers is an attribute of one number.
-func integers(name string, v int) message {
+// integers is an attribute of a list.
+func integers(name string, all ...int) message {
 	var a message
 	a.text(1, name)
-	a.number(8, v)
+	for _, v := range all {
+		a.number(8, v)
+	}
 	a.number(20, attributeInts)
 	return a
 }
@@ -109,8 +113,9 @@ func (n *network) onnx() []byte {
 	g := &graph{last: "row"}
 	n.standardize(g)
 	row := g.last
+	n.slide(g)
 	for i, l := range n.layers {
-		name := fmt.Sprint("layer", i)
+		name := fmt.Sprint("layer", len(n.filters)+i)
 		inputs := []string{g.last, g.floats(name+".weight", l.w, l.out, l.in)}
 		if l.b != nil {
 			inputs = append(inputs, g.floats(name+".bias", l.b, l.out))
@@ -141,6 +146,34 @@ func (n *network) onnx() []byte {
 		outputs.bytes(12, valueInfo("class", onnxInt64))
 	}
 	return n.model(g, outputs)
+}
+
+// slide brings rows through the filters, to [N, filters·steps].
+func (n *network) slide(g *graph) {
+	if len(n.filters) == 0 {
+		return
+	}
+	first := n.filters[0]
+	shape := binary.LittleEndian.AppendUint64(nil, math.MaxUint64) // −1: as many as there are
+	for _, v := range []int{first.channels, first.before} {
+		shape = binary.LittleEndian.AppendUint64(shape, uint64(v))
+	}
+	g.node("Reshape", nil, g.last, g.constant("channels", onnxInt64, []int{3}, shape))
+	for i, f := range n.filters {
+		name := fmt.Sprint("layer", i)
+		inputs := []string{g.last, g.floats(name+".weight", f.w, f.out, f.channels, f.kernel)}
+		if f.b != nil {
+			inputs = append(inputs, g.floats(name+".bias", f.b, f.out))
+		}
+		g.node("Conv", []message{integers("kernel_shape", f.kernel)}, inputs...)
+		if op := operators[n.activated()]; op != "" {
+			g.node(op, nil, g.last)
+		}
+		if f.pool > 1 {
+			g.node("MaxPool", []message{integers("kernel_shape", f.pool), integers("strides", f.pool)}, g.last)
+		}
+	}
+	g.node("Flatten", []message{integer("axis", 1)}, g.last)
 }
 
 // standardize brings the row into the units inside, with the rounding of training.

@@ -3,11 +3,9 @@
 package export_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/modelfile/export"
@@ -45,13 +43,9 @@ func TestONNX(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var text strings.Builder
 		all := rows(m)
-		for _, row := range all {
-			fmt.Fprintf(&text, "%.9g %.9g %.9g\n", row[0], row[1], row[2])
-		}
 		model, data := filepath.Join(dir, name+".onnx"), filepath.Join(dir, name+".txt")
-		for path, content := range map[string][]byte{model: file, data: []byte(text.String())} {
+		for path, content := range map[string][]byte{model: file, data: []byte(text(all))} {
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -185,6 +185,28 @@ func TestAgentsAreMadeAgain(t *testing.T) {
 	}
 }
 
+// TestRowsOfFilters: filters without hidden layers and biases are no least squares: the risk and its gradient are those
+// of the model.
+func TestRowsOfFilters(t *testing.T) {
+	model := learner.Architecture{Kind: spec.ModelConv1D, Inputs: 3, Outputs: 1, Activation: spec.ActivationTanh,
+		Risk:        spec.RiskSquared,
+		Convolution: spec.Convolution{Channels: 1, Kernel: 2, Filters: []int{2}, Pool: 2}}
+	held := learner.NewSamples(3, []float64{1, 2, 0.5, -1, 3, 0.2}, []float64{1, -2})
+	p, err := data.NewRows(model, []*learner.Samples[float64]{held}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := learner.NewModel[float64](model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, got, want := []float64{1, -0.5, 0.2, 0.3, 2, -1}, make([]float64, 6), make([]float64, 6)
+	risk := m.Gradient(want, w, held.All())
+	if p.Objective.Gradient(got, w); p.Objective.Risk(w) != risk || !slices.Equal(got, want) {
+		t.Errorf("risk %v, gradient %v; the model has %v, %v", p.Objective.Risk(w), got, risk, want)
+	}
+}
+
 // TestFullSquares holds what is known of (γ − hᵀw)² against the same rows, times √2, under ½(γ − hᵀw)².
 func TestFullSquares(t *testing.T) {
 	x, y := []float64{1, 2, 0.5, -1, 3, 0.2}, []float64{1, -2, 0.5}

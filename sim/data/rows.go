@@ -16,7 +16,7 @@ const quadraticMost = 200
 // are.
 func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T],
 	error) {
-	linear := len(model.Hidden) == 0 && !model.Bias && model.Params() <= quadraticMost
+	linear := model.Layers() == 1 && !model.Bias && model.Params() <= quadraticMost
 	if linear && model.Risk == spec.RiskSquared {
 		return NewSquares(held, model.Ridge, weights)
 	}

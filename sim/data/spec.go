@@ -97,8 +97,8 @@ func (s *Spec) Table() bool { return s.Kind == KindBlobs || s.Kind == KindCSV }
 func (s *Spec) architecture(inputs int) learner.Architecture {
 	m := &s.Model
 	return learner.Architecture{
-		Kind: m.Kind, Inputs: inputs, Hidden: m.Hidden, Outputs: m.Outputs(), Activation: m.Activation, Risk: m.Loss(),
-		Bias: m.Bias, Ridge: m.Ridge, HuberDelta: m.HuberDelta,
+		Kind: m.Kind, Inputs: inputs, Convolution: m.Convolution, Hidden: m.Hidden, Outputs: m.Outputs(),
+		Activation: m.Activation, Risk: m.Loss(), Bias: m.Bias, Ridge: m.Ridge, HuberDelta: m.HuberDelta,
 	}
 }
 

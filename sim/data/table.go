@@ -96,7 +96,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	model := s.architecture(t.samples.Inputs())
 	standardize := func(*learner.Samples[T]) error { return nil }
 	if s.Standardize {
-		st := learner.MomentsOf(t.samples).Standardization(model.Risk, 0)
+		st := model.Pooled(learner.MomentsOf(t.samples)).Standardization(model.Risk, 0)
 		standardize = func(x *learner.Samples[T]) error { return x.Standardize(st) }
 	}
 	prepare := func(x *learner.Samples[T]) error {

@@ -49,6 +49,22 @@ var models = map[Method]func(r *round.Config, t *wire.Task){
 		t.Target, t.Model.Kind, t.Model.Hidden = "", spec.ModelAutoencoder, []uint32{2}
 		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
+	"conv1d": func(_ *round.Config, t *wire.Task) { convolves(t) },
+	"conv1d, feddec, int8, filters frozen": func(r *round.Config, t *wire.Task) {
+		feddec(r, t)
+		convolves(t)
+		t.Model.Frozen, t.Training.Codec = []string{"layer0"}, spec.CodecInt8
+	},
+	"conv1d, the last layer their own": func(_ *round.Config, t *wire.Task) {
+		convolves(t)
+		t.Personal.Tensors = []string{"last"}
+	},
+}
+
+// convolves reads the features as three steps of one stream.
+func convolves(t *wire.Task) {
+	t.Model.Kind, t.Model.Hidden = spec.ModelConv1D, []uint32{3}
+	t.Model.Convolution = wire.Convolution{Channels: 1, Kernel: 2, Pool: 2, Filters: []uint32{4}}
 }
 
 // methods are all of them, but for the zero value: each changes what the round and the task are else.

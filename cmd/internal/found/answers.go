@@ -41,6 +41,8 @@ func (a *Answers) Validate() error {
 	c.Valid("--model", a.Model.Validate())
 	c.Need(a.Model != spec.ModelExternal, "--model", "is external: such a federation is not founded from answers; "+
 		"docs/TRAINER.md says what to write into coordinator.yaml")
+	c.Need(a.Model != spec.ModelConv1D, "--model", "is conv1d, and no answer gives its channels and filters: found an "+
+		"mlp, and change task.model in coordinator.yaml; docs/ALGORITHMS.md says what to write")
 	c.Valid("--algorithm", a.Algorithm.Validate())
 	if u, err := url.Parse(a.Join); a.Join != "" {
 		c.Need(err == nil && u.Scheme == "https" && u.Hostname() != "" && u.Port() != "", "--join",

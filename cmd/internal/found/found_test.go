@@ -39,6 +39,9 @@ func TestSampleIsFounded(t *testing.T) {
 // TestWrite: each kind of federation is good as it is written, once its devices are in the list.
 func TestWrite(t *testing.T) {
 	for _, kind := range spec.ModelKinds() {
+		if kind == spec.ModelConv1D {
+			continue // no answer gives its shape, and Validate says so: TestInit of cmd/coordinator
+		}
 		for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {
 			for _, agents := range []int{1, 3, 5, 200} {
 				a := plant()

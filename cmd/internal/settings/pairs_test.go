@@ -44,6 +44,9 @@ var choose = map[spec.Option]func(s *Coordinator, word string){
 		s.Task.Model.Kind = spec.ModelKind(word)
 		s.Task.Model.Classes = map[string]int{"softmax": 3}[word]
 		s.Task.Model.Hidden = map[string][]int{"mlp": {4}, "autoencoder": {1}}[word]
+		if word == "conv1d" {
+			s.Task.Model.Convolution = spec.Convolution{Channels: 1, Kernel: 1, Filters: []int{1}, Pool: 1}
+		}
 		if !s.Task.Model.Kind.Target() {
 			s.Task.Target = ""
 		}

@@ -125,6 +125,8 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 		len(t.Name))
 	t.checkColumns(c)
 	t.Model.Check(c, "task.model")
+	r := t.recipe()
+	t.Model.CheckFeatures(c, "task.model", len(r.Expand(t.Features)))
 	spec.CheckPersonal(c, "task.personal", &t.Personal)
 	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, t.parts())
 	spec.CheckFinetune(c, "task.finetune", &t.Finetune)
@@ -297,6 +299,11 @@ func (t *Task) Wire(mixes bool) wire.Task {
 	}
 	for _, n := range t.Model.Hidden {
 		w.Model.Hidden = append(w.Model.Hidden, uint32(n))
+	}
+	v := &t.Model.Convolution
+	w.Model.Convolution = wire.Convolution{Channels: uint32(v.Channels), Kernel: uint32(v.Kernel), Pool: uint32(v.Pool)}
+	for _, n := range v.Filters {
+		w.Model.Convolution.Filters = append(w.Model.Convolution.Filters, uint32(n))
 	}
 	return w
 }

@@ -222,8 +222,16 @@ var coordinatorProblems = []problem{
 		`:12:14: task.features[0]: "a lag 90m": want a multiple of the grid's step (1h)`},
 	{" ->   inputs: [{name: a, unt: m}]", `:14:22: unknown key "unt"; did you mean "unit"?`},
 	{"target: y -> target: a", `:10:1: task: `},
-	{" ->   model: {kind: cubic}", ":14:17: task.model.kind: want linear, logistic, softmax, mlp, autoencoder or " +
-		`external, got "cubic"`},
+	{" ->   model: {kind: cubic}", ":14:17: task.model.kind: want linear, logistic, softmax, mlp, autoencoder, " +
+		`conv1d or external, got "cubic"`},
+	{" ->   model: {kind: conv1d, channels: 3, kernel: 2, filters: [3], pool: 1}",
+		":14:35: task.model.channels: is 3, and there are 2 features, which are not as many channels of one length"},
+	{" ->   model: {kind: conv1d, channels: 1, kernel: 3, filters: [3], pool: 1}",
+		":14:46: task.model.kernel: is 3, more than the 2 steps of a channel (2 features in 1 channels)"},
+	{" ->   model: {kind: conv1d, channels: 1, kernel: 2, filters: [3], pool: 2}",
+		":14:69: task.model.pool: is 2, and a kernel of 2 leaves 1 of the 2 steps of a channel"},
+	{" ->   model: {kind: conv1d}", ":14:3: task.model.filters: is []; the kind conv1d needs it"},
+	{" ->   model: {kernel: 3}", ":14:19: task.model.kernel: is 3; it goes with the kind conv1d, and with no other"},
 	{" ->   model: {kind: autoencoder, hidden: [1]}",
 		`:13:11: task.target: is "y", and the kind autoencoder has none: remove it`},
 	{" ->   model: {risk: cubic}",
@@ -232,10 +240,10 @@ var coordinatorProblems = []problem{
 		`:14:17: task.model.risk: must be squared, logistic, softmax or huber, is "full_squared": devices know no other`},
 	{" ->   model: {activation: step}", `:14:23: task.model.activation: want tanh, relu or identity, got "step"`},
 	{" ->   model: {hidden: [3]}",
-		`:14:11: task.model.hidden: is [3]; it goes with the kinds mlp and autoencoder, and with no other`},
+		`:14:11: task.model.hidden: is [3]; it goes with the kinds mlp, autoencoder and conv1d, and with no other`},
 	{" ->   model: {kind: mlp, hidden: [65537]}", `:14:31: task.model.hidden[0]: is 65537; want 1 to 65536`},
 	{" ->   model: {kind: mlp}",
-		":14:3: task.model.hidden: is []; it goes with the kinds mlp and autoencoder, and with no other; set " +
+		":14:3: task.model.hidden: is []; it goes with the kinds mlp, autoencoder and conv1d, and with no other; set " +
 			"task.model.hidden in the file"},
 	{" ->   model: {kind: softmax}", `:14:3: task.model.classes: is 0; want 2 to 65536 with a softmax`},
 	{" ->   exchange: letters", `:14:13: task.exchange: want parameters or gradient, got "letters"`},

@@ -14,7 +14,11 @@ from fedmesh import _safetensors, model
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 SAID: Dict[str, Any] = json.loads((GOLDEN / "predictions.json").read_text())
 KINDS = {"linear": "linear", "plain": "linear", "huber": "linear", "logistic": "logistic", "softmax": "softmax",
-         "tanh": "mlp", "relu": "mlp", "autoencoder": "autoencoder"}
+         "tanh": "mlp", "relu": "mlp", "autoencoder": "autoencoder", "conv1d": "conv1d", "conv1d2": "conv1d"}
+
+
+def rows(m: model.Model) -> Any:
+    return np.array(SAID["rows"])[:, :len(m.features)]
 
 
 def test_each_kind_is_there() -> None:
@@ -24,15 +28,15 @@ def test_each_kind_is_there() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_predictions(name: str) -> None:
     m = model.load(GOLDEN / f"{name}.safetensors")
-    assert m.kind == KINDS[name] and len(m.features) == 3 and m.metadata["run"] == "3"
-    got = m.predict(SAID["rows"])
+    assert m.kind == KINDS[name] and len(m.features) == (12 if m.kind == "conv1d" else 3) and m.metadata["run"] == "3"
+    got = m.predict(rows(m))
     assert got.shape == (20,)
     np.testing.assert_allclose(got, SAID["values"][name], rtol=1e-5, atol=1e-5)
     if name in SAID["classes"]:
-        np.testing.assert_allclose(m.probabilities(SAID["rows"]), SAID["classes"][name], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(m.probabilities(rows(m)), SAID["classes"][name], rtol=1e-5, atol=1e-5)
     else:
         with pytest.raises(ValueError, match="knows no classes"):
-            m.probabilities(SAID["rows"])
+            m.probabilities(rows(m))
 
 
 def test_extreme_outputs() -> None:
@@ -40,15 +44,15 @@ def test_extreme_outputs() -> None:
     arrays, metadata = _safetensors.load(GOLDEN / "softmax.safetensors")
     m = model.Model({name: 1e6 * a for name, a in arrays.items()}, metadata)
     with np.errstate(all="raise", under="ignore"):
-        p = m.probabilities(SAID["rows"])
+        p = m.probabilities(rows(m))
     assert np.isfinite(p).all() and np.allclose(p.sum(axis=1), 1)
 
 
 def test_rows_of_another_shape() -> None:
     m = model.load(GOLDEN / "linear.safetensors")
-    for rows in ([1, 2, 3], [[1, 2]], [[[1, 2, 3]]]):
+    for other in ([1, 2, 3], [[1, 2]], [[[1, 2, 3]]]):
         with pytest.raises(ValueError, match=r"want \[rows, 3\]: the columns are temp"):
-            m.predict(rows)
+            m.predict(other)
 
 
 def drop(key: str) -> Callable[[Dict[str, Any], Dict[str, str]], Any]:
@@ -78,6 +82,21 @@ def test_damage(edit: Callable[[Dict[str, Any], Dict[str, str]], Any], says: str
     with pytest.raises(model.FormatError, match=says) as error:
         model.load(path)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("edit,says", [
+    (drop("pool"), "pool is None"), (put("pool", "0"), "pool is 0"), (put("pool", "[2]"), r"pool is \[2\]"),
+    (put("pool", "7"), "layer 0 leaves no step"),
+    (put("pool", "1"), r"layer 1 has the shape \[3, 8\], want \[units, 20\]"),
+    (put("features", '["a", "b", "c"]'), "3 features are not so many channels"),
+    (lambda arrays, metadata: arrays.update({"layer0.weight": np.zeros((4, 4))}), "layer 0 has the shape"),
+    (lambda arrays, metadata: arrays.update({"layer0.bias": np.zeros(3)}), r"a bias \[filters\]"),
+])
+def test_damaged_filters(edit: Callable[[Dict[str, Any], Dict[str, str]], Any], says: str) -> None:
+    arrays, metadata = _safetensors.load(GOLDEN / "conv1d.safetensors")
+    edit(arrays, metadata)
+    with pytest.raises(model.FormatError, match=says):
+        model.Model(arrays, metadata)
 
 
 def test_the_same_bytes(tmp_path: pathlib.Path) -> None:

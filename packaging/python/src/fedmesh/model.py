@@ -23,7 +23,7 @@ __all__ = ["FormatError", "Model", "load", "save", "tensors"]
 Floats = npt.NDArray[np.float64]
 
 _RISKS = {"squared", "huber", "logistic", "softmax"}
-_KINDS = {"linear", "logistic", "softmax", "mlp", "autoencoder"}
+_KINDS = {"linear", "logistic", "softmax", "mlp", "autoencoder", "conv1d"}
 _ACTIVATIONS: Dict[str, Callable[[Floats], Floats]] = {
     "tanh": np.tanh, "relu": lambda z: np.maximum(z, 0), "identity": lambda z: z}
 
@@ -33,7 +33,7 @@ class Model:
 
     features   names of the columns, in their order
     target     the name of what is predicted; empty of an autoencoder
-    kind       linear, logistic, softmax, mlp or autoencoder
+    kind       linear, logistic, softmax, mlp, autoencoder or conv1d
     metadata   all that the file says of the model: task, run, version, hash, ...
     """
 
@@ -55,6 +55,7 @@ class Model:
         self.features: List[str] = _json(metadata, "features")
         self.target = metadata.get("target", "")
         self._layers = _layers(arrays)
+        self._pool = _json(metadata, "pool") if self.kind == "conv1d" else 0
         activation = metadata.get("activation", "")
         if len(self._layers) > 1 and activation not in _ACTIVATIONS:
             raise FormatError(f"its activation is {activation!r}, want one of {', '.join(_ACTIVATIONS)}")
@@ -65,8 +66,10 @@ class Model:
         self._check()
 
     def _check(self) -> None:
-        inputs = len(self.features)
+        inputs = self._check_filters()
         for i, (weight, bias) in enumerate(self._layers):
+            if i < self._filters:
+                continue
             if weight.ndim != 2 or weight.shape[1] != inputs or bias is not None and bias.shape != weight.shape[:1]:
                 raise FormatError(f"layer {i} has the shape {list(weight.shape)}, want [units, {inputs}], and a bias "
                                   "[units] or none")
@@ -82,6 +85,31 @@ class Model:
                 raise FormatError(f"metadata: {name} has {values.size} numbers, want one for each of "
                                   f"{len(self.features)} features, and one for the target")
 
+    def _check_filters(self) -> int:
+        """Set how many layers are filters, and channels; return the number of inputs of the layer after them."""
+        self._filters = 0
+        if self.kind != "conv1d":
+            return len(self.features)
+        if not isinstance(self._pool, int) or self._pool < 1:
+            raise FormatError(f"metadata: pool is {self._pool!r}, want a number of 1 or more")
+        shape = self._layers[0][0].shape
+        channels = shape[1] if len(shape) == 3 else 0
+        if channels < 1 or len(self.features) % channels:
+            raise FormatError(f"layer 0 has the shape {list(shape)}, want [filters, channels, kernel]: "
+                              f"{len(self.features)} features are not so many channels")
+        self._channels, steps = channels, len(self.features) // channels
+        for i, (weight, bias) in enumerate(self._layers):
+            if weight.ndim != 3:
+                break
+            if weight.shape[1] != channels or bias is not None and bias.shape != weight.shape[:1]:
+                raise FormatError(f"layer {i} has the shape {list(weight.shape)}, want [filters, {channels}, kernel], "
+                                  "and a bias [filters] or none")
+            channels, steps = weight.shape[0], (steps - weight.shape[2] + 1) // self._pool
+            if steps < 1:
+                raise FormatError(f"layer {i} leaves no step: its kernel has {weight.shape[2]}, its pool {self._pool}")
+            self._filters += 1
+        return channels * steps
+
     def _standardized(self, rows: npt.ArrayLike) -> Floats:
         x = np.asarray(rows, np.float64)
         if x.ndim != 2 or x.shape[1] != len(self.features):
@@ -93,8 +121,25 @@ class Model:
                 x = np.clip(x, -self._clip, self._clip)
         return np.asarray(x)
 
+    def _found(self, x: Floats) -> Floats:
+        """Return what the filters find in rows [rows, channels * steps]: [rows, filters * steps]."""
+        if not self._filters:
+            return x
+        x = x.reshape(len(x), self._channels, -1)
+        for weight, bias in self._layers[:self._filters]:
+            kernel = weight.shape[2]
+            steps = x.shape[2] - kernel + 1
+            z = np.stack([np.tensordot(x[:, :, t:t + kernel], weight, ((1, 2), (1, 2))) for t in range(steps)], axis=2)
+            if bias is not None:
+                z = z + bias[:, None]
+            kept = steps // self._pool
+            z = z[:, :, :kept * self._pool].reshape(len(z), -1, kept, self._pool).max(axis=3)
+            x = z if self._activation is None else self._activation(z)
+        return np.asarray(x.reshape(len(x), -1))
+
     def _outputs(self, x: Floats) -> Floats:
-        for i, (weight, bias) in enumerate(self._layers):
+        x = self._found(x)
+        for i, (weight, bias) in enumerate(self._layers[self._filters:]):
             if i and self._activation is not None:
                 x = self._activation(x)
             x = x @ weight.T

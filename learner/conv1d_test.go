@@ -1,0 +1,314 @@
+package learner
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// convolutions are shapes of one and two filter layers, with pools that fit and that drop steps, with hidden layers and
+// without, of each risk and activation, small enough for finite differences.
+func convolutions() (all []Architecture) {
+	of := func(inputs int, v spec.Convolution, hidden ...int) Architecture {
+		return Architecture{Kind: spec.ModelConv1D, Inputs: inputs, Convolution: v, Hidden: hidden, Outputs: 1,
+			Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true}
+	}
+	for i, a := range []Architecture{
+		of(5, spec.Convolution{Channels: 1, Kernel: 3, Filters: []int{2}, Pool: 1}),
+		of(12, spec.Convolution{Channels: 2, Kernel: 3, Filters: []int{3}, Pool: 2}, 4),
+		of(8, spec.Convolution{Channels: 1, Kernel: 2, Filters: []int{3}, Pool: 3}), // a step is dropped
+		of(14, spec.Convolution{Channels: 2, Kernel: 2, Filters: []int{2, 3}, Pool: 1}, 3),
+		of(24, spec.Convolution{Channels: 2, Kernel: 3, Filters: []int{4, 5}, Pool: 2}, 6, 4),
+		of(28, spec.Convolution{Channels: 1, Kernel: 4, Filters: []int{2, 3}, Pool: 3}),
+		of(6, spec.Convolution{Channels: 6, Kernel: 1, Filters: []int{2}, Pool: 1}, 2),
+	} {
+		a.Activation = []spec.Activation{spec.ActivationTanh, spec.ActivationReLU, spec.ActivationIdentity}[i%3]
+		for _, risk := range []spec.Risk{spec.RiskSquared, spec.RiskSoftmax, spec.RiskLogistic, spec.RiskHuber} {
+			for _, bias := range []bool{false, true} {
+				b := a
+				if b.Risk, b.Bias, b.Ridge = risk, bias, float64(i%2)*0.3; risk == spec.RiskSoftmax {
+					b.Outputs = 3
+				} else if risk == spec.RiskHuber {
+					b.HuberDelta = 0.5
+				}
+				all = append(all, b)
+			}
+		}
+	}
+	return all
+}
+
+// alikeInChannels gives the steps of a channel one mean and one scale.
+func alikeInChannels(a Architecture, all ...Standardization) {
+	if a.Kind != spec.ModelConv1D {
+		return
+	}
+	steps := a.Inputs / a.Convolution.Channels
+	for _, st := range all {
+		for j := range a.Inputs {
+			st.Mean[j], st.Scale[j] = st.Mean[j/steps*steps], st.Scale[j/steps*steps]
+		}
+	}
+}
+
+// TestConv1DByHand: two channels of five steps, one filter of two steps, pairs of which the larger sum is kept. The
+// sums x₀[t] − x₀[t+1] + 2 x₁[t+1] + 0.5 are 3.5, −0.5, 8.5, −5.5, so 3.5 and 8.5 are kept, of the steps 0 and 2, and
+// z = 2·3.5 − 8.5 + 0.25 = −1.25.
+func TestConv1DByHand(t *testing.T) {
+	a := Architecture{Kind: spec.ModelConv1D, Inputs: 10, Outputs: 1, Activation: spec.ActivationReLU, Bias: true,
+		Risk: spec.RiskSquared, Convolution: spec.Convolution{Channels: 2, Kernel: 2, Filters: []int{1}, Pool: 2}}
+	if got, want := fmt.Sprint(a.Layout()),
+		"[{layer0.weight [1 2 2]} {layer0.bias [1]} {layer1.weight [1 2]} {layer1.bias [1]}]"; got != want {
+		t.Errorf("layout %s, want %s", got, want)
+	}
+	w := []float64{1, -1, 0, 2, 0.5, 2, -1, 0.25}
+	b := Batch[float64]{X: []float64{4, 3, 2, 1, 1, 9, 1, -1, 3.5, -3}, Y: []float64{0.75}}
+	m, grad := newModel[float64](t, a), make([]float64, 8)
+	compare(t, "output", m.objective.Outputs(w, b), []float64{-1.25}, 0)
+	compare(t, "risk", []float64{m.Gradient(grad, w, b)}, []float64{2}, 0)
+	// z − y = −2; by the kept sums −4 and 2; by the filter −4·(4, 3, 9, 1) + 2·(2, 1, −1, 3.5)
+	compare(t, "gradient", grad, []float64{-12, -10, -38, 3, -2, -7, -17, -2}, 0)
+}
+
+// slow is the outputs of a conv1d of a row, by sums over all indices.
+func slow(a Architecture, w, x []float64) []float64 {
+	act := func(v float64) float64 {
+		switch a.Activation {
+		case spec.ActivationTanh:
+			return math.Tanh(v)
+		case spec.ActivationReLU:
+			return max(v, 0)
+		}
+		return v
+	}
+	v, channels := a.Convolution, a.Convolution.Channels
+	for _, filters := range v.Filters {
+		steps := len(x) / channels
+		weights, bias := w[:filters*channels*v.Kernel], make([]float64, filters)
+		if w = w[len(weights):]; a.Bias {
+			bias, w = w[:filters], w[filters:]
+		}
+		var out []float64
+		for f := range filters {
+			for t := 0; t+v.Pool <= steps-v.Kernel+1; t += v.Pool {
+				most := math.Inf(-1)
+				for p := range v.Pool {
+					sum := bias[f]
+					for c := range channels {
+						for k := range v.Kernel {
+							sum += weights[(f*channels+c)*v.Kernel+k] * x[c*steps+t+p+k]
+						}
+					}
+					most = max(most, act(sum))
+				}
+				out = append(out, most)
+			}
+		}
+		x, channels = out, filters
+	}
+	for i, units := range a.Units() {
+		out := make([]float64, units)
+		for o := range out {
+			for j, v := range x {
+				out[o] += w[o*len(x)+j] * v
+			}
+		}
+		if w = w[units*len(x):]; a.Bias {
+			for o := range out {
+				out[o] += w[o]
+			}
+			w = w[units:]
+		}
+		for o := range out {
+			if i < len(a.Units())-1 {
+				out[o] = act(out[o])
+			}
+		}
+		x = out
+	}
+	return x
+}
+
+// TestConv1DSlowly holds outputs against plain sums, also where a row is looked at in several tiles, in the middle of a
+// pool.
+func TestConv1DSlowly(t *testing.T) {
+	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, Hidden: []int{5}, Outputs: 1, Bias: true,
+		Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
+		Convolution: spec.Convolution{Channels: 3, Kernel: 40, Filters: []int{7, 4}, Pool: 3}}
+	if f := newModel[float64](t, long).objective.(*conv1d[float64]).filters[0]; f.tile() >= f.used() ||
+		f.tile()%f.pool == 0 {
+		t.Fatalf("tiles of %d of %d steps show nothing", f.tile(), f.used())
+	}
+	rng := newRNG(21)
+	for _, a := range append(convolutions(), long) {
+		m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
+		b := randomSamples[float64](a, 5, rng).All()
+		z := slices.Clone(m.objective.Outputs(w, b))
+		for s := range b.Y {
+			want := slow(a, w, b.X[s*a.Inputs:][:a.Inputs])
+			compare(t, fmt.Sprintf("%+v", a), z[s*len(want):][:len(want)], want, 1e-12)
+		}
+	}
+	hasDifferencesOf(t, long, 40)
+}
+
+// hasDifferencesOf holds so many elements of the gradient against central differences.
+func hasDifferencesOf(t *testing.T, a Architecture, elements int) {
+	t.Helper()
+	const h = 1e-6
+	m, rng := newModel[float64](t, a), newRNG(22)
+	b, w := randomSamples[float64](a, 3, rng).All(), randomVector[float64](a.Params(), 0.1, rng)
+	grad := make([]float64, len(w))
+	m.Gradient(grad, w, b)
+	for range elements {
+		i := rng.IntN(len(w))
+		v := w[i]
+		w[i] = v + h
+		up := m.Risk(w, b)
+		w[i] = v - h
+		down := m.Risk(w, b)
+		w[i] = v
+		if want := (up - down) / (2 * h); !(math.Abs(grad[i]-want) <= 1e-6*(1+math.Abs(want))) {
+			t.Errorf("gradient[%d] = %v, differences say %v", i, grad[i], want)
+		}
+	}
+}
+
+// TestConv1DRestandardize: whatever the steps' means and scales are, a model that meets the same change of units at all
+// steps of a channel predicts as before; at another change it is left as it was, with an error.
+func TestConv1DRestandardize(t *testing.T) {
+	rng := newRNG(23)
+	for _, a := range convolutions() {
+		if !a.Bias {
+			continue
+		}
+		n, steps := a.Inputs+1, a.Inputs/a.Convolution.Channels
+		from, to := Standardization{}, Standardization{}
+		for j := range n {
+			from.Mean = append(from.Mean, rng.NormFloat64())
+			from.Scale = append(from.Scale, math.Exp(rng.NormFloat64()))
+			if j%steps == 0 || j == a.Inputs {
+				to.Mean, to.Scale = append(to.Mean, rng.NormFloat64()), append(to.Scale, math.Exp(rng.NormFloat64()))
+				continue
+			}
+			first := j / steps * steps
+			to.Scale = append(to.Scale, from.Scale[j]*to.Scale[first]/from.Scale[first])
+			to.Mean = append(to.Mean,
+				from.Mean[j]+from.Scale[j]*(to.Mean[first]-from.Mean[first])/from.Scale[first])
+		}
+		from.leaveLabels(a.Risk)
+		to.leaveLabels(a.Risk)
+		m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
+		raw := randomVector[float64](a.Inputs, 2, rng)
+		says := func(st Standardization) []float64 {
+			x := slices.Clone(raw)
+			standardizeRow(st, x)
+			z := slices.Clone(m.objective.Outputs(w, Batch[float64]{X: x, Y: []float64{0}}))
+			if a.Risk.Regression() {
+				z[0] = st.Target(z[0])
+			}
+			return z
+		}
+		before := says(from)
+		if err := m.Restandardize(w, from, to); err != nil {
+			t.Errorf("%+v: %v", a, err)
+		}
+		compare(t, fmt.Sprintf("%+v", a), says(to), before, 1e-9)
+		if steps == 1 {
+			continue
+		}
+		same := slices.Clone(w)
+		to.Scale[1] *= 1.001
+		if err := m.Restandardize(w, from, to); err == nil || !slices.Equal(w, same) ||
+			!strings.Contains(err.Error(), "feature 1, step 1 of channel 0") {
+			t.Errorf("another scale of one step: %v, model changed %t", err, !slices.Equal(w, same))
+		}
+	}
+}
+
+// TestPooled: the steps of a channel get the mean and the deviation of all of them, with few devices and with many;
+// columns of 0 and 1 keep their unit, and the target's is its own.
+func TestPooled(t *testing.T) {
+	a := Architecture{Kind: spec.ModelConv1D, Inputs: 6, Outputs: 1, Risk: spec.RiskSquared, Bias: true,
+		Convolution: spec.Convolution{Channels: 2, Kernel: 2, Filters: []int{1}, Pool: 1},
+		Activation:  spec.ActivationTanh}
+	x := []float64{1, 2, 6, 1, 0, 1, 3, 2, 4, 1, 1, 0}
+	all := MomentsOf(NewSamples(6, x, []float64{10, 30}))
+	for _, devices := range []int{1, 5} {
+		st, _, err := Combine(devices, 7, func(take func(*Moments)) error {
+			for range devices {
+				take(a.Pooled(all))
+			}
+			return nil
+		}, a.Risk, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, scale := 2./3, math.Sqrt(2./9) // of 0 and 1
+		if devices > 1 {                       // of which Combine leaves the scale
+			scale = 1
+		}
+		compare(t, "means", st.Mean, []float64{3, 3, 3, second, second, second, 20}, 1e-12)
+		first := math.Sqrt(16. / 6)
+		compare(t, "scales", st.Scale, []float64{first, first, first, scale, scale, scale, 10}, 1e-12)
+	}
+	a = Architecture{Inputs: 6, Outputs: 1, Risk: spec.RiskSquared}
+	if a.Pooled(all) != all {
+		t.Error("moments of a linear model are pooled")
+	}
+}
+
+// TestConv1DWants: what does not fit is named with its key and what to do.
+func TestConv1DWants(t *testing.T) {
+	good := Architecture{Kind: spec.ModelConv1D, Inputs: 20, Hidden: []int{3}, Outputs: 1, Risk: spec.RiskSquared,
+		Activation:  spec.ActivationTanh,
+		Convolution: spec.Convolution{Channels: 2, Kernel: 3, Filters: []int{4, 4}, Pool: 2}}
+	for want, edit := range map[string]func(a *Architecture, v *spec.Convolution){
+		"":                              func(*Architecture, *spec.Convolution) {},
+		"architecture.filters: is []":   func(_ *Architecture, v *spec.Convolution) { v.Filters = nil },
+		"architecture.channels: is 0":   func(_ *Architecture, v *spec.Convolution) { v.Channels = 0 },
+		"architecture.kernel: is -1":    func(_ *Architecture, v *spec.Convolution) { v.Kernel = -1 },
+		"architecture.pool: is 65537":   func(_ *Architecture, v *spec.Convolution) { v.Pool = 65537 },
+		"architecture.filters[1]: is 0": func(_ *Architecture, v *spec.Convolution) { v.Filters = []int{1, 0} },
+		"filters: has 2 layers, and hidden 7": func(a *Architecture, _ *spec.Convolution) {
+			a.Hidden = []int{1, 1, 1, 1, 1, 1, 1}
+		},
+		"channels: is 3, and there are 20 features": func(_ *Architecture, v *spec.Convolution) {
+			v.Channels = 3
+		},
+		"kernel: is 11, more than the 10 steps of a channel (20 features in 2 channels)": func(_ *Architecture,
+			v *spec.Convolution) {
+			v.Kernel = 11
+		},
+		"kernel: is 5, more than the 3 steps that filters[0] leaves": func(_ *Architecture, v *spec.Convolution) {
+			v.Kernel = 5
+		},
+		"pool: is 4, and a kernel of 1 leaves 2 of the 2 steps that filters[0] leaves": func(_ *Architecture,
+			v *spec.Convolution) {
+			v.Kernel, v.Pool = 1, 4
+		},
+		"filters[0]: is 16384, and each has 10 steps, 163840 units together: want at most 65536": func(_ *Architecture,
+			v *spec.Convolution) {
+			v.Kernel, v.Pool, v.Filters = 1, 1, []int{16384}
+		},
+		"architecture.kernel: is 3; it goes with the kind conv1d, and with no other": func(a *Architecture,
+			v *spec.Convolution) {
+			a.Kind, *v = spec.ModelMLP, spec.Convolution{Kernel: 3}
+		},
+		"activation: want tanh": func(a *Architecture, _ *spec.Convolution) { a.Hidden, a.Activation = nil, "" },
+	} {
+		a := good
+		edit(&a, &a.Convolution)
+		got := ""
+		if err := a.Validate(); err != nil {
+			got = err.Error()
+		}
+		if (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("error %q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package spec
+
+import "fmt"
+
+// Convolution says how the kind conv1d reads a row, and what its filter layers are: the n features are Channels streams
+// of n/Channels steps each, one channel after the other. The zero value is that of the other kinds.
+type Convolution struct {
+	Channels int   `yaml:"channels" json:"channels,omitempty"`
+	Kernel   int   `yaml:"kernel" json:"kernel,omitempty"`   // steps that a filter sees, of all channels
+	Filters  []int `yaml:"filters" json:"filters,omitempty"` // of each layer, from the input on
+	Pool     int   `yaml:"pool" json:"pool,omitempty"`       // steps of a layer of which the largest is kept; 1 = all are
+}
+
+// maxLayers bounds the layers of a model below the last.
+const maxLayers = 8
+
+// Check finds what cannot be whatever the features are; key is that of the model, on says that its kind is conv1d, and
+// hidden is the number of its other layers.
+func (v *Convolution) Check(c *Check, key string, on bool, hidden int) {
+	if !on {
+		const other = "is %v; it goes with the kind conv1d, and with no other: remove it"
+		c.Need(v.Channels == 0, key+".channels", other, v.Channels)
+		c.Need(v.Kernel == 0, key+".kernel", other, v.Kernel)
+		c.Need(len(v.Filters) == 0, key+".filters", other, v.Filters)
+		c.Need(v.Pool == 0, key+".pool", other, v.Pool)
+		return
+	}
+	c.Need(len(v.Filters) >= 1, key+".filters", "is %v; the kind conv1d needs it: filters of each layer, such as [16]",
+		v.Filters)
+	c.Need(len(v.Filters)+hidden <= maxLayers, key+".filters", "has %d layers, and hidden %d; want at most %d together",
+		len(v.Filters), hidden, maxLayers)
+	for i, n := range v.Filters {
+		c.Need(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.filters[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"channels", v.Channels}, {"kernel", v.Kernel}, {"pool", v.Pool}} {
+		c.Need(f.value >= 1 && f.value <= maxUnits, key+"."+f.name, "is %d; want 1 to %d with the kind conv1d", f.value,
+			maxUnits)
+	}
+}
+
+// Shape returns how many steps each filter layer has after its pool, of a convolution that [Model.Check] has
+// passed and rows of so many features. A [*FieldError] says what does not fit; its key is that of a field.
+func (v *Convolution) Shape(features int) (steps []int, err error) {
+	if features < 1 || features%v.Channels != 0 {
+		return nil, &FieldError{"channels", fmt.Sprintf("is %d, and there are %d features, which are not as many "+
+			"channels of one length: add or remove features, or change it", v.Channels, features)}
+	}
+	n := features / v.Channels
+	for i, filters := range v.Filters {
+		of := fmt.Sprintf("the %d steps that filters[%d] leaves", n, max(i-1, 0))
+		if i == 0 {
+			of = fmt.Sprintf("the %d steps of a channel (%d features in %d channels)", n, features, v.Channels)
+		}
+		if v.Kernel > n {
+			return nil, &FieldError{"kernel", fmt.Sprintf("is %d, more than %s: want at most %d, or more features, "+
+				"or fewer layers of filters", v.Kernel, of, n)}
+		}
+		if n += 1 - v.Kernel; v.Pool > n {
+			return nil, &FieldError{"pool", fmt.Sprintf("is %d, and a kernel of %d leaves %d of %s: want at most %d, "+
+				"or more features, or fewer layers of filters", v.Pool, v.Kernel, n, of, n)}
+		}
+		if n /= v.Pool; int64(n)*int64(filters) > maxUnits {
+			return nil, &FieldError{fmt.Sprintf("filters[%d]", i), fmt.Sprintf("is %d, and each has %d steps, "+
+				"%d units together: want at most %d, by fewer filters or a larger pool", filters, n,
+				int64(n)*int64(filters), maxUnits)}
+		}
+		steps = append(steps, n)
+	}
+	return steps, nil
+}
+
+// CheckFeatures finds what in the convolution of a model does not fit rows of so many features; key is that of the
+// model.
+func (m *Model) CheckFeatures(c *Check, key string, features int) {
+	var found Check
+	if m.Kind != ModelConv1D || features == 0 {
+		return
+	}
+	if m.Convolution.Check(&found, key, true, len(m.Hidden)); found.Problems() > 0 {
+		return // which Check tells
+	}
+	if _, err := m.Shape(features); err != nil {
+		c.Take(key, err)
+	}
+}

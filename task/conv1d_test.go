@@ -1,0 +1,78 @@
+package task_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// convolving is the linear task with filters over its two features, as two steps of one channel.
+func convolving() wire.Task {
+	w := linear()
+	w.Model.Kind, w.Model.Convolution = spec.ModelConv1D, wire.Convolution{Channels: 1, Kernel: 2, Pool: 1,
+		Filters: []uint32{3}}
+	w.Model.Activation, w.Model.Bias = spec.ActivationTanh, true
+	return w
+}
+
+// TestConv1DRefused: shapes that cannot be, and a standardisation that bends windows.
+func TestConv1DRefused(t *testing.T) {
+	if err := task.Validate[float32](convolving()); err != nil {
+		t.Fatal(err)
+	}
+	for says, change := range map[string]func(*wire.Task){
+		"architecture.filters: is []; the kind conv1d needs it": func(w *wire.Task) {
+			w.Model.Convolution = wire.Convolution{}
+		},
+		"architecture.channels: is 1; it goes with the kind conv1d": func(w *wire.Task) { w.Model.Kind = "" },
+		"architecture.kernel: is": func(w *wire.Task) {
+			w.Model.Convolution.Kernel = math.MaxUint32
+		},
+		"channels: is 3, and there are 2 features": func(w *wire.Task) { w.Model.Convolution.Channels = 3 },
+		"has the mean 1 and the scale 3, that of ": func(w *wire.Task) {
+			w.Standardization = wire.Standardization{Mean: []float64{1, 1, 0}, Scale: []float64{2, 3, 1}, Clip: 6}
+		},
+	} {
+		w := convolving()
+		change(&w)
+		if err := task.Validate[float32](w); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("error %v, want %q", err, says)
+		}
+	}
+}
+
+// TestConv1DStandardization: that of the devices' statistics has one mean and one scale for the steps of a channel, and
+// the task has it.
+func TestConv1DStandardization(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	rows := make([][]float64, 30)
+	for i := range rows {
+		rows[i] = []float64{rng.NormFloat64(), 4 + 3*rng.NormFloat64(), rng.NormFloat64()}
+	}
+	p := compile[float64](t, convolving())
+	v, err := p.Statistics(samples(rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	std, _, err := p.WithStandardization(1, of(t, v), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, squares := 0.0, 0.0
+	for _, r := range rows {
+		sum, squares = sum+r[0]+r[1], squares+r[0]*r[0]+r[1]*r[1]
+	}
+	mean := sum / 60
+	scale, st := math.Sqrt(squares/60-mean*mean), std.Standardization
+	for j := range 2 {
+		if math.Abs(st.Mean[j]-mean) > 1e-12 || math.Abs(st.Scale[j]-scale) > 1e-12 || st.Mean[j] != st.Mean[0] {
+			t.Errorf("feature %d has mean %v and scale %v, want %v, %v", j, st.Mean[j], st.Scale[j], mean, scale)
+		}
+	}
+	compile[float64](t, std)
+}
