@@ -12,7 +12,7 @@ func All() []Experiment {
 		linearGain(), lab1(), lab2(), Lab3(), Lab4(), async(), defaultBias(), defaultSampling(), defaultMSD(),
 		defaultBound(), defaultToy(),
 		defaultSaddle(), defaultFedDec(), defaultFedDecFailures(), defaultSpectrum(), defaultRobust(),
-		defaultPersonal(), defaultAnomalies(),
+		defaultPersonal(), defaultAnomalies(), defaultWindows(),
 	}
 }
 
