@@ -45,7 +45,8 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		return c.Err()
 	}
 	if e.Participants.Count > p.Agents && e.Sampling == spec.WithoutReplacement {
-		c.Need(false, "participants", "is %d; at most the %d agents, without replacement", e.Participants.Count, p.Agents)
+		c.Need(false, "participants", "is %d; at most the %d agents, without replacement", e.Participants.Count,
+			p.Agents)
 	}
 	if e.Attackers > p.Agents {
 		c.Need(false, "attackers", "is %d; at most the %d agents", e.Attackers, p.Agents)
@@ -130,8 +131,9 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 		return nil
 	}
 	lab := theory.Lab{
-		Inputs: p.Model.Inputs, RegressorVar: p.Objective.Isotropic, Agents: p.Agents, Participants: e.Participants.Count,
-		LocalSteps: int(e.LocalSteps.Values[0]), BatchSize: int(e.BatchSize.Values[0]),
+		Inputs: p.Model.Inputs, RegressorVar: p.Objective.Isotropic, Agents: p.Agents,
+		Participants: e.Participants.Count,
+		LocalSteps:   int(e.LocalSteps.Values[0]), BatchSize: int(e.BatchSize.Values[0]),
 	}
 	stable := func(mu float64) bool {
 		lab.StepSize = mu

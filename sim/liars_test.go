@@ -67,7 +67,8 @@ func TestAttacks(t *testing.T) {
 // TestLiarsOfARun: each run has other liars, the same each time; and noise is other noise for each of them.
 func TestLiarsOfARun(t *testing.T) {
 	e := sim.Default()
-	e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.BatchSize = 8, 8, 6, 1, sim.Each(0) // all else is alike in all runs
+	e.Agents, e.Participants.Count, e.Runs, e.Rounds = 8, 8, 6, 1
+	e.BatchSize = sim.Each(0) // all else is alike in all runs
 	e.Data.Kind, e.Data.Rows, e.Data.Inputs = data.KindBlobs, 80, 2
 	e.Data.Model.Kind, e.Data.Model.Classes = spec.ModelSoftmax, 3
 	e.Attack, e.Attackers = "signflip:1", 2

@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BenchmarkReload is how long a Mosquitto with nobody but one client takes no message while it reads its rules again, and the
-// processor time of that, which says more on a busy machine.
+// BenchmarkReload is how long a Mosquitto with nobody but one client takes no message while it reads its rules again,
+// and the processor time of that, which says more on a busy machine.
 func BenchmarkReload(b *testing.B) {
 	for _, devices := range []int{1250, 2500, 5000, 10_000} {
 		for _, mix := range []bool{false, true} {

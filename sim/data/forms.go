@@ -99,7 +99,8 @@ func of(agents []Form, number func(a *Form) (v float64, said bool)) (all []float
 // root is R with RᵀR = A, d·d numbers.
 func (a *Form) root(d int) ([]float64, error) {
 	flat := slices.Concat(a.A...)
-	if len(a.A) != d || len(flat) != d*d || slices.ContainsFunc(a.A, func(row []float64) bool { return len(row) != d }) {
+	ragged := func(row []float64) bool { return len(row) != d }
+	if len(a.A) != d || len(flat) != d*d || slices.ContainsFunc(a.A, ragged) {
 		return nil, fmt.Errorf("A has %d rows, and %d numbers in all; want %d rows of as many", len(a.A), len(flat), d)
 	}
 	if len(a.B) != d {
@@ -109,8 +110,8 @@ func (a *Form) root(d int) ([]float64, error) {
 	for i := range d {
 		for j := range i {
 			if flat[i*d+j] != flat[j*d+i] {
-				return nil, fmt.Errorf("A is not symmetric: [%d][%d] is %v, and [%d][%d] is %v", i, j, flat[i*d+j], j, i,
-					flat[j*d+i])
+				return nil, fmt.Errorf("A is not symmetric: [%d][%d] is %v, and [%d][%d] is %v", i, j, flat[i*d+j], j,
+					i, flat[j*d+i])
 			}
 		}
 	}

@@ -51,8 +51,8 @@ type Spec struct {
 	// quadratics: c_i, one row an agent; empty = those of SPEC's `bound`
 	Centres [][]float64 `yaml:"centres" json:"centres"`
 
-	// Quadratics is a file of quadratics of any shape, with their agents' steps and weights: see [Forms], which are what
-	// was read.
+	// Quadratics is a file of quadratics of any shape, with their agents' steps and weights: see [Forms], which are
+	// what was read.
 	Quadratics string `yaml:"quadratics" json:"quadratics,omitempty"`
 	Forms      *Forms `yaml:"-" json:"-"`
 

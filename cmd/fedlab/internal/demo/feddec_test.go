@@ -181,7 +181,8 @@ func simulated(t *testing.T, o *Options) string {
 	e := sim.Default()
 	e.Name, e.Seed, e.Precision, e.Algorithm = "demo", o.Seed, sim.Float32, spec.FedDec
 	e.Mixing.ServerEvery, e.Mixing.FirstBlock = regressionSteps, regressionSteps
-	e.Rounds, e.Participants.Count, e.Sampling, e.BatchSize = o.Rounds*regressionSteps+1, 2, spec.WithReplacement, sim.Each(1)
+	e.Rounds, e.Participants.Count, e.Sampling = o.Rounds*regressionSteps+1, 2, spec.WithReplacement
+	e.BatchSize = sim.Each(1)
 	e.StepSize = spec.StepSize{Diminishing: true}
 	r, err := sim.On(t.Context(), e,
 		func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: p, Mixing: w}, nil }, nil)
