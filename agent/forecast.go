@@ -229,13 +229,18 @@ func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool)
 	if !old {
 		f.paired.add(x, y, r)
 	}
+	f.score(&c, r, anomaly)
+	return c, nil
+}
+
+// score holds the residual of a forecast against those that are usual.
+func (f *forecaster) score(c *Forecast, r, anomaly float64) {
 	c.Residual = &r
 	if bound := f.usual.quantile(anomaly); bound > 0 {
 		c.Score = math.Abs(r) / bound
 		c.Anomaly = c.Score > 1
 	}
 	f.usual.add(r)
-	return c, nil
 }
 
 const (
@@ -295,12 +300,16 @@ func (a *Agent) foretell(now time.Time) {
 		return
 	}
 	k.foretelling = true
-	m, f, with := k.inUse, &k.forecaster, wire.ModelName{}
+	m, f, l, with := k.inUse, &k.forecaster, a.local, wire.ModelName{}
+	jobs := a.jobs
+	if m.External() { // its program may take as long as it likes: training does not wait for that
+		jobs = k.jobs
+	}
 	if m.ID() == k.rollout.Candidate {
 		with = k.rollout.Released
 	}
-	a.start(func() func() {
-		fact := a.forecasts(f, m, with)
+	a.startIn(jobs, func() func() {
+		fact := a.forecasts(f, m, with, l)
 		paired := f.paired
 		return func() {
 			k.paired = paired
@@ -315,13 +324,15 @@ func (a *Agent) foretell(now time.Time) {
 }
 
 // forecasts publishes what there is to be told, and makes more of it when all before is told. The model with, if there
-// is one, is compared.
-func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName) (fact Predicted) {
+// is one, is compared. l is the device's task; nil if there is none yet.
+func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName, l *local) (fact Predicted) {
 	fact.Residual = math.NaN()
 	var err error
 	if len(f.ready) == 0 {
 		began := a.owner.Now()
-		if err = f.use(a.cfg.Data, m); err == nil {
+		if m.External() {
+			f.ready, err = a.forecastsOf(f, m, l)
+		} else if err = f.use(a.cfg.Data, m); err == nil {
 			f.pair(&a.cfg, with)
 			f.ready, fact.Failed, err = f.predict(a.cfg.Predict.Anomaly)
 		}

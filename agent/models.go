@@ -203,7 +203,8 @@ func (a *Agent) trialOf(m *modelfile.Model) *trial {
 		t.held, t.lost = p.held, p.view.Err
 		t.of = modelfile.Of(&p.problem.Task, p.problem.Model.Architecture(), nil, wire.Digest{})
 	}
-	t.blind = t.held == nil && a.cfg.HeldOut > 0 && t.inUse != nil
+	hides := a.local != nil && a.local.problem != nil && a.local.problem.Task.External.On()
+	t.blind = t.held == nil && a.cfg.HeldOut > 0 && t.inUse != nil && !hides
 	return t
 }
 

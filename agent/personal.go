@@ -132,14 +132,6 @@ func (q *ask) initialOwn(ctx context.Context) ([]float32, error) {
 	return by.InitialOwn(ctx, q.p.problem)
 }
 
-// opaque is the trainer of tasks of which only it knows what they compute.
-func (a *Agent) opaque() (Opaque, error) {
-	if by, is := a.cfg.Trainer.(Opaque); is {
-		return by, nil
-	}
-	return nil, errors.New("this device has no trainers: add them to agentd.yaml")
-}
-
 // keepOwn keeps what the round has made of it, before the update is saved: an update is never on disk without.
 func (q *ask) keepOwn(out *task.Outcome[float32]) {
 	if out.Own == nil {

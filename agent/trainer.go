@@ -49,6 +49,9 @@ type Opaque interface {
 	// Evaluate returns how well a model does on rows that are not trained on; none if there are none. It may wait for
 	// the steps of a block.
 	Evaluate(ctx context.Context, p *task.Problem[float32], model []float32) (Figures, error)
+	// Predict returns the predictions by a model of rows that have come since the last call, some of them if it tells
+	// more. They have no Model, and no Score.
+	Predict(ctx context.Context, p *task.Problem[float32], model []float32) (some []Forecast, more bool, err error)
 }
 
 // Figures are the risk of a model, and others by name: means over rows.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
@@ -13,8 +14,11 @@ import (
 
 // start runs work beside the owner, one job at a time, and then the function that
 // it returns in the owner's goroutine.
-func (a *Agent) start(work func() func()) {
-	a.jobs.Do(func() {
+func (a *Agent) start(work func() func()) { a.startIn(a.jobs, work) }
+
+// startIn is start in a line of jobs.
+func (a *Agent) startIn(jobs *host.Line, work func() func()) {
+	jobs.Do(func() {
 		if a.owner.Context().Err() == nil {
 			a.owner.Tell(work())
 		}

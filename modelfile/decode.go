@@ -29,9 +29,6 @@ func Decode(file []byte) (*Model, error) {
 		return nil, fmt.Errorf("its format_version is %q, this program reads %d: use the program that wrote it, or a "+
 			"later one", v, Format)
 	}
-	if meta["kind"] == string(spec.ModelExternal) {
-		return nil, errors.New("its kind is external: the program that trained it knows how to predict with it")
-	}
 	m := &Model{Task: meta["task"], Target: meta["target"], From: meta["from"]}
 	if err := m.decodeMeta(meta); err != nil {
 		return nil, err
@@ -40,7 +37,13 @@ func Decode(file []byte) (*Model, error) {
 		return nil, fmt.Errorf("its tensors %s are each device's own, and not in the file: take the model of a device",
 			names)
 	}
-	if err := m.decodeTensors(tensors, meta); err != nil {
+	external := meta["kind"] == string(spec.ModelExternal)
+	if external {
+		err = m.decodeExternal(tensors, meta)
+	} else {
+		err = m.decodeTensors(tensors, meta)
+	}
+	if err != nil {
 		return nil, err
 	}
 	m.Hash = wire.BlobDigest(m.Vector)
@@ -48,10 +51,11 @@ func Decode(file []byte) (*Model, error) {
 		return nil, fmt.Errorf("its tensors have the hash %x, and its metadata tell %s: the file is damaged", m.Hash,
 			text)
 	}
-	if _, err := m.Predictor(); err != nil {
-		return nil, err
+	if external {
+		return m, nil
 	}
-	return m, nil
+	_, err = m.Predictor()
+	return m, err
 }
 
 func (m *Model) decodeMeta(meta map[string]string) error {
@@ -68,10 +72,44 @@ func (m *Model) decodeMeta(meta map[string]string) error {
 		}
 		m.Run = wire.RunID(run)
 	}
-	if len(m.Features) == 0 || (m.Target != "") != spec.ModelKind(meta["kind"]).Target() {
+	external := meta["kind"] == string(spec.ModelExternal)
+	if (len(m.Features) == 0) != external || (m.Target != "") != spec.ModelKind(meta["kind"]).Target() {
 		return errors.New("metadata: there are no features, or no target")
 	}
 	return m.decodeRecipe(meta)
+}
+
+// encodeOrder tells the order of an external model's tensors in its vector, which is not that of the file.
+func encodeOrder(meta map[string]string, tensors []learner.Tensor) error {
+	var names []string
+	for _, t := range tensors {
+		names = append(names, t.Name)
+	}
+	text, err := json.Marshal(names)
+	meta["tensors"] = string(text)
+	return err
+}
+
+// decodeExternal takes the tensors of an external model.
+func (m *Model) decodeExternal(tensors []store.Tensor, meta map[string]string) error {
+	var names []string
+	if err := json.Unmarshal([]byte(meta["tensors"]), &names); err != nil {
+		return fmt.Errorf("metadata: tensors is %q: %w", meta["tensors"], err)
+	}
+	if len(names) != len(tensors) {
+		return fmt.Errorf("%d tensors, its metadata name %d", len(tensors), len(names))
+	}
+	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.RiskSquared}
+	for _, name := range names {
+		i := slices.IndexFunc(tensors, func(t store.Tensor) bool { return t.Name == name })
+		if i < 0 || tensors[i].DType != "F32" {
+			return fmt.Errorf("tensor %q is not there, or not F32", name)
+		}
+		a.Tensors = append(a.Tensors, learner.Tensor{Name: name, Shape: tensors[i].Shape})
+		m.Vector = append(m.Vector, tensors[i].Data...)
+	}
+	m.Architecture = a
+	return a.Validate()
 }
 
 // decodeTensors takes the model's shape from its tensors.

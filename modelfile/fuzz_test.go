@@ -1,6 +1,8 @@
 package modelfile_test
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/modelfile"
@@ -8,7 +10,7 @@ import (
 
 // FuzzDecode: no file makes Decode or a prediction panic, and a model that is read is written and read again.
 func FuzzDecode(f *testing.F) {
-	for _, m := range models() {
+	for _, m := range append(slices.Collect(maps.Values(models())), external()) {
 		file, err := m.Encode()
 		if err != nil {
 			f.Fatal(err)
@@ -21,10 +23,12 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		p, err := m.Predictor()
-		if err != nil {
+		if (err != nil) != m.External() {
 			t.Fatal(err)
 		}
-		p.Predict(make([]float32, len(m.Features)))
+		if err == nil {
+			p.Predict(make([]float32, len(m.Features)))
+		}
 		again, err := m.Encode()
 		if err != nil {
 			t.Fatal(err)

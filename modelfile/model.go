@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -83,6 +84,11 @@ func (m *Model) Pieces() ([][]byte, error) {
 		}
 		meta[key] = string(text)
 	}
+	if m.External() {
+		if err := encodeOrder(meta, a.Tensors); err != nil {
+			return nil, err
+		}
+	}
 	if m.Recipe != nil {
 		if err := encodeRecipe(meta, m.Recipe); err != nil {
 			return nil, err
@@ -108,8 +114,14 @@ func (m *Model) Pieces() ([][]byte, error) {
 	return store.SafetensorsPieces(tensors, meta)
 }
 
-// Predictor returns what predicts with the model.
+// External reports whether only the program that has trained the model knows how to predict with it.
+func (m *Model) External() bool { return m.Architecture.Kind == spec.ModelExternal }
+
+// Predictor returns what predicts with the model. An external one has none.
 func (m *Model) Predictor() (*learner.Predictor[float32], error) {
+	if m.External() {
+		return nil, errors.New("its kind is external: the program that trained it knows how to predict with it")
+	}
 	w := make([]float32, len(m.Vector)/4)
 	if err := wire.DecodeVector(w, m.Vector); err != nil {
 		return nil, err
@@ -125,11 +137,15 @@ func (m *Model) ID() wire.ModelName {
 	return wire.ModelName{Run: m.Run, Version: m.Version, Hash: m.Hash}
 }
 
-// Alike reports whether both predict one target from the same columns, so that they may be compared.
+// Alike reports whether both predict one target from the same columns, so that they may be compared; external ones,
+// whether they have the same tensors.
 func (m *Model) Alike(other *Model) bool {
 	a, b := m.Architecture, other.Architecture
 	return m.Target == other.Target && slices.Equal(m.Features, other.Features) && a.Risk == b.Risk &&
-		a.Outputs == b.Outputs && reflect.DeepEqual(m.Recipe, other.Recipe)
+		a.Outputs == b.Outputs && reflect.DeepEqual(m.Recipe, other.Recipe) && m.External() == other.External() &&
+		slices.EqualFunc(a.Tensors, b.Tensors, func(t, u learner.Tensor) bool {
+			return t.Name == u.Name && slices.Equal(t.Shape, u.Shape)
+		})
 }
 
 // Name names the model for a person: RUN/VERSION, as the coordinator's commands do.

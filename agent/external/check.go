@@ -45,6 +45,7 @@ func (t *Trial) Play(ctx context.Context) bool {
 		c.initial()
 		c.rows()
 		c.evaluates()
+		c.predicts()
 		c.stops()
 	}
 	c.ends()
@@ -197,6 +198,25 @@ func (c *check) evaluates() {
 	}
 	score, err := c.p.evaluate(c.ctx, run, c.Base)
 	c.report("evaluate", err, "a risk of %.6g over %d rows", score.Risk, score.Rows)
+}
+
+// predicts has the program predict with a model: all that it has, and then what has come since.
+func (c *check) predicts() {
+	run, err := c.again(c.ctx)
+	if err != nil || !slices.Contains(run.said.Can, canPredict) {
+		return
+	}
+	const most = 1000 // answers
+	n, answers, more := 0, 0, true
+	for ; more && err == nil && answers < most; answers++ {
+		var some []agent.Forecast
+		some, more, err = c.p.predict(c.ctx, run, c.Base)
+		n += len(some)
+	}
+	if more && err == nil {
+		err = fmt.Errorf("after %d predictions in %d answers there are more", n, answers)
+	}
+	c.report("predict", err, "%d predictions in %d answers", n, answers)
 }
 
 // stops asks for more steps than anybody has time for.

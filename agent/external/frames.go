@@ -1,5 +1,7 @@
 package external
 
+import "time"
+
 // The version of docs/TRAINER.md that is spoken here, and the most bytes of a line, its end among them.
 const (
 	version = 1
@@ -15,6 +17,8 @@ const (
 	frameRows      = "rows"    // both ways
 	frameEvaluate  = "evaluate"
 	frameEvaluated = "evaluated"
+	framePredict   = "predict"
+	framePredicted = "predicted"
 	frameProgress  = "progress"
 	frameStop      = "stop"
 	frameFailed    = "failed"
@@ -27,6 +31,7 @@ const (
 	canEvaluate = "evaluate"
 	canInitial  = "initial"
 	canRows     = "rows"
+	canPredict  = "predict"
 )
 
 // hello is the first frame to a program.
@@ -54,7 +59,7 @@ type fit struct {
 	Proximal  float64 `json:"proximal"`
 }
 
-// short is a frame with nothing but its number: rows, evaluate, initial, or stop.
+// short is a frame with nothing but its number: rows, evaluate, predict, initial, or stop.
 type short struct {
 	Frame string `json:"frame"`
 	ID    uint64 `json:"id"`
@@ -74,4 +79,15 @@ type answer struct {
 	Metrics    map[string]float64 `json:"metrics"`
 	Risk       *float64           `json:"risk"`
 	Why        string             `json:"why"`
+
+	Predictions []prediction `json:"predictions"`
+	More        bool         `json:"more"`
+}
+
+// prediction is that of a row, or what its label has shown later.
+type prediction struct {
+	Time          time.Time `json:"time"` // zero if rows have none
+	Value         *float64  `json:"value"`
+	Probabilities []float64 `json:"probabilities"`
+	Residual      *float64  `json:"residual"`
 }

@@ -302,12 +302,18 @@ func (p *program) fit(ctx context.Context, r *run, x []float32, what fit) (fitte
 	return fitted, err
 }
 
-// ask has the program say how many rows it has now, if it can. While it works on a request nobody waits for that: its
-// answer says so too.
+// ask has the program say how many rows it has now, if it can. Nobody waits long while it works on another request:
+// what takes long is local steps, whose answer says so too.
 func (p *program) ask(ctx context.Context) error {
 	r, err := p.running(ctx)
-	if err != nil || len(p.turn) == 0 || !slices.Contains(r.said.Can, canRows) {
+	if err != nil || !slices.Contains(r.said.Can, canRows) {
 		return err
+	}
+	select {
+	case <-p.turn:
+		p.turn <- struct{}{}
+	case <-time.After(grace):
+		return nil
 	}
 	return p.request(ctx, r, nil, frameRows, func(id uint64) any { return short{frameRows, id} },
 		func(a *answer) error {

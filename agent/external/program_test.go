@@ -61,6 +61,8 @@ func play(mode string) {
 			say(frame{"frame": "initial", "id": f.ID})
 		case "rows":
 			count(mode, f.ID, say)
+		case "predict":
+			predict(mode, f.ID, say)
 		case "evaluate":
 			say(frame{"frame": "evaluated", "id": f.ID, "rows": 10, "risk": 0.5, "metrics": frame{"accuracy": 0.75}})
 		case "fit":
@@ -116,9 +118,29 @@ func count(mode string, id int, say func(frame)) {
 	say(frame{"frame": "rows", "id": id, "rows": 40 + len(file)})
 }
 
+// predict says two predictions, and another one in a second answer, or what is wrong.
+func predict(mode string, id int, say func(frame)) {
+	at := "2026-03-01T06:00:00Z"
+	answer := frame{"frame": "predicted", "id": id, "predictions": []frame{{"time": at, "value": 2.5},
+		{"time": at, "value": 1, "probabilities": []float64{0.25, 0.75}, "residual": -0.25}}, "more": true}
+	switch {
+	case mode == "no value":
+		answer["predictions"] = []frame{{"time": at}}
+	case mode == "no time":
+		answer["predictions"] = []frame{{"time": "yesterday", "value": 2}}
+	case predicted:
+		answer = frame{"frame": "predicted", "id": id, "predictions": []frame{{"value": 3}}}
+	}
+	predicted = true
+	say(answer)
+}
+
+// predicted says that the program has predicted before.
+var predicted bool
+
 func greet(mode string, say func(frame)) {
 	hello := frame{"frame": "hello", "version": 1, "name": "a test", "rows": 40,
-		"can": []string{"mixing", "proximal", "evaluate", "initial", "rows"}}
+		"can": []string{"mixing", "proximal", "evaluate", "initial", "rows", "predict"}}
 	switch mode {
 	case "counts when it fits":
 		hello["can"] = []string{}

@@ -66,6 +66,7 @@ func TestRows(t *testing.T) {
 
 // TestRowsOfBusy: a program that works is not asked how many rows it has.
 func TestRowsOfBusy(t *testing.T) {
+	t.Parallel() // agentd waits for some seconds
 	d := newDevice(t, "a step crosses stop", time.Minute, nil)
 	if _, err := d.rows.Snapshot(); err != nil {
 		t.Fatal(err)

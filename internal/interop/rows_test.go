@@ -2,15 +2,19 @@ package interop
 
 import (
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
+	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// growing is a trainer whose rows come after its fit has been answered.
+// growing is a trainer whose rows come after its fit has been answered. It predicts the sum of its parameters.
 const growing = `
 import numpy as np
-from fedmesh.trainer import Trainer
+from fedmesh.trainer import Prediction, Trainer
 
 class Growing(Trainer):
     count, fitted = 40, False
@@ -29,19 +33,26 @@ class Growing(Trainer):
             params["x"] -= np.float32(job.step_size) * params["x"]
         self.fitted = True
 
+    def predict(self, params):
+        yield Prediction(params["x"].sum(), probabilities=[0.25, 0.75])
+
     def parameters(self):
         return {"x": np.ones(3)}
 `
 
-// TestNewRows has a coordinator wait for rows that no round has used, which a program has only between rounds.
+// TestNewRows has a coordinator wait for rows that no round has used, which a program has only between rounds. What the
+// program predicts with each model is published.
 func TestNewRows(t *testing.T) {
 	t.Parallel()
-	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing")
-	f := testkit.NewFederation(t, x.programs, "growing", "tcp://"+startBroker(t))
+	x, e, broker := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing"), startBroker(t)
+	f := testkit.NewFederation(t, x.programs, "growing", "tcp://"+broker)
 	f.Write(t, "growing.py", growing)
 	initial := e.initial(t, f)
 	keys := f.AddAgent(t, "a", "unused\n0\n")
-	configure(t, f, "a", e.trainers("growing", f.Dir))
+	configure(t, f, "a", e.trainers("growing", f.Dir)+fmt.Sprintf(
+		"predict: {keep: 1, refresh: 1s, every: 1s, publish: site/sums, broker: {url: %q}}\n", f.Broker))
+	site := mqtttest.Dial(t, mqtt.Options{URL: f.Broker, ClientID: "site", Logger: slog.New(slog.DiscardHandler)})
+	site.Subscribe(mqtt.AtMostOnce, "site/sums")
 	f.Lead(t, "{name: growing, model: {kind: external, trainer: growing, initial: "+initial+"}, batch_size: 0, "+
 		"step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 2, max: 2}}", keys,
 		"{participants: 1, quorum: 1, rounds: 3, deadline: 60s, gather: {target: 1, minimum: 1, within: 60s, "+
@@ -55,4 +66,7 @@ func TestNewRows(t *testing.T) {
 		device.Await(t, fmt.Sprintf("rows=%d before=%d", rows, rows-10))
 	}
 	lead.Await(t, "run finished")
+	for said := ""; !strings.Contains(said, `/3","prediction":0.046875,"probabilities":[0.25,0.75]}`); { // 3 / 4^3
+		said = string(mqtttest.Received(t, site).Payload)
+	}
 }

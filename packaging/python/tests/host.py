@@ -131,6 +131,9 @@ class Host:
         if want == "failed":
             assert isinstance(got["why"], str) and 0 < len(got["why"].encode()) <= 1000, got
             return got
+        if want == "predicted":
+            assert all(math.isfinite(one["value"]) for one in got["predictions"]) and type(got["more"]) is bool, got
+            return got
         assert type(got["rows"]) is int and got["rows"] >= 1, got
         needed = {"evaluated": ["risk"], "rows": [],
                   "fitted": [*self.needed, *["risk_after"] * (got.get("steps", 0) < most_steps)]}
@@ -158,7 +161,7 @@ class Host:
         if want == "hello":
             assert got["version"] == 1 and isinstance(got["name"], str) and len(got["name"].encode()) <= 200, got
             assert type(got["rows"]) is int and got["rows"] >= 1, got
-            assert set(got["can"]) <= {"mixing", "proximal", "evaluate", "initial", "rows"}, got
+            assert set(got["can"]) <= {"mixing", "proximal", "evaluate", "predict", "initial", "rows"}, got
         return got
 
     def ask_fit(self, first: int = 1, last: int = 1, step_size: float = 0.1, batch_size: int = 0,

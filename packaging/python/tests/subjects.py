@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import sys
 import threading
-from typing import Any, Mapping, Optional, Set
+from typing import Any, Iterator, Mapping, Optional, Set
 
 import numpy as np
 
-from fedmesh.trainer import Evaluated, Fitted, Job, Start, Trainer, run
+from fedmesh.trainer import Evaluated, Fitted, Job, Prediction, Start, Trainer, run
 
 print("what a module prints when it is imported is not for agentd")
 
@@ -58,6 +59,29 @@ class Begins(Quadratic):
 
     def begin(self, start: Start) -> None:
         pass
+
+
+class Foresees(Quadratic):
+    """Predicts the first number of its model: of 3,000 rows, then of one row in each call, and then what is wrong."""
+
+    calls = 0
+
+    def begin(self, start: Start) -> None:
+        pass
+
+    def predict(self, params: Any) -> Iterator[Prediction]:
+        self.calls += 1
+        x = params["x"][0]
+        at = datetime.datetime(2026, 3, 1, 7, tzinfo=datetime.timezone(datetime.timedelta(hours=1)))
+        if self.calls == 1:
+            for k in range(3000):
+                yield Prediction(np.float32(k), at, residual=0.5)
+        if self.calls == 2:
+            yield Prediction(x, probabilities=np.array([0.25, 0.75]))
+        if self.calls == 3:
+            yield Prediction(1.0, datetime.datetime(2026, 3, 1))
+        if self.calls == 4:
+            yield Prediction(x / 0.0)
 
 
 class Draws(Trainer):

@@ -47,6 +47,27 @@ def test_initial(tmp_path: pathlib.Path) -> None:
         assert "after parameters the tensor w is float64 [2, 3]; want float32 [3]" in host.answer("failed")["why"]
 
 
+def test_predict(tmp_path: pathlib.Path) -> None:
+    """Predictions come in as many answers as lines hold; one that is wrong is told, and those after it go on."""
+    with Host(tmp_path, {"x": [3.0]}, "subjects:Foresees") as host:
+        assert "predict" in host.hello()["can"]
+        values, more = [], True
+        while more:
+            host.ask("predict")
+            got = host.answer("predicted")
+            values += [one["value"] for one in got["predictions"]]
+            assert {(one["time"], one["residual"]) for one in got["predictions"]} == {("2026-03-01T06:00:00+00:00", 0.5)}
+            more = got["more"]
+        assert values == list(range(3000))
+        host.ask("predict")
+        assert host.answer("predicted")["predictions"] == [{"value": 3.0, "probabilities": [0.25, 0.75]}]
+        for why in ("with its zone", "a prediction is inf"):
+            host.ask("predict")
+            assert why in host.answer("failed")["why"]
+        host.ask("predict")
+        assert host.answer("predicted") == {"frame": "predicted", "id": host.ids, "predictions": [], "more": False}
+
+
 def test_mixing(tmp_path: pathlib.Path) -> None:
     """agentd changes the file between two parts of a block; base is what stood there before step 1."""
     with Host(tmp_path, {"x": [3.0]}, "subjects:Quadratic") as host:
@@ -210,8 +231,8 @@ def test_bad_requests(tmp_path: pathlib.Path) -> None:
         assert "first is 0" in host.fit(0, 3, "failed")["why"]
         assert "last is 1" in host.fit(2, 1, "failed")["why"]
         assert "step_size is None" in host.fit(1, 1, "failed", step_size=None)["why"]
-        host.ask("predict")
-        assert "'predict'" in host.answer("failed")["why"]
+        host.ask("explain")
+        assert "'explain'" in host.answer("failed")["why"]
         host.fit(1, 1)
     with Host(tmp_path, FIRST, "subjects:Silent") as host:
         host.ask_fit(1, 1)

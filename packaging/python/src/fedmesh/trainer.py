@@ -30,6 +30,7 @@ with.
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib
 import json
 import math
@@ -40,7 +41,7 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,7 @@ import numpy.typing as npt
 from fedmesh import _safetensors
 from fedmesh._safetensors import Array, Arrays, FormatError
 
-__all__ = ["Evaluated", "Fitted", "Job", "Start", "Trainer", "main", "run"]
+__all__ = ["Evaluated", "Fitted", "Job", "Prediction", "Start", "Trainer", "main", "run"]
 
 VERSION = 1
 
@@ -56,6 +57,7 @@ _MOST_LINE = 65536  # bytes, with the \n
 _MOST_WHY = 1000  # bytes of a reason
 _MOST_NAME = 200  # bytes of a name
 _MOST_METRICS = 16
+_MOST_CLASSES = 1000
 _BEAT = 1.0  # seconds between two frames `progress`, at most
 _LINGER = 4.0  # seconds that are left for fit when agentd is gone
 
@@ -102,6 +104,22 @@ class Evaluated:
     rows: Union[int, "np.integer[Any]"]
     risk: Number
     metrics: Mapping[str, Number] = field(default_factory=dict)
+
+
+@dataclass
+class Prediction:
+    """What `predict` says of a row.
+
+    value          the prediction; of classes the number of the likeliest
+    time           of the row, with its zone
+    probabilities  of classes
+    residual       the label less the prediction, of classes 1 less the probability of the label's, once that is known
+    """
+
+    value: Number
+    time: Optional[datetime.datetime] = None
+    probabilities: Union[Sequence[Number], npt.NDArray[Any]] = ()
+    residual: Optional[Number] = None
 
 
 class Job:
@@ -176,14 +194,14 @@ class Trainer:
         """Prepare, once, before all others but `can`: read the data, say."""
 
     def can(self) -> Set[str]:
-        """Say what the trainer knows beyond `fit`: "evaluate", "initial", "mixing" and "proximal".
+        """Say what the trainer knows beyond `fit`: "evaluate", "predict", "initial", "mixing" and "proximal".
 
-        "evaluate" is there if the class has the method, and "initial" if it has `parameters`. Add "mixing" if `fit` keeps nothing from one call to the
-        next but its optimizer's state, which it resets when job.first is 1; and "proximal" if it takes job.proximal
-        into its loss.
+        "evaluate" and "predict" are there if the class has the method, and "initial" if it has `parameters`. Add
+        "mixing" if `fit` keeps nothing from one call to the next but its optimizer's state, which it resets when
+        job.first is 1; and "proximal" if it takes job.proximal into its loss.
         """
-        words = {"evaluate": Trainer.evaluate, "initial": Trainer.parameters}
-        has = {"evaluate": type(self).evaluate, "initial": type(self).parameters}
+        words = {"evaluate": Trainer.evaluate, "predict": Trainer.predict, "initial": Trainer.parameters}
+        has = {"evaluate": type(self).evaluate, "predict": type(self).predict, "initial": type(self).parameters}
         return {word for word, method in words.items() if has[word] is not method}
 
     def rows(self) -> int:
@@ -208,6 +226,14 @@ class Trainer:
     def evaluate(self, params: Arrays) -> Evaluated:
         """Say how the model does on rows that the trainer does not train on."""
         raise NotImplementedError("write evaluate(params), if it can")
+
+    def predict(self, params: Arrays) -> Iterable[Prediction]:
+        """Predict with the model, for each row that has come since the last call; of those from before the first one,
+        the newest, say. A row whose label comes later may have a second prediction then, with its residual.
+
+        agentd publishes them (predict.publish of agentd.yaml).
+        """
+        raise NotImplementedError("write predict(params), if it can")
 
     def parameters(self) -> Mapping[str, npt.ArrayLike]:
         """Return a first model: that of the task, of `fedmesh-trainer --initial`, which calls it without `begin`; and
@@ -320,6 +346,7 @@ class _Session:
         self.file: Optional[_safetensors.Mapped] = None
         self.base: Arrays = {}
         self.pause = _BEAT
+        self.pending: List[Prediction] = []  # for the next answers
 
     def serve(self) -> int:
         """Answer requests until there are no more, and return the program's exit status."""
@@ -424,6 +451,8 @@ class _Session:
             return self.fit(request, self.trainer, self.file)
         if request.kind == "evaluate":
             return self.evaluate(request, self.trainer, self.file)
+        if request.kind == "predict":
+            return self.predict(self.trainer, self.file)
         if request.kind == "rows":
             return {"frame": "rows", "rows": _rows(self.trainer.rows())}
         if request.kind == "initial":
@@ -481,6 +510,36 @@ class _Session:
         if result.metrics:
             answer["metrics"] = _metrics(result.metrics)
         return answer
+
+
+    def predict(self, trainer: Trainer, file: _safetensors.Mapped) -> Dict[str, Any]:
+        left = self.pending or list(trainer.predict(_copy(file.arrays)))
+        self.pending = []  # if one of them is wrong, none of them is said
+        some: List[Dict[str, Any]] = []
+        size = 0
+        for one in left:
+            told = _prediction(one)
+            size += len(json.dumps(told)) + 2
+            if some and size > _MOST_LINE - 1000:
+                break
+            some.append(told)
+        self.pending = left[len(some):]
+        return {"frame": "predicted", "predictions": some, "more": bool(self.pending)}
+
+
+def _prediction(of: Prediction) -> Dict[str, Any]:
+    told: Dict[str, Any] = {"value": _finite(of.value, "a prediction")}
+    if of.time is not None:
+        if of.time.tzinfo is None:
+            raise _Failure(f"the time of a prediction is {of.time}, want one with its zone")
+        told["time"] = of.time.astimezone(datetime.timezone.utc).isoformat()
+    if len(of.probabilities):
+        told["probabilities"] = [_finite(p, "a probability") for p in of.probabilities]
+        if len(told["probabilities"]) > _MOST_CLASSES:
+            raise _Failure(f"a prediction has {len(of.probabilities)} probabilities, want at most {_MOST_CLASSES}")
+    if of.residual is not None:
+        told["residual"] = _finite(of.residual, "a residual")
+    return told
 
 
 def _steps(result: Fitted, job: Job) -> int:

@@ -1,0 +1,50 @@
+package external
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/task"
+)
+
+// Predict implements [agent.Opaque]. It takes no longer than the program's timeout: training waits for that.
+func (t *Trainer) Predict(ctx context.Context, p *task.Problem[float32], model []float32) (all []agent.Forecast,
+	more bool, err error) {
+	of, err := t.runs(p)
+	if err != nil {
+		return nil, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, of.cfg.Timeout)
+	defer cancel()
+	run, err := of.running(ctx)
+	if err == nil && !slices.Contains(run.said.Can, canPredict) {
+		err = fmt.Errorf("predict.publish is set, and the program's can is %q, without %q", run.said.Can, canPredict)
+	}
+	if err == nil {
+		all, more, err = of.predict(ctx, run, model)
+	}
+	if err != nil {
+		err = fmt.Errorf("trainer %s: %w", of.name, err)
+	}
+	return all, more, err
+}
+
+// predict has the program predict with a model.
+func (p *program) predict(ctx context.Context, r *run, x []float32) (all []agent.Forecast, more bool, err error) {
+	err = p.request(ctx, r, x, framePredicted, func(id uint64) any { return short{framePredict, id} },
+		func(a *answer) error {
+			for _, c := range a.Predictions {
+				if c.Value == nil {
+					return fmt.Errorf("the program has made %d predictions, one of them without a value",
+						len(a.Predictions))
+				}
+				all = append(all, agent.Forecast{Time: c.Time, Value: *c.Value, Classes: c.Probabilities,
+					Residual: c.Residual})
+			}
+			more = a.More
+			return nil
+		})
+	return all, more, err
+}

@@ -1,0 +1,54 @@
+package modelfile_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// external is a model that a program trains, whose tensors stand in another order in the file: it sorts them.
+func external() *modelfile.Model {
+	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.RiskSquared, Tensors: []learner.Tensor{
+		{Name: "z", Shape: []int{2, 2}}, {Name: "s"}, {Name: "a", Shape: []int{3}}}}
+	vector := wire.AppendVector(nil, []float32{1, 2, 3, 4, 5, 6, 7, 8})
+	m := modelfile.Of(&wire.Task{Name: "plant"}, a, vector, wire.BlobDigest(vector))
+	m.Run, m.Version = 3, 17
+	return m
+}
+
+// TestExternal: the model of a program is read as it was written, though nobody here predicts with it.
+func TestExternal(t *testing.T) {
+	m := external()
+	file := encode(t, m)
+	got, err := modelfile.Decode(file)
+	if err != nil || !got.Same(m) || !got.Alike(m) || !got.External() || !bytes.Equal(got.Vector, m.Vector) {
+		t.Fatalf("%+v, error %v", got, err)
+	}
+	if _, err := got.Predictor(); err == nil || !strings.Contains(err.Error(), "the program that trained it") {
+		t.Errorf("it predicts: %v", err)
+	}
+	got.Architecture.Tensors = slices.Clone(got.Architecture.Tensors)
+	if got.Architecture.Tensors[2].Shape = []int{3, 1}; got.Alike(m) {
+		t.Error("models of other shapes are alike")
+	}
+	for was, is := range map[string]string{`["z","s","a"]`: `["z","s","s"]`, `["z","s"`: `["z","S"`,
+		`["z","s","a"]`[1:]: `"z","a","s"]`, `"tensors"`: `"tensorS"`} {
+		escape := strings.NewReplacer(`"`, `\"`).Replace
+		if !strings.HasPrefix(was, `"t`) {
+			was, is = escape(was), escape(is)
+		}
+		other := bytes.Replace(file, []byte(was), []byte(is), 1)
+		if bytes.Equal(other, file) {
+			t.Fatalf("%s is not in the file", was)
+		}
+		if _, err := modelfile.Decode(other); err == nil {
+			t.Errorf("%s in the place of %s is read", is, was)
+		}
+	}
+}
