@@ -3,6 +3,9 @@ package external
 import (
 	"bufio"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"sync"
@@ -11,12 +14,10 @@ import (
 
 // process is a program that runs.
 type process struct {
-	in    *os.File
-	out   *os.File // who reads it, and noise, closes it
-	noise *os.File // its standard error
-	loose string   // why it is not confined; empty if it is
-	cmd   *exec.Cmd
-	cage  cage
+	in    io.WriteCloser
+	out   io.ReadCloser // who reads it closes it
+	loose string        // why it is not confined; empty if it is
+	end   func()        // ends it; kill calls it once
 	gone  chan struct{} // closed when it has ended and was waited for
 	once  sync.Once
 	wait  error // of the process; once gone is closed
@@ -65,7 +66,18 @@ func launchIn(p *program, in cage) (*process, error) {
 		closeAll(1, 2, 4)
 		return nil, err
 	}
-	proc := &process{in: files[1], out: files[2], noise: files[4], cmd: cmd, cage: in, gone: make(chan struct{})}
+	proc := &process{in: files[1], out: files[2], gone: make(chan struct{})}
+	proc.end = func() {
+		killAll(cmd)
+		in.kill()
+		go func() {
+			<-proc.gone
+			for _, from := range []*os.File{files[2], files[4]} { // a child that has escaped may hold the other end
+				_ = from.SetReadDeadline(time.Now().Add(grace)) // it is closed if that fails
+			}
+			in.remove()
+		}()
+	}
 	go p.overhear(files[4])
 	go func() {
 		proc.wait = cmd.Wait()
@@ -76,18 +88,27 @@ func launchIn(p *program, in cage) (*process, error) {
 }
 
 // kill ends the program with all its processes. It may be called again.
-func (p *process) kill() {
-	p.once.Do(func() {
-		killAll(p.cmd)
-		p.cage.kill()
-		go func() {
-			<-p.gone
-			for _, from := range []*os.File{p.out, p.noise} { // a child that has escaped may hold the other end
-				_ = from.SetReadDeadline(time.Now().Add(grace)) // it is closed if that fails
-			}
-			p.cage.remove()
-		}()
-	})
+func (p *process) kill() { p.once.Do(p.end) }
+
+// socket is a connection whose end of what is sent is told apart from that of what comes.
+type socket struct{ *net.UnixConn }
+
+// Close implements io.Closer.
+func (s socket) Close() error { return s.CloseWrite() }
+
+// call connects to a program that runs by itself. To kill it is to leave it.
+func call(p *program) (*process, error) {
+	conn, err := net.DialTimeout("unix", p.cfg.Socket, grace)
+	if err != nil {
+		return nil, fmt.Errorf("the program is not there: %w", err)
+	}
+	proc := &process{in: socket{conn.(*net.UnixConn)}, out: conn, gone: make(chan struct{}),
+		loose: "it runs by itself, behind " + p.cfg.Socket}
+	proc.end = func() {
+		_ = conn.Close() // nobody is asked any more
+		close(proc.gone)
+	}
+	return proc, nil
 }
 
 // how tells how a process ended, if it ends now.

@@ -17,6 +17,7 @@ import (
 
 // Config is what the device's owner says of a program.
 type Config struct {
+	Socket  string        // of a program that runs by itself; else Command starts it, with what follows
 	Command []string      // the program and its arguments
 	Dir     string        // where it runs
 	Env     []string      // NAME=value, beside a few of the agent's own
@@ -133,7 +134,11 @@ func (p *program) start(r *run) {
 		return
 	}
 	r.file = file
-	proc, err := launch(p)
+	reach := launch
+	if p.cfg.Socket != "" {
+		reach = call
+	}
+	proc, err := reach(p)
 	if err != nil {
 		p.ended(r, err)
 		return

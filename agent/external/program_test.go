@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"io"
 	"math"
 	"net"
 	"os"
@@ -15,7 +16,7 @@ type frame map[string]any
 
 // play is a program that trains: with each step of μ it brings each parameter the share μ nearer to 1. mode says what
 // it does wrong.
-func play(mode string) {
+func play(mode string, from io.Reader, to io.Writer) {
 	if mode == "waits" {
 		<-time.After(time.Hour)
 		return
@@ -25,7 +26,7 @@ func play(mode string) {
 		return
 	}
 	var path string
-	in, out := bufio.NewReader(os.Stdin), json.NewEncoder(os.Stdout)
+	in, out := bufio.NewReader(from), json.NewEncoder(to)
 	say := func(f frame) { _ = out.Encode(f) } // the agent has gone if that fails
 	for {
 		line, err := in.ReadBytes('\n')

@@ -54,7 +54,7 @@ func (l *lockedBuffer) Len() int {
 // TestMain makes of this program the one that is tried, where a test asks for it.
 func TestMain(m *testing.M) {
 	if mode, ok := os.LookupEnv(modeVariable); ok {
-		play(mode)
+		play(mode, os.Stdin, os.Stdout)
 		return
 	}
 	os.Exit(m.Run())
@@ -104,25 +104,31 @@ func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Du
 	}
 	t.Cleanup(func() { _ = line.Close() })
 	d := &device{TB: t, line: line, good: filepath.Join(t.TempDir(), "good")}
-	d.trainer = external.New(ctx, agent.Learner{}, external.NoRows{}, map[string]external.Config{"nearer": {
-		Command: []string{os.Args[0]}, Env: []string{modeVariable + "=" + mode, goodVariable + "=" + d.good,
-			callVariable + "=" + line.Addr().String()}, Timeout: timeout, Dir: t.TempDir(),
-		Network: mode != "network"}},
+	d.begin(ctx, external.Config{Command: []string{os.Args[0]}, Env: []string{modeVariable + "=" + mode,
+		goodVariable + "=" + d.good, callVariable + "=" + line.Addr().String()}, Timeout: timeout, Dir: t.TempDir(),
+		Network: mode != "network"}, change)
+	return d
+}
+
+// begin begins a trainer with a program.
+func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *wire.Task)) {
+	d.Helper()
+	d.trainer = external.New(ctx, agent.Learner{}, external.NoRows{}, map[string]external.Config{"nearer": cfg},
 		"plant", "pump-7", slog.New(slog.NewTextHandler(&d.log, nil)), func(f agent.Fact) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.facts = append(d.facts, f)
 		})
+	var err error
 	if d.problem, err = task.Compile[float32](externalTask(change)); err != nil {
-		t.Fatal(err)
+		d.Fatal(err)
 	}
 	d.rows = d.trainer.Open(data.Want{External: &d.problem.Task})
-	t.Cleanup(func() {
+	d.Cleanup(func() {
 		if err := d.trainer.Close(); err != nil {
-			t.Error(err)
+			d.Error(err)
 		}
 	})
-	return d
 }
 
 // ends is how often the program has ended, as the agent was told.

@@ -19,8 +19,13 @@ func trainerCommand() *cobra.Command {
 	of := external.Trial{Config: external.Config{Timeout: 10 * time.Minute, Network: true}}
 	var initial, device string
 	check := &cobra.Command{
-		Use: "check --initial FILE -- COMMAND [ARGUMENT...]", Short: "Play the trainers' protocol with a program",
-		Args: cobra.MinimumNArgs(1),
+		Use: "check --initial FILE (--socket PATH | -- COMMAND [ARGUMENT...])", Short: "Play the trainers' protocol with a program",
+		Args: func(_ *cobra.Command, args []string) error {
+			if (of.Socket == "") == (len(args) == 0) {
+				return cli.Usage("want a command, or --socket of a program that runs by itself")
+			}
+			return nil
+		},
 		Long: "Play the trainers' protocol with a program, as agentd would: what it says of itself, local steps from " +
 			"the tensors of --initial, the same ones again, what else it says that it can, stop, and its end. Each " +
 			"line says what it has shown, or what is wrong. The exit status is 1 if anything is. What the program " +
@@ -51,6 +56,7 @@ func trainerCommand() *cobra.Command {
 	}
 	flags := check.Flags()
 	flags.StringVar(&initial, "initial", "", "safetensors file with the model, as in task.model.initial")
+	flags.StringVar(&of.Socket, "socket", "", "of a program that runs by itself, in the place of a command")
 	flags.Float64Var(&of.StepSize, "step-size", 0.01, "the step size of its steps")
 	flags.StringVar(&device, "device", "check", "the device that the program is told")
 	flags.StringVar(&of.Dir, "dir", "", "where the program runs (default: here)")

@@ -17,6 +17,7 @@ import (
 type Trainer struct {
 	Name    string           `yaml:"name"`    // as tasks call it
 	Command config.OneOrMore `yaml:"command"` // the program and its arguments
+	Socket  string           `yaml:"socket"`  // in the place of all from command to network: of a program that runs by itself
 	Dir     string           `yaml:"dir"`     // where it runs; empty = the state folder
 	Env     []string         `yaml:"env"`     // NAME=value
 	Memory  spec.ByteSize    `yaml:"memory"`  // of all its processes; 0 = no limit of its own
@@ -31,7 +32,7 @@ const defaultTimeout = 10 * time.Minute
 func (a *Agent) Programs() map[string]external.Config {
 	all := map[string]external.Config{}
 	for _, t := range a.Trainers {
-		all[t.Name] = external.Config{Command: t.Command, Dir: cmp.Or(t.Dir, a.StateDir), Env: t.Env,
+		all[t.Name] = external.Config{Socket: t.Socket, Command: t.Command, Dir: cmp.Or(t.Dir, a.StateDir), Env: t.Env,
 			Memory: uint64(t.Memory), Timeout: cmp.Or(t.Timeout, defaultTimeout), Network: t.Network}
 	}
 	return all
@@ -49,7 +50,11 @@ func (c *check) trainers(all []Trainer) {
 		c.Need(t.Name != "" && len(t.Name) <= wire.MaxName && !seen[t.Name], key+"name",
 			"is %q; want 1 to %d bytes, and each name once", t.Name, wire.MaxName)
 		seen[t.Name] = true
-		c.Need(len(t.Command) > 0 && t.Command[0] != "", key+"command", "is empty; want a program and its arguments")
+		c.Need(t.Socket != "" || len(t.Command) > 0 && t.Command[0] != "", key+"command",
+			"is empty; want a program and its arguments, or the key socket")
+		c.Need(t.Socket == "" || len(t.Command) == 0 && t.Dir == "" && len(t.Env) == 0 && t.Memory == 0 && !t.Network,
+			key+"socket", "is %q, and command, dir, env, memory or network is set: these are of a program that agentd "+
+				"starts; remove them or socket", t.Socket)
 		for _, e := range t.Env {
 			name, _, pair := strings.Cut(e, "=")
 			c.Need(pair && name != "", key+"env", "has %q; want NAME=value", e)

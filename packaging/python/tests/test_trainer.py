@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import socket
 import subprocess
 import sys
 from typing import Any, Dict
@@ -56,7 +58,8 @@ def test_predict(tmp_path: pathlib.Path) -> None:
             host.ask("predict")
             got = host.answer("predicted")
             values += [one["value"] for one in got["predictions"]]
-            assert {(one["time"], one["residual"]) for one in got["predictions"]} == {("2026-03-01T06:00:00+00:00", 0.5)}
+            labels = {(one["time"], one["residual"]) for one in got["predictions"]}
+            assert labels == {("2026-03-01T06:00:00+00:00", 0.5)}
             more = got["more"]
         assert values == list(range(3000))
         host.ask("predict")
@@ -66,6 +69,31 @@ def test_predict(tmp_path: pathlib.Path) -> None:
             assert why in host.answer("failed")["why"]
         host.ask("predict")
         assert host.answer("predicted") == {"frame": "predicted", "id": host.ids, "predictions": [], "more": False}
+
+
+def test_socket(tmp_path: pathlib.Path) -> None:
+    """A trainer that runs by itself serves one connection after another; it takes the place of a socket that is left."""
+    path, file = tmp_path / "s", tmp_path / "tensors.safetensors"
+    _safetensors.save(file, {"x": [3.0]}, {})
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with subprocess.Popen([sys.executable, "-m", "fedmesh.trainer", "--socket", str(path), "subjects:Quadratic"],
+                          cwd=HERE, env={"PYTHONPATH": ":".join([str(HERE), *sys.path])},
+                          stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        while f"listens at {path}".encode() not in (said := process.stderr.readline()):
+            assert said, "it has ended"
+        assert path.stat().st_mode & 0o777 == 0o600
+        hello = {"frame": "hello", "version": 1, "tensors": str(file), "federation": "plant", "device": "d1",
+                 "task": "t", "timeout": 600}
+        for _ in range(2):
+            with socket.socket(socket.AF_UNIX) as line, line.makefile("rb") as answers:
+                line.connect(str(path))
+                line.sendall(json.dumps(hello).encode() + b"\n")
+                assert json.loads(answers.readline())["name"] == "a quadratic"
+                line.shutdown(socket.SHUT_WR)
+                assert answers.readline() == b""
+        process.terminate()
 
 
 def test_mixing(tmp_path: pathlib.Path) -> None:

@@ -30,6 +30,7 @@ with.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import importlib
 import json
@@ -37,11 +38,14 @@ import math
 import numbers
 import os
 import queue
+import socket
+import stat
 import sys
 import threading
 import traceback
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import (Any, BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple,
+                    Union)
 
 import numpy as np
 import numpy.typing as npt
@@ -511,7 +515,6 @@ class _Session:
             answer["metrics"] = _metrics(result.metrics)
         return answer
 
-
     def predict(self, trainer: Trainer, file: _safetensors.Mapped) -> Dict[str, Any]:
         left = self.pending or list(trainer.predict(_copy(file.arrays)))
         self.pending = []  # if one of them is wrong, none of them is said
@@ -590,6 +593,28 @@ def _serve(make: Callable[[], Trainer]) -> int:
     return _Session(make, requests, answers).serve()
 
 
+def _listen(make: Callable[[], Trainer], path: str) -> int:
+    """Speak with agentd over a Unix socket: one connection after another, each with a trainer of its own."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)  # an earlier process has left it
+    with socket.socket(socket.AF_UNIX) as line:
+        before = os.umask(0o177)  # whoever connects may read and write what the trainer is asked for
+        try:
+            line.bind(path)
+        finally:
+            os.umask(before)
+        line.listen()
+        print(f"fedmesh: the trainer listens at {path}", file=sys.stderr, flush=True)
+        while True:
+            connection, _ = line.accept()
+            with connection, connection.makefile("rb") as requests, connection.makefile("wb") as answers:
+                try:
+                    _Session(make, requests, answers).serve()
+                except OSError as e:
+                    print(f"fedmesh: {e}", file=sys.stderr)
+
+
 def run(trainer: Trainer) -> None:
     """Speak with agentd over standard input and output until it ends the conversation.
 
@@ -633,12 +658,17 @@ def main(argv: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(
         prog="fedmesh-trainer", description="Train a model of your own under agentd (docs/TRAINER.md of fedmesh).")
     parser.add_argument("--initial", metavar="FILE", help="write the trainer's first model for the task, and end")
+    parser.add_argument("--socket", metavar="PATH",
+                        help="run by itself: wait for agentd at this Unix socket (trainers.socket of agentd.yaml), and "
+                        "serve it for ever, one connection after another")
     parser.add_argument("target", metavar="MODULE:NAME",
                         help="a class or function that makes a fedmesh.trainer.Trainer; the module is looked for in "
                         "this folder, too")
     parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help="what it is called with, as text")
     options = parser.parse_args(argv)
     sys.path.insert(0, os.getcwd())
+    if options.socket is not None and options.initial is None:
+        return _listen(lambda: _make(options.target, options.arguments), options.socket)
     if options.initial is None:
         return _serve(lambda: _make(options.target, options.arguments))
     try:

@@ -1,0 +1,73 @@
+package external_test
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/external"
+)
+
+// serving is a program that runs by itself: it serves one connection after another, and tells of each, and of its end.
+func serving(t *testing.T, path, mode string) (conns chan net.Conn, ended chan struct{}, line net.Listener) {
+	t.Helper()
+	line, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns, ended = make(chan net.Conn, 10), make(chan struct{}, 10)
+	go func() {
+		for {
+			conn, err := line.Accept()
+			if err != nil {
+				return
+			}
+			conns <- conn
+			play(mode, conn, conn)
+			_ = conn.Close()
+			ended <- struct{}{}
+		}
+	}()
+	t.Cleanup(func() { _ = line.Close() })
+	return conns, ended, line
+}
+
+// TestSocket: a program that runs by itself is asked over its socket. When the connection is cut, or the program is not
+// there, a block fails with the reason, and later ones go on.
+func TestSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trainer.sock")
+	d := &device{TB: t}
+	d.begin(t.Context(), external.Config{Socket: path, Timeout: time.Minute}, nil)
+	fit := func(want string) {
+		t.Helper()
+		d.trainer.Hurry()
+		b, base, x := d.block(t.Context(), 4)
+		switch err := b.Take(x, 1, 4); {
+		case want == "" && (err != nil || x[2] != nearer(base[2], 0.5, 4)):
+			t.Errorf("parameters %v, error %v", x, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	fit("the program is not there")
+	conns, ended, line := serving(t, path, "")
+	fit("")
+	d.mu.Lock()
+	begun, ok := d.facts[len(d.facts)-1].(agent.TrainerStarted)
+	d.mu.Unlock()
+	if !ok || !strings.Contains(begun.Loose, "by itself, behind "+path) {
+		t.Errorf("%+v", begun)
+	}
+	_ = (<-conns).Close()
+	<-ended
+	fit("the program")
+	fit("")
+	_ = line.Close()
+	if err := d.trainer.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended // it is told by the end of what it reads, and ends the connection itself
+}

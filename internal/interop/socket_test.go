@@ -1,0 +1,68 @@
+package interop
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+)
+
+// serve has the example run by itself at a socket, and returns once it listens. The test's end kills it.
+func (e *example) serve(t *testing.T, f *testkit.Federation, path string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(e.program[0], slices.Insert(slices.Clone(e.program[1:]), 3, "--socket", path)...)
+	cmd.Dir, cmd.Env = f.Dir, append(os.Environ(), "PYTHONPATH="+e.path)
+	said, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(said)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "listens at "+path) {
+			return cmd
+		}
+	}
+	t.Fatalf("the program has ended: %v", cmd.Wait())
+	return nil
+}
+
+// TestSocket has a device train with a program that runs by itself. It ends in its first local step, which costs a
+// round, and is started again: the device goes on with that.
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing", "crashed")
+	f := testkit.NewFederation(t, x.programs, "socket", "tcp://"+startBroker(t))
+	f.Write(t, "growing.py", growing)
+	initial, path := e.initial(t, f), f.Path("trainer.sock")
+	first := e.serve(t, f, path)
+	keys := f.AddAgent(t, "a", "unused\n0\n")
+	configure(t, f, "a", fmt.Sprintf("trainers: [{name: growing, socket: %q}]\n", path))
+	f.Lead(t, "{name: growing, model: {kind: external, trainer: growing, initial: "+initial+"}, batch_size: 0, "+
+		"step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 2, max: 2}}", keys,
+		"{participants: 1, quorum: 1, rounds: 2, deadline: 60s, gather: {target: 1, minimum: 1, within: 60s, "+
+			"spread: 0s}}")
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	endsWell(t, lead)
+	device := f.Daemon(t, "agentd", "a")
+	endsWell(t, device)
+	device.Await(t, `not_confined="it runs by itself, behind `+path)
+	device.Await(t, `err="trainer growing: the program has ended"`)
+	if err := first.Wait(); err == nil || first.ProcessState.ExitCode() != 7 {
+		t.Errorf("the program: %v", err)
+	}
+	e.serve(t, f, path)
+	device.Await(t, "a trainer runs")
+	lead.Await(t, "run finished")
+}
