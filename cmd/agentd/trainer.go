@@ -19,7 +19,8 @@ func trainerCommand() *cobra.Command {
 	of := external.Trial{Config: external.Config{Timeout: 10 * time.Minute, Network: true}}
 	var initial, device string
 	check := &cobra.Command{
-		Use: "check --initial FILE (--socket PATH | -- COMMAND [ARGUMENT...])", Short: "Play the trainers' protocol with a program",
+		Use:   "check --initial FILE (--socket PATH | -- COMMAND [ARGUMENT...])",
+		Short: "Play the trainers' protocol with a program",
 		Args: func(_ *cobra.Command, args []string) error {
 			if (of.Socket == "") == (len(args) == 0) {
 				return cli.Usage("want a command, or --socket of a program that runs by itself")
