@@ -485,7 +485,7 @@ class _Session:
         job = Job(request.frame, request.stop)
         answer: Dict[str, Any] = {"frame": "fitted"}
         if job.first == 1:
-            self.base = _frozen(file.arrays)
+            self.base = _frozen(file.arrays) if job.proximal else {}
             answer["risk_before"] = _finite(trainer.risk(_copy(file.arrays)), "risk_before")
         if job.proximal:
             if not self.base:

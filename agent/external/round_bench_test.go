@@ -1,0 +1,170 @@
+package external_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/external"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	roundDevices = 4
+	roundSteps   = 10
+	roundBatch   = 32
+	roundWidth   = 1000 // squared, the parameters of the layer
+)
+
+// BenchmarkRound is the local work of a round with a million parameters, of four devices of one machine at once: with
+// agentd's own learner, which takes 10 steps over 32 rows each and scores the model; and with programs that take no
+// time for these, in Go and in Python. Without neighbours a block is one fit: so theirs is what a program adds.
+func BenchmarkRound(b *testing.B) {
+	b.Run("own", func(b *testing.B) {
+		w := externalTask(func(t *wire.Task) {
+			t.External, t.Target, t.Model.Hidden = wire.External{}, "y", []uint32{roundWidth}
+			t.Training.BatchSize, t.Training.MaxSteps = roundBatch, roundSteps
+			t.Training.StepSize = 1e-6
+			for i := range roundWidth - 1 {
+				t.Features = append(t.Features, "x"+string(rune('0'+i%10))+string(rune('a'+i/10)))
+			}
+		})
+		p, err := task.Compile[float32](w)
+		if err != nil {
+			b.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		x, y := make([]float32, (roundWidth-1)*roundBatch), make([]float32, roundBatch)
+		for i := range x {
+			x[i] = float32(rng.NormFloat64())
+		}
+		rows := learner.NewSamples(roundWidth-1, x, y)
+		var of [roundDevices]part
+		for i := range of {
+			p, err := task.Compile[float32](w)
+			if err != nil {
+				b.Fatal(err)
+			}
+			of[i] = part{agent.Learner{}, p, rows}
+		}
+		rounds(b, of, p.Model.Architecture().Params())
+	})
+	programs(b, "program", external.Config{Command: []string{os.Args[0]}, Env: []string{modeVariable + "=idle"}})
+	python, err := exec.LookPath("/usr/bin/python3")
+	if err != nil || exec.Command(python, "-c", "import numpy").Run() != nil {
+		return // numbers are for the machine that has it
+	}
+	source, err := filepath.Abs(filepath.Join("..", "..", "packaging", "python", "src"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	folder := b.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "idle.py"), []byte(idle), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	programs(b, "python", external.Config{Command: []string{python, "-m", "fedmesh.trainer", "idle:Idle"}, Dir: folder,
+		Env: []string{"PYTHONPATH=" + source}})
+}
+
+// idle is a trainer that takes its steps in no time.
+const idle = `
+from fedmesh.trainer import Evaluated, Trainer
+
+class Idle(Trainer):
+    def rows(self):
+        return 40
+
+    def risk(self, params):
+        return 1.0
+
+    def fit(self, params, job):
+        for step in job:
+            pass
+
+    def evaluate(self, params):
+        return Evaluated(10, 0.5)
+`
+
+// part is a device's part of a round.
+type part struct {
+	by   agent.Trainer
+	p    *task.Problem[float32]
+	rows *learner.Samples[float32]
+}
+
+// programs is rounds of devices with a program.
+func programs(b *testing.B, name string, cfg external.Config) {
+	b.Run(name, func(b *testing.B) {
+		cfg.Timeout, cfg.Network = time.Minute, true
+		var of [roundDevices]part
+		for i := range of {
+			d := &device{TB: b}
+			d.begin(b.Context(), cfg, func(t *wire.Task) {
+				t.External.Tensors = wire.Schema{{Name: "w", DType: wire.Float32,
+					Shape: []uint32{roundWidth, roundWidth}}}
+				t.Training.MaxSteps = roundSteps
+			})
+			if _, err := d.rows.Snapshot(); err != nil {
+				b.Fatal(err)
+			}
+			of[i] = part{by: d.trainer, p: d.problem}
+		}
+		rounds(b, of, roundWidth*roundWidth)
+	})
+}
+
+// rounds has all devices take their part of a round at once, again and again.
+func rounds(b *testing.B, of [roundDevices]part, params int) {
+	base := make([]float32, params)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for i := range base {
+		base[i] = float32(rng.NormFloat64() / 100)
+	}
+	best := time.Hour // what else the machine does makes it no shorter
+	for b.Loop() {
+		began := time.Now()
+		var all sync.WaitGroup
+		for _, d := range of {
+			all.Go(func() {
+				if err := d.take(b, base); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		best = min(best, time.Since(began))
+	}
+	b.ReportMetric(float64(best)/float64(time.Millisecond), "ms/best")
+}
+
+func (d *part) take(b *testing.B, base []float32) error {
+	x := make([]float32, len(base))
+	copy(x, base)
+	block, err := d.by.Block(b.Context(), 1, d.p, task.Job[float32]{Base: base, Samples: d.rows, Weight: 1,
+		Steps: roundSteps, Rand: rand.New(rand.NewPCG(5, 6))})
+	if err == nil {
+		err = block.Take(x, 1, roundSteps)
+	}
+	if err != nil {
+		return err
+	}
+	if s, scores := block.(agent.Scorer); scores {
+		if _, err := s.Score(base); err != nil {
+			return err
+		}
+	} else if m, err := learner.NewModel[float32](d.p.Model.Architecture()); err != nil {
+		return err
+	} else {
+		m.Score(base, d.rows)
+	}
+	_, err = block.OutcomeFrom(base, x)
+	return err
+}
+
