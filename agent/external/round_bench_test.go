@@ -167,4 +167,3 @@ func (d *part) take(b *testing.B, base []float32) error {
 	_, err = block.OutcomeFrom(base, x)
 	return err
 }
-
