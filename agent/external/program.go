@@ -334,7 +334,7 @@ func (p *program) ask(ctx context.Context) error {
 
 // initial returns the parameters that the program begins with.
 func (p *program) initial(ctx context.Context, r *run) (x []float32, err error) {
-	x = make([]float32, (len(r.file.buffer)-len(r.file.head))/4)
+	x = make([]float32, r.file.elements)
 	err = p.request(ctx, r, x, frameInitial, func(id uint64) any { return short{frameInitial, id} },
 		func(*answer) error { return r.file.read(x, 0) })
 	return x, err

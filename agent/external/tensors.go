@@ -1,13 +1,14 @@
 package external
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -21,11 +22,19 @@ type tensorFile struct {
 	held      *store.DirLock // of dir, while this process lives
 	head      []byte         // what stands before the parameters
 	order     []span         // of the vector, in the order of the file
-	buffer    []byte
+	elements  int            // of all tensors
+	in        *bufio.Reader
+	out       *bufio.Writer
 }
 
+// piece is how many bytes of the file are in memory at a time.
+const piece = 256 << 10
+
 // span is where a tensor lies in the vector of all parameters.
-type span struct{ from, to int }
+type span struct {
+	name     string
+	from, to int
+}
 
 // scratch is where such files lie: in memory, if the system has a place for that.
 func scratch() string {
@@ -75,33 +84,40 @@ func sweep(at string) {
 	}
 }
 
+// create makes the file, whose data are a hole until the first write.
 func (t *tensorFile) create(layout []learner.Tensor) error {
-	at, tensors, of := 0, []store.Tensor{}, map[string]span{}
+	largest := 0
 	for _, tensor := range layout {
+		s := span{tensor.Name, t.elements, t.elements}
 		n := 1
 		for _, d := range tensor.Shape {
 			n *= d
 		}
-		of[tensor.Name] = span{at, at + n}
+		s.to += n
+		t.elements, largest = s.to, max(largest, n)
+		t.order = append(t.order, s)
+	}
+	var tensors []store.Tensor
+	zeros := make([]byte, 4*largest)
+	for i, tensor := range layout {
 		tensors = append(tensors, store.Tensor{Name: tensor.Name, DType: "F32", Shape: tensor.Shape,
-			Data: make([]byte, 4*n)})
-		at += n
+			Data: zeros[:4*(t.order[i].to-t.order[i].from)]})
 	}
-	file, err := store.EncodeSafetensors(tensors, nil)
+	pieces, err := store.SafetensorsPieces(tensors, nil)
 	if err != nil {
 		return err
 	}
-	sorted, _, err := store.DecodeSafetensors(file)
-	if err != nil {
+	slices.SortFunc(t.order, func(a, b span) int { return strings.Compare(a.name, b.name) }) // as in the file
+	t.head = pieces[0]
+	t.in, t.out = bufio.NewReaderSize(nil, max(len(t.head), piece)), bufio.NewWriterSize(nil, piece)
+	if err := os.WriteFile(t.path, t.head, 0o600); err != nil {
 		return err
 	}
-	for _, tensor := range sorted {
-		t.order = append(t.order, of[tensor.Name])
-	}
-	t.head = slices.Clone(file[:len(file)-4*at])
-	t.buffer = make([]byte, len(file))
-	return os.WriteFile(t.path, file, 0o600)
+	return os.Truncate(t.path, t.size())
 }
+
+// size is the length of the file.
+func (t *tensorFile) size() int64 { return int64(len(t.head) + 4*t.elements) }
 
 // remove removes the file, and all that a program has put beside it.
 func (t *tensorFile) remove() error {
@@ -114,15 +130,26 @@ func (t *tensorFile) remove() error {
 
 // write gives the parameters x to the program.
 func (t *tensorFile) write(x []float32) error {
-	out := append(t.buffer[:0], t.head...)
-	for _, s := range t.order {
-		out = wire.AppendVector(out, x[s.from:s.to])
-	}
 	f, err := t.open(os.O_WRONLY)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(out, 0)
+	t.out.Reset(f)
+	_, err = t.out.Write(t.head)
+	for _, s := range t.order {
+		for rest := x[s.from:s.to]; len(rest) > 0 && err == nil; {
+			n := min(len(rest), t.out.Available()/4)
+			if n == 0 {
+				err = t.out.Flush()
+				continue
+			}
+			_, err = t.out.Write(wire.AppendVector(t.out.AvailableBuffer(), rest[:n]))
+			rest = rest[n:]
+		}
+	}
+	if err == nil {
+		err = t.out.Flush()
+	}
 	return errors.Join(err, f.Close())
 }
 
@@ -133,21 +160,40 @@ func (t *tensorFile) read(x []float32, step int) error {
 	if err != nil {
 		return err
 	}
-	in := t.buffer
-	_, err = io.ReadFull(f, in)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("tensors.safetensors: %w", err)
+	return errors.Join(t.readFrom(f, x, step), f.Close())
+}
+
+func (t *tensorFile) readFrom(f *os.File, x []float32, step int) error {
+	t.in.Reset(f)
+	// next returns some bytes, which are good until the next call.
+	next := func(n int) ([]byte, error) {
+		b, err := t.in.Peek(n)
+		if err == nil {
+			_, err = t.in.Discard(n)
+		}
+		if err != nil {
+			err = fmt.Errorf("tensors.safetensors: %w", err)
+		}
+		return b, err
 	}
-	if !bytes.Equal(in[:len(t.head)], t.head) {
+	switch head, err := next(len(t.head)); {
+	case err != nil:
+		return err
+	case !bytes.Equal(head, t.head):
 		return errors.New("tensors.safetensors has another header now: a program writes its parameters in place")
 	}
-	at := len(t.head)
 	for _, s := range t.order {
-		to := at + 4*(s.to-s.from)
-		if err := wire.DecodeVector(x[s.from:s.to], in[at:to]); err != nil {
-			return &learner.DivergenceError{Step: step, What: err.Error()}
+		for rest := x[s.from:s.to]; len(rest) > 0; {
+			n := min(len(rest), t.in.Size()/4)
+			some, err := next(4 * n)
+			if err != nil {
+				return err
+			}
+			if err := wire.DecodeVector(rest[:n], some); err != nil {
+				return &learner.DivergenceError{Step: step, What: err.Error()}
+			}
+			rest = rest[n:]
 		}
-		at = to
 	}
 	return nil
 }
@@ -163,9 +209,9 @@ func (t *tensorFile) open(flag int) (*os.File, error) {
 	case err != nil:
 	case !info.Mode().IsRegular():
 		err = errors.New("tensors.safetensors is no file any more")
-	case info.Size() != int64(len(t.buffer)):
+	case info.Size() != t.size():
 		err = fmt.Errorf("tensors.safetensors has %d bytes now, from %d: a program writes its parameters in place",
-			info.Size(), len(t.buffer))
+			info.Size(), t.size())
 	default:
 		return f, nil
 	}
