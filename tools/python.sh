@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel and the sdist of packaging/python, looks at them, installs the wheel in an environment of its own and runs the tests
 # that the sdist holds: `python.sh` with numpy alone; `python.sh all` with the newest scikit-learn, PyTorch and Flower too, where no test
-# may be skipped, the notebook of the examples, mypy, and `agentd trainer check`. It needs PyPI, and `all` 7 GB in TMPDIR for that long: PyPI has PyTorch only with CUDA.
+# may be skipped, the notebook of the examples, mypy, `agentd trainer check`, and the tests with the tag pytorch. It needs PyPI, and `all` 7 GB in TMPDIR for that long: PyPI has PyTorch only with CUDA.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 home=$PWD
@@ -48,3 +48,6 @@ look() { # look TARGET ARGUMENT...
 look digits:make 0 4
 look fashion:make 0 10 1000
 look fedmesh.flower:Adapter flower_client:client_fn partition-id=1 local-epochs=2
+
+# Three agentds with PyTorch over Mosquitto.
+PATH=$folder/venv/bin:$PATH CI=true go test -tags pytorch -count=1 -timeout 15m -v -run 'TestFashion$' ./internal/interop

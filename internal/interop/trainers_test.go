@@ -258,9 +258,10 @@ func newExample(t *testing.T, python string, target ...string) *example {
 		append([]string{python, "-B", "-m", "fedmesh.trainer"}, target...)}
 }
 
-// trainers is the section of agentd.yaml for the example, under a name that tasks have for it.
+// trainers is the section of agentd.yaml for the example, under a name that tasks have for it. Its libraries work with
+// one thread each: several at once would wait for each other.
 func (e *example) trainers(name, dir string) string {
-	return fmt.Sprintf("trainers: [{name: %s, command: [\"%s\"], dir: %s, env: [%q]}]\n", name,
+	return fmt.Sprintf("trainers: [{name: %s, command: [\"%s\"], dir: %s, env: [%q, OMP_NUM_THREADS=1]}]\n", name,
 		strings.Join(e.program, `", "`), dir, "PYTHONPATH="+e.path)
 }
 

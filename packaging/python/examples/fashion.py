@@ -4,6 +4,7 @@
     - name: fashion
       command: [fedmesh-trainer, "fashion:make", "0", "10"]
       dir: /opt/fashion
+      env: [OMP_NUM_THREADS=1]  # where several programs share few cores, their threads would wait for each other
       memory: 2GiB
 
 The arguments choose part 0 of 10 of the training images; a third one is how many of them to take at most. A tenth of
