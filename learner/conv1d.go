@@ -189,7 +189,7 @@ func (c *conv1d[T]) Backward(w []T, b Batch[T]) float64 {
 	sum := addRisks(0, c.loss, c.delta[len(c.layers)-1], z, b.Y)
 	c.backward(w, rows)
 	last := len(c.filters) - 1
-	c.network.below(c.by[last], w, 0, rows)
+	c.below(c.by[last], w, 0, rows)
 	for i := last; ; i-- {
 		f := &c.filters[i]
 		deactivate(c.activation, c.by[i][:rows*f.units()], c.kept[i])

@@ -312,3 +312,16 @@ func TestConv1DWants(t *testing.T) {
 		}
 	}
 }
+
+// TestConv1DShowsNaN: a feature that is no number reaches the output, wherever in a pool its sums are.
+func TestConv1DShowsNaN(t *testing.T) {
+	a, rng := convolutions()[8], newRNG(24)
+	m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
+	for i := range a.Inputs {
+		x := randomVector[float64](a.Inputs, 1, rng)
+		x[i] = math.NaN()
+		if z := m.objective.Outputs(w, Batch[float64]{X: x, Y: []float64{0}}); !math.IsNaN(z[0]) {
+			t.Errorf("%+v: with feature %d NaN the output is %v", a, i, z)
+		}
+	}
+}

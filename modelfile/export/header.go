@@ -127,7 +127,7 @@ static void fedmesh_model_filter(const float *x, int channels, int before, const
         for (int k = 0; k < kernel; k++)
           sum += w[(f * channels + c) * kernel + k] * x[c * before + t + k];
       float *most = &y[f * steps + t / pool];
-      if (t %% pool == 0 || sum > *most)
+      if (t %% pool == 0 || sum > *most || sum != sum)
         *most = sum;
     }
   }
