@@ -214,10 +214,10 @@ func TestGivenMixing(t *testing.T) {
 func TestGivenRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`: "data.quadratics", `{"agents": []}`: "agents is empty", `{"agnets": []}`: `unknown field "agnets"`,
-		`{"agents": [{"A": [[1]], "b": [0, 1]}]}`:                            "agents[0].A has 1 rows",
+		`{"agents": [{"A": [[1]], "b": [0, 1]}]}`:                            "agents[0]: matrix A has 1 rows",
 		`{"agents": [{"A": [[1, 2], [3, 1]], "b": [0, 1]}]}`:                 "A is not symmetric: [1][0] is 3",
 		`{"agents": [{"A": [[1, 2], [2, 1]], "b": [0, 1]}]}`:                 "A has the eigenvalue -1; want none below 0",
-		`{"agents": [{"A": [[1]], "b": [0]}, {"A": [[1]], "b": []}]}`:        "agents[1].b has 0 numbers; want 1",
+		`{"agents": [{"A": [[1]], "b": [0]}, {"A": [[1]], "b": []}]}`:        "agents[1]: b has 0 numbers; want 1",
 		`{"agents": [{"A": [[1]], "b": [0], "local_steps": 0}]}`:             "local_steps is 0",
 		`{"agents": [{"A": [[1]], "b": [0], "weight": -1}]}`:                 "weight is -1",
 		`{"agents": [{"A": [[1]], "b": [0]}], "start": [1, 2]}`:              "start has 2 numbers",

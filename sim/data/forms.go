@@ -51,7 +51,7 @@ func ReadForms(path string) (*Forms, error) {
 	for k := range f.Agents {
 		a := &f.Agents[k]
 		if _, err := a.root(dim); err != nil {
-			return nil, fmt.Errorf("agents[%d].%w", k, err)
+			return nil, fmt.Errorf("agents[%d]: %w", k, err)
 		}
 		switch {
 		case a.LocalSteps != nil && *a.LocalSteps < 1:
@@ -101,7 +101,7 @@ func (a *Form) root(d int) ([]float64, error) {
 	flat := slices.Concat(a.A...)
 	ragged := func(row []float64) bool { return len(row) != d }
 	if len(a.A) != d || len(flat) != d*d || slices.ContainsFunc(a.A, ragged) {
-		return nil, fmt.Errorf("A has %d rows, and %d numbers in all; want %d rows of as many", len(a.A), len(flat), d)
+		return nil, fmt.Errorf("matrix A has %d rows, and %d numbers in all; want %d rows of as many", len(a.A), len(flat), d)
 	}
 	if len(a.B) != d {
 		return nil, fmt.Errorf("b has %d numbers; want %d", len(a.B), d)
@@ -110,14 +110,14 @@ func (a *Form) root(d int) ([]float64, error) {
 	for i := range d {
 		for j := range i {
 			if flat[i*d+j] != flat[j*d+i] {
-				return nil, fmt.Errorf("A is not symmetric: [%d][%d] is %v, and [%d][%d] is %v", i, j, flat[i*d+j], j,
+				return nil, fmt.Errorf("matrix A is not symmetric: [%d][%d] is %v, and [%d][%d] is %v", i, j, flat[i*d+j], j,
 					i, flat[j*d+i])
 			}
 		}
 	}
 	var eigen mat.EigenSym
 	if !eigen.Factorize(mat.NewSymDense(d, flat), true) {
-		return nil, errors.New("A has no eigenvalues that can be computed")
+		return nil, errors.New("matrix A has no eigenvalues that can be computed")
 	}
 	values, root := eigen.Values(nil), make([]float64, d*d)
 	for _, v := range values {
@@ -127,7 +127,7 @@ func (a *Form) root(d int) ([]float64, error) {
 	eigen.VectorsTo(&vectors)
 	for i, v := range values {
 		if v < -1e-12*most {
-			return nil, fmt.Errorf("A has the eigenvalue %v; want none below 0", v)
+			return nil, fmt.Errorf("matrix A has the eigenvalue %v; want none below 0", v)
 		}
 		for j := range d {
 			root[i*d+j] = math.Sqrt(max(v, 0)) * vectors.At(j, i)
@@ -146,7 +146,7 @@ func NewForms[T learner.Float](f *Forms, weights []float64) (*Problem[T], error)
 		a := &f.Agents[k]
 		root, err := a.root(d)
 		if err != nil {
-			return nil, fmt.Errorf("agents[%d].%w", k, err)
+			return nil, fmt.Errorf("agents[%d]: %w", k, err)
 		}
 		x, y := make([]T, d*d), make([]T, d)
 		for i := range d {
