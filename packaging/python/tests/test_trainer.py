@@ -36,7 +36,7 @@ def test_the_whole_page(tmp_path: pathlib.Path) -> None:
     assert "printed by fit" in text and "imported" in text
 
 
-def test_initial(tmp_path: pathlib.Path) -> None:
+def test_the_values_to_begin_with(tmp_path: pathlib.Path) -> None:
     """The values that the trainer begins with are put into the file; others than the task's tensors are refused."""
     with Host(tmp_path, {"w": np.zeros((2, 3)), "b": 9.0}, "subjects:Begins") as host:
         host.hello()
