@@ -101,7 +101,8 @@ func (a *Form) root(d int) ([]float64, error) {
 	flat := slices.Concat(a.A...)
 	ragged := func(row []float64) bool { return len(row) != d }
 	if len(a.A) != d || len(flat) != d*d || slices.ContainsFunc(a.A, ragged) {
-		return nil, fmt.Errorf("matrix A has %d rows, and %d numbers in all; want %d rows of as many", len(a.A), len(flat), d)
+		return nil, fmt.Errorf("matrix A has %d rows, and %d numbers in all; want %d rows of as many",
+			len(a.A), len(flat), d)
 	}
 	if len(a.B) != d {
 		return nil, fmt.Errorf("b has %d numbers; want %d", len(a.B), d)
@@ -110,7 +111,8 @@ func (a *Form) root(d int) ([]float64, error) {
 	for i := range d {
 		for j := range i {
 			if flat[i*d+j] != flat[j*d+i] {
-				return nil, fmt.Errorf("matrix A is not symmetric: [%d][%d] is %v, and [%d][%d] is %v", i, j, flat[i*d+j], j,
+				return nil, fmt.Errorf("matrix A is not symmetric: [%d][%d] is %v, and [%d][%d] is %v",
+					i, j, flat[i*d+j], j,
 					i, flat[j*d+i])
 			}
 		}
