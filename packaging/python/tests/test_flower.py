@@ -73,7 +73,7 @@ def test_what_is_none(tmp_path: pathlib.Path) -> None:
     with Host(tmp_path, {"w": [1.0]}, ADAPTER, "flower_client:client") as host:
         assert "the trainer's 0000, 0001, 0002" in host.hello("failed")["why"]
     with Host(tmp_path, FIRST, ADAPTER, "flower_client:Deaf") as host:
-        assert host.hello()["can"] == ["mixing", "rows"]
+        assert host.hello()["can"] == ["initial", "mixing", "rows"]
         assert "Deaf has no evaluate" in host.fit(1, 1, "failed")["why"]
 
 
