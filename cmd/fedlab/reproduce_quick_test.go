@@ -39,8 +39,9 @@ var promised = map[string]string{
 		"best_geo_r0.35_n20_sd",
 	"personal": "softmax_global softmax_alone softmax_ditto softmax_finetune_worst mlp_global mlp_layers " +
 		"mlp_layers_worst_ci95",
-	"windows": "conv1d conv1d_ci95 mlp_2 mlp_64_ci95 mlp_256_step",
-	"robust":  "none_mean none_median_ci95 signflip:10_mean signflip:10_refuse_above signflip:10_centered_0.1",
+	"anomalies": "recall_offset_5 precision_offset_5_ci95 bound_recall_noise_3 bound_precision_noise_3",
+	"windows":   "conv1d conv1d_ci95 mlp_2 mlp_64_ci95 mlp_256_step",
+	"robust":    "none_mean none_median_ci95 signflip:10_mean signflip:10_refuse_above signflip:10_centered_0.1",
 }
 
 // TestReproduceQuick runs the quick form of all experiments as a person does who has no other arguments: every claim
