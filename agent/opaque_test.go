@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ import (
 // the model's first parameter.
 type teller struct {
 	agent.Learner
+	mu    sync.Mutex
 	rows  [][]agent.Forecast
 	fails error
 	asked int
@@ -35,6 +37,8 @@ func (o *teller) Evaluate(context.Context, *task.Problem[float32], []float32) (a
 
 func (o *teller) Predict(_ context.Context, _ *task.Problem[float32], model []float32) (some []agent.Forecast,
 	more bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.asked++; len(o.rows) == 0 || o.fails != nil {
 		return nil, false, o.fails
 	}
@@ -43,6 +47,13 @@ func (o *teller) Predict(_ context.Context, _ *task.Problem[float32], model []fl
 		some[i].Value = float64(model[0])
 	}
 	return some, len(o.rows) > 0, nil
+}
+
+// lock has the trainer stand still while do looks at it, or changes it.
+func (o *teller) lock(do func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	do()
 }
 
 // externalTask is a task whose model a program trains.
@@ -70,35 +81,42 @@ func TestProgramPredicts(t *testing.T) {
 		}
 		vector := wire.AppendVector(nil, []float32{3, 4})
 		l.forecastsBy(func(f agent.Forecast) error {
-			all = append(all, f)
+			o.lock(func() { all = append(all, f) })
 			return nil
 		}, modelfile.Of(&external, p.Model.Architecture(), vector, wire.BlobDigest(vector)))
 		wait(2 * time.Minute)
-		if o.asked > 0 {
-			t.Error("the program was asked before there was its task")
-		}
+		o.lock(func() {
+			if o.asked > 0 {
+				t.Error("the program was asked before there was its task")
+			}
+		})
 		usual, large, at := 0.5, 2.0, time.Unix(7200, 0)
-		for range 60 {
-			o.rows = append(o.rows, []agent.Forecast{{Residual: &usual}})
-		}
-		o.rows = append(o.rows, []agent.Forecast{{Time: at}, {Residual: &large}})
+		o.lock(func() {
+			for range 60 {
+				o.rows = append(o.rows, []agent.Forecast{{Residual: &usual}})
+			}
+			o.rows = append(o.rows, []agent.Forecast{{Time: at}, {Residual: &large}})
+		})
 		idle := l.training(external, 3, 4)
 		idle.Phase = wire.PhaseIdle
 		l.announce(1, idle)
 		wait(time.Minute)
-		if n := len(all); n != 62 || all[60].Value != 3 || all[60].Model != "5/7" || !all[60].Time.Equal(at) ||
-			all[60].Residual != nil || all[59].Anomaly || all[61].Score != 4 || !all[61].Anomaly {
-			t.Fatalf("%d predictions, %+v; %+v", n, all[max(0, n-2):], l.facts)
-		}
-		o.fails = errors.New("the camera is away")
+		away := errors.New("the camera is away")
+		o.lock(func() {
+			if n := len(all); n != 62 || all[60].Value != 3 || all[60].Model != "5/7" || !all[60].Time.Equal(at) ||
+				all[60].Residual != nil || all[59].Anomaly || all[61].Score != 4 || !all[61].Anomaly {
+				t.Fatalf("%d predictions, %+v", n, all[max(0, n-2):])
+			}
+			o.fails = away
+		})
 		wait(5 * time.Minute)
 		facts := factsOf[agent.Predicted](l.scene)
 		if n := len(facts); n != 2 || facts[0].Rows != 62 || facts[0].Anomalies != 1 ||
-			!errors.Is(facts[1].Err, o.fails) {
+			!errors.Is(facts[1].Err, away) {
 			t.Errorf("%+v", facts)
 		}
-		o.fails = nil
-		asked := o.asked
+		asked := 0
+		o.lock(func() { o.fails, asked = nil, o.asked })
 		external.External.Tensors[0].Shape = []uint32{1, 2}
 		other := l.training(external, 3, 4)
 		other.Phase = wire.PhaseIdle
@@ -106,9 +124,11 @@ func TestProgramPredicts(t *testing.T) {
 		wait(2 * time.Minute)
 		facts = factsOf[agent.Predicted](l.scene)
 		err = facts[len(facts)-1].Err
-		if o.asked != asked || err == nil || !strings.Contains(err.Error(), "other tensors") {
-			t.Errorf("with tensors of another shape: error %v", err)
-		}
+		o.lock(func() {
+			if o.asked != asked || err == nil || !strings.Contains(err.Error(), "other tensors") {
+				t.Errorf("with tensors of another shape: error %v", err)
+			}
+		})
 	})
 }
 

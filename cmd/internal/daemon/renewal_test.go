@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -435,7 +436,7 @@ type victim struct {
 func (p *plant) begin(who string, answers func() bool) *victim {
 	v := &victim{died: make(chan struct{})}
 	var kill func()
-	v.disk = newMortal(1<<40, func() {
+	v.disk = newMortal(math.MaxInt, func() {
 		kill()
 		close(v.died)
 	})
