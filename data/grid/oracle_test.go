@@ -1,6 +1,7 @@
 package grid_test
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -30,12 +31,12 @@ func newOracle(c grid.Config, came []grid.Reading) *oracle {
 			o.first = min(o.first, o.point(r.Time))
 		}
 	}
-	slices.SortStableFunc(o.readings, func(a, b grid.Reading) int { return int(a.Time - b.Time) })
+	slices.SortStableFunc(o.readings, func(a, b grid.Reading) int { return cmp.Compare(a.Time, b.Time) })
 	var all []grid.Reading
 	for _, in := range c.Recipe.Inputs {
 		all = append(all, o.believed(in)...)
 	}
-	slices.SortStableFunc(all, func(a, b grid.Reading) int { return int(a.Time - b.Time) })
+	slices.SortStableFunc(all, func(a, b grid.Reading) int { return cmp.Compare(a.Time, b.Time) })
 	o.readings = all
 	return o
 }
