@@ -10,19 +10,18 @@ fuzz=$1
 export logs=$PWD/nightly
 rm -rf "$logs" && mkdir "$logs" || exit 1
 
-# A name, and a command. The longest that a part can make the others wait for come first, so that both lanes end together;
-# machines and emulated machines are one part, since both boot what they share.
+# A name, and a command. The longest come first, so that both lanes end together.
 parts="
 race        env CGO_ENABLED=1 go test -race -count=1 -shuffle=on -timeout 2h ./...
 fuzz        env GOMAXPROCS=1 tools/fuzz.sh $fuzz $(($(date +%s) / 86400 % 7))/7
+arm         make test-arm
 tags        go test -tags nightly,machine -count=1 -timeout 3h ./...
 packages    go -C tools/package test -tags nightly -count=1 -timeout 2h ./...
-plans       make sim-soak
-powercut    make test-powercut CUTS=200
 chaos       make chaos
-vm          make test-install-vm
-arm         make test-arm
 python      make python WITH=all
+plans       make sim-soak
+vm          make test-install-vm
+powercut    make test-powercut CUTS=200
 "
 
 part() { # part NAME COMMAND...

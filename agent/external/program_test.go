@@ -14,6 +14,16 @@ import (
 // frame is any frame, as a program sees it.
 type frame map[string]any
 
+// asked is a frame of agentd.
+type asked struct {
+	Frame, Tensors, Round string
+	ID, First, Last       int
+	Block                 int
+	StepSize              float64 `json:"step_size"`
+	Proximal              float64
+	Seed                  uint64
+}
+
 // play is a program that trains: with each step of μ it brings each parameter the share μ nearer to 1. mode says what
 // it does wrong.
 func play(mode string, from io.Reader, to io.Writer) {
@@ -37,14 +47,7 @@ func play(mode string, from io.Reader, to io.Writer) {
 			}
 			return
 		}
-		var f struct {
-			Frame, Tensors, Round string
-			ID, First, Last       int
-			Block                 int
-			StepSize              float64 `json:"step_size"`
-			Proximal              float64
-			Seed                  uint64
-		}
+		var f asked
 		if err := json.Unmarshal(line, &f); err != nil {
 			panic(err)
 		}
@@ -67,39 +70,41 @@ func play(mode string, from io.Reader, to io.Writer) {
 		case "evaluate":
 			say(frame{"frame": "evaluated", "id": f.ID, "rows": 10, "risk": 0.5, "metrics": frame{"accuracy": 0.75}})
 		case "fit":
-			steps := f.Last - f.First + 1
-			if wrong := misbehave(mode, &request{path, f.ID, steps, in, say}); wrong {
-				continue
+			if r := (request{path, f.ID, f.Last - f.First + 1, in, say}); !misbehave(mode, &r) {
+				fit(mode, &r, &f)
 			}
-			if steps > 1<<30 { // nobody has the time: it takes one, and waits for stop
-				_, _ = in.ReadBytes('\n')
-				steps = 1
-			}
-			for s := range steps {
-				if mode == "idle" {
-					break
-				}
-				pull := float32(0)
-				if s > 0 { // at the base there is none; this program takes the second step's share for all
-					pull = float32(f.Proximal) / 10
-				}
-				change(path, func(x float32) float32 { return x + float32(f.StepSize)*(1-x-pull) })
-			}
-			fitted := frame{"frame": "fitted", "id": f.ID, "steps": steps, "rows": 40,
-				"metrics": frame{"accuracy": 0.5}}
-			if f.First == 1 {
-				fitted["risk_before"] = 2
-			}
-			if f.Last == f.Block {
-				fitted["risk_after"] = 1
-			}
-			if mode == "a step crosses stop" {
-				call()
-				_, _ = in.ReadString('\n') // stop, which it answers as any other
-			}
-			say(fitted)
 		}
 	}
+}
+
+// fit takes the steps of a request.
+func fit(mode string, r *request, f *asked) {
+	if r.steps > 1<<30 { // nobody has the time: it takes one, and waits for stop
+		_, _ = r.in.ReadBytes('\n')
+		r.steps = 1
+	}
+	for s := range r.steps {
+		if mode == "idle" {
+			break
+		}
+		pull := float32(0)
+		if s > 0 { // at the base there is none; this program takes the second step's share for all
+			pull = float32(f.Proximal) / 10
+		}
+		change(r.path, func(x float32) float32 { return x + float32(f.StepSize)*(1-x-pull) })
+	}
+	fitted := frame{"frame": "fitted", "id": r.id, "steps": r.steps, "rows": 40, "metrics": frame{"accuracy": 0.5}}
+	if f.First == 1 {
+		fitted["risk_before"] = 2
+	}
+	if f.Last == f.Block {
+		fitted["risk_after"] = 1
+	}
+	if mode == "a step crosses stop" {
+		call()
+		_, _ = r.in.ReadString('\n') // stop, which it answers as any other
+	}
+	r.say(fitted)
 }
 
 // count says how many rows the program has: 40, and one for each byte of the test's file.

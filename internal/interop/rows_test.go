@@ -48,6 +48,20 @@ class Growing(Trainer):
         return {"x": np.ones(3)}
 `
 
+// startGrowing starts the coordinator of a task that the program trains, and its device a.
+func startGrowing(t *testing.T, f *testkit.Federation, initial, keys, round string) (lead, device *testkit.Process) {
+	t.Helper()
+	f.Lead(t, "{name: growing, model: {kind: external, trainer: growing, initial: "+initial+"}, batch_size: 0, "+
+		"step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 2, max: 2}}", keys,
+		"{participants: 1, quorum: 1, deadline: 60s, gather: {target: 1, minimum: 1, within: 60s, spread: 0s}, "+
+			round+"}")
+	lead = f.Daemon(t, "coordinator", "coordinator")
+	endsWell(t, lead)
+	device = f.Daemon(t, "agentd", "a")
+	endsWell(t, device)
+	return lead, device
+}
+
 // TestNewRows has a coordinator wait for rows that no round has used, which a program has only between rounds. What the
 // program predicts with each model is published.
 func TestNewRows(t *testing.T) {
@@ -61,14 +75,7 @@ func TestNewRows(t *testing.T) {
 		"predict: {keep: 1, refresh: 1s, every: 1s, publish: site/sums, broker: {url: %q}}\n", f.Broker))
 	site := mqtttest.Dial(t, mqtt.Options{URL: f.Broker, ClientID: "site", Logger: slog.New(slog.DiscardHandler)})
 	site.Subscribe(mqtt.AtMostOnce, "site/sums")
-	f.Lead(t, "{name: growing, model: {kind: external, trainer: growing, initial: "+initial+"}, batch_size: 0, "+
-		"step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 2, max: 2}}", keys,
-		"{participants: 1, quorum: 1, rounds: 3, deadline: 60s, gather: {target: 1, minimum: 1, within: 60s, "+
-			"spread: 0s}, schedule: {new_rows: {agents: 1, rows: 10}}}")
-	lead := f.Daemon(t, "coordinator", "coordinator")
-	endsWell(t, lead)
-	device := f.Daemon(t, "agentd", "a")
-	endsWell(t, device)
+	lead, device := startGrowing(t, f, initial, keys, "rounds: 3, schedule: {new_rows: {agents: 1, rows: 10}}")
 	for _, rows := range []int{50, 60} {
 		lead.Await(t, "the next round waits until enough agents have new rows")
 		device.Await(t, fmt.Sprintf("rows=%d before=%d", rows, rows-10))

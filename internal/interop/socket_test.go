@@ -49,14 +49,7 @@ func TestSocket(t *testing.T) {
 	first := e.serve(t, f, path)
 	keys := f.AddAgent(t, "a", "unused\n0\n")
 	configure(t, f, "a", fmt.Sprintf("trainers: [{name: growing, socket: %q}]\n", path))
-	f.Lead(t, "{name: growing, model: {kind: external, trainer: growing, initial: "+initial+"}, batch_size: 0, "+
-		"step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 2, max: 2}}", keys,
-		"{participants: 1, quorum: 1, rounds: 2, deadline: 60s, gather: {target: 1, minimum: 1, within: 60s, "+
-			"spread: 0s}}")
-	lead := f.Daemon(t, "coordinator", "coordinator")
-	endsWell(t, lead)
-	device := f.Daemon(t, "agentd", "a")
-	endsWell(t, device)
+	lead, device := startGrowing(t, f, initial, keys, "rounds: 2")
 	device.Await(t, `not_confined="it runs by itself, behind `+path)
 	device.Await(t, `err="trainer growing: the program has ended"`)
 	if err := first.Wait(); err == nil || first.ProcessState.ExitCode() != 7 {

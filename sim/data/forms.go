@@ -85,12 +85,12 @@ func (f *Forms) Weights() []float64 {
 
 // of is a number of each agent; nil if none says it.
 func of(agents []Form, number func(a *Form) (v float64, said bool)) (all []float64) {
-	any := false
+	some := false
 	for k := range agents {
 		v, said := number(&agents[k])
-		all, any = append(all, v), any || said
+		all, some = append(all, v), some || said
 	}
-	if !any {
+	if !some {
 		return nil
 	}
 	return all
@@ -107,7 +107,6 @@ func (a *Form) root(d int) ([]float64, error) {
 	if len(a.B) != d {
 		return nil, fmt.Errorf("b has %d numbers; want %d", len(a.B), d)
 	}
-	most := 0.0
 	for i := range d {
 		for j := range i {
 			if flat[i*d+j] != flat[j*d+i] {
@@ -121,7 +120,7 @@ func (a *Form) root(d int) ([]float64, error) {
 	if !eigen.Factorize(mat.NewSymDense(d, flat), true) {
 		return nil, errors.New("matrix A has no eigenvalues that can be computed")
 	}
-	values, root := eigen.Values(nil), make([]float64, d*d)
+	values, root, most := eigen.Values(nil), make([]float64, d*d), 0.0
 	for _, v := range values {
 		most = max(most, math.Abs(v))
 	}

@@ -101,6 +101,24 @@ func Streams() ([]Stream, error) {
 	return streams, nil
 }
 
+// FillAtMost is for how long a reading stands for those that are missing.
+const FillAtMost = 3 * time.Hour
+
+// Rows makes the rows of hours as an agent does: to train, or early, to predict.
+func Rows(hours []Hour, features []string, target string, early bool) (grid.Rows, error) {
+	g, err := grid.New(grid.Config{Recipe: Recipe(), Features: features, Target: target,
+		Missing: grid.Fill{Policy: grid.Last, AtMost: FillAtMost}, Early: early})
+	if err != nil {
+		return grid.Rows{}, err
+	}
+	for _, h := range hours {
+		for _, x := range h.Readings {
+			g.Add(x)
+		}
+	}
+	return g.Take(), g.Refused()
+}
+
 // hourOf reads a row of the raw file.
 func hourOf(row []string, places map[string]int) (Hour, error) {
 	var n [4]int

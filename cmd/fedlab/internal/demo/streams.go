@@ -26,23 +26,11 @@ func streamFeatures(r spec.Recipe) []string {
 const (
 	streamTarget = "pm25 in 6h"
 	ahead        = 6 * time.Hour
-	fillAtMost   = 3 * time.Hour
 )
 
-// rows makes the rows of hours as an agent does: to train, or early, to predict.
+// rows makes the demo's rows of hours.
 func rows(hours []air.Hour, early bool) (grid.Rows, error) {
-	r := air.Recipe()
-	g, err := grid.New(grid.Config{Recipe: r, Features: streamFeatures(r), Target: streamTarget,
-		Missing: grid.Fill{Policy: grid.Last, AtMost: fillAtMost}, Early: early})
-	if err != nil {
-		return grid.Rows{}, err
-	}
-	for _, h := range hours {
-		for _, x := range h.Readings {
-			g.Add(x)
-		}
-	}
-	return g.Take(), g.Refused()
+	return air.Rows(hours, streamFeatures(air.Recipe()), streamTarget, early)
 }
 
 // writeStreams lays out the rows that the agents will make, for what they are compared with, and those of the year that
@@ -93,7 +81,7 @@ func (p streamed) agent(i int) settings.Agent {
 	s := p.together.agent(i)
 	topic := topicOf(p.files.stations[i])
 	s.Data = data.Config{Source: data.MQTT, Time: "time", Columns: map[string]string{}, Missing: grid.Last,
-		LastAtMost: fillAtMost}
+		LastAtMost: air.FillAtMost}
 	for _, of := range air.Sensors {
 		s.Data.Columns[of.Input.Name] = topic + " " + strings.ReplaceAll(of.Column, ".", `\.`)
 	}

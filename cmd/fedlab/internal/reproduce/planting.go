@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/air"
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -64,19 +63,9 @@ func newSite(a *anomalies) (*site, error) {
 	return s, nil
 }
 
-// rows makes the rows of hours as an agent does.
+// rows makes rows of hours, which have no target.
 func (s *site) rows(hours []air.Hour) (grid.Rows, error) {
-	g, err := grid.New(grid.Config{Recipe: air.Recipe(), Features: s.features,
-		Missing: grid.Fill{Policy: grid.Last, AtMost: 3 * time.Hour}})
-	if err != nil {
-		return grid.Rows{}, err
-	}
-	for _, h := range hours {
-		for _, x := range h.Readings {
-			g.Add(x)
-		}
-	}
-	return g.Take(), g.Refused()
+	return air.Rows(hours, s.features, "", false)
 }
 
 // plant makes the rows of the year that is held out with faults in it: one after another at each station, of one sensor
@@ -87,10 +76,10 @@ func (s *site) plant(p planted, o Options) (rows []faulty, err error) {
 	for k, of := range s.streams {
 		rng := rand.New(rand.NewPCG(o.Seed, uint64(k)))
 		hours := of.Held[:o.size(len(of.Held), len(of.Held)/4)]
-		ill, begin := slices.Clone(hours), map[int64]int{}
+		ill, latest := slices.Clone(hours), map[int64]int{} // the latest fault up to an hour
 		for at := s.gap(rng); at+s.of.Hours < len(hours); at += s.of.Hours + s.gap(rng) {
 			faults++
-			begin[hours[at].At.UnixNano()] = faults
+			latest[hours[at].At.UnixNano()] = faults
 			j, sign := rng.IntN(len(s.sensors)), float64(1-2*rng.IntN(2))
 			for i := range s.of.Hours {
 				ill[at+i].Readings = s.wrong(ill[at+i].Readings, j, func() float64 {
@@ -111,15 +100,13 @@ func (s *site) plant(p planted, o Options) (rows []faulty, err error) {
 		}
 		last := 0
 		for _, h := range hours {
-			if fault := begin[h.At.UnixNano()]; fault > 0 {
-				last = fault
-			}
-			begin[h.At.UnixNano()] = last
+			last = max(last, latest[h.At.UnixNano()])
+			latest[h.At.UnixNano()] = last
 		}
 		for i, at := range made.Times {
 			row := faulty{x: made.X[i*n:][:n]}
 			if !slices.Equal(row.x, well.X[i*n:][:n]) {
-				row.fault = begin[at]
+				row.fault = latest[at]
 			}
 			rows = append(rows, row)
 		}
