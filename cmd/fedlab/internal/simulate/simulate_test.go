@@ -213,8 +213,11 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 			}
 			if f.Type.Kind() == reflect.Struct && f.Type.NumField() > 0 && f.Type.Field(0).Tag.Get("yaml") != "" {
 				below := prefix + key + "."
-				if key == "data" {
+				switch key {
+				case "data":
 					below = ""
+				case ",inline":
+					below = prefix
 				}
 				look(f.Type, below)
 			} else if !strings.Contains(text, "`"+prefix+key+"`") {
