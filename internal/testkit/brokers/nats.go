@@ -25,7 +25,11 @@ var natsServer = sync.OnceValues(func() (path string, err error) {
 	}
 	path = filepath.Join(dir, "nats-server")
 	build := exec.Command("go", "build", "-o", path, "github.com/nats-io/nats-server/v2")
-	build.Dir = filepath.Join("..", "..", "tools", "nats")
+	module, err := exec.Command("go", "env", "GOMOD").Output() // of the test's package, in whatever folder it is
+	if err != nil {
+		return "", err
+	}
+	build.Dir = filepath.Join(filepath.Dir(string(module)), "tools", "nats")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
@@ -38,7 +42,11 @@ type NATS struct {
 }
 
 // natsNode is one of them; its address is that of MQTT.
-type natsNode struct{ process }
+type natsNode struct {
+	process
+
+	Client string // where NATS's own clients connect, host:port
+}
 
 // NewNATS lays out that many servers, with the lines of conf. With a memory limit, in bytes, that is GOMEMLIMIT of
 // each.
@@ -54,10 +62,10 @@ func NewNATS(t testing.TB, nodes, memoryLimit int, conf string) *NATS {
 		routes = append(routes, FreeAddress(t))
 	}
 	for i := range nodes {
-		node := &natsNode{newProcess(t)}
+		node := &natsNode{newProcess(t), FreeAddress(t)}
 		var text strings.Builder
 		fmt.Fprintf(&text, "server_name: n%d\nlisten: %s\njetstream {store_dir: %q}\nmqtt {listen: %s}\n%s\n",
-			i+1, FreeAddress(t), filepath.Join(node.Dir, "jetstream"), node.Address, conf)
+			i+1, node.Client, filepath.Join(node.Dir, "jetstream"), node.Address, conf)
 		if nodes > 1 {
 			fmt.Fprintf(&text, "cluster {name: plant, listen: %s, routes: [nats://%s]}\n", routes[i],
 				strings.Join(routes, ", nats://"))
