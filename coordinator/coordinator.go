@@ -146,6 +146,7 @@ func (c *Coordinator) takeUp() error {
 	c.receiver = transfer.NewReceiver(receiving)
 	c.publisher.listed = c.disk.listed
 	spooled, err := c.recoverSpool(record)
+	c.cfg.Round.Gather.Respond.Listed = c.cfg.Agents.Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
 	c.fence.place.order = placeOf(c.cfg.root(), c.disk.epoch, record)
 	c.fence.confirmed = c.fence.place

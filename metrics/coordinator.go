@@ -66,6 +66,8 @@ type course struct {
 	round, attempt    measure
 	foreign           prometheus.Counter
 	foreignRetained   prometheus.Counter
+	reachable         measure
+	asked             prometheus.Gauge
 	finished          prometheus.Gauge
 	extended          prometheus.Counter
 	rounds            *prometheus.CounterVec   // by kind, outcome and reason
@@ -118,6 +120,10 @@ func newCourse(r registrar) course {
 		round: r.measure("round", "Number of the round that was opened last; abandoned ones count."),
 		attempt: r.measure("round_attempt",
 			"Attempt at which this round was opened: more than 1 after a restart or a longer gathering."),
+		asked: r.gauge("respond_share",
+			"Share of the agents that were asked for a hello before the round that was opened last: 1 = all."),
+		reachable: r.measure("agents_estimated",
+			"Agents that would say hello if all were asked, by those that were heard; known where a share is asked."),
 		finished: r.gauge("run_finished", "Whether all rounds of the run are done (1) or not (0)."),
 		extended: r.counter("gatherings_extended_total",
 			"Times that gathering went on because too few agents had come."),

@@ -162,6 +162,10 @@ func (c *Coordinator) opened(f round.RoundOpened) {
 	c.stop.ended.choose("")
 	c.round.set(float64(f.Round))
 	c.attempt.set(float64(f.Attempt))
+	c.asked.Set(f.Responding.Share())
+	if n := f.Responding.Agents; n > 0 {
+		c.reachable.set(n)
+	}
 	c.modelVersion.set(float64(f.Version))
 	c.eligible.Set(float64(f.Agents))
 	c.sitOut.Set(float64(len(f.SitOut)))

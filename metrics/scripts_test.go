@@ -143,6 +143,7 @@ var coordinatorScript = []any{
 		Parts: [][]wire.AgentID{{"a1", "a2"}},
 	}},
 	round.RoundOpened{Round: 3, Attempt: 1, Kind: wire.KindTraining, Version: 1, Agents: 2,
+		Responding:   round.Responding{Of: 1 << 30, Agents: 1000},
 		Participants: []wire.AgentID{"a1", "a2"}},
 	coordinator.StorageFailing{What: "save the state of the round", Err: errors.New("no space left")},
 	coordinator.StorageMended{},

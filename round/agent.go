@@ -43,6 +43,8 @@ type Agent struct {
 
 	saidRows  uint64    // of the last hello
 	knownRows uint64    // that the coordinator knows of, by its last word
+	drew      uint32    // Respond.Of by which it was drawn to answer; 0 = it always answers
+	undrawn   bool      // or was not drawn
 	helloDue  bool      // a hello is owed
 	helloSaid bool      // since it was due, perhaps more than once
 	helloAt   time.Time // of the next hello
@@ -177,7 +179,7 @@ func (a *Agent) report(f AgentFact) { a.do(Report[AgentFact]{f}) }
 
 // maySpeak reports whether a hello can be said, and has something to say.
 func (a *Agent) maySpeak() bool {
-	return a.linkUp && a.current != nil && a.task.ready
+	return a.linkUp && a.current != nil && a.task.ready && !a.silent()
 }
 
 // tick does what the time asks for.
@@ -213,7 +215,8 @@ func (a *Agent) sayHello() {
 	if a.saidRows != a.task.samples { // only an answer to this hello tells that it was heard
 		a.saidRows, a.knownRows = a.task.samples, 0
 	}
-	h := SayHello{Announcement: a.floorDigest, Order: a.floor, Unfit: a.unfit(), Samples: a.task.samples}
+	h := SayHello{Announcement: a.floorDigest, Order: a.floor, Unfit: a.unfit(), Samples: a.task.samples,
+		Respond: a.drew}
 	if w := a.work; w != nil {
 		h.Update = w.update
 	}

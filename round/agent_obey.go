@@ -33,7 +33,7 @@ func (a *Agent) selected(now time.Time, e *AnnouncementCame) {
 	case e.Weight == 0, e.Announcement.Phase != wire.PhaseOpen:
 	case a.early != nil && a.early.Announcement == e.Digest: // invited already
 	case e.Retained, a.knownRows == 0, a.saidRows != a.knownRows, a.task.ready && a.task.samples < a.knownRows:
-		a.helloDue = true
+		a.helloDue, a.undrawn = true, false
 	default:
 		left := time.Duration(e.Announcement.RoundWithin) * time.Millisecond
 		a.early, a.earlyAt = &Invited{Announcement: e.Digest, Left: left, Weight: e.Weight, Uploads: true,
@@ -75,6 +75,7 @@ func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	a.offerAgain()
 	if anew || e.Announcement.Phase == wire.PhaseGathering {
 		a.helloDue = true
+		a.draw(&e)
 	}
 	again := a.task.ready && a.task.unfit == wire.DeclineFetch // perhaps it can be had now
 	if t := &e.Announcement.Task; t.Present() && (t.Hash != a.task.hash || again) {
@@ -91,8 +92,11 @@ func (a *Agent) outdated(now time.Time, older *wire.Announcement) {
 	if !a.objectAt.IsZero() || now.Before(a.objectNot) {
 		return
 	}
+	if a.objectNot = now.Add(helloMost); !a.drawn(older.Respond.Of) {
+		return
+	}
 	within := time.Duration(older.HelloWithin) * time.Millisecond
-	a.objectAt, a.objectNot = now.Add(a.jitter(within)), now.Add(helloMost)
+	a.objectAt = now.Add(a.jitter(within))
 }
 
 // object says that hello when it is due, also without the announcement that the agent obeys: a process that has just

@@ -55,7 +55,7 @@ func (c *Coordinator) collect(now time.Time) {
 	c.journal(now)
 	c.announce(now, wire.PhaseOpen)
 	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version,
-		Agents: c.rec.Agents}
+		Agents: c.rec.Agents, Responding: c.rec.Responding}
 	fact.SitOut = c.sidelinedList(c.rec.Round)
 	for _, p := range c.rec.Participants {
 		fact.Participants = append(fact.Participants, p.Agent)

@@ -51,7 +51,8 @@ type Gather struct {
 	// Within is the length of the window.
 	Within time.Duration `yaml:"within"`
 	// Spread is the time over which agents spread their hellos.
-	Spread time.Duration `yaml:"spread"`
+	Spread  time.Duration `yaml:"spread"`
+	Respond Respond       `yaml:"respond"`
 }
 
 // longest bounds durations that travel as 32 bits of milliseconds.
@@ -139,6 +140,7 @@ func (c *Config) Validate() error {
 		"must be longer than 0 and at most %s, is %s", longest, c.Gather.Within)
 	check.Need(c.Gather.Spread >= 0 && c.Gather.Spread < max(c.Gather.Within, 1), "gather.spread",
 		"must be 0 or more and shorter than gather.within (%s), is %s", c.Gather.Within, c.Gather.Spread)
+	c.validateRespond(&check)
 	check.Need(c.Deadline >= time.Millisecond && c.Deadline <= longest, "deadline",
 		"must be 1ms to %s, is %s", longest, c.Deadline)
 	check.Need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)

@@ -48,6 +48,7 @@ type Coordinator struct {
 	settled    time.Time // since then the agents of the process before have had the time to say hello
 	watched    watched   // the edges of the block
 	ended      map[between]EndedEdge
+	window     window
 	waiting    RoundWaits // for the schedule, as it was told last; zero if it does not
 
 	out []Effect // of the step under way
@@ -74,6 +75,9 @@ func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled)
 	}
 	c.watch()
 	c.remesh = record.Plan.Endless && record.Block > 0 && c.reboundEdges()
+	if !cfg.Gather.Respond.On() {
+		c.rec.Responding = Responding{}
+	}
 	if !cfg.Rollout.On() {
 		c.rec.Rollout = rollout.State{}
 	}
@@ -231,6 +235,7 @@ func (c *Coordinator) start(now time.Time) {
 
 func (c *Coordinator) setLink(now time.Time, up bool) {
 	c.linkUp, c.cut, c.shown = up, c.cut || !up, false // the announcement goes out again with the link
+	c.window.since = time.Time{}
 	if up {
 		c.repeatAccepts()
 	}
@@ -290,6 +295,7 @@ func (c *Coordinator) announce(now time.Time, phase wire.Phase) {
 		Seed: c.cfg.Seed, Offset: p.Offset,
 		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),
 		Credit: credit, NewRows: uint32(c.cfg.Schedule.NewRows.Rows), Evaluate: rows,
+		Respond:  c.responds(),
 		Rollout:  c.rec.Rollout.Announced(&c.cfg.Rollout),
 		Released: c.rec.Rollout.Released.File, Candidate: c.rec.Rollout.Candidate.File,
 	}})

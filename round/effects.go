@@ -183,6 +183,7 @@ type (
 		Unfit        wire.DeclineReason
 		Samples      uint64
 		Update       wire.Digest
+		Respond      uint32 // by which it was drawn to answer; 0 = it always answers
 	}
 	// SayJoined answers an invitation.
 	SayJoined struct {

@@ -113,6 +113,7 @@ type (
 		Agents       int               // K
 		Participants []wire.AgentID    // in id order
 		SitOut       []Sidelined       // are not drawn, and not in K; in id order
+		Responding   Responding        // whom was asked, where agents answer by chance
 	}
 	// AgentJoined: a participant is at work.
 	AgentJoined struct {

@@ -25,7 +25,7 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 	if !now.Before(c.retryAt) {
 		c.retryAt = time.Time{}
 	}
-	switch target := c.cfg.Gather.Target; {
+	switch target := c.enough(); {
 	case !c.linkUp:
 		if due {
 			c.wakeAt = now.Add(c.cfg.Gather.Within)
@@ -41,6 +41,7 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 	case due && c.waits(now):
 	case due:
 		c.report(GatheringExtended{Agents: there, Minimum: c.cfg.Gather.Minimum})
+		c.askMore(now)
 		c.rec.Attempt++
 		c.gather(now)
 	}
@@ -58,7 +59,8 @@ func (c *Coordinator) next(now time.Time) {
 		return
 	}
 	c.advance()
-	if c.linkUp && c.asked && c.roster.there >= c.cfg.Gather.Minimum {
+	c.ask(now)
+	if !c.cfg.Gather.Respond.On() && c.linkUp && c.asked && c.roster.there >= c.cfg.Gather.Minimum {
 		c.open(now)
 	} else {
 		c.gather(now)
@@ -91,9 +93,10 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, misfit: misfit,
 			newRows: fresh, tells: tells, usedIn: usedIn,
 			samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, clips: e.Hello.Clips,
-			place: e.Hello.Location, neighbors: e.Hello.Neighbors, length: m.length,
+			place: e.Hello.Location, neighbors: e.Hello.Neighbors, length: m.length, window: m.window,
 		}
 	})
+	c.count(m, e.Hello.Respond)
 	switch {
 	case news && m.unfit != 0:
 		c.report(AgentUnfit{e.Agent, m.unfit, e.Hello.Misfit, c.roster.drawn})

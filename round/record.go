@@ -131,17 +131,18 @@ type Record struct {
 	Participants []Participant
 	Edges        []Edge // between participants, in the order of (A, B); none where agents do not mix
 	// for which the edges were made: this one, unless blocks have no end; 0 where agents do not mix
-	Block     wire.RoundID
-	Drawn     int               // draws of the round so far, from its seeded sequence, where agents mix
-	Sidelined []Sidelined       // in id order
-	Left      []EndedEdge       `json:",omitempty"` // edges that are left out, in the order of (A, B)
-	Last      *Outcome          // of the last round that is over; nil before the first is
-	Counted   Counted           // what the last closed round took
-	Outcomes  []Settled         `json:",omitempty"` // of the last rounds, the newest last
-	Rollout   rollout.State     `json:",omitzero"`  // of models to predict with; from run to run
-	Evaluated wire.ModelVersion `json:",omitzero"`  // the last model whose evaluation is over
-	Stop      stop.State        `json:",omitzero"`  // how far the run has come, where a rule ends it
-	Ended     stop.Reason       `json:",omitempty"` // why the run is finished; empty if it is not
+	Block      wire.RoundID
+	Drawn      int               // draws of the round so far, from its seeded sequence, where agents mix
+	Sidelined  []Sidelined       // in id order
+	Left       []EndedEdge       `json:",omitempty"` // edges that are left out, in the order of (A, B)
+	Last       *Outcome          // of the last round that is over; nil before the first is
+	Counted    Counted           // what the last closed round took
+	Outcomes   []Settled         `json:",omitempty"` // of the last rounds, the newest last
+	Rollout    rollout.State     `json:",omitzero"`  // of models to predict with; from run to run
+	Evaluated  wire.ModelVersion `json:",omitzero"`  // the last model whose evaluation is over
+	Responding Responding        `json:",omitzero"`
+	Stop       stop.State        `json:",omitzero"`  // how far the run has come, where a rule ends it
+	Ended      stop.Reason       `json:",omitempty"` // why the run is finished; empty if it is not
 }
 
 // outcomesKept is of how many rounds the outcome is remembered: for that long an agent may ask.

@@ -23,6 +23,7 @@ type member struct {
 	place   wire.Location
 	// neighbors are those that it would mix with.
 	neighbors []wire.AgentID
+	window    uint32 // in which it was heard
 }
 
 func (m *member) isThere() bool { return m.present && m.unfit == 0 }
@@ -69,6 +70,11 @@ func (r *roster) remove(a wire.AgentID) {
 		delete(r.members, a)
 		r.moved = true
 	}
+}
+
+// forget forgets all members.
+func (r *roster) forget() {
+	*r = roster{members: map[wire.AgentID]*member{}, enough: r.enough, moved: true}
 }
 
 func (r *roster) count(m *member, by int) {

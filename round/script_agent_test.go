@@ -137,7 +137,8 @@ func (p *agentPlayer) announcement(c command) round.Event {
 	ann := wire.Announcement{
 		Attempt: wire.Attempt(c.num("attempt", 1)), Phase: phase, Kind: wire.KindTraining,
 		Task: wire.BlobRef{Hash: name(c.opt("task", "task")), Length: 1}, HelloWithin: 5000, RoundWithin: 60000,
-		Extra: unknown(c),
+		Extra: unknown(c), Respond: wire.Respond{Of: uint32(c.num("respond", 0)), After: uint32(c.num("after", 0)),
+			Within: uint32(c.num("within", 0))},
 	}
 	if c.opt("kind", "training") == "statistics" {
 		ann.Kind = wire.KindStatistics

@@ -135,6 +135,8 @@ func (p *coordinatorPlayer) begin(c command) {
 		Gather: round.Gather{
 			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)), Within: c.span("within", "30s"),
 			Spread: c.span("spread", "5s"),
+			Respond: round.Respond{Target: int(c.num("respond", 0)), Listed: int(c.num("listed", 0)),
+				ReturnAfter: c.span("after", "0s"), ReturnWithin: c.span("back", "0s")},
 		},
 		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
 		Rollout: rollout.Default(), Stop: stopRule(c),
@@ -195,7 +197,8 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "announced":
 		return *p.board
 	case "hello":
-		h := wire.Hello{PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
+		h := wire.Hello{Respond: uint32(c.num("drawn", 0)),
+			PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
 			Unfit:  pick(c.opt("unfit", ""), wire.DeclineReasons()...),
 			Misfit: wire.Misfit{Column: c.opt("column", ""), Reason: c.opt("why", ""), Bad: c.num("bad", 0)},
 			NewRows: wire.NewRows{Told: c.opt("new", "") != "", Rows: uint32(c.num("new", 0)),

@@ -60,6 +60,9 @@ func (c *Coordinator) went(now time.Time, e Announced) {
 	if c.shown = true; first {
 		c.shownAt = now
 	}
+	if first && c.in(CoordinatorGathering) {
+		c.window = window{number: c.window.number + 1, since: now}
+	}
 	if first && c.in(CoordinatorGathering) && c.meshing == nil {
 		c.wakeAt = now.Add(c.cfg.Gather.Within)
 	}

@@ -75,6 +75,12 @@ func value(v reflect.Value) string {
 		if x.Credit > 0 {
 			s += fmt.Sprintf("-credit%d", x.Credit)
 		}
+		if r := x.Respond; r != (wire.Respond{}) {
+			s += fmt.Sprintf("-respond%.6g", float64(r.Of)/(1<<32))
+			if r.After > 0 || r.Within > 0 {
+				s += fmt.Sprintf("-return%d+%dms", r.After, r.Within)
+			}
+		}
 		if x.Evaluate > 0 {
 			s += fmt.Sprintf("-evaluate%d", x.Evaluate)
 		}

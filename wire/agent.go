@@ -112,6 +112,7 @@ type Hello struct {
 	Residuals    Residuals  // of a model that is rolled out
 	NewRows      NewRows    // where rounds wait for them
 	Evaluation   Evaluation // of a base model that was to be evaluated
+	Respond      uint32     // Respond.Of of the announcement by which it was drawn to answer; 0 = it always answers
 	WantsKey     uint64     // the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
 	Extra        Extra
 }
@@ -178,6 +179,7 @@ func (m *Hello) parts() []part {
 		}, func(r *reader) { m.Asks = Asked{RoundID(r.u64()), r.digest()} }},
 		{"residuals", NeedIgnore, func(w *writer) { w.residuals(&m.Residuals) },
 			func(r *reader) { r.residuals(&m.Residuals) }},
+		rowsPart("respond", &m.Respond),
 	}
 }
 

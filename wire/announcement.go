@@ -67,6 +67,7 @@ type Announcement struct {
 	Selection Selection // who is drawn; empty = the drawn are invited
 	NewRows   uint32    // that an agent should have before the next round; 0 = rounds do not wait for any
 	Evaluate  uint32    // rows on which an agent evaluates Base at least; 0 = it is not asked to
+	Respond   Respond   // who answers; zero = all
 	Rollout   Rollout   // of models to predict with; zero = none
 	// Issued is the coordinator's time, in seconds of Unix time; it never falls. 0 = not told.
 	Issued uint64
@@ -121,6 +122,7 @@ func (a *Announcement) parts() []part {
 			}
 		}, func(r *reader) { a.Issued = r.u64() }},
 		rowsPart("new_rows", &a.NewRows),
+		a.Respond.part(),
 		{"rollout", NeedIgnore, func(w *writer) { w.rollout(&a.Rollout) },
 			func(r *reader) { r.rollout(&a.Rollout) }},
 		{"sealed", NeedDecline, func(w *writer) { w.sealed(a) }, func(r *reader) { r.sealed(a) }},

@@ -152,6 +152,13 @@ func restingAnnouncement() golden {
 	return golden{"announcement_resting", "announcement", byCoordinator(3, 18), &a}
 }
 
+func respondAnnouncement() golden {
+	g := gatheringAnnouncement()
+	a := *g.value.(*wire.Announcement)
+	a.Respond = wire.Respond{Of: 5583458, After: 60_000, Within: 600_000, Round: true}
+	return golden{"announcement_respond", "announcement", byCoordinator(3, 21), &a}
+}
+
 func evaluatedAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
@@ -177,7 +184,8 @@ func goldensOfCoordinator() []golden {
 	announcement, update := openAnnouncement().digest(), wire.BlobDigest(smallUpdate())
 	return []golden{
 		gatheringAnnouncement(), openAnnouncement(), pulledAnnouncement(), statisticsAnnouncement(),
-		rolloutAnnouncement(), restingAnnouncement(), issuedAnnouncement(), evaluatedAnnouncement(),
+		rolloutAnnouncement(), restingAnnouncement(), respondAnnouncement(), issuedAnnouncement(),
+		evaluatedAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
 			&wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted, Samples: 1234}},
 		{"invitation", "invitation", byCoordinator(3, 13),
@@ -240,6 +248,9 @@ func goldensOfAgent() []golden {
 		{"hello_new_rows", "hello", byAgent(goldenRun, 3, 10),
 			&wire.Hello{Nonce: goldenNonce, Announcement: restingAnnouncement().digest(), Samples: 12,
 				NewRows: wire.NewRows{Told: true, Rows: 5, Since: 3}}},
+		{"hello_respond", "hello", byAgent(goldenRun, 3, 15),
+			&wire.Hello{Nonce: goldenNonce, Announcement: respondAnnouncement().digest(), Samples: 12,
+				Respond: 5583458}},
 		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.Joined{Announcement: open}},
 		{"declined", "declined", byAgent(goldenRun, 3, 4),
 			&wire.Declined{Announcement: open, Reason: wire.DeclineNoTime}},

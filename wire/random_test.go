@@ -113,6 +113,9 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 		a.Base = randomBlob(rng)
 	}
 	a.Credit, a.NewRows, a.Evaluate = rng.Uint32N(5), rng.Uint32N(3), rng.Uint32N(3)
+	if rng.IntN(2) == 0 {
+		a.Respond = wire.Respond{Of: rng.Uint32(), After: rng.Uint32(), Within: rng.Uint32(), Round: rng.IntN(2) == 0}
+	}
 	var selected []wire.Selected
 	for i := range rng.IntN(4) {
 		selected = append(selected, wire.Selected{Key: wire.SelectionKey{byte(i)}, Weight: float64(1 + rng.IntN(2))})
@@ -259,7 +262,7 @@ func randomHello(rng *rand.Rand) wire.Hello {
 		Nonce: rng.Uint64(), Announcement: randomDigest(rng), Unfit: oneTo(rng, wire.DeclineRefused+1) - 1,
 		Samples: rng.Uint64(), Update: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
 		Location: randomLocation(rng), Extra: randomExtra(rng), WantsKey: rng.Uint64N(2) * rng.Uint64(),
-		Clips: rng.IntN(2) == 0, Seen: randomSeen(rng),
+		Clips: rng.IntN(2) == 0, Seen: randomSeen(rng), Respond: rng.Uint32N(3),
 	}
 	if rng.IntN(2) == 0 {
 		m.Asks = wire.Asked{Round: wire.RoundID(rng.Uint64()), Update: randomDigest(rng)}

@@ -162,7 +162,7 @@ def main(folder):
     drawn = {name: w.weight_if_drawn(e, secret) for name, e in opened.items() if e.name == "announcement"}
     assert drawn == {"announcement_open": 1.5, "announcement_statistics": 1.0, "announcement_gathering": None,
                      "announcement_evaluated": None, "announcement_issued": None,
-                     "announcement_pulled": None, "announcement_resting": None,
+                     "announcement_pulled": None, "announcement_resting": None, "announcement_respond": None,
                      "announcement_sealed": 1.5,
                      "announcement_rollout": None}, f"drawn with {drawn}"
     assert w.OUTCOME.write(w.decode(w.OUTCOME, golden["outcome"])) == golden["outcome"], "outcome differs"

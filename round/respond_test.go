@@ -1,0 +1,202 @@
+package round_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// crowd is many agents and their coordinator: all machines, no network. Rounds are folded as soon as they have updates.
+type crowd struct {
+	t      *testing.T
+	now    time.Time
+	lead   *round.Coordinator
+	agents []*round.Agent
+	old    int // the first ones, which do not know how to be drawn: they always answer
+	plan   round.Plan
+	heard  map[int]int // of this round: hellos of each agent
+	record round.Record
+	asked  []uint32 // Of, by announcement
+}
+
+func newCrowd(t *testing.T, cfg round.Config, n, old int) *crowd {
+	c := &crowd{t: t, now: dawn, old: old, plan: round.Plan{Kind: wire.KindTraining,
+		Task: blob("task"), Base: blob("w0"), Bytes: 40}}
+	for i := range n {
+		a := round.NewAgent(wire.Order{}, wire.Digest{}, nil, rand.New(rand.NewPCG(1, uint64(i))))
+		a.Step(c.now, round.LinkUp{})
+		c.agents = append(c.agents, a)
+	}
+	c.lead = round.NewCoordinator(cfg, round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: c.plan}, nil)
+	c.step(round.LinkUp{})
+	c.step(round.Start{})
+	return c
+}
+
+func (c *crowd) step(ev round.Event) {
+	for _, e := range c.lead.Step(c.now, ev) {
+		switch e := e.(type) {
+		case round.Journal:
+			c.record = e.Record
+		case round.Announce:
+			c.step(round.Announced{Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase})
+			if e.Announcement.Phase == wire.PhaseGathering {
+				c.asked = append(c.asked, e.Announcement.Respond.Of)
+				c.announce(e)
+			}
+		case round.Fold:
+			c.plan.Version++
+			c.plan.Base.Hash = name(fmt.Sprint("w", c.plan.Version))
+			c.step(round.Folded{Round: e.Round, Next: c.plan})
+		}
+	}
+}
+
+// announce lets each agent hear an announcement. Those that would answer do so at the end of the spread.
+func (c *crowd) announce(e round.Announce) {
+	c.heard = map[int]int{}
+	order := wire.Order{Root: 1, Epoch: 1, Run: 7, Round: e.Round, Attempt: e.Announcement.Attempt,
+		Phase: e.Announcement.Phase}
+	for i, a := range c.agents {
+		ann := e.Announcement
+		if i < c.old {
+			ann.Respond = wire.Respond{}
+		}
+		a.Step(c.now, round.AnnouncementCame{Order: order, Digest: name(order.String()[:32]), Announcement: ann})
+		a.Step(c.now, round.Prepared{Task: ann.Task.Hash, Samples: 100})
+	}
+}
+
+// hellos are those of the spread.
+func (c *crowd) hellos(spread time.Duration) {
+	c.now = c.now.Add(spread)
+	for i, a := range c.agents {
+		for _, e := range a.Step(c.now, round.Tick{}) {
+			if h, is := e.(round.SayHello); is {
+				c.heard[i]++
+				c.step(round.HelloCame{Agent: wire.AgentID(fmt.Sprintf("a%04d", i)), Boot: 1,
+					Hello: wire.Hello{Samples: h.Samples, Respond: h.Respond}})
+			}
+		}
+	}
+}
+
+// close ends the round with the updates of all its participants.
+func (c *crowd) close() {
+	for _, p := range c.lead.Record().Participants {
+		c.step(round.JoinedCame{Agent: p.Agent, Round: c.record.Round})
+		c.step(round.Stored{Agent: p.Agent, Round: c.record.Round, Norm: 1, Update: wire.Update{Kind: wire.KindTraining,
+			Payload: wire.Manifest{Hash: name(string(p.Agent))}}})
+	}
+}
+
+func respondConfig(target int) round.Config {
+	cfg := round.DefaultConfig()
+	cfg.Participants, cfg.Quorum = 20, 10
+	cfg.Gather = round.Gather{Minimum: 20, Within: 30 * time.Second, Spread: 5 * time.Second,
+		Respond: round.Respond{Target: target, Listed: 4000}}
+	return cfg
+}
+
+// TestRespond runs 30 rounds of 4,000 agents, 40 of them of an earlier build. 1.3 times the target answers, within five
+// standard deviations, the estimate of N stays as near, and no agent of the newer build is favoured.
+func TestRespond(t *testing.T) {
+	const n, old, target, rounds = 4000, 40, 200, 30
+	cfg := respondConfig(target)
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	c := newCrowd(t, cfg, n, old)
+	answered := make([]int, n)
+	for r := 1; r <= rounds; r++ {
+		c.hellos(cfg.Gather.Spread)
+		if got := int(c.record.Round); got != r {
+			t.Fatalf("round %d, want %d", got, r)
+		}
+		for i, k := range c.heard {
+			if answered[i]++; k != 1 {
+				t.Fatalf("round %d: agent %d said hello %d times", r, i, k)
+			}
+		}
+		p := float64(c.asked[len(c.asked)-1]) / (1 << 32)
+		mean, deviation := p*(n-old)+old, math.Sqrt(n*p)
+		if got := float64(len(c.heard)); math.Abs(got-mean) > 5*deviation {
+			t.Errorf("round %d: %g hellos, want %g ± %g", r, got, mean, 5*deviation)
+		}
+		if of := 1.3 * target / p; math.Abs(of-n) > 5*deviation/p {
+			t.Errorf("round %d: N is estimated as %g, is %d", r, of, n)
+		}
+		if k := c.record.Agents; k < cfg.Gather.Respond.Target {
+			t.Errorf("round %d is drawn from %d agents, fewer than %d", r, k, target)
+		}
+		c.close()
+	}
+	share, most := float64(rounds*1.3*target)/n, 0
+	for i, k := range answered {
+		if i < old && k != rounds {
+			t.Errorf("agent %d always answers, and has %d times of %d", i, k, rounds)
+		} else if i >= old {
+			most = max(most, k)
+		}
+	}
+	if limit := share + 6*math.Sqrt(share); float64(most) > limit {
+		t.Errorf("an agent has answered %d times, more than %.1f", most, limit)
+	}
+}
+
+// TestRespondFallsShort has a thousandth of the listed agents be there: p doubles from attempt to attempt until enough
+// answer, and the next round asks for as many as it needs.
+func TestRespondFallsShort(t *testing.T) {
+	cfg := respondConfig(200)
+	cfg.Gather.Respond.Listed = 4000 * 256
+	c := newCrowd(t, cfg, 4000, 0)
+	for len(c.asked) < 20 && c.record.Phase == round.CoordinatorGathering {
+		c.hellos(cfg.Gather.Spread)
+		if c.record.Phase == round.CoordinatorGathering {
+			c.now = c.now.Add(cfg.Gather.Within)
+			c.step(round.Tick{})
+		}
+	}
+	for i := 1; i < len(c.asked); i++ {
+		if c.asked[i] != 2*c.asked[i-1] {
+			t.Errorf("attempt %d asks for %d/2³², want twice %d", i+1, c.asked[i], c.asked[i-1])
+		}
+	}
+	if k := c.record.Agents; k < cfg.Gather.Minimum || len(c.asked) < 4 {
+		t.Fatalf("%d agents after %d attempts", k, len(c.asked))
+	}
+	attempts := len(c.asked)
+	for r := 2; r <= 8; r++ {
+		c.close()
+		c.hellos(cfg.Gather.Spread)
+		if c.record.Phase == round.CoordinatorGathering {
+			c.now = c.now.Add(cfg.Gather.Within)
+			c.step(round.Tick{})
+		}
+	}
+	if n := c.record.Responding.Agents; math.Abs(n-4000) > 1000 {
+		t.Errorf("after %d attempts and 7 rounds N is estimated as %g, is 4000", attempts, n)
+	}
+}
+
+// TestRespondNeverEnds has p end at 1, where all answer.
+func TestRespondNeverEnds(t *testing.T) {
+	cfg := respondConfig(200)
+	c := newCrowd(t, cfg, 5, 0)
+	for range 10 {
+		c.hellos(cfg.Gather.Spread)
+		c.now = c.now.Add(cfg.Gather.Within)
+		c.step(round.Tick{})
+	}
+	if of := c.asked[len(c.asked)-1]; of != 0 {
+		t.Errorf("after 10 attempts without enough agents %d/2³² are asked, want all", of)
+	}
+	if n := c.record.Responding.Agents; math.Abs(n-5) > 1 {
+		t.Errorf("N is estimated as %g, is 5", n)
+	}
+}

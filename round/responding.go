@@ -1,0 +1,154 @@
+package round
+
+import (
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Respond has a round of many agents hear some of them, and the others leave the broker for a while.
+type Respond struct {
+	// Target is how many hellos a round waits for; 0 = all agents say hello.
+	Target int `yaml:"target"`
+	// Who has no part in the round may leave, and comes back after ReturnAfter and a random part of ReturnWithin; both
+	// 0 = nobody leaves.
+	ReturnAfter  time.Duration `yaml:"return_after"`
+	ReturnWithin time.Duration `yaml:"return_within"`
+	// Listed is how many agents there are before any has been heard; 0 = not known.
+	Listed int `yaml:"-"`
+}
+
+// On reports whether agents answer by chance.
+func (r *Respond) On() bool { return r.Target > 0 }
+
+// answers is 2³² times the probability of an agent's answer that is certain.
+const answers = 1 << 32
+
+// surplus is how many hellos are asked for, in targets: of 1,300 that are expected 1,000 come, but for one time in 10¹⁷.
+const surplus = 1.3
+
+// validate finds what does not go with rounds that hear a sample of the agents: what counts on hearing each of them.
+func (c *Config) validateRespond(check *spec.Check) {
+	r := &c.Gather.Respond
+	check.Need(r.Target >= 0, "gather.respond.target", "must not be negative, is %d (0 = all say hello)",
+		r.Target)
+	for key, d := range map[string]time.Duration{"return_after": r.ReturnAfter, "return_within": r.ReturnWithin} {
+		check.Need(d >= 0 && d <= longest, "gather.respond."+key, "must be 0 to %s, is %s", longest, d)
+		check.Need(d == 0 || r.On(), "gather.respond."+key,
+			"is %s, but gather.respond.target is 0: an agent leaves only where not all are heard", d)
+	}
+	if !r.On() {
+		return
+	}
+	check.Need(r.Target >= c.Gather.Minimum && r.Target >= c.Participants+c.OverSelect, "gather.respond.target",
+		"must be at least gather.minimum (%d), and participants and over_select (%d), is %d", c.Gather.Minimum,
+		c.Participants+c.OverSelect, r.Target)
+	check.Need(c.Gather.Target == 0, "gather.target", "does not go with gather.respond.target, which it would replace")
+	check.Need(c.Algorithm == spec.FedAvg, "gather.respond.target",
+		"goes with algorithm fedavg only: agents that mix are all heard")
+	check.Need(c.Sampling != spec.Importance, "gather.respond.target",
+		"does not go with sampling importance, which needs the last update of each agent")
+	check.Need(!c.Schedule.NewRows.On(), "gather.respond.target",
+		"does not go with schedule.new_rows, which counts the rows of all agents")
+	check.Need(!c.Rollout.On(), "gather.respond.target", "does not go with rollout, which needs word of all agents")
+}
+
+// Responding is what the coordinator knows of agents that answer by chance.
+type Responding struct {
+	Of     uint32  `json:",omitempty"` // p·2³², as announced; 0 = all answer
+	Agents float64 `json:",omitempty"` // N̂, those that would answer if all were asked; 0 = not known
+}
+
+// Share is p.
+func (r *Responding) Share() float64 {
+	if r.Of == 0 {
+		return 1
+	}
+	return float64(r.Of) / answers
+}
+
+// window is the hellos since all were asked the last time.
+type window struct {
+	number uint32
+	since  time.Time // the announcement is out; zero = it is not, or the link was lost since
+	agents float64   // Σ 1/p of those that were heard
+}
+
+// ask makes p for a new round, and forgets who was heard for the one before: others are heard now.
+func (c *Coordinator) ask(now time.Time) {
+	r := &c.cfg.Gather.Respond
+	if !r.On() {
+		c.rec.Responding = Responding{}
+		return
+	}
+	c.estimate(now)
+	n := c.rec.Responding.Agents
+	if n == 0 {
+		n = float64(r.Listed)
+	}
+	c.rec.Responding.Of = 0
+	if wanted := surplus * float64(r.Target); wanted < n {
+		c.rec.Responding.Of = uint32(max(1, math.Round(answers*wanted/n)))
+	}
+	c.roster.forget()
+}
+
+// askMore doubles p: too few have answered.
+func (c *Coordinator) askMore(now time.Time) {
+	if !c.cfg.Gather.Respond.On() {
+		return
+	}
+	c.estimate(now)
+	if of := &c.rec.Responding.Of; *of >= answers/2 {
+		*of = 0
+	} else {
+		*of *= 2
+	}
+}
+
+// estimate takes N̂ from the window: Σ 1/p over the agents heard (Horvitz and Thompson), divided by the share of the
+// spread that has gone by; half of the estimate before stays, if there is one.
+func (c *Coordinator) estimate(now time.Time) {
+	w, n := &c.window, &c.rec.Responding.Agents
+	took := now.Sub(w.since)
+	if w.since.IsZero() || took <= 0 {
+		return
+	}
+	seen := w.agents * max(1, float64(c.cfg.Gather.Spread)/float64(took))
+	if *n == 0 {
+		*n = seen
+	} else {
+		*n = (*n + seen) / 2
+	}
+	w.since = time.Time{}
+}
+
+// count takes a fit agent's first hello of the window. Those of earlier builds, and those that have been drawn by
+// another announcement, count once.
+func (c *Coordinator) count(m *member, of uint32) {
+	if w := &c.window; m.window != w.number && m.isThere() {
+		m.window = w.number
+		if of > 0 && of == c.rec.Responding.Of {
+			w.agents += 1 / c.rec.Responding.Share()
+		} else {
+			w.agents++
+		}
+	}
+}
+
+// enough is how many agents end the gathering at once; 0 = none do.
+func (c *Coordinator) enough() int {
+	if r := &c.cfg.Gather.Respond; r.On() {
+		return r.Target
+	}
+	return c.cfg.Gather.Target
+}
+
+// responds is what announcements say of it.
+func (c *Coordinator) responds() wire.Respond {
+	r := &c.cfg.Gather.Respond
+	return wire.Respond{Of: c.rec.Responding.Of, After: uint32(r.ReturnAfter.Milliseconds()),
+		Within: uint32(r.ReturnWithin.Milliseconds())}
+}
