@@ -12,5 +12,5 @@ func (a *Agent) draw(e *AnnouncementCame) {
 // drawn is true with probability of/2³²; 0 is certain.
 func (a *Agent) drawn(of uint32) bool { return of == 0 || a.rng.Uint32() < of }
 
-// silent reports whether the agent says no hello until it is drawn. One with an update, or at work, answers in any case.
+// silent reports whether the agent says no hello until it is drawn. With an update, or at work, it does.
 func (a *Agent) silent() bool { return a.undrawn && a.work == nil && a.saved == nil && a.parted == nil }

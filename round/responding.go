@@ -26,7 +26,7 @@ func (r *Respond) On() bool { return r.Target > 0 }
 // answers is 2³² times the probability of an agent's answer that is certain.
 const answers = 1 << 32
 
-// surplus is how many hellos are asked for, in targets: of 1,300 that are expected 1,000 come, but for one time in 10¹⁷.
+// surplus is how many hellos are asked for, in targets: of 1,300 that are expected 1,000 come, for certain.
 const surplus = 1.3
 
 // validate finds what does not go with rounds that hear a sample of the agents: what counts on hearing each of them.
