@@ -164,11 +164,21 @@ func restorable(h *tar.Header) bool {
 		path.Clean(h.Name) != h.Name {
 		return false
 	}
-	if h.Name == historyFile || isRootFile(h.Name) || slices.Contains(slotFiles(), h.Name) {
+	return Lasts(h.Name)
+}
+
+// Lasts reports whether a file of a state folder, by its path with slashes, is one that a coordinator on another
+// machine goes on from, as Backup has them; and whether a folder, with a slash at its end, has such files.
+func Lasts(name string) bool {
+	if name == historyFile || isRootFile(name) || slices.Contains(slotFiles(), name) {
 		return true
 	}
-	parts := strings.Split(h.Name, "/")
-	return len(parts) == 3 && parts[0] == modelsDir || len(parts) == 2 && parts[0] == audit.Folder
+	parts := strings.Split(name, "/")
+	if strings.HasPrefix(path.Base(name), ".") { // it is being written
+		return false
+	}
+	return len(parts) == 3 && parts[0] == modelsDir || len(parts) == 2 && (parts[0] == audit.Folder ||
+		name == modelsDir+"/")
 }
 
 func restoreFile(dir string, h *tar.Header, r io.Reader) error {

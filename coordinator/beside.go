@@ -73,7 +73,9 @@ func (c *Coordinator) journal(r round.Record) bool {
 	}
 	c.keepRolled(&r.Rollout)
 	c.disk.listed = c.publisher.plan(c.blobsOf(&r.Plan))
-	if c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(r) }) != nil {
+	if !c.committed(func() error {
+		return c.untilDone("save the state of the round", func() error { return c.disk.saveRecord(r) })
+	}) {
 		return false
 	}
 	if m, w := c.work.fresh, c.work; m != nil && m.hash == r.Plan.Base.Hash {
@@ -83,6 +85,18 @@ func (c *Coordinator) journal(r round.Record) bool {
 	}
 	c.prune(uint64(r.Plan.Version), rolledOf(&r.Rollout, r.Run))
 	return true
+}
+
+// committed has a record written, and makes it count for whoever leads next. It reports false if the coordinator stops.
+func (c *Coordinator) committed(write func() error) bool {
+	if c.cfg.Replica == nil {
+		return write() == nil
+	}
+	err := c.cfg.Replica.Commit(c.owner.Context(), c.disk.epoch, write)
+	if err != nil && c.stopped == nil {
+		c.stopped = err
+	}
+	return err == nil
 }
 
 // inlineOutcome bounds an outcome that rides in the announcement, in bytes: of some hundred updates.

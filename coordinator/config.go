@@ -20,6 +20,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
+// Replica is the lead of several coordinators that keep one state folder: see package replica.
+type Replica interface {
+	// Commit has write write to the folder, and returns when what it has written counts on the other machines. epoch
+	// is that of the announcements that follow. An error of its own says that another coordinator leads, or may.
+	Commit(ctx context.Context, epoch wire.Epoch, write func() error) error
+	// Epoch is the least one that the coordinator announces in.
+	Epoch() wire.Epoch
+}
+
 // Config is what a coordinator needs.
 type Config struct {
 	Federation wire.Federation
@@ -54,6 +63,8 @@ type Config struct {
 	Dir string
 	// Disk is where Dir is; the machine's unless set.
 	Disk store.Disk
+	// Replica, if set, keeps Dir on other machines, too.
+	Replica Replica
 	// Runtime is its time; real time unless set.
 	Runtime host.Runtime
 	// Audit, if set, is the log whose head stands in each line of the history.

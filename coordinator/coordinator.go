@@ -106,6 +106,10 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		return nil, err
 	}
 	c.disk.audit = cfg.Audit
+	if cfg.Replica != nil {
+		c.disk.least = cfg.Replica.Epoch()
+		c.disk.epoch = max(c.disk.epoch, c.disk.least)
+	}
 	c.fence = &fence{conn: conn, topic: cfg.Topics.Round()}
 	c.sweep = &sweep{conn: conn, topics: cfg.Topics}
 	c.publisher = &publisher{

@@ -33,8 +33,9 @@ type disk struct {
 	files   store.Disk
 	dir     string
 	epoch   wire.Epoch
-	origin  origin    // of the run
-	listed  published // the blobs that may be retained at the broker
+	least   wire.Epoch // of epoch, where several coordinators take turns
+	origin  origin     // of the run
+	listed  published  // the blobs that may be retained at the broker
 	models  *store.Models
 	history *store.History
 	audit   *audit.Log // nil in tests
@@ -133,7 +134,7 @@ func (d *disk) loadRecord() (round.Record, bool, error) {
 	if err != nil {
 		return round.Record{}, false, err
 	}
-	d.epoch, d.origin, d.listed, d.torn = s.Epoch, s.Origin, s.Published, found.Damaged
+	d.epoch, d.origin, d.listed, d.torn = max(s.Epoch, d.least), s.Origin, s.Published, found.Damaged
 	d.applied, d.sealed = s.Applied, s.Sealed
 	return s.Record, true, nil
 }

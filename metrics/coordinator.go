@@ -28,6 +28,7 @@ type Coordinator struct {
 	stop      stops
 	evaluated evaluated
 	joins     joins
+	cluster   cluster
 	reports   *reports
 }
 
@@ -42,7 +43,7 @@ func NewCoordinator(reg prometheus.Registerer, now func() time.Time) *Coordinato
 			"the last try has failed and they wait (0); absent without one."),
 		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
 		rollout: newRollouts(r), stop: newStops(r), evaluated: newEvaluated(r),
-		joins:   newJoins(r),
+		joins: newJoins(r), cluster: newCluster(r),
 		reports: newReports(r, now),
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,29 +78,47 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		Applied: settings.IsApplied,
 	}
 	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver,
-		From: begin.from, Edges: edgesOf, Rules: rulesOf,
+		From: begin.from, Edges: edgesOf, Rules: rulesOf, Store: storeOf(log),
 		Observer: daemon.CoordinatorWatch{Line: supervisor.Status, Ready: &ready}}
+	var leading atomic.Pointer[daemon.Federation] // nil while it stands by
+	reloader.Apply = func(ctx context.Context, fresh *settings.Coordinator) error {
+		f := leading.Load()
+		if f == nil {
+			return nil
+		}
+		err := f.SetAgents(ctx, fresh)
+		if err == nil {
+			f.Compare(fresh)
+		}
+		return err
+	}
+	alive := func(ctx context.Context) error {
+		if f := leading.Load(); f != nil {
+			return f.Alive(ctx)
+		}
+		return nil
+	}
+	supervise := sync.OnceFunc(func() {
+		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: alive},
+			daemon.Worker{Name: "metrics server", Alive: server.Alive})
+	})
+	o.Standing = &daemon.Standing{Begin: supervise, Line: supervisor.Status, Ready: &ready}
 	o.Ready = func(f *daemon.Federation) {
 		ready.Opened()
-		reloader.Apply = func(ctx context.Context, fresh *settings.Coordinator) error {
-			err := f.SetAgents(ctx, fresh)
-			if err == nil {
-				f.Compare(fresh)
-			}
-			return err
-		}
-		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: f.Alive},
-			daemon.Worker{Name: "metrics server", Alive: server.Alive})
+		leading.Store(f)
+		supervise()
 	}
-	return undecided(l.Path, daemon.RunCoordinator(ctx, s, o))
+	return undecided(l.Path, s.Cluster.On(), daemon.RunCoordinator(ctx, s, o))
 }
 
 // undecided turns an error that a restart cannot solve into a configuration error, whose exit status keeps a service
-// manager from restarting.
-func undecided(path string, err error) error {
+// manager from restarting. One of several coordinators that has fallen behind another starts again, and stands by.
+func undecided(path string, several bool, err error) error {
 	var other *coordinator.OtherTaskError
 	var state *coordinator.StateError
+	var behind *coordinator.BehindError
 	switch {
+	case several && errors.As(err, &behind):
 	case errors.As(err, &other):
 		return &config.Error{Origin: path, Problem: other.Error(), Err: err}
 	case errors.As(err, &state):

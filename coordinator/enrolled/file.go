@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"time"
 
 	"github.com/fedmesh/fedmesh/store"
 )
@@ -14,22 +13,9 @@ import (
 // ErrStale says that there is no file, or that it was made from another text, or is damaged: make it again.
 var ErrStale = errors.New("the list of agents must be made again")
 
-// Stamp tells one content of a text file from another.
-type Stamp struct{ Size, Written, Changed int64 }
-
-// StampOf returns the stamp of a text.
-func StampOf(info fs.FileInfo) Stamp {
-	return Stamp{Size: info.Size(), Written: info.ModTime().UnixNano(), Changed: changed(info)}
-}
-
-// Old reports whether a later change of the text has another stamp: file systems count time in steps of up to 2 s.
-func (s Stamp) Old(now time.Time) bool {
-	return now.UnixNano()-max(s.Written, s.Changed) > int64(2*time.Second)
-}
-
 // Count returns how many agents a file has. The error is ErrStale unless it was made from this text; its records are
 // not read.
-func Count(d store.Disk, path string, text Stamp) (int, error) {
+func Count(d store.Disk, path string, text store.Stamp) (int, error) {
 	f, n, _, err := openHead(d, path, text)
 	if err != nil {
 		return 0, err
@@ -38,7 +24,7 @@ func Count(d store.Disk, path string, text Stamp) (int, error) {
 }
 
 // Open opens a file. The error wraps ErrStale unless it was made from this text, and is whole.
-func Open(d store.Disk, path string, text Stamp) (*List, error) {
+func Open(d store.Disk, path string, text store.Stamp) (*List, error) {
 	f, n, sum, err := openHead(d, path, text)
 	if err != nil {
 		return nil, err
@@ -51,7 +37,7 @@ func Open(d store.Disk, path string, text Stamp) (*List, error) {
 }
 
 // openHead opens a file and reads its head.
-func openHead(d store.Disk, path string, text Stamp) (f store.File, records int, sum uint32, err error) {
+func openHead(d store.Disk, path string, text store.Stamp) (f store.File, records int, sum uint32, err error) {
 	f, err = d.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, 0, ErrStale
@@ -65,7 +51,7 @@ func openHead(d store.Disk, path string, text Stamp) (f store.File, records int,
 		_, err = io.ReadFull(f, head[:])
 	}
 	number := func(at int) int64 { return int64(binary.LittleEndian.Uint64(head[at:])) }
-	made := Stamp{Size: number(8), Written: number(16), Changed: number(24)}
+	made := store.Stamp{Size: number(8), Written: number(16), Changed: number(24)}
 	records = int(binary.LittleEndian.Uint32(head[len(magic):]))
 	if err != nil || string(head[:len(magic)]) != magic || made != text ||
 		info.Size() != int64(headSize)+int64(records)*recordSize {

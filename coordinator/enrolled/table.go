@@ -117,7 +117,7 @@ func Of(keys map[wire.AgentID]ed25519.PublicKey) *List {
 }
 
 // Save writes a table that RepeatedID has sorted, atomically, for a text with this stamp.
-func (t *Table) Save(d store.Disk, path string, text Stamp) error {
+func (t *Table) Save(d store.Disk, path string, text store.Stamp) error {
 	head := append(t.file[:0], magic...)
 	head = binary.LittleEndian.AppendUint32(head, uint32(t.Len()))
 	for _, x := range []int64{text.Size, text.Written, text.Changed} {

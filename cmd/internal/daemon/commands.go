@@ -140,7 +140,7 @@ func (f *Federation) Apply(ctx context.Context, a Application) (Outlook, error) 
 	}
 	control := f.control
 	control.Next = next
-	if err := f.decide(control); err != nil || next == nil {
+	if err := f.decide(ctx, control); err != nil || next == nil {
 		f.view.Awaits(0)
 		return o, err
 	}
@@ -209,12 +209,12 @@ func (f *Federation) fits(a settings.Applied, o Outlook) error {
 }
 
 // decide makes a decision count.
-func (f *Federation) decide(c coordinator.Control) error {
+func (f *Federation) decide(ctx context.Context, c coordinator.Control) error {
 	if err := c.Save(f.dir); err != nil {
 		return err
 	}
 	f.control = c
-	return nil
+	return f.keep(ctx)
 }
 
 // Steer has the run pause, end or go on, and remembers it.
@@ -232,7 +232,7 @@ func (f *Federation) Steer(ctx context.Context, course round.Course, now bool) (
 	}
 	control := f.control
 	control.Course = course
-	if err := f.decide(control); err != nil {
+	if err := f.decide(ctx, control); err != nil {
 		return f.task(), err
 	}
 	err := f.tell(ctx, func(ctx context.Context, c *coordinator.Coordinator) error { return c.Steer(ctx, course, now) })

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/api"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -25,8 +27,14 @@ type CoordinatorOptions struct {
 	// Edges returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where it never
 	// does.
 	Edges func(s *settings.Coordinator) (func(agents []round.MeshAgent) (coordinator.Mesh, error), error)
+	// Store returns where several coordinators keep their state, if there are any: agentd links no engine's client.
+	Store func(s *settings.Coordinator) (replica.Store, error)
+	// Standing is told of the replica, where there are several.
+	Standing *Standing
 	// Rules returns Mosquitto's access rules for the list of agents; agentd links no broker's.
 	Rules func(s *settings.Coordinator) ([]byte, error)
+
+	lead *replica.Lead // nil where this coordinator is alone
 }
 
 // RunCoordinator runs a federation's coordinator until ctx ends.
@@ -39,6 +47,21 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		return err
 	}
 	defer unlock(lock, o.Logger)
+	if !s.Cluster.On() {
+		return runFederation(ctx, s, o)
+	}
+	if o.lead, err = standBy(ctx, s, &o); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	err = runFederation(o.lead.Context(), s, o)
+	return errors.Join(err, stepDown(ctx, o.lead, o.Logger))
+}
+
+// runFederation runs the coordinator that the state folder is for.
+func runFederation(ctx context.Context, s *settings.Coordinator, o CoordinatorOptions) error {
 	f, err := newFederation(s, o)
 	if err != nil {
 		return err

@@ -112,7 +112,7 @@ func (f *Federation) memberRoutes() []api.Route {
 	return []api.Route{
 		f.rootRoute(),
 		api.Post("/v1/tokens", "Make a token with which a device joins.",
-			func(_ *http.Request, w TokenWanted) (TokenMade, error) { return f.members.token(w) }),
+			func(r *http.Request, w TokenWanted) (TokenMade, error) { return f.members.token(r.Context(), w) }),
 		api.Post("/v1/tokens/close", "Remove the token with which any device may join.",
 			func(*http.Request, Resetting) (Closed, error) {
 				if f.members.desk == nil {
@@ -154,7 +154,7 @@ var errNoDesk = api.Conflict("devices cannot join: enrol.listen is not set; `coo
 	"TLS sets the section enrol")
 
 // token makes a token.
-func (e *enrolment) token(w TokenWanted) (made TokenMade, err error) {
+func (e *enrolment) token(ctx context.Context, w TokenWanted) (made TokenMade, err error) {
 	ttl, err := time.ParseDuration(w.TTL)
 	switch {
 	case e.desk == nil:
@@ -180,6 +180,9 @@ func (e *enrolment) token(w TokenWanted) (made TokenMade, err error) {
 	token, err := e.desk.Token(id, replaces, ttl)
 	if err != nil {
 		return made, api.Bad("%v", err)
+	}
+	if err := e.f.keep(ctx); err != nil {
+		return made, err
 	}
 	return TokenMade{token.String(), e.f.settings().Enrol.URL, time.Now().Add(ttl).Truncate(time.Second)}, nil
 }

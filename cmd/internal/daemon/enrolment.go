@@ -224,6 +224,9 @@ func (e *enrolment) change(ctx context.Context, edit func(path string) error) er
 	if err := edit(s.Identity.AgentsFile); err != nil {
 		return err
 	}
+	if err := e.f.keep(ctx); err != nil {
+		return err
+	}
 	return e.f.takeAgents(ctx, s)
 }
 

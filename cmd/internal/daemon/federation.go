@@ -155,6 +155,9 @@ func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, endi
 	if err := f.control.Save(f.dir); err != nil {
 		return nil, nil, err
 	}
+	if err := f.keep(ctx); err != nil {
+		return nil, nil, err
+	}
 	if f.first {
 		f.warn(f.settings())
 	}
@@ -178,7 +181,7 @@ func (f *Federation) takeOver(ctx context.Context, next *coordinator.Applied, fl
 	case err == nil:
 		f.applied, f.control.Course = applied, course
 		f.control.TakeOver()
-		return c, f.control.Save(f.dir) // the journal says so already
+		return c, errors.Join(f.control.Save(f.dir), f.keep(ctx)) // the journal says so already
 	case errors.Is(err, coordinator.ErrGoesOn) && flags: // also where the process is about to end
 	case flags, ctx.Err() != nil:
 		return nil, err
@@ -206,6 +209,9 @@ func (f *Federation) make(ctx context.Context, a settings.Applied, task coordina
 		})
 	if err != nil {
 		return nil, errors.Join(err, cfg.Agents.Close())
+	}
+	if f.o.lead != nil {
+		cfg.Replica, conn = f.o.lead, leased{conn, f.o.lead}
 	}
 	c, err := coordinator.New(cfg, conn)
 	if err != nil {

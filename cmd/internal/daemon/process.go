@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,7 @@ type Readiness struct {
 	open    atomic.Bool
 	failing atomic.Pointer[error]    // of the state folder; nil while it can be written
 	refused atomic.Pointer[[]string] // filters; nil before the first refusal
+	stands  atomic.Pointer[string]   // the coordinator that it stands by for; nil while it does not
 }
 
 // Opened notes that the state is open.
@@ -57,6 +59,9 @@ func (r *Readiness) Opened() { r.open.Store(true) }
 
 // Err returns why the daemon is not ready, or nil.
 func (r *Readiness) Err() error {
+	if leader := r.stands.Load(); leader != nil {
+		return fmt.Errorf("it stands by: %s leads", cmp.Or(*leader, "nobody that is known"))
+	}
 	if !r.open.Load() {
 		return errors.New("the state folder is being opened")
 	}

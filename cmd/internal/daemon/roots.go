@@ -98,6 +98,9 @@ func (e *enrolment) goBy(ctx context.Context, document []byte) (next wire.RootDo
 	if next, err = InstallRoot(e.disk(), s, document); err != nil {
 		return next, api.Bad("%v", err)
 	}
+	if err := e.f.keep(ctx); err != nil {
+		return next, err
+	}
 	if e.desk != nil {
 		if err := e.desk.SetRoot(document); err != nil {
 			return next, err

@@ -21,7 +21,7 @@ import (
 // over.
 type text struct {
 	*os.File
-	stamp enrolled.Stamp
+	stamp store.Stamp
 }
 
 func openText(path string) (text, error) {
@@ -36,7 +36,7 @@ func openText(path string) (text, error) {
 	if err != nil {
 		return text{}, errors.Join(err, f.Close())
 	}
-	return text{f, enrolled.StampOf(info)}, nil
+	return text{f, store.StampOf(info)}, nil
 }
 
 // each reads the list from its begin, and names the line of each error.
@@ -177,7 +177,7 @@ func OpenAgents(path, compiled string, now time.Time) (*enrolled.List, error) {
 		return list, err
 	}
 	if !t.stamp.Old(now) {
-		t.stamp = enrolled.Stamp{} // no text has it: the file is made again at the next start
+		t.stamp = store.Stamp{} // no text has it: the file is made again at the next start
 	}
 	all, err := t.table()
 	if err != nil {

@@ -41,6 +41,7 @@ type Coordinator struct {
 	API        API                 `yaml:"api"`
 	History    History             `yaml:"history"`
 	Enrol      Enrol               `yaml:"enrol"`
+	Cluster    Cluster             `yaml:"cluster"`
 	Log        Log                 `yaml:"log"`
 }
 
@@ -84,6 +85,7 @@ func DefaultCoordinator() Coordinator {
 			AgentsFile: "/etc/coordinator/agents.keys"},
 		Policy:  Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepRuns: 5},
 		Enrol:   Enrol{CertificateLife: defaultLife},
+		Cluster: Cluster{Copies: 3},
 		Metrics: Metrics{Listen: "127.0.0.1:9464"}, Log: Log{Level: "info", Format: "text"},
 	}
 }
@@ -141,6 +143,7 @@ func (s *Coordinator) Validate() error {
 	c.api(&s.API)
 	s.History.MLflow.check(&c.Check)
 	c.enrol(s)
+	c.cluster(&s.Cluster)
 	c.log(&s.Log)
 	return c.Err()
 }

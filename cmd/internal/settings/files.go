@@ -45,6 +45,8 @@ func (s *Coordinator) Files() map[string]string {
 	files["history.mlflow.token_file"] = s.History.MLflow.TokenFile
 	files["enrol.root_file"], files["enrol.ca_file"], files["enrol.ca_key_file"], files["enrol.devices_file"] =
 		s.Enrol.RootFile, s.Enrol.CAFile, s.Enrol.CAKeyFile, s.Enrol.DevicesFile
+	files["cluster.password_file"], files["cluster.ca_file"], files["cluster.cert_file"], files["cluster.key_file"] =
+		s.Cluster.PasswordFile, s.Cluster.CAFile, s.Cluster.CertFile, s.Cluster.KeyFile
 	files["task.model.initial"] = s.Task.Model.Initial
 	if s.Held != nil {
 		addFiles(files, "held_out.", s.Held)

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package enrolled
+package store
 
 import "io/fs"
 

@@ -1,4 +1,4 @@
-package enrolled
+package store
 
 import (
 	"io/fs"

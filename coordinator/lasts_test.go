@@ -1,0 +1,17 @@
+package coordinator
+
+import "testing"
+
+// TestLasts wants what a coordinator on another machine goes on from, and nothing else.
+func TestLasts(t *testing.T) {
+	for name, want := range map[string]bool{
+		"run.a": true, "model.b": true, "control.a": true, "task.b": true, "history.jsonl": true, "root-2": true,
+		"models/": true, "models/17/": true, "models/17/model-00000001.safetensors": true, "audit/": true,
+		"audit/00000000000000000001.jsonl": true, "spool/": false, "spool/1/a": false, "seals.a": false, "lock": false,
+		"models/17/.fedmesh-tmp-X": false, "models/17/x/": false, "models": false, "api.sock": false, "root-x": false,
+	} {
+		if Lasts(name) != want {
+			t.Errorf("%s: %v, want %v", name, !want, want)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wantPieces wants all that the head names in the engine.
+func (p *plant) wantPieces() {
+	value, _, err := p.engine.get(headKey)
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	h, err := decodeHead(value)
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	var list []byte
+	for _, s := range h.Files {
+		piece, _, err := p.engine.get(s.key())
+		if err != nil {
+			p.t.Error(err)
+		}
+		list = append(list, piece...)
+	}
+	files, err := decodeFiles(list)
+	if err != nil {
+		p.t.Error(err)
+	}
+	for _, s := range pieces(files, nil) {
+		if piece, _, err := p.engine.get(s.key()); err != nil || sound(s, piece) != nil {
+			p.t.Errorf("the head names a piece that is not there: %v", err)
+		}
+	}
+}
+
+// calmPlant is one without faults.
+func calmPlant(t *testing.T, n int) *plant {
+	p := newPlant(t, n, 1)
+	for _, m := range p.machines {
+		m.calm = true
+	}
+	return p
+}
+
+// TestFolder has a second replica lead after the first one has stepped down: its folder is the same, to the byte, but
+// for what is not kept.
+func TestFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := calmPlant(t, 2)
+		put := func(i int, name string, content []byte) {
+			path := filepath.Join(p.dirs[i], filepath.FromSlash(name))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := map[string][]byte{"run.a": []byte("1"), "empty": {}, "history.jsonl": bytes.Repeat([]byte("line\n"), 1e5),
+			"models/7/model": bytes.Repeat([]byte{7}, pieceSize), "audit/1": []byte("x")}
+		for name, content := range want {
+			put(0, name, content)
+		}
+		put(0, "spool/1/update", []byte("of this machine"))
+		put(1, "run.a", []byte("of another run"))
+		put(1, "models/9/old", []byte("of another run"))
+		first, err := p.replica(0, 1).Stand(t.Context())
+		if err != nil || first.Epoch() != 1 {
+			t.Fatalf("%v, epoch %d", err, first.Epoch())
+		}
+		put(0, "run.a", []byte("2"))
+		want["run.a"] = []byte("2")
+		if err := first.Commit(t.Context(), 5, unchanged); err != nil {
+			t.Fatal(err)
+		}
+		if err := first.StepDown(t.Context()); err != nil || first.Holds() {
+			t.Fatalf("%v, or it leads yet", err)
+		}
+		began := time.Now()
+		second, err := p.replica(1, 2).Stand(t.Context())
+		if err != nil || second.Epoch() != 6 || time.Since(began) > time.Second {
+			t.Fatalf("%v, epoch %d, after %v", err, second.Epoch(), time.Since(began))
+		}
+		for name, content := range want {
+			is, err := os.ReadFile(filepath.Join(p.dirs[1], filepath.FromSlash(name)))
+			if err != nil || !bytes.Equal(is, content) {
+				t.Errorf("%s: %v, or %d bytes differ", name, err, len(is))
+			}
+		}
+		for _, name := range []string{"models/9/old", "spool/1/update"} {
+			if _, err := os.Stat(filepath.Join(p.dirs[1], filepath.FromSlash(name))); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s is there: %v", name, err)
+			}
+		}
+		if err := first.Commit(t.Context(), 0, unchanged); !errors.Is(err, ErrLost) {
+			t.Errorf("the first one has committed: %v", err)
+		}
+		if err := second.StepDown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestPieces wants no piece in the engine that nobody names, also not of a leader that has ended before it could remove
+// them.
+func TestPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := calmPlant(t, 1)
+		lead, err := p.replica(0, 1).Stand(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			if !p.commit(t.Context(), 0, lead) {
+				t.Fatal("not committed")
+			}
+		}
+		if _, err := p.engine.put(Sum{1}.key(), []byte("left behind"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := lead.StepDown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lead, err = p.replica(0, 2).Stand(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		p.wantPieces()
+		named := len(lead.kept)
+		if keys := len(p.engine.values) - 1; keys != named {
+			t.Errorf("%d pieces are there, %d are named", keys, named)
+		}
+		if err := lead.StepDown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestDamage wants a leader that cannot read what the cluster keeps to say so, and to lead nobody.
+func TestDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := calmPlant(t, 2)
+		lead, err := p.replica(0, 1).Stand(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.commit(t.Context(), 0, lead)
+		if err := lead.StepDown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for key, v := range p.engine.values {
+			if key != headKey {
+				v.bytes[0] ^= 1
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		said := &facts{}
+		r := p.replica(1, 2)
+		r.cfg.Observer = said
+		if _, err := r.Stand(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+		if !said.failing {
+			t.Error("it has not said so")
+		}
+	})
+}
+
+type facts struct{ failing bool }
+
+func (f *facts) ObserveReplica(x Fact) {
+	if _, is := x.(Failing); is {
+		f.failing = true
+	}
+}
+
+// TestAnswerLost wants a leader to go on whose answers are lost: it finds its own head.
+func TestAnswerLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := calmPlant(t, 1)
+		s := &deaf{machine: p.machines[0]}
+		r := p.replica(0, 1)
+		r.cfg.Store = s
+		lead, err := r.Stand(t.Context())
+		if err != nil || s.lost != 1 || lead.Epoch() != 2 { // it has taken the lead from itself
+			t.Fatalf("%v, %d answers lost, epoch %d", err, s.lost, lead.Epoch())
+		}
+		for range 5 {
+			before := s.lost
+			if s.next = true; !p.commit(t.Context(), 0, lead) || s.lost == before {
+				t.Fatal("not committed, or no answer was lost")
+			}
+		}
+		if err := lead.StepDown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// deaf is an engine whose next answer to the head is lost, and that of the first one.
+type deaf struct {
+	*machine
+	next bool
+	lost int
+}
+
+func (d *deaf) Put(ctx context.Context, key string, b []byte, revision uint64) (uint64, error) {
+	now, err := d.machine.Put(ctx, key, b, revision)
+	if key == headKey && err == nil && (d.next || d.lost == 0) {
+		d.next = false
+		d.lost++
+		return 0, errCut
+	}
+	return now, err
+}
+
+func unchanged() error { return nil }

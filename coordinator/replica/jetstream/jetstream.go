@@ -1,0 +1,166 @@
+// Package jetstream keeps what a coordinator's replicas share in a stream of NATS JetStream, on an odd number of its
+// servers. The stream has the form of a key-value bucket, so that `nats kv` shows what is in it; values are read from
+// the stream's leader, as a bucket's would not be.
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+)
+
+// Options say where the servers are, and how the stream is kept.
+type Options struct {
+	URLs   []string
+	Bucket string // a-z, 0-9, _ and -
+	// Copies is on how many servers the stream is kept: 3 survive the loss of one.
+	Copies int
+	Logger *slog.Logger
+	// More are for who this client is: TLS, a name and password, a file of credentials.
+	More []nats.Option
+}
+
+// reconnectEvery is the pause before a server is tried again.
+const reconnectEvery = 500 * time.Millisecond
+
+// Store is a bucket. It connects, and makes the bucket, when it is used first, and connects again whenever it must.
+type Store struct {
+	o    Options
+	conn *nats.Conn
+	js   jetstream.JetStream
+
+	mu     sync.Mutex
+	stream jetstream.Stream // nil until it was met
+}
+
+// Open makes a store. No server need be there yet. The error is that the options cannot be used.
+func Open(o Options) (*Store, error) {
+	s := &Store{o: o}
+	options := append([]nats.Option{nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
+		nats.ReconnectWait(reconnectEvery), nats.ReconnectJitter(reconnectEvery, reconnectEvery),
+		nats.ReconnectBufSize(-1), // what is sent late would be a surprise: each call is repeated by who has made it
+		nats.Timeout(2 * time.Second), nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(1),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				o.Logger.Warn("the link to the cluster's engine is lost", "err", err)
+			}
+		}),
+		nats.ReconnectHandler(func(c *nats.Conn) {
+			o.Logger.Info("linked to the cluster's engine", "server", c.ConnectedUrlRedacted())
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			o.Logger.Warn("the cluster's engine reports an error", "err", err)
+		}),
+	}, o.More...)
+	var err error
+	if s.conn, err = nats.Connect(strings.Join(o.URLs, ","), options...); err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	if s.js, err = jetstream.New(s.conn); err != nil {
+		s.conn.Close()
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	return s, nil
+}
+
+// Close ends the link.
+func (s *Store) Close() { s.conn.Close() }
+
+// name is the stream's, as that of a key-value bucket.
+func (s *Store) name() string { return "KV_" + s.o.Bucket }
+
+func (s *Store) subject(key string) string { return "$KV." + s.o.Bucket + "." + key }
+
+// bucket returns the stream, which the first replica makes.
+func (s *Store) bucket(ctx context.Context) (jetstream.Stream, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream != nil {
+		return s.stream, nil
+	}
+	stream, err := s.js.Stream(ctx, s.name())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: s.name(), Subjects: []string{s.subject(">")}, Description: "state of the coordinator of a federation",
+			MaxMsgsPerSubject: 1, MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1, MaxMsgSize: -1,
+			Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage, Replicas: s.o.Copies,
+			AllowRollup: true, DenyDelete: true, Duplicates: 2 * time.Minute,
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the stream %s: %w", s.name(), err)
+	}
+	s.stream = stream
+	return stream, nil
+}
+
+// Get implements replica.Store.
+func (s *Store) Get(ctx context.Context, key string) ([]byte, uint64, error) {
+	stream, err := s.bucket(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, s.subject(key))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, fmt.Errorf("%s: %w", key, replica.ErrNone)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read %s: %w", key, err)
+	}
+	return m.Data, m.Sequence, nil
+}
+
+// Put implements replica.Store.
+func (s *Store) Put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if _, err := s.bucket(ctx); err != nil {
+		return 0, err
+	}
+	ack, err := s.js.Publish(ctx, s.subject(key), value, jetstream.WithExpectLastSequencePerSubject(revision),
+		jetstream.WithRetryAttempts(0))
+	var refused *jetstream.APIError
+	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		return 0, fmt.Errorf("%s: %w: %s", key, replica.ErrConflict, refused.Description)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("write %s: %w", key, err)
+	}
+	return ack.Sequence, nil
+}
+
+// Remove implements replica.Store.
+func (s *Store) Remove(ctx context.Context, key string) error {
+	stream, err := s.bucket(ctx)
+	if err == nil {
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(s.subject(key)))
+	}
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", key, err)
+	}
+	return nil
+}
+
+// Keys implements replica.Store.
+func (s *Store) Keys(ctx context.Context) (keys []string, err error) {
+	stream, err := s.bucket(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(s.subject(">")))
+	if err != nil {
+		return nil, fmt.Errorf("list the keys: %w", err)
+	}
+	for subject := range info.State.Subjects {
+		keys = append(keys, strings.TrimPrefix(subject, s.subject("")))
+	}
+	return keys, nil
+}

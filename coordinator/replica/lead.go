@@ -1,0 +1,199 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// ErrLost says that this replica does not lead any more.
+var ErrLost = errors.New("this replica does not lead any more")
+
+// Lead is the lead of a cluster, until it is lost.
+type Lead struct {
+	r       *Replica
+	began   time.Time
+	founded bool
+	ctx     context.Context // ends with the lead; of begin
+	end     context.CancelCauseFunc
+
+	// files is for who looks at the folder and puts its pieces.
+	files  gate
+	kept   map[Sum]bool // that the store has
+	listed []Sum        // the list of files that the head names, in pieces
+
+	// heads is for who replaces the head.
+	heads    gate
+	revision uint64
+
+	mu    sync.Mutex
+	head  Head
+	until time.Time // it leads, if it has not lost the lead
+	lost  error
+}
+
+func newLead(r *Replica, head Head, revision uint64, began time.Time) *Lead {
+	l := &Lead{r: r, head: head, revision: revision, began: began, until: began.Add(holdsFor),
+		founded: len(head.Files) == 0, kept: map[Sum]bool{}}
+	l.ctx, l.end = context.WithCancelCause(context.Background())
+	return l
+}
+
+// begin has the folder hold what the cluster keeps, or the other way round where the cluster is empty. From now on the
+// lease is renewed until ctx ends.
+func (l *Lead) begin(ctx context.Context) error {
+	context.AfterFunc(ctx, func() { l.end(context.Cause(ctx)) })
+	l.r.cfg.Runtime.Go(l.renew)
+	if err := l.files.enter(l.ctx, l.r.cfg.Runtime); err != nil {
+		return err
+	}
+	defer l.files.leave()
+	var err error
+	if l.founded {
+		err = l.commit(l.ctx, 0, true)
+	} else {
+		err = l.take(l.ctx)
+	}
+	if err == nil {
+		l.r.observe(Leads{Epoch: l.Epoch(), Founded: l.founded, Took: l.r.now().Sub(l.began)})
+	}
+	return err
+}
+
+// Context ends with the lead, and with the context that Stand was given. Its cause wraps ErrLost if the lead is lost.
+func (l *Lead) Context() context.Context { return l.ctx }
+
+// Epoch is that in which the leader announces, at least.
+func (l *Lead) Epoch() wire.Epoch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.head.Epoch
+}
+
+// Holds reports whether this replica may speak to devices now: it looks at the clock. Ask before each message.
+func (l *Lead) Holds() bool { return l.over() == nil }
+
+// renew commits what has changed, and replaces the head in any case.
+func (l *Lead) renew() {
+	for l.r.pause(l.ctx, renewEvery) == nil {
+		if l.files.tryEnter(l.r.cfg.Runtime) {
+			err := l.commit(l.ctx, 0, false)
+			l.files.leave()
+			l.r.called("commit the state folder", err)
+		}
+		_ = l.replace(l.ctx, func(*Head) {}) // told where it is lost
+	}
+}
+
+// lose ends the lead, unless it is over.
+func (l *Lead) lose(why error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.lost = fmt.Errorf("%w: %w", ErrLost, why)
+		l.end(l.lost)
+		l.r.observe(Lost{l.lost})
+	}
+	return l.lost
+}
+
+// over returns why the lead is over, or nil.
+func (l *Lead) over() error {
+	l.mu.Lock()
+	lost, until := l.lost, l.until
+	l.mu.Unlock()
+	if lost == nil && !l.r.now().Before(until) {
+		return l.lose(fmt.Errorf("the cluster has taken nothing for %s", holdsFor))
+	}
+	return lost
+}
+
+// replace changes the head. The error is that of ctx, or wraps ErrLost.
+func (l *Lead) replace(ctx context.Context, change func(*Head)) error {
+	if err := l.heads.enter(ctx, l.r.cfg.Runtime); err != nil {
+		return err
+	}
+	defer l.heads.leave()
+	l.mu.Lock()
+	next := l.head
+	l.mu.Unlock()
+	change(&next)
+	next.Count++
+	value, err := next.encode()
+	if err != nil {
+		return err
+	}
+	began := l.r.now()
+	revision, err := l.putHead(ctx, &next, value)
+	if err != nil {
+		return err
+	}
+	l.revision = revision
+	l.mu.Lock()
+	l.head, l.until = next, began.Add(holdsFor)
+	l.mu.Unlock()
+	l.r.observe(Renewed{began.Add(holdsFor)})
+	return nil
+}
+
+// putHead puts the head in the place of the one that this leader has put before, until that is done or the lead is
+// over. An answer may be lost: then the head tells by whom it is.
+func (l *Lead) putHead(ctx context.Context, next *Head, value []byte) (revision uint64, err error) {
+	err = l.persist(ctx, "renew the lease", func() (err error) {
+		if revision, err = l.r.put(ctx, headKey, value, l.revision); !errors.Is(err, ErrConflict) {
+			return err
+		}
+		is, found, failed := l.r.get(ctx, headKey)
+		if failed != nil {
+			return failed
+		}
+		h, failed := decodeHead(is)
+		switch {
+		case failed != nil:
+			return failed
+		case h.Instance == next.Instance && h.Count == next.Count:
+			revision = found
+			return nil
+		case found > l.revision:
+			return l.lose(fmt.Errorf("%q leads now, in epoch %d", h.Leader, h.Epoch))
+		}
+		return err // an old one was read
+	})
+	return revision, err
+}
+
+// persist tries something until it is done or the lead is over.
+func (l *Lead) persist(ctx context.Context, what string, do func() error) error {
+	for {
+		if err := l.over(); err != nil {
+			return err
+		}
+		err := do()
+		if l.r.called(what, err); err == nil {
+			return nil
+		}
+		if stopped := l.r.pause(ctx, again); stopped != nil {
+			return errors.Join(stopped, err)
+		}
+	}
+}
+
+// StepDown has another replica lead at once, after a last commit.
+func (l *Lead) StepDown(ctx context.Context) error {
+	if err := l.files.enter(ctx, l.r.cfg.Runtime); err != nil {
+		return err
+	}
+	defer l.files.leave()
+	err := l.commit(ctx, 0, false)
+	if err == nil {
+		err = l.replace(ctx, func(h *Head) { h.Leader = "" })
+	}
+	if err == nil {
+		_ = l.lose(errors.New("it has stepped down"))
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// engine is a store in memory, with all that it was ever asked to keep.
+type engine struct {
+	mu       sync.Mutex
+	revision uint64
+	values   map[string]value
+}
+
+type value struct {
+	bytes    []byte
+	revision uint64
+}
+
+func newEngine() *engine { return &engine{values: map[string]value{}} }
+
+func (e *engine) get(key string) ([]byte, uint64, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v, is := e.values[key]
+	if !is {
+		return nil, 0, fmt.Errorf("%s: %w", key, ErrNone)
+	}
+	return slices.Clone(v.bytes), v.revision, nil
+}
+
+func (e *engine) put(key string, b []byte, revision uint64) (uint64, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(b) > MaxValue {
+		return 0, errors.New("too long a value")
+	}
+	if e.values[key].revision != revision {
+		return 0, ErrConflict
+	}
+	e.revision++
+	e.values[key] = value{slices.Clone(b), e.revision}
+	return e.revision, nil
+}
+
+// machine is where a replica runs: it may be stopped and go on, and be cut off from the engine.
+type machine struct {
+	*engine
+	host.RealTime // of the bubble
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	calm    bool          // the engine answers at once, and always
+	cut     bool          // from the engine
+	stopped chan struct{} // closed when it goes on; nil while it runs
+}
+
+// run returns when the machine runs.
+func (m *machine) run() {
+	for {
+		m.mu.Lock()
+		c := m.stopped
+		m.mu.Unlock()
+		if c == nil {
+			return
+		}
+		<-c
+	}
+}
+
+func (m *machine) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stopped == nil {
+		m.stopped = make(chan struct{})
+	}
+}
+
+func (m *machine) goOn() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stopped != nil {
+		close(m.stopped)
+		m.stopped = nil
+	}
+}
+
+func (m *machine) setCut(cut bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cut = cut
+}
+
+// NewWaiter implements host.Runtime: nobody wakes on a machine that is stopped.
+func (m *machine) NewWaiter() host.Waiter { return stoppable{m, m.RealTime.NewWaiter()} }
+
+type stoppable struct {
+	m *machine
+	host.Waiter
+}
+
+func (w stoppable) Wait(ctx context.Context, until time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
+	e, open := w.Waiter.Wait(ctx, until, events)
+	w.m.run()
+	return e, open
+}
+
+var errCut = errors.New("no response from stream")
+
+// call is the way to the engine and back. do may be done although the error says otherwise, also later.
+func (m *machine) call(ctx context.Context, do func() error) error {
+	m.run()
+	m.mu.Lock()
+	calm, cut, dice := m.calm, m.cut, m.rng.Float64()
+	delay := time.Duration(m.rng.Int64N(int64(100 * time.Millisecond)))
+	m.mu.Unlock()
+	if calm {
+		return do()
+	}
+	late := func(d time.Duration) {
+		time.AfterFunc(d, func() { _ = do() })
+	}
+	defer m.run()
+	wait := func(d time.Duration) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(d):
+		}
+	}
+	switch {
+	case cut:
+		wait(3 * time.Second)
+		return errCut
+	case dice < 0.02: // lost on the way there
+		wait(3 * time.Second)
+		return errCut
+	case dice < 0.04: // the answer is lost
+		_ = do()
+		wait(3 * time.Second)
+		return errCut
+	case dice < 0.05: // it comes later
+		late(delay * 50)
+		wait(3 * time.Second)
+		return errCut
+	}
+	wait(delay)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	err := do()
+	wait(delay)
+	return err
+}
+
+func (m *machine) Get(ctx context.Context, key string) (b []byte, revision uint64, err error) {
+	err = m.call(ctx, func() (err error) {
+		x, r, err := m.get(key)
+		m.mu.Lock()
+		b, revision = x, r
+		m.mu.Unlock()
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return b, revision, nil
+}
+
+func (m *machine) Put(ctx context.Context, key string, b []byte, revision uint64) (now uint64, err error) {
+	err = m.call(ctx, func() error {
+		n, err := m.put(key, b, revision)
+		m.mu.Lock()
+		now = n
+		m.mu.Unlock()
+		return err
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return now, err
+}
+
+func (m *machine) Remove(ctx context.Context, key string) error {
+	return m.call(ctx, func() error {
+		m.engine.mu.Lock()
+		defer m.engine.mu.Unlock()
+		delete(m.values, key)
+		return nil
+	})
+}
+
+func (m *machine) Keys(ctx context.Context) (keys []string, err error) {
+	err = m.call(ctx, func() error {
+		m.engine.mu.Lock()
+		defer m.engine.mu.Unlock()
+		for k := range m.values {
+			keys = append(keys, k)
+		}
+		return nil
+	})
+	return keys, err
+}

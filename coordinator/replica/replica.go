@@ -1,0 +1,178 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+)
+
+// The times of the lease.
+const (
+	// TTL is how long the head must stand unchanged before the leader counts as gone.
+	TTL = 15 * time.Second
+	// renewEvery is how often the leader replaces the head, if no commit does.
+	renewEvery = 2500 * time.Millisecond
+	// holdsFor is how long a leader goes on after it has begun to replace the head for the last time.
+	holdsFor = 10 * time.Second
+	// lookEvery is how often who stands by reads the head.
+	lookEvery = time.Second
+	// callWithin bounds a call of the store, and again is the pause before it is tried once more.
+	callWithin = 2 * time.Second
+	again      = 200 * time.Millisecond
+)
+
+// Config is what a replica needs.
+type Config struct {
+	Store    Store
+	Folder   Folder
+	Name     string // of this replica, unlike that of any other
+	Instance uint64 // drawn at random for this process
+	Runtime  host.Runtime
+	Observer Observer
+}
+
+// Replica is one of several coordinators that keep one state folder.
+type Replica struct {
+	cfg Config
+
+	mu      sync.Mutex
+	failing bool // the store
+	told    bool // whom it stands by for was told
+	leader  string
+
+	// seen is the head's revision as it was read last, and since the time from which on it has not changed.
+	seen  uint64
+	since time.Time
+}
+
+// New makes a replica.
+func New(cfg Config) *Replica { return &Replica{cfg: cfg} }
+
+// Stand stands by until this replica leads, and has the folder hold then what the cluster keeps. An empty cluster is
+// founded with the folder as it is. The error is that of ctx, or that the folder cannot be made so; then another
+// replica may lead.
+func (r *Replica) Stand(ctx context.Context) (*Lead, error) {
+	for {
+		lead, err := r.try(ctx)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		r.called("read who leads", err)
+		if lead != nil {
+			if err = lead.begin(ctx); err == nil {
+				return lead, nil
+			}
+			left := lead.StepDown(ctx)
+			if !errors.Is(err, ErrLost) {
+				return nil, errors.Join(err, left)
+			}
+		}
+		if err := r.pause(ctx, lookEvery); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// try takes the lead if nobody has it.
+func (r *Replica) try(ctx context.Context) (*Lead, error) {
+	began := r.now()
+	value, revision, err := r.get(ctx, headKey)
+	h := &Head{}
+	switch {
+	case errors.Is(err, ErrNone) && r.seen == 0:
+		return r.take(ctx, began, h, 0)
+	case err != nil:
+		return nil, err
+	}
+	if h, err = decodeHead(value); err != nil {
+		return nil, err
+	}
+	now := r.now()
+	if revision > r.seen {
+		r.seen, r.since = revision, now
+	}
+	switch {
+	case revision < r.seen: // an old one was read
+		return nil, nil
+	case h.Leader == "", h.Instance == r.cfg.Instance, now.Sub(r.since) >= TTL: // an own one: its answer was lost
+		return r.take(ctx, began, h, revision)
+	}
+	r.standsBy(h.Leader)
+	return nil, nil
+}
+
+// take puts the head in which this replica leads in the place of one.
+func (r *Replica) take(ctx context.Context, began time.Time, before *Head, revision uint64) (*Lead, error) {
+	next := *before
+	next.Leader, next.Instance, next.Count, next.Epoch = r.cfg.Name, r.cfg.Instance, before.Count+1, before.Epoch+1
+	value, err := next.encode()
+	if err != nil {
+		return nil, err
+	}
+	put, err := r.put(ctx, headKey, value, revision)
+	if errors.Is(err, ErrConflict) { // another was faster
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newLead(r, next, put, began), nil
+}
+
+func (r *Replica) now() time.Time { return r.cfg.Runtime.Now() }
+
+// get is Store.Get, within its time.
+func (r *Replica) get(ctx context.Context, key string) ([]byte, uint64, error) {
+	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(callWithin))
+	defer cancel()
+	return r.cfg.Store.Get(ctx, key)
+}
+
+// put is Store.Put, within its time.
+func (r *Replica) put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(callWithin))
+	defer cancel()
+	return r.cfg.Store.Put(ctx, key, value, revision)
+}
+
+// remove is Store.Remove, within its time.
+func (r *Replica) remove(ctx context.Context, key string) error {
+	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(callWithin))
+	defer cancel()
+	return r.cfg.Store.Remove(ctx, key)
+}
+
+// pause waits. The error is that of ctx.
+func (r *Replica) pause(ctx context.Context, d time.Duration) error {
+	waiter := r.cfg.Runtime.NewWaiter()
+	for until := r.now().Add(d); r.now().Before(until) && ctx.Err() == nil; {
+		waiter.Wait(ctx, until, nil)
+	}
+	return context.Cause(ctx)
+}
+
+func (r *Replica) observe(f Fact) { r.cfg.Observer.ObserveReplica(f) }
+
+// standsBy tells who leads, when that changes.
+func (r *Replica) standsBy(leader string) {
+	if !r.told || leader != r.leader {
+		r.told, r.leader = true, leader
+		r.observe(StandsBy{leader})
+	}
+}
+
+// called takes the result of a call of the store, and tells when it begins to fail and when it is well again.
+func (r *Replica) called(what string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch failing := err != nil; {
+	case failing && !r.failing:
+		r.observe(Failing{what, err})
+	case !failing && r.failing:
+		r.observe(Mended{})
+	}
+	r.failing = err != nil
+}

@@ -1,0 +1,253 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// plant is several machines with an engine, and what is known of all of them.
+type plant struct {
+	t        *testing.T
+	engine   *engine
+	machines []*machine
+	dirs     []string
+
+	mu        sync.Mutex
+	leads     map[int]*Lead // by machine
+	epochs    map[wire.Epoch]int
+	committed int         // the last one that counts for sure
+	tried     map[int]int // how often a number was tried
+	led       int
+}
+
+func newPlant(t *testing.T, n int, seed uint64) *plant {
+	p := &plant{t: t, engine: newEngine(), leads: map[int]*Lead{}, epochs: map[wire.Epoch]int{}, tried: map[int]int{}}
+	for i := range n {
+		p.machines = append(p.machines, &machine{engine: p.engine, rng: rand.New(rand.NewPCG(seed, uint64(i)))})
+		p.dirs = append(p.dirs, t.TempDir())
+	}
+	return p
+}
+
+func (p *plant) folder(i int) Folder {
+	return Folder{Disk: store.Machine, Dir: p.dirs[i], Keeps: func(name string) bool {
+		return !strings.HasPrefix(name, "spool")
+	}}
+}
+
+type nobody struct{}
+
+func (nobody) ObserveReplica(Fact) {}
+
+// replica is a process on a machine.
+func (p *plant) replica(i int, instance uint64) *Replica {
+	m := p.machines[i]
+	return New(Config{Store: m, Folder: p.folder(i), Name: fmt.Sprint("n", i), Instance: instance, Runtime: m,
+		Observer: nobody{}})
+}
+
+const numberFile = "models/1/number"
+
+// number is what the folder says was committed last.
+func (p *plant) number(i int) int {
+	b, err := os.ReadFile(filepath.Join(p.dirs[i], filepath.FromSlash(numberFile)))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0
+	}
+	n, bad := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || bad != nil {
+		p.t.Errorf("machine %d: the file of the number: %v, %v", i, err, bad)
+	}
+	return n
+}
+
+// write changes the folder as a coordinator would: some in place, some new, some removed. Numbers of several digits are
+// long files, so that there are pieces.
+func (p *plant) write(i, n int) error {
+	text := []byte(fmt.Sprint(n, strings.Repeat(" ", (n%4)*3000)))
+	for name, content := range map[string][]byte{numberFile: text, "run.a": fmt.Appendf(nil, "%d", n),
+		fmt.Sprint("models/1/model-", n): make([]byte, (n%3)*pieceSize+n)} {
+		path := filepath.Join(p.dirs[i], filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600)); err != nil {
+			return err
+		}
+	}
+	err := os.Remove(filepath.Join(p.dirs[i], "models", "1", fmt.Sprint("model-", n-2)))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// live is the life of a process: it stands by, leads and commits numbers until it is killed or loses the lead.
+func (p *plant) live(ctx context.Context, i int, instance uint64) {
+	for ctx.Err() == nil {
+		lead, err := p.replica(i, instance).Stand(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				p.t.Errorf("machine %d stands: %v", i, err)
+			}
+			return
+		}
+		p.begin(i, lead)
+		for p.commit(lead.Context(), i, lead) {
+			if p.machines[i].pauseFor(lead.Context(), 700*time.Millisecond) != nil {
+				break
+			}
+		}
+		p.mu.Lock()
+		delete(p.leads, i)
+		p.mu.Unlock()
+		instance += 1000
+	}
+}
+
+func (m *machine) pauseFor(ctx context.Context, d time.Duration) error {
+	w := m.NewWaiter()
+	for until := m.Now().Add(d); m.Now().Before(until) && ctx.Err() == nil; {
+		w.Wait(ctx, until, nil)
+	}
+	return ctx.Err()
+}
+
+// begin holds what a leader finds to what was committed.
+func (p *plant) begin(i int, lead *Lead) {
+	n := p.number(i)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.led++
+	p.leads[i] = lead
+	if by, is := p.epochs[lead.Epoch()]; is {
+		p.t.Errorf("machines %d and %d lead in epoch %d", by, i, lead.Epoch())
+	}
+	p.epochs[lead.Epoch()] = i
+	if lead.over() == nil && (n < p.committed || n > p.committed && p.tried[n] == 0) {
+		p.t.Errorf("machine %d finds %d, committed is %d", i, n, p.committed)
+	}
+}
+
+// commit commits the next number, and reports whether the leader leads yet.
+func (p *plant) commit(ctx context.Context, i int, lead *Lead) bool {
+	n := p.number(i) + 1
+	p.mu.Lock()
+	p.tried[n]++
+	p.mu.Unlock()
+	err := lead.Commit(ctx, 0, func() error { return p.write(i, n) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		if n <= p.committed {
+			p.t.Errorf("machine %d has committed %d, and before it %d was", i, n, p.committed)
+		}
+		p.committed = max(p.committed, n)
+	}
+	return err == nil
+}
+
+// speaking are the machines that would say something to devices now.
+func (p *plant) speaking() (all []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, l := range p.leads {
+		p.machines[i].mu.Lock()
+		runs := p.machines[i].stopped == nil
+		p.machines[i].mu.Unlock()
+		if runs && l.Holds() {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// TestFaults has three replicas commit numbers while they are killed, stopped and cut off, and calls of the engine are
+// lost, answered by nobody, or done later. Nobody but one speaks at a time, no number that counts is lost or counts
+// twice, each epoch is one leader's, and when all is well there is a leader soon.
+func TestFaults(t *testing.T) {
+	for seed := range uint64(seeds) {
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { faults(t, seed) })
+		}) {
+			return
+		}
+	}
+}
+
+func faults(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 99))
+	p := newPlant(t, 3, seed)
+	var processes sync.WaitGroup
+	kill := make([]context.CancelFunc, len(p.machines))
+	start := func(i int) {
+		ctx, cancel := context.WithCancel(t.Context())
+		kill[i] = cancel
+		instance := rng.Uint64()
+		processes.Go(func() { p.live(ctx, i, instance) })
+	}
+	for i := range p.machines {
+		start(i)
+	}
+	look := func(d time.Duration) {
+		for range d / (100 * time.Millisecond) {
+			time.Sleep(100 * time.Millisecond) // of the bubble
+			if all := p.speaking(); len(all) > 1 {
+				t.Errorf("machines %v speak", all)
+			}
+		}
+	}
+	look(5 * time.Second)
+	for range 6 {
+		i := rng.IntN(len(p.machines))
+		m := p.machines[i]
+		switch rng.IntN(4) {
+		case 0:
+			kill[i]()
+			start(i)
+		case 1:
+			m.stop()
+			look(time.Duration(rng.IntN(30)) * time.Second)
+			m.goOn()
+		case 2:
+			m.setCut(true)
+			look(time.Duration(rng.IntN(30)) * time.Second)
+			m.setCut(false)
+		case 3: // the engine has no quorum
+			for _, m := range p.machines {
+				m.setCut(true)
+			}
+			look(time.Duration(rng.IntN(20)) * time.Second)
+			for _, m := range p.machines {
+				m.setCut(false)
+			}
+		}
+		look(time.Duration(rng.IntN(20)) * time.Second)
+	}
+	for _, m := range p.machines {
+		m.mu.Lock()
+		m.calm = true
+		m.mu.Unlock()
+	}
+	before := p.committed
+	look(TTL + 5*time.Second)
+	if len(p.speaking()) != 1 || p.committed == before {
+		t.Errorf("%d lead, and committed are %d, before %d", len(p.speaking()), p.committed, before)
+	}
+	for _, end := range kill {
+		end()
+	}
+	processes.Wait()
+	time.Sleep(time.Minute) // what was to come later has come
+	p.wantPieces()
+}

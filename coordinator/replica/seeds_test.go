@@ -1,0 +1,5 @@
+//go:build !nightly
+
+package replica
+
+const seeds = 100
