@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
@@ -42,8 +43,12 @@ var programs = []program{
 				c.Tracked(bool(good))
 				return
 			}
-			if f, ok := fact.(enrol.Fact); ok {
+			switch f := fact.(type) {
+			case enrol.Fact:
 				c.ObserveEnrolment(f)
+				return
+			case replica.Fact:
+				c.ObserveReplica(f)
 				return
 			}
 			testkit.Tell(c, fact)

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -153,6 +154,9 @@ var coordinatorScript = []any{
 	coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
 	coordinator.SealingChanged{Sealed: true},
 	coordinator.SealingChanged{Open: []wire.AgentID{"a1", "a2"}},
+	replica.StandsBy{Leader: "c2"}, replica.Failing{What: "read who leads", Err: errors.New("no server")},
+	replica.Mended{}, replica.Leads{Epoch: 4, Took: time.Second}, replica.Renewed{Until: clock()},
+	replica.Lost{Err: replica.ErrLost}, replica.Leads{Epoch: 6, Took: time.Second},
 	enrol.Opened{Until: clock()},
 	enrol.Joined{Agent: "a1"},
 	enrol.Refused{Reason: wire.JoinUsed},

@@ -9,7 +9,7 @@ targets='
 agentd      13000000 amd64 GOAMD64=v1
 agentd      13000000 arm64 GOARM64=v8.0
 agentd      13000000 arm   GOARM=7
-coordinator 15000000 amd64 GOAMD64=v1
+coordinator 16000000 amd64 GOAMD64=v1
 '
 
 dir=$(mktemp -d)

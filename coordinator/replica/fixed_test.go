@@ -58,11 +58,13 @@ func TestFolder(t *testing.T) {
 		p := calmPlant(t, 2)
 		put := func(i int, name string, content []byte) {
 			path := filepath.Join(p.dirs[i], filepath.FromSlash(name))
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600)); err != nil {
+			err := os.MkdirAll(filepath.Dir(path), 0o700)
+			if err = errors.Join(err, os.WriteFile(path, content, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want := map[string][]byte{"run.a": []byte("1"), "empty": {}, "history.jsonl": bytes.Repeat([]byte("line\n"), 1e5),
+		want := map[string][]byte{"run.a": []byte("1"), "empty": {},
+			"history.jsonl": bytes.Repeat([]byte("line\n"), 1e5),
 			"models/7/model": bytes.Repeat([]byte{7}, pieceSize), "audit/1": []byte("x")}
 		for name, content := range want {
 			put(0, name, content)

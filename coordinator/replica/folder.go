@@ -18,7 +18,7 @@ import (
 type Folder struct {
 	Disk store.Disk
 	Dir  string
-	// Keeps tells whether a file, by its path in Dir with slashes, is kept, and with a slash at the end whether a folder
+	// Keeps tells whether a file, by its path in Dir with slashes, is kept; with a slash at the end, whether a folder
 	// has files that are.
 	Keeps func(name string) bool
 	// Others are files elsewhere, by the name under which they are kept.

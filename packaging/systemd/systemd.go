@@ -44,8 +44,9 @@ func Coordinator() Unit {
 	return Unit{
 		Program: "coordinator", Description: "Coordinator of a learning federation", User: "coordinator",
 		Executable: "/usr/bin/coordinator",
-		Secrets:    []string{"ca.key", "client.key", "coordinator.key", "mqtt-password"},
-		Limits:     append(memory(2048), "TasksMax=512"),
+		Secrets: []string{"ca.key", "client.key", "coordinator.key", "mqtt-password",
+			"nats-password", "nats.key"},
+		Limits: append(memory(2048), "TasksMax=512"),
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -36,7 +35,7 @@ func standBy(ctx context.Context, s *settings.Coordinator, o *CoordinatorOptions
 	if err != nil {
 		return nil, err
 	}
-	r := replica.New(replica.Config{Store: values, Name: name, Instance: rand.Uint64(), Runtime: host.RealTime{},
+	r := replica.New(replica.Config{Store: values, Name: name, Instance: newRand().Uint64(), Runtime: host.RealTime{},
 		Observer: replicaObservers{replicaLog{o.Logger}, replicaMetrics{o.Metrics}, o.Standing},
 		Folder: replica.Folder{Disk: store.Machine, Dir: s.StateDir, Keeps: keeps,
 			Others: map[string]string{listName: s.Identity.AgentsFile}}})

@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+)
+
+// cluster is a federation with several coordinators.
+type cluster struct {
+	*federation
+	names    []string
+	replicas map[string]*testkit.Process
+	agents   map[string]*testkit.Process
+}
+
+// newCluster starts three agents and coordinators on an engine of so many servers.
+func newCluster(t *testing.T, broker string, engine *brokers.NATS, round string) *cluster {
+	t.Helper()
+	c := &cluster{newFederation(t, broker), []string{"c1", "c2", "c3"}, map[string]*testkit.Process{},
+		map[string]*testkit.Process{}}
+	var list strings.Builder
+	ids := []string{"one", "two", "three"}
+	for _, id := range ids {
+		list.WriteString(c.AddAgent(t, id, plane(60)))
+	}
+	var urls []string
+	for _, node := range engine.Nodes {
+		urls = append(urls, `"nats://`+node.Client+`"`)
+	}
+	for _, name := range c.names {
+		c.Federation.Lead(t, "{name: plane, features: [a, b], target: y, steps: {budget: 1s, min: 5, max: 5}}",
+			list.String(), round, fmt.Sprintf("cluster: {nats: [%s], name: %s, copies: %d}", strings.Join(urls, ", "),
+				name, len(engine.Nodes)))
+		text, err := os.ReadFile(c.Path("coordinator.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Write(t, name+".keys", list.String())
+		c.Write(t, name+".yaml", strings.NewReplacer(c.Path("state")+"\n", c.Path("state-"+name)+"\n",
+			c.Path("agents.keys"), c.Path(name+".keys")).Replace(string(text)))
+		c.start(t, name)
+	}
+	for _, id := range ids {
+		c.agents[id] = c.Daemon(t, "agentd", id)
+	}
+	return c
+}
+
+func (c *cluster) start(t *testing.T, name string) {
+	t.Helper()
+	c.replicas[name] = c.Daemon(t, "coordinator", name)
+}
+
+// leader waits until one of some replicas leads that have not before.
+func (c *cluster) leader(t *testing.T, among ...string) string {
+	t.Helper()
+	leads := ""
+	testkit.Until(t, "a coordinator leads", func() bool {
+		for _, name := range among {
+			if strings.Contains(c.replicas[name].Log(), "this coordinator leads") {
+				leads = name
+			}
+		}
+		return leads != ""
+	})
+	return leads
+}
+
+func (c *cluster) but(names ...string) (rest []string) {
+	for _, name := range c.names {
+		if !strings.Contains(" "+strings.Join(names, " ")+" ", " "+name+" ") {
+			rest = append(rest, name)
+		}
+	}
+	return rest
+}
+
+// history returns the lines of a replica's state folder, and wants each round once, one after the other.
+func (c *cluster) history(t *testing.T, name string) (lines []coordinator.HistoryEntry) {
+	t.Helper()
+	for h, err := range coordinator.History(c.Path("state-" + name)) {
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if n := len(lines); n > 0 && h.Round != lines[n-1].Round+1 || h.Outcome != "closed" {
+			t.Errorf("history of %s, line %d: round %d, %s", name, n+1, h.Round, h.Outcome)
+		}
+		lines = append(lines, h)
+	}
+	return lines
+}
+
+// wantOneModel wants no version of which two replicas have different models.
+func (c *cluster) wantOneModel(t *testing.T) {
+	t.Helper()
+	hashes, found := map[string][]byte{}, 0
+	for _, name := range c.names {
+		files, err := filepath.Glob(filepath.Join(c.Path("state-"+name), "models", "*", "*.record"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files {
+			hash, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			version := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
+			if other, is := hashes[version]; is && !bytes.Equal(other, hash) {
+				t.Errorf("two models are %s", version)
+			}
+			hashes[version] = hash
+			found++
+		}
+	}
+	if found <= len(hashes) {
+		t.Errorf("%d models of %d versions are there: nothing was compared", found, len(hashes))
+	}
+}
+
+var trained = regexp.MustCompile(`trained agent=\w+ round=(\d+)`)
+
+// wantOneTraining wants no agent to have trained twice for one round.
+func (c *cluster) wantOneTraining(t *testing.T) {
+	t.Helper()
+	for id, p := range c.agents {
+		rounds := map[string]int{}
+		for _, m := range trained.FindAllStringSubmatch(p.Log(), -1) {
+			if rounds[m[1]]++; rounds[m[1]] > 1 {
+				t.Errorf("agent %s has trained for round %s twice", id, m[1])
+			}
+		}
+		if len(rounds) == 0 {
+			t.Errorf("agent %s has trained for no round:\n%s", id, p.Log())
+		}
+	}
+}
+
+// TestCoordinators has three coordinators: the one that leads is killed, the next one is asked to end, and the third
+// one leads the same run on.
+func TestCoordinators(t *testing.T) {
+	t.Parallel()
+	engine := brokers.NewNATS(t, 1, 0, "")
+	engine.Start(t)
+	c := newCluster(t, brokers.OpenMosquitto(t), engine, `{participants: 3, quorum: 3, rounds: 0, pause: 200ms, `+
+		`deadline: 60s, gather: {target: 3, minimum: 3, within: 30s, spread: 10ms}}`)
+	first := c.leader(t, c.names...)
+	for _, name := range c.but(first) {
+		c.replicas[name].Await(t, "this coordinator stands by leader="+first)
+	}
+	standby := c.but(first)[0]
+	if code, _, stderr := programs.Run(t, "coordinator", "status", "--config", c.Path(standby+".yaml")); code == 0 ||
+		!strings.Contains(stderr, "stands by: "+first+" leads") {
+		t.Errorf("status of who stands by: exit %d, %s", code, stderr)
+	}
+	c.replicas[first].Await(t, "round closed round=4 ")
+	c.replicas[first].Kill()
+	killed := time.Now()
+	second := c.leader(t, c.but(first)...)
+	c.replicas[second].Await(t, "round opened")
+	t.Logf("%s leads %.1f s after %s was killed", second, time.Since(killed).Seconds(), first)
+	before := c.history(t, second)
+	c.replicas[second].Await(t, "round closed round="+fmt.Sprint(len(before)+2)+" ")
+	c.start(t, first)
+	c.replicas[first].Await(t, "this coordinator stands by leader="+second)
+	c.replicas[second].Stop(t, syscall.SIGTERM, 0)
+	third := c.leader(t, c.but(second)...)
+	before = c.history(t, third)
+	c.replicas[third].Await(t, "round closed round="+fmt.Sprint(len(before)+2)+" ")
+	for _, id := range []string{"one", "two", "three"} {
+		c.agents[id].Stop(t, syscall.SIGTERM, 0)
+	}
+	for _, name := range c.but(second) {
+		c.replicas[name].Stop(t, syscall.SIGTERM, 0)
+	}
+	if n := len(c.history(t, third)); n < len(before)+2 {
+		t.Errorf("the history has %d rounds, had %d before", n, len(before))
+	}
+	c.wantOneModel(t)
+	c.wantOneTraining(t)
+}

@@ -1,0 +1,172 @@
+package jetstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// open opens a store on servers.
+func open(t *testing.T, n *brokers.NATS, bucket string) *Store {
+	t.Helper()
+	var urls []string
+	for _, node := range n.Nodes {
+		urls = append(urls, "nats://"+node.Client)
+	}
+	s, err := Open(Options{URLs: urls, Bucket: bucket, Copies: len(n.Nodes), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// patience bounds what an engine that has just been started may take.
+const patience = 2 * time.Minute
+
+// TestStore holds the store to what replica.Store says, on one server.
+func TestStore(t *testing.T) {
+	n := brokers.NewNATS(t, 1, 0, "")
+	n.Start(t)
+	s := open(t, n, "store")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, _, err := s.Get(ctx, "a"); !errors.Is(err, replica.ErrNone) {
+		t.Errorf("get of nothing: %v", err)
+	}
+	large := bytes.Repeat([]byte{1}, replica.MaxValue)
+	first, err := s.Put(ctx, "a", large, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(ctx, "a", []byte("x"), 0); !errors.Is(err, replica.ErrConflict) {
+		t.Errorf("put where a value is: %v", err)
+	}
+	second, err := s.Put(ctx, "a", []byte("2"), first)
+	if err != nil || second <= first {
+		t.Errorf("put: %v, revision %d after %d", err, second, first)
+	}
+	if _, err := s.Put(ctx, "a", []byte("3"), first); !errors.Is(err, replica.ErrConflict) {
+		t.Errorf("put in the place of an old value: %v", err)
+	}
+	if value, revision, err := s.Get(ctx, "a"); err != nil || string(value) != "2" || revision != second {
+		t.Errorf("get: %q, %d, %v", value, revision, err)
+	}
+	if _, err := s.Put(ctx, "piece.b", nil, 0); err != nil {
+		t.Error(err)
+	}
+	keys, err := s.Keys(ctx)
+	if err != nil || len(keys) != 2 || !slices.Contains(keys, "a") || !slices.Contains(keys, "piece.b") {
+		t.Errorf("keys: %q, %v", keys, err)
+	}
+	for range 2 { // also what is not there
+		if err := s.Remove(ctx, "a"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, _, err := s.Get(ctx, "a"); !errors.Is(err, replica.ErrNone) {
+		t.Errorf("get of what is removed: %v", err)
+	}
+	if _, err := s.Put(ctx, "a", []byte("4"), 0); err != nil {
+		t.Errorf("put after the removal: %v", err)
+	}
+	n.Nodes[0].Kill()
+	short, end := context.WithTimeout(ctx, time.Second)
+	defer end()
+	if _, err := s.Put(short, "a", []byte("5"), 0); err == nil || errors.Is(err, replica.ErrConflict) {
+		t.Errorf("put without a server: %v", err)
+	}
+	n.Start(t)
+	testkit.Until(t, "the value is there after the restart", func() bool {
+		value, _, err := s.Get(ctx, "a")
+		return err == nil && string(value) == "4"
+	})
+}
+
+// leads hears who leads.
+type leads struct {
+	mu   sync.Mutex
+	lost bool
+}
+
+func (l *leads) ObserveReplica(f replica.Fact) {
+	if _, is := f.(replica.Lost); is {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lost = true
+	}
+}
+
+// TestNodes kills each of three servers in turn while a leader commits: it leads on, and a replica that follows finds
+// all that was committed.
+func TestNodes(t *testing.T) {
+	n := brokers.NewNATS(t, 3, 0, "")
+	n.Start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	heard := &leads{}
+	make := func(name string) (*replica.Replica, string) {
+		dir := t.TempDir()
+		return replica.New(replica.Config{Store: open(t, n, "nodes"), Name: name, Instance: rand.Uint64(),
+			Runtime: host.RealTime{}, Observer: heard, Folder: replica.Folder{Disk: store.Machine, Dir: dir,
+				Keeps: func(string) bool { return true }}}), dir
+	}
+	first, dir := make("first")
+	lead, err := first.Stand(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := 0
+	commit := func() {
+		number++
+		content := append(bytes.Repeat([]byte{byte(number)}, 300_000), fmt.Sprint(number)...)
+		if err := lead.Commit(ctx, 0, func() error {
+			return os.WriteFile(filepath.Join(dir, "number"), content, 0o600)
+		}); err != nil {
+			t.Fatalf("commit %d: %v", number, err)
+		}
+	}
+	for i, node := range n.Nodes {
+		commit()
+		node.Kill()
+		for range 10 {
+			commit()
+		}
+		node.Start(t)
+		t.Logf("server %d was killed; %d are committed", i+1, number)
+	}
+	heard.mu.Lock()
+	if heard.lost {
+		t.Error("the lead was lost")
+	}
+	heard.mu.Unlock()
+	if err := lead.StepDown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	second, there := make("second")
+	if lead, err = second.Stand(ctx); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(there, "number"))
+	if err != nil || !bytes.HasSuffix(content, fmt.Append(nil, number)) {
+		t.Errorf("the second one finds %d bytes, %v", len(content), err)
+	}
+	if err := lead.StepDown(ctx); err != nil {
+		t.Error(err)
+	}
+}
