@@ -64,7 +64,7 @@ func TestFolder(t *testing.T) {
 			}
 		}
 		want := map[string][]byte{"run.a": []byte("1"), "empty": {},
-			"history.jsonl": bytes.Repeat([]byte("line\n"), 1e5),
+			"history.jsonl":  bytes.Repeat([]byte("line\n"), 1e5),
 			"models/7/model": bytes.Repeat([]byte{7}, pieceSize), "audit/1": []byte("x")}
 		for name, content := range want {
 			put(0, name, content)
@@ -132,7 +132,7 @@ func TestPieces(t *testing.T) {
 		if lead, err = p.replica(0, 2).Stand(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		synctest.Wait()
 		p.wantPieces()
 		named := len(lead.kept)

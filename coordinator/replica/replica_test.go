@@ -201,7 +201,7 @@ func faults(t *testing.T, seed uint64) {
 	}
 	look := func(d time.Duration) {
 		for range d / (100 * time.Millisecond) {
-			time.Sleep(100 * time.Millisecond) // of the bubble
+			<-time.After(100 * time.Millisecond) // of the bubble
 			if all := p.speaking(); len(all) > 1 {
 				t.Errorf("machines %v speak", all)
 			}
@@ -248,6 +248,6 @@ func faults(t *testing.T, seed uint64) {
 		end()
 	}
 	processes.Wait()
-	time.Sleep(time.Minute) // what was to come later has come
+	<-time.After(time.Minute) // what was to come later has come
 	p.wantPieces()
 }

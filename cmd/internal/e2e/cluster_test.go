@@ -39,7 +39,7 @@ func newCluster(t *testing.T, broker string, engine *brokers.NATS, round string)
 		urls = append(urls, `"nats://`+node.Client+`"`)
 	}
 	for _, name := range c.names {
-		c.Federation.Lead(t, "{name: plane, features: [a, b], target: y, steps: {budget: 1s, min: 5, max: 5}}",
+		c.Lead(t, "{name: plane, features: [a, b], target: y, steps: {budget: 1s, min: 5, max: 5}}",
 			list.String(), round, fmt.Sprintf("cluster: {nats: [%s], name: %s, copies: %d}", strings.Join(urls, ", "),
 				name, len(engine.Nodes)))
 		text, err := os.ReadFile(c.Path("coordinator.yaml"))
