@@ -48,6 +48,7 @@ type Agent struct {
 	ended    error      // why the agent cannot go on, otherwise
 	order    wire.Order // of the last announcement that was obeyed
 	up       bool
+	away     away
 	refused  mqtt.RefusedFilters
 	site     []string  // filters that the neighbours' broker refuses, if it is another
 	reportAt time.Time // of the next report
@@ -222,7 +223,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		host.Program{Turn: a.turn, Hear: a.hear, Tick: a.tick, Deadline: a.deadline})
 	switch {
 	case err == nil:
-		a.publish(a.signer.presence(wire.StateOffline))
+		a.sayOffline()
 	case errors.As(err, new(*BehindError)), errors.As(err, new(*RekeyedError)):
 		a.owner.Cancel() // without a last word: it would be older than the broker's
 	default:
@@ -245,6 +246,7 @@ func (a *Agent) turn() error {
 		return a.ended
 	}
 	a.account()
+	a.mayLeave()
 	return nil
 }
 
@@ -326,7 +328,8 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.clones.up()
 		a.mesh.uplink(true)
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
-		a.ask(a.signer.online())
+		a.away = away{}
+		a.tellPresence()
 		a.planReport(a.owner.Now())
 		a.resumeRenewal()
 		a.link(round.LinkUp{}, transfer.Connected{})

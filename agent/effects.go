@@ -49,6 +49,8 @@ func (a *Agent) perform(e round.Effect) {
 			m.Misfit = a.misfit.told
 		}
 		a.ask(a.signer.status(wire.TypeHello, e.Order, m.Body()))
+	case round.Leave:
+		a.away.wait = e.For
 	case round.SayJoined:
 		m := wire.Joined{Announcement: e.Announcement}
 		a.publish(a.signer.status(wire.TypeJoined, e.Order, m.Body()))

@@ -55,6 +55,8 @@ type scene struct {
 	subscribed []string
 	ever       []string // subscribed to
 	facts      []any
+	pauses     []time.Duration
+	will       func() mqtt.Message
 }
 
 func newScene(t *testing.T) *scene {
@@ -80,6 +82,7 @@ func (s *scene) start() {
 	}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		w := will()
+		s.will = will
 		s.said = append(s.said, w)
 		return s, nil
 	})
@@ -138,7 +141,12 @@ func (s *scene) Unsubscribe(filters ...string) {
 	s.subscribed = slices.DeleteFunc(s.subscribed, func(f string) bool { return slices.Contains(filters, f) })
 }
 
-func (s *scene) Pause(time.Duration)       {}
+func (s *scene) Pause(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pauses = append(s.pauses, d)
+}
+
 func (s *scene) Events() <-chan mqtt.Event { return s.events }
 func (s *scene) Close() error              { return nil }
 

@@ -14,6 +14,7 @@ type signer struct {
 	cfg   *Config
 	nonce uint64
 	birth atomic.Pointer[mqtt.Message] // presence online, older than the will of the same link
+	quiet atomic.Bool                  // the next link tells no presence
 	to    *host.Reader                 // the coordinator; nil while it has announced no key
 }
 
@@ -47,12 +48,16 @@ func (s *signer) presence(state wire.State) mqtt.Message {
 // publishes when the link is open is sealed just before it: of two messages of
 // one type, the coordinator drops the older one if it comes second.
 func (s *signer) will() mqtt.Message {
+	if s.quiet.Load() {
+		s.birth.Store(nil)
+		return mqtt.Message{}
+	}
 	birth := s.presence(wire.StateOnline)
 	s.birth.Store(&birth)
 	return s.presence(wire.StateLost)
 }
 
-// online is the presence to publish on the link that carries the last will.
+// online is the presence to publish on the link that carries the last will, or that has none.
 func (s *signer) online() mqtt.Message {
 	if m := s.birth.Load(); m != nil {
 		return *m

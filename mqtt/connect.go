@@ -55,8 +55,9 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 		SetWriteTimeout(l.options.WriteTimeout).
 		SetConnectionLostHandler(func(_ paho.Client, err error) { l.end(err) })
 	if l.options.Will != nil {
-		will := l.options.Will()
-		o.SetBinaryWill(will.Topic, will.Payload, byte(max(will.QoS, l.options.QoS)), will.Retained)
+		if will := l.options.Will(); will.Topic != "" {
+			o.SetBinaryWill(will.Topic, will.Payload, byte(max(will.QoS, l.options.QoS)), will.Retained)
+		}
 	}
 	o.SetCustomOpenConnectionFn(func(u *url.URL, _ paho.ClientOptions) (net.Conn, error) {
 		conn, err := open(ctx, u, l.options)

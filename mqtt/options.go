@@ -59,7 +59,7 @@ type Options struct {
 	MaxPacket int
 
 	// Will, if set, is asked before each attempt for what the broker should
-	// publish when this link dies. It may not block.
+	// publish when this link dies; nothing if its topic is empty. It may not block.
 	Will func() Message
 
 	// MailboxMessages and MailboxBytes bound what waits for the owner (1024

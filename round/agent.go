@@ -41,10 +41,11 @@ type Agent struct {
 	parted *work        // its round went by while the link was down: whether its update counts is still to be said
 	saved  *SavedUpdate // of the process before this one, not yet matched
 
-	saidRows  uint64    // of the last hello
-	knownRows uint64    // that the coordinator knows of, by its last word
-	drew      uint32    // Respond.Of by which it was drawn to answer; 0 = it always answers
-	undrawn   bool      // or was not drawn
+	saidRows  uint64 // of the last hello
+	knownRows uint64 // that the coordinator knows of, by its last word
+	drew      uint32 // Respond.Of by which it was drawn to answer; 0 = it always answers
+	undrawn   bool   // or was not drawn
+	away      away
 	helloDue  bool      // a hello is owed
 	helloSaid bool      // since it was due, perhaps more than once
 	helloAt   time.Time // of the next hello
@@ -134,7 +135,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 	a.out = nil
 	switch e := ev.(type) {
 	case LinkUp:
-		a.linkUp, a.helloDue = true, true
+		a.linkUp, a.helloDue, a.away.read, a.away.leaves = true, true, false, false
 	case LinkDown:
 		// what is retained comes again with the link
 		a.linkUp, a.objectAt, a.objectNot = false, time.Time{}, time.Time{}
@@ -142,6 +143,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 			w.cut = true
 		}
 	case AnnouncementCame:
+		a.away.read = true
 		a.announced(now, e)
 	case Obeyed:
 		a.obeyed(now, e)
@@ -171,6 +173,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.trained(now, e)
 	}
 	a.tick(now)
+	a.leave()
 	return a.out
 }
 

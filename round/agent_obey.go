@@ -70,6 +70,7 @@ func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	if err := e.Announcement.Extra.Unsupported(); err != nil {
 		a.report(NotUnderstood{wire.TypeAnnouncement, err})
 	}
+	a.passedOver(&e)
 	a.leaveOldWork()
 	a.resumeSaved(now)
 	a.offerAgain()

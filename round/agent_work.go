@@ -123,8 +123,11 @@ func (a *Agent) sayAgain(now time.Time) {
 	w.sayAt, w.sayWait = now.Add(w.sayWait*3/4+a.jitter(w.sayWait/2)), min(2*w.sayWait, declinedMost)
 }
 
-// stood takes the answer to declined.
+// stood takes the agent's place in the round, and the answer to declined.
 func (a *Agent) stood(e StandingCame) {
+	if a.current != nil && a.current.Digest == e.Announcement {
+		a.away.apart = e.Place == wire.PlaceNotSelected
+	}
 	if w := a.work; w != nil && w.state == workOut && a.current.Digest == e.Announcement {
 		w.sayAt = time.Time{}
 	}

@@ -69,7 +69,8 @@ func DefaultConfig() Config {
 		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement,
 		Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
 		Aggregation: by, ServerOptimizer: optimizer.DefaultConfig(),
-		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second},
+		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second,
+			Respond: Respond{Presence: PresenceAll}},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second, Rollout: rollout.Default(),
 		Stop: stop.Default(), Evaluation: evaluation.Default(),
 	}

@@ -185,6 +185,8 @@ type (
 		Update       wire.Digest
 		Respond      uint32 // by which it was drawn to answer; 0 = it always answers
 	}
+	// Leave lets the host disconnect for so long, as soon as nothing of its own needs the link, while MayLeave.
+	Leave struct{ For time.Duration }
 	// SayJoined answers an invitation.
 	SayJoined struct {
 		Order        wire.Order
@@ -206,5 +208,6 @@ func (Submit) effect()      {}
 func (Read) effect()        {}
 func (Release) effect()     {}
 func (SayHello) effect()    {}
+func (Leave) effect()       {}
 func (SayJoined) effect()   {}
 func (SayDeclined) effect() {}

@@ -99,7 +99,7 @@ func respondConfig(target int) round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = 20, 10
 	cfg.Gather = round.Gather{Minimum: 20, Within: 30 * time.Second, Spread: 5 * time.Second,
-		Respond: round.Respond{Target: target, Listed: 4000}}
+		Respond: round.Respond{Target: target, Listed: 4000, Presence: round.PresenceAll}}
 	return cfg
 }
 

@@ -8,6 +8,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
+// Presence says which agents tell their presence.
+type Presence string
+
+// The words.
+const (
+	PresenceAll   Presence = "all"
+	PresenceRound Presence = "round" // those with a part in a round
+)
+
 // Respond has a round of many agents hear some of them, and the others leave the broker for a while.
 type Respond struct {
 	// Target is how many hellos a round waits for; 0 = all agents say hello.
@@ -16,6 +25,7 @@ type Respond struct {
 	// 0 = nobody leaves.
 	ReturnAfter  time.Duration `yaml:"return_after"`
 	ReturnWithin time.Duration `yaml:"return_within"`
+	Presence     Presence      `yaml:"presence"`
 	// Listed is how many agents there are before any has been heard; 0 = not known.
 	Listed int `yaml:"-"`
 }
@@ -39,6 +49,10 @@ func (c *Config) validateRespond(check *spec.Check) {
 		check.Need(d == 0 || r.On(), "gather.respond."+key,
 			"is %s, but gather.respond.target is 0: an agent leaves only where not all are heard", d)
 	}
+	check.Need(r.Presence == PresenceAll || r.Presence == PresenceRound || r.Presence == "" && !r.On(),
+		"gather.respond.presence", "must be all or round, is %q", r.Presence)
+	check.Need(r.Presence != PresenceRound || r.On(), "gather.respond.presence",
+		"is round, but gather.respond.target is 0: all agents have a part in rounds")
 	if !r.On() {
 		return
 	}
@@ -150,5 +164,5 @@ func (c *Coordinator) enough() int {
 func (c *Coordinator) responds() wire.Respond {
 	r := &c.cfg.Gather.Respond
 	return wire.Respond{Of: c.rec.Responding.Of, After: uint32(r.ReturnAfter.Milliseconds()),
-		Within: uint32(r.ReturnWithin.Milliseconds())}
+		Within: uint32(r.ReturnWithin.Milliseconds()), Round: r.Presence == PresenceRound}
 }

@@ -156,6 +156,9 @@ func (p *agentPlayer) announcement(c command) round.Event {
 		Attempt: ann.Attempt, Phase: phase}
 	e := round.AnnouncementCame{Order: order, Digest: name(c.word(0)), Announcement: ann,
 		Retained: c.opt("retained", "no") == "yes"}
+	if c.opt("others", "no") == "yes" {
+		e.Announcement.Selection = wire.Selection{Weight: 1, Tags: []uint64{1}}
+	}
 	if c.opt("selected", "no") == "yes" {
 		e.Weight = 1
 	}

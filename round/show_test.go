@@ -77,6 +77,9 @@ func value(v reflect.Value) string {
 		}
 		if r := x.Respond; r != (wire.Respond{}) {
 			s += fmt.Sprintf("-respond%.6g", float64(r.Of)/(1<<32))
+			if r.Round {
+				s += "-presence"
+			}
 			if r.After > 0 || r.Within > 0 {
 				s += fmt.Sprintf("-return%d+%dms", r.After, r.Within)
 			}
