@@ -81,7 +81,7 @@ func TestFolder(t *testing.T) {
 		if err := first.Commit(t.Context(), 5, unchanged); err != nil {
 			t.Fatal(err)
 		}
-		if err := first.StepDown(t.Context()); err != nil || first.Holds() {
+		if err := first.StepDown(t.Context(), errTest); err != nil || first.Holds() {
 			t.Fatalf("%v, or it leads yet", err)
 		}
 		began := time.Now()
@@ -103,7 +103,7 @@ func TestFolder(t *testing.T) {
 		if err := first.Commit(t.Context(), 0, unchanged); !errors.Is(err, ErrLost) {
 			t.Errorf("the first one has committed: %v", err)
 		}
-		if err := second.StepDown(t.Context()); err != nil {
+		if err := second.StepDown(t.Context(), errTest); err != nil {
 			t.Error(err)
 		}
 	})
@@ -126,7 +126,7 @@ func TestPieces(t *testing.T) {
 		if _, err := p.engine.put(Sum{1}.key(), []byte("left behind"), 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := lead.StepDown(t.Context()); err != nil {
+		if err := lead.StepDown(t.Context(), errTest); err != nil {
 			t.Fatal(err)
 		}
 		if lead, err = p.replica(0, 2).Stand(t.Context()); err != nil {
@@ -139,7 +139,7 @@ func TestPieces(t *testing.T) {
 		if keys := len(p.engine.values) - 1; keys != named {
 			t.Errorf("%d pieces are there, %d are named", keys, named)
 		}
-		if err := lead.StepDown(t.Context()); err != nil {
+		if err := lead.StepDown(t.Context(), errTest); err != nil {
 			t.Error(err)
 		}
 	})
@@ -154,7 +154,7 @@ func TestDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.commit(t.Context(), 0, lead)
-		if err := lead.StepDown(t.Context()); err != nil {
+		if err := lead.StepDown(t.Context(), errTest); err != nil {
 			t.Fatal(err)
 		}
 		for key, v := range p.engine.values {
@@ -201,7 +201,7 @@ func TestAnswerLost(t *testing.T) {
 				t.Fatal("not committed, or no answer was lost")
 			}
 		}
-		if err := lead.StepDown(t.Context()); err != nil {
+		if err := lead.StepDown(t.Context(), errTest); err != nil {
 			t.Error(err)
 		}
 	})
@@ -225,3 +225,5 @@ func (d *deaf) Put(ctx context.Context, key string, b []byte, revision uint64) (
 }
 
 func unchanged() error { return nil }
+
+var errTest = errors.New("the test is over")

@@ -182,8 +182,8 @@ func (l *Lead) persist(ctx context.Context, what string, do func() error) error 
 	}
 }
 
-// StepDown has another replica lead at once, after a last commit.
-func (l *Lead) StepDown(ctx context.Context) error {
+// StepDown has another replica lead at once, after a last commit, and says why.
+func (l *Lead) StepDown(ctx context.Context, why error) error {
 	if err := l.files.enter(ctx, l.r.cfg.Runtime); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (l *Lead) StepDown(ctx context.Context) error {
 		err = l.replace(ctx, func(h *Head) { h.Leader = "" })
 	}
 	if err == nil {
-		_ = l.lose(errors.New("it has stepped down"))
+		_ = l.lose(why)
 	}
 	return err
 }

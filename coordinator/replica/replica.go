@@ -65,7 +65,7 @@ func (r *Replica) Stand(ctx context.Context) (*Lead, error) {
 			if err = lead.begin(ctx); err == nil {
 				return lead, nil
 			}
-			left := lead.StepDown(ctx)
+			left := lead.StepDown(ctx, err)
 			if !errors.Is(err, ErrLost) {
 				return nil, errors.Join(err, left)
 			}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -15,11 +16,20 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 )
 
 // listName is the name of the list of agents among the files that all replicas have, wherever each keeps it.
 const listName = "agents"
+
+var (
+	errStopped     = errors.New("its process is to end")
+	errUnreachable = fmt.Errorf("it has not reached the broker for %s: another coordinator may", brokerWithin)
+)
+
+// brokerWithin is how long one that leads may be without the broker before it gives the lead away.
+const brokerWithin = 30 * time.Second
 
 // stepDownWithin is the time for giving the lead to another replica, when the process is to end.
 const stepDownWithin = 5 * time.Second
@@ -163,6 +173,37 @@ func (f *Federation) keep(ctx context.Context) error {
 	return nil
 }
 
+// linkWatch gives the lead away when the broker is out of reach, since that may be so for this machine alone.
+type linkWatch struct {
+	late *time.Timer
+	up   bool
+}
+
+func newLinkWatch(lead *replica.Lead, log *slog.Logger) *linkWatch {
+	return &linkWatch{late: time.AfterFunc(brokerWithin, func() {
+		ctx, cancel := context.WithTimeout(lead.Context(), stepDownWithin)
+		defer cancel()
+		if err := lead.StepDown(ctx, errUnreachable); err != nil {
+			log.Warn("the lead is not given away, although the broker is out of reach", "err", err)
+		}
+	})}
+}
+
+// Observe implements coordinator.Observer.
+func (w *linkWatch) Observe(fact coordinator.Fact) {
+	switch f, is := fact.(coordinator.LinkChanged); {
+	case is && f.Up:
+		w.up = true
+		w.late.Stop()
+	case is && w.up: // each attempt that fails is told
+		w.up = false
+		w.late.Reset(brokerWithin)
+	}
+}
+
+// ObserveRound implements coordinator.Observer.
+func (*linkWatch) ObserveRound(round.CoordinatorFact) {}
+
 // stepDown gives the lead away when the process is to end, and joins the reason why it is over otherwise.
 func stepDown(ctx context.Context, lead *replica.Lead, log *slog.Logger) error {
 	if ctx.Err() == nil {
@@ -170,7 +211,7 @@ func stepDown(ctx context.Context, lead *replica.Lead, log *slog.Logger) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepDownWithin)
 	defer cancel()
-	if err := lead.StepDown(ctx); err != nil {
+	if err := lead.StepDown(ctx, errStopped); err != nil {
 		log.Warn("the lead is not given away: another coordinator takes it when its time is over", "err", err)
 	}
 	return nil

@@ -35,6 +35,7 @@ type CoordinatorOptions struct {
 	Rules func(s *settings.Coordinator) ([]byte, error)
 
 	lead *replica.Lead // nil where this coordinator is alone
+	link *linkWatch    // likewise
 }
 
 // RunCoordinator runs a federation's coordinator until ctx ends.
@@ -56,6 +57,8 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 		}
 		return err
 	}
+	o.link = newLinkWatch(o.lead, o.Logger)
+	defer o.link.late.Stop()
 	err = runFederation(o.lead.Context(), s, o)
 	return errors.Join(err, stepDown(ctx, o.lead, o.Logger))
 }

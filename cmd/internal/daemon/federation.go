@@ -244,8 +244,12 @@ func (f *Federation) config(s *settings.Coordinator, task coordinator.Applied) (
 	cfg.NewRun, cfg.From = task.NewRun, task.From
 	cfg.SelfTest, cfg.Rand, cfg.Random = selfTestTime(&s.Broker), newRand(), randomBytes
 	cfg.Audit, cfg.Renew = f.audit.log, f.members.renew
-	cfg.Observer = observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger, &risks{}}, f.audit,
+	all := observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger, &risks{}}, f.audit,
 		f.o.Metrics, f.view, f.devices, f.o.Observer}
+	if f.o.link != nil {
+		all = append(all, f.o.link)
+	}
+	cfg.Observer = all
 	return cfg, nil
 }
 

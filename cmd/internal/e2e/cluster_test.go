@@ -24,8 +24,10 @@ type cluster struct {
 	agents   map[string]*testkit.Process
 }
 
-// newCluster starts three agents and coordinators on an engine of so many servers.
-func newCluster(t *testing.T, broker string, engine *brokers.NATS, round string) *cluster {
+// newCluster starts three agents and coordinators on an engine of so many servers. change changes a coordinator's
+// configuration.
+func newCluster(t *testing.T, broker string, engine *brokers.NATS, round string,
+	change ...func(name, text string) string) *cluster {
 	t.Helper()
 	c := &cluster{newFederation(t, broker), []string{"c1", "c2", "c3"}, map[string]*testkit.Process{},
 		map[string]*testkit.Process{}}
@@ -47,8 +49,12 @@ func newCluster(t *testing.T, broker string, engine *brokers.NATS, round string)
 			t.Fatal(err)
 		}
 		c.Write(t, name+".keys", list.String())
-		c.Write(t, name+".yaml", strings.NewReplacer(c.Path("state")+"\n", c.Path("state-"+name)+"\n",
-			c.Path("agents.keys"), c.Path(name+".keys")).Replace(string(text)))
+		own := strings.NewReplacer(c.Path("state")+"\n", c.Path("state-"+name)+"\n",
+			c.Path("agents.keys"), c.Path(name+".keys")).Replace(string(text))
+		for _, f := range change {
+			own = f(name, own)
+		}
+		c.Write(t, name+".yaml", own)
 		c.start(t, name)
 	}
 	for _, id := range ids {

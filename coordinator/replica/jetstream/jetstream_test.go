@@ -98,6 +98,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
+var errTest = errors.New("the test is over")
+
 // leads hears who leads.
 type leads struct {
 	mu   sync.Mutex
@@ -155,7 +157,7 @@ func TestNodes(t *testing.T) {
 		t.Error("the lead was lost")
 	}
 	heard.mu.Unlock()
-	if err := lead.StepDown(ctx); err != nil {
+	if err := lead.StepDown(ctx, errTest); err != nil {
 		t.Fatal(err)
 	}
 	second, there := make("second")
@@ -166,7 +168,7 @@ func TestNodes(t *testing.T) {
 	if err != nil || !bytes.HasSuffix(content, fmt.Append(nil, number)) {
 		t.Errorf("the second one finds %d bytes, %v", len(content), err)
 	}
-	if err := lead.StepDown(ctx); err != nil {
+	if err := lead.StepDown(ctx, errTest); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,222 @@
+//go:build nightly
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// orders hears every announcement at a broker.
+type orders struct {
+	mu  sync.Mutex
+	all []wire.Order
+}
+
+// hearOrders listens at a broker for as long as the test runs.
+func hearOrders(t *testing.T, broker string) *orders {
+	t.Helper()
+	conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: broker, ClientID: "observer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Subscribe(mqtt.AtMostOnce, "fl/v1/e2e/round")
+	o, ended := &orders{}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		for e := range conn.Events() {
+			if r, is := e.(mqtt.Received); is && len(r.Message.Payload) > 0 {
+				o.take(t, r.Message.Payload)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-ended
+	})
+	return o
+}
+
+func (o *orders) take(t *testing.T, payload []byte) {
+	e, err := wire.Open(payload)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	a, err := wire.DecodeAnnouncement(e.Body)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = append(o.all, wire.OrderOf(e.Header, &a))
+}
+
+// wantRising wants no announcement that is earlier than one before it, and several epochs.
+func (o *orders) wantRising(t *testing.T, epochs wire.Epoch) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !slices.IsSortedFunc(o.all, wire.Order.Compare) {
+		t.Errorf("an announcement is earlier than one before it: %v", o.all)
+	}
+	if n := len(o.all); n == 0 || o.all[n-1].Epoch < epochs {
+		t.Errorf("%d announcements came, want some of epoch %d or later", n, epochs)
+	}
+}
+
+const withoutEnd = `{participants: 3, quorum: 3, rounds: 0, pause: 200ms, deadline: 60s, ` +
+	`gather: {target: 3, minimum: 3, within: 30s, spread: 10ms}}`
+
+// takenOver waits until another coordinator leads and has closed a round, and holds the cluster to its promises.
+func (c *cluster) takenOver(t *testing.T, from string, since time.Time) (to string) {
+	t.Helper()
+	to = c.leader(t, c.but(from)...)
+	c.replicas[to].Await(t, "round opened")
+	t.Logf("%s leads, %.1f s later", to, time.Since(since).Seconds())
+	before := c.history(t, to)
+	c.replicas[to].Await(t, "round closed round="+fmt.Sprint(len(before)+2)+" ")
+	return to
+}
+
+// end ends all programs, and wants one model of each version and one training of each round.
+func (c *cluster) end(t *testing.T, heard *orders, epochs wire.Epoch) {
+	t.Helper()
+	for _, id := range []string{"one", "two", "three"} {
+		c.agents[id].Stop(t, syscall.SIGTERM, 0)
+	}
+	for _, name := range c.names {
+		c.replicas[name].Kill()
+		if strings.Contains(c.replicas[name].Log(), "round abandoned") {
+			t.Errorf("%s has abandoned a round:\n%s", name, c.replicas[name].Log())
+		}
+	}
+	heard.wantRising(t, epochs)
+	c.wantOneModel(t)
+	c.wantOneTraining(t)
+}
+
+// ends waits until a coordinator ends by itself, with what it says last, and starts it again.
+func (c *cluster) ends(t *testing.T, name, why string) {
+	t.Helper()
+	c.replicas[name].Wait(t, 1)
+	if log := c.replicas[name].Log(); !strings.Contains(log, why) {
+		t.Errorf("%s does not say %q:\n%s", name, why, log)
+	}
+	c.start(t, name)
+	c.replicas[name].Await(t, "this coordinator stands by leader=")
+}
+
+// through has each coordinator reach an address over a line of its own.
+func through(t *testing.T, lines map[string]*brokers.Line, address string) func(name, text string) string {
+	return func(name, text string) string {
+		lines[name] = brokers.NewLine(t, address)
+		return strings.ReplaceAll(text, address, lines[name].Address)
+	}
+}
+
+// TestStoppedCoordinator stops the coordinator that leads for longer than another one waits, and has it go on.
+func TestStoppedCoordinator(t *testing.T) {
+	t.Parallel()
+	engine := brokers.NewNATS(t, 3, 0, "")
+	engine.Start(t)
+	broker := brokers.OpenMosquitto(t)
+	heard := hearOrders(t, broker)
+	c := newCluster(t, broker, engine, withoutEnd)
+	first := c.leader(t, c.names...)
+	c.replicas[first].Await(t, "round closed round=3 ")
+	if err := c.replicas[first].Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c.takenOver(t, first, time.Now())
+	if err := c.replicas[first].Cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	c.ends(t, first, "this replica does not lead any more")
+	c.end(t, heard, 2)
+}
+
+// TestCoordinatorCutFromEngine cuts the one that leads off from NATS, and not from the broker.
+func TestCoordinatorCutFromEngine(t *testing.T) {
+	t.Parallel()
+	engine := brokers.NewNATS(t, 1, 0, "")
+	engine.Start(t)
+	broker := brokers.OpenMosquitto(t)
+	heard := hearOrders(t, broker)
+	lines := map[string]*brokers.Line{}
+	c := newCluster(t, broker, engine, withoutEnd, through(t, lines, engine.Nodes[0].Client))
+	first := c.leader(t, c.names...)
+	c.replicas[first].Await(t, "round closed round=3 ")
+	lines[first].Cut()
+	cut := time.Now()
+	c.replicas[first].Wait(t, 1)
+	if took := time.Since(cut); took > 20*time.Second {
+		t.Errorf("the one that was cut off has ended after %v", took)
+	}
+	c.takenOver(t, first, cut)
+	lines[first].Mend()
+	c.ends(t, first, "the cluster has taken nothing for")
+	c.end(t, heard, 2)
+}
+
+// TestCoordinatorCutFromBroker cuts the one that leads off from the broker, and not from NATS.
+func TestCoordinatorCutFromBroker(t *testing.T) {
+	t.Parallel()
+	engine := brokers.NewNATS(t, 1, 0, "")
+	engine.Start(t)
+	broker := brokers.OpenMosquitto(t)
+	heard := hearOrders(t, broker)
+	lines := map[string]*brokers.Line{}
+	c := newCluster(t, broker, engine, withoutEnd, through(t, lines, strings.TrimPrefix(broker, "tcp://")),
+		func(_, text string) string { // the loss is seen long before the round's deadline
+			return strings.Replace(text, "broker: {", "broker: {keep_alive: 5s, min_rate: 1MB, ", 1)
+		})
+	first := c.leader(t, c.names...)
+	c.replicas[first].Await(t, "round closed round=3 ")
+	lines[first].Cut()
+	c.replicas[first].AwaitFor(t, 4*testkit.Patience, "it has not reached the broker for")
+	c.takenOver(t, first, time.Now())
+	lines[first].Mend()
+	c.ends(t, first, "it has not reached the broker for")
+	c.end(t, heard, 2)
+}
+
+// TestEngineWithoutQuorum kills two of three servers of NATS, and starts them again: nobody leads meanwhile.
+func TestEngineWithoutQuorum(t *testing.T) {
+	t.Parallel()
+	engine := brokers.NewNATS(t, 3, 0, "")
+	engine.Start(t)
+	broker := brokers.OpenMosquitto(t)
+	heard := hearOrders(t, broker)
+	c := newCluster(t, broker, engine, withoutEnd)
+	first := c.leader(t, c.names...)
+	c.replicas[first].Await(t, "round closed round=3 ")
+	engine.Nodes[0].Kill()
+	engine.Nodes[1].Kill()
+	killed := time.Now()
+	c.replicas[first].Wait(t, 1)
+	if took := time.Since(killed); took > 20*time.Second {
+		t.Errorf("the one that leads has ended after %v", took)
+	}
+	for _, name := range c.but(first) {
+		if strings.Contains(c.replicas[name].Log(), "this coordinator leads") {
+			t.Errorf("%s leads without a quorum", name)
+		}
+	}
+	engine.Nodes[0].Start(t)
+	engine.Nodes[1].Start(t)
+	c.takenOver(t, first, time.Now())
+	c.ends(t, first, "this replica does not lead any more")
+	c.end(t, heard, 2)
+}
