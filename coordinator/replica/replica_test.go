@@ -190,11 +190,20 @@ func faults(t *testing.T, seed uint64) {
 	p := newPlant(t, 3, seed)
 	var processes sync.WaitGroup
 	kill := make([]context.CancelFunc, len(p.machines))
+	before := make([]chan struct{}, len(p.machines)) // closed when the process has ended: it has locked the folder
 	start := func(i int) {
 		ctx, cancel := context.WithCancel(t.Context())
 		kill[i] = cancel
 		instance := rng.Uint64()
-		processes.Go(func() { p.live(ctx, i, instance) })
+		last, ended := before[i], make(chan struct{})
+		before[i] = ended
+		processes.Go(func() {
+			defer close(ended)
+			if last != nil {
+				<-last
+			}
+			p.live(ctx, i, instance)
+		})
 	}
 	for i := range p.machines {
 		start(i)
@@ -239,10 +248,10 @@ func faults(t *testing.T, seed uint64) {
 		m.calm = true
 		m.mu.Unlock()
 	}
-	before := p.committed
+	committed := p.committed
 	look(TTL + 5*time.Second)
-	if len(p.speaking()) != 1 || p.committed == before {
-		t.Errorf("%d lead, and committed are %d, before %d", len(p.speaking()), p.committed, before)
+	if len(p.speaking()) != 1 || p.committed == committed {
+		t.Errorf("%d lead, and committed are %d, before %d", len(p.speaking()), p.committed, committed)
 	}
 	for _, end := range kill {
 		end()
