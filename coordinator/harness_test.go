@@ -24,6 +24,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/engine"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
@@ -119,7 +120,9 @@ type process struct {
 	cfg  agent.Config // what a test sets of it
 	boot wire.Epoch
 
-	takeOver, newRun bool // a coordinator's
+	takeOver, newRun bool           // a coordinator's
+	engine           *engine.Engine // of a coordinator among several
+	lives            int
 	sendsNothing     bool // an agent's: it joins, and no update of it comes
 
 	moment  func(any) // is told each fact and each message said, in the owner's goroutine
@@ -222,6 +225,9 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 		cfg := f.cfg
 		cfg.TakeOver, cfg.NewRun = cfg.TakeOver || p.takeOver, cfg.NewRun || p.newRun
 		cfg.Dir, cfg.Observer = p.dir, observer(keep)
+		if p.engine != nil {
+			return p.amongSeveral(l, cfg, func() mqtt.Conn { return conn2{f.connect(client, nil), p, l} }), nil
+		}
 		conn := f.connect(client, nil)
 		c, err := coordinator.New(cfg, conn2{conn, p, l})
 		if err != nil {

@@ -1,12 +1,14 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,7 +30,8 @@ type plant struct {
 	mu        sync.Mutex
 	leads     map[int]*Lead // by machine
 	epochs    map[wire.Epoch]int
-	committed int         // the last one that counts for sure
+	committed int // the last one that counts for sure
+	commits   []commit
 	tried     map[int]int // how often a number was tried
 	led       int
 }
@@ -149,12 +152,28 @@ func (p *plant) commit(ctx context.Context, i int, lead *Lead) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
-		if n <= p.committed {
-			p.t.Errorf("machine %d has committed %d, and before it %d was", i, n, p.committed)
-		}
 		p.committed = max(p.committed, n)
+		lead.mu.Lock()
+		p.commits = append(p.commits, commit{lead.head.Epoch, i, n}) // one that was stopped may hear of it late
+		lead.mu.Unlock()
 	}
 	return err == nil
+}
+
+// commit is a number that counts, in the epoch of the leader that has committed it.
+type commit struct {
+	epoch      wire.Epoch
+	machine, n int
+}
+
+// wantOneLine wants the commits to be one line: each number counts once, and is higher than that before it.
+func (p *plant) wantOneLine() {
+	slices.SortStableFunc(p.commits, func(a, b commit) int { return cmp.Compare(a.epoch, b.epoch) })
+	for i, c := range p.commits[1:] {
+		if before := p.commits[i]; c.n <= before.n {
+			p.t.Errorf("%+v was committed after %+v", c, before)
+		}
+	}
 }
 
 // speaking are the machines that would say something to devices now.
@@ -259,4 +278,5 @@ func faults(t *testing.T, seed uint64) {
 	processes.Wait()
 	<-time.After(time.Minute) // what was to come later has come
 	p.wantPieces()
+	p.wantOneLine()
 }

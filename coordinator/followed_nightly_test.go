@@ -1,0 +1,5 @@
+//go:build nightly
+
+package coordinator_test
+
+const followedStride = 1

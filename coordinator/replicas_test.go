@@ -1,0 +1,172 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/testkit/engine"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// call is a moment of a coordinator among several: it calls the engine, or has its answer.
+type call struct{ op, key, when string }
+
+func (c call) String() string { return c.when + " " + c.op + " " + strings.TrimRight(c.key, "0123456789abcdef") }
+
+var errDead = errors.New("the process is dead")
+
+// reach is a life's way to the engine: each call is two moments.
+func (p *process) reach(l *life) replica.Store {
+	return engine.Store{Engine: p.engine, Call: func(_ context.Context, op, key string, do func()) error {
+		for _, when := range []string{"before", "after"} {
+			if p.f.isDead(l) {
+				return errDead
+			}
+			if p.moment != nil {
+				p.moment(call{op, key, when})
+			}
+			if p.f.isDead(l) {
+				return errDead
+			}
+			if when == "before" {
+				do()
+			}
+		}
+		return nil
+	}}
+}
+
+// amongSeveral is the life of a coordinator that leads when nobody else does.
+func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() mqtt.Conn) func(context.Context) error {
+	p.lives++
+	r := replica.New(replica.Config{Store: p.reach(l), Name: fmt.Sprint("c", p.lives), Instance: uint64(p.lives),
+		Runtime: host.RealTime{}, Observer: nobody{},
+		Folder: replica.Folder{Disk: store.Machine, Dir: p.dir, Keeps: coordinator.Lasts}})
+	return func(ctx context.Context) error {
+		lead, err := r.Stand(ctx)
+		if err != nil {
+			return err
+		}
+		cfg.Replica = lead
+		conn := connect()
+		c, err := coordinator.New(cfg, conn)
+		if err != nil {
+			return errors.Join(err, conn.Close())
+		}
+		err = c.Run(lead.Context())
+		if ctx.Err() != nil && !p.f.isDead(l) {
+			return errors.Join(err, lead.StepDown(context.WithoutCancel(ctx), errDead))
+		}
+		return err
+	}
+}
+
+type nobody struct{}
+
+func (nobody) ObserveReplica(replica.Fact) {}
+
+// takenOver is a run of three agents in which the coordinator that leads is killed at its n-th moment: a fact, a
+// message, or a call of the engine, before or after it. Another one leads then, on another machine or, if same, on that
+// with the folder as it was.
+func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Round.Rounds, f.cfg.Round.Pause = 2, time.Second
+		p := f.coord
+		p.engine = engine.New()
+		dead := make(chan string, 1)
+		var gate sync.Mutex
+		p.moment = func(m any) {
+			gate.Lock()
+			defer gate.Unlock()
+			if n--; n == 0 {
+				p.kill()
+				if !same {
+					p.dir = t.TempDir()
+				}
+				dead <- fmt.Sprintf("%T %v", m, m)
+			}
+		}
+		f.start()
+		over, enough := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(over)
+			select {
+			case at = <-dead:
+				p.again()
+			case <-enough:
+			}
+		}()
+		hash = f.finished(2 * time.Hour)
+		wait(10 * time.Second) // of a run that is over
+		gate.Lock()
+		if n > 0 {
+			n = 0 // no more
+			close(enough)
+		}
+		gate.Unlock()
+		<-over
+		wait(time.Minute)
+		spell := fmt.Sprintf("killed at %.80s, same machine: %v", at, same)
+		f.checkTraining(spell)
+		f.checkHistory(spell)
+		f.checkCounts(spell)
+	})
+	return hash, at
+}
+
+// checkTraining is checkOnce where updates may be sent, and taken, again.
+func (f *federation) checkTraining(spell string) {
+	f.t.Helper()
+	f.mu.Lock()
+	var kept []happening
+	for _, h := range f.log {
+		if _, is := h.fact.(round.UpdateAccepted); !is {
+			kept = append(kept, h)
+		}
+	}
+	f.log = kept
+	f.mu.Unlock()
+	f.checkOnce(spell)
+}
+
+// TestCoordinatorFollowed kills the coordinator that leads at each of its moments, with each durable effect before it
+// and after it. Whoever follows ends the run with the same model; each agent trains once for each round; no round is
+// given up, and the history has each once.
+func TestCoordinatorFollowed(t *testing.T) {
+	t.Parallel()
+	want, at := takenOver(t, 1<<30, false)
+	if at != "" {
+		t.Fatal("killed at no moment:", at)
+	}
+	n := 1
+	for ; ; n += followedStride {
+		hash, at := takenOver(t, n, n%2 == 0)
+		if at == "" {
+			break
+		}
+		if hash != want {
+			t.Errorf("killed at moment %d, %.80s: model %x, want %x", n, at, hash[:4], want[:4])
+		}
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	t.Logf("it had %d moments", n)
+	if n < 100 {
+		t.Errorf("the run had %d moments only", n)
+	}
+}

@@ -1,0 +1,94 @@
+// Package engine keeps what coordinators share in memory, in the place of a cluster's engine.
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+)
+
+// Engine has the values of a cluster. Stores are the ways to it.
+type Engine struct {
+	mu       sync.Mutex
+	revision uint64
+	values   map[string]value
+}
+
+type value struct {
+	bytes    []byte
+	revision uint64
+}
+
+// New makes an engine.
+func New() *Engine { return &Engine{values: map[string]value{}} }
+
+// Store is the way of one process to the engine. Call is asked about each call, and carries it out with do, or does
+// not; its error is what the process gets.
+type Store struct {
+	*Engine
+	Call func(ctx context.Context, op, key string, do func()) error
+}
+
+// Get implements replica.Store.
+func (s Store) Get(ctx context.Context, key string) (b []byte, revision uint64, err error) {
+	missed := s.Call(ctx, "get", key, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		v, is := s.values[key]
+		if !is {
+			err = fmt.Errorf("%s: %w", key, replica.ErrNone)
+		}
+		b, revision = slices.Clone(v.bytes), v.revision
+	})
+	if missed != nil {
+		return nil, 0, missed
+	}
+	return b, revision, err
+}
+
+// Put implements replica.Store.
+func (s Store) Put(ctx context.Context, key string, b []byte, revision uint64) (now uint64, err error) {
+	missed := s.Call(ctx, "put", key, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case len(b) > replica.MaxValue:
+			err = fmt.Errorf("%s: %d bytes, at most %d", key, len(b), replica.MaxValue)
+		case s.values[key].revision != revision:
+			err = fmt.Errorf("%s: %w", key, replica.ErrConflict)
+		default:
+			s.revision++
+			now = s.revision
+			s.values[key] = value{slices.Clone(b), now}
+		}
+	})
+	if missed != nil {
+		return 0, missed
+	}
+	return now, err
+}
+
+// Remove implements replica.Store.
+func (s Store) Remove(ctx context.Context, key string) error {
+	return s.Call(ctx, "remove", key, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.values, key)
+	})
+}
+
+// Keys implements replica.Store.
+func (s Store) Keys(ctx context.Context) (keys []string, err error) {
+	err = s.Call(ctx, "keys", "", func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for k := range s.values {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+	})
+	return keys, err
+}
