@@ -24,7 +24,9 @@ import (
 // call is a moment of a coordinator among several: it calls the engine, or has its answer.
 type call struct{ op, key, when string }
 
-func (c call) String() string { return c.when + " " + c.op + " " + strings.TrimRight(c.key, "0123456789abcdef") }
+func (c call) String() string {
+	return c.when + " " + c.op + " " + strings.TrimRight(c.key, "0123456789abcdef")
+}
 
 var errDead = errors.New("the process is dead")
 
