@@ -7,7 +7,7 @@ vcs = $(shell git rev-parse -q --verify HEAD >/dev/null 2>&1 && echo true || ech
 export PATH := $(PATH):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo demo-streams testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower dist release publish size test-package test-arm python nightly clean
+.PHONY: help build demo demo-streams testbed testbed-check reproduce chaos quick sim-soak test test-install test-install-vm test-powercut check deps gofmt vet tidy lint vuln race fuzz cross bench bench-sim bench-learner bench-transport bench-mixing bench-flower bench-scale dist release publish size test-package test-arm python nightly clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -158,6 +158,10 @@ bench-flower: deps build ## race Flower's gRPC clients (from PyPI) and write the
 
 bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
 	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./internal/bench/mixing
+
+bench-scale: deps ## measure coordinator and Mosquitto with up to 2,000 thin agents, and write docs/SCALE.md from it; takes minutes
+	go test -tags nightly -count=1 -timeout 1h -v -run 'TestScale$$' ./internal/bench/scale -update
+	go test -count=1 -run TestPage ./internal/bench/scale -update
 
 nightly: deps ## what is too long for each commit: all under the race detector, the nightly tests, virtual machines, fuzzing (a seventh of the targets, FUZZ=10m each), chaos, ARM, the Python package; two parts at a time, what they print in nightly/
 	tools/nightly.sh $(or $(FUZZ),10m)

@@ -104,11 +104,25 @@ const inlineOutcome = 1 << 10
 
 // blobsOf returns what the announcements of a plan name and do not hold.
 func (c *Coordinator) blobsOf(p *round.Plan) []blob {
-	all := c.work.blobsOf(p)
+	lean := *p
+	lean.Base = c.lean(p.Base)
+	all := c.work.blobsOf(&lean)
 	if len(c.outcome.data) > inlineOutcome {
 		all = append(all, c.outcome)
 	}
 	return append(all, c.rolled...)
+}
+
+// inlineBudget bounds what the models inside of an announcement are together, over all agents that get it, in bytes.
+const inlineBudget = 100_000_000
+
+// lean is a reference to the model as announcements have it: where a small one would go to very many agents, it is
+// pulled by those that need it.
+func (c *Coordinator) lean(base wire.BlobRef) wire.BlobRef {
+	if len(base.Inline)*c.machine.Connected() > inlineBudget && base.Hash == c.work.base.ref.Hash {
+		return c.work.base.ref
+	}
+	return base
 }
 
 // prune removes models that are too old, once the newest is in the archive: for each version, and once after a start,

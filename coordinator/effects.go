@@ -74,6 +74,7 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	}
 	c.form = c.work.form()
 	e.Announcement.Seals = c.seals.announced()
+	e.Announcement.Base = c.lean(e.Announcement.Base)
 	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task, Base: e.Announcement.Base})
 	e.Announcement.Instance, c.credit = c.instance, e.Announcement.Credit
 	e.Announcement.Outcome = c.outcome.refer(inlineOutcome)

@@ -160,6 +160,20 @@ func (c *Coordinator) enough() int {
 	return c.cfg.Gather.Target
 }
 
+// Connected is how many agents get an announcement, as far as is known: those that have been heard, or N̂ where agents
+// answer by chance.
+func (c *Coordinator) Connected() int {
+	r := &c.cfg.Gather.Respond
+	switch n := c.rec.Responding.Agents; {
+	case !r.On():
+		return len(c.roster.members)
+	case n > 0:
+		return int(min(n, answers))
+	default:
+		return r.Listed
+	}
+}
+
 // responds is what announcements say of it.
 func (c *Coordinator) responds() wire.Respond {
 	r := &c.cfg.Gather.Respond

@@ -83,6 +83,8 @@ var rooms = []room{
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
 	{"internal/bench/learner", 4, false, "a benchmark that races local steps against numpy: it has only tests"},
 	{"internal/bench/mixing", 4, false, "a benchmark that races neighbours against bare paho: it has only tests"},
+	{"internal/bench/scale", 4, false, "a benchmark of the finished coordinator and Mosquitto, and the page that is " +
+		"made of it: its tests run it"},
 }
 
 // beside lists the imports that are allowed within one floor.

@@ -1,0 +1,91 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// crowd is agents that are connected and never fit. It returns how many of the announcements that named a model held
+// it, and how many did not.
+func (f *federation) crowd(n int) (held, pulled int) {
+	conn := f.broker.Connect("crowd", nil)
+	defer conn.Close()
+	conn.Subscribe(mqtt.AtMostOnce, f.topics.Round())
+	for e := range conn.Events() {
+		m, is := e.(mqtt.Received)
+		if !is || len(m.Payload) == 0 {
+			continue
+		}
+		opened, err := wire.Open(m.Payload)
+		if err != nil {
+			f.t.Error(err)
+			return held, pulled
+		}
+		a, err := wire.DecodeAnnouncement(opened.Body)
+		if err != nil {
+			f.t.Error(err)
+			return held, pulled
+		}
+		switch {
+		case len(a.Base.Inline) > 0 || len(a.Base.Sealed) > 0:
+			held++
+		case a.Base.Present():
+			pulled++
+		}
+		if a.Phase == wire.PhaseFinished {
+			return held, pulled
+		}
+		for k := range n {
+			id := crowdID(k)
+			h := wire.Header{Type: wire.TypeHello, Federation: fedName, Sender: id, Epoch: 1, Run: opened.Run,
+				Round: opened.Round, Sequence: uint64(held + pulled), Root: wire.FirstRoot}
+			hello := wire.Hello{Nonce: 1, Announcement: opened.Digest(), Unfit: wire.DeclineBadData}
+			_ = conn.Publish(mqtt.Message{Topic: f.topics.Status(id),
+				Payload: wire.Seal(nil, h, hello.Body(), hosts.KeyOf(id))})
+		}
+		n = 0 // once is enough
+	}
+	return held, pulled
+}
+
+func crowdID(k int) wire.AgentID { return wire.AgentID(fmt.Sprintf("crowd%d", k)) }
+
+// TestLeanAnnouncements has a model of 46 kB ride in announcements for 2 agents, and be pulled by those that train once
+// 2,200 more are connected: 100 MB an announcement. The models are the same bits.
+func TestLeanAnnouncements(t *testing.T) {
+	var models []wire.Digest
+	for _, n := range []int{0, 2200} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFederation(t, 2, memory.Options{MailboxMessages: 1 << 13, MailboxBytes: 1 << 26})
+			f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = []uint32{100, 110}, 0.01
+			f.cfg.Round.Rounds, f.cfg.Standardize = 3, false
+			f.cfg.Round.Pause = time.Minute
+			for k := range n {
+				f.keys[crowdID(k)] = hosts.PublicOf(crowdID(k))
+			}
+			f.cfg.Agents = enrolled.Of(f.keys)
+			counts := make(chan [2]int, 1)
+			go func() {
+				held, pulled := f.crowd(n)
+				counts <- [2]int{held, pulled}
+			}()
+			f.start()
+			models = append(models, f.finished(time.Hour))
+			got := <-counts
+			if held, pulled := got[0], got[1]; n == 0 && pulled > 0 || n > 0 && (pulled < 5 || held > 2) {
+				t.Errorf("with %d more agents %d announcements hold the model, and %d do not", n, held, pulled)
+			}
+		})
+	}
+	if models[0] != models[1] {
+		t.Errorf("models %x and %x", models[0], models[1])
+	}
+}

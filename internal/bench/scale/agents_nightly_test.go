@@ -1,0 +1,339 @@
+//go:build nightly
+
+package scale
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// thin is an agent without data, disk and model: it says hello when it is drawn to answer, and sends its update when it
+// is named and has every part of the model.
+type thin struct {
+	of        *crowd
+	id        wire.AgentID
+	key       ed25519.PrivateKey
+	signer    host.Signer
+	selection wire.SelectionKey
+	conn      *mqtt.Session
+	rng       *rand.Rand
+
+	seals   wire.PeerKey
+	to      *host.Reader // the coordinator
+	down    wire.SealKey // what it is told is sealed with
+	digest  wire.Digest  // of the newest announcement
+	order   wire.Order
+	ann     wire.Announcement
+	hello   time.Time // when it is to be said; zero = not
+	missing map[string]bool
+	sender  *transfer.Sender
+	served  wire.RoundID // that has its update
+}
+
+// crowd is the thin agents of a federation.
+type crowd struct {
+	t       *testing.T
+	topics  mqtt.Topics
+	lead    ed25519.PublicKey
+	once    sync.Once
+	payload []byte        // of each update: as long as the model
+	update  wire.Manifest // of it
+	agents  []*thin
+	up      atomic.Int64
+
+	recipients, hellos, updates, received atomic.Int64
+	rounds                                atomic.Uint64 // that were announced as open
+	wg                                    sync.WaitGroup
+}
+
+func agentID(k int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%05d", k)) }
+
+// newCrowd makes the keys of n agents, and returns their lines in the coordinator's list.
+func newCrowd(t *testing.T, lead string, n int) (*crowd, string) {
+	topics, err := mqtt.NewTopics("", "scale")
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := base64.StdEncoding.DecodeString(lead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &crowd{t: t, topics: topics, lead: public}
+	list := ""
+	for k := range n {
+		seed := make([]byte, ed25519.SeedSize)
+		copy(seed, strconv.Itoa(k+1))
+		a := &thin{of: c, id: agentID(k), key: ed25519.NewKeyFromSeed(seed), rng: rand.New(rand.NewPCG(1, uint64(k)))}
+		a.signer = host.Signer{Federation: "scale", Sender: a.id, Epoch: 1, Key: a.key, Signatures: wire.Ed25519{}}
+		if a.selection, err = wire.NewSelectionKey(a.key, c.lead); err != nil {
+			t.Fatal(err)
+		}
+		c.agents = append(c.agents, a)
+		list += fmt.Sprintf("%s %s\n", a.id, base64.StdEncoding.EncodeToString(a.key.Public().(ed25519.PublicKey)))
+	}
+	return c, list
+}
+
+// connect connects all agents, and returns when they are.
+func (c *crowd) connect(ctx context.Context, url string) {
+	for _, a := range c.agents {
+		conn, err := mqtt.Dial(ctx, mqtt.Options{URL: url, ClientID: c.topics.ClientID(a.id),
+			Will: func() mqtt.Message { return a.presence(wire.StateLost) }})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		a.conn = conn
+		conn.Subscribe(mqtt.AtMostOnce, c.topics.Device(a.id), c.topics.Presence(a.id), c.topics.Round())
+		c.wg.Go(a.run)
+	}
+}
+
+// close ends all agents.
+func (c *crowd) close() {
+	var all sync.WaitGroup
+	for _, a := range c.agents {
+		all.Go(func() { _ = a.conn.Close() })
+	}
+	all.Wait()
+	c.wg.Wait()
+}
+
+func (a *thin) presence(state wire.State) mqtt.Message {
+	p := wire.Presence{State: state, Nonce: 1, Speaks: wire.Version, Software: "thin", Seals: true}
+	return mqtt.Message{Topic: a.of.topics.Presence(a.id), Payload: a.signer.Seal(wire.TypePresence, 0, 0, p.Body()),
+		Retained: true}
+}
+
+// run is the agent's one goroutine.
+func (a *thin) run() {
+	timer := time.NewTimer(time.Hour)
+	for {
+		wait := time.Hour
+		if !a.hello.IsZero() {
+			wait = time.Until(a.hello)
+		} else if a.sender != nil {
+			if at, ok := a.sender.Deadline(); ok {
+				wait = time.Until(at)
+			}
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+			a.tick()
+		case e, open := <-a.conn.Events():
+			if !open {
+				return
+			}
+			switch e := e.(type) {
+			case mqtt.Up:
+				a.of.up.Add(1)
+				a.publish(a.presence(wire.StateOnline))
+			case mqtt.Received:
+				a.receive(e.Message)
+			}
+		}
+	}
+}
+
+func (a *thin) publish(m mqtt.Message) {
+	if err := a.conn.Publish(m); err != nil && !errors.Is(err, mqtt.ErrClosed) {
+		a.of.t.Errorf("%s: %v", a.id, err)
+	}
+}
+
+func (a *thin) tick() {
+	if !a.hello.IsZero() && !time.Now().Before(a.hello) {
+		a.hello = time.Time{}
+		a.of.hellos.Add(1)
+		m := wire.Hello{Nonce: 1, Announcement: a.digest, Samples: 100, Respond: a.ann.Respond.Of}
+		a.status(wire.TypeHello, m.Body())
+	}
+	a.send(transfer.Tick{})
+}
+
+func (a *thin) status(t wire.Type, body []byte) {
+	a.publish(mqtt.Message{Topic: a.of.topics.Status(a.id),
+		Payload: a.signer.SealFor(a.to, t, a.order.Run, a.order.Round, body)})
+}
+
+func (a *thin) receive(m mqtt.Message) {
+	switch {
+	case len(m.Payload) == 0: // what was retained is deleted
+	case m.Topic == a.of.topics.Round():
+		a.of.recipients.Add(1)
+		a.announced(m.Payload)
+	case m.Topic == a.of.topics.Device(a.id):
+		a.told(m.Payload)
+	case a.missing[m.Topic]:
+		a.of.received.Add(int64(len(m.Payload)))
+		delete(a.missing, m.Topic)
+		a.conn.Unsubscribe(m.Topic)
+		if len(a.missing) == 0 {
+			a.offer()
+		}
+	}
+}
+
+// announced obeys an announcement, whose signature is not looked at: this processor time is nobody's who is measured.
+func (a *thin) announced(p []byte) {
+	e, err := wire.Open(p)
+	if err != nil {
+		a.of.t.Error(err)
+		return
+	}
+	ann, err := wire.DecodeAnnouncement(e.Body)
+	if err != nil {
+		a.of.t.Error(err)
+		return
+	}
+	order := wire.OrderOf(e.Header, &ann)
+	if order.Compare(a.order) <= 0 {
+		return
+	}
+	a.order, a.ann, a.digest, a.sender, a.missing = order, ann, e.Digest(), nil, nil
+	a.sealTo(ann.Seals)
+	a.hello = time.Time{}
+	if of := ann.Respond.Of; ann.Phase == wire.PhaseGathering && (of == 0 || a.rng.Uint32() < of) {
+		spread := time.Duration(ann.HelloWithin) * time.Millisecond
+		a.hello = time.Now().Add(time.Duration(a.rng.Int64N(int64(spread) + 1)))
+	}
+	if ann.Phase == wire.PhaseOpen {
+		for seen := a.of.rounds.Load(); seen < uint64(order.Round) &&
+			!a.of.rounds.CompareAndSwap(seen, uint64(order.Round)); seen = a.of.rounds.Load() {
+			continue
+		}
+	}
+	if _, drawn := ann.Selection.Find(a.selection, order, ann.Instance); drawn && ann.Phase == wire.PhaseOpen {
+		a.work()
+	}
+}
+
+func (a *thin) sealTo(announced wire.PeerKey) {
+	if announced == a.seals {
+		return
+	}
+	a.seals, a.to = announced, nil
+	if announced == (wire.PeerKey{}) {
+		return
+	}
+	pair, err := wire.NewSealPair(a.key, announced)
+	if err != nil {
+		a.of.t.Error(err)
+		return
+	}
+	a.to, a.down = &host.Reader{Announced: announced, Key: pair.Up}, pair.Down
+}
+
+// work fetches the model, if it is not in the announcement.
+func (a *thin) work() {
+	base := &a.ann.Base
+	if len(base.Inline) > 0 || len(base.Sealed) > 0 {
+		a.offer()
+		return
+	}
+	a.missing = map[string]bool{}
+	topic := func(part string) string { return a.of.topics.Blob(base.Hash.Topic(), part) }
+	all := []string{topic(mqtt.ManifestPart)}
+	for k := range wire.ChunkCount(int(base.Length)) {
+		all = append(all, topic(transfer.ChunkPart(k)))
+	}
+	for _, t := range all {
+		a.missing[t] = true
+	}
+	a.conn.Subscribe(mqtt.AtMostOnce, all...)
+}
+
+// offer begins to send the update, which all agents have alike.
+func (a *thin) offer() {
+	c := a.of
+	c.once.Do(func() {
+		x := make([]float32, a.ann.Base.Length/4)
+		for i := range x {
+			x[i] = 0.01
+		}
+		c.payload = wire.AppendVector(nil, x)
+		m, err := wire.NewManifest(c.payload, a.ann.Schema)
+		if err != nil {
+			c.t.Error(err)
+		}
+		c.update = m
+	})
+	a.sender = transfer.NewSender(c.update, c.payload, 0, int(a.ann.Credit), 0, a.rng)
+	a.send(transfer.Start{})
+}
+
+// send gives the sender an event and does what it asks for.
+func (a *thin) send(ev transfer.SendEvent) {
+	if a.sender == nil {
+		return
+	}
+	m := a.of.update
+	id := transfer.ID(m.Hash)
+	for _, e := range a.sender.Step(time.Now(), ev) {
+		switch e := e.(type) {
+		case transfer.SendManifest:
+			u := wire.Update{Kind: a.ann.Kind, Base: a.ann.Base.Hash, Payload: m, Inline: a.sender.Inline(),
+				LocalSteps: 1, Samples: 100, RiskBefore: 1, RiskAfter: 1, StepTime: 1e-3, Ahead: uint32(e.Ahead)}
+			if a.to != nil {
+				a.sender.SealBy(a.to.Key.Blob(m.Hash))
+			}
+			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ManifestPart),
+				Payload: a.signer.SealFor(a.to, wire.TypeUpdate, a.order.Run, a.order.Round, u.Body())})
+		case transfer.SendChunk:
+			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ChunkPart(e.K)),
+				Payload: a.sender.Chunk(e.K)})
+		case transfer.Finished:
+			if a.sender = nil; e.Accepted {
+				a.served = a.order.Round
+				a.of.updates.Add(1)
+			} else {
+				a.of.t.Errorf("%s: the update is refused: %s", a.id, e.Reason)
+			}
+			return
+		}
+	}
+}
+
+// told takes a word of the coordinator.
+func (a *thin) told(p []byte) {
+	e, err := wire.Open(p)
+	if err == nil && e.Type == wire.TypeSealed {
+		e, err = a.down.OpenMessage(e)
+	}
+	if err != nil {
+		a.of.t.Errorf("%s: %v", a.id, err)
+		return
+	}
+	switch e.Type {
+	case wire.TypeInvitation:
+		if a.sender == nil && len(a.missing) == 0 && e.Round == a.order.Round && a.served != e.Round {
+			a.work()
+		}
+	case wire.TypeCredit:
+		if m, err := wire.DecodeCredit(e.Body); err == nil {
+			a.send(transfer.CreditGranted{Credit: m})
+		}
+	case wire.TypeAccepted:
+		if m, err := wire.DecodeAccepted(e.Body); err == nil {
+			a.send(transfer.AcceptedBy{Accepted: m})
+		}
+	case wire.TypeRefused:
+		if m, err := wire.DecodeRefused(e.Body); err == nil {
+			a.send(transfer.RefusedBy{Refused: m})
+		}
+	}
+}

@@ -1,0 +1,149 @@
+//go:build nightly
+
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+)
+
+// programs is set by TestMain.
+var programs testkit.Programs
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m, filepath.Join("..", "..", ".."), &programs)) }
+
+// cell is a federation that is measured: agents, those drawn, hellos that a round waits for, bytes of the model.
+type cell struct{ agents, drawn, target, model int }
+
+// The federations that are fitted differ in how many hellos and megabytes there are for each agent, and one in how many
+// updates, which else could not be told from recipients; the one that the fit is held against is none of them.
+var (
+	fitted = []cell{{500, 125, 150, 200_000}, {500, 125, 380, 4_000}, {1000, 250, 300, 4_000},
+		{1000, 250, 760, 100_000}, {2000, 500, 600, 100_000}, {2000, 500, 1500, 4_000}, {2000, 60, 100, 4_000}}
+	held = cell{1500, 375, 700, 50_000}
+)
+
+const (
+	warmUp   = 2 // rounds of a federation that do not count
+	parts    = 3 // measurements of a federation
+	together = 4 // rounds of each
+)
+
+// TestScale measures, fits, holds the fit against a federation that it has not seen, and with -update keeps it for the
+// page.
+func TestScale(t *testing.T) {
+	f := Fit{Machine: fmt.Sprintf("%d cores, %s/%s, Mosquitto and coordinator on one machine", runtime.NumCPU(),
+		runtime.GOOS, runtime.GOARCH)}
+	for _, c := range fitted {
+		samples, connection := c.measure(t)
+		f.Samples, f.Connection = append(f.Samples, samples...), connection // of the most agents, which come last
+	}
+	samples, _ := held.measure(t)
+	f.Held = Sample{Agents: held.agents, Drawn: held.drawn, Model: held.model}
+	for _, s := range samples {
+		f.Held.Load = f.Held.Load.plus(s.Load)
+		f.Held.Coordinator += s.Coordinator
+		f.Held.Broker += s.Broker
+	}
+	if err := f.solve(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.MarshalIndent(&f, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", text)
+	if err := f.check(); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(fitFile, append(text, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// plus adds two loads.
+func (l Load) plus(m Load) Load {
+	return Load{l.Rounds + m.Rounds, l.Hellos + m.Hellos, l.Updates + m.Updates, l.Up + m.Up, l.Down + m.Down,
+		l.Recipients + m.Recipients}
+}
+
+// measure runs a federation.
+func (c cell) measure(t *testing.T) (samples []Sample, connection Connection) {
+	broker := brokers.NewMosquitto(t, []byte(brokers.Open+"max_inflight_messages 100\n"))
+	broker.Start(t)
+	url := "tcp://" + broker.Address
+	f := testkit.NewFederation(t, programs, "scale", url)
+	agents, list := newCrowd(t, f.CoordinatorKey, c.agents)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	before, used := broker.Memory(t, "VmRSS"), broker.CPU(t)
+	agents.connect(ctx, url)
+	defer agents.close()
+	testkit.Until(t, "connections", func() bool { return agents.up.Load() == int64(c.agents) })
+	connection = Connection{Bytes: float64(broker.Memory(t, "VmRSS")-before) / float64(c.agents),
+		Seconds: (broker.CPU(t) - used).Seconds() / float64(c.agents)}
+	f.Lead(t, fmt.Sprintf("{name: scale, features: [x0], target: y, min_rows: 1, standardize: false, model: "+
+		"{kind: mlp, hidden: [%d], activation: tanh, risk: squared}, step_size: {constant: 0.01}, "+
+		"steps: {budget: 1s, min: 1, max: 1}}", c.model/12), list,
+		fmt.Sprintf("{participants: %d, quorum: %d, rounds: 0, deadline: 1m, pause: 0s, gather: {minimum: %d, "+
+			"within: 20s, spread: 2s, respond: {target: %d}}}", c.drawn, c.drawn, c.drawn, c.target))
+	process := f.Daemon(t, "coordinator", "coordinator")
+	defer process.Kill()
+	for part := range parts {
+		first := warmUp + part*together
+		testkit.Until(t, "rounds", func() bool { return agents.rounds.Load() >= uint64(first) })
+		load, busy, theirs := agents.load(), processorTime(t, process.Cmd.Process.Pid), broker.CPU(t)
+		testkit.Until(t, "rounds", func() bool { return agents.rounds.Load() >= uint64(first+together) })
+		samples = append(samples, Sample{Agents: c.agents, Drawn: c.drawn, Model: c.model,
+			Load:        agents.load().minus(load),
+			Coordinator: processorTime(t, process.Cmd.Process.Pid) - busy, Broker: (broker.CPU(t) - theirs).Seconds()})
+		t.Logf("%+v: %+v", c, samples[part])
+	}
+	return samples, connection
+}
+
+// load is what has gone on so far.
+func (c *crowd) load() Load {
+	mb := func(n int64) float64 { return float64(n) / 1e6 }
+	return Load{Rounds: float64(c.rounds.Load()), Hellos: float64(c.hellos.Load()), Updates: float64(c.updates.Load()),
+		Up: mb(c.updates.Load() * int64(c.update.Length)), Down: mb(c.received.Load()),
+		Recipients: float64(c.recipients.Load())}
+}
+
+// minus is what has gone on since.
+func (l Load) minus(m Load) Load {
+	return Load{l.Rounds - m.Rounds, l.Hellos - m.Hellos, l.Updates - m.Updates, l.Up - m.Up, l.Down - m.Down,
+		l.Recipients - m.Recipients}
+}
+
+// processorTime is what a process has used so far, in s, all of its threads together.
+func processorTime(t *testing.T, pid int) (s float64) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		var nanoseconds float64
+		if _, err := fmt.Sscan(strings.Fields(string(text))[0], &nanoseconds); err != nil {
+			t.Fatal(err)
+		}
+		s += nanoseconds / 1e9
+	}
+	return s
+}
