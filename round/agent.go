@@ -46,6 +46,7 @@ type Agent struct {
 	drew      uint32 // Respond.Of by which it was drawn to answer; 0 = it always answers
 	undrawn   bool   // or was not drawn
 	away      away
+	luck      luck
 	helloDue  bool      // a hello is owed
 	helloSaid bool      // since it was due, perhaps more than once
 	helloAt   time.Time // of the next hello

@@ -71,12 +71,14 @@ func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 		a.report(NotUnderstood{wire.TypeAnnouncement, err})
 	}
 	a.passedOver(&e)
+	hadPart := a.work != nil
 	a.leaveOldWork()
+	hadPart = hadPart && a.work == nil
 	a.resumeSaved(now)
 	a.offerAgain()
 	if anew || e.Announcement.Phase == wire.PhaseGathering {
 		a.helloDue = true
-		a.draw(&e)
+		a.draw(&e, hadPart)
 	}
 	again := a.task.ready && a.task.unfit == wire.DeclineFetch // perhaps it can be had now
 	if t := &e.Announcement.Task; t.Present() && (t.Hash != a.task.hash || again) {

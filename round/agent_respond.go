@@ -13,12 +13,28 @@ type away struct {
 	leaves bool // the host has been told that it may leave
 }
 
-// draw decides by chance whether the agent answers an announcement. One that is named takes part, and answers.
-func (a *Agent) draw(e *AnnouncementCame) {
-	of := e.Announcement.Respond.Of
-	a.undrawn = e.Weight == 0 && !a.drawn(of)
-	if a.drew = of; a.undrawn || e.Weight > 0 {
-		a.drew = 0
+// luck is what an agent has drawn for a round. All attempts of the round count by it: who was drawn stays drawn when
+// more are asked.
+type luck struct {
+	run   wire.RunID
+	round wire.RoundID
+	drew  uint32
+}
+
+// draw decides by chance whether the agent answers an announcement. One that is named takes part, and answers. One that
+// had a part in a round until now is not drawn, if it may leave: else those that are still here would be drawn before
+// those that are away.
+func (a *Agent) draw(e *AnnouncementCame, hadPart bool) {
+	r := &e.Announcement.Respond
+	a.drew = 0
+	if a.undrawn = false; e.Weight > 0 || r.Of == 0 {
+		return
+	}
+	if l := &a.luck; l.run != e.Order.Run || l.round != e.Order.Round {
+		*l = luck{e.Order.Run, e.Order.Round, a.rng.Uint32()}
+	}
+	if a.undrawn = a.luck.drew >= r.Of || hadPart && r.After+r.Within > 0; !a.undrawn {
+		a.drew = r.Of
 	}
 }
 

@@ -69,6 +69,7 @@ var rooms = []room{
 		"reproduces them"},
 	{"sim/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the " +
 		"simulator means something"},
+	{"sim/crowd", 4, false, "a million agents around the machines of both programs: it has only tests"},
 	{"sim/world", 4, false, "both programs in virtual time, with faults: it runs their hosts, so it " +
 		"stands above them"},
 	{"metrics", 3, false, "facts to Prometheus: the logic below reports facts and never calls a metric"},

@@ -1,0 +1,485 @@
+package crowd
+
+import (
+	"container/heap"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// member is an agent.
+type member struct {
+	pcg     rand.PCG     // the source of its machine, too
+	before  rand.PCG     // its state before the agent drew for the round
+	drew    uint32       // for the round
+	round   wire.RoundID // for which it has drawn; 0 = none
+	back    int64        // when it connects again, in ms; 0 = it is connected
+	read    int32        // the newest announcement that it obeys; −1 = none
+	boot    uint32       // its starts
+	part    uint16       // rounds whose models have its update
+	undrawn bool         // not to answer
+	anew    bool         // it has read none since it began
+	full    *round.Agent // its machine; nil while it is none
+}
+
+// announcement is what the coordinator retains.
+type announcement struct {
+	order  wire.Order
+	digest wire.Digest
+	body   wire.Announcement
+	named  map[wire.AgentID]float64
+}
+
+// tally counts what goes on in a round.
+type tally struct {
+	Hellos, Read        int // hellos that came, announcements that were delivered
+	Signed, Verified    int // signatures of the coordinator
+	AgentSigned         int
+	Members             int // that the coordinator knows of
+	Connected           int // agents, when the round was opened
+	Attempts, Selected  int
+	Accepted, Estimated int
+	Agents              int // K
+}
+
+// crowd is the federation.
+type crowd struct {
+	t        *testing.T
+	cfg      round.Config
+	now      int64 // ms
+	queue    events
+	serial   uint64
+	members  []member
+	lead     *round.Coordinator
+	record   round.Record
+	plan     round.Plan
+	all      []*announcement
+	heard    map[wire.AgentID]bool // since the gathering of a round
+	tally    tally
+	rounds   []tally
+	rng      *rand.Rand // of churn and latency
+	twins    bool       // each silent agent is held against its machine
+	compared int
+	trace    hash.Hash
+	crashAt  wire.RoundID // the coordinator is killed in the middle of this round
+}
+
+// event is something that happens to an agent, or a call.
+type event struct {
+	at     int64
+	serial uint64
+	id     int32
+	call   func() // nil: the agent comes back
+}
+
+type events []event
+
+func (q events) Len() int { return len(q) }
+func (q events) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].serial < q[j].serial
+}
+func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *events) Push(x any)   { *q = append(*q, x.(event)) }
+func (q *events) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+func agentID(k int32) wire.AgentID { return wire.AgentID(fmt.Sprintf("m%07d", k)) }
+
+func numberOf(id wire.AgentID) (k int32) {
+	for _, c := range id[1:] {
+		k = 10*k + int32(c-'0')
+	}
+	return k
+}
+
+var dawn = time.Unix(1_000_000_000, 0).UTC()
+
+func (c *crowd) time() time.Time { return dawn.Add(time.Duration(c.now) * time.Millisecond) }
+
+func (c *crowd) after(ms int64, call func()) {
+	c.serial++
+	heap.Push(&c.queue, event{c.now + ms, c.serial, -1, call})
+}
+
+func digestOf(words ...any) wire.Digest { return sha256.Sum256(fmt.Append(nil, words...)) }
+
+// newCrowd makes n agents, which connect over the time within which agents come back.
+func newCrowd(t *testing.T, n int, cfg round.Config) *crowd {
+	c := &crowd{t: t, cfg: cfg, now: 1, members: make([]member, n), heard: map[wire.AgentID]bool{},
+		rng: rand.New(rand.NewPCG(1, 1)), trace: sha256.New()}
+	c.cfg.Gather.Respond.Listed = n
+	c.plan = round.Plan{Kind: wire.KindTraining, Bytes: 40, Task: wire.BlobRef{Hash: digestOf("task"), Length: 1},
+		Base: wire.BlobRef{Hash: digestOf("model", 0), Length: 1}}
+	within := max(1, cfg.Gather.Respond.ReturnWithin.Milliseconds())
+	for k := range c.members {
+		m := &c.members[k]
+		m.pcg, m.read, m.anew = *rand.NewPCG(2, uint64(k)), -1, true
+		c.away(int32(k), 1+c.rng.Int64N(within))
+	}
+	c.start(round.Record{Run: 1, Phase: round.CoordinatorIdle, Plan: c.plan})
+	c.after(1, c.churn)
+	return c
+}
+
+// start begins a life of the coordinator.
+func (c *crowd) start(r round.Record) {
+	c.lead = round.NewCoordinator(c.cfg, r, nil)
+	c.step(round.LinkUp{})
+	c.step(round.Start{})
+}
+
+// away has an agent come back after some time.
+func (c *crowd) away(k int32, ms int64) {
+	c.serial++
+	c.members[k].back = c.now + ms
+	heap.Push(&c.queue, event{c.now + ms, c.serial, k, nil})
+}
+
+// run plays until so many rounds are over.
+func (c *crowd) run(rounds int) {
+	for len(c.rounds) < rounds {
+		e := heap.Pop(&c.queue).(event)
+		if c.now = e.at; c.now > 1000*3600*24*7 {
+			c.t.Fatalf("after a week %d rounds are over: %+v", len(c.rounds), c.tally)
+		}
+		switch m := (*member)(nil); {
+		case e.call != nil:
+			e.call()
+		default:
+			if m = &c.members[e.id]; m.back == e.at { // else it has restarted since
+				m.back = 0
+				c.hear(e.id, true)
+			}
+		}
+	}
+}
+
+// churn restarts a 2,000th of the agents each ten seconds. What they were at is lost.
+func (c *crowd) churn() {
+	for range max(1, len(c.members)/2000) {
+		k := c.rng.Int32N(int32(len(c.members)))
+		m := &c.members[k]
+		m.full, m.undrawn, m.anew, m.round = nil, false, true, 0
+		m.boot++
+		c.away(k, 1000+c.rng.Int64N(60_000))
+	}
+	c.after(10_000, c.churn)
+}
+
+// hear delivers the retained announcement to a connected agent.
+func (c *crowd) hear(k int32, retained bool) {
+	if len(c.all) == 0 {
+		return
+	}
+	c.tally.Read++
+	m, last := &c.members[k], int32(len(c.all)-1)
+	a := c.all[last]
+	weight := a.named[agentID(k)]
+	if m.full != nil {
+		c.tell(k, c.event(a, retained, weight))
+		m.read = last
+		return
+	}
+	if asked := a.body.Phase == wire.PhaseGathering || m.anew; asked && m.read != last {
+		of, fresh := a.body.Respond.Of, m.round != a.order.Round
+		if fresh {
+			m.before, m.round = m.pcg, a.order.Round
+			m.drew = rand.New(&m.pcg).Uint32()
+		}
+		if m.undrawn = of > 0 && weight == 0 && m.drew >= of; !m.undrawn {
+			c.begin(k, a, retained, weight)
+			m.read, m.anew = last, false
+			return
+		}
+		if fresh {
+			c.twin(k, a, retained)
+		}
+	}
+	m.read, m.anew = last, false
+	apart := a.body.Phase == wire.PhaseOpen && len(a.body.Selection.Tags) > 0
+	if r := a.body.Respond; r.After+r.Within > 0 && (m.undrawn || apart) {
+		c.away(k, leaves(&m.pcg, &r).Milliseconds())
+	}
+}
+
+// leaves is for how long an agent goes away.
+func leaves(pcg *rand.PCG, r *wire.Respond) time.Duration {
+	within := int64(time.Duration(r.Within) * time.Millisecond)
+	return time.Duration(r.After)*time.Millisecond + time.Duration(rand.New(pcg).Int64N(within))
+}
+
+func (c *crowd) event(a *announcement, retained bool, weight float64) round.AnnouncementCame {
+	return round.AnnouncementCame{Order: a.order, Digest: a.digest, Announcement: a.body, Retained: retained,
+		Weight: weight}
+}
+
+// floor is the place that an agent has on its disk.
+func (c *crowd) floor(m *member) (wire.Order, wire.Digest) {
+	if m.read < 0 {
+		return wire.Order{}, wire.Digest{}
+	}
+	return c.all[m.read].order, c.all[m.read].digest
+}
+
+// begin makes an agent's machine.
+func (c *crowd) begin(k int32, a *announcement, retained bool, weight float64) {
+	m := &c.members[k]
+	order, digest := c.floor(m)
+	m.pcg = m.before // its machine draws the same once more
+	m.full = round.NewAgent(order, digest, nil, rand.New(&m.pcg))
+	c.tell(k, round.LinkUp{})
+	c.tell(k, c.event(a, retained, weight))
+}
+
+// twin has the machine of an agent that is not drawn hear the same: it says nothing, and leaves for as long.
+func (c *crowd) twin(k int32, a *announcement, retained bool) {
+	if !c.twins {
+		return
+	}
+	c.compared++
+	m := &c.members[k]
+	order, digest := c.floor(m)
+	machine, own := m.before, m.pcg
+	full := round.NewAgent(order, digest, nil, rand.New(&machine))
+	full.Step(c.time(), round.LinkUp{})
+	var left time.Duration
+	for _, e := range full.Step(c.time(), c.event(a, retained, 0)) {
+		switch e := e.(type) {
+		case round.Leave:
+			left = e.For
+		case round.SayHello:
+			c.t.Errorf("the machine of agent %d says hello", k)
+		}
+	}
+	if want := leaves(&own, &a.body.Respond); left != want || full.HasPart() || !full.MayLeave() || machine != own {
+		c.t.Errorf("the machine of agent %d leaves for %v, the struct for %v", k, left, want)
+	}
+}
+
+// tell gives an agent's machine an event, and does what it asks for.
+func (c *crowd) tell(k int32, ev round.Event) {
+	m := &c.members[k]
+	if m.full == nil || m.back != 0 {
+		return // lost on its way
+	}
+	machine := m.full
+	for _, e := range machine.Step(c.time(), ev) {
+		c.perform(k, m, e)
+	}
+	if m.full == machine {
+		c.wake(k, machine)
+	}
+}
+
+// wake gives a machine its tick when it wants one.
+func (c *crowd) wake(k int32, machine *round.Agent) {
+	at, wants := machine.Deadline()
+	if !wants {
+		return
+	}
+	c.after(max(1, at.Sub(c.time()).Milliseconds()+1), func() {
+		if c.members[k].full != machine {
+			return
+		}
+		if again, wants := machine.Deadline(); wants && !again.After(c.time()) {
+			c.tell(k, round.Tick{})
+		}
+	})
+}
+
+// later tells an agent something, unless it has begun anew meanwhile.
+func (c *crowd) later(k int32, ms int64, ev round.Event) {
+	machine := c.members[k].full
+	c.after(ms, func() {
+		if c.members[k].full == machine {
+			c.tell(k, ev)
+		}
+	})
+}
+
+// perform does what an agent's machine asks for.
+func (c *crowd) perform(k int32, m *member, e round.Effect) {
+	id := agentID(k)
+	switch e := e.(type) {
+	case round.Obey:
+		c.later(k, 1, round.Obeyed{Order: e.Order})
+	case round.Prepare:
+		c.later(k, 10, round.Prepared{Task: e.Task.Hash, Samples: 50 + uint64(k%100)})
+	case round.FetchModel:
+		c.later(k, 1000, round.Fetched{Base: e.Base.Hash})
+	case round.Train:
+		c.later(k, 5000+int64(k%20)*1000, round.Trained{Run: e.Order.Run, Round: e.Order.Round,
+			Update: digestOf("update", k, e.Order.Round)})
+	case round.SayHello:
+		c.say(func() {
+			c.tally.Hellos++
+			c.heard[id] = true
+			c.step(round.HelloCame{Agent: id, Boot: wire.Epoch(m.boot),
+				Hello: wire.Hello{Samples: e.Samples, Unfit: e.Unfit, Respond: e.Respond, Update: e.Update}})
+		})
+	case round.SayJoined:
+		c.say(func() { c.step(round.JoinedCame{Agent: id, Round: e.Order.Round}) })
+	case round.SayDeclined:
+		c.say(func() { c.step(round.DeclinedCame{Agent: id, Round: e.Order.Round, Reason: e.Reason}) })
+	case round.Submit:
+		u := wire.Update{Kind: wire.KindTraining, Base: c.all[m.read].body.Base.Hash, Samples: 50 + uint64(k%100),
+			Payload: wire.Manifest{Hash: e.Update, Length: 40, Codec: c.plan.Codec}}
+		c.say(func() {
+			c.step(round.OfferCame{Offer: round.Offer{Agent: id, Boot: wire.Epoch(m.boot), Run: e.Run, Round: e.Round,
+				Update: u}})
+		})
+	case round.Leave:
+		m.full, m.undrawn = nil, c.last().order.Phase == wire.PhaseGathering
+		c.away(k, e.For.Milliseconds())
+	}
+}
+
+// say has a message of an agent arrive.
+func (c *crowd) say(arrive func()) {
+	c.tally.AgentSigned++
+	c.after(20+c.rng.Int64N(100), func() {
+		c.tally.Verified++
+		arrive()
+	})
+}
+
+// step gives the coordinator's machine an event, and does what it asks for.
+func (c *crowd) step(ev round.Event) {
+	lead := c.lead
+	for _, e := range lead.Step(c.time(), ev) {
+		if c.lead != lead {
+			return // it was killed
+		}
+		c.conduct(e)
+	}
+	if at, wants := lead.Deadline(); wants {
+		c.after(max(1, at.Sub(c.time()).Milliseconds()+1), func() {
+			if again, wants := c.lead.Deadline(); c.lead == lead && wants && !again.After(c.time()) {
+				c.step(round.Tick{})
+			}
+		})
+	}
+}
+
+// conduct does one thing that the coordinator's machine asks for.
+func (c *crowd) conduct(e round.Effect) {
+	direct := func(to wire.AgentID, ev round.Event) {
+		c.tally.Signed++
+		k := numberOf(to)
+		c.later(k, 20+c.rng.Int64N(100), ev)
+	}
+	switch e := e.(type) {
+	case round.Journal:
+		c.record = e.Record
+	case round.Announce:
+		c.announce(e)
+	case round.Invite:
+		direct(e.Agent, round.Invited{Announcement: c.last().digest, Left: e.Left, Weight: e.Weight, Uploads: e.Uploads,
+			Samples: e.Samples})
+	case round.Stand:
+		direct(e.Agent, round.StandingCame{Announcement: c.last().digest, Place: e.Place, Samples: e.Samples})
+	case round.Accept:
+		direct(e.Agent, round.AcceptedCame{Run: 1, Round: e.Round, Update: e.Update})
+	case round.Refuse:
+		direct(e.Agent, round.RefusedCame{Run: e.Run, Round: e.Round, Update: e.Update, Reason: e.Reason})
+	case round.Receive:
+		c.after(200, func() {
+			c.step(round.Stored{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: 1})
+			if c.crashAt == e.Round && c.crashAt > 0 {
+				c.crashAt = 0
+				c.start(c.record)
+			}
+		})
+	case round.Fold:
+		c.fold(e)
+	case round.Report[round.CoordinatorFact]:
+		c.fact(e.Fact)
+	}
+}
+
+func (c *crowd) last() *announcement { return c.all[len(c.all)-1] }
+
+// announce retains an announcement, which all that are connected get.
+func (c *crowd) announce(e round.Announce) {
+	c.tally.Signed++
+	order := wire.Order{Root: 1, Epoch: 1, Run: 1, Round: e.Round, Attempt: e.Announcement.Attempt,
+		Phase: e.Announcement.Phase}
+	a := &announcement{order: order, digest: digestOf(order), body: e.Announcement, named: map[wire.AgentID]float64{}}
+	for _, d := range e.Drawn {
+		a.named[d.Agent] = d.Weight
+	}
+	if len(e.Drawn) > 0 {
+		a.body.Selection = wire.Selection{Weight: 1, Tags: []uint64{1}}
+	}
+	if order.Phase == wire.PhaseGathering {
+		c.tally.Attempts++
+	}
+	c.all = append(c.all, a)
+	at := len(c.all)
+	c.after(50, func() {
+		if len(c.all) != at {
+			return // another one has replaced it
+		}
+		c.step(round.Announced{Round: order.Round, Attempt: order.Attempt, Phase: order.Phase})
+		for k := range c.members {
+			if m := &c.members[k]; m.back == 0 {
+				c.hear(int32(k), false)
+			}
+		}
+	})
+}
+
+// fold makes the next model, and holds the set against who was drawn.
+func (c *crowd) fold(e round.Fold) {
+	for _, x := range e.Set {
+		k := numberOf(x.Agent)
+		if want := digestOf("update", k, e.Round); x.Update != want {
+			c.t.Errorf("round %d folds an update of agent %d that it has not sent", e.Round, k)
+		}
+		c.members[k].part++
+	}
+	c.plan.Version++
+	c.plan.Base.Hash = digestOf("model", c.plan.Version)
+	next := c.plan
+	c.after(1000, func() { c.step(round.Folded{Round: e.Round, Next: next}) })
+}
+
+// fact takes what the coordinator tells of a round.
+func (c *crowd) fact(f round.CoordinatorFact) {
+	switch f := f.(type) {
+	case round.RoundOpened:
+		c.tally.Agents, c.tally.Members = f.Agents, len(c.heard)
+		c.tally.Estimated = int(f.Responding.Agents)
+		for k := range c.members {
+			if c.members[k].back == 0 {
+				c.tally.Connected++
+			}
+		}
+	case round.RoundClosed:
+		c.tally.Selected, c.tally.Accepted = f.Selected, f.Accepted
+		c.rounds = append(c.rounds, c.tally)
+		_ = binary.Write(c.trace, binary.LittleEndian, c.now)
+		fmt.Fprintf(c.trace, "%+v %+v", c.tally, f)
+		c.tally = tally{}
+		clear(c.heard)
+	}
+}
+
+// again is how many pairs of rounds have had the same agent, over all agents.
+func (c *crowd) again() (pairs int) {
+	for k := range c.members {
+		n := int(c.members[k].part)
+		pairs += n * (n - 1) / 2
+	}
+	return pairs
+}

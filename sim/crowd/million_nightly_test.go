@@ -1,0 +1,13 @@
+//go:build nightly
+
+package crowd
+
+import (
+	"testing"
+	"time"
+)
+
+// TestMillion has 10⁶ agents.
+func TestMillion(t *testing.T) {
+	size{agents: 1_000_000, drawn: 100, target: 1000, after: time.Minute, within: 30 * time.Minute}.play(t, false)
+}
