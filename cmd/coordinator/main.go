@@ -3,6 +3,7 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -31,9 +32,14 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(initCommand(), runCommand(), statusCommand(), enrolCommand(), devicesCommand(), rootsCommand(),
 		taskCommand(), modelCommand(), historyCommand(), auditCommand(), backupCommand(), restoreCommand(),
 		restandardizeCommand(), aclCommand(), cli.KeyCommand(),
-		doctor.Command(program, load, daemon.CoordinatorTargets), cli.ConfigCommand(program, load, nil),
+		doctor.Command(program, load, targets), cli.ConfigCommand(program, load, nil),
 		cli.ServiceCommand(systemd.Coordinator(), load))
 	return root
+}
+
+// targets returns what the doctor examines.
+func targets(s *settings.Coordinator) ([]*doctor.Target, error) {
+	return daemon.CoordinatorTargets(s, storeOf(slog.New(slog.DiscardHandler)))
 }
 
 func load(l *cli.Loader) (*settings.Coordinator, error) {

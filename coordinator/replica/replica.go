@@ -48,6 +48,32 @@ type Replica struct {
 	since time.Time
 }
 
+// Leader returns the name of the replica that leads, empty if none does, and whether it has renewed its lease while
+// this was looked at, which takes as long as two renewals at most. The error wraps ErrNone in an empty cluster.
+func Leader(ctx context.Context, s Store, rt host.Runtime) (name string, lives bool, err error) {
+	r := New(Config{Store: s, Runtime: rt})
+	first := uint64(0)
+	for until := r.now().Add(2 * renewEvery); ; {
+		value, revision, err := r.get(ctx, headKey)
+		h := &Head{}
+		if err == nil {
+			h, err = decodeHead(value)
+		}
+		switch {
+		case err != nil, h.Leader == "":
+			return "", false, err
+		case first != 0 && revision > first:
+			return h.Leader, true, nil
+		case !r.now().Before(until):
+			return h.Leader, false, nil
+		}
+		first = revision
+		if err := r.pause(ctx, again); err != nil {
+			return "", false, err
+		}
+	}
+}
+
 // New makes a replica.
 func New(cfg Config) *Replica { return &Replica{cfg: cfg} }
 

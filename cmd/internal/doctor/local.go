@@ -20,9 +20,12 @@ type Target struct {
 	StateDir   string
 	Needs      int64 // bytes that should be free for the folder
 	// Data examines the data; nil for a daemon without data. reached says that the broker answers.
-	Data   func(ctx context.Context, reached bool) []Finding
-	Broker Broker
-	Site   *Broker // which the daemon only reads; nil if there is none
+	Data func(ctx context.Context, reached bool) []Finding
+	// Cluster examines with whom the daemon takes turns, and reports whether another one has the session at the broker;
+	// nil for one that is alone.
+	Cluster func(ctx context.Context) (found []Finding, taken bool)
+	Broker  Broker
+	Site    *Broker // which the daemon only reads; nil if there is none
 }
 
 // folder examines the state folder. It returns whether the daemon runs, and the folder's lock if the daemon has run

@@ -170,6 +170,10 @@ func TestCoordinators(t *testing.T) {
 		!strings.Contains(stderr, "stands by: "+first+" leads") {
 		t.Errorf("status of who stands by: exit %d, %s", code, stderr)
 	}
+	if code, stdout, _ := programs.Run(t, "coordinator", "doctor", "--config", c.Path(standby+".yaml")); code != 0 ||
+		!strings.Contains(stdout, first+" leads") {
+		t.Errorf("the doctor of who stands by: exit %d, %s", code, stdout)
+	}
 	c.replicas[first].Await(t, "round closed round=4 ")
 	c.replicas[first].Kill()
 	killed := time.Now()
