@@ -210,8 +210,9 @@ func TestAnswerLost(t *testing.T) {
 // deaf is an engine whose next answer to the head is lost, and that of the first one.
 type deaf struct {
 	*machine
-	next bool
-	lost int
+	next  bool
+	lost  int
+	heard func() // is told of an answer that is lost; nil = nobody is
 }
 
 func (d *deaf) Put(ctx context.Context, key string, b []byte, revision uint64) (uint64, error) {
@@ -219,6 +220,9 @@ func (d *deaf) Put(ctx context.Context, key string, b []byte, revision uint64) (
 	if key == headKey && err == nil && (d.next || d.lost == 0) {
 		d.next = false
 		d.lost++
+		if d.heard != nil {
+			d.heard()
+		}
 		return 0, errCut
 	}
 	return now, err
@@ -227,3 +231,94 @@ func (d *deaf) Put(ctx context.Context, key string, b []byte, revision uint64) (
 func unchanged() error { return nil }
 
 var errTest = errors.New("the test is over")
+
+// TestTakeCutShort ends a replica while it takes the folder over: what it has of it is not committed, also not when it
+// steps down.
+func TestTakeCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := calmPlant(t, 3)
+		first, err := p.replica(0, 1).Stand(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 { // the fourth is in pieces
+			p.commit(t.Context(), 0, first)
+		}
+		if err := first.StepDown(t.Context(), errTest); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r := p.replica(1, 2)
+		slow := &slowPieces{machine: p.machines[1]}
+		r.cfg.Store = slow
+		go func() {
+			<-time.After(30 * time.Second) // it renews its lease meanwhile
+			slow.ends = true
+			cancel()
+		}()
+		if _, err := r.Stand(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		third, err := p.replica(2, 3).Stand(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := p.number(2); n != 4 {
+			t.Errorf("the third one finds %d, want 4", n)
+		}
+		if err := third.StepDown(t.Context(), errTest); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// slowPieces is an engine that gives no pieces of files away but the list of them.
+type slowPieces struct {
+	*machine
+	given int
+	ends  bool
+}
+
+func (s *slowPieces) Get(ctx context.Context, key string) ([]byte, uint64, error) {
+	if _, is := sumOf(key); is && !s.ends {
+		if s.given++; s.given > 1 {
+			return nil, 0, errCut
+		}
+	}
+	return s.machine.Get(ctx, key)
+}
+
+// TestUnknownCommit ends a commit while it is not known whether it counts. The lead is not lost by that.
+func TestUnknownCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := calmPlant(t, 2)
+		r := p.replica(0, 1)
+		d := &deaf{machine: p.machines[0], lost: 1}
+		r.cfg.Store = d
+		lead, err := r.Stand(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.commit(t.Context(), 0, lead)
+		ctx, cancel := context.WithCancel(t.Context())
+		d.next, d.heard = true, cancel
+		if err := lead.Commit(ctx, 0, func() error { return p.write(0, 2) }); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		<-time.After(TTL)
+		if !lead.Holds() || !p.commit(t.Context(), 0, lead) {
+			t.Error("the lead is lost")
+		}
+		if err := lead.StepDown(t.Context(), errTest); err != nil {
+			t.Fatal(err)
+		}
+		second, err := p.replica(1, 2).Stand(t.Context())
+		if err != nil || p.number(1) != 3 {
+			t.Errorf("%v; the second one finds %d, want 3", err, p.number(1))
+		}
+		if err := second.StepDown(t.Context(), errTest); err != nil {
+			t.Error(err)
+		}
+	})
+}

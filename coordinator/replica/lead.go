@@ -23,12 +23,14 @@ type Lead struct {
 
 	// files is for who looks at the folder and puts its pieces.
 	files  gate
+	made   bool         // the folder is what the cluster keeps, so that its changes may be committed
 	kept   map[Sum]bool // that the store has
 	listed []Sum        // the list of files that the head names, in pieces
 
 	// heads is for who replaces the head.
 	heads    gate
 	revision uint64
+	count    uint64 // of the heads that were to be put
 
 	mu    sync.Mutex
 	head  Head
@@ -37,7 +39,7 @@ type Lead struct {
 }
 
 func newLead(r *Replica, head Head, revision uint64, began time.Time) *Lead {
-	l := &Lead{r: r, head: head, revision: revision, began: began, until: began.Add(holdsFor),
+	l := &Lead{r: r, head: head, revision: revision, count: head.Count, began: began, until: began.Add(holdsFor),
 		founded: len(head.Files) == 0, kept: map[Sum]bool{}}
 	l.ctx, l.end = context.WithCancelCause(context.Background())
 	return l
@@ -54,9 +56,11 @@ func (l *Lead) begin(ctx context.Context) error {
 	defer l.files.leave()
 	var err error
 	if l.founded {
+		l.made = true
 		err = l.commit(l.ctx, 0, true)
 	} else {
 		err = l.take(l.ctx)
+		l.made = err == nil
 	}
 	if err == nil {
 		l.r.observe(Leads{Epoch: l.Epoch(), Founded: l.founded, Took: l.r.now().Sub(l.began)})
@@ -81,7 +85,10 @@ func (l *Lead) Holds() bool { return l.over() == nil }
 func (l *Lead) renew() {
 	for l.r.pause(l.ctx, renewEvery) == nil {
 		if l.files.tryEnter(l.r.cfg.Runtime) {
-			err := l.commit(l.ctx, 0, false)
+			var err error
+			if l.made {
+				err = l.commit(l.ctx, 0, false)
+			}
 			l.files.leave()
 			l.r.called("commit the state folder", err)
 		}
@@ -122,7 +129,8 @@ func (l *Lead) replace(ctx context.Context, change func(*Head)) error {
 	next := l.head
 	l.mu.Unlock()
 	change(&next)
-	next.Count++
+	l.count++ // also where it stays unknown whether the one before was put
+	next.Count = l.count
 	value, err := next.encode()
 	if err != nil {
 		return err
@@ -158,6 +166,9 @@ func (l *Lead) putHead(ctx context.Context, next *Head, value []byte) (revision 
 		case h.Instance == next.Instance && h.Count == next.Count:
 			revision = found
 			return nil
+		case h.Instance == next.Instance: // an own one that was not known to be put
+			l.revision = max(l.revision, found)
+			return err
 		case found > l.revision:
 			return l.lose(fmt.Errorf("%q leads now, in epoch %d", h.Leader, h.Epoch))
 		}
@@ -188,7 +199,10 @@ func (l *Lead) StepDown(ctx context.Context, why error) error {
 		return err
 	}
 	defer l.files.leave()
-	err := l.commit(ctx, 0, false)
+	var err error
+	if l.made {
+		err = l.commit(ctx, 0, false)
+	}
 	if err == nil {
 		err = l.replace(ctx, func(h *Head) { h.Leader = "" })
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/host"
-	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -45,8 +44,9 @@ func standBy(ctx context.Context, s *settings.Coordinator, o *CoordinatorOptions
 	if err != nil {
 		return nil, err
 	}
+	o.Metrics.ObserveReplica(replica.StandsBy{}) // until it has looked
 	r := replica.New(replica.Config{Store: values, Name: name, Instance: newRand().Uint64(), Runtime: host.RealTime{},
-		Observer: replicaObservers{replicaLog{o.Logger}, replicaMetrics{o.Metrics}, o.Standing},
+		Observer: replicaObservers{replicaLog{o.Logger}, o.Metrics, o.Standing},
 		Folder: replica.Folder{Disk: store.Machine, Dir: s.StateDir, Keeps: keeps,
 			Others: map[string]string{listName: s.Identity.AgentsFile}}})
 	answering, end := context.WithCancel(ctx)
@@ -143,9 +143,6 @@ func (l replicaLog) ObserveReplica(fact replica.Fact) {
 	case replica.Renewed: // every 2.5 s
 	}
 }
-
-// replicaMetrics shows the facts of a replica, where there are metrics.
-type replicaMetrics struct{ *metrics.Coordinator }
 
 // leased is a session over which only who leads says anything.
 type leased struct {

@@ -43,11 +43,11 @@ func load(t *testing.T) (s shipped) {
 	return s
 }
 
-// TestDashboards lints the five that we ship.
+// TestDashboards lints the six that we ship.
 func TestDashboards(t *testing.T) {
 	s := load(t)
-	if len(s.dashboards) != 5 {
-		t.Errorf("%d dashboards, want Federation, Learning, D2D, Device and Predictions", len(s.dashboards))
+	if len(s.dashboards) != 6 {
+		t.Errorf("%d dashboards, want Cluster, Device, D2D, Federation, Learning and Predictions", len(s.dashboards))
 	}
 	for _, wrong := range lintDashboards(s.dashboards, s.known, monitoring.Files) {
 		t.Error(wrong)
@@ -112,7 +112,7 @@ func TestLintIsRed(t *testing.T) {
 		},
 	} {
 		s := load(t)
-		damage(&s.dashboards[1])
+		damage(&s.dashboards[2])
 		expect(t, want, lintDashboards(s.dashboards, s.known, monitoring.Files))
 	}
 	for want, damage := range map[string]func(s *shipped){

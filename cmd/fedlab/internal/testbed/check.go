@@ -94,7 +94,8 @@ func (w *watch) choices(d *monitoring.Dashboard) []monitoring.Choice {
 	case "fedmesh-device":
 		return []monitoring.Choice{itself, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
 	}
-	return []monitoring.Choice{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval()}}
+	return []monitoring.Choice{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval(),
+		Without: "coordinator_lease"}} // there is one coordinator
 }
 
 // version is the model's; NaN if there is none yet.

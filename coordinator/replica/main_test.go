@@ -1,0 +1,13 @@
+package replica
+
+import (
+	"os"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+)
+
+func TestMain(m *testing.M) {
+	hosts.InMemory()
+	os.Exit(m.Run())
+}
