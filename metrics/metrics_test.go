@@ -106,7 +106,8 @@ func TestStartsWithAllLabels(t *testing.T) {
 			for name, value := range before {
 				switch {
 				case name == `coordinator_phase{phase="idle"}`, strings.Contains(name, "_config_last_reload_"),
-					strings.HasSuffix(name, "_storage_ok"), name == "coordinator_leads", name == "coordinator_cluster_ok":
+					strings.HasSuffix(name, "_storage_ok"), name == "coordinator_leads",
+					name == "coordinator_cluster_ok":
 					// known from the start
 				case value != "0":
 					t.Errorf("%s starts with %s", name, value)
