@@ -53,10 +53,12 @@ const (
 	ownKept = 1024
 	// repeatAgain is the least time between two repetitions of the announcement, so that replays cannot multiply it.
 	repeatAgain = time.Second
-	// confirmFirst is the wait for an announcement to come back before it is published again; it doubles up to
-	// confirmMost. Of a lost one no agent ever learns: the broker retains the one before.
-	confirmFirst = 5 * time.Second
-	confirmMost  = time.Minute
+	// keptFirst is the wait until the broker is asked whether it retains the announcement, and answerFirst until the
+	// announcement is published again for want of an answer; each time both double, up to keptMost. A node of a cluster
+	// may deliver a message and fail to retain it; whoever connects then gets the announcement before.
+	keptFirst   = 2 * time.Second
+	answerFirst = 5 * time.Second
+	keptMost    = time.Minute
 )
 
 // fence stops one of two coordinators that have the same key. It reads the round topic, which only a coordinator
@@ -78,9 +80,20 @@ type fence struct {
 	own              []wire.Digest // of the newest announcements of this process
 	repeatAt         time.Time     // when to publish the announcement again; zero = never
 	repeated         time.Time     // when it was last published
-	confirmAt        time.Time     // when to publish it again, unless it comes back before; zero = it came back
-	confirmWait      time.Duration // the last such wait
+	kept             keeping       // whether the broker retains it
 	mute             bool          // nothing comes back over this link, so nothing is waited for
+}
+
+// keeping is how it is found out whether the broker retains the present announcement.
+type keeping struct {
+	at    time.Time // of the next step; zero = it does, or it cannot be known
+	asked bool      // since it was last published; the next step publishes it again
+	times uint      // that it was published
+}
+
+// wait doubles a wait with each time that the announcement was published.
+func (k *keeping) wait(first time.Duration) time.Duration {
+	return min(first<<min(k.times-1, 10), keptMost)
 }
 
 // spot is an announcement's place in time, and its digest; the digest is zero for a place from the journal.
@@ -88,6 +101,12 @@ type spot struct {
 	order    wire.Order
 	instance uint64
 	digest   wire.Digest
+}
+
+// stale reports whether a hello to an earlier announcement shows that its agent's node of the broker does not return the
+// present one: it was published long enough ago. NATS keeps what it has read for two minutes, also what is old by then.
+func (f *fence) stale(now time.Time) bool {
+	return f.kept.times > 0 && now.Sub(f.repeated) >= f.kept.wait(keptFirst)
 }
 
 // placeOf returns the place of the newest announcement that may have been made from a record.
@@ -121,7 +140,7 @@ func (f *fence) ask(now time.Time) {
 
 // disconnected goes back to the last confirmed announcement: later ones may never have reached the broker.
 func (f *fence) disconnected() {
-	f.looking, f.at, f.repeatAt, f.confirmAt, f.confirmWait = false, time.Time{}, time.Time{}, time.Time{}, 0
+	f.looking, f.at, f.repeatAt, f.kept = false, time.Time{}, time.Time{}, keeping{}
 	f.place = f.confirmed
 }
 
@@ -136,7 +155,7 @@ func (f *fence) hold(m mqtt.Message) bool {
 
 // made records an announcement that is about to be published.
 func (f *fence) made(s spot) {
-	f.shown, f.confirmWait = s, 0
+	f.shown, f.kept = s, keeping{}
 	f.own = append(f.own, s.digest)
 	f.own = f.own[max(0, len(f.own)-ownKept):]
 }
@@ -144,16 +163,20 @@ func (f *fence) made(s spot) {
 // handed records that the connection has taken the present announcement.
 func (f *fence) handed(now time.Time) {
 	f.place, f.repeated = f.shown, now
-	if f.confirmAt = (time.Time{}); !f.mute {
-		f.confirmWait = min(max(2*f.confirmWait, confirmFirst), confirmMost)
-		f.confirmAt = now.Add(f.confirmWait)
+	f.kept = keeping{times: f.kept.times + 1}
+	if !f.mute {
+		f.kept.at = now.Add(f.kept.wait(keptFirst))
 	}
 }
 
-// returned records that an announcement of this process came back from the broker.
-func (f *fence) returned(s spot) {
-	if s.digest == f.shown.digest {
-		f.confirmAt, f.confirmWait = time.Time{}, 0
+// returned records that an announcement of this process came back from the broker, which retains it or delivers it.
+func (f *fence) returned(now time.Time, s spot, retained bool) {
+	switch {
+	case !retained:
+	case s.digest == f.shown.digest:
+		f.kept = keeping{times: f.kept.times}
+	case f.kept.asked:
+		f.kept.at = now // it retains an earlier one
 	}
 	if s.order.Compare(f.confirmed.order) > 0 {
 		f.confirmed = s
@@ -179,8 +202,8 @@ func (f *fence) deadline() (time.Time, bool) {
 		return f.at, true
 	}
 	at := f.repeatAt
-	if at.IsZero() || !f.confirmAt.IsZero() && f.confirmAt.Before(at) {
-		at = f.confirmAt
+	if at.IsZero() || !f.kept.at.IsZero() && f.kept.at.Before(at) {
+		at = f.kept.at
 	}
 	return at, !at.IsZero()
 }
@@ -196,10 +219,22 @@ func (c *Coordinator) tickFence(now time.Time) {
 			"message: another coordinator with this key would not be noticed", "topic", f.topic)
 		f.mute = true
 		c.looked(nil)
-	case !f.repeatAt.IsZero() && !now.Before(f.repeatAt), !f.confirmAt.IsZero() && !now.Before(f.confirmAt):
-		f.repeatAt, f.confirmAt = time.Time{}, time.Time{}
-		c.publisher.repeat(now)
+	case f.kept.at.IsZero() || now.Before(f.kept.at):
+		if !f.repeatAt.IsZero() && !now.Before(f.repeatAt) {
+			c.repeatAnnouncement(now)
+		}
+	case f.kept.asked:
+		c.repeatAnnouncement(now)
+	default:
+		f.kept.asked, f.kept.at = true, now.Add(f.kept.wait(answerFirst))
+		f.conn.Subscribe(mqtt.AtMostOnce, f.topic)
 	}
+}
+
+// repeatAnnouncement publishes the present announcement again. The next wait begins when the connection has taken it.
+func (c *Coordinator) repeatAnnouncement(now time.Time) {
+	c.fence.repeatAt, c.fence.kept.at = time.Time{}, time.Time{}
+	c.publisher.repeat(now)
 }
 
 // takeRound takes a message on the round topic: an announcement, or the empty message that look has published.
@@ -212,7 +247,7 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 		return nil
 	}
 	if bytes.Equal(m.Payload, c.publisher.sealed) { // the present one, signed here
-		f.returned(f.shown)
+		f.returned(c.owner.Now(), f.shown, m.Retained)
 		if f.looking {
 			c.looked(nil)
 		}
@@ -230,7 +265,7 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 	s := spot{wire.OrderOf(e.Header, &a), a.Instance, e.Digest()}
 	own := slices.Contains(f.own, s.digest)
 	if own {
-		f.returned(s)
+		f.returned(c.owner.Now(), s, m.Retained)
 	}
 	switch {
 	case f.looking && own:

@@ -327,6 +327,44 @@ func TestForeignAnnouncement(t *testing.T) {
 	})
 }
 
+// Nodes of a cluster deliver an announcement and return the one before to whoever subscribes: its own node to the
+// coordinator, or another one to an agent that has missed it. It is published again, and the round goes on.
+func TestStaleAnnouncement(t *testing.T) {
+	for _, behind := range []wire.AgentID{wire.CoordinatorID, "a0"} {
+		t.Run(string(behind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var f *federation
+				f = newFederation(t, 3, memory.Options{Stale: func(client, topic string) bool {
+					return client == f.topics.ClientID(behind) && topic == f.topics.Round()
+				}, Delay: func(string) time.Duration { return 20 * time.Millisecond }})
+				h := newHerald(f)
+				missed := f.topics.ClientID("a0")
+				f.coord.moment = func(fact any) {
+					if o, ok := fact.(round.RoundOpened); ok && o.Round == 3 {
+						f.broker.Disconnect(missed) // the announcement is under way to it
+					}
+				}
+				f.start()
+				f.until(time.Hour, "the round is open", func() bool { return len(facts[round.RoundOpened](f)) == 3 })
+				wait(time.Minute) // the retained one is not in doubt because of its age
+				said := len(h.all())
+				f.broker.Reconnect(missed)
+				f.until(30*time.Second, "the round goes on", f.closed(3))
+				open := h.all()[said-1]
+				again := 0
+				for _, a := range h.all() {
+					if a.order == open.order {
+						again++
+					}
+				}
+				if again != 2 {
+					t.Errorf("the announcement of %v was published %d times, want twice", open.order, again)
+				}
+			})
+		})
+	}
+}
+
 // A broker that has lost the retained announcement cannot say that the state folder is an older copy. The agents can.
 func TestAgentsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -216,12 +216,17 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unseale
 // takeHello takes a hello, unless its agent stands before or behind this coordinator.
 func (c *Coordinator) takeHello(kind mqtt.Kind, agent wire.AgentID, e unsealed) error {
 	m, err := wire.DecodeHello(e.Body)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case c.isAhead(agent, e.Header):
+	}
+	if c.isAhead(agent, e.Header) {
 		return nil
-	case !c.publisher.isRecent(m.Announcement, c.owner.Now()):
+	}
+	now := c.owner.Now()
+	if m.Announcement != c.publisher.digest && c.fence.stale(now) {
+		c.repeatAnnouncement(now)
+	}
+	if !c.publisher.isRecent(m.Announcement, now) {
 		c.stand(agent) // it may have missed the present one; a replayed hello has no other effect
 		return host.Drop(DropOutdated,
 			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)

@@ -30,6 +30,9 @@ type Options struct {
 	// Refuse says that the broker does not let a client read a filter. It is asked
 	// again when the connection is, as by a session over the network.
 	Refuse func(clientID, filter string) bool
+	// Stale says that a client which subscribes gets what was retained before the newest message of a topic, as at a node
+	// of a cluster that is behind.
+	Stale func(clientID, topic string) bool
 	// MailboxMessages and MailboxBytes bound what waits for the owner of each
 	// connection, 1024 and 8 MiB unless set.
 	MailboxMessages, MailboxBytes int
@@ -43,6 +46,7 @@ type Broker struct {
 	mu       sync.Mutex
 	conns    map[string]*Conn // the newest with each client id
 	retained map[string]mqtt.Message
+	before   map[string]mqtt.Message // what it replaced
 	delayed  schedule
 	running  bool // a goroutine works through delayed
 }
@@ -60,6 +64,7 @@ func New(options Options) *Broker {
 		wake:     make(chan struct{}, 1),
 		conns:    make(map[string]*Conn),
 		retained: make(map[string]mqtt.Message),
+		before:   make(map[string]mqtt.Message),
 	}
 }
 
@@ -157,7 +162,7 @@ func (b *Broker) publish(m mqtt.Message) {
 	if m.Retained && len(m.Payload) == 0 {
 		delete(b.retained, m.Topic)
 	} else if m.Retained {
-		b.retained[m.Topic] = m
+		b.before[m.Topic], b.retained[m.Topic] = b.retained[m.Topic], m
 	}
 	m.Retained = false // true only for those who subscribe later (MQTT 3.1.1, 3.3.1.3)
 	for _, id := range slices.Sorted(maps.Keys(b.conns)) {
@@ -171,9 +176,14 @@ func (b *Broker) publish(m mqtt.Message) {
 // replay delivers what is retained under a filter, in the order of topics.
 func (b *Broker) replay(c *Conn, filter string) {
 	for _, topic := range slices.Sorted(maps.Keys(b.retained)) {
-		if mqtt.Match(filter, topic) {
-			b.deliver(c, b.retained[topic], c.filters[filter])
+		if !mqtt.Match(filter, topic) {
+			continue
 		}
+		m := b.retained[topic]
+		if old, ok := b.before[topic]; ok && b.options.Stale != nil && b.options.Stale(c.id, topic) {
+			m = old
+		}
+		b.deliver(c, m, c.filters[filter])
 	}
 }
 
