@@ -65,6 +65,8 @@ func (a *Agent) obeyed(now time.Time, e Obeyed) {
 func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	// A coordinator of another epoch knows of its agents what they told the one before it at most.
 	anew := a.current == nil || a.current.Order.Run != e.Order.Run || a.current.Order.Epoch != e.Order.Epoch
+	// Whoever has missed a whole round may count as gone since: the link behind the broker was cut, say.
+	missed := a.current != nil && e.Order.Round > a.current.Order.Round+1
 	a.floor, a.floorDigest, a.current, a.objectAt = e.Order, e.Digest, &e, time.Time{}
 	a.report(AnnouncementObeyed{e.Order})
 	if err := e.Announcement.Extra.Unsupported(); err != nil {
@@ -76,7 +78,7 @@ func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	hadPart = hadPart && a.work == nil
 	a.resumeSaved(now)
 	a.offerAgain()
-	if anew || e.Announcement.Phase == wire.PhaseGathering {
+	if anew || missed || e.Announcement.Phase == wire.PhaseGathering {
 		a.helloDue = true
 		a.draw(&e, hadPart)
 	}
