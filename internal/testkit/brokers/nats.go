@@ -1,9 +1,12 @@
 package brokers
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,7 +48,8 @@ type NATS struct {
 type natsNode struct {
 	process
 
-	Client string // where NATS's own clients connect, host:port
+	Client  string // where NATS's own clients connect, host:port
+	monitor string
 }
 
 // NewNATS lays out that many servers, with the lines of conf. With a memory limit, in bytes, that is GOMEMLIMIT of
@@ -62,10 +66,10 @@ func NewNATS(t testing.TB, nodes, memoryLimit int, conf string) *NATS {
 		routes = append(routes, FreeAddress(t))
 	}
 	for i := range nodes {
-		node := &natsNode{newProcess(t), FreeAddress(t)}
+		node := &natsNode{newProcess(t), FreeAddress(t), FreeAddress(t)}
 		var text strings.Builder
-		fmt.Fprintf(&text, "server_name: n%d\nlisten: %s\njetstream {store_dir: %q}\nmqtt {listen: %s}\n%s\n",
-			i+1, node.Client, filepath.Join(node.Dir, "jetstream"), node.Address, conf)
+		fmt.Fprintf(&text, "server_name: n%d\nlisten: %s\nhttp: %s\njetstream {store_dir: %q}\nmqtt {listen: %s}\n%s\n",
+			i+1, node.Client, node.monitor, filepath.Join(node.Dir, "jetstream"), node.Address, conf)
 		if nodes > 1 {
 			fmt.Fprintf(&text, "cluster {name: plant, listen: %s, routes: [nats://%s]}\n", routes[i],
 				strings.Join(routes, ", nats://"))
@@ -94,6 +98,46 @@ func (n *NATS) Start(t testing.TB) {
 	}
 	for _, node := range n.Nodes {
 		node.awaitMQTT(t)
+	}
+}
+
+// Rejoin starts a node that was killed, and returns when it has all that the others keep: from then on another one may
+// be killed.
+func (n *natsNode) Rejoin(t testing.TB) {
+	t.Helper()
+	n.Start(t)
+	n.awaitMQTT(t)
+	var health struct{ Status string }
+	for late := time.Now().Add(patience); time.Now().Before(late); {
+		if n.ask(t, "/healthz", &health); health.Status == "ok" {
+			return
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	t.Fatalf("%s does not become healthy", n.Address)
+}
+
+// Has reports whether a client of MQTT is at this node.
+func (n *natsNode) Has(t testing.TB, client string) bool {
+	t.Helper()
+	var open struct {
+		Connections []struct {
+			Client string `json:"mqtt_client"`
+		}
+	}
+	n.ask(t, "/connz?mqtt_client="+client, &open)
+	return len(open.Connections) > 0
+}
+
+// ask asks the server about itself.
+func (n *natsNode) ask(t testing.TB, page string, answer any) {
+	t.Helper()
+	r, err := http.Get("http://" + n.monitor + page)
+	if err == nil {
+		err = errors.Join(json.NewDecoder(r.Body).Decode(answer), r.Body.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -131,4 +175,12 @@ func (n *NATS) Memory(t testing.TB, line string) (most int) {
 		most = max(most, node.Memory(t, line))
 	}
 	return most
+}
+
+// URLs are those of MQTT, of all nodes.
+func (n *NATS) URLs() (urls []string) {
+	for _, node := range n.Nodes {
+		urls = append(urls, "tcp://"+node.Address)
+	}
+	return urls
 }

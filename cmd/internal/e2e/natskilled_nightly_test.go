@@ -1,0 +1,245 @@
+//go:build nightly
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+)
+
+// nodesFederation is a federation at a cluster of brokers, whose model depends on nothing but which updates it has: each
+// agent takes three local steps on all of its rows.
+type nodesFederation struct {
+	*federation
+	t      *testing.T
+	ids    []string
+	lead   *testkit.Process
+	agents map[string]*testkit.Process
+	rounds rounds
+}
+
+// newNodesFederation starts a federation of n agents. round is further keys of its rounds.
+func newNodesFederation(t *testing.T, urls []string, n, quorum, hidden int, round string) *nodesFederation {
+	t.Helper()
+	f := &nodesFederation{federation: newFederation(t, `["`+strings.Join(urls, `", "`)+`"]`), t: t,
+		agents: map[string]*testkit.Process{}}
+	var list strings.Builder
+	for i := range n {
+		id := fmt.Sprintf("agent-%d", i)
+		f.ids = append(f.ids, id)
+		list.WriteString(f.AddAgent(t, id, testkit.NoisyPlane(60+3*i, i)))
+	}
+	f.Lead(t, fmt.Sprintf(`{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 30s, min: 3, `+
+		`max: 3}, step_size: {constant: 0.05}, model: {kind: mlp, hidden: [%d]}}`, hidden), list.String(), fmt.Sprintf(
+		`{participants: %d, quorum: %d, rounds: 0, invite_every: 1s, `+
+			`gather: {target: %d, minimum: %d, within: 2s, spread: 10ms}, %s}`, n, quorum, n, quorum, round),
+		"policy: {keep_models: 0}")
+	f.rounds.dir = f.Path("state")
+	f.lead = f.Daemon(t, "coordinator", "coordinator", "--set", "broker.keep_alive=10s", "--set", "broker.min_rate=1MB")
+	for _, id := range f.ids {
+		f.startAgent(id)
+	}
+	return f
+}
+
+func (f *nodesFederation) startAgent(id string) {
+	f.t.Helper()
+	f.agents[id] = f.Daemon(f.t, "agentd", id, "--set", "broker.keep_alive=10s", "--set", "broker.min_rate=1MB")
+}
+
+// version is the newest model's.
+func (f *nodesFederation) version() uint64 { return uint64(f.rounds.last().Version) }
+
+// await waits for a version, and returns how long that took.
+func (f *nodesFederation) await(version uint64, most time.Duration) time.Duration {
+	f.t.Helper()
+	began := time.Now()
+	for f.version() < version {
+		if time.Since(began) > most {
+			f.t.Fatalf("version %d after %s, want %d", f.version(), most, version)
+		}
+		f.running()
+		<-time.After(20 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// running fails when a daemon has ended.
+func (f *nodesFederation) running() {
+	f.t.Helper()
+	for _, p := range f.agents {
+		f.runs(p)
+	}
+	f.runs(f.lead)
+}
+
+func (f *nodesFederation) runs(p *testkit.Process) {
+	f.t.Helper()
+	select {
+	case <-p.Ended:
+		f.t.Fatalf("%s has ended:\n%s", p.Name, p.Log())
+	default:
+	}
+}
+
+func (f *nodesFederation) stop() {
+	f.t.Helper()
+	for _, p := range f.agents {
+		p.Stop(f.t, syscall.SIGTERM, 0)
+	}
+	f.lead.Stop(f.t, syscall.SIGTERM, 0)
+}
+
+// models returns the hashes of all models, by version.
+func (f *nodesFederation) models() (hashes []string) {
+	f.t.Helper()
+	out := programs.MustRun(f.t, "coordinator", "model", "list", "--state-dir", f.Path("state"))
+	_, rows, _ := strings.Cut(out, "\n")
+	for line := range strings.Lines(rows) {
+		fields := strings.Fields(line) // version, bytes, hash, run and round
+		if fields[0] != fmt.Sprint(len(hashes)) {
+			f.t.Fatalf("model %d is missing: %s", len(hashes), line)
+		}
+		hashes = append(hashes, fields[2])
+	}
+	return hashes
+}
+
+// TestNATSKilled kills each of three nodes of NATS in turn, ten times, over 2,000 rounds. Each round wants all agents,
+// so that none may stay away, and none of their updates may be lost.
+func TestNATSKilled(t *testing.T) {
+	t.Parallel()
+	const (
+		agents, rounds, kills = 6, 2000, 30
+		promised, most        = 30 * time.Second, 60 * time.Second // until rounds resume: docs/BROKERS.md, and here
+	)
+	n := brokers.NewNATS(t, 3, 0, "max_pending: 4MB")
+	n.Start(t)
+	f := newNodesFederation(t, n.URLs(), agents, agents, 8, "deadline: 5m, pause: 100ms")
+	f.await(1, time.Minute)
+	var stood []time.Duration
+	for i := range kills {
+		f.await(uint64(rounds*(i+1)/(kills+1)), 5*time.Minute)
+		node := n.Nodes[i%3]
+		node.Kill()
+		// The round that is under way may have all it needs: the second one after it has seen the kill.
+		took := f.await(f.version()+2, most)
+		stood = append(stood, took)
+		t.Logf("kill %d: two rounds after %s, of which the promise is %s", i+1, took.Round(time.Millisecond), promised)
+		node.Rejoin(t)
+	}
+	f.await(rounds, 5*time.Minute)
+	f.stop()
+	f.wantAll(agents)
+	got := f.models()
+
+	calm := newNodesFederation(t, []string{brokers.OpenMosquitto(t)}, agents, agents, 8, "deadline: 5m")
+	calm.await(uint64(len(got)-1), 10*time.Minute)
+	calm.stop()
+	for i, want := range calm.models()[:len(got)] {
+		if got[i] != want {
+			t.Fatalf("model %d is %s, that of an undisturbed federation %s", i, got[i], want)
+		}
+	}
+	if different := len(slices.Compact(slices.Sorted(slices.Values(got)))); different < len(got) {
+		t.Errorf("of %d models only %d differ: they show little", len(got), different)
+	}
+	slices.Sort(stood)
+	t.Logf("%d kills, %d rounds, bit-equal; two more rounds after %s (median), %s (longest)", kills, len(f.rounds.all),
+		stood[kills/2].Round(10*time.Millisecond), stood[kills-1].Round(10*time.Millisecond))
+}
+
+// at returns an agent that is at a node; empty if none is.
+func (f *nodesFederation) at(has func(t testing.TB, client string) bool) string {
+	f.t.Helper()
+	for _, id := range f.ids {
+		if has(f.t, "e2e-"+id) {
+			return id
+		}
+	}
+	return ""
+}
+
+// TestNATSStopped freezes each node in turn until its clients have gone to the others. When it goes on, it still has
+// connections under the names of clients that are elsewhere now, and their wills. The rounds want all agents: a node
+// that throws out the newer connection, or a will that comes late and counts, would stop them.
+func TestNATSStopped(t *testing.T) {
+	t.Parallel()
+	const agents = 6
+	n := brokers.NewNATS(t, 3, 0, "max_pending: 4MB")
+	n.Start(t)
+	f := newNodesFederation(t, n.URLs(), agents, agents, 8, "deadline: 5m, pause: 100ms")
+	f.await(10, time.Minute)
+	for i, node := range n.Nodes {
+		clients := 0
+		for _, id := range append(f.ids, "coordinator") {
+			if node.Has(t, "e2e-"+id) {
+				clients++
+			}
+		}
+		node.Signal(t, syscall.SIGSTOP)
+		stood := f.await(f.version()+2, 2*time.Minute)
+		node.Signal(t, syscall.SIGCONT)
+		after := f.await(f.version()+50, time.Minute)
+		t.Logf("node %d with %d clients froze: two rounds after %s; it went on: 50 rounds in %s", i+1, clients,
+			stood.Round(10*time.Millisecond), after.Round(10*time.Millisecond))
+	}
+	f.stop()
+	f.wantAll(agents)
+}
+
+// TestNATSNoWill kills a node together with an agent at it: no will of the agent comes. The others' rounds go on after
+// a deadline, and with the agent when it is back.
+func TestNATSNoWill(t *testing.T) {
+	t.Parallel()
+	const agents, most = 6, 2 * time.Minute
+	n := brokers.NewNATS(t, 3, 0, "max_pending: 4MB")
+	n.Start(t)
+	f := newNodesFederation(t, n.URLs(), agents, agents-1, 8, "deadline: 15s, pause: 100ms")
+	f.await(10, time.Minute)
+	for _, node := range n.Nodes {
+		lost := f.at(node.Has)
+		if lost == "" {
+			continue // its clients are spread by chance
+		}
+		gone := f.agents[lost]
+		delete(f.agents, lost)
+		gone.Kill()
+		node.Kill()
+		without := f.await(f.version()+5, most)
+		f.startAgent(lost)
+		back := f.awaitAll(agents, most)
+		t.Logf("%s and its node were killed: five rounds without it after %s; a round with it %s after its start",
+			lost, without.Round(10*time.Millisecond), back.Round(10*time.Millisecond))
+		node.Rejoin(t)
+	}
+	f.stop()
+}
+
+// awaitAll waits for a round with all agents, and returns how long that took.
+func (f *nodesFederation) awaitAll(agents int, most time.Duration) time.Duration {
+	f.t.Helper()
+	began := time.Now()
+	for f.rounds.last().Accepted < agents {
+		f.await(f.version()+1, most-time.Since(began))
+	}
+	return time.Since(began)
+}
+
+// wantAll wants every round once, none abandoned, with the updates of all agents.
+func (f *nodesFederation) wantAll(agents int) {
+	f.t.Helper()
+	f.rounds.last()
+	for i, r := range f.rounds.all {
+		if uint64(r.Round) != uint64(i+1) || r.Outcome == "abandoned" || r.Accepted != agents {
+			f.t.Errorf("line %d of the history: %+v", i+1, r)
+		}
+	}
+}
