@@ -103,8 +103,9 @@ type spot struct {
 	digest   wire.Digest
 }
 
-// stale reports whether a hello to an earlier announcement shows that its agent's node of the broker does not return the
-// present one: it was published long enough ago. NATS keeps what it has read for two minutes, also what is old by then.
+// stale reports whether a hello to an earlier announcement shows that its agent's node of the broker does not return
+// the present one: it was published long enough ago. NATS keeps what it has read for two minutes, also what is old by
+// then.
 func (f *fence) stale(now time.Time) bool {
 	return f.kept.times > 0 && now.Sub(f.repeated) >= f.kept.wait(keptFirst)
 }

@@ -14,7 +14,8 @@ var Conf []byte
 //go:embed mosquitto-plain.conf
 var PlainConf []byte
 
-// Bridge is appended to the mosquitto.conf of a site's broker, and BridgeACL to the acl of the hub that it is bridged to.
+// Bridge is appended to the mosquitto.conf of a site's broker, and BridgeACL to the acl of the hub that it is bridged
+// to.
 var (
 	//go:embed bridge.conf
 	Bridge []byte

@@ -106,14 +106,15 @@ func (b *bridged) trust(id string) {
 	cert, key := b.pems("e2e-" + id)
 	b.Write(b.t, id+".crt", string(cert))
 	b.Write(b.t, id+".tls", string(key))
-	b.Write(b.t, "ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.authority.Certificate.Raw})))
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.authority.Certificate.Raw})
+	b.Write(b.t, "ca.crt", string(ca))
 }
 
 // daemon starts a program.
 func (b *bridged) daemon(program, id string) *testkit.Process {
 	b.t.Helper()
-	p := b.Daemon(b.t, program, id, "--set", "broker.ca_file="+b.Path("ca.crt"), "--set", "broker.cert_file="+b.Path(id+".crt"),
-		"--set", "broker.key_file="+b.Path(id+".tls"))
+	p := b.Daemon(b.t, program, id, "--set", "broker.ca_file="+b.Path("ca.crt"),
+		"--set", "broker.cert_file="+b.Path(id+".crt"), "--set", "broker.key_file="+b.Path(id+".tls"))
 	b.daemons = append(b.daemons, p)
 	return p
 }
@@ -150,9 +151,11 @@ func (b *bridged) spy(m *brokers.Mosquitto) *spy {
 		b.t.Fatal(err)
 	}
 	s := &spy{seen: map[mqtt.Kind]int{}}
-	conn := mqtttest.Dial(b.t, mqtt.Options{URL: "tls://" + m.Address, ClientID: acltest.Observer, MailboxBytes: 64 << 20,
+	conn := mqtttest.Dial(b.t, mqtt.Options{
+		URL: "tls://" + m.Address, ClientID: acltest.Observer, MailboxBytes: 64 << 20,
 		TLS: &tls.Config{RootCAs: b.authority.Pool(), MinVersion: tls.VersionTLS12,
-			Certificates: []tls.Certificate{b.authority.Issue(b.t, acltest.Observer)}}})
+			Certificates: []tls.Certificate{b.authority.Issue(b.t, acltest.Observer)}},
+	})
 	conn.Subscribe(mqtt.AtMostOnce, "fl/#")
 	go func() {
 		for e := range conn.Events() {
@@ -180,7 +183,8 @@ func (s *spy) count(kind mqtt.Kind) int {
 // model comes in parts.
 func TestBridge(t *testing.T) {
 	t.Parallel()
-	b := newBridged(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}, model: {kind: mlp, hidden: [20000]}}",
+	b := newBridged(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}, "+
+		"model: {kind: mlp, hidden: [20000]}}",
 		`{participants: 6, quorum: 3, rounds: 0, pause: 100ms, deadline: 8s, gather: {target: 6, minimum: 3, within: 20s, spread: 10ms}}`, "")
 	b.run()
 	history := rounds{dir: b.Path("state")}

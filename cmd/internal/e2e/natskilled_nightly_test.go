@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// nodesFederation is a federation at a cluster of brokers, whose model depends on nothing but which updates it has: each
-// agent takes three local steps on all of its rows.
+// nodesFederation is a federation at a cluster of brokers, whose model depends on nothing but which updates it has:
+// each agent takes three local steps on all of its rows.
 type nodesFederation struct {
 	*federation
 	t      *testing.T

@@ -30,8 +30,8 @@ type Options struct {
 	// Refuse says that the broker does not let a client read a filter. It is asked
 	// again when the connection is, as by a session over the network.
 	Refuse func(clientID, filter string) bool
-	// Stale says that a client which subscribes gets what was retained before the newest message of a topic, as at a node
-	// of a cluster that is behind.
+	// Stale says that a client which subscribes gets what was retained before the newest message of a topic, as at a
+	// node of a cluster that is behind.
 	Stale func(clientID, topic string) bool
 	// MailboxMessages and MailboxBytes bound what waits for the owner of each
 	// connection, 1024 and 8 MiB unless set.
