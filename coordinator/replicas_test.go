@@ -64,7 +64,7 @@ func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() m
 		}
 		cfg.Replica = lead
 		conn := connect()
-		c, err := coordinator.New(cfg, conn)
+		c, err := coordinator.New(cfg, lead.Guard(conn))
 		if err != nil {
 			return errors.Join(err, conn.Close())
 		}

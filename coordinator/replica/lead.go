@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -38,17 +39,16 @@ type Lead struct {
 	lost  error
 }
 
-func newLead(r *Replica, head Head, revision uint64, began time.Time) *Lead {
+func newLead(ctx context.Context, r *Replica, head Head, revision uint64, began time.Time) *Lead {
 	l := &Lead{r: r, head: head, revision: revision, count: head.Count, began: began, until: began.Add(holdsFor),
 		founded: len(head.Files) == 0, kept: map[Sum]bool{}}
-	l.ctx, l.end = context.WithCancelCause(context.Background())
+	l.ctx, l.end = context.WithCancelCause(ctx)
 	return l
 }
 
 // begin has the folder hold what the cluster keeps, or the other way round where the cluster is empty. From now on the
 // lease is renewed until ctx ends.
-func (l *Lead) begin(ctx context.Context) error {
-	context.AfterFunc(ctx, func() { l.end(context.Cause(ctx)) })
+func (l *Lead) begin() error {
 	l.r.cfg.Runtime.Go(l.renew)
 	if err := l.files.enter(l.ctx, l.r.cfg.Runtime); err != nil {
 		return err
@@ -80,6 +80,22 @@ func (l *Lead) Epoch() wire.Epoch {
 
 // Holds reports whether this replica may speak to devices now: it looks at the clock. Ask before each message.
 func (l *Lead) Holds() bool { return l.over() == nil }
+
+// Guard returns a session over which this coordinator speaks only while it leads, whenever it may have been stopped.
+func (l *Lead) Guard(conn mqtt.Conn) mqtt.Conn { return guarded{conn, l} }
+
+type guarded struct {
+	mqtt.Conn
+	lead *Lead
+}
+
+// Publish implements mqtt.Conn.
+func (g guarded) Publish(m mqtt.Message) error {
+	if !g.lead.Holds() {
+		return mqtt.ErrDown
+	}
+	return g.Conn.Publish(m)
+}
 
 // renew commits what has changed, and replaces the head in any case.
 func (l *Lead) renew() {

@@ -88,7 +88,7 @@ func (r *Replica) Stand(ctx context.Context) (*Lead, error) {
 		}
 		r.called("read who leads", err)
 		if lead != nil {
-			if err = lead.begin(ctx); err == nil {
+			if err = lead.begin(); err == nil {
 				return lead, nil
 			}
 			left := lead.StepDown(ctx, err)
@@ -145,7 +145,7 @@ func (r *Replica) take(ctx context.Context, began time.Time, before *Head, revis
 	if err != nil {
 		return nil, err
 	}
-	return newLead(r, next, put, began), nil
+	return newLead(ctx, r, next, put, began), nil
 }
 
 func (r *Replica) now() time.Time { return r.cfg.Runtime.Now() }

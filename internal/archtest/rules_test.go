@@ -79,6 +79,7 @@ var rooms = []room{
 	{"internal/attacks", 4, false, "names the tests of other rooms that try an attack: it has only tests"},
 	{"internal/chaos", 4, false, "breaks a federation of finished programs: it has only tests"},
 	{"internal/conformance", 4, false, "holds every broker to the same, with the real hosts as its clients"},
+	{"internal/testkit/engine", 3, false, "what coordinators share, in memory, for tests and the world"},
 	{"internal/testkit/memory", 2, false, "sessions without a network, for tests and the laboratory"},
 	{"internal/testkit/...", 4, false, "starts what tests of any room run on: brokers, machines, finished programs"},
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
@@ -116,6 +117,7 @@ var beside = []struct{ from, to, why string }{
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
 	{"sim", "sim/data", "a simulation runs on a problem; the problems know no algorithm"},
 	{"mqtt/broker/...", "mqtt", "a broker is written against the session's own types"},
+	{"internal/testkit/engine", "coordinator/replica", "an engine is written against what it serves"},
 	{"internal/testkit/memory", "mqtt", "a transport for tests is written against the session's own types"},
 	{"internal/testkit/...", "internal/testkit/...", "a broker is tried with the table of who may do what"},
 }

@@ -47,6 +47,9 @@ type check struct {
 	refreshes                  int // models that were expressed in other columns
 	signed, verified           int // signatures
 
+	committed  []byte                                              // the newest journal of several machines
+	files      []string                                            // of the head that has made it count
+	turns      int                                                 // journals that counted on several machines
 	record     round.Record                                        // the newest journal
 	sets       map[wire.RoundID]map[wire.AgentID]round.Participant // what each closed round has folded
 	leftOut    map[wire.RoundID][]coordinator.UpdateLeftOut
@@ -158,7 +161,7 @@ func (c *check) wrote(p *party, name string) {
 			c.payloads[wire.BlobDigest(payload)] = bytes.Clone(payload)
 		}
 	case runFile:
-		if r, ok := recordOf(p.disk.file); ok && p.number == Coordinator {
+		if r, ok := recordOf(p.disk.file); ok && p.number == Coordinator && c.w.plan.Machines <= 1 {
 			c.journaled(p, r)
 		}
 	}

@@ -18,6 +18,7 @@ const sector = 512
 
 // disk is a party's, over its lives.
 type disk struct {
+	name string // of its machine
 	w    *World
 	root *folder
 

@@ -30,11 +30,16 @@ func (w *World) strike(f Fault) {
 	case Killed, PowerCut, Blackout:
 		p.strikeAt(f)
 	case DiskFull:
-		p.disk.full, p.hadTrouble = true, true
-		over(func() { p.disk.full = false })
+		d := p.disk
+		d.full, p.hadTrouble = true, true
+		over(func() { d.full = false })
 	case DiskSlow:
-		p.disk.slow = 5 * time.Second
-		over(func() { p.disk.slow = 0 })
+		d := p.disk
+		d.slow = 5 * time.Second
+		over(func() { d.slow = 0 })
+	case EngineEnd:
+		w.engineDown++
+		over(func() { w.engineDown-- })
 	case BrokerEnd:
 		b.crash()
 		over(func() { b.up = true })

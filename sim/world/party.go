@@ -40,6 +40,7 @@ type party struct {
 	id      wire.AgentID
 	key     ed25519.PrivateKey
 	disk    *disk
+	others  []*disk // of the coordinator's other machines, the next one first
 	run     func(ctx context.Context, l *life) error
 	rng     *rand.Rand
 	life    *life              // nil while no process runs
@@ -110,20 +111,31 @@ func (w *World) newParty(number int, id wire.AgentID) *party {
 	p := &party{w: w, number: number, id: id, key: keyOf(id), inboxes: map[<-chan mqtt.Event]*inbox{},
 		lying: map[Lie]int{},
 		rng:   rand.New(rand.NewPCG(w.plan.Seed, uint64(number)+10))}
-	p.disk = &disk{w: w, root: newFolder(), wrote: func(path string) { w.check.wrote(p, path) }}
-	p.disk.root.apply(change{set: stateDir, node: newFolder()})
-	p.disk.root.sync()
-	if w.bugs.Forget != nil {
-		p.disk.forget = func(op, path string) bool { return w.bugs.Forget(number, op, path) }
+	p.disk = w.newDisk(p, "machine 1")
+	for k := range w.plan.Machines - 1 {
+		if number == Coordinator {
+			p.others = append(p.others, w.newDisk(p, fmt.Sprint("machine ", k+2)))
+		}
 	}
 	if slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return f.Kind == Lying && f.Party == number }) {
 		p.lies = liesOf(number)
 	}
-	if w.bugs.Late != nil {
-		p.disk.isLate = func(path string) bool { return w.bugs.Late(number, path) }
-	}
 	w.parties = append(w.parties, p)
 	return p
+}
+
+// newDisk makes a disk of a party, of a machine with that name.
+func (w *World) newDisk(p *party, name string) *disk {
+	d := &disk{w: w, name: name, root: newFolder(), wrote: func(path string) { w.check.wrote(p, path) }}
+	d.root.apply(change{set: stateDir, node: newFolder()})
+	d.root.sync()
+	if w.bugs.Forget != nil {
+		d.forget = func(op, path string) bool { return w.bugs.Forget(p.number, op, path) }
+	}
+	if w.bugs.Late != nil {
+		d.isLate = func(path string) bool { return w.bugs.Late(p.number, path) }
+	}
+	return d
 }
 
 // startAfter begins a life, unless another one has begun by then.
@@ -137,6 +149,7 @@ func (p *party) startAfter(d time.Duration) {
 
 func (p *party) start() {
 	l := &life{w: p.w, p: p}
+	p.turn()
 	p.life, p.disk.cutAt = l, 0
 	p.w.note("%s starts", p.id)
 	p.w.check.started(p)
@@ -204,6 +217,9 @@ func topics() mqtt.Topics {
 
 // coordinate is the coordinator's process, as cmd/internal/daemon has it.
 func (p *party) coordinate(ctx context.Context, l *life) error {
+	if p.w.plan.Machines > 1 {
+		return p.coordinateInTurn(ctx, l)
+	}
 	conn := l.connect(topics().ClientID(wire.CoordinatorID), nil)
 	c, err := coordinator.New(p.w.coordinatorConfig(p, l), conn)
 	if err != nil {

@@ -26,6 +26,7 @@ type Plan struct {
 	Opposed   bool
 	Predicts  bool          // agents keep the models that are announced, to predict with
 	Evaluates int           // agents hold rows out, and evaluate each n-th model on them, and the last; 0 = none
+	Machines  int           // of the coordinator, which take turns; 0 = one, alone
 	SyncTime  time.Duration // what a sync of a disk takes; 0 = up to 5 ms
 	Faults    []Fault
 }
@@ -61,6 +62,7 @@ const (
 	Doubling  Kind = "Doubling"  // messages come twice
 	Disorder  Kind = "Disorder"  // messages are late, and overtake those of other topics
 	Lying     Kind = "Lying"     // a party says what the protocol forbids
+	EngineEnd Kind = "EngineEnd" // the engine of several coordinators does not answer
 )
 
 var kinds = []Kind{Cut, Silent, Stopped, Killed, PowerCut, DiskFull, DiskSlow, BrokerEnd, Lossy, Doubling, Disorder,
@@ -96,6 +98,15 @@ func NewPlan(seed uint64) Plan {
 	p.Predicts = rng.IntN(4) == 0
 	if rng.IntN(3) == 0 {
 		p.Evaluates = 1 + rng.IntN(2)
+	}
+	if rng.IntN(4) == 0 {
+		p.Machines = 2 + rng.IntN(2)
+		for range rng.IntN(3) {
+			f := newFault(rng, p.Agents)
+			f.Kind, f.Party, f.Ops, f.Lie = EngineEnd, Coordinator, 0, ""
+			p.Faults = append(p.Faults, f)
+		}
+		slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	}
 	return p
 }
@@ -137,9 +148,10 @@ func (p *Plan) refreshed(version uint64) bool {
 func (p Plan) Script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world.Plan{Seed: %d, Method: %q, Agents: %d, Participants: %d, Quorum: %d, Rounds: %d, "+
-		"Hidden: %d, Standardize: %v, StandardizeAt: %d, Predicts: %v, Evaluates: %d, Faults: []world.Fault{\n",
+		"Hidden: %d, Standardize: %v, StandardizeAt: %d, Predicts: %v, Evaluates: %d, Machines: %d, "+
+		"Faults: []world.Fault{\n",
 		p.Seed, p.Method, p.Agents, p.Participants, p.Quorum, p.Rounds, p.Hidden, p.Standardize, p.StandardizeAt,
-		p.Predicts, p.Evaluates)
+		p.Predicts, p.Evaluates, p.Machines)
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "\t{At: %d * time.Millisecond, Kind: world.%s, Party: %d, "+
 			"For: %d * time.Millisecond, Ops: %d, Lie: %q},\n",

@@ -46,6 +46,11 @@ func smaller(p Plan) (all []Plan) {
 		q.Hidden = 0
 		all = append(all, q)
 	}
+	if p.Machines > 0 {
+		q := p
+		q.Machines = 0
+		all = append(all, q)
+	}
 	if p.Standardize {
 		q := p
 		q.Standardize, q.StandardizeAt = false, 0

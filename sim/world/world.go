@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/engine"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -26,9 +27,12 @@ type World struct {
 	current *job
 	parties []*party // the coordinator, then the agents
 	broker  *broker
-	check   check
-	secrets []wire.SealSecret // of the coordinators that have lived
-	pairs   map[pairing]wire.SealPair
+	engine  *engine.Engine // of the coordinator's machines
+	// engineDown counts the faults that keep it from answering.
+	engineDown int
+	check      check
+	secrets    []wire.SealSecret // of the coordinators that have lived
+	pairs      map[pairing]wire.SealPair
 
 	healed   time.Time // when the last fault is over
 	finished time.Time // when the run was; zero before
@@ -69,6 +73,7 @@ type Result struct {
 	Refreshed  int // models that were expressed in other columns in the middle of a run
 	Evaluated  int // evaluations of models by their agents
 	Residuals  int // of the codec top_k, that were held against what became of their updates
+	Commits    int // journals that counted on several machines
 	Signed     int // signatures
 	Verified   int
 }
@@ -90,7 +95,7 @@ func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 // run is Run, and returns the world at its end.
 func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 	w := &World{plan: plan, bugs: bugs, rng: rand.New(rand.NewPCG(plan.Seed, 1)), sum: sha256.New(), out: out,
-		began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+		engine: engine.New(), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	w.now = w.began
 	w.broker = newBroker(w)
 	w.check = newCheck(w)
@@ -105,7 +110,7 @@ func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 		Events: w.events, Rounds: w.check.closed, Opened: w.check.began, Messages: w.check.messages,
 		Balanced: w.check.balanced, Drawn: w.check.drawings, Folded: w.check.folds, LeftOut: w.check.refusedAbove,
 		Clipped: w.check.clipped, Refreshed: w.check.refreshes, Residuals: w.check.residuals,
-		Evaluated: w.check.evaluations, Signed: w.check.signed, Verified: w.check.verified}
+		Evaluated: w.check.evaluations, Commits: w.check.turns, Signed: w.check.signed, Verified: w.check.verified}
 }
 
 // live does what is on the agenda until the run is over, or fails.

@@ -74,6 +74,7 @@ func TestSeeds(t *testing.T) {
 				total.Refreshed += r.Refreshed
 				total.Residuals += r.Residuals
 				total.Evaluated += r.Evaluated
+				total.Commits += r.Commits
 				total.Signed += r.Signed
 				total.Verified += r.Verified
 				if r.Failure != "" {
@@ -93,9 +94,10 @@ func TestSeeds(t *testing.T) {
 	workers.Wait()
 	real := time.Since(began)
 	fmt.Printf("%d plans, %d failed: %d rounds, %d draws and %d folds made again, %d updates refused above, %d "+
-		"clipped, %d models standardised again, %d residuals, %d evaluations, %d blocks, %d messages, %d events; "+
+		"clipped, %d models standardised again, %d residuals, %d evaluations, %d journals on several machines, "+
+		"%d blocks, %d messages, %d events; "+
 		"%d signatures made and %d verified; %.0f hours of virtual time in %s, %.0f times as fast\n",
 		*seeds, failed, total.Rounds, total.Drawn, total.Folded, total.LeftOut, total.Clipped, total.Refreshed,
-		total.Residuals, total.Evaluated, total.Balanced, total.Messages, total.Events, total.Signed, total.Verified,
+		total.Residuals, total.Evaluated, total.Commits, total.Balanced, total.Messages, total.Events, total.Signed, total.Verified,
 		total.Took.Hours(), real.Round(time.Millisecond), total.Took.Seconds()/real.Seconds())
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/host"
-	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 )
@@ -142,20 +141,6 @@ func (l replicaLog) ObserveReplica(fact replica.Fact) {
 		l.Info("the cluster's engine works again")
 	case replica.Renewed: // every 2.5 s
 	}
-}
-
-// leased is a session over which only who leads says anything.
-type leased struct {
-	mqtt.Conn
-	lead *replica.Lead
-}
-
-// Publish implements mqtt.Conn.
-func (c leased) Publish(m mqtt.Message) error {
-	if !c.lead.Holds() {
-		return mqtt.ErrDown
-	}
-	return c.Conn.Publish(m)
 }
 
 // keep makes what is in the state folder count for whoever leads next, where there are several coordinators.

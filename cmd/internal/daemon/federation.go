@@ -211,7 +211,7 @@ func (f *Federation) make(ctx context.Context, a settings.Applied, task coordina
 		return nil, errors.Join(err, cfg.Agents.Close())
 	}
 	if f.o.lead != nil {
-		cfg.Replica, conn = f.o.lead, leased{conn, f.o.lead}
+		cfg.Replica, conn = f.o.lead, f.o.lead.Guard(conn)
 	}
 	c, err := coordinator.New(cfg, conn)
 	if err != nil {
