@@ -45,6 +45,8 @@ func upStep(use, short string, do func(context.Context, testbed.Options) error) 
 	f.BoolVar(&o.TLS, "tls", o.TLS, "give every client a certificate instead of a password; needs Mosquitto")
 	switch use {
 	case "up":
+		f.BoolVar(&o.Cluster, "cluster", o.Cluster,
+			"three coordinators that take turns, on three servers of NATS (nats-server)")
 		f.DurationVar(&o.For, "for", o.For, "end after this time (default: at Ctrl-C)")
 	case "check":
 		f.DurationVar(&o.Limit, "limit", o.Limit, "how long the check may take")

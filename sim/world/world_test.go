@@ -98,6 +98,7 @@ func TestSeeds(t *testing.T) {
 		"%d blocks, %d messages, %d events; "+
 		"%d signatures made and %d verified; %.0f hours of virtual time in %s, %.0f times as fast\n",
 		*seeds, failed, total.Rounds, total.Drawn, total.Folded, total.LeftOut, total.Clipped, total.Refreshed,
-		total.Residuals, total.Evaluated, total.Commits, total.Balanced, total.Messages, total.Events, total.Signed, total.Verified,
+		total.Residuals, total.Evaluated, total.Commits, total.Balanced, total.Messages, total.Events, total.Signed,
+		total.Verified,
 		total.Took.Hours(), real.Round(time.Millisecond), total.Took.Seconds()/real.Seconds())
 }

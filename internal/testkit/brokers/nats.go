@@ -39,6 +39,16 @@ var natsServer = sync.OnceValues(func() (path string, err error) {
 	return path, nil
 })
 
+// NATSServer returns the path of nats-server, which is built for that.
+func NATSServer(t testing.TB) string {
+	t.Helper()
+	path, err := natsServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // NATS is a cluster of NATS servers that speak MQTT, each a process of its own.
 type NATS struct {
 	Nodes []*natsNode
@@ -56,10 +66,7 @@ type natsNode struct {
 // each.
 func NewNATS(t testing.TB, nodes, memoryLimit int, conf string) *NATS {
 	t.Helper()
-	program, err := natsServer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := NATSServer(t)
 	n := &NATS{}
 	var routes []string
 	for range nodes {

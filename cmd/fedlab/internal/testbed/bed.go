@@ -24,6 +24,8 @@ type bed struct {
 	temporary                                bool   // the folder goes with the testbed
 	broker, coordinator, prometheus, grafana string // host:port
 	embedded                                 *broker.Server
+	members                                  members  // where there are several coordinators
+	kept                                     []func() // end programs that are started again
 	services, agents                         []*process
 	ended                                    chan string // the name of a process that ended by itself
 	stopped, grown                           chan struct{}
@@ -50,8 +52,12 @@ func layOut(o Options) (*bed, error) {
 	if b.TLS {
 		b.needs = append(b.needs, "mosquitto")
 	}
+	if b.Cluster {
+		b.needs = append(b.needs, "nats-server")
+	}
 	for _, name := range b.needs {
-		if map[string]string{"mosquitto": b.tools.mosquitto, "prometheus": b.tools.prometheus}[name] == "" {
+		if map[string]string{"mosquitto": b.tools.mosquitto, "prometheus": b.tools.prometheus,
+			"nats-server": b.tools.nats}[name] == "" {
 			return nil, missing(name)
 		}
 	}
@@ -69,7 +75,10 @@ func layOut(o Options) (*bed, error) {
 	ports, err := freePorts(4)
 	if err == nil {
 		b.broker, b.coordinator, b.prometheus, b.grafana = ports[0], ports[1], ports[2], ports[3]
-		err = b.write()
+		if b.Cluster {
+			err = b.layOutMembers()
+		}
+		err = firstOf(err, b.write())
 	}
 	if err != nil {
 		b.remove()
@@ -112,12 +121,15 @@ func (b *bed) ours(name string, args ...string) (string, error) {
 // start starts everything, each when the one before answers.
 func (b *bed) start(ctx context.Context) error {
 	err := b.startBroker(ctx)
-	if err == nil {
-		err = b.service("coordinator", nil, filepath.Join(b.Bin, "coordinator"), "run", "--config",
-			b.path("coordinator.yaml"))
-	}
-	if err == nil {
-		err = b.awaitURL(ctx, "http://"+b.coordinator+"/-/ready")
+	switch {
+	case err != nil:
+	case b.Cluster:
+		err = b.startMembers(ctx)
+	default:
+		if err = b.service("coordinator", nil, filepath.Join(b.Bin, "coordinator"), "run", "--config",
+			b.path("coordinator.yaml")); err == nil {
+			err = b.awaitURL(ctx, "http://"+b.coordinator+"/-/ready")
+		}
 	}
 	if err == nil && b.tools.prometheus != "" {
 		err = b.service("prometheus", nil, b.tools.prometheus, "--config.file="+b.path("prometheus/prometheus.yml"),
@@ -236,9 +248,10 @@ func (b *bed) tell(w io.Writer) {
   look          %s
                 %s
   files, logs   %s
-
+%s
 %s
 `, b.Agents, kind, b.broker, scheme, prometheus, grafana, b.coordinator,
-		filepath.Join(b.Bin, "coordinator")+" status --watch --config "+b.path("coordinator.yaml"),
-		filepath.Join(b.Bin, "agentd")+" status --watch --config "+b.path(agentID(0)+".yaml"), b.Dir, end)
+		filepath.Join(b.Bin, "coordinator")+" status --watch --config "+b.path(b.leading()+".yaml"),
+		filepath.Join(b.Bin, "agentd")+" status --watch --config "+b.path(agentID(0)+".yaml"), b.Dir,
+		b.tellMembers(), end)
 }

@@ -99,6 +99,11 @@ func (b *bed) writePrograms() ([]string, error) {
 			return nil, err
 		}
 	}
+	if b.Cluster {
+		if err := b.writeMembers(list.String()); err != nil {
+			return nil, err
+		}
+	}
 	return users, b.put("agents.keys", []byte(list.String()))
 }
 
@@ -261,6 +266,16 @@ func (b *bed) writePrometheus() error {
 		return err
 	}
 	// its agents are this machine's, and are scraped where they say
+	const alone = "targets: [127.0.0.1:9464]"
+	const listed = "      - url: http://127.0.0.1:9464/sd/agents?via=coordinator\n        refresh_interval: 1m\n"
+	if targets := b.members.metrics; b.Cluster { // the list of agents is at the one that leads
+		conf = []byte(strings.Replace(string(conf), alone, "targets: ["+strings.Join(targets, ", ")+"]", 1))
+		lists := ""
+		for _, address := range targets {
+			lists += strings.ReplaceAll(listed, "127.0.0.1:9464", address)
+		}
+		conf = []byte(strings.Replace(string(conf), listed, lists, 1))
+	}
 	faster := strings.NewReplacer("127.0.0.1:9464", b.coordinator, "?via=coordinator", "",
 		"interval: 15s", "interval: 2s", "interval: 1m", fmt.Sprintf("interval: %ds", 5*b.stretch()))
 	if err := b.put("prometheus/prometheus.yml", []byte(faster.Replace(string(conf)))); err != nil {

@@ -19,7 +19,12 @@ type process struct {
 
 // run starts a program with a log of its own. env is added to the environment.
 func (b *bed) run(name string, env []string, program string, args ...string) (*process, error) {
-	log, err := os.Create(b.path(name + ".log"))
+	return b.runTo(b.ended, name, env, program, args...)
+}
+
+// runTo is run of a program whose end is told to a channel. Its log is added to one that is there.
+func (b *bed) runTo(ended chan<- string, name string, env []string, program string, args ...string) (*process, error) {
+	log, err := os.OpenFile(b.path(name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +40,7 @@ func (b *bed) run(name string, env []string, program string, args ...string) (*p
 		_ = cmd.Wait() // how it ended is in its log
 		close(p.done)
 		select {
-		case b.ended <- name:
+		case ended <- name:
 		default:
 		}
 	}()
@@ -50,6 +55,9 @@ func (b *bed) stop() {
 	}
 	all.Wait()
 	close(b.stopped)
+	for _, end := range slices.Backward(b.kept) { // the coordinators before what keeps their state
+		end()
+	}
 	<-b.grown
 	for _, p := range slices.Backward(b.services) {
 		p.stop()

@@ -12,13 +12,15 @@ import (
 
 // Options of a testbed.
 type Options struct {
-	Dir    string        // of all files, must be new; empty = a temporary one
-	Bin    string        // folder with the programs agentd and coordinator; empty = that of this program
-	Agents int           // at least 6
-	TLS    bool          // give every client a certificate instead of a password
-	For    time.Duration // of Up; 0 = until the context ends
-	Limit  time.Duration // of Check
-	Stdout io.Writer
+	Dir    string // of all files, must be new; empty = a temporary one
+	Bin    string // folder with the programs agentd and coordinator; empty = that of this program
+	Agents int    // at least 6
+	TLS    bool   // give every client a certificate instead of a password
+	// Cluster has several coordinators that take turns, with servers of NATS.
+	Cluster bool
+	For     time.Duration // of Up; 0 = until the context ends
+	Limit   time.Duration // of Check
+	Stdout  io.Writer
 
 	tools *tools   // nil = those that are installed
 	needs []string // programs without which there is no use in beginning
@@ -109,8 +111,14 @@ func (b *bed) keep() error {
 	if b.temporary {
 		to = results
 	}
-	history, err := os.ReadFile(b.path("state/history.jsonl"))
-	if err != nil || len(history) == 0 {
+	var history []byte
+	state := ""
+	for _, dir := range b.stateDirs() { // the last one that has led has the longest history
+		if h, err := os.ReadFile(filepath.Join(dir, "history.jsonl")); err == nil && len(h) > len(history) {
+			state, history = dir, h
+		}
+	}
+	if len(history) == 0 {
 		_, err := fmt.Fprintln(b.Stdout, "stopped before the first round: there is no model")
 		return err
 	}
@@ -118,13 +126,13 @@ func (b *bed) keep() error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	if _, err := b.ours("coordinator", "model", "export", "--state-dir", b.path("state"), "--out", model); err != nil {
+	if _, err := b.ours("coordinator", "model", "export", "--state-dir", state, "--out", model); err != nil {
 		return err
 	}
 	rounds := filepath.Join(to, "history.jsonl")
 	if err := os.WriteFile(rounds, history, 0o644); err != nil { //nolint:gosec // for everyone, as the model is
 		return err
 	}
-	_, err = fmt.Fprintf(b.Stdout, "the newest model is %s, and the rounds are in %s\n", model, rounds)
+	_, err := fmt.Fprintf(b.Stdout, "the newest model is %s, and the rounds are in %s\n", model, rounds)
 	return err
 }

@@ -13,14 +13,16 @@ import (
 
 // tools are the programs of others that a testbed uses where they are installed.
 type tools struct {
-	mosquitto, prometheus string   // paths; empty = not here
-	grafana               []string // the command of its server, with where its own files are; nil = not here
+	mosquitto, prometheus, nats string // paths; empty = not here
+
+	grafana []string // the command of its server, with where its own files are; nil = not here
 }
 
 func findTools() *tools {
 	var t tools
 	t.mosquitto, _ = find("mosquitto")
 	t.prometheus, _ = find("prometheus")
+	t.nats, _ = find("nats-server")
 	const home = "/usr/share/grafana" // of its packages
 	if path, err := find("grafana"); err == nil {
 		t.grafana = []string{path, "server", "--homepath", home}

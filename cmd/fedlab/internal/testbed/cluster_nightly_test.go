@@ -1,0 +1,66 @@
+//go:build nightly
+
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+)
+
+// TestUpCluster kills the coordinator that leads, of three: another one leads, rounds go on, and at the end the model
+// and all rounds are there.
+func TestUpCluster(t *testing.T) {
+	o := options(t)
+	o.Cluster, o.tools = true, findTools()
+	o.tools.nats, o.tools.prometheus = brokers.NATSServer(t), ""
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	log := func(name string) string {
+		text, _ := os.ReadFile(o.Dir + "/" + name + ".log") // what there is of it
+		return string(text)
+	}
+	o.Stdout = &said{when: "the federation runs", then: func() {
+		go func() {
+			defer stop()
+			first := ""
+			for i := range nodes {
+				if strings.Contains(log(coordinatorName(i)), "this coordinator leads") {
+					first = coordinatorName(i)
+				}
+			}
+			testkit.Until(t, "a round is closed", func() bool { return strings.Contains(log(first), "round closed round=3 ") })
+			if out, err := exec.Command("pkill", "-9", "-f", o.Dir+"/"+first+".yaml").CombinedOutput(); err != nil {
+				t.Errorf("pkill: %v: %s", err, out)
+			}
+			testkit.Until(t, "another one leads and closes rounds", func() bool {
+				for i := range nodes {
+					name := coordinatorName(i)
+					if _, led, leads := strings.Cut(log(name), "this coordinator leads"); name != first && leads &&
+						strings.Count(led, "round closed") > 1 {
+						return true
+					}
+				}
+				return false
+			})
+			testkit.Until(t, "the first one stands by", func() bool {
+				return strings.Contains(log(first), "this coordinator stands by")
+			})
+		}()
+	}}
+	if err := Up(ctx, o); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(o.Dir + "/history.jsonl"); err != nil || strings.Count(string(text), "\n") < 5 {
+		t.Errorf("the history is %s, %v", text, err)
+	}
+	if out := fmt.Sprint(o.Stdout); !strings.Contains(out, "3, which keep their state in 3 servers of NATS") {
+		t.Errorf("it says %s", out)
+	}
+}
