@@ -35,7 +35,9 @@ func TestUpCluster(t *testing.T) {
 					first = coordinatorName(i)
 				}
 			}
-			testkit.Until(t, "a round is closed", func() bool { return strings.Contains(log(first), "round closed round=3 ") })
+			testkit.Until(t, "a round is closed", func() bool {
+				return strings.Contains(log(first), "round closed round=3 ")
+			})
 			if out, err := exec.Command("pkill", "-9", "-f", o.Dir+"/"+first+".yaml").CombinedOutput(); err != nil {
 				t.Errorf("pkill: %v: %s", err, out)
 			}
