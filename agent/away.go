@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -41,12 +42,22 @@ func (a *Agent) mayLeave() {
 	a.away.wait = 0
 }
 
-// needsLink reports whether something beside the round does: what is under way, neighbours that are reached over it,
-// models to predict with, another key or certificate, a test of the broker.
+// askStill has an agent that would be silent, or leave, say hello for the outcome of an update, until it is told.
+func (a *Agent) askStill() {
+	if a.asks != (wire.Asked{}) && (a.machine.Silent() || a.machine.MayLeave()) {
+		a.step(round.Unread{})
+	}
+}
+
+// stranded says that a blob, or its key, is lacking: to who predicts not only for a round.
+func (a *Agent) stranded() round.Stranded { return round.Stranded{Beyond: a.cfg.Predict != nil} }
+
+// needsLink reports whether something beside the round does: what is under way, neighbours that are looked for over it
+// or mixed with in a block without an end, models to predict with, another key or certificate, a test of the broker.
 func (a *Agent) needsLink() bool {
 	tested, testing := a.test.Deadline()
 	return a.sender != nil || len(a.pulls) > 0 || a.ready != nil || a.evaluating.busy ||
-		a.cfg.Mesh != nil && a.mesh.shared || a.endless != nil || a.cfg.Predict != nil ||
+		a.mesh.shared && a.mesh.scouts() || a.endless != nil || a.cfg.Predict != nil ||
 		a.nextRoot != nil || !a.renewal.at.IsZero() || len(a.seals.locked) > 0 ||
 		testing && tested.Before(a.owner.Now().Add(time.Minute))
 }

@@ -72,7 +72,7 @@ func TestStays(t *testing.T) {
 	}{
 		{"no need", func(*agent.Config) {}, gathers, true},
 		{"neighbours over this link", func(c *agent.Config) {
-			c.Mesh = &agent.MeshConfig{MaxDegree: 1}
+			c.Mesh = &agent.MeshConfig{MaxDegree: 1, Cell: "hall"}
 		}, gathers, false},
 		{"models to predict with", func(c *agent.Config) {
 			c.Predict = &agent.Predictions{Keep: 1, Refresh: time.Minute}

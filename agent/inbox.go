@@ -96,6 +96,10 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	a.came = round.AnnouncementCame{Order: order, Digest: a.newest, Announcement: ann, Retained: m.Retained,
 		Weight: weight}
 	a.step(a.came)
+	a.askStill()
+	if a.machine.Silent() { // no answer to a hello will name an announcement that is lost on its way
+		a.awaitAnnouncement(unreadMost)
+	}
 	return nil
 }
 
@@ -214,6 +218,7 @@ func (a *Agent) takeOfRound(e *wire.Envelope) error {
 		a.catchUp(m.Announcement)
 		a.heard()
 		a.step(round.StandingCame{Announcement: m.Announcement, Place: m.Place, Samples: m.Samples})
+		a.askStill() // settled comes before the standing
 	case wire.TypeAccepted:
 		m, err := wire.DecodeAccepted(e.Body)
 		if err != nil {

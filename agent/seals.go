@@ -75,7 +75,7 @@ func (a *Agent) lock(what purpose, ref wire.BlobRef, again int, before bool) {
 	case what == purposeTask:
 		a.step(round.Prepared{Task: ref.Hash, Unfit: wire.DeclineFetch})
 	case !before:
-		a.step(round.Stranded{})
+		a.step(a.stranded())
 	}
 }
 
@@ -85,7 +85,7 @@ func (a *Agent) askForKey(now time.Time) {
 	if len(s.locked) > 0 && !now.Before(s.askAt) {
 		s.wait = min(2*s.wait, keyMost)
 		s.askAt = now.Add(s.wait)
-		a.step(round.Stranded{})
+		a.step(a.stranded())
 	}
 }
 

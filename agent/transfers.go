@@ -186,7 +186,7 @@ func (a *Agent) pulled(p *pull, data transfer.Storage, err error) {
 	if retry {
 		a.startPull(p.ref, p.what, p.again+1)
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
-		a.step(round.Stranded{})
+		a.step(a.stranded())
 	}
 }
 

@@ -47,6 +47,7 @@ type Agent struct {
 	undrawn   bool   // or was not drawn
 	away      away
 	luck      luck
+	asks      bool      // for what it needs beyond the round, until it is heard
 	helloDue  bool      // a hello is owed
 	helloSaid bool      // since it was due, perhaps more than once
 	helloAt   time.Time // of the next hello
@@ -160,7 +161,11 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.refused(now, e)
 	case Prepared:
 		a.prepared(now, e)
-	case Stranded, NeighborsFound, Evaluated, Unread:
+	case Stranded:
+		a.helloDue, a.asks = true, a.asks || e.Beyond
+	case Unread:
+		a.helloDue, a.asks = true, true
+	case NeighborsFound, Evaluated:
 		a.helloDue = true
 	case Budgeted:
 		a.budgeted(e)
@@ -183,7 +188,7 @@ func (a *Agent) report(f AgentFact) { a.do(Report[AgentFact]{f}) }
 
 // maySpeak reports whether a hello can be said, and has something to say.
 func (a *Agent) maySpeak() bool {
-	return a.linkUp && a.current != nil && a.task.ready && !a.silent()
+	return a.linkUp && a.current != nil && a.task.ready && !a.Silent()
 }
 
 // tick does what the time asks for.
@@ -246,6 +251,7 @@ func (a *Agent) seldom(d time.Duration) time.Duration {
 // A hello that is due may have news, and is said. An update that was offered with the link again is answered before.
 func (a *Agent) heard(now time.Time) {
 	if a.helloSaid && !a.helloDue {
+		a.asks = false
 		a.giveUp()
 		rest := a.seldom(helloRest)
 		a.helloWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))

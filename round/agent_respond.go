@@ -41,8 +41,9 @@ func (a *Agent) draw(e *AnnouncementCame, hadPart bool) {
 // drawn is true with probability of/2³²; 0 is certain.
 func (a *Agent) drawn(of uint32) bool { return of == 0 || a.rng.Uint32() < of }
 
-// silent reports whether the agent says no hello until it is drawn. With an update, or at work, it does.
-func (a *Agent) silent() bool { return a.undrawn && !a.HasPart() }
+// Silent reports whether the agent says no hello until it is drawn. With an update, or at work, it does, and when it
+// lacks what it needs beyond the round.
+func (a *Agent) Silent() bool { return a.undrawn && !a.asks && !a.HasPart() }
 
 // HasPart reports whether the agent is at work in a round, or has an update that may still count.
 func (a *Agent) HasPart() bool {
@@ -52,7 +53,7 @@ func (a *Agent) HasPart() bool {
 // MayLeave reports whether nothing of the round needs the link: the agent was not drawn to answer, or the round goes on
 // without it.
 func (a *Agent) MayLeave() bool {
-	if !a.linkUp || !a.away.read || a.current == nil || a.HasPart() {
+	if !a.linkUp || !a.away.read || a.current == nil || a.asks || a.HasPart() {
 		return false
 	}
 	r := &a.current.Announcement.Respond

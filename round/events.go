@@ -197,7 +197,10 @@ type (
 	}
 	// Stranded: what is being fetched has not come for long. The broker may have
 	// lost it, and the coordinator, which would have said so, is told by a hello.
-	Stranded struct{}
+	Stranded struct {
+		// Beyond the round: the agent needs it also when it is not drawn to answer, and says so.
+		Beyond bool
+	}
 	// Unread: the outcome of an update is still to be asked for.
 	Unread struct{}
 	// Evaluated: the next hello says what has come of an evaluation.

@@ -109,7 +109,7 @@ func (p *agentPlayer) event(c command) round.Event {
 		return round.Prepared{Task: name(c.word(0)), Samples: c.num("samples", 100),
 			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...), Statistics: uint32(c.num("statistics", 0))}
 	case "stranded":
-		return round.Stranded{}
+		return round.Stranded{Beyond: c.opt("beyond", "no") == "yes"}
 	case "budget":
 		return round.Budgeted{Left: command{name: "budget", opts: map[string]string{"left": c.word(0)}}.num("left", 0)}
 	case "barred":

@@ -229,8 +229,10 @@ func (c *conn) comeBack() {
 		}
 		l := &link{conn: c, open: true, filters: map[string]mqtt.QoS{}, last: map[string]time.Time{}}
 		if c.will != nil {
-			will := slices.Clone(c.life.p.tells(c.will()))
-			l.will = &will[len(will)-1]
+			if m := c.will(); m.Topic != "" {
+				will := slices.Clone(c.life.p.tells(m))
+				l.will = &will[len(will)-1]
+			}
 		}
 		if old := b.links[c.id]; old != nil {
 			old.open = false

@@ -91,6 +91,10 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		r.Sampling, t.Training.Exchange, t.Training.MaxSteps = spec.Importance, spec.ExchangeGradient, 1
 	},
 	"over-selection": func(r *round.Config, _ *wire.Task) { r.OverSelect = 1 },
+	"some answer, others leave": func(r *round.Config, _ *wire.Task) {
+		r.Gather.Target, r.Gather.Respond = 0, round.Respond{Target: r.Participants, ReturnAfter: 2 * time.Second,
+			ReturnWithin: 10 * time.Second, Presence: round.PresenceRound}
+	},
 	"gradients": func(_ *round.Config, t *wire.Task) {
 		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},

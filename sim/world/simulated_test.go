@@ -18,8 +18,9 @@ import (
 
 // unequal are the methods whose runs the simulator does not repeat.
 var unequal = map[Method]string{
-	"over-selection":  "which of the drawn agents count is a matter of their speed",
-	"feddec, endless": "at which step an agent is asked is a matter of time",
+	"over-selection":            "which of the drawn agents count is a matter of their speed",
+	"some answer, others leave": "who answers is a matter of each agent's own chance",
+	"feddec, endless":           "at which step an agent is asked is a matter of time",
 }
 
 // TestSimulatorIsTheWorld holds every model of a federation without faults, whose parties are the programs themselves,
