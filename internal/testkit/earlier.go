@@ -13,6 +13,8 @@ const (
 	Protocol1 = "d2b9179eed44acf097878700868894adf37b8120"
 	// Protocol2 froze version 2 of the protocol: from there on programs of different versions work together.
 	Protocol2 = "d8c9cfe885712b03dc39c997ac747912344ac86c"
+	// Cluster1 is the first one whose coordinators take turns.
+	Cluster1 = "2a43d628c2ce2ddaf3ff4b6e14e3d868290b5c00"
 )
 
 // LastRelease is the newest tag of a version before the present commit of the repository at root, or Protocol2 if

@@ -220,3 +220,32 @@ func TestEngineWithoutQuorum(t *testing.T) {
 	c.ends(t, first, "this replica does not lead any more")
 	c.end(t, heard, 2)
 }
+
+// TestUpgradeCluster takes three coordinators of an earlier version to the present one without a stop: those that stand
+// by first, the one that leads last.
+func TestUpgradeCluster(t *testing.T) {
+	t.Parallel()
+	engine := brokers.NewNATS(t, 1, 0, "")
+	engine.Start(t)
+	broker := brokers.OpenMosquitto(t)
+	heard := hearOrders(t, broker)
+	c := layOutCluster(t, broker, engine, withoutEnd)
+	now := c.Programs
+	c.Programs = testkit.BuildEarlier(t, root, testkit.Cluster1)
+	c.startAll(t)
+	leads := c.leader(t, c.names...)
+	c.replicas[leads].Await(t, "round closed round=2 ")
+	c.Programs = now
+	for _, name := range append(c.but(leads), leads) {
+		for _, other := range c.but(name, leads) {
+			c.replicas[other].Await(t, "this coordinator stands by leader=")
+		}
+		c.replicas[name].Stop(t, syscall.SIGTERM, 0)
+		if name == leads {
+			c.takenOver(t, name, time.Now())
+		}
+		c.start(t, name)
+		c.replicas[name].Await(t, "this coordinator stands by leader=")
+	}
+	c.end(t, heard, 2)
+}

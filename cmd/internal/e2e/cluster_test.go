@@ -24,9 +24,17 @@ type cluster struct {
 	agents   map[string]*testkit.Process
 }
 
-// newCluster starts three agents and coordinators on an engine of so many servers. change changes a coordinator's
-// configuration.
+// newCluster starts three agents and three coordinators on an engine.
 func newCluster(t *testing.T, broker string, engine *brokers.NATS, round string,
+	change ...func(name, text string) string) *cluster {
+	t.Helper()
+	c := layOutCluster(t, broker, engine, round, change...)
+	c.startAll(t)
+	return c
+}
+
+// layOutCluster writes their files. change changes a coordinator's configuration.
+func layOutCluster(t *testing.T, broker string, engine *brokers.NATS, round string,
 	change ...func(name, text string) string) *cluster {
 	t.Helper()
 	c := &cluster{newFederation(t, broker), []string{"c1", "c2", "c3"}, map[string]*testkit.Process{},
@@ -55,12 +63,18 @@ func newCluster(t *testing.T, broker string, engine *brokers.NATS, round string,
 			own = f(name, own)
 		}
 		c.Write(t, name+".yaml", own)
-		c.start(t, name)
-	}
-	for _, id := range ids {
-		c.agents[id] = c.Daemon(t, "agentd", id)
 	}
 	return c
+}
+
+func (c *cluster) startAll(t *testing.T) {
+	t.Helper()
+	for _, name := range c.names {
+		c.start(t, name)
+	}
+	for _, id := range []string{"one", "two", "three"} {
+		c.agents[id] = c.Daemon(t, "agentd", id)
+	}
 }
 
 func (c *cluster) start(t *testing.T, name string) {
