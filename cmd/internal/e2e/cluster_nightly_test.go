@@ -35,8 +35,8 @@ func hearOrders(t *testing.T, broker string) *orders {
 	go func() {
 		defer close(ended)
 		for e := range conn.Events() {
-			if r, is := e.(mqtt.Received); is && len(r.Message.Payload) > 0 {
-				o.take(t, r.Message.Payload)
+			if r, is := e.(mqtt.Received); is && len(r.Payload) > 0 {
+				o.take(t, r.Payload)
 			}
 		}
 	}()
