@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,9 @@ func standBy(ctx context.Context, s *settings.Coordinator, o *CoordinatorOptions
 	if err != nil {
 		return nil, err
 	}
-	o.Metrics.ObserveReplica(replica.StandsBy{}) // until it has looked
+	for _, all := range []replica.Observer{o.Metrics, o.Standing} {
+		all.ObserveReplica(replica.StandsBy{}) // until it has looked
+	}
 	r := replica.New(replica.Config{Store: values, Name: name, Instance: newRand().Uint64(), Runtime: host.RealTime{},
 		Observer: replicaObservers{replicaLog{o.Logger}, o.Metrics, o.Standing},
 		Folder: replica.Folder{Disk: store.Machine, Dir: s.StateDir, Keeps: keeps,
@@ -59,6 +62,9 @@ func standBy(ctx context.Context, s *settings.Coordinator, o *CoordinatorOptions
 func keeps(name string) bool {
 	return name == tokensFile || name == devicesFile || coordinator.Lasts(name)
 }
+
+// unknownLeader stands for the name of one that leads.
+const unknownLeader = "nobody that is known"
 
 // Standing is a coordinator that may stand by.
 type Standing struct {
@@ -97,7 +103,7 @@ func (w *Standing) ObserveReplica(fact replica.Fact) {
 	switch f := fact.(type) {
 	case replica.StandsBy:
 		w.leader.Store(&f.Leader)
-		w.Line.set("stands by: %s leads", f.Leader)
+		w.Line.set("stands by; %s leads", cmp.Or(f.Leader, unknownLeader))
 		w.Ready.stands.Store(&f.Leader)
 	case replica.Leads:
 		w.leader.Store(nil)

@@ -60,7 +60,7 @@ func (r *Readiness) Opened() { r.open.Store(true) }
 // Err returns why the daemon is not ready, or nil.
 func (r *Readiness) Err() error {
 	if leader := r.stands.Load(); leader != nil {
-		return fmt.Errorf("it stands by: %s leads", cmp.Or(*leader, "nobody that is known"))
+		return fmt.Errorf("it stands by: %s leads", cmp.Or(*leader, unknownLeader))
 	}
 	if !r.open.Load() {
 		return errors.New("the state folder is being opened")

@@ -22,7 +22,7 @@ import (
 )
 
 // open opens a store on servers.
-func open(t *testing.T, n *brokers.NATS, bucket string) *Store {
+func open(t testing.TB, n *brokers.NATS, bucket string) *Store {
 	t.Helper()
 	var urls []string
 	for _, node := range n.Nodes {
