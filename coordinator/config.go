@@ -25,6 +25,9 @@ type Replica interface {
 	// Commit has write write to the folder, and returns when what it has written counts on the other machines. epoch
 	// is that of the announcements that follow. An error of its own says that another coordinator leads, or may.
 	Commit(ctx context.Context, epoch wire.Epoch, write func() error) error
+	// Prepare brings what is in the folder to the other machines, where it does not count yet: a commit has less to do
+	// then. It is called beside the owner.
+	Prepare(ctx context.Context)
 	// Epoch is the least one that the coordinator announces in.
 	Epoch() wire.Epoch
 }

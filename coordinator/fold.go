@@ -15,6 +15,9 @@ func (c *Coordinator) fold(e round.Fold) {
 	run, spool, work := c.runID, c.spools[e.Round], c.work
 	c.start(func() func() {
 		folded, facts := work.fold(run, spool, e)
+		if c.cfg.Replica != nil && folded.Err == nil { // the model may be large, and the journal waits for it
+			c.cfg.Replica.Prepare(c.owner.Context())
+		}
 		return func() {
 			for _, f := range facts {
 				c.cfg.Observer.Observe(f)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -67,14 +68,35 @@ func (l *Lead) Commit(ctx context.Context, epoch wire.Epoch, write func() error)
 	return l.commit(ctx, epoch, true)
 }
 
-// commit is Commit; without must it does nothing where nothing has changed.
-func (l *Lead) commit(ctx context.Context, epoch wire.Epoch, must bool) error {
+// Prepare puts what a commit would have to put now, so that it has less to do when somebody waits for it. What fails is
+// left to the commit.
+func (l *Lead) Prepare(ctx context.Context) {
+	if l.files.enter(ctx, l.r.cfg.Runtime) != nil {
+		return
+	}
+	defer l.files.leave()
 	fresh := map[Sum][]byte{}
-	give := func(s Sum, piece []byte) {
-		if !l.kept[s] {
+	_, err := l.r.cfg.Folder.look(l.r.now(), l.collect(fresh))
+	if err == nil && l.putAll(ctx, fresh) == nil {
+		for s := range fresh {
+			l.ready[s] = true
+		}
+	}
+}
+
+// collect returns what collects pieces that are still to be put.
+func (l *Lead) collect(fresh map[Sum][]byte) func(Sum, []byte) {
+	return func(s Sum, piece []byte) {
+		if !l.kept[s] && !l.ready[s] {
 			fresh[s] = piece
 		}
 	}
+}
+
+// commit is Commit; without must it does nothing where nothing has changed.
+func (l *Lead) commit(ctx context.Context, epoch wire.Epoch, must bool) error {
+	fresh := map[Sum][]byte{}
+	give := l.collect(fresh)
 	files, err := l.r.cfg.Folder.look(l.r.now(), give)
 	if err != nil {
 		return err
@@ -97,7 +119,8 @@ func (l *Lead) commit(ctx context.Context, epoch wire.Epoch, must bool) error {
 		return err
 	}
 	before := l.kept
-	l.kept, l.listed = map[Sum]bool{}, sums
+	maps.Copy(before, l.ready)
+	l.kept, l.ready, l.listed = map[Sum]bool{}, map[Sum]bool{}, sums
 	for _, s := range pieces(files, sums) {
 		l.kept[s] = true
 		delete(before, s)
@@ -121,7 +144,7 @@ func (l *Lead) remove(gone []Sum) {
 		if l.files.enter(l.ctx, l.r.cfg.Runtime) != nil { // a commit may come between, and may name it again
 			return
 		}
-		if !l.kept[s] && l.over() == nil {
+		if !l.kept[s] && !l.ready[s] && l.over() == nil {
 			_ = l.r.remove(l.ctx, s.key())
 		}
 		l.files.leave()

@@ -25,6 +25,7 @@ type Lead struct {
 	// files is for who looks at the folder and puts its pieces.
 	files  gate
 	made   bool         // the folder is what the cluster keeps, so that its changes may be committed
+	ready  map[Sum]bool // that it has, too, and the head does not name yet
 	kept   map[Sum]bool // that the store has
 	listed []Sum        // the list of files that the head names, in pieces
 
@@ -41,7 +42,7 @@ type Lead struct {
 
 func newLead(ctx context.Context, r *Replica, head Head, revision uint64, began time.Time) *Lead {
 	l := &Lead{r: r, head: head, revision: revision, count: head.Count, began: began, until: began.Add(holdsFor),
-		founded: len(head.Files) == 0, kept: map[Sum]bool{}}
+		founded: len(head.Files) == 0, kept: map[Sum]bool{}, ready: map[Sum]bool{}}
 	l.ctx, l.end = context.WithCancelCause(ctx)
 	return l
 }

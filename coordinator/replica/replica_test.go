@@ -81,18 +81,26 @@ func (p *plant) number(i int) int {
 // long files, so that there are pieces.
 func (p *plant) write(i, n int) error {
 	text := []byte(fmt.Sprint(n, strings.Repeat(" ", (n%4)*3000)))
-	for name, content := range map[string][]byte{numberFile: text, "run.a": fmt.Appendf(nil, "%d", n),
-		fmt.Sprint("models/1/model-", n): make([]byte, (n%3)*pieceSize+n)} {
-		path := filepath.Join(p.dirs[i], filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600)); err != nil {
-			return err
-		}
+	err := errors.Join(p.writeModel(i, n), p.writeFile(i, numberFile, text),
+		p.writeFile(i, "run.a", fmt.Appendf(nil, "%d", n)))
+	if err != nil {
+		return err
 	}
-	err := os.Remove(filepath.Join(p.dirs[i], "models", "1", fmt.Sprint("model-", n-2)))
+	err = os.Remove(filepath.Join(p.dirs[i], "models", "1", fmt.Sprint("model-", n-2)))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	return err
+}
+
+// writeModel writes what a commit has most to do with.
+func (p *plant) writeModel(i, n int) error {
+	return p.writeFile(i, fmt.Sprint("models/1/model-", n), make([]byte, (n%3)*pieceSize+n))
+}
+
+func (p *plant) writeFile(i int, name string, content []byte) error {
+	path := filepath.Join(p.dirs[i], filepath.FromSlash(name))
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, content, 0o600))
 }
 
 // live is the life of a process: it stands by, leads and commits numbers until it is killed or loses the lead.
@@ -148,6 +156,9 @@ func (p *plant) commit(ctx context.Context, i int, lead *Lead) bool {
 	p.mu.Lock()
 	p.tried[n]++
 	p.mu.Unlock()
+	if n%3 == 0 && p.writeModel(i, n) == nil {
+		lead.Prepare(ctx)
+	}
 	err := lead.Commit(ctx, 0, func() error { return p.write(i, n) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
