@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"math/big"
 	"net"
 	"testing"
@@ -32,15 +33,31 @@ func NewAuthority(t testing.TB) *Authority {
 }
 
 // Issue returns a certificate for a client with this name, or for a server at
-// 127.0.0.1, with its key.
-func (a *Authority) Issue(t testing.TB, name string) tls.Certificate {
+// 127.0.0.1 and these DNS names, with its key.
+func (a *Authority) Issue(t testing.TB, name string, dns ...string) tls.Certificate {
 	t.Helper()
 	key := newKey(t)
 	template := a.template(name)
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	template.IPAddresses, template.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, dns
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
 	der := sign(t, template, a.Certificate, key, a.key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: parsed(t, der)}
+}
+
+// PEM returns the authority's certificate.
+func (a *Authority) PEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate.Raw})
+}
+
+// PEMOf returns a certificate that was issued, and its key.
+func PEMOf(t testing.TB, c tls.Certificate) (certificate, key []byte) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
 // Pool trusts the authority.

@@ -3,7 +3,6 @@ package brokers
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -140,18 +139,10 @@ func (m *Mosquitto) AddUsers(t testing.TB, users ...string) {
 // certificate.
 func (m *Mosquitto) AddCertificates(t testing.TB, a *acltest.Authority) {
 	t.Helper()
-	own := a.Issue(t, "broker")
-	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{
-		"ca.crt":     {Type: "CERTIFICATE", Bytes: a.Certificate.Raw},
-		"broker.crt": {Type: "CERTIFICATE", Bytes: own.Certificate[0]},
-		"broker.key": {Type: "PRIVATE KEY", Bytes: key},
-	} {
-		m.Write(t, "certs/"+name, pem.EncodeToMemory(block))
-	}
+	certificate, key := acltest.PEMOf(t, a.Issue(t, "broker"))
+	m.Write(t, "certs/ca.crt", a.PEM())
+	m.Write(t, "certs/broker.crt", certificate)
+	m.Write(t, "certs/broker.key", key)
 }
 
 // WriteRevocations writes the authority's list of revoked certificates.

@@ -59,29 +59,40 @@ type natsNode struct {
 	process
 
 	Client  string // where NATS's own clients connect, host:port
+	Route   string // where other servers do
 	monitor string
+	mqtt    bool // it speaks MQTT, too
 }
 
 // NewNATS lays out that many servers, with the lines of conf. With a memory limit, in bytes, that is GOMEMLIMIT of
 // each.
 func NewNATS(t testing.TB, nodes, memoryLimit int, conf string) *NATS {
 	t.Helper()
+	return layOutNATS(t, nodes, memoryLimit, func(i int, n *NATS) string {
+		node := n.Nodes[i]
+		node.mqtt = true
+		text := fmt.Sprintf("server_name: n%d\nlisten: %s\nhttp: %s\njetstream {store_dir: %q}\nmqtt {listen: %s}\n"+
+			"%s\n", i+1, node.Client, node.monitor, filepath.Join(node.Dir, "jetstream"), node.Address, conf)
+		if nodes > 1 {
+			var routes []string
+			for _, node := range n.Nodes {
+				routes = append(routes, "nats://"+node.Route)
+			}
+			text += fmt.Sprintf("cluster {name: plant, listen: %s, routes: [%s]}\n", node.Route,
+				strings.Join(routes, ", "))
+		}
+		return text
+	})
+}
+
+// layOutNATS lays out servers, each with the configuration that conf returns.
+func layOutNATS(t testing.TB, nodes, memoryLimit int, conf func(i int, n *NATS) string) *NATS {
+	t.Helper()
 	program := NATSServer(t)
 	n := &NATS{}
-	var routes []string
 	for range nodes {
-		routes = append(routes, FreeAddress(t))
-	}
-	for i := range nodes {
-		node := &natsNode{newProcess(t), FreeAddress(t), FreeAddress(t)}
-		var text strings.Builder
-		fmt.Fprintf(&text, "server_name: n%d\nlisten: %s\nhttp: %s\njetstream {store_dir: %q}\nmqtt {listen: %s}\n%s\n",
-			i+1, node.Client, node.monitor, filepath.Join(node.Dir, "jetstream"), node.Address, conf)
-		if nodes > 1 {
-			fmt.Fprintf(&text, "cluster {name: plant, listen: %s, routes: [nats://%s]}\n", routes[i],
-				strings.Join(routes, ", nats://"))
-		}
-		node.Write(t, "nats.conf", []byte(text.String()))
+		node := &natsNode{process: newProcess(t), Client: FreeAddress(t), Route: FreeAddress(t),
+			monitor: FreeAddress(t)}
 		node.ready = "Server is ready"
 		node.command = func() *exec.Cmd {
 			cmd := exec.Command(program, "-c", filepath.Join(node.Dir, "nats.conf"))
@@ -93,18 +104,25 @@ func NewNATS(t testing.TB, nodes, memoryLimit int, conf string) *NATS {
 		node.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StderrPipe() }
 		n.Nodes = append(n.Nodes, node)
 	}
+	for i, node := range n.Nodes {
+		node.Write(t, "nats.conf", []byte(conf(i, n)))
+	}
 	return n
 }
 
-// Start returns when all servers let a client of MQTT in: a cluster says that it is ready before it has elected those
-// that keep what MQTT needs.
+// Start returns when all servers have what JetStream needs, and let a client of MQTT in if they speak it: a cluster
+// says that it is ready before it has elected those that keep what they need.
 func (n *NATS) Start(t testing.TB) {
 	t.Helper()
 	for _, node := range n.Nodes {
 		node.Start(t)
 	}
 	for _, node := range n.Nodes {
-		node.awaitMQTT(t)
+		if node.mqtt {
+			node.awaitMQTT(t)
+		} else {
+			node.awaitHealth(t)
+		}
 	}
 }
 
@@ -114,6 +132,12 @@ func (n *natsNode) Rejoin(t testing.TB) {
 	t.Helper()
 	n.Start(t)
 	n.awaitMQTT(t)
+	n.awaitHealth(t)
+}
+
+// awaitHealth returns when the server has all that the others keep.
+func (n *natsNode) awaitHealth(t testing.TB) {
+	t.Helper()
 	var health struct{ Status string }
 	for late := time.Now().Add(patience); time.Now().Before(late); {
 		if n.ask(t, "/healthz", &health); health.Status == "ok" {

@@ -1,0 +1,48 @@
+//go:build nightly
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	shipped "github.com/fedmesh/fedmesh/packaging/cluster"
+)
+
+// TestShippedCluster has three coordinators with certificates at three servers of NATS with the shipped nats.conf. The
+// one that leads is killed, and then one of the servers.
+func TestShippedCluster(t *testing.T) {
+	t.Parallel()
+	authority := acltest.NewAuthority(t)
+	engine := brokers.NewShippedNATS(t, strings.ReplaceAll(string(shipped.Conf), "plant_7", "e2e"), authority)
+	engine.Start(t)
+	broker := brokers.OpenMosquitto(t)
+	heard := hearOrders(t, broker)
+	certificate, key := acltest.PEMOf(t, authority.Issue(t, "e2e-coordinator"))
+	dir := t.TempDir()
+	for name, text := range map[string][]byte{"ca.crt": authority.PEM(), "nats.crt": certificate, "nats.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := newCluster(t, broker, engine, withoutEnd, func(_, text string) string {
+		return strings.NewReplacer("nats://", "tls://", "cluster: {", fmt.Sprintf("cluster: {ca_file: %s/ca.crt, "+
+			"cert_file: %[1]s/nats.crt, key_file: %[1]s/nats.key, ", dir)).Replace(text)
+	})
+	first := c.leader(t, c.names...)
+	c.replicas[first].Await(t, "round closed round=3 ")
+	c.replicas[first].Kill()
+	second := c.takenOver(t, first, time.Now())
+	c.start(t, first)
+	c.replicas[first].Await(t, "this coordinator stands by leader="+second)
+	engine.Nodes[2].Kill()
+	before := c.history(t, second)
+	c.replicas[second].Await(t, "round closed round="+fmt.Sprint(len(before)+3)+" ")
+	c.end(t, heard, 2)
+}
