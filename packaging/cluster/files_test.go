@@ -13,6 +13,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
@@ -150,5 +152,16 @@ func TestCertificates(t *testing.T) {
 	if user := `"` + c.Subject.String() + `"`; err != nil || len(c.DNSNames) > 0 ||
 		!strings.Contains(string(cluster.Conf), "user: "+user) {
 		t.Errorf("%s with the names %q, %v", user, c.DNSNames, err)
+	}
+}
+
+// TestConf has the server look at nats.conf: it warns of a value that means something else than it says.
+func TestConf(t *testing.T) {
+	n := brokers.NewShippedNATS(t, string(cluster.Conf), acltest.NewAuthority(t))
+	file := filepath.Join(n.Nodes[0].Dir, "nats.conf")
+	out, err := exec.Command(brokers.NATSServer(t), "-t", "-c", file).CombinedOutput()
+	if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); err != nil || len(lines) != 1 ||
+		!strings.Contains(lines[0], "is valid") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // TestShippedCluster has three coordinators with certificates at three servers of NATS with the shipped nats.conf. The
-// one that leads is killed, and then one of the servers.
+// one that leads is killed, then one of the servers, which is replaced by one with an empty folder, then another one.
 func TestShippedCluster(t *testing.T) {
 	t.Parallel()
 	authority := acltest.NewAuthority(t)
@@ -41,7 +41,13 @@ func TestShippedCluster(t *testing.T) {
 	second := c.takenOver(t, first, time.Now())
 	c.start(t, first)
 	c.replicas[first].Await(t, "this coordinator stands by leader="+second)
-	engine.Nodes[2].Kill()
+	lost := engine.Nodes[2]
+	lost.Kill()
+	if err := os.RemoveAll(filepath.Join(lost.Dir, "jetstream")); err != nil {
+		t.Fatal(err)
+	}
+	lost.Rejoin(t)
+	engine.Nodes[0].Kill()
 	before := c.history(t, second)
 	c.replicas[second].Await(t, "round closed round="+fmt.Sprint(len(before)+3)+" ")
 	c.end(t, heard, 2)

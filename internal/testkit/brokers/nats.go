@@ -131,7 +131,9 @@ func (n *NATS) Start(t testing.TB) {
 func (n *natsNode) Rejoin(t testing.TB) {
 	t.Helper()
 	n.Start(t)
-	n.awaitMQTT(t)
+	if n.mqtt {
+		n.awaitMQTT(t)
+	}
 	n.awaitHealth(t)
 }
 
