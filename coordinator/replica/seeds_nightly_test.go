@@ -2,4 +2,4 @@
 
 package replica
 
-const seeds = 10_000
+const seeds = 3000
