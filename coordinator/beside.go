@@ -93,7 +93,7 @@ func (c *Coordinator) committed(write func() error) bool {
 		return write() == nil
 	}
 	err := c.cfg.Replica.Commit(c.owner.Context(), c.disk.epoch, write)
-	if err != nil && c.stopped == nil {
+	if err != nil && c.stopped == nil && c.owner.Context().Err() == nil { // else it is to stop, and does
 		c.stopped = err
 	}
 	return err == nil

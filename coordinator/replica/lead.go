@@ -185,7 +185,7 @@ func (l *Lead) putHead(ctx context.Context, next *Head, value []byte) (revision 
 			return nil
 		case h.Instance == next.Instance: // an own one that was not known to be put
 			l.revision = max(l.revision, found)
-			return err
+			return errAgain
 		case found > l.revision:
 			return l.lose(fmt.Errorf("%q leads now, in epoch %d", h.Leader, h.Epoch))
 		}
@@ -194,6 +194,9 @@ func (l *Lead) putHead(ctx context.Context, next *Head, value []byte) (revision 
 	return revision, err
 }
 
+// errAgain has persist try at once, and tell nobody.
+var errAgain = errors.New("again")
+
 // persist tries something until it is done or the lead is over.
 func (l *Lead) persist(ctx context.Context, what string, do func() error) error {
 	for {
@@ -201,6 +204,12 @@ func (l *Lead) persist(ctx context.Context, what string, do func() error) error 
 			return err
 		}
 		err := do()
+		switch {
+		case errors.Is(err, errAgain):
+			continue
+		case err != nil && ctx.Err() != nil: // no fault of the store's
+			return errors.Join(context.Cause(ctx), err)
+		}
 		if l.r.called(what, err); err == nil {
 			return nil
 		}

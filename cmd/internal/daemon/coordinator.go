@@ -60,6 +60,9 @@ func RunCoordinator(ctx context.Context, s *settings.Coordinator, o CoordinatorO
 	o.link = newLinkWatch(o.lead, o.Logger)
 	defer o.link.late.Stop()
 	err = runFederation(o.lead.Context(), s, o)
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // it was to end, whatever it was at
+		err = nil
+	}
 	return errors.Join(err, stepDown(ctx, o.lead, o.Logger))
 }
 

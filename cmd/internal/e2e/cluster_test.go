@@ -208,7 +208,7 @@ func TestCoordinators(t *testing.T) {
 	for _, name := range c.but(second) {
 		c.replicas[name].Stop(t, syscall.SIGTERM, 0)
 	}
-	if n := len(c.history(t, third)); n < len(before)+2 {
+	if n := len(c.history(t, third)); n <= len(before) { // the last line may be written by the next process
 		t.Errorf("the history has %d rounds, had %d before", n, len(before))
 	}
 	c.wantOneModel(t)
