@@ -52,8 +52,8 @@ func (c *check) end() {
 	}
 }
 
-// atTheEnd reports whether an agent stands where the run does. A leader that follows another one announces the end of the
-// run again; who has not heard of that stands at the same end.
+// atTheEnd reports whether an agent stands where the run does. A leader that follows another one announces the end of
+// the run again; who has not heard of that stands at the same end.
 func (c *check) atTheEnd(id wire.AgentID) bool {
 	o := c.obeyed[id]
 	if c.w.plan.Machines > 1 && o.Phase == wire.PhaseFinished {
