@@ -47,7 +47,8 @@ func Open(o Options) (*Store, error) {
 	s := &Store{o: o}
 	options := append([]nats.Option{nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
 		nats.ReconnectWait(reconnectEvery), nats.ReconnectJitter(reconnectEvery, reconnectEvery),
-		nats.ReconnectBufSize(-1), // what is sent late would be a surprise: each call is repeated by who has made it
+		nats.ReconnectBufSize(-1),   // what is sent late would be a surprise: each call is repeated by who has made it
+		nats.IgnoreAuthErrorAbort(), // a server that does not know this client yet may do later
 		nats.Timeout(2 * time.Second), nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
@@ -95,6 +96,9 @@ func (s *Store) bucket(ctx context.Context) (jetstream.Stream, error) {
 			Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage, Replicas: s.o.Copies,
 			AllowRollup: true, DenyDelete: true, Duplicates: 2 * time.Minute,
 		})
+	}
+	if last := s.conn.LastError(); err != nil && last != nil && !s.conn.IsConnected() { // such as a refusal
+		err = fmt.Errorf("%w: %w", last, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the stream %s: %w", s.name(), err)

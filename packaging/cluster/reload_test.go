@@ -1,0 +1,61 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+)
+
+// TestAccountComesLater has a coordinator whom the servers do not know yet, and refuse several times: it comes in when
+// its account does, with a reload, and without a restart of its own.
+func TestAccountComesLater(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	thrice, closed := make(chan struct{}), make(chan struct{})
+	s := p.store(t, p.as(p.authority.Issue(t, "plant_9-coordinator")),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
+		nats.CustomReconnectDelay(func(attempts int) time.Duration { // after all servers were tried
+			if attempts == 3 {
+				close(thrice)
+			}
+			return 100 * time.Millisecond
+		}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	select {
+	case <-thrice:
+	case <-closed:
+		t.Fatal("it has given up")
+	case <-ctx.Done():
+		t.Fatal("it does not try again")
+	}
+	if _, _, err := s.Get(ctx, "head"); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("it does not say why it cannot read: %v", err)
+	}
+	for _, node := range p.Nodes {
+		text, err := os.ReadFile(filepath.Join(node.Dir, "nats.conf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		node.Write(t, "nats.conf", []byte(strings.Replace(string(text), `"CN=plant_7-`, `"CN=plant_9-`, 1)))
+		node.Signal(t, syscall.SIGHUP)
+	}
+	for {
+		_, _, err := s.Get(ctx, "head")
+		if errors.Is(err, replica.ErrNone) {
+			return
+		}
+		if ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
+			t.Fatal(err)
+		}
+	}
+}
