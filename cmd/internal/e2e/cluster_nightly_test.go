@@ -86,7 +86,7 @@ func (c *cluster) takenOver(t *testing.T, from string, since time.Time) (to stri
 	c.replicas[to].Await(t, "round opened")
 	t.Logf("%s leads, %.1f s later", to, time.Since(since).Seconds())
 	before := c.history(t, to)
-	c.replicas[to].Await(t, "round closed round="+fmt.Sprint(len(before)+2)+" ")
+	c.awaitRounds(t, to, len(before)+2)
 	return to
 }
 
@@ -135,7 +135,7 @@ func TestStoppedCoordinator(t *testing.T) {
 	heard := hearOrders(t, broker)
 	c := newCluster(t, broker, engine, withoutEnd)
 	first := c.leader(t, c.names...)
-	c.replicas[first].Await(t, "round closed round=3 ")
+	c.awaitRounds(t, first, 3)
 	if err := c.replicas[first].Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestCoordinatorCutFromEngine(t *testing.T) {
 	lines := map[string]*brokers.Line{}
 	c := newCluster(t, broker, engine, withoutEnd, through(t, lines, engine.Nodes[0].Client))
 	first := c.leader(t, c.names...)
-	c.replicas[first].Await(t, "round closed round=3 ")
+	c.awaitRounds(t, first, 3)
 	lines[first].Cut()
 	cut := time.Now()
 	c.replicas[first].Wait(t, 1)
@@ -183,7 +183,7 @@ func TestCoordinatorCutFromBroker(t *testing.T) {
 			return strings.Replace(text, "broker: {", "broker: {keep_alive: 5s, min_rate: 1MB, ", 1)
 		})
 	first := c.leader(t, c.names...)
-	c.replicas[first].Await(t, "round closed round=3 ")
+	c.awaitRounds(t, first, 3)
 	lines[first].Cut()
 	c.replicas[first].AwaitFor(t, 4*testkit.Patience, "it has not reached the broker for")
 	c.takenOver(t, first, time.Now())
@@ -201,7 +201,7 @@ func TestEngineWithoutQuorum(t *testing.T) {
 	heard := hearOrders(t, broker)
 	c := newCluster(t, broker, engine, withoutEnd)
 	first := c.leader(t, c.names...)
-	c.replicas[first].Await(t, "round closed round=3 ")
+	c.awaitRounds(t, first, 3)
 	engine.Nodes[0].Kill()
 	engine.Nodes[1].Kill()
 	killed := time.Now()
@@ -234,7 +234,7 @@ func TestUpgradeCluster(t *testing.T) {
 	c.Programs = testkit.BuildEarlier(t, root, testkit.Cluster1)
 	c.startAll(t)
 	leads := c.leader(t, c.names...)
-	c.replicas[leads].Await(t, "round closed round=2 ")
+	c.awaitRounds(t, leads, 2)
 	c.Programs = now
 	for _, name := range append(c.but(leads), leads) {
 		for _, other := range c.but(name, leads) {
