@@ -37,7 +37,7 @@ func TestShippedCluster(t *testing.T) {
 			"cert_file: %[1]s/nats.crt, key_file: %[1]s/nats.key, ", dir)).Replace(text)
 	})
 	first := c.leader(t, c.names...)
-	c.replicas[first].Await(t, "round closed round=3 ")
+	c.awaitRounds(t, first, 3)
 	c.replicas[first].Kill()
 	second := c.takenOver(t, first, time.Now())
 	c.start(t, first)
