@@ -72,7 +72,7 @@ func TestR1FloodIsBounded(t *testing.T) {
 		}})
 	s.Subscribe(mqtt.AtMostOnce, "x")
 	eventually(t, "all messages are seen", func() bool { return counts.get(incoming) == n })
-	if more := int(most.Load()) - before; more > 25 {
+	if more := int(most.Load()) - before; more > n/500 { // other tests' may come and go
 		t.Errorf("%d goroutines more", more)
 	}
 	if kept := counts.get(incoming) - counts.get(incomingDropped); kept == 0 || kept*payload > bound {
