@@ -104,12 +104,22 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 			c.taken(kind, agent,
 				host.Drop(DropSignature, "%w: has it another key than the one in the list?", err))
 		case err != nil:
+			c.unopened(err)
 			c.taken(kind, agent, err)
 		default:
 			c.taken(kind, agent, c.takeEnvelope(kind, agent, u, m))
 		}
 	})
 	return nil
+}
+
+// unopened takes what an agent has signed, and sealed to a key of another coordinator or of long ago: it has missed the
+// announcement of the present one, and could read no answer that is sealed. So it gets the announcement again.
+func (c *Coordinator) unopened(err error) {
+	reason, _ := host.WhyDropped(err, DropMalformed, DropVersion)
+	if now := c.owner.Now(); reason == DropSealed && c.fence.stale(now) {
+		c.repeatAnnouncement(now)
+	}
 }
 
 // otherVersion is why a message in another version of the protocol is dropped. Its signature cannot be checked.

@@ -22,6 +22,11 @@ var found = []struct {
 				{At: 5248 * time.Millisecond, Kind: world.Killed, Party: -1, For: 13562 * time.Millisecond, Ops: 25},
 				{At: 22219 * time.Millisecond, Kind: world.PowerCut, Party: -1, For: 599 * time.Millisecond, Ops: 33},
 			}}},
+	{"an agent that had missed the next leader's announcement sealed its hellos to the one before, and got no answer",
+		world.Plan{Agents: 4, Participants: 3, Quorum: 2, Rounds: 2, Machines: 2, Faults: []world.Fault{
+			{At: 45 * time.Second, Kind: world.Lossy, Party: -1, For: 50 * time.Second},
+			{At: 46 * time.Second, Kind: world.Killed, Party: -1, For: 5 * time.Second},
+		}}},
 }
 
 func TestFound(t *testing.T) {
