@@ -21,8 +21,8 @@ const (
 type Respond struct {
 	// Target is how many hellos a round waits for; 0 = all agents say hello.
 	Target int `yaml:"target"`
-	// Who has no part in the round may leave, and comes back after ReturnAfter and a random part of ReturnWithin; both
-	// 0 = nobody leaves.
+	// An agent without a part in the round may leave, and comes back after ReturnAfter and a random part of
+	// ReturnWithin; both 0 = nobody leaves.
 	ReturnAfter  time.Duration `yaml:"return_after"`
 	ReturnWithin time.Duration `yaml:"return_within"`
 	Presence     Presence      `yaml:"presence"`
@@ -39,7 +39,8 @@ const answers = 1 << 32
 // surplus is how many hellos are asked for, in targets: of 1,300 that are expected 1,000 come, for certain.
 const surplus = 1.3
 
-// validate finds what does not go with rounds that hear a sample of the agents: what counts on hearing each of them.
+// validateRespond finds what does not go with rounds that hear a sample of the agents: what counts on hearing each of
+// them.
 func (c *Config) validateRespond(check *spec.Check) {
 	r := &c.Gather.Respond
 	check.Need(r.Target >= 0, "gather.respond.target", "must not be negative, is %d (0 = all say hello)",

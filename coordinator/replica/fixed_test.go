@@ -322,3 +322,40 @@ func TestUnknownCommit(t *testing.T) {
 		}
 	})
 }
+
+// TestQuiet wants a leader to say nothing from before the head is put that gives the lead away.
+func TestQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := calmPlant(t, 1)
+		w := &watched{machine: p.machines[0]}
+		r := p.replica(0, 1)
+		r.cfg.Store = w
+		lead, err := r.Stand(t.Context())
+		if err != nil || !lead.Holds() {
+			t.Fatalf("%v, or it does not lead", err)
+		}
+		w.put = func(h *Head) {
+			if h.Leader == "" && lead.Holds() {
+				t.Error("it would speak, and another one may lead")
+			}
+			w.gone = w.gone || h.Leader == ""
+		}
+		if err := lead.StepDown(t.Context(), errTest); err != nil || !w.gone {
+			t.Errorf("%v, or no head was put that gives the lead away", err)
+		}
+	})
+}
+
+// watched is an engine whose heads are looked at when they are put.
+type watched struct {
+	*machine
+	put  func(*Head)
+	gone bool
+}
+
+func (w *watched) Put(ctx context.Context, key string, b []byte, revision uint64) (uint64, error) {
+	if h, err := decodeHead(b); key == headKey && err == nil && w.put != nil {
+		w.put(h)
+	}
+	return w.machine.Put(ctx, key, b, revision)
+}

@@ -19,14 +19,14 @@ type Lead struct {
 	r       *Replica
 	began   time.Time
 	founded bool
-	ctx     context.Context // ends with the lead; of begin
+	ctx     context.Context // ends with the lead
 	end     context.CancelCauseFunc
 
 	// files is for who looks at the folder and puts its pieces.
 	files  gate
 	made   bool         // the folder is what the cluster keeps, so that its changes may be committed
-	ready  map[Sum]bool // that it has, too, and the head does not name yet
-	kept   map[Sum]bool // that the store has
+	kept   map[Sum]bool // pieces that the store has, and the head names
+	ready  map[Sum]bool // those that it has, too, and the head does not name yet
 	listed []Sum        // the list of files that the head names, in pieces
 
 	// heads is for who replaces the head.
@@ -37,6 +37,7 @@ type Lead struct {
 	mu    sync.Mutex
 	head  Head
 	until time.Time // it leads, if it has not lost the lead
+	quiet bool      // it gives the lead away: another one may have it at any moment
 	lost  error
 }
 
@@ -48,7 +49,7 @@ func newLead(ctx context.Context, r *Replica, head Head, revision uint64, began 
 }
 
 // begin has the folder hold what the cluster keeps, or the other way round where the cluster is empty. From now on the
-// lease is renewed until ctx ends.
+// lease is renewed until the context of Stand ends.
 func (l *Lead) begin() error {
 	l.r.cfg.Runtime.Go(l.renew)
 	if err := l.files.enter(l.ctx, l.r.cfg.Runtime); err != nil {
@@ -80,7 +81,18 @@ func (l *Lead) Epoch() wire.Epoch {
 }
 
 // Holds reports whether this replica may speak to devices now: it looks at the clock. Ask before each message.
-func (l *Lead) Holds() bool { return l.over() == nil }
+func (l *Lead) Holds() bool {
+	l.mu.Lock()
+	quiet := l.quiet
+	l.mu.Unlock()
+	return !quiet && l.over() == nil
+}
+
+func (l *Lead) setQuiet(quiet bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.quiet = quiet
+}
 
 // Guard returns a session over which this coordinator speaks only while it leads, whenever it may have been stopped.
 func (l *Lead) Guard(conn mqtt.Conn) mqtt.Conn { return guarded{conn, l} }
@@ -107,7 +119,9 @@ func (l *Lead) renew() {
 				err = l.commit(l.ctx, 0, false)
 			}
 			l.files.leave()
-			l.r.called("commit the state folder", err)
+			if l.ctx.Err() == nil { // else it is no fault of the folder's
+				l.r.called("commit the state folder", err)
+			}
 		}
 		_ = l.replace(l.ctx, func(*Head) {}) // told where it is lost
 	}
@@ -159,7 +173,7 @@ func (l *Lead) replace(ctx context.Context, change func(*Head)) error {
 	}
 	l.revision = revision
 	l.mu.Lock()
-	l.head, l.until = next, began.Add(holdsFor)
+	l.head, l.until, l.quiet = next, began.Add(holdsFor), next.Leader == ""
 	l.mu.Unlock()
 	l.r.observe(Renewed{began.Add(holdsFor)})
 	return nil
@@ -219,7 +233,8 @@ func (l *Lead) persist(ctx context.Context, what string, do func() error) error 
 	}
 }
 
-// StepDown has another replica lead at once, after a last commit, and says why.
+// StepDown has another replica lead at once, after a last commit, and says why. With an error this one leads on, until
+// its lease is over.
 func (l *Lead) StepDown(ctx context.Context, why error) error {
 	if err := l.files.enter(ctx, l.r.cfg.Runtime); err != nil {
 		return err
@@ -230,6 +245,7 @@ func (l *Lead) StepDown(ctx context.Context, why error) error {
 		err = l.commit(ctx, 0, false)
 	}
 	if err == nil {
+		l.setQuiet(true) // before the head may be put
 		err = l.replace(ctx, func(h *Head) { h.Leader = "" })
 	}
 	if err == nil {

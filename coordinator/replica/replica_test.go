@@ -33,7 +33,6 @@ type plant struct {
 	committed int // the last one that counts for sure
 	commits   []commit
 	tried     map[int]int // how often a number was tried
-	led       int
 }
 
 func newPlant(t *testing.T, n int, seed uint64) *plant {
@@ -139,7 +138,6 @@ func (p *plant) begin(i int, lead *Lead) {
 	n := p.number(i)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.led++
 	p.leads[i] = lead
 	if by, is := p.epochs[lead.Epoch()]; is {
 		p.t.Errorf("machines %d and %d lead in epoch %d", by, i, lead.Epoch())

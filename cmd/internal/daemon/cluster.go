@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/api"
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
@@ -40,6 +43,9 @@ func standBy(ctx context.Context, s *settings.Coordinator, o *CoordinatorOptions
 	if err != nil {
 		return nil, err
 	}
+	if err := writable(s.Identity.AgentsFile); err != nil {
+		return nil, err
+	}
 	values, err := o.Store(s)
 	if err != nil {
 		return nil, err
@@ -56,6 +62,19 @@ func standBy(ctx context.Context, s *settings.Coordinator, o *CoordinatorOptions
 	o.Standing.serve(answering, s.StateDir, o.Logger)
 	o.Standing.begin()
 	return r.Stand(ctx)
+}
+
+// writable finds a list of agents that could not be written when this coordinator takes over from another one.
+func writable(list string) error {
+	probe, err := os.CreateTemp(filepath.Dir(list), ".fedmesh-probe-")
+	if err == nil {
+		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+	}
+	if err != nil {
+		return &config.Error{Origin: "identity.agents_file", Problem: "cannot be written: " + err.Error(), Err: err,
+			Hint: "coordinators that take turns keep one list: put it where each may write, as into state_dir"}
+	}
+	return nil
 }
 
 // keeps reports whether a file of the state folder is one that all replicas have.
@@ -169,10 +188,18 @@ type linkWatch struct {
 
 func newLinkWatch(lead *replica.Lead, log *slog.Logger) *linkWatch {
 	return &linkWatch{late: time.AfterFunc(brokerWithin, func() {
-		ctx, cancel := context.WithTimeout(lead.Context(), stepDownWithin)
-		defer cancel()
-		if err := lead.StepDown(ctx, errUnreachable); err != nil {
-			log.Warn("the lead is not given away, although the broker is out of reach", "err", err)
+		for lead.Context().Err() == nil {
+			ctx, cancel := context.WithTimeout(lead.Context(), stepDownWithin)
+			err := lead.StepDown(ctx, errUnreachable)
+			cancel()
+			if err == nil {
+				return
+			}
+			log.Warn("the lead is not given away yet, although the broker is out of reach", "err", err)
+			select {
+			case <-lead.Context().Done():
+			case <-time.After(time.Second):
+			}
 		}
 	})}
 }

@@ -59,12 +59,13 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	lock, runs := p.folder(r)
 	clock(r, time.Now())
 	certificate(r, p.Broker.Options.TLS, time.Now())
+	elsewhere := false
 	if p.Cluster != nil {
-		found, leads := p.Cluster(ctx)
+		var found []Finding
+		found, elsewhere = p.Cluster(ctx)
 		for _, f := range found {
 			r.add(f.About, f.State, f.Mend, "%s", f.Found)
 		}
-		runs = runs || leads
 	}
 	answers := false
 	nodes := p.Broker.nodes()
@@ -76,8 +77,10 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		answers = answers || reached
 		switch {
 		case reached && runs:
-			r.add("broker", Skipped, "", "%s runs, here or elsewhere, and uses the connection: stop it to examine the "+
-				"rest, or see `%[1]s status`", p.Program)
+			r.add("broker", Skipped, "", "%s runs and uses the connection: stop it to examine the rest, or see "+
+				"`%[1]s status`", p.Program)
+		case reached && elsewhere:
+			r.add("broker", Skipped, "", "another %s leads, and has the connection", p.Program)
 		case reached && node.session(ctx, r):
 			node.queue(ctx, r)
 		}
