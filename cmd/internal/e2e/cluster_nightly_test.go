@@ -117,6 +117,15 @@ func (c *cluster) ends(t *testing.T, name, why string) {
 	c.replicas[name].Await(t, "this coordinator stands by leader=")
 }
 
+// stage starts what coordinators take turns at, and listens to what they announce.
+func stage(t *testing.T, servers int) (engine *brokers.NATS, broker string, heard *orders) {
+	t.Helper()
+	engine = brokers.NewNATS(t, servers, 0, "")
+	engine.Start(t)
+	broker = brokers.OpenMosquitto(t)
+	return engine, broker, hearOrders(t, broker)
+}
+
 // through has each coordinator reach an address over a line of its own.
 func through(t *testing.T, lines map[string]*brokers.Line, address string) func(name, text string) string {
 	return func(name, text string) string {
@@ -128,10 +137,7 @@ func through(t *testing.T, lines map[string]*brokers.Line, address string) func(
 // TestStoppedCoordinator stops the coordinator that leads for longer than another one waits, and has it go on.
 func TestStoppedCoordinator(t *testing.T) {
 	t.Parallel()
-	engine := brokers.NewNATS(t, 3, 0, "")
-	engine.Start(t)
-	broker := brokers.OpenMosquitto(t)
-	heard := hearOrders(t, broker)
+	engine, broker, heard := stage(t, 3)
 	c := newCluster(t, broker, engine, withoutEnd)
 	first := c.leader(t, c.names...)
 	c.awaitRounds(t, first, 3)
@@ -149,10 +155,7 @@ func TestStoppedCoordinator(t *testing.T) {
 // TestCoordinatorCutFromEngine cuts the one that leads off from NATS, and not from the broker.
 func TestCoordinatorCutFromEngine(t *testing.T) {
 	t.Parallel()
-	engine := brokers.NewNATS(t, 1, 0, "")
-	engine.Start(t)
-	broker := brokers.OpenMosquitto(t)
-	heard := hearOrders(t, broker)
+	engine, broker, heard := stage(t, 1)
 	lines := map[string]*brokers.Line{}
 	c := newCluster(t, broker, engine, withoutEnd, through(t, lines, engine.Nodes[0].Client))
 	first := c.leader(t, c.names...)
@@ -172,10 +175,7 @@ func TestCoordinatorCutFromEngine(t *testing.T) {
 // TestCoordinatorCutFromBroker cuts the one that leads off from the broker, and not from NATS.
 func TestCoordinatorCutFromBroker(t *testing.T) {
 	t.Parallel()
-	engine := brokers.NewNATS(t, 1, 0, "")
-	engine.Start(t)
-	broker := brokers.OpenMosquitto(t)
-	heard := hearOrders(t, broker)
+	engine, broker, heard := stage(t, 1)
 	lines := map[string]*brokers.Line{}
 	c := newCluster(t, broker, engine, withoutEnd, through(t, lines, strings.TrimPrefix(broker, "tcp://")),
 		func(_, text string) string { // the loss is seen long before the round's deadline
@@ -194,10 +194,7 @@ func TestCoordinatorCutFromBroker(t *testing.T) {
 // TestEngineWithoutQuorum kills two of three servers of NATS, and starts them again: nobody leads meanwhile.
 func TestEngineWithoutQuorum(t *testing.T) {
 	t.Parallel()
-	engine := brokers.NewNATS(t, 3, 0, "")
-	engine.Start(t)
-	broker := brokers.OpenMosquitto(t)
-	heard := hearOrders(t, broker)
+	engine, broker, heard := stage(t, 3)
 	c := newCluster(t, broker, engine, withoutEnd)
 	first := c.leader(t, c.names...)
 	c.awaitRounds(t, first, 3)
@@ -224,10 +221,7 @@ func TestEngineWithoutQuorum(t *testing.T) {
 // by first, the one that leads last.
 func TestUpgradeCluster(t *testing.T) {
 	t.Parallel()
-	engine := brokers.NewNATS(t, 1, 0, "")
-	engine.Start(t)
-	broker := brokers.OpenMosquitto(t)
-	heard := hearOrders(t, broker)
+	engine, broker, heard := stage(t, 1)
 	c := layOutCluster(t, broker, engine, withoutEnd)
 	now := c.Programs
 	c.Programs = testkit.BuildEarlier(t, root, testkit.Cluster1)
