@@ -100,6 +100,7 @@ func (s *Service) explain(err error) error {
 	if !errors.Is(err, errBadConfig) {
 		problem = fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])
 	}
+	_, _ = s.run("journalctl", "--sync") // the journal may be behind; without it the line may be missing
 	said, journal := s.run("journalctl", "--no-pager", "--output=cat", "--lines=1",
 		"_SYSTEMD_UNIT="+s.unit.Program+".service", "_SYSTEMD_INVOCATION_ID="+p["InvocationID"])
 	if journal == nil && strings.TrimSpace(said) != "" {

@@ -77,8 +77,15 @@ func TestExplain(t *testing.T) {
 	if err := s.Install(nil); err != nil {
 		t.Fatal(err)
 	}
+	synced := false
 	s.run = func(args ...string) (string, error) {
-		if args[0] == "journalctl" {
+		switch {
+		case args[0] == "journalctl" && args[1] == "--sync":
+			synced = true
+			return "", nil
+		case args[0] == "journalctl" && !synced:
+			return "", nil // what the program said last is still on its way
+		case args[0] == "journalctl":
 			return "agentd.yaml:3:1: unknown key\n", nil
 		}
 		return "LoadState=loaded\nResult=exit-code\nExecMainStatus=78\nInvocationID=abc\n", nil
