@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"log/slog"
 
 	"github.com/nats-io/nats.go"
@@ -19,13 +20,7 @@ func storeOf(log *slog.Logger) func(s *settings.Coordinator) (replica.Store, err
 			return nil, err
 		}
 		options := []nats.Option{nats.Name("coordinator " + name + " of " + s.Federation)}
-		encryption, err := x.TLS()
-		if err != nil {
-			return nil, err
-		}
-		if encryption != nil {
-			options = append(options, nats.Secure(encryption))
-		}
+		options = append(options, encryption(x)...)
 		if x.Username != "" {
 			options = append(options, nats.UserInfoHandler(func() (string, string) {
 				password, err := x.Password()
@@ -38,4 +33,19 @@ func storeOf(log *slog.Logger) func(s *settings.Coordinator) (replica.Store, err
 		return jetstream.Open(jetstream.Options{URLs: x.NATS, Bucket: s.Bucket(), Copies: x.Copies, Logger: log,
 			More: options})
 	}
+}
+
+// encryption returns the options of the links to the servers. The files are read anew for each link, so that they may
+// be replaced.
+func encryption(x *settings.Cluster) (options []nats.Option) {
+	if x.CAFile != "" || x.CertFile != "" {
+		options = append(options, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS13}))
+	}
+	if x.CAFile != "" {
+		options = append(options, nats.RootCAs(x.CAFile))
+	}
+	if x.CertFile != "" {
+		options = append(options, nats.ClientCert(x.CertFile, x.PrivateKey()))
+	}
+	return options
 }

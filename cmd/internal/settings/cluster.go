@@ -47,33 +47,31 @@ func (x *Cluster) Password() (string, error) {
 	return string(password), err
 }
 
-// TLS returns the encryption of the links to the servers; nil where all is as by default.
-func (x *Cluster) TLS() (*tls.Config, error) {
-	if x.CAFile == "" && x.CertFile == "" {
-		return nil, nil
-	}
-	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
+// PrivateKey returns where the key of the client certificate is; empty without one.
+func (x *Cluster) PrivateKey() string { return secretFile(x.KeyFile) }
+
+// certificates finds the first of the files that cannot be used.
+func (x *Cluster) certificates() error {
 	if x.CAFile != "" {
 		pem, err := os.ReadFile(x.CAFile)
 		if err != nil {
-			return nil, &spec.FieldError{Key: "cluster.ca_file", Problem: err.Error()}
+			return &spec.FieldError{Key: "cluster.ca_file", Problem: err.Error()}
 		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &spec.FieldError{Key: "cluster.ca_file", Problem: x.CAFile + " holds no certificate in PEM"}
+		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			return &spec.FieldError{Key: "cluster.ca_file", Problem: x.CAFile + " holds no certificate in PEM"}
 		}
 	}
-	if x.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(x.CertFile, secretFile(x.KeyFile))
-		if err == nil {
-			err = keys.Closed(secretFile(x.KeyFile))
-		}
-		if err != nil {
-			return nil, &spec.FieldError{Key: "cluster.cert_file", Problem: err.Error()}
-		}
-		cfg.Certificates = []tls.Certificate{cert}
+	if x.CertFile == "" {
+		return nil
 	}
-	return cfg, nil
+	_, err := tls.LoadX509KeyPair(x.CertFile, x.PrivateKey())
+	if err == nil {
+		err = keys.Closed(x.PrivateKey())
+	}
+	if err != nil {
+		return &spec.FieldError{Key: "cluster.cert_file", Problem: err.Error()}
+	}
+	return nil
 }
 
 // cluster reports every problem of x, by key.
@@ -103,12 +101,9 @@ func (c *check) cluster(x *Cluster) {
 	_, err = x.Password()
 	c.Valid("cluster.password_file", err)
 	if (x.CertFile == "") == (x.KeyFile == "") {
-		_, err = x.TLS()
 		var field *spec.FieldError
-		if errors.As(err, &field) {
+		if errors.As(x.certificates(), &field) {
 			c.Need(false, field.Key, "%s", field.Problem)
-		} else {
-			c.Valid("cluster.ca_file", err)
 		}
 	}
 }
