@@ -61,7 +61,7 @@ test-install: ## install both programs on Debian in a container, with a real sys
 
 test-install-vm: ## the same on emulated amd64 and arm64, with limits on memory; takes minutes each (needs root)
 	tools/deps.sh vm
-	go test -tags vm -count=1 -timeout 40m -v -run 'TestVM|TestCage' ./internal/testkit/machine
+	go test -tags vm -count=1 -timeout 40m -v -run 'TestVM|TestCage|TestClockJumps' ./internal/testkit/machine
 
 sim-soak: ## run SEEDS=10000 federations with faults in virtual time, from FIRST=0; a seed that fails is shrunk to a script
 	go test -count=1 -timeout 24h -v -run TestSeeds ./sim/world -args -seeds $(or $(SEEDS),10000) -first $(or $(FIRST),0)
