@@ -88,7 +88,8 @@ type Agent struct {
 
 	unsent errorFeedback // what the codec has not sent
 
-	asks wire.Asked // for the outcome of an update; zero if there is nothing to ask
+	asks  wire.Asked // for the outcome of an update; zero if there is nothing to ask
+	lacks wire.Lacks // of a blob that is pulled; the next hello asks for it
 
 	trouble   store.Trouble
 	unwritten []unwritten // what the disk did not take, and is tried again

@@ -42,9 +42,10 @@ func (a *Agent) perform(e round.Effect) {
 	case round.SayHello:
 		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples,
 			Update: e.Update, Respond: e.Respond, Asks: a.asks, WantsKey: a.wantedKey(), Residuals: a.residuals(),
-			Evaluation: a.saysEvaluation(),
-			NewRows:    a.tellsNewRows(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found,
+			Lacks: a.lacks, Evaluation: a.saysEvaluation(),
+			NewRows: a.tellsNewRows(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found,
 			Clips: a.mesh.private != nil, Seen: a.seen}
+		a.lacks = wire.Lacks{}
 		if a.misfit != nil && (e.Unfit == wire.DeclineBadData || e.Unfit == wire.DeclineTooFewRows) {
 			m.Misfit = a.misfit.told
 		}

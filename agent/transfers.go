@@ -108,6 +108,8 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 			a.conn.Subscribe(mqtt.AtMostOnce, a.blobTopics(key, e.Parts)...)
 		case transfer.Unsubscribe:
 			a.conn.Unsubscribe(a.blobTopics(key, e.Parts)...)
+		case transfer.Lacking:
+			a.lack(p, e)
 		case transfer.Open:
 			a.openStorage(key, p, e.Manifest)
 		case transfer.Unstored:
@@ -122,6 +124,15 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 			a.pulled(p, nil, e.Err)
 		}
 	}
+}
+
+// lack has a hello ask the coordinator for parts that the broker does not return.
+func (a *Agent) lack(p *pull, e transfer.Lacking) {
+	a.lacks = wire.Lacks{Blob: p.ref.Hash, Manifest: e.Manifest}
+	for _, k := range e.Chunks {
+		a.lacks.Chunks = append(a.lacks.Chunks, uint32(k))
+	}
+	a.step(a.stranded())
 }
 
 func (a *Agent) blobTopics(hash string, parts []string) []string {

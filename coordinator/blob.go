@@ -48,6 +48,21 @@ func (b blob) refer(inline int) wire.BlobRef {
 	return wire.BlobRef{Hash: b.ref.Hash, Length: b.ref.Length, Inline: b.data}
 }
 
+// named are the messages of parts, as far as the blob has them.
+func (b blob) named(l wire.Lacks) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for _, k := range l.Chunks {
+			if int64(k) < int64(b.chunks()) &&
+				!yield(transfer.ChunkPart(int(k)), transfer.ChunkMessage(b.ref.Hash, b.data, int(k), b.seal)) {
+				return
+			}
+		}
+		if l.Manifest {
+			yield(transfer.ManifestPart, transfer.ManifestMessage(b.manifest, b.seal))
+		}
+	}
+}
+
 func (b blob) chunks() int { return wire.ChunkCount(len(b.data)) }
 
 func (b blob) listed() listedBlob { return listedBlob{b.ref.Hash, b.chunks()} }

@@ -18,17 +18,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// parts remembers the topics of the blobs' parts that are published.
+// parts counts how often the blobs' parts are published, by topic.
 type parts struct {
 	mu     sync.Mutex
-	topics map[string]bool
+	topics map[string]int
 }
 
 // note is the coordinator's moment.
 func (p *parts) note(m any) {
 	if m, ok := m.(mqtt.Message); ok && strings.Contains(m.Topic, "/m/") {
 		p.mu.Lock()
-		p.topics[m.Topic] = true
+		p.topics[m.Topic]++
 		p.mu.Unlock()
 	}
 }
@@ -62,19 +62,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 			f.cfg.Task.Model.Hidden = []uint32{400, 400}
 		}},
 		{"large model", 60, huge},
-		{"task", 0, func(f *federation) {
-			large(f)
-			f.cfg.Task.Name = strings.Repeat("x", 100)
-			wide := []string{"warm", "wet", "wind"}
-			for i := range 200 { // so that it is not inline
-				wide = append(wide, strings.Repeat("y", 100)+string(rune('a'+i/26))+string(rune('a'+i%26)))
-			}
-			f.cfg.Task.Features = wide
-			f.cfg.Task.Model.Hidden = nil
-			for i, a := range f.agents {
-				a.data = wideRows(uint64(i), wide)
-			}
-		}},
+		{"task", 0, wideTask},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -82,7 +70,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 				f := newFederation(t, 2, memory.Options{Delay: links.delay})
 				f.cfg.Standardize = false
 				tt.setup(f)
-				said := &parts{topics: map[string]bool{}}
+				said := &parts{topics: map[string]int{}}
 				f.coord.moment = said.note
 				f.cfg.Round.Rounds = 1
 				for _, a := range f.agents {
@@ -105,16 +93,35 @@ func TestGoneInTheMiddle(t *testing.T) {
 				if no := facts[round.AgentDeclined](f); len(no) > 0 {
 					t.Errorf("declined: %+v", no)
 				}
+				again := 0
+				for _, n := range said.topics {
+					again += min(n-1, 1)
+				}
+				if again == 0 {
+					t.Error("nothing that was deleted was published again")
+				}
 				for _, c := range facts[round.RoundClosed](f) {
-					if tt.after > 0 && c.Took < time.Minute {
-						t.Errorf("it took %v: nothing was gone", c.Took)
-					}
 					if c.Accepted != 2 || c.ByDeadline {
 						t.Errorf("%+v", c)
 					}
 				}
 			})
 		})
+	}
+}
+
+// wideTask has a task that is not inline.
+func wideTask(f *federation) {
+	large(f)
+	f.cfg.Task.Name = strings.Repeat("x", 100)
+	wide := []string{"warm", "wet", "wind"}
+	for i := range 200 {
+		wide = append(wide, strings.Repeat("y", 100)+string(rune('a'+i/26))+string(rune('a'+i%26)))
+	}
+	f.cfg.Task.Features = wide
+	f.cfg.Task.Model.Hidden = nil
+	for i, a := range f.agents {
+		a.data = wideRows(uint64(i), wide)
 	}
 }
 

@@ -36,6 +36,8 @@ type publisher struct {
 	announced bool // in this session
 	deleted   bool // in this session: listed.Gone
 
+	owed []owed // to agents
+
 	reading   *reading
 	rechecked time.Time                   // the last connect, or recheck for an agent
 	next      func() (mqtt.Message, bool) // the messages still to be published
@@ -167,7 +169,7 @@ func (b *publisher) halt() {
 	if b.stop != nil {
 		b.stop()
 	}
-	b.next, b.stop, b.done, b.first, b.retry = nil, nil, nil, nil, time.Time{}
+	b.next, b.stop, b.done, b.first, b.retry, b.owed = nil, nil, nil, nil, time.Time{}, nil
 	b.stopReading()
 }
 
@@ -190,6 +192,8 @@ func (b *publisher) pump(now time.Time) {
 				b.announced = true
 				b.handed(now)
 			})
+		case len(b.owed) > 0:
+			b.publish(b.give(), func() {})
 		case !b.deleted:
 			b.publish(b.deletions(), func() { b.deleted = true })
 		case b.reading != nil:

@@ -30,16 +30,17 @@ const (
 // post is a blob at the broker.
 type post struct {
 	blob
-	have     []bool    // chunks that the broker has returned
-	sent     bool      // all was published, perhaps by an earlier process
-	justSent bool      // in this session, since the last uncheck
-	checked  bool      // the broker has returned all of it
-	fails    int       // checks in a row that found nothing new
-	again    time.Time // nothing of it is published again before
+	have     []bool      // chunks that the broker has returned
+	given    []time.Time // when the manifest, and then each chunk, was last published for agents
+	sent     bool        // all was published, perhaps by an earlier process
+	justSent bool        // in this session, since the last uncheck
+	checked  bool        // the broker has returned all of it
+	fails    int         // checks in a row that found nothing new
+	again    time.Time   // nothing of it is published again before
 }
 
 func newPost(x blob, sent bool) *post {
-	return &post{blob: x, have: make([]bool, x.chunks()), sent: sent}
+	return &post{blob: x, have: make([]bool, x.chunks()), given: make([]time.Time, 1+x.chunks()), sent: sent}
 }
 
 // missing yields the parts that the broker has not returned.

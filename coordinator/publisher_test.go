@@ -46,6 +46,7 @@ func (c *narrow) Publish(m mqtt.Message) error {
 	case len(m.Payload) == 0:
 		c.deleted++
 		delete(c.retained, m.Topic)
+	case !m.Retained:
 	case c.loses == nil || !c.loses(m.Topic):
 		c.retained[m.Topic] = m.Payload
 	case c.lost != nil:

@@ -53,7 +53,7 @@ type Agent struct {
 	helloAt   time.Time // of the next hello
 	helloWait time.Duration
 
-	objectAt  time.Time // of the hello that answers an older announcement; zero = none is owed
+	objectAt  time.Time // of a hello to an older announcement, or for parts of the task; zero = none is owed
 	objectNot time.Time // no such hello before
 
 	out []Effect
@@ -163,6 +163,9 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.prepared(now, e)
 	case Stranded:
 		a.helloDue, a.asks = true, a.asks || e.Beyond
+		if a.current != nil && !a.task.ready && a.objectAt.IsZero() {
+			a.objectAt = now.Add(a.jitter(time.Duration(a.current.Announcement.HelloWithin) * time.Millisecond))
+		}
 	case Unread:
 		a.helloDue, a.asks = true, true
 	case NeighborsFound, Evaluated:

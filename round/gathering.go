@@ -69,8 +69,9 @@ func (c *Coordinator) next(now time.Time) {
 
 // hello takes note of the agent, and answers whatever the phase is.
 func (c *Coordinator) hello(now time.Time, e HelloCame) {
-	if e.Hello.Unfit == 0 && e.Hello.Samples == 0 {
-		e.Hello.Unfit = wire.DeclineTooFewRows // nothing to learn from, and no weight
+	if e.Hello.Unfit == 0 && e.Hello.Samples == 0 { // it has no task yet: what was known of its data stays
+		c.answerHello(now, &e)
+		return
 	}
 	if q := e.Hello.Asks; q.Round > 0 {
 		c.do(Settle{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
@@ -103,12 +104,16 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 	case news:
 		c.report(AgentCounted{e.Agent, m.samples, c.roster.drawn})
 	}
+	c.answerHello(now, &e)
+}
+
+func (c *Coordinator) answerHello(now time.Time, e *HelloCame) {
 	if p := c.peers[e.Agent]; p != nil && (c.in(CoordinatorCollecting) || p.state == peerAccepted) {
-		c.helloOfPeer(now, p, m.unfit)
+		c.helloOfPeer(now, p, e.Hello.Unfit)
 		return
 	}
 	place := wire.PlaceNotSelected
-	if c.in(CoordinatorGathering) && m.unfit == 0 {
+	if c.in(CoordinatorGathering) && e.Hello.Unfit == 0 && e.Hello.Samples > 0 {
 		place = wire.PlaceCounted
 	}
 	c.stand(e.Agent, place)

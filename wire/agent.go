@@ -114,6 +114,7 @@ type Hello struct {
 	Evaluation   Evaluation // of a base model that was to be evaluated
 	Respond      uint32     // Respond.Of of the announcement by which it was drawn to answer; 0 = it always answers
 	WantsKey     uint64     // the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
+	Lacks        Lacks      // of a blob that it pulls
 	Extra        Extra
 }
 
@@ -158,6 +159,7 @@ func (m *Hello) parts() []part {
 		m.Evaluation.part(),
 		m.Evaluation.figuresPart(),
 		{"key", NeedIgnore, func(w *writer) { w.optional(m.WantsKey) }, func(r *reader) { m.WantsKey = r.u64() }},
+		m.Lacks.part(),
 		{"location", NeedIgnore, func(w *writer) {
 			if m.Location != (Location{}) {
 				w.location(m.Location)

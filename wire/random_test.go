@@ -283,6 +283,12 @@ func randomHello(rng *rand.Rand) wire.Hello {
 	if rng.IntN(2) == 0 {
 		m.Evaluation = randomEvaluation(rng)
 	}
+	if rng.IntN(2) == 0 {
+		m.Lacks = wire.Lacks{Blob: randomDigest(rng), Manifest: rng.IntN(2) == 0}
+		for k := range rng.Uint32N(4) {
+			m.Lacks.Chunks = append(m.Lacks.Chunks, 7*k)
+		}
+	}
 	for i := range rng.IntN(4) {
 		m.Neighbors = append(m.Neighbors, wire.AgentID(fmt.Sprint("n", i)))
 	}

@@ -64,7 +64,7 @@ func FuzzReceiver(f *testing.F) {
 				ev = Tick{}
 			default:
 				k := s.pick(wire.ChunkCount(len(blobs[i])))
-				message := chunkMessage(manifests[i].Hash, blobs[i], k, nil)
+				message := ChunkMessage(manifests[i].Hash, blobs[i], k, nil)
 				ev = Chunk{agent, ID(manifests[i].Hash), damaged(&s, message)}
 			}
 			for _, e := range r.Step(now, ev) {

@@ -141,6 +141,8 @@ func describeOne(e any) string {
 		return "sub " + strings.Join(e.Parts, " ")
 	case Unsubscribe:
 		return "unsub " + strings.Join(e.Parts, " ")
+	case Lacking:
+		return fmt.Sprintf("lacking %v %v", e.Manifest, e.Chunks)
 	case Done:
 		return fmt.Sprintf("done %d", len(bytesOf(e.Data)))
 	case Failed:

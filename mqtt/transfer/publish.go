@@ -24,14 +24,11 @@ func Publish(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[string, [
 // PublishSealed is Publish for a blob whose manifest is there, and which is sealed; with nil it is open. Equal blobs
 // have equal messages under one seal.
 func PublishSealed(m wire.Manifest, blob []byte, seal *wire.BlobSeal) (wire.BlobRef, iter.Seq2[string, []byte]) {
-	manifest := m.Append(nil)
-	if seal != nil {
-		manifest = seal.SealManifest(manifest)
-	}
+	manifest := ManifestMessage(m, seal)
 	ref := wire.BlobRef{Hash: m.Hash, Manifest: sha256.Sum256(manifest), Length: m.Length}
 	return ref, func(yield func(string, []byte) bool) {
 		for k := range m.Chunks {
-			if !yield(ChunkPart(k), chunkMessage(m.Hash, blob, k, seal)) {
+			if !yield(ChunkPart(k), ChunkMessage(m.Hash, blob, k, seal)) {
 				return
 			}
 		}
@@ -39,8 +36,16 @@ func PublishSealed(m wire.Manifest, blob []byte, seal *wire.BlobSeal) (wire.Blob
 	}
 }
 
-// chunkMessage returns the message of chunk k of blob, sealed unless seal is nil.
-func chunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSeal) []byte {
+// ManifestMessage returns the message of a blob's manifest, sealed unless seal is nil.
+func ManifestMessage(m wire.Manifest, seal *wire.BlobSeal) []byte {
+	if seal != nil {
+		return seal.SealManifest(m.Append(nil))
+	}
+	return m.Append(nil)
+}
+
+// ChunkMessage returns the message of chunk k of blob, whose hash is given, sealed unless seal is nil.
+func ChunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSeal) []byte {
 	payload := wire.ChunkOf(blob, k)
 	if seal != nil {
 		return seal.AppendChunk(make([]byte, 0, wire.ChunkHeaderSize+len(payload)+wire.SealOverhead), k, payload)

@@ -14,6 +14,9 @@ import (
 // manifestNumber is the number of the manifest among the chunks.
 const manifestNumber = -1
 
+// lackingFrom is the stall in a row from which on the coordinator is told: after the first the broker may be late.
+const lackingFrom = 2
+
 // Puller downloads one blob. It first pulls the manifest, then opens a storage for the blob, then pulls the chunks that
 // the storage lacks, subscribing to a window of them at a time. Of a short blob it asks for the first window with the
 // manifest.
@@ -37,6 +40,7 @@ type Puller struct {
 	asked    []int // subscribed to and missing
 	came     []int // here, and still subscribed to; may hold manifestNumber
 	stalls   int   // in a row
+	lacked   bool  // the coordinator was told of parts that the broker does not return
 	timer    time.Time
 }
 
@@ -324,7 +328,24 @@ func (p *Puller) stall(now time.Time) []PullEffect {
 	if len(p.manifest.Chunks) == 0 {
 		names = []string{ManifestPart}
 	}
-	return append(p.leave(), Unsubscribe{names}, Subscribe{names})
+	return append(append(p.leave(), Unsubscribe{names}, Subscribe{names}), p.lacking()...)
+}
+
+// lacking tells of what was asked for twice in vain; once it has, after each stall.
+func (p *Puller) lacking() []PullEffect {
+	if p.unstored != nil || p.stalls < lackingFrom && !p.lacked {
+		return nil
+	}
+	p.lacked = true
+	var e Lacking
+	for _, k := range slices.Sorted(slices.Values(p.asked)) {
+		if k == manifestNumber {
+			e.Manifest = true
+		} else if _, early := p.early[k]; !early {
+			e.Chunks = append(e.Chunks, k)
+		}
+	}
+	return []PullEffect{e}
 }
 
 func (p *Puller) ask(ks []int) []PullEffect {

@@ -64,7 +64,7 @@ type Part struct {
 
 func (Part) pullEvent() {}
 
-// PullEffect is Subscribe, Unsubscribe, Open, Unstored, Done or Failed.
+// PullEffect is Subscribe, Unsubscribe, Lacking, Open, Unstored, Done or Failed.
 type PullEffect interface{ pullEffect() }
 
 type (
@@ -72,6 +72,12 @@ type (
 	Subscribe struct{ Parts []string }
 	// Unsubscribe ends the subscriptions to these parts.
 	Unsubscribe struct{ Parts []string }
+	// Lacking says that the broker does not return parts, though it was asked again. The coordinator may publish them
+	// once more, if it is told. A node of a cluster may return nothing new for as long as another one is away.
+	Lacking struct {
+		Manifest bool
+		Chunks   []int // ascending
+	}
 	// Done ends the transfer and hands the storage over: the one that was opened,
 	// or a *Memory with the reference's own slice of an inline blob. Each chunk was
 	// what the manifest says when it came, and so the whole is right in memory; a
@@ -83,6 +89,7 @@ type (
 
 func (Subscribe) pullEffect()   {}
 func (Unsubscribe) pullEffect() {}
+func (Lacking) pullEffect()     {}
 func (Done) pullEffect()        {}
 func (Failed) pullEffect()      {}
 

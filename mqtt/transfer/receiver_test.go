@@ -39,7 +39,7 @@ func inline(a wire.AgentID, m wire.Manifest, p []byte) Offer {
 }
 
 func chunkOf(a wire.AgentID, m wire.Manifest, blob []byte, k int) Chunk {
-	return Chunk{a, ID(m.Hash), chunkMessage(m.Hash, blob, k, nil)}
+	return Chunk{a, ID(m.Hash), ChunkMessage(m.Hash, blob, k, nil)}
 }
 
 func c3(a wire.AgentID, k int) Chunk { return chunkOf(a, m3, three, k) }

@@ -65,7 +65,7 @@ func TestPullerRefusesAnotherManifest(t *testing.T) {
 // of the key before or in the open do not. A manifest that comes again after a change of the key says how.
 func TestReceiverOpensSeals(t *testing.T) {
 	sealed := func(key wire.SealKey, k int) Chunk {
-		return Chunk{"a", ID(m3.Hash), chunkMessage(m3.Hash, three, k, key.Blob(m3.Hash))}
+		return Chunk{"a", ID(m3.Hash), ChunkMessage(m3.Hash, three, k, key.Blob(m3.Hash))}
 	}
 	offered := func(key wire.SealKey) Offer {
 		return Offer{Agent: "a", Boot: 1, Manifest: m3, Seal: key.Blob(m3.Hash)}

@@ -72,7 +72,7 @@ func (s *Sender) Inline() []byte {
 func (s *Sender) SealBy(seal *wire.BlobSeal) { s.seal = seal }
 
 // Chunk returns the message of chunk k.
-func (s *Sender) Chunk(k int) []byte { return chunkMessage(s.manifest.Hash, s.payload, k, s.seal) }
+func (s *Sender) Chunk(k int) []byte { return ChunkMessage(s.manifest.Hash, s.payload, k, s.seal) }
 
 // Stats returns the counts so far.
 func (s *Sender) Stats() SenderStats { return s.stats }

@@ -138,19 +138,7 @@ func TestNATSKilled(t *testing.T) {
 	f.await(rounds, 5*time.Minute)
 	f.stop()
 	f.wantAll(agents)
-	got := f.models()
-
-	calm := newNodesFederation(t, []string{brokers.OpenMosquitto(t)}, agents, agents, 8, "deadline: 5m")
-	calm.await(uint64(len(got)-1), 10*time.Minute)
-	calm.stop()
-	for i, want := range calm.models()[:len(got)] {
-		if got[i] != want {
-			t.Fatalf("model %d is %s, that of an undisturbed federation %s", i, got[i], want)
-		}
-	}
-	if different := len(slices.Compact(slices.Sorted(slices.Values(got)))); different < len(got) {
-		t.Errorf("of %d models only %d differ: they show little", len(got), different)
-	}
+	f.wantCalm(agents, 8)
 	slices.Sort(stood)
 	t.Logf("%d kills, %d rounds, bit-equal; two more rounds after %s (median), %s (longest)", kills, len(f.rounds.all),
 		stood[kills/2].Round(10*time.Millisecond), stood[kills-1].Round(10*time.Millisecond))

@@ -1,0 +1,60 @@
+package coordinator_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestLacks: agents are at a node of the broker that returns no part of a blob, and delivers what is published, as one
+// of NATS does while another is away. They ask the coordinator, which reads the blobs at another node and finds nothing
+// missing. Nobody misses a round, or is taken for unfit.
+func TestLacks(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		rounds int
+		setup  func(*federation)
+		most   time.Duration // a round
+	}{
+		{"small model", 3, func(f *federation) {
+			large(f)
+			f.cfg.Task.Model.Hidden = []uint32{400, 400}
+		}, 12 * time.Second},
+		{"large model", 1, huge, 90 * time.Second}, // a window after the other
+		{"task", 3, wideTask, 10 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 2, memory.Options{Stale: func(client, topic string) bool {
+					return strings.Contains(topic, "/m/") && !strings.HasSuffix(client, string(wire.CoordinatorID))
+				}})
+				f.cfg.Standardize = false
+				tt.setup(f)
+				f.cfg.Round.Rounds, f.cfg.Round.Gather.Within = tt.rounds, time.Minute
+				f.coord.start()
+				wait(time.Minute)
+				for _, a := range f.agents {
+					a.start()
+				}
+				f.finished(time.Hour)
+				f.checkOnce(tt.name)
+				if no := facts[round.AgentDeclined](f); len(no) > 0 {
+					t.Errorf("declined: %+v", no)
+				}
+				if no := facts[round.AgentUnfit](f); len(no) > 0 {
+					t.Errorf("unfit: %+v", no)
+				}
+				for _, c := range facts[round.RoundClosed](f) {
+					if c.Accepted != 2 || c.Took > tt.most {
+						t.Errorf("%+v", c)
+					}
+				}
+			})
+		})
+	}
+}

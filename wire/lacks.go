@@ -1,0 +1,36 @@
+package wire
+
+// MaxLacks bounds the chunks that a hello asks for.
+const MaxLacks = 64
+
+// Lacks names parts of a blob that the broker does not return to an agent. The coordinator is asked to publish them
+// once more.
+type Lacks struct {
+	Blob     Digest // zero = nothing is lacking
+	Manifest bool
+	Chunks   []uint32 // ascending
+}
+
+// part is the section of a hello.
+func (l *Lacks) part() part {
+	return part{"lacks", NeedIgnore, func(w *writer) {
+		if l.Blob.IsZero() {
+			return
+		}
+		w.digest(l.Blob)
+		w.bool(l.Manifest)
+		w.u32(uint32(len(l.Chunks)))
+		for _, k := range l.Chunks {
+			w.u32(k)
+		}
+	}, func(r *reader) {
+		l.Blob, l.Manifest = r.digest(), r.bool("manifest")
+		for range r.count("chunks", MaxLacks, 4) {
+			k := r.u32()
+			if n := len(l.Chunks); n > 0 && l.Chunks[n-1] >= k {
+				r.failf("chunk %d after %d: they must ascend", k, l.Chunks[n-1])
+			}
+			l.Chunks = append(l.Chunks, k)
+		}
+	}}
+}
