@@ -36,6 +36,9 @@ vm   arch-test            arch-test
 nightly /usr/share/datasets/fashion-mnist dataset-fashion-mnist
 nightly $python/sklearn   python3-sklearn
 nightly rabbitmq-server   rabbitmq-server
+nightly podman            podman runc
+nightly docker-compose    docker-compose
+nightly /usr/lib/cni/dnsname golang-github-containernetworking-plugin-dnsname
 race gcc                  gcc libc6-dev
 fuse fusermount3          fuse3
 package lintian           lintian

@@ -47,8 +47,8 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// TestCompose holds compose.yml against nats.conf, as far as that goes without Docker: each server has the files and
-// the name that nats.conf wants, and each coordinator a name and a state of its own.
+// TestCompose holds compose.yml against nats.conf without containers: each server has the files and the name that
+// nats.conf wants, and each coordinator a name and a state of its own.
 func TestCompose(t *testing.T) {
 	type service struct {
 		Image, User, Restart, Hostname string

@@ -97,15 +97,26 @@ func (s *Store) bucket(ctx context.Context) (jetstream.Stream, error) {
 			AllowRollup: true, DenyDelete: true, Duplicates: 2 * time.Minute,
 		})
 	}
-	if last := s.conn.LastError(); err != nil && last != nil && !s.conn.IsConnected() { // such as a refusal
-		err = fmt.Errorf("%w: %w", last, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("the stream %s: %w", s.name(), err)
+		return nil, s.failed("find the stream "+s.name(), err)
 	}
 	s.stream = stream
 	return stream, nil
 }
+
+// failed is the error of a call. Without a link it says that, and the last refusal if there was one: the client's own
+// words are of a buffer.
+func (s *Store) failed(what string, err error) error {
+	if !s.conn.IsConnected() {
+		err = errNoLink
+		if last := s.conn.LastError(); last != nil {
+			err = fmt.Errorf("%w: %w", err, last)
+		}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+var errNoLink = errors.New("no server answers")
 
 // Get implements replica.Store.
 func (s *Store) Get(ctx context.Context, key string) ([]byte, uint64, error) {
@@ -118,7 +129,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, uint64, error) {
 		return nil, 0, fmt.Errorf("%s: %w", key, replica.ErrNone)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("read %s: %w", key, err)
+		return nil, 0, s.failed("read "+key, err)
 	}
 	return m.Data, m.Sequence, nil
 }
@@ -136,7 +147,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, revision uint
 		return 0, fmt.Errorf("%s: %w: %s", key, replica.ErrConflict, refused.Description)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("write %s: %w", key, err)
+		return 0, s.failed("write "+key, err)
 	}
 	return ack.Sequence, nil
 }
@@ -148,7 +159,7 @@ func (s *Store) Remove(ctx context.Context, key string) error {
 		err = stream.Purge(ctx, jetstream.WithPurgeSubject(s.subject(key)))
 	}
 	if err != nil {
-		return fmt.Errorf("remove %s: %w", key, err)
+		return s.failed("remove "+key, err)
 	}
 	return nil
 }
@@ -161,7 +172,7 @@ func (s *Store) Keys(ctx context.Context) (keys []string, err error) {
 	}
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(s.subject(">")))
 	if err != nil {
-		return nil, fmt.Errorf("list the keys: %w", err)
+		return nil, s.failed("list the keys", err)
 	}
 	for subject := range info.State.Subjects {
 		keys = append(keys, strings.TrimPrefix(subject, s.subject("")))

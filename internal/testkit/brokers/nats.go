@@ -33,6 +33,7 @@ var natsServer = sync.OnceValues(func() (path string, err error) {
 		return "", err
 	}
 	build.Dir = filepath.Join(filepath.Dir(string(module)), "tools", "nats")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // it runs in containers with nothing else
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}

@@ -1,0 +1,62 @@
+//go:build linux && machine && nightly
+
+package machine
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/packaging/cluster"
+)
+
+// TestContainers runs the shipped servers of NATS and coordinators in containers: their images are made here, and have
+// the names of those in a registry. One coordinator is killed.
+func TestContainers(t *testing.T) {
+	need(t, "podman", "docker-compose", "runc", "openssl", "mosquitto", "unshare")
+	shipped, err := filepath.Abs(filepath.Join("..", "..", "..", "packaging", "cluster"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	lead := strings.NewReplacer("federation: air", "federation: plant_7", "127.0.0.1", "host.containers.internal",
+		"rounds: 3", "rounds: 0", "deadline: 30s", "pause: 200ms\n  deadline: 60s").Replace(coordinatorConfig)
+	readme, err := os.ReadFile(filepath.Join(shipped, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, keys, found := strings.Cut(string(readme), "   ```yaml\n")
+	keys, _, closed := strings.Cut(keys, "   ```")
+	if !found || !closed || len(cluster.Compose) == 0 {
+		t.Fatal("the README does not say what goes into coordinator.yaml")
+	}
+	files := map[string]string{
+		"coordinator.yaml": lead + strings.ReplaceAll("\n"+keys, "\n   ", "\n"),
+		"agentd.yaml": strings.NewReplacer("federation: air", "federation: plant_7", "identity:\n",
+			"state_dir: "+dir+"/agent\nmetrics: {listen: \"\"}\nidentity:\n  key_file: "+dir+"/agent.key\n",
+			"/srv/data.csv", dir+"/data.csv").Replace(agentConfig),
+		"data.csv":       "x,y\n" + strings.Repeat("1,3\n2,7\n3,9\n", 30),
+		"mosquitto.conf": "listener 1883 0.0.0.0\nallow_anonymous true\n",
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil { //nolint:gosec // no secrets
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "etc"), 0o755); err != nil { //nolint:gosec // another user reads it
+		t.Fatal(err)
+	}
+	script := exec.Command("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash",
+		"testdata/containers.sh")
+	script.Env = append(os.Environ(), "DIR="+dir, "ROOT="+rootfs(t), "SHIPPED="+shipped, "BIN="+string(programs),
+		"NATS="+brokers.NATSServer(t))
+	out, err := script.CombinedOutput()
+	_, seen, done := strings.Cut(string(out), "TEST ")
+	if err != nil || !done || !strings.HasSuffix(seen, "TEST done\n") {
+		t.Fatalf("the script ends with %v:\n%s", err, out)
+	}
+	t.Log(seen)
+}

@@ -1,0 +1,77 @@
+# Runs packaging/cluster/compose.yml with podman, in namespaces of its own, as the README beside it says, and tells what it
+# finds. $DIR has what the test has made, $ROOT is Debian's file system, $SHIPPED is packaging/cluster.
+set -eu
+cd "$DIR"
+for d in /etc/cni /var/lib/cni /run; do
+  mkdir -p $d
+  mount -t tmpfs none $d
+done
+mkdir /etc/cni/net.d
+ip link set lo up
+printf '[containers]\ndefault_ulimits = ["nofile=%s:%s", "nproc=%s:%s"]\n[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\n' \
+  "$(ulimit -n)" "$(ulimit -n)" "$(ulimit -u)" "$(ulimit -u)" | sed 's/unlimited/-1/g' >containers.conf
+printf '[storage]\ndriver = "overlay"\ngraphroot = "%s/images"\nrunroot = "/run/images"\n' "$DIR" >storage.conf
+export CONTAINERS_CONF=$DIR/containers.conf CONTAINERS_STORAGE_CONF=$DIR/storage.conf
+
+# The images, by the names that those in a registry have.
+tar --create --directory="$ROOT" . | podman import --quiet - docker.io/library/debian:bookworm-slim
+tar --create --directory="$(dirname "$NATS")" nats-server |
+  podman import --quiet --change 'ENTRYPOINT ["/nats-server"]' - docker.io/library/nats:2.15.2
+
+export BIN ETC=$DIR/etc UID_GID=1000:1000
+mkdir certificates
+(cd certificates && sh -ec "$(sed -n '/^```sh$/,/^```$/{/^```/!p}' "$SHIPPED/README.md")" 2>openssl.log) || cat certificates/openssl.log
+cp certificates/ca.crt certificates/n?.crt certificates/n?.key "$ETC"
+public=$("$BIN/coordinator" key new coordinator.key)
+echo "station-1 $("$BIN/agentd" key new agent.key)" >agents.keys
+sed -i "s|%q|\"$public\"|" agentd.yaml
+for i in 1 2 3; do
+  mkdir "$ETC/nats-$i" "$ETC/state-$i" "$ETC/coordinator-$i"
+  cp coordinator.key agents.keys coordinator.yaml certificates/nats.crt certificates/nats.key "$ETC/coordinator-$i"
+  cp certificates/ca.crt "$ETC/coordinator-$i/nats-ca.crt"
+done
+chown -R 1000:1000 "$ETC"
+
+tell() { echo "TEST $*"; }
+compose() { docker-compose --project-name plant --file "$SHIPPED/compose.yml" "$@"; }
+logs() { podman logs "plant_$1_1" 2>&1; }
+# await WHAT COMMAND...
+await() {
+  local last=$((SECONDS + 120)) what=$1
+  shift
+  until "$@" >/dev/null; do
+    if [ $SECONDS -gt $last ]; then
+      tell "failed: $what"
+      podman ps --all
+      for c in n1 c1 c2 c3; do logs $c | tail -n 20; done
+      tail agentd.log mosquitto.log
+      exit 1
+    fi
+    sleep 0.5
+  done
+}
+leader() {
+  for c in c1 c2 c3; do
+    [ "$c" != "${gone:-}" ] && logs $c | grep -q "this coordinator leads" && echo $c && return
+  done
+  return 1
+}
+rounds() { cat "$ETC/state-${1#c}/history.jsonl" 2>/dev/null | wc -l; }
+more() { [ "$(rounds "$1")" -ge "$2" ]; }
+
+mosquitto -c mosquitto.conf >mosquitto.log 2>&1 &
+podman system service --time=0 "unix://$DIR/socket" >podman.log 2>&1 &
+export DOCKER_HOST=unix://$DIR/socket
+await "podman does not answer" test -S "$DIR/socket"
+compose up --detach 2>compose.log || cat compose.log
+"$BIN/agentd" run --config agentd.yaml >agentd.log 2>&1 &
+await "nobody leads" leader
+gone=$(leader)
+await "no rounds" more "$gone" 3
+before=$(rounds "$gone")
+podman kill "plant_${gone}_1" >kill.log
+await "nobody follows" leader
+tell "$(leader) follows $gone"
+await "no rounds of who follows" more "$(leader)" $((before + 3))
+compose down >down.log 2>&1
+tell done
