@@ -329,16 +329,18 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.clones.up()
 		a.mesh.uplink(true)
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
+		if a.away.back.IsZero() { // else agents come back one by one, and a report that is late is due
+			a.planReport(a.owner.Now())
+		}
 		a.away = away{}
 		a.tellPresence()
-		a.planReport(a.owner.Now())
 		a.resumeRenewal()
 		a.link(round.LinkUp{}, transfer.Connected{})
 	case mqtt.Down:
 		a.up, a.unread = false, unread{}
 		a.clones.down()
 		a.mesh.uplink(false)
-		a.cfg.Observer.Observe(LinkChanged{Err: e.Err})
+		a.linkDown(e.Err)
 		a.hearRefusal(e)
 		a.link(round.LinkDown{}, transfer.Disconnected{})
 	case mqtt.SubscribeRefused, mqtt.RefusalOver:

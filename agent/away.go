@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"errors"
 	"time"
 
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -11,6 +13,7 @@ import (
 type away struct {
 	online bool          // presence online is told
 	wait   time.Duration // the link is given up for so long, when nothing needs it; 0 = it stays
+	back   time.Time     // it is given up until then; zero = it is not
 }
 
 // tellPresence says online, once over a link. Where only those with a part in a round tell their presence, it waits for
@@ -23,11 +26,32 @@ func (a *Agent) tellPresence() {
 	}
 }
 
-// sayOffline ends what was told.
+// sayOffline ends what was told. Where only those with a part in a round tell their presence, the broker keeps none of
+// one that has left.
 func (a *Agent) sayOffline() {
-	if a.away.online {
-		a.publish(a.signer.presence(wire.StateOffline))
+	if !a.away.online {
+		return
 	}
+	m := a.signer.presence(wire.StateOffline)
+	m.Retained = !a.came.Announcement.Respond.Round
+	a.publish(m)
+	if !m.Retained {
+		a.publish(mqtt.Message{Topic: m.Topic, QoS: m.QoS, Retained: true})
+	}
+}
+
+// pause gives up the link for a while.
+func (a *Agent) pause(d time.Duration) {
+	a.away.back = a.owner.Now().Add(d)
+	a.conn.Pause(d)
+}
+
+// linkDown tells that the link is gone, and until when, if the agent has given it up.
+func (a *Agent) linkDown(err error) {
+	if !errors.Is(err, mqtt.ErrPaused) {
+		a.away.back = time.Time{}
+	}
+	a.cfg.Observer.Observe(LinkChanged{Err: err, Back: a.away.back})
 }
 
 // mayLeave leaves the broker, if the machine has said so and the agent has nothing else that needs the link.
@@ -38,7 +62,8 @@ func (a *Agent) mayLeave() {
 	}
 	a.cfg.Logger.Info("disconnects: it has no part in the round", "for", a.away.wait.Round(time.Second))
 	a.sayOffline()
-	a.conn.Pause(a.away.wait)
+	a.freshness.extend(a.away.wait)
+	a.pause(a.away.wait)
 	a.away.wait = 0
 }
 
@@ -53,11 +78,14 @@ func (a *Agent) askStill() {
 func (a *Agent) stranded() round.Stranded { return round.Stranded{Beyond: a.cfg.Predict != nil} }
 
 // needsLink reports whether something beside the round does: what is under way, neighbours that are looked for over it
-// or mixed with in a block without an end, models to predict with, another key or certificate, a test of the broker.
+// or mixed with in a block without an end, models to predict with, another key or certificate, a test of the broker, a
+// report that is due soon and before the agent would be back.
 func (a *Agent) needsLink() bool {
 	tested, testing := a.test.Deadline()
+	report, reports := a.reportDue()
 	return a.sender != nil || len(a.pulls) > 0 || a.ready != nil || a.evaluating.busy ||
 		a.mesh.shared && a.mesh.scouts() || a.endless != nil || a.cfg.Predict != nil ||
-		a.nextRoot != nil || !a.renewal.at.IsZero() || len(a.seals.locked) > 0 ||
-		testing && tested.Before(a.owner.Now().Add(time.Minute))
+		a.nextRoot != nil || !a.renewal.at.IsZero() || len(a.seals.locked) > 0 && !a.machine.Silent() ||
+		testing && tested.Before(a.owner.Now().Add(time.Minute)) ||
+		reports && report.Before(a.owner.Now().Add(min(a.away.wait, reportSpread)))
 }

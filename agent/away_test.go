@@ -90,6 +90,14 @@ func TestStays(t *testing.T) {
 			s.invite(1, d)
 			s.direct(wire.TypeStanding, 1, (&wire.Standing{Announcement: d, Place: wire.PlaceNotSelected}).Body())
 		}, false},
+		{"a task that it has no key for", func(*agent.Config) {}, func(s *scene) {
+			is, a := s.seals(wire.SealSecret{1}), s.training(taskOf("plant"), 1, 2, 3)
+			a.Phase, a.Respond = wire.PhaseGathering, rare
+			s.announce(1, is.sealed(a))
+			if told := factsOf[agent.KeyAwaited](s); len(told) > 0 {
+				s.t.Error("it says that it asks for the key, and says no hello")
+			}
+		}, true},
 		{"no time is told", func(*agent.Config) {}, func(s *scene) { s.gathers(1, wire.Respond{Of: 1}) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -132,6 +140,123 @@ func TestPresenceOfTheRound(t *testing.T) {
 		s.tell(mqtt.Down{})
 		if w := s.will(); w.Topic == "" {
 			t.Error("the link of a participant has no will")
+		}
+	})
+}
+
+// retained is what the broker keeps of the agent's presence.
+func (s *scene) retained() (payload []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.said[1:] { // the first one is the will
+		if m.Retained && m.Topic == s.topics.Presence("press") {
+			payload = m.Payload
+		}
+	}
+	return payload
+}
+
+// TestPresenceLeftBehind has the broker keep the last word of an agent that leaves, and nothing where only those with a
+// part in a round tell their presence.
+func TestPresenceLeftBehind(t *testing.T) {
+	for _, quiet := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := newScene(t), rare
+			r.Round = quiet
+			s.start()
+			if len(s.retained()) == 0 {
+				t.Error("the first link has no presence")
+			}
+			s.gathers(1, r)
+			if got := s.states(); len(s.pauses) != 1 || got[len(got)-1] != wire.StateOffline {
+				t.Errorf("presence %v, and %d pauses: want offline, and one", got, len(s.pauses))
+			}
+			if kept := len(s.retained()) > 0; kept == quiet {
+				t.Errorf("only participants: %t, and the broker keeps a presence: %t", quiet, kept)
+			}
+		})
+	}
+}
+
+// TestAwayIsTold has the agent tell until when it is away, and forget that with a link that it has not given up.
+func TestAwayIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		s.gathers(1, rare)
+		left := time.Now()
+		s.tell(mqtt.Down{Err: mqtt.ErrPaused})
+		all := factsOf[agent.LinkChanged](s)
+		if got := all[len(all)-1].Back.Sub(left); got != s.pauses[0] {
+			t.Errorf("back after %s, want %s", got, s.pauses[0])
+		}
+		s.tell(mqtt.Up{})
+		s.gathers(2, rare)
+		s.tell(mqtt.Down{Err: mqtt.ErrClosed}) // before the pause could begin
+		all = factsOf[agent.LinkChanged](s)
+		if at := all[len(all)-1].Back; !at.IsZero() {
+			t.Errorf("a lost link is back at %s", at)
+		}
+	})
+}
+
+// TestAwayReports has an agent that is hardly ever drawn report: it stays for its first report if it would be away for
+// longer, and a late one is sent as soon as it is back. How long a report is good for covers the time away.
+func TestAwayReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.cfg.Reports = agent.Reports{Every: 5 * time.Minute, Readings: func() []wire.Reading { return nil }}
+		s.start()
+		s.gathers(1, rare)
+		if n := len(s.heard(wire.TypeReport)); n != 0 || len(s.pauses) != 0 {
+			t.Fatalf("%d reports and %d pauses at once, want none: all agents would report together", n, len(s.pauses))
+		}
+		wait(time.Minute)
+		all := s.heard(wire.TypeReport)
+		if len(all) != 1 || len(s.pauses) != 1 {
+			t.Fatalf("%d reports and pauses %v after a minute, want one", len(all), s.pauses)
+		}
+		if m, err := wire.DecodeReport(all[0].Body); err != nil || m.Every != 660 {
+			t.Errorf("the next report comes within %d s, want 660; error %v", m.Every, err)
+		}
+		s.tell(mqtt.Down{Err: mqtt.ErrPaused})
+		wait(10 * time.Minute)
+		s.tell(mqtt.Up{})
+		s.gathers(2, rare)
+		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.pauses) != 2 {
+			t.Errorf("%d reports and pauses %v on the second link, want two", n, s.pauses)
+		}
+		s.tell(mqtt.Down{Err: mqtt.ErrPaused})
+		s.tell(mqtt.Up{})
+		s.gathers(3, wire.Respond{Of: 1, After: 1000})
+		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.pauses) != 3 {
+			t.Errorf("%d reports and pauses %v on the third link, want two and another one: no report is due", n,
+				s.pauses)
+		}
+	})
+}
+
+// TestAwayIsNotStale has an agent that is away while a round lasts not hold the coordinator, or the broker, to be ill.
+// Back, it waits for an announcement as long as ever.
+func TestAwayIsNotStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		a := s.training(taskOf("plant"), 1, 2, 3)
+		a.Respond = wire.Respond{Of: 1, After: uint32(time.Hour.Milliseconds())}
+		s.announce(1, a)
+		if len(s.pauses) != 1 {
+			t.Fatal("it stays")
+		}
+		s.tell(mqtt.Down{Err: mqtt.ErrPaused})
+		wait(time.Hour)
+		s.tell(mqtt.Up{})
+		if told := factsOf[agent.AnnouncementsStale](s); len(told) > 0 {
+			t.Errorf("%+v of an agent that was away by plan", told)
+		}
+		wait(3 * time.Minute) // the round may take one
+		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 1 {
+			t.Errorf("told %d times that nothing comes, want once", len(told))
 		}
 	})
 }

@@ -104,5 +104,5 @@ func (a *Agent) meetClone(e wire.Envelope, nonce uint64) {
 		return
 	}
 	a.publish(a.signer.presence(wire.StateOffline))
-	a.conn.Pause(fact.Pause)
+	a.pause(fact.Pause)
 }

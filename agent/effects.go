@@ -41,7 +41,7 @@ func (a *Agent) perform(e round.Effect) {
 		a.release(e.Refused)
 	case round.SayHello:
 		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples,
-			Update: e.Update, Respond: e.Respond, Asks: a.asks, WantsKey: a.wantedKey(), Residuals: a.residuals(),
+			Update: e.Update, Respond: e.Respond, Asks: a.asks, WantsKey: a.asksForKey(), Residuals: a.residuals(),
 			Lacks: a.lacks, Evaluation: a.saysEvaluation(),
 			NewRows: a.tellsNewRows(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found,
 			Clips: a.mesh.private != nil, Seen: a.seen}

@@ -70,8 +70,9 @@ func ModelResults() []ModelResult {
 type (
 	// LinkChanged: the broker is connected, or not.
 	LinkChanged struct {
-		Up  bool
-		Err error // when down
+		Up   bool
+		Err  error     // when down
+		Back time.Time // the agent has given it up until then; zero = it has not
 	}
 	// SubscriptionsRefused: the broker refuses these filters now, and the
 	// neighbours' broker those of Site, if it is another; they are asked for them

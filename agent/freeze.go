@@ -40,6 +40,13 @@ func (a *Agent) fresh(order wire.Order, ann *wire.Announcement) {
 	}
 }
 
+// extend waits longer: the agent reads nothing for so long.
+func (f *freshness) extend(by time.Duration) {
+	if !f.due.IsZero() {
+		f.due = f.due.Add(by)
+	}
+}
+
 // staleAt is when the announcements are stale.
 func (f *freshness) staleAt() (time.Time, bool) { return f.due, !f.due.IsZero() && f.told.IsZero() }
 

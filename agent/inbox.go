@@ -23,7 +23,7 @@ func (a *Agent) receive(m mqtt.Message) {
 		err = host.Drop(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
 		err = a.receivePart(id, part, m.Payload)
-	case len(m.Payload) == 0 && m.Retained || len(m.Payload) == 0 && kind == mqtt.KindRound:
+	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindRound || kind == mqtt.KindPresence):
 		return // the retained message was deleted
 	case kind == mqtt.KindRound:
 		err = a.receiveAnnouncement(m)

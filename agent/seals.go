@@ -21,6 +21,7 @@ type seals struct {
 	locked map[purpose]locked
 	askAt  time.Time // when the key is asked for again
 	wait   time.Duration
+	told   bool // that the agent asks for it
 }
 
 // locked is a blob whose key the agent lacks.
@@ -65,7 +66,6 @@ func (a *Agent) lock(what purpose, ref wire.BlobRef, again int, before bool) {
 	if len(s.locked) == 0 {
 		s.wait = keyFirst
 		s.askAt = a.owner.Now().Add(s.wait)
-		a.cfg.Observer.Observe(KeyAwaited{})
 	}
 	if s.locked == nil {
 		s.locked = map[purpose]locked{}
@@ -87,6 +87,16 @@ func (a *Agent) askForKey(now time.Time) {
 		s.askAt = now.Add(s.wait)
 		a.step(a.stranded())
 	}
+}
+
+// asksForKey is wantedKey for a hello, which asks for it. An agent that is not drawn to answer does without.
+func (a *Agent) asksForKey() uint64 {
+	id := a.wantedKey()
+	if s := &a.seals; id != 0 && len(s.locked) > 0 && !s.told {
+		s.told = true
+		a.cfg.Observer.Observe(KeyAwaited{})
+	}
+	return id
 }
 
 // wantedKey is the ID of the key under which the newest announcement has blobs, if the agent lacks it.
@@ -114,7 +124,7 @@ func (a *Agent) takeKey(key wire.SealKey) error {
 	groups := slices.Clone(s.groups)
 	_ = a.persist(saveGroups, func() error { return saveGroupKeys(&a.cfg, groups) }, nil) // else it is asked for again
 	waiting := s.locked
-	s.locked = nil
+	s.locked, s.told = nil, false
 	a.cfg.Observer.Observe(KeyCame{})
 	for what := range purposeFile + 1 {
 		if l, is := waiting[what]; is {

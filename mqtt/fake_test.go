@@ -62,6 +62,9 @@ func (f *fakeBroker) serve(conn net.Conn, answer func(net.Conn, packets.ControlP
 		if reply := answer(conn, p); reply != nil && reply.Write(conn) != nil {
 			return
 		}
+		if _, ends := p.(*packets.DisconnectPacket); ends {
+			return
+		}
 	}
 }
 

@@ -16,8 +16,8 @@ const (
 	window = 8
 	// flushTimeout bounds how long Close sends what waits to be sent.
 	flushTimeout = 3 * time.Second
-	// quiesce is how many milliseconds paho may take to send DISCONNECT.
-	quiesce = 250
+	// quiesce is how many milliseconds paho may take to send DISCONNECT, and to wait for the end.
+	quiesce = 250 + uint(farewell/time.Millisecond)
 )
 
 // link is one connection, from CONNECT to its end, with a paho client of its

@@ -17,6 +17,8 @@ const (
 	readAhead = 4 << 10
 	// joined is the longest payload that is copied behind its packet's head, to be written with it by one call.
 	joined = 4 << 10
+	// farewell bounds how long the broker's answer to DISCONNECT, which is to close the connection, is waited for.
+	farewell = time.Second
 )
 
 // linkConn is the network connection of a link. Paho speaks over it, but for the messages that come in, and those of
@@ -33,6 +35,9 @@ type linkConn struct {
 	timeout time.Duration // of a write
 	deliver func(Message) // takes what comes in, and never blocks
 	reason  atomic.Pointer[error]
+	leaving atomic.Bool   // DISCONNECT is written
+	drained chan struct{} // closed when nothing more is read
+	drain   sync.Once
 
 	writing sync.Mutex    // a packet at a time
 	head    []byte        // of the message that is written
@@ -42,13 +47,26 @@ type linkConn struct {
 func newLinkConn(conn net.Conn, o *Options, deliver func(Message)) *linkConn {
 	return &linkConn{
 		Conn: conn, in: bufio.NewReaderSize(conn, readAhead), guard: newGuard(o.MaxPacket), meter: o.Meter,
-		timeout: o.WriteTimeout, deliver: deliver, written: make(chan struct{}, 1),
+		timeout: o.WriteTimeout, deliver: deliver, written: make(chan struct{}, 1), drained: make(chan struct{}),
 	}
 }
 
 func (c *linkConn) abort(reason error) {
 	c.reason.CompareAndSwap(nil, &reason)
-	_ = c.Close()
+	_ = c.Conn.Close()
+}
+
+// Close closes the connection. After DISCONNECT it waits until the broker has closed it: if something that has come
+// were not read, the broker's system would tell it of a reset, and Mosquitto then holds the client for lost without
+// reading on, and publishes its will.
+func (c *linkConn) Close() error {
+	if c.leaving.Load() {
+		select {
+		case <-c.drained:
+		case <-time.After(farewell):
+		}
+	}
+	return c.Conn.Close()
 }
 
 // Read reads what is for paho, which never asks for bytes of two packets at once.
@@ -62,6 +80,7 @@ func (c *linkConn) Read(p []byte) (n int, err error) {
 		c.meter.Count(n, c.guard.packets-before)
 	}
 	if err != nil {
+		c.drain.Do(func() { close(c.drained) })
 		if reason := c.reason.Load(); reason != nil {
 			err = *reason
 		}
@@ -141,6 +160,7 @@ func (c *linkConn) Write(p []byte) (int, error) {
 	c.guard.outgoing(p)
 	c.writing.Lock()
 	n, err := c.write(p)
+	c.leaving.Store(p[0]>>4 == packets.Disconnect)
 	c.writing.Unlock()
 	if isCommand(p) {
 		c.written <- struct{}{}

@@ -101,6 +101,29 @@ func TestWillOnAbruptDeath(t *testing.T) {
 	})
 }
 
+// A goodbye publishes no will either while messages come: a broker may hold a connection that was closed before all
+// that came over it was read for lost, and the goodbye unread.
+func TestNoWillBehindWhatComes(t *testing.T) {
+	eachBroker(t, func(t *testing.T, b testBroker) {
+		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
+		watcher.Subscribe(mqtt.AtMostOnce, "will")
+		mqtttest.Settle(t, watcher)
+		for i := range 20 {
+			s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Will: func() mqtt.Message {
+				return mqtt.Message{Topic: "will", Payload: fmt.Append(nil, i)}
+			}})
+			s.Subscribe(mqtt.AtMostOnce, "own")
+			for range 10 {
+				mqtttest.Publish(t, s, mqtt.Message{Topic: "own"})
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			mqtttest.Settle(t, watcher)
+		}
+	})
+}
+
 func TestCloseFlushes(t *testing.T) {
 	const n = 100
 	eachBroker(t, func(t *testing.T, b testBroker) {

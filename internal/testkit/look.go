@@ -14,7 +14,13 @@ import (
 // reason to wait long: no wait is longer than a second, and the last look comes when the patience has ended.
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(Patience)
+	UntilFor(t, Patience, what, ok)
+}
+
+// UntilFor is Until with a patience of its own.
+func UntilFor(t testing.TB, long time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(long)
 	for n := time.Duration(1); ; n++ {
 		began := time.Now()
 		if ok() {

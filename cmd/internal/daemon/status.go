@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Status is a line about the state of a daemon, made of its facts; `systemctl status` shows it.
@@ -60,6 +61,15 @@ func (s *Status) linkChanged(up bool, err error) {
 	if !up {
 		link = fmt.Sprintf("not connected to the broker: %v", err)
 	}
+	s.links(link)
+}
+
+// leaves says that an agent has given up the link until then.
+func (s *Status) leaves(back time.Time) {
+	s.links("away from the broker by plan, until " + back.Local().Format(time.DateTime))
+}
+
+func (s *Status) links(link string) {
 	s.mu.Lock()
 	s.link = link
 	s.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
@@ -133,6 +134,8 @@ func TestStatus(t *testing.T) {
 		{round.WorkStarted{Round: 3}, "connected to the broker; at work in round 3"},
 		{round.WorkEnded{Round: 3, Result: round.WorkAccepted}, "connected to the broker; round 3 accepted"},
 		{agent.LinkChanged{Err: errors.New("no route")}, "not connected to the broker: no route; round 3 accepted"},
+		{agent.LinkChanged{Err: mqtt.ErrPaused, Back: time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)},
+			"away from the broker by plan, until 2026-03-01 12:00:00; round 3 accepted"},
 		{coordinator.LinkChanged{Up: true}, "connected to the broker; round 3 accepted"},
 		{coordinator.SubscriptionsRefused{Filters: []string{"s/+", "p/+"}},
 			"connected to the broker, which refuses 2 subscriptions; round 3 accepted"},

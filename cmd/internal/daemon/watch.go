@@ -16,7 +16,11 @@ type AgentWatch struct {
 func (w AgentWatch) Observe(fact agent.Fact) {
 	switch f := fact.(type) {
 	case agent.LinkChanged:
-		w.Line.linkChanged(f.Up, f.Err)
+		if f.Back.IsZero() {
+			w.Line.linkChanged(f.Up, f.Err)
+		} else {
+			w.Line.leaves(f.Back)
+		}
 	case agent.SubscriptionsRefused:
 		w.Line.refuses(len(f.Filters) + len(f.Site))
 	case agent.StorageFailing:

@@ -189,7 +189,11 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.TrainingFailed:
 		v.is.Recent = keep(v.is.Recent, keptRefusals, refusal{v.now(), "", uint64(f.Round), "no update", f.Err.Error()})
 	case agent.LinkChanged:
-		v.is.Broker.change(v.now(), f.Up, f.Err)
+		if f.Back.IsZero() {
+			v.is.Broker.change(v.now(), f.Up, f.Err)
+		} else {
+			v.is.Broker.leave(v.now(), f.Back)
+		}
 	case agent.SubscriptionsRefused:
 		v.note("refused", refusedProblem(slices.Concat(f.Filters, f.Site)))
 	case agent.BrokerTested:

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"math"
 	"time"
 )
@@ -10,6 +11,8 @@ type link struct {
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"`
 	Error     string    `json:"error,omitempty"` // of the last loss
+	// Back is when an agent connects again that has given up the link, having no part in the round or to a clone.
+	Back *time.Time `json:"back,omitempty"`
 }
 
 func (l *link) change(now time.Time, up bool, err error) {
@@ -17,6 +20,25 @@ func (l *link) change(now time.Time, up bool, err error) {
 	if err != nil {
 		l.Error = err.Error()
 	}
+}
+
+// leave is change for an agent that has given up the link until back.
+func (l *link) leave(now, back time.Time) { *l = link{Since: now, Back: &back} }
+
+// state says how the connection is.
+func (l *link) state(now time.Time) string {
+	switch {
+	case l.Connected:
+		return "connected for " + span(now.Sub(l.Since))
+	case l.Back != nil && now.Before(*l.Back):
+		return fmt.Sprintf("away by plan for %s, back in %s, at %s", span(now.Sub(l.Since)), span(l.Back.Sub(now)),
+			l.Back.Local().Format(time.DateTime))
+	case l.Back != nil:
+		return fmt.Sprintf("NOT connected for %s, since it wanted to be back", span(now.Sub(*l.Back)))
+	case l.Error != "":
+		return fmt.Sprintf("NOT connected for %s: %s", span(now.Sub(l.Since)), l.Error)
+	}
+	return "NOT connected for " + span(now.Sub(l.Since))
 }
 
 // refusal is an update that was refused or left out, a declined round, or an abandoned one.

@@ -128,14 +128,7 @@ func (p *page) head(what, version string, at, started time.Time, problems []stri
 	for _, problem := range problems {
 		p.paragraph("!", problem)
 	}
-	state := "connected"
-	if !l.Connected {
-		state = "NOT connected"
-	}
-	if l.Error != "" {
-		l.Error = ": " + l.Error
-	}
-	p.line("broker", "%s for %s%s", state, span(at.Sub(l.Since)), l.Error)
+	p.line("broker", "%s", l.state(at))
 }
 
 func (p *page) losses(xs []float64) {

@@ -240,6 +240,35 @@ func TestAgentPage(t *testing.T) {
 	}
 }
 
+// TestAwayPage: an agent that has given up the link says until when, and does not hide that it is late.
+func TestAwayPage(t *testing.T) {
+	c := newClock()
+	v := NewAgent("v0.1.0", "air", "s1", c.now)
+	broker := func() string {
+		for line := range strings.Lines(v.Picture().Draw(120)) {
+			if rest, is := strings.CutPrefix(line, "broker"); is {
+				return strings.TrimSpace(rest)
+			}
+		}
+		return ""
+	}
+	back := c.now().Add(time.Hour)
+	testkit.Tell(v, agent.LinkChanged{Err: mqtt.ErrPaused, Back: back})
+	c.pass(20 * time.Minute)
+	want := "away by plan for 20m0s, back in 40m0s, at " + back.Local().Format(time.DateTime)
+	if got := broker(); got != want {
+		t.Errorf("broker %q, want %q", got, want)
+	}
+	c.pass(50 * time.Minute)
+	if got := broker(); got != "NOT connected for 10m0s, since it wanted to be back" {
+		t.Errorf("broker %q of an agent that is late", got)
+	}
+	testkit.Tell(v, agent.LinkChanged{Up: true})
+	if got := broker(); !strings.HasPrefix(got, "connected for ") {
+		t.Errorf("broker %q of one that is back", got)
+	}
+}
+
 // TestStorageProblem: both pages say since when the disk takes nothing, and why.
 func TestStorageProblem(t *testing.T) {
 	full := errors.New("no space left on device")

@@ -1,0 +1,312 @@
+package e2e
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.mqtt.golang/packets"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// How many agents there are, and how many more are in the list, of which none is ever there.
+const (
+	crowdThere  = 12
+	crowdListed = 4 * crowdThere
+)
+
+// crowdRound asks some of the agents. Of the others those leave that have no test of the broker to do, which each
+// begins within the first minute of its process.
+const crowdRound = `{participants: 3, quorum: 2, deadline: 20s, pause: 200ms, gather: {minimum: 3, within: 1s,
+  spread: 200ms, respond: {target: 4, return_after: 500ms, return_within: 1s, presence: round}}}`
+
+// crowd is a federation in which some agents answer, and the others leave the broker for a while.
+type crowd struct {
+	*federation
+	ids    []string
+	agents map[string]*guest
+	lead   *testkit.Process
+	led    string // where the coordinator serves its metrics
+	seen   *rounds
+	heard  *heard
+}
+
+// guest is an agent, and what it had done when it was first seen to have left and come back.
+type guest struct {
+	*testkit.Process
+	url      string
+	back     bool
+	accepted float64
+	again    bool // it has had an update accepted since
+}
+
+// heard is what an observer hears: the share of the agents that each gathering asks, and how many clients the broker
+// says that it has.
+type heard struct {
+	mu     sync.Mutex
+	shares []float64
+	most   int
+	least  int // since the most were there
+}
+
+// from returns the shares from number n on.
+func (h *heard) from(n int) []float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.shares[n:])
+}
+
+// fewest returns the number of clients when most were there, and the least after that.
+func (h *heard) fewest() (most, least int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.most, h.least
+}
+
+func (h *heard) take(t *testing.T, m mqtt.Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if strings.HasPrefix(m.Topic, "$SYS/") {
+		n, err := strconv.Atoi(string(m.Payload))
+		if err != nil {
+			t.Errorf("the broker has %q clients", m.Payload)
+		}
+		if h.least = min(h.least, n); n > h.most {
+			h.most, h.least = n, n
+		}
+		return
+	}
+	e, err := wire.Open(m.Payload)
+	ann, bad := wire.DecodeAnnouncement(e.Body)
+	if err != nil || bad != nil {
+		t.Error(err, bad)
+	} else if r := &ann.Respond; ann.Phase == wire.PhaseGathering {
+		share := (&round.Responding{Of: r.Of}).Share()
+		h.shares = append(h.shares, share)
+	}
+}
+
+var servedAt = regexp.MustCompile(`url=(\S+)`)
+
+// servesMetrics are the options of a process whose metrics a test reads.
+var servesMetrics = []string{"--set", "metrics.listen=127.0.0.1:0"}
+
+func newCrowd(t *testing.T, broker string) *crowd {
+	t.Helper()
+	c := &crowd{federation: newFederation(t, broker), agents: map[string]*guest{}}
+	var list strings.Builder
+	for i := range crowdThere {
+		id := fmt.Sprintf("s%02d", i)
+		list.WriteString(c.AddAgent(t, id, plane(60)))
+		c.ids = append(c.ids, id)
+	}
+	for i := range crowdListed - crowdThere {
+		id := fmt.Sprintf("never%02d", i)
+		list.WriteString(id + " " + c.MustRun(t, "agentd", "key", "new", c.Path(id+".key")))
+	}
+	c.federation.lead(t, list.String(), crowdRound)
+	c.seen, c.heard = &rounds{dir: c.Path("state")}, hear(t, broker)
+	for _, id := range c.ids {
+		p := c.Daemon(t, "agentd", id, servesMetrics...)
+		c.agents[id] = &guest{Process: p}
+	}
+	for _, g := range c.agents {
+		g.url = servedAt.FindStringSubmatch(g.Await(t, "serving metrics"))[1]
+	}
+	c.start(t)
+	return c
+}
+
+func (c *crowd) start(t *testing.T) {
+	t.Helper()
+	c.lead = c.Daemon(t, "coordinator", "coordinator", servesMetrics...)
+	c.led = servedAt.FindStringSubmatch(c.lead.Await(t, "serving metrics"))[1]
+}
+
+// hear listens for as long as the test runs.
+func hear(t *testing.T, broker string) *heard {
+	t.Helper()
+	conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: broker, ClientID: "observer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Subscribe(mqtt.AtMostOnce, "fl/v1/e2e/round", "$SYS/broker/clients/connected")
+	h, ended := &heard{}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		for e := range conn.Events() {
+			if m, is := e.(mqtt.Received); is && len(m.Payload) > 0 {
+				h.take(t, m.Message)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-ended
+	})
+	return h
+}
+
+// returned counts the agents that have left, come back, and taken part in a round after that.
+func (c *crowd) returned(t *testing.T) (n int) {
+	for _, g := range c.agents {
+		accepted := testkit.Metric(t, g.url, `agentd_updates_settled_total{fate="folded"}`)
+		switch {
+		case !g.back && testkit.Metric(t, g.url, "agentd_broker_reconnects_total") > 0:
+			g.back, g.accepted = true, accepted
+		case g.back && accepted > g.accepted:
+			g.again = true
+		}
+		if g.again {
+			n++
+		}
+	}
+	return n
+}
+
+// goesOn wants rounds and models without a gap, and none twice.
+func goesOn(t *testing.T, all []coordinator.HistoryEntry) {
+	t.Helper()
+	for i := 1; i < len(all); i++ {
+		was, is := all[i-1], all[i]
+		more := wire.ModelVersion(0)
+		if is.Outcome == "closed" && is.Kind == "training" {
+			more = 1
+		}
+		if is.Round != was.Round+1 || is.Version != was.Version+more {
+			t.Errorf("round %d of version %d (%s) after round %d of version %d", is.Round, is.Version, is.Outcome,
+				was.Round, was.Version)
+		}
+	}
+}
+
+// retainedPresences are the agents whose presence the broker keeps.
+func retainedPresences(t *testing.T, broker string) (ids []string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(broker, "tcp://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := brokers.NewRaw(t, conn, testkit.Patience)
+	raw.Connect(mqtt.Options{ClientID: "reader"})
+	raw.Subscribe(1, 0, "fl/v1/e2e/p/+")
+	brokers.Receive[*packets.SubackPacket](raw)
+	raw.Send(packets.NewControlPacket(packets.Pingreq))
+	for {
+		p, err := packets.ReadPacket(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch p := p.(type) {
+		case *packets.PingrespPacket: // behind all that is retained
+			return ids
+		case *packets.PublishPacket:
+			if len(p.Payload) > 0 {
+				ids = append(ids, p.TopicName[strings.LastIndex(p.TopicName, "/")+1:])
+			}
+		}
+	}
+}
+
+// openCrowd is a crowd at a Mosquitto that says every second how many clients it has.
+func openCrowd(t *testing.T) *crowd {
+	t.Helper()
+	return newCrowd(t, brokers.OpenMosquitto(t, "sys_interval 1"))
+}
+
+// TestSomeRespond has an agent leave, come back and take part; see respond.
+func TestSomeRespond(t *testing.T) {
+	t.Parallel()
+	openCrowd(t).respond(t, 1)
+}
+
+// respond waits until so many agents have left, come back and taken part, and kills the coordinator meanwhile, which
+// then asks as many as before, and not as many as the list would have it ask. It finds an agent that is away, and wants
+// it to say so and to be well; and those that have left to leave nothing behind at the broker.
+func (c *crowd) respond(t *testing.T, many int) {
+	testkit.Until(t, "5 rounds", func() bool { return c.seen.last().Round >= 5 })
+	c.lead.Kill()
+	before := len(c.heard.from(0))
+	c.start(t)
+	testkit.UntilFor(t, time.Duration(many)*testkit.Patience,
+		fmt.Sprintf("%d agents have left, come back and taken part", many),
+		func() bool { return c.returned(t) >= many })
+	testkit.Until(t, "the broker has fewer clients", func() bool {
+		most, least := c.heard.fewest()
+		return most == crowdThere+2 && least <= most-max(1, many/2) // these two are the coordinator and the observer
+	})
+	c.checkEstimate(t, before)
+	c.checkAway(t)
+	c.lead.Stop(t, syscall.SIGTERM, 0)
+	c.seen.last()
+	goesOn(t, c.seen.all)
+	for _, g := range c.agents {
+		g.Stop(t, syscall.SIGTERM, 0)
+	}
+	if kept := retainedPresences(t, c.Broker); len(kept) > 0 {
+		t.Errorf("after all have left the broker keeps the presences of %v", kept)
+	}
+}
+
+// checkEstimate wants the agents that are there to be estimated, also by a coordinator that was killed after it had
+// asked so many times.
+func (c *crowd) checkEstimate(t *testing.T, before int) {
+	t.Helper()
+	const wanted = 1.3 * 4 // by the documents; round.gather.respond.target is 4
+	all := c.heard.from(0)
+	if first := wanted / crowdListed; math.Abs(all[0]-first) > 1e-6 {
+		t.Errorf("at first %g of the agents are asked, want %g: by those listed", all[0], first)
+	}
+	if again := slices.Min(all[before:]); again < 1.25*all[0] {
+		t.Errorf("after a kill %g of the agents are asked: it forgot how many there are", again)
+	}
+	slices.Sort(all)
+	usual := wanted / all[len(all)/2]
+	now := testkit.Metric(t, c.led, "coordinator_agents_estimated")
+	t.Logf("%d rounds, %d gatherings; %.3g agents estimated as a rule and %.3g at last, of %d",
+		c.seen.last().Round, len(all), usual, now, crowdThere)
+	if usual < crowdThere/2 || usual > crowdThere*3/2 || now < 1 || now > crowdListed {
+		t.Errorf("%g agents are estimated, and %g in the metrics: want about %d", usual, now, crowdThere)
+	}
+}
+
+// checkAway finds an agent that is away, and says so.
+func (c *crowd) checkAway(t *testing.T) {
+	t.Helper()
+	var id string
+	testkit.Until(t, "an agent says that it is away", func() bool {
+		for i, g := range c.agents {
+			if g.back && strings.Contains(c.MustRun(t, "agentd", "status", "--config", c.Path(i+".yaml")),
+				"away by plan for ") {
+				id = i
+				return true
+			}
+		}
+		return false
+	})
+	if code, out, _ := c.Run(t, "agentd", "doctor", "--config", c.Path(id+".yaml")); code != 0 {
+		t.Errorf("doctor of an agent that leaves by plan:\n%s", out)
+	}
+	r, err := http.Get(strings.Replace(c.agents[id].url, "/metrics", "/-/ready", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Body.Close(); r.StatusCode != http.StatusOK {
+		t.Errorf("it is not ready: %s", r.Status)
+	}
+}
