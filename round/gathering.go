@@ -69,12 +69,12 @@ func (c *Coordinator) next(now time.Time) {
 
 // hello takes note of the agent, and answers whatever the phase is.
 func (c *Coordinator) hello(now time.Time, e HelloCame) {
+	if q := e.Hello.Asks; q.Round > 0 {
+		c.do(Settle{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
+	}
 	if e.Hello.Unfit == 0 && e.Hello.Samples == 0 { // it has no task yet: what was known of its data stays
 		c.answerHello(now, &e)
 		return
-	}
-	if q := e.Hello.Asks; q.Round > 0 {
-		c.do(Settle{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
 	}
 	c.residuals(now, e.Agent, e.Hello.Residuals)
 	c.evaluated(e.Agent, e.Hello.Evaluation)

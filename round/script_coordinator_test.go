@@ -198,7 +198,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "announced":
 		return *p.board
 	case "hello":
-		h := wire.Hello{Respond: uint32(c.num("drawn", 0)),
+		h := wire.Hello{Respond: uint32(c.num("drawn", 0)), Asks: wire.Asked{Round: wire.RoundID(c.num("asks", 0))},
 			PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
 			Unfit:  pick(c.opt("unfit", ""), wire.DeclineReasons()...),
 			Misfit: wire.Misfit{Column: c.opt("column", ""), Reason: c.opt("why", ""), Bad: c.num("bad", 0)},
