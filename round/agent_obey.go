@@ -72,15 +72,18 @@ func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	if err := e.Announcement.Extra.Unsupported(); err != nil {
 		a.report(NotUnderstood{wire.TypeAnnouncement, err})
 	}
+	if a.early != nil && a.early.Announcement != e.Digest {
+		a.early = nil // of a round that has gone by
+	}
 	a.passedOver(&e)
 	hadPart := a.work != nil
 	a.leaveOldWork()
-	hadPart = hadPart && a.work == nil
+	a.away.had = a.away.had || hadPart && a.work == nil
 	a.resumeSaved(now)
 	a.offerAgain()
 	if anew || missed || e.Announcement.Phase == wire.PhaseGathering {
 		a.helloDue = true
-		a.draw(&e, hadPart)
+		a.draw(&e)
 	}
 	again := a.task.ready && a.task.unfit == wire.DeclineFetch // perhaps it can be had now
 	if t := &e.Announcement.Task; t.Present() && (t.Hash != a.task.hash || again) {

@@ -11,6 +11,7 @@ type away struct {
 	read   bool // an announcement has come over this link
 	apart  bool // the round goes on without it, as it was told
 	leaves bool // the host has been told that it may leave
+	had    bool // it has had a part in a round since it drew the last time
 }
 
 // luck is what an agent has drawn for a round. All attempts of the round count by it: who was drawn stays drawn when
@@ -22,18 +23,18 @@ type luck struct {
 }
 
 // draw decides by chance whether the agent answers an announcement. One that is named takes part, and answers. One that
-// had a part in a round until now is not drawn, if it may leave: else those that are still here would be drawn before
-// those that are away.
-func (a *Agent) draw(e *AnnouncementCame, hadPart bool) {
-	r := &e.Announcement.Respond
-	a.drew = 0
+// has had a part in a round since the last draw is not drawn, if it may leave: else those that are still here would be
+// drawn before those that are away.
+func (a *Agent) draw(e *AnnouncementCame) {
+	r, had := &e.Announcement.Respond, a.away.had
+	a.drew, a.away.had = 0, false
 	if a.undrawn = false; e.Weight > 0 || r.Of == 0 {
 		return
 	}
 	if l := &a.luck; l.run != e.Order.Run || l.round != e.Order.Round {
 		*l = luck{e.Order.Run, e.Order.Round, a.rng.Uint32()}
 	}
-	if a.undrawn = a.luck.drew >= r.Of || hadPart && r.After+r.Within > 0; !a.undrawn {
+	if a.undrawn = a.luck.drew >= r.Of || had && r.After+r.Within > 0; !a.undrawn {
 		a.drew = r.Of
 	}
 }

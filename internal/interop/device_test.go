@@ -6,10 +6,56 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
+
+// TestDevicesLeave has three of examples/device.py of which one is drawn to train in each round, and of which only some
+// answer: each leaves the broker, comes back and takes part. Then the broker keeps none of their presences.
+func TestDevicesLeave(t *testing.T) {
+	t.Parallel()
+	x := findTools(t)
+	address := startBroker(t)
+	f := testkit.NewFederation(t, x.programs, "leave", "tcp://"+address)
+	e := newExample(t, x.python, "logistic:Logistic", "rows.csv", "y")
+	f.Write(t, "rows.csv", classes(1))
+	ids, keys := []string{"a", "b", "c"}, ""
+	for i, id := range ids {
+		keys += f.AddAgent(t, id, classes(uint64(i)))
+	}
+	f.Lead(t, "{name: leave, model: {kind: external, trainer: logistic, initial: "+e.initial(t, f)+"}, "+
+		"batch_size: 8, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 1, max: 1}}", keys,
+		"{participants: 1, quorum: 1, deadline: 60s, gather: {minimum: 1, within: 1s, spread: 100ms, respond: "+
+			"{target: 1, return_after: 200ms, return_within: 500ms, presence: round}}}", "log: {format: json}")
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	var devices []*testkit.Process
+	for _, id := range ids {
+		cmd := exec.Command(x.python, "-B", filepath.Join("..", "..", "packaging", "python", "examples", "device.py"),
+			f.Broker, f.Name, id, f.Path(id+".key"), f.CoordinatorKey, f.Path(id+".csv"), "y")
+		cmd.Env = append(os.Environ(), "PYTHONPATH="+e.path)
+		devices = append(devices, testkit.Start(t, cmd))
+	}
+	for i, d := range devices {
+		testkit.Until(t, ids[i]+" has left, come back and taken part", func() bool {
+			_, since, left := strings.Cut(d.Log(), "disconnects: it has no part in the round")
+			return left && strings.Contains(since, ": accepted")
+		})
+	}
+	lead.Stop(t, syscall.SIGTERM, 0)
+	for _, d := range devices {
+		d.Stop(t, syscall.SIGTERM, 0)
+	}
+	if kept := brokers.Retained(t, address, f.Name, "p/+"); len(kept) > 0 {
+		t.Errorf("the broker keeps %v", kept)
+	}
+	if log := lead.Log(); strings.Contains(log, `"msg":"message dropped"`) ||
+		strings.Contains(log, `"msg":"agent declined"`) || strings.Contains(log, "abandoned") {
+		t.Error(log)
+	}
+}
 
 // TestDevice has examples/device.py, which is no agentd, train beside agentd with examples/logistic.py.
 func TestDevice(t *testing.T) {

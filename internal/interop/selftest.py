@@ -12,6 +12,7 @@ import time
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from fedmesh.agent import _away as away
 from fedmesh.agent import _client as client
 from fedmesh.agent import _wire as w
 
@@ -83,6 +84,21 @@ def check_seals(golden, opened, key):
     assert fails(w.read_chunk, golden["chunk_sealed"], manifest, up), "another key opens a chunk"
 
 
+def check_respond(golden, opened):
+    """An agent that draws less than the announced share is drawn, and says so."""
+    e, drawn = opened["announcement_respond"], away.Away()
+    r = e.body.sections.respond
+    assert (r.of, r.return_after, r.return_within, r.presence) == (5583458, 60_000, 600_000, 1), f"respond is {r}"
+    for luck, undrawn in (r.of - 1, False), (r.of, True):
+        drawn.luck = e.run, e.round, luck
+        drawn.draw(e, False)
+        assert drawn.undrawn == undrawn, f"with {luck} of {r.of} it is drawn: {not drawn.undrawn}"
+        assert drawn.of == (0 if undrawn else r.of), "it says that it was drawn by another share"
+    said = opened["hello_respond"].body
+    assert said.sections.respond == r.of and w.BODIES["hello"].write(said) == golden["hello_respond"][224:], \
+        "hello_respond differs"
+
+
 def check_epochs(opened, key):
     """A client that obeys an announcement of epoch 2 takes no message of epoch 1, not after a restart either."""
     with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +165,7 @@ def main(folder):
     hello = w.seal(key, "hello", "plant_7", "press-01", 5, 1760000000000, 3, 3, w.BODIES["hello"].write(w.Record(
         nonce=0x0123456789abcdef, announcement=opened["announcement_gathering"].digest, unfit=0, samples=12,
         update=w.NONE, sections=w.without(location=w.Record(known=1, x=3.5, y=-7), mixing=w.Record(
-            peer_key=w.NONE, neighbours=["press-02", "press-04"]), outcome=None, misfit=None, key=None))))
+            peer_key=w.NONE, neighbours=["press-02", "press-04"]), outcome=None, misfit=None, key=None, respond=None))))
     assert hello == golden["hello"], "hello differs"
     linear = w.schema_hash(("layer0.weight", 1, [1, 2]), ("layer0.bias", 1, [1]))
     assert linear == w.sha256(golden["schema"]) == opened["announcement_open"].body.schema, "schema differs"
@@ -168,6 +184,7 @@ def main(folder):
     assert w.OUTCOME.write(w.decode(w.OUTCOME, golden["outcome"])) == golden["outcome"], "outcome differs"
     check_blobs(golden, opened["announcement_pulled"].body)
     check_seals(golden, opened, key)
+    check_respond(golden, opened)
     check_epochs(opened, key)
     print(f"{len(golden)} golden files agree")
 

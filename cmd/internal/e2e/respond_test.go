@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"math"
-	"net"
 	"net/http"
 	"regexp"
 	"slices"
@@ -13,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/eclipse/paho.mqtt.golang/packets"
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -195,34 +192,6 @@ func goesOn(t *testing.T, all []coordinator.HistoryEntry) {
 	}
 }
 
-// retainedPresences are the agents whose presence the broker keeps.
-func retainedPresences(t *testing.T, broker string) (ids []string) {
-	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(broker, "tcp://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw := brokers.NewRaw(t, conn, testkit.Patience)
-	raw.Connect(mqtt.Options{ClientID: "reader"})
-	raw.Subscribe(1, 0, "fl/v1/e2e/p/+")
-	brokers.Receive[*packets.SubackPacket](raw)
-	raw.Send(packets.NewControlPacket(packets.Pingreq))
-	for {
-		p, err := packets.ReadPacket(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch p := p.(type) {
-		case *packets.PingrespPacket: // behind all that is retained
-			return ids
-		case *packets.PublishPacket:
-			if len(p.Payload) > 0 {
-				ids = append(ids, p.TopicName[strings.LastIndex(p.TopicName, "/")+1:])
-			}
-		}
-	}
-}
-
 // openCrowd is a crowd at a Mosquitto that says every second how many clients it has.
 func openCrowd(t *testing.T) *crowd {
 	t.Helper()
@@ -258,8 +227,8 @@ func (c *crowd) respond(t *testing.T, many int) {
 	for _, g := range c.agents {
 		g.Stop(t, syscall.SIGTERM, 0)
 	}
-	if kept := retainedPresences(t, c.Broker); len(kept) > 0 {
-		t.Errorf("after all have left the broker keeps the presences of %v", kept)
+	if kept := brokers.Retained(t, strings.TrimPrefix(c.Broker, "tcp://"), c.Name, "p/+"); len(kept) > 0 {
+		t.Errorf("after all have left the broker keeps %v", kept)
 	}
 }
 

@@ -88,3 +88,30 @@ func (c Raw) Closed() bool {
 	_, err := io.Copy(io.Discard, c)
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
+
+// Retained returns the topics below a federation that match a filter, and under which a broker keeps a message.
+func Retained(t testing.TB, address, federation, filter string) (topics []string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewRaw(t, conn, patience)
+	c.Connect(mqtt.Options{ClientID: "reader"})
+	c.Subscribe(1, 0, "fl/v1/"+federation+"/"+filter)
+	Receive[*packets.SubackPacket](c)
+	c.Send(packets.NewControlPacket(packets.Pingreq))
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	for {
+		p, err := packets.ReadPacket(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch p := p.(type) {
+		case *packets.PingrespPacket: // behind all that is retained
+			return topics
+		case *packets.PublishPacket:
+			topics = append(topics, p.TopicName)
+		}
+	}
+}

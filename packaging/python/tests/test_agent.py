@@ -289,7 +289,7 @@ class Table:
                  for name, b in (("base", base), ("task", blob))]
         self.tell("announcement", round, attempt=1, phase=w.OPEN, kind=w.TRAINING, version=round, instance=1,
                   folded=round - 1, blobs=blobs, schema=schema, seed=3, offset=0, hello_within=1, round_within=60000,
-                  sections=w.without(credit=None, sealed=None, seals=None, selection=None))
+                  sections=w.without(credit=None, respond=None, sealed=None, seals=None, selection=None))
 
     def invite(self, round: int) -> None:
         self.tell("invitation", round, agent="press-01", announcement=self.agent.announcement.digest, left=60000,

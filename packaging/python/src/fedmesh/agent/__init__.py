@@ -21,7 +21,8 @@ why in its log, where
   proximal parts, or inputs of readings
 - the task or the round has a section that must be known and is not
 
-Updates of the codecs signs and top_k go out whole, which the coordinator takes. It does without TLS, passwords, the
+Updates of the codecs signs and top_k go out whole, which the coordinator takes. Where only some devices answer, and
+the others leave the broker for a while (round.gather.respond), it does as agentd. It does without TLS, passwords, the
 clone detector, restricted subscriptions, reports, renewed keys, budgets, predicting, and evaluations: those of
 round.evaluation wait for it until the deadline.
 """

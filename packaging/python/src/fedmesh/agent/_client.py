@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedmesh.agent import _wire as w
+from fedmesh.agent._away import Away, answers, respond_of
 from fedmesh.agent._learner import Declined, Learner, Make, apart
 from fedmesh.agent._pull import pull
 from fedmesh.agent._repeat import Repeat, jitter
@@ -133,6 +134,7 @@ class Agent:
         self.object_at = math.inf  # when a hello answers an older announcement
         self.object_after = 0.0  # and not before then
         self.part: Optional[Part] = None
+        self.away = Away()
         self.step_time = 0.0
         if update := self.saved["update"]:
             self.part = Part(tuple(update["key"]))
@@ -191,8 +193,10 @@ class Agent:
         self.mqtt.username_pw_set(self.device)
         self.mqtt.on_message = lambda _client, _data, message: self.inbox.append(
             (message.topic, message.payload, message.retain))
-        online, lost = self.presence(w.ONLINE), self.presence(w.LOST)
-        self.mqtt.will_set(self.topic(f"p/{self.device}"), lost, 0, True)
+        self.away.connected()
+        if not self.quiet():
+            online, lost = self.presence(w.ONLINE), self.presence(w.LOST)
+            self.mqtt.will_set(self.topic(f"p/{self.device}"), lost, 0, True)
         deadline = time.monotonic() + 10
         try:
             self.mqtt.connect(*self.address, keepalive=60)
@@ -203,7 +207,9 @@ class Agent:
             LOG.warning("%s:%d: %s", *self.address, error)
             return False
         self.mqtt.subscribe([(self.topic("round"), 0), (self.topic(f"d/{self.device}"), 0)])
-        self.publish(f"p/{self.device}", online, retain=True)
+        if not self.quiet():
+            self.publish(f"p/{self.device}", online, retain=True)
+            self.away.online = True
         self.connection += 1
         self.owe_hello()
         self.object_at, self.object_after = math.inf, 0.0  # what is retained comes again
@@ -214,12 +220,9 @@ class Agent:
         away = time.monotonic()  # since when there is no connection
         while not self.stopping:
             if self.connect():
-                busy = False
-                while not self.stopping and self.mqtt.loop(0 if busy else 0.05) == mqtt.MQTT_ERR_SUCCESS:
-                    while self.inbox:
-                        self.receive(*self.inbox.popleft())
-                    busy = self.turn()
-                away, wait = time.monotonic(), random.uniform(0, 16)
+                leave = self.serve()
+                wait = random.uniform(0, 16) if leave is None else leave
+                away = time.monotonic() + (leave or 0)
             else:
                 bound = min(max(1, time.monotonic() - away), 60)
                 wait = random.uniform(bound / 2, bound)
@@ -229,15 +232,54 @@ class Agent:
         if self.mqtt and self.mqtt.is_connected():
             self.leave()
 
+    def serve(self) -> Optional[float]:
+        """Works while there is a connection. Returns for how long the agent has left it, if it has."""
+        busy = False
+        while not self.stopping and self.mqtt.loop(0 if busy else 0.05) == mqtt.MQTT_ERR_SUCCESS:
+            while self.inbox:
+                self.receive(*self.inbox.popleft())
+            busy = self.turn()
+            leave = None if self.inbox or self.needs_link() else self.away.leaves_for(self.announcement)
+            if leave is not None:
+                LOG.info(f"disconnects: it has no part in the round, for {leave:.1f} s")
+                self.leave()
+                return leave
+        return None
+
+    def has_part(self) -> bool:
+        """Tells whether the agent is at work in a round, or has an update that may still count, or is to begin."""
+        return self.part is not None or self.invitation is not None
+
+    def silent(self) -> bool:
+        """Tells whether the agent says no hello until it is drawn."""
+        return self.away.undrawn and not self.has_part()
+
+    def quiet(self) -> bool:
+        """Tells whether the agent tells no presence: only those with a part in a round do."""
+        return bool(respond_of(self.announcement).presence) and not self.has_part()
+
+    def needs_link(self) -> bool:
+        """A key is asked for by those that answer."""
+        return self.has_part() or self.preparing is not None and not (self.wants and self.silent())
+
     def leave(self) -> None:
+        """Says farewell, and returns when the broker has closed the connection, or after some seconds."""
         if self.part and self.part.work:
             self.say("declined", reason=w.STOPPING)
-        offline = self.publish(f"p/{self.device}", self.presence(w.OFFLINE), retain=True)
+        said = None
+        if self.away.online:
+            kept = not respond_of(self.announcement).presence
+            said = self.publish(f"p/{self.device}", self.presence(w.OFFLINE), retain=kept)
+            if not kept:  # the broker keeps the presences of those with a part in a round
+                said = self.publish(f"p/{self.device}", b"", retain=True)
         deadline = time.monotonic() + 2
-        while not offline.is_published() and time.monotonic() < deadline:
+        while said and not said.is_published() and time.monotonic() < deadline:
             if self.mqtt.loop(0.05) != mqtt.MQTT_ERR_SUCCESS:
                 return
         self.mqtt.disconnect()
+        deadline = time.monotonic() + 1
+        while self.mqtt.loop(0.05) == mqtt.MQTT_ERR_SUCCESS and time.monotonic() < deadline:
+            pass  # what has come and is not read would make the broker publish the will
 
     # What comes in (sections 7 and 9).
 
@@ -271,8 +313,9 @@ class Agent:
         a = envelope.body
         w.check_announcement(a)
         order = [envelope.root, envelope.epoch, envelope.run, envelope.round, a.attempt, a.phase]
+        self.away.read = True
         if order < self.saved["order"]:
-            self.owe_objection(a.hello_within / 1000)
+            self.owe_objection(a)
             return
         if order == self.saved["order"] and envelope.digest.hex() != self.saved["digest"]:
             LOG.info("two announcements of one order: are there two coordinators?")
@@ -284,22 +327,29 @@ class Agent:
             self.pairs[announced] = w.seal_pair(self.key, announced)
             if len(self.pairs) > 2:
                 self.pairs.popitem(last=False)
-        anew = before is not None and (envelope.epoch, envelope.run) != (before.epoch, before.run)
+        anew = before is None or (envelope.epoch, envelope.run) != (before.epoch, before.run) or \
+            envelope.round > before.round + 1  # it may count as gone since
+        named = w.weight_if_drawn(envelope, self.selection_key) is not None
         self.saved.update(order=order, digest=envelope.digest.hex())
         task, key = w.blob_of(a, "task"), (envelope.run, envelope.round, w.blob_of(a, "base").hash.hex())
         part = self.part
         if part and (part.key[0] != envelope.run or a.folded >= part.key[1] or envelope.round != part.key[1] or
                      a.phase == w.OPEN and part.key != key or part.state == "declined"):
             part.stop.set()
-            self.part, self.saved["update"] = None, None
+            self.part, self.saved["update"], self.away.had_part = None, None, True
         self.save()
         self.offer_again()  # a new attempt says that the coordinator has restarted
         LOG.info(f"announcement: round {envelope.round} attempt {a.attempt} phase {a.phase} kind {a.kind}")
         if task.length and task.hash != self.task_hash:
             self.task_hash, self.learner, self.unfit = task.hash, None, 0
             self.preparing = self.prepare(envelope)
+        if self.invitation and self.invitation.announcement != envelope.digest:
+            self.invitation = None
+        self.away.came(envelope, named)
         if a.phase == w.GATHERING or anew:
-            self.owe_hello()
+            if before is not None or a.phase == w.GATHERING:  # else one is owed since the connection
+                self.owe_hello()
+            self.away.draw(envelope, named)
         self.take_selection(envelope)
 
     def on_key(self, envelope: Record) -> None:
@@ -315,6 +365,7 @@ class Agent:
         if weight is None or a.phase != w.OPEN or invited and invited.announcement == envelope.digest:
             return
         if envelope.retained:
+            self.away.undrawn = False
             self.owe_hello()
             return
         self.invitation = Record(announcement=envelope.digest, weight=weight, sections=w.without(mixing=None),
@@ -329,6 +380,7 @@ class Agent:
 
     def on_standing(self, envelope: Record) -> None:
         if self.is_present(envelope.body.announcement):
+            self.away.apart = envelope.body.place == w.NOT_SELECTED
             self.rest_hello()
             if self.part:
                 self.part.decline = None
@@ -365,6 +417,11 @@ class Agent:
         """Returns True if there is more to do at once."""
         busy = False
         self.say_objection()
+        if not self.away.online and not self.quiet():
+            self.away.online = True
+            self.publish(f"p/{self.device}", self.presence(w.ONLINE), retain=True)
+        if self.silent() and self.away.reread.due():
+            self.mqtt.subscribe(self.topic("round"), 0)
         if self.preparing:
             busy = self.resume_preparing(self.preparing)
         if self.announcement and (self.learner or self.unfit):
@@ -403,14 +460,17 @@ class Agent:
         self.hello = Repeat(5, 60, jitter(600))
 
     def say_hello(self) -> None:
-        if self.hello.due():
+        if not self.silent() and self.hello.due():
             self.greet()
 
-    def owe_objection(self, within: float) -> None:
+    def owe_objection(self, older: Record) -> None:
         """Owes a hello to an older announcement, so that its coordinator learns that it is behind."""
         now = time.monotonic()
-        if now >= self.object_after:
-            self.object_at, self.object_after = now + random.uniform(0, within), now + 60
+        if now < self.object_after:
+            return
+        self.object_after = now + 60
+        if answers(older):
+            self.object_at = now + random.uniform(0, older.hello_within / 1000)
 
     def say_objection(self) -> None:
         if time.monotonic() >= self.object_at:
@@ -427,7 +487,8 @@ class Agent:
         self.publish(f"s/{self.device}", self.seal(
             "hello", run, round, announcement=bytes.fromhex(self.saved["digest"]), nonce=self.nonce,
             unfit=self.unfit or unknown, samples=self.told, update=held,
-            sections=w.without(key=self.wants or None, location=None, misfit=None, mixing=None, outcome=None)))
+            sections=w.without(key=self.wants or None, location=None, misfit=None, mixing=None, outcome=None,
+                               respond=self.away.of or None)))
 
     def take_invitation(self) -> None:
         invited, a = self.invitation, self.announcement

@@ -25,7 +25,7 @@ def group_key(agent: Agent, group: int) -> Generator[bool, None, bytes]:
     ask = Repeat(5, 60, random.uniform(0, agent.announcement.body.hello_within / 1000))
     while w.key_id(bytes.fromhex(agent.saved["group"])) != group:
         agent.wants = group
-        if ask.due():
+        if not agent.silent() and ask.due():
             LOG.info("the key of the group is asked for")
             agent.greet()
         yield False

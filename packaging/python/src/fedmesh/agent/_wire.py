@@ -169,6 +169,7 @@ def decode(form: Type, data: bytes) -> Any:
 GATHERING, OPEN, IDLE, FINISHED = 1, 2, 3, 4
 STATISTICS, TRAINING = 1, 2
 ONLINE, OFFLINE, LOST = 1, 2, 3
+NOT_SELECTED = 2  # a place in a round
 BAD_DATA, TOO_FEW_ROWS, UNSUPPORTED, NO_TIME, DIVERGED, FETCH, STOPPING, REFUSED = range(1, 9)
 
 MANIFEST = record(hash=DIGEST, length=U32, codec=enum(1, 3), schema=DIGEST, chunks=list_of(DIGEST, MAX_CHUNKS))
@@ -179,6 +180,7 @@ BODIES = {  # in the order of the numbers in section 5
         attempt=U32, phase=enum(1, 4), kind=enum(1, 2), version=U64, instance=U64, folded=U64, blobs=BLOBS,
         schema=DIGEST, seed=U64, offset=U64, hello_within=U32, round_within=U32, sections=sections(
             credit=(IGNORE, U32),
+            respond=(IGNORE, record(of=U32, return_after=U32, return_within=U32, presence=BOOL)),
             sealed=(DECLINE, record(group=U64, blobs=list_of(record(
                 name=string(32), blob=counted(U32, INLINE_BLOB + SEAL)), 16))),
             seals=(IGNORE, DIGEST),
@@ -202,7 +204,8 @@ BODIES = {  # in the order of the numbers in section 5
         location=(IGNORE, record(known=BOOL, x=F64, y=F64)),
         misfit=(IGNORE, record(column=string(), reason=string(32), where=string(), bad=U64, all=U64)),
         mixing=(IGNORE, record(peer_key=DIGEST, neighbours=list_of(string(48), 128))),
-        outcome=(IGNORE, record(round=U64, update=DIGEST)))),
+        outcome=(IGNORE, record(round=U64, update=DIGEST)),
+        respond=(IGNORE, U32))),
     "joined": record(announcement=DIGEST),
     "declined": record(announcement=DIGEST, reason=enum(1, 15)),
     "report": record(every=U32, software=string(), scrape=string(), readings=list_of(record(id=U8, value=F64), 255)),
