@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -254,7 +255,7 @@ func TestTakeCutShort(t *testing.T) {
 		r.cfg.Store = slow
 		go func() {
 			<-time.After(30 * time.Second) // it renews its lease meanwhile
-			slow.ends = true
+			slow.ends.Store(true)
 			cancel()
 		}()
 		if _, err := r.Stand(ctx); !errors.Is(err, context.Canceled) {
@@ -277,11 +278,11 @@ func TestTakeCutShort(t *testing.T) {
 type slowPieces struct {
 	*machine
 	given int
-	ends  bool
+	ends  atomic.Bool
 }
 
 func (s *slowPieces) Get(ctx context.Context, key string) ([]byte, uint64, error) {
-	if _, is := sumOf(key); is && !s.ends {
+	if _, is := sumOf(key); is && !s.ends.Load() {
 		if s.given++; s.given > 1 {
 			return nil, 0, errCut
 		}

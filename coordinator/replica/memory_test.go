@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -160,31 +161,35 @@ func (m *machine) call(ctx context.Context, do func() error) error {
 	return err
 }
 
-func (m *machine) Get(ctx context.Context, key string) (b []byte, revision uint64, err error) {
-	err = m.call(ctx, func() (err error) {
-		x, r, err := m.get(key)
-		m.mu.Lock()
-		b, revision = x, r
-		m.mu.Unlock()
+func (m *machine) Get(ctx context.Context, key string) ([]byte, uint64, error) {
+	type answer struct {
+		b        []byte
+		revision uint64
+	}
+	answered := make(chan answer, 1) // one that comes too late is read by nobody
+	err := m.call(ctx, func() error {
+		b, revision, err := m.get(key)
+		answered <- answer{b, revision}
 		return err
 	})
 	if err != nil {
 		return nil, 0, err
 	}
-	return b, revision, nil
+	x := <-answered
+	return x.b, x.revision, nil
 }
 
-func (m *machine) Put(ctx context.Context, key string, b []byte, revision uint64) (now uint64, err error) {
-	err = m.call(ctx, func() error {
-		n, err := m.put(key, b, revision)
-		m.mu.Lock()
-		now = n
-		m.mu.Unlock()
+func (m *machine) Put(ctx context.Context, key string, b []byte, revision uint64) (uint64, error) {
+	answered := make(chan uint64, 1)
+	err := m.call(ctx, func() error {
+		now, err := m.put(key, b, revision)
+		answered <- now
 		return err
 	})
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return now, err
+	if err != nil {
+		return 0, err
+	}
+	return <-answered, nil
 }
 
 func (m *machine) Remove(ctx context.Context, key string) error {
@@ -196,14 +201,16 @@ func (m *machine) Remove(ctx context.Context, key string) error {
 	})
 }
 
-func (m *machine) Keys(ctx context.Context) (keys []string, err error) {
-	err = m.call(ctx, func() error {
+func (m *machine) Keys(ctx context.Context) ([]string, error) {
+	answered := make(chan []string, 1)
+	err := m.call(ctx, func() error {
 		m.engine.mu.Lock()
 		defer m.engine.mu.Unlock()
-		for k := range m.values {
-			keys = append(keys, k)
-		}
+		answered <- slices.Collect(maps.Keys(m.values))
 		return nil
 	})
-	return keys, err
+	if err != nil {
+		return nil, err
+	}
+	return <-answered, nil
 }

@@ -169,6 +169,13 @@ func (p *plant) commit(ctx context.Context, i int, lead *Lead) bool {
 	return err == nil
 }
 
+// last is the highest number that counts.
+func (p *plant) last() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.committed
+}
+
 // commit is a number that counts, in the epoch of the leader that has committed it.
 type commit struct {
 	epoch      wire.Epoch
@@ -276,10 +283,10 @@ func faults(t *testing.T, seed uint64) {
 		m.calm = true
 		m.mu.Unlock()
 	}
-	committed := p.committed
+	committed := p.last()
 	look(TTL + 5*time.Second)
-	if len(p.speaking()) != 1 || p.committed == committed {
-		t.Errorf("%d lead, and committed are %d, before %d", len(p.speaking()), p.committed, committed)
+	if after := p.last(); len(p.speaking()) != 1 || after == committed {
+		t.Errorf("%d lead, and committed are %d, before %d", len(p.speaking()), after, committed)
 	}
 	for _, end := range kill {
 		end()
