@@ -254,7 +254,7 @@ func TestTakeCutShort(t *testing.T) {
 		slow := &slowPieces{machine: p.machines[1]}
 		r.cfg.Store = slow
 		go func() {
-			<-time.After(30 * time.Second) // it renews its lease meanwhile
+			<-time.After(30*time.Second + again/2) // it renews its lease meanwhile, and waits to ask again now
 			slow.ends.Store(true)
 			cancel()
 		}()
