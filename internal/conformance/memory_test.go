@@ -13,12 +13,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// testModelToMany has 50 agents pull a model at once. The broker's memory is
-// what it has when idle, the model, and 64 MiB; and what each client may cost
-// that asks for much and reads nothing. The embedded broker needs a GOMEMLIMIT
-// for it, as its package says: without one Go collects later.
+// testModelToMany has 50 agents pull a model at once. The broker's memory is what it has when idle, the model, and
+// 80 MiB, since Go collects later where other tests run beside it; and what each client may cost that asks for much and
+// reads nothing. The embedded broker and NATS need a GOMEMLIMIT for it: without one Go collects later still.
 func testModelToMany(t *testing.T, s subject) {
 	const mebibyte, pullers = 1 << 20, 50
+	looked, exceeded, how := 0, 0, ""
 	for _, slow := range []int{0, 8} {
 		t.Run(fmt.Sprint(slow, " slow"), func(t *testing.T) {
 			needed := modelBytes + slow*s.slowBytes
@@ -46,13 +46,20 @@ func testModelToMany(t *testing.T, s subject) {
 			if runtime.GOOS != "linux" || racing {
 				return
 			}
-			peak, most := b.proc.Memory(t, "VmHWM"), idle+needed+64*mebibyte
+			peak, most := b.proc.Memory(t, "VmHWM"), idle+needed+80*mebibyte
 			t.Logf("model %d MiB, idle %d MiB, peak %d MiB, bound %d MiB", modelBytes/mebibyte, idle/mebibyte,
 				peak/mebibyte, most/mebibyte)
-			if peak > most != s.lacks.bound {
-				t.Errorf("%d MiB too many; want that: %v", (peak-most)/mebibyte, s.lacks.bound)
+			looked, how = looked+1, b.limited
+			if peak > most {
+				exceeded++
 			}
 		})
+	}
+	switch {
+	case looked == 2 && exceeded == 0:
+		s.saw(t, bounded, yes+how)
+	case looked == 2:
+		s.saw(t, bounded, no)
 	}
 }
 

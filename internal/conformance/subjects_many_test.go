@@ -11,15 +11,16 @@ import (
 
 // others are brokers that are tried each night.
 var others = []subject{
-	{"nats", 0, true, 4 << 20, lacks{}, func(t *testing.T, n needs) *broker { return openNATS(t, n, 1) }},
-	{"nats x3", 0, true, 4 << 20, lacks{}, func(t *testing.T, n needs) *broker { return openNATS(t, n, 3) }},
-	{"rabbitmq", 0, false, 4 << 20, lacks{true, true, true}, openRabbitMQ},
+	{"nats", 0, 4 << 20, func(t *testing.T, n needs) *broker { return openNATS(t, n, 1) }},
+	{"nats x3", 0, 4 << 20, func(t *testing.T, n needs) *broker { return openNATS(t, n, 3) }},
+	{"rabbitmq", 0, 4 << 20, openRabbitMQ},
 }
 
 // openNATS is a server, or a cluster of them, over which clients are spread.
 func openNATS(t *testing.T, of needs, nodes int) *broker {
 	n := brokers.NewNATS(t, nodes, of.memory, "max_pending: 4MB")
-	b := &broker{proc: n, address: n.Nodes[0].Address, scheme: "tcp", secrets: func(*mqtt.Options) {}}
+	b := &broker{proc: n, address: n.Nodes[0].Address, scheme: "tcp", secrets: func(*mqtt.Options) {},
+		limited: ", with GOMEMLIMIT"}
 	for _, other := range n.Nodes[1:] {
 		b.others = append(b.others, other.Address)
 	}

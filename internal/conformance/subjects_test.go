@@ -30,19 +30,9 @@ type subject struct {
 	name string
 	// maxPacket is the largest MQTT packet in bytes; 0 = no limit.
 	maxPacket int
-	// survives tells that what is retained survives a kill.
-	survives bool
 	// slowBytes is what each client that does not read may cost.
 	slowBytes int
-	lacks     lacks
 	open      func(t *testing.T, n needs) *broker
-}
-
-// lacks are what a broker does not do, and others do.
-type lacks struct {
-	wildcards bool // who subscribes with a wildcard gets what is retained
-	bound     bool // its memory is bounded
-	rejection bool // it closes the connection of who says what may become MQTT
 }
 
 // needs is what a test wants of its broker.
@@ -62,12 +52,13 @@ type broker struct {
 	others  []string // addresses of nodes beside it
 	scheme  string
 	secrets func(o *mqtt.Options) // adds what a user proves itself by
+	limited string                // how the memory that it needs is bounded, if it must be told
 }
 
 var subjects = []subject{
-	{"embedded", 128 << 10, true, 8 << 20, lacks{}, openEmbedded},
-	{"mosquitto shipped", 128 << 10, false, 4 << 20, lacks{}, openShipped},
-	{"mosquitto stock", 0, false, 4 << 20, lacks{}, openStock},
+	{"embedded", 128 << 10, 8 << 20, openEmbedded},
+	{"mosquitto shipped", 128 << 10, 4 << 20, openShipped},
+	{"mosquitto stock", 0, 4 << 20, openStock},
 }
 
 // start returns a broker that runs, and knows nothing yet.
@@ -101,7 +92,7 @@ func withPassword(o *mqtt.Options) {
 
 func openEmbedded(t *testing.T, n needs) *broker {
 	e := brokers.NewEmbedded(t, anyone, n.agents+1024, n.memory)
-	return &broker{proc: e, address: e.Address, scheme: "tcp", secrets: withPassword}
+	return &broker{proc: e, address: e.Address, scheme: "tcp", secrets: withPassword, limited: ", with GOMEMLIMIT"}
 }
 
 // openShipped has the configuration for production, with TLS and certificates.

@@ -276,7 +276,7 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 		l.Error("the broker does not let the coordinator read a blob back, so nobody knows whether agents can: let "+
 			"the coordinator read and write m/# (`coordinator acl` writes the rules for Mosquitto)", attrs...)
 	default:
-		l.Error("the broker does not return all parts of a blob, so agents cannot fetch it: let the broker retain "+
+		l.Error("the broker does not return all parts of a blob, so agents have to ask for them: let it retain "+
 			"messages of 64 KiB, as many as there are parts, and let the coordinator read and write m/#", attrs...)
 	}
 }

@@ -263,7 +263,7 @@ var coordinatorLines = []line{
 	{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Took: time.Second},
 		`<7>DEBUG the broker returns the whole blob blob=01000000000000000000000000000000 parts=3 took=1s`},
 	{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 2, Again: time.Second},
-		`<3>ERROR the broker does not return all parts of a blob, so agents cannot fetch it: let the broker retain messages of 64 KiB, ` +
+		`<3>ERROR the broker does not return all parts of a blob, so agents have to ask for them: let it retain messages of 64 KiB, ` +
 			`as many as there are parts, and let the coordinator read and write m/# blob=01000000000000000000000000000000 parts=3 missing=2 again_in=1s`},
 	{coordinator.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 3, Refused: true, Again: time.Second},
 		`<3>ERROR the broker does not let the coordinator read a blob back, so nobody knows whether agents can: let the coordinator ` +

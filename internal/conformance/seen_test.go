@@ -1,0 +1,212 @@
+package conformance
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "keep what is seen of brokers in seen.json, and write docs/BROKERS.md")
+
+// fact is a column of docs/BROKERS.md: what brokers do each in its way, and the suite looks at.
+type fact string
+
+// The facts, in the order of the columns. None is a wish: a test has seen each value of each broker.
+const (
+	survives  fact = "retained survives `kill -9`"
+	wildcards fact = "retained by wildcard"
+	bounded   fact = "memory bounded (clients that read nothing)"
+	hangsUp   fact = "closes who speaks no MQTT"
+	refuses   fact = "closes who sends 256 KiB"
+)
+
+var facts = []fact{survives, wildcards, bounded, hangsUp, refuses}
+
+const yes, no = "yes", "no"
+
+// yesIf names what a test has seen.
+func yesIf(x bool) string {
+	if x {
+		return yes
+	}
+	return no
+}
+
+// entry is what has been seen of a broker.
+type entry struct {
+	Name string
+	Runs string // each commit, or nightly
+	Seen map[fact]string
+}
+
+// record is seen.json: what the runs that were kept have seen. A run fails that sees anything else.
+type record struct {
+	mu      sync.Mutex
+	entries []*entry
+	now     map[string]map[fact]bool // what this run has looked at
+}
+
+const recordFile = "seen.json"
+
+var kept = loadRecord()
+
+func loadRecord() *record {
+	r := &record{now: map[string]map[fact]bool{}}
+	text, err := os.ReadFile(recordFile)
+	if err == nil {
+		err = json.Unmarshal(text, &r.entries)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// of returns the entry of a broker. One that is new has seen nothing yet.
+func (r *record) of(s subject) *entry {
+	i := slices.IndexFunc(r.entries, func(e *entry) bool { return e.Name == s.name })
+	if i < 0 {
+		r.entries = append(r.entries, &entry{Name: s.name, Seen: map[fact]string{}})
+		i = len(r.entries) - 1
+	}
+	e := r.entries[i]
+	e.Runs = "nightly"
+	if e.place() < len(subjects) {
+		e.Runs = "each commit"
+	}
+	return e
+}
+
+// place is where the broker stands on the page: behind the others that are tried at each commit, if it is not.
+func (e *entry) place() int {
+	if i := slices.IndexFunc(subjects, func(s subject) bool { return s.name == e.Name }); i >= 0 {
+		return i
+	}
+	return len(subjects)
+}
+
+// saw holds what a test sees of a broker against what was kept, or keeps it.
+func (s subject) saw(t *testing.T, f fact, got string) {
+	t.Helper()
+	if s.name == "" { // the broker in memory is not on the page
+		return
+	}
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	if kept.now[s.name] == nil {
+		kept.now[s.name] = map[fact]bool{}
+	}
+	kept.now[s.name][f] = true
+	e := kept.of(s)
+	want := e.Seen[f]
+	switch {
+	case got == want:
+	case !*update:
+		t.Errorf("%s: %q, but %s has %q. If the broker is another one now, keep it: go test ./internal/conformance "+
+			"-run 'TestConformance/%s$' -update (others: -tags nightly), and then -run TestPage -update", f, got,
+			recordFile, want, strings.ReplaceAll(s.name, " ", "_"))
+	default:
+		e.Seen[f] = got
+		slices.SortFunc(kept.entries, func(a, b *entry) int {
+			return cmp.Or(a.place()-b.place(), cmp.Compare(a.Name, b.Name))
+		})
+		text, err := json.MarshalIndent(kept.entries, "", "\t")
+		if err == nil {
+			err = os.WriteFile(recordFile, append(text, '\n'), 0o644)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// known is what was kept of a broker, for tests that go about it otherwise then.
+func (s subject) known(f fact) string {
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	if s.name == "" {
+		return yes
+	}
+	return kept.of(s).Seen[f]
+}
+
+// sawAll fails if a whole run has not looked at every fact.
+func (s subject) sawAll(t *testing.T) {
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	for _, f := range facts {
+		if !kept.now[s.name][f] && (f != bounded || runtime.GOOS == "linux" && !racing) {
+			t.Errorf("no test has looked at %q", f)
+		}
+	}
+}
+
+// table is the page's.
+func (r *record) table() string {
+	var out strings.Builder
+	line := func(cells ...string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
+	head, rule := []string{"", "runs in"}, []string{"---", "---"}
+	for _, f := range facts {
+		head, rule = append(head, string(f)), append(rule, "---")
+	}
+	line(head...)
+	line(rule...)
+	for _, e := range r.entries {
+		cells := []string{e.Name, e.Runs}
+		for _, f := range facts {
+			cells = append(cells, e.Seen[f])
+		}
+		line(cells...)
+	}
+	return out.String()
+}
+
+// The table stands between these lines of the page.
+const (
+	tableBegins = "<!-- written from internal/conformance/seen.json: go test ./internal/conformance -run TestPage " +
+		"-update -->\n"
+	tableEnds = "<!-- end -->\n"
+)
+
+// TestPage: docs/BROKERS.md says of each broker what the runs have seen, and nothing else in its table.
+func TestPage(t *testing.T) {
+	for _, s := range append(subjects, others...) {
+		for _, f := range facts {
+			if s.known(f) == "" {
+				t.Errorf("nothing is kept of %s: %s", s.name, f)
+			}
+		}
+	}
+	for _, e := range kept.entries {
+		if len(e.Seen) != len(facts) {
+			t.Errorf("of %s %d facts are kept, want %d", e.Name, len(e.Seen), len(facts))
+		}
+	}
+	path := filepath.Join("..", "..", "docs", "BROKERS.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(text), tableBegins)
+	_, after, ends := strings.Cut(rest, tableEnds)
+	if !begins || !ends {
+		t.Fatalf("docs/BROKERS.md has no place for the table: no line %q, or none %q after it", tableBegins, tableEnds)
+	}
+	page := before + tableBegins + kept.table() + tableEnds + after
+	if *update {
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if page != string(text) {
+		t.Errorf("the table of docs/BROKERS.md is not what %s makes: go test ./internal/conformance -run TestPage "+
+			"-update", recordFile)
+	}
+}
