@@ -39,9 +39,13 @@ type coordinatorPicture struct {
 	// Draws is how many draws choose the agents that send, where agents mix: all train, the drawn ones send.
 	Draws int `json:"draws,omitempty"`
 
-	Agents   int     `json:"agents"`   // that may be drawn
-	Enrolled int     `json:"enrolled"` // in the list of keys
-	Unfit    []unfit `json:"unfit,omitempty"`
+	Agents   int `json:"agents"`   // that may be drawn
+	Enrolled int `json:"enrolled"` // in the list of keys
+	// Estimated is how many would say hello if all were asked, and Asked the share of them that was, where agents answer
+	// by chance; else both are 0.
+	Estimated float64 `json:"estimated,omitempty"`
+	Asked     float64 `json:"asked,omitempty"`
+	Unfit     []unfit `json:"unfit,omitempty"`
 
 	// SitOut are the agents that failed in a round, and are not drawn in the next ones.
 	SitOut []sitOut `json:"sit_out,omitempty"`

@@ -185,6 +185,9 @@ func (v *CoordinatorView) opened(f round.RoundOpened) {
 	v.is.Round, v.is.Attempt, v.is.Kind, v.is.Opened, v.is.Agents = uint64(f.Round), uint64(f.Attempt), f.Kind.String(),
 		v.now(), f.Agents
 	v.is.Aggregations = uint64(f.Version)
+	if v.is.Estimated, v.is.Asked = f.Responding.Agents, 0; v.is.Estimated > 0 {
+		v.is.Asked = f.Responding.Share()
+	}
 	clear(v.sitOut)
 	for _, s := range f.SitOut {
 		v.sitOut[s.Agent] = sitOut{string(s.Agent), string(s.Reason), uint64(s.Until)}

@@ -35,6 +35,9 @@ func (c *coordinatorPicture) Draw(width int) string {
 		p.paragraph("ends", c.Stop.draw(c))
 	}
 	p.line("agents", "%d may be drawn, of %d in the list", c.Agents, c.Enrolled)
+	if c.Estimated > 0 {
+		p.line("", "about %.0f answer if all are asked; %.3g %% were", c.Estimated, 100*c.Asked)
+	}
 	if len(c.Unfit) > 0 {
 		var all []string
 		for _, u := range c.Unfit {

@@ -240,6 +240,22 @@ func TestAgentPage(t *testing.T) {
 	}
 }
 
+// TestReachablePage: a coordinator that asks a share of the agents says so, and how many there are.
+func TestReachablePage(t *testing.T) {
+	c := newClock()
+	v := NewCoordinator("v0.1.0", "air", c.now)
+	for _, tt := range []struct {
+		is   round.Responding
+		want bool
+	}{{round.Responding{Of: 1 << 30, Agents: 1234.4}, true}, {round.Responding{}, false}} {
+		testkit.Tell(v, round.RoundOpened{Round: 8, Kind: wire.KindTraining, Agents: 10, Responding: tt.is})
+		page := v.Picture().Draw(120)
+		if says := strings.Contains(page, "about 1234 answer if all are asked; 25 % were\n"); says != tt.want {
+			t.Errorf("%+v: \n%s", tt.is, page)
+		}
+	}
+}
+
 // TestAwayPage: an agent that has given up the link says until when, and does not hide that it is late.
 func TestAwayPage(t *testing.T) {
 	c := newClock()
