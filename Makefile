@@ -159,7 +159,7 @@ bench-flower: deps build ## race Flower's gRPC clients (from PyPI) and write the
 bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
 	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./internal/bench/mixing
 
-bench-scale: deps ## measure coordinator and Mosquitto with up to 2,000 thin agents, and write docs/SCALE.md from it; takes minutes
+bench-scale: deps ## measure coordinator, Mosquitto and NATS with up to 2,000 thin agents, and write docs/SCALE.md from it; takes minutes
 	go test -tags nightly -count=1 -timeout 1h -v -run 'TestScale$$' ./internal/bench/scale -update
 	go test -count=1 -run TestPage ./internal/bench/scale -update
 

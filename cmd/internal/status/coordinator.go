@@ -41,8 +41,8 @@ type coordinatorPicture struct {
 
 	Agents   int `json:"agents"`   // that may be drawn
 	Enrolled int `json:"enrolled"` // in the list of keys
-	// Estimated is how many would say hello if all were asked, and Asked the share of them that was, where agents answer
-	// by chance; else both are 0.
+	// Estimated is how many would say hello if all were asked, and Asked the share of them that was, where agents
+	// answer by chance; else both are 0.
 	Estimated float64 `json:"estimated,omitempty"`
 	Asked     float64 `json:"asked,omitempty"`
 	Unfit     []unfit `json:"unfit,omitempty"`

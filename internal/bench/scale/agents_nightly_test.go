@@ -88,10 +88,20 @@ func newCrowd(t *testing.T, lead string, n int) (*crowd, string) {
 	return c, list
 }
 
-// connect connects all agents, and returns when they are.
-func (c *crowd) connect(ctx context.Context, url string) {
-	for _, a := range c.agents {
-		conn, err := mqtt.Dial(ctx, mqtt.Options{URL: url, ClientID: c.topics.ClientID(a.id),
+// atOnce is how many agents connect at a time: a CONNECT that is not answered in time is another one.
+const atOnce = 100
+
+// connect connects all agents.
+func (c *crowd) connect(ctx context.Context, urls []string) {
+	for k, a := range c.agents {
+		for int64(k)-c.up.Load() >= atOnce {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+		conn, err := mqtt.Dial(ctx, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: c.topics.ClientID(a.id),
 			Will: func() mqtt.Message { return a.presence(wire.StateLost) }})
 		if err != nil {
 			c.t.Fatal(err)

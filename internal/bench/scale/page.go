@@ -44,8 +44,23 @@ type Need struct {
 	Memory      float64 // MB of the broker's connections
 	Aggregators int     // of one core each, half of it in use; 0 = the coordinator alone
 	Brokers     int     // the same
+	OnNATS      Nodes   // instead of it
 	Links       float64 // Gb/s at the broker
 	Limit       string  // what is full first
+}
+
+// Nodes is what a cluster of NATS takes, all of its nodes together.
+type Nodes struct {
+	Seconds float64 // processor time of a round
+	Memory  float64 // MB of its connections
+	Cores   int     // half in use
+}
+
+// nodes is what a plan takes of a cluster.
+func (c *Cluster) nodes(p Plan) Nodes {
+	s := c.Cost(p.Load(), p.Period)
+	return Nodes{Seconds: s, Memory: p.Agents * p.Connected * c.Connection.Bytes / 1e6,
+		Cores: int(math.Ceil(s / (busy * p.Period)))}
 }
 
 // Need of a plan, by the fit.
@@ -60,6 +75,7 @@ func (f *Fit) Need(p Plan) Need {
 	if share := n.Coordinator / (owner * busy * p.Period); share > 1 {
 		n.Aggregators = int(math.Ceil(share))
 	}
+	n.OnNATS = f.Cluster.nodes(p)
 	n.Limit = n.first(p)
 	return n
 }
@@ -111,11 +127,13 @@ func plans() (all []Plan) {
 
 // Page writes docs/SCALE.md.
 func (f *Fit) Page() (string, error) {
-	c, b := f.errors()
+	c, b, n := f.errors()
 	functions := template.FuncMap{
 		"micro":   func(s float64) string { return fmt.Sprintf("%.0f", 1e6*s) },
 		"milli":   func(s float64) string { return fmt.Sprintf("%.1f", 1e3*s) },
 		"kib":     func(b float64) string { return fmt.Sprintf("%.1f", b/1024) },
+		"times":   figure,
+		"idle":    func(cores float64) string { return fmt.Sprintf("%.2f", cores) },
 		"percent": func(x float64) string { return fmt.Sprintf("%+.0f %%", 100*x) },
 	}
 	t, err := template.New("page").Funcs(functions).Parse(pageText)
@@ -124,7 +142,10 @@ func (f *Fit) Page() (string, error) {
 	}
 	var out strings.Builder
 	err = t.Execute(&out, map[string]any{"Fit": f, "Table": f.table(), "OffCoordinator": c, "OffBroker": b,
-		"Alone": f.alone(), "Measured": f.measured()})
+		"OffCluster": n,
+		"Alone":      f.alone(), "Measured": f.measured(), "OnNATS": f.Cluster.measured(),
+		"Recipients": f.Cluster.Broker.Recipient / f.Broker.Recipient,
+		"Megabytes":  f.Cluster.Broker.MB / f.Broker.MB})
 	return out.String(), err
 }
 
@@ -137,9 +158,11 @@ func (f *Fit) table() string {
 		if n.Aggregators > 0 {
 			aggregators = fmt.Sprint(n.Aggregators)
 		}
-		fmt.Fprintf(&out, "| %s | %.0f %% | %s | %g MB | %s s | %s s | %s GB | %s | %s GB | %s | %d | %s |\n",
+		fmt.Fprintf(&out, "| %s | %.0f %% | %s | %g MB | %s s | %s s | %s GB | %s | %s GB | %s | %d | %s | ",
 			many(p.Agents), 100*p.Connected, many(p.Drawn), p.MB, figure(n.Coordinator), figure(n.Broker),
 			figure(n.Network/1e3), figure(n.Links), figure(n.Memory/1e3), aggregators, n.Brokers, n.Limit)
+		fmt.Fprintf(&out, "%s s | %s GB | %d |\n", figure(n.OnNATS.Seconds), figure(n.OnNATS.Memory/1e3),
+			n.OnNATS.Cores)
 	}
 	return out.String()
 }
@@ -165,11 +188,25 @@ func (f *Fit) measured() string {
 	var out strings.Builder
 	for _, s := range append(f.Samples[:len(f.Samples):len(f.Samples)], f.Held) {
 		c, b := s.Load.ofCoordinator(), s.Load.ofBroker()
-		fmt.Fprintf(&out, "| %d | %d | %.0f kB | %.0f | %.0f | %.2f s | %.2f s | %.2f s | %.2f s |\n", s.Agents,
-			s.Drawn, 1e3*s.Load.Up/s.Load.Updates, s.Load.Rounds, s.Load.Hellos, s.Coordinator, f.Coordinator.Cost(&c),
+		fmt.Fprintf(&out, "%s %.2f s | %.2f s | %.2f s | %.2f s |\n", s.begin(), s.Coordinator, f.Coordinator.Cost(&c),
 			s.Broker, f.Broker.Cost(&b))
 	}
 	return out.String()
+}
+
+// measured has such lines, of the brokers.
+func (c *Cluster) measured() string {
+	var out strings.Builder
+	for _, s := range append(c.Samples[:len(c.Samples):len(c.Samples)], c.Held) {
+		fmt.Fprintf(&out, "%s %.1f s | %.2f s | %.2f s |\n", s.begin(), s.Seconds, s.Broker, c.Cost(s.Load, s.Seconds))
+	}
+	return out.String()
+}
+
+// begin is the begin of a line: the federation.
+func (s *Sample) begin() string {
+	return fmt.Sprintf("| %d | %d | %.0f kB | %.0f | %.0f |", s.Agents, s.Drawn, 1e3*s.Load.Up/s.Load.Updates,
+		s.Load.Rounds, s.Load.Hellos)
 }
 
 // many writes a number of agents.

@@ -36,8 +36,12 @@ func TestPage(t *testing.T) {
 	if err := f.solve(); err != nil {
 		t.Fatal(err)
 	}
-	if math.Abs(f.Coordinator.Update/kept.Coordinator.Update-1) > 1e-6 {
-		t.Errorf("the kept units %+v are not those of the samples, %+v", kept.Coordinator, f.Coordinator)
+	for name, u := range map[string][2]float64{"the coordinator": {f.Coordinator.Update, kept.Coordinator.Update},
+		"Mosquitto": {f.Broker.Recipient, kept.Broker.Recipient},
+		"NATS":      {f.Cluster.Broker.Recipient, kept.Cluster.Broker.Recipient}} {
+		if !(math.Abs(u[0]/u[1]-1) <= 1e-6) {
+			t.Errorf("%s: the kept units are not those of the samples: %g, want %g", name, u[1], u[0])
+		}
 	}
 	if err := f.check(); err != nil {
 		t.Error(err)
@@ -61,8 +65,10 @@ func TestPage(t *testing.T) {
 func TestFit(t *testing.T) {
 	want, ofBroker := Units{Hello: 3e-4, Update: 1e-3, MB: 6e-3},
 		Units{Hello: 6e-5, Update: 1e-4, MB: 1e-3, Recipient: 2.5e-5}
+	onNATS := Cluster{Broker: Units{Hello: 3e-4, Update: 1e-3, MB: 5e-3, Recipient: 1e-4},
+		Connection: Connection{Idle: 0.05}}
 	rng := rand.New(rand.NewPCG(1, 2))
-	f := Fit{}
+	f := Fit{Cluster: Cluster{Connection: onNATS.Connection}}
 	for i := range 24 {
 		n := 500 * math.Exp2(float64(i%3))
 		l := Load{Rounds: 2, Hellos: n * rng.Float64(), Updates: n * rng.Float64(), Up: n / 2 * rng.Float64(),
@@ -72,14 +78,19 @@ func TestFit(t *testing.T) {
 		noise := func() float64 { return 0.95 + 0.1*rng.Float64() }
 		f.Samples = append(f.Samples, Sample{Load: l, Coordinator: want.Cost(&c) * noise(),
 			Broker: ofBroker.Cost(&b) * noise()})
+		seconds := 1 + 10*rng.Float64()
+		f.Cluster.Samples = append(f.Cluster.Samples, Sample{Load: l, Seconds: seconds,
+			Broker: onNATS.Cost(l, seconds) * noise()})
 	}
 	if err := f.solve(); err != nil {
 		t.Fatal(err)
 	}
 	for name, u := range map[string][2]float64{"hello": {f.Coordinator.Hello, want.Hello},
 		"update": {f.Coordinator.Update, want.Update}, "MB": {f.Coordinator.MB, want.MB},
-		"MB at the broker": {f.Broker.MB, ofBroker.MB},
-		"recipient":        {f.Broker.Recipient, ofBroker.Recipient}} {
+		"MB at the broker":  {f.Broker.MB, ofBroker.MB},
+		"recipient":         {f.Broker.Recipient, ofBroker.Recipient},
+		"update on NATS":    {f.Cluster.Broker.Update, onNATS.Broker.Update},
+		"recipient on NATS": {f.Cluster.Broker.Recipient, onNATS.Broker.Recipient}} {
 		if math.Abs(u[0]/u[1]-1) > 0.3 {
 			t.Errorf("%s: %g, want %g", name, u[0], u[1])
 		}
@@ -92,13 +103,16 @@ func TestFit(t *testing.T) {
 // TestCheck has the check fail where the formula is off, and where it says nothing.
 func TestCheck(t *testing.T) {
 	right := Fit{Coordinator: Units{Update: 1e-3}, Broker: Units{Update: 1e-4},
-		Held: Sample{Load: Load{Updates: 1000}, Coordinator: 1, Broker: 0.1}}
+		Held: Sample{Load: Load{Updates: 1000}, Coordinator: 1, Broker: 0.1},
+		Cluster: Cluster{Broker: Units{Update: 1e-3}, Connection: Connection{Idle: 0.1},
+			Held: Sample{Load: Load{Updates: 1000}, Broker: 2, Seconds: 10}}}
 	if err := right.check(); err != nil {
 		t.Error(err)
 	}
 	for name, spoil := range map[string]func(*Fit){
 		"coordinator": func(f *Fit) { f.Held.Coordinator = 1.5 },
 		"broker":      func(f *Fit) { f.Held.Broker = 0.07 },
+		"NATS":        func(f *Fit) { f.Cluster.Held.Broker = 1 }, // as if it took nothing when nothing is said
 		"nothing":     func(f *Fit) { f.Held = Sample{} },
 	} {
 		f := right

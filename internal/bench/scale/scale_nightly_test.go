@@ -11,9 +11,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // programs is set by TestMain.
@@ -29,31 +29,25 @@ type cell struct{ agents, drawn, target, model int }
 var (
 	fitted = []cell{{500, 125, 150, 200_000}, {500, 125, 380, 4_000}, {1000, 250, 300, 4_000},
 		{1000, 250, 760, 100_000}, {2000, 500, 600, 100_000}, {2000, 500, 1500, 4_000}, {2000, 60, 100, 4_000}}
-	held = cell{1500, 375, 700, 50_000}
+	fittedOnNATS = []cell{fitted[0], fitted[1], fitted[2], fitted[3], fitted[6], fitted[5]}
+	held         = cell{1500, 375, 700, 50_000}
 )
 
 const (
-	warmUp   = 2 // rounds of a federation that do not count
-	parts    = 3 // measurements of a federation
-	together = 4 // rounds of each
+	warmUp   = 2               // rounds of a federation that do not count
+	parts    = 3               // measurements of a federation
+	together = 4               // rounds of each
+	resting  = 5 * time.Second // in which a broker is measured that has nothing to do
 )
 
 // TestScale measures, fits, holds the fit against a federation that it has not seen, and with -update keeps it for the
 // page.
 func TestScale(t *testing.T) {
-	f := Fit{Machine: fmt.Sprintf("%d cores, %s/%s, Mosquitto and coordinator on one machine", runtime.NumCPU(),
+	f := Fit{Machine: fmt.Sprintf("%d cores, %s/%s, broker and coordinator on one machine", runtime.NumCPU(),
 		runtime.GOOS, runtime.GOARCH)}
-	for _, c := range fitted {
-		samples, connection := c.measure(t)
-		f.Samples, f.Connection = append(f.Samples, samples...), connection // of the most agents, which come last
-	}
-	samples, _ := held.measure(t)
-	f.Held = Sample{Agents: held.agents, Drawn: held.drawn, Model: held.model}
-	for _, s := range samples {
-		f.Held.Load = f.Held.Load.plus(s.Load)
-		f.Held.Coordinator += s.Coordinator
-		f.Held.Broker += s.Broker
-	}
+	f.Samples, f.Held, f.Connection = measureAll(t, newMosquitto, fitted)
+	f.Cluster.Nodes = nodes
+	f.Cluster.Samples, f.Cluster.Held, f.Cluster.Connection = measureAll(t, newCluster, fittedOnNATS)
 	if err := f.solve(); err != nil {
 		t.Fatal(err)
 	}
@@ -72,27 +66,48 @@ func TestScale(t *testing.T) {
 	}
 }
 
+// measureAll runs the federations that are fitted on a broker of each one's own, and the one that is held against the
+// fit. A connection is that of the most agents, which come last.
+func measureAll(t *testing.T, open func(*testing.T) engine, cells []cell) (all []Sample, last Sample, one Connection) {
+	for _, c := range cells {
+		samples, connection := c.measure(t, open(t))
+		all, one = append(all, samples...), connection
+	}
+	samples, _ := held.measure(t, open(t))
+	last = Sample{Agents: held.agents, Drawn: held.drawn, Model: held.model}
+	for _, s := range samples {
+		last.Load = last.Load.plus(s.Load)
+		last.Coordinator += s.Coordinator
+		last.Broker += s.Broker
+		last.Seconds += s.Seconds
+	}
+	return all, last, one
+}
+
 // plus adds two loads.
 func (l Load) plus(m Load) Load {
 	return Load{l.Rounds + m.Rounds, l.Hellos + m.Hellos, l.Updates + m.Updates, l.Up + m.Up, l.Down + m.Down,
 		l.Recipients + m.Recipients}
 }
 
-// measure runs a federation.
-func (c cell) measure(t *testing.T) (samples []Sample, connection Connection) {
-	broker := brokers.NewMosquitto(t, []byte(brokers.Open+"max_inflight_messages 100\n"))
-	broker.Start(t)
-	url := "tcp://" + broker.Address
-	f := testkit.NewFederation(t, programs, "scale", url)
+// measure runs a federation, and ends its broker.
+func (c cell) measure(t *testing.T, broker engine) (samples []Sample, connection Connection) {
+	defer broker.kill()
+	urls := broker.urls()
+	f := testkit.NewFederation(t, programs, "scale", `["`+strings.Join(urls, `", "`)+`"]`)
 	agents, list := newCrowd(t, f.CoordinatorKey, c.agents)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	before, used := broker.Memory(t, "VmRSS"), broker.CPU(t)
-	agents.connect(ctx, url)
+	before, used := broker.memory(t), broker.cpu(t)
+	agents.connect(ctx, urls)
 	defer agents.close()
-	testkit.Until(t, "connections", func() bool { return agents.up.Load() == int64(c.agents) })
-	connection = Connection{Bytes: float64(broker.Memory(t, "VmRSS")-before) / float64(c.agents),
-		Seconds: (broker.CPU(t) - used).Seconds() / float64(c.agents)}
+	testkit.Until(t, "connections", func() bool { return agents.up.Load() >= int64(c.agents) })
+	connection = Connection{Bytes: (broker.memory(t) - before) / float64(c.agents),
+		Seconds: (broker.cpu(t) - used) / float64(c.agents)}
+	used = broker.cpu(t)
+	<-time.After(resting)
+	connection.Idle = (broker.cpu(t) - used) / resting.Seconds()
+	t.Logf("%+v: %+v", c, connection)
 	f.Lead(t, fmt.Sprintf("{name: scale, features: [x0], target: y, min_rows: 1, standardize: false, model: "+
 		"{kind: mlp, hidden: [%d], activation: tanh, risk: squared}, step_size: {constant: 0.01}, "+
 		"steps: {budget: 1s, min: 1, max: 1}}", c.model/12), list,
@@ -103,11 +118,13 @@ func (c cell) measure(t *testing.T) (samples []Sample, connection Connection) {
 	for part := range parts {
 		first := warmUp + part*together
 		testkit.Until(t, "rounds", func() bool { return agents.rounds.Load() >= uint64(first) })
-		load, busy, theirs := agents.load(), processorTime(t, process.Cmd.Process.Pid), broker.CPU(t)
+		load, busy, theirs := agents.load(), processorTime(t, process.Cmd.Process.Pid), broker.cpu(t)
+		began := time.Now()
 		testkit.Until(t, "rounds", func() bool { return agents.rounds.Load() >= uint64(first+together) })
 		samples = append(samples, Sample{Agents: c.agents, Drawn: c.drawn, Model: c.model,
 			Load:        agents.load().minus(load),
-			Coordinator: processorTime(t, process.Cmd.Process.Pid) - busy, Broker: (broker.CPU(t) - theirs).Seconds()})
+			Coordinator: processorTime(t, process.Cmd.Process.Pid) - busy, Broker: broker.cpu(t) - theirs,
+			Seconds: time.Since(began).Seconds()})
 		t.Logf("%+v: %+v", c, samples[part])
 	}
 	return samples, connection
