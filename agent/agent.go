@@ -90,6 +90,8 @@ type Agent struct {
 
 	asks  wire.Asked // for the outcome of an update; zero if there is nothing to ask
 	lacks wire.Lacks // of a blob that is pulled; the next hello asks for it
+	// unreturned tells that the broker did not return the last blob: the coordinator had to be asked.
+	unreturned bool
 
 	trouble   store.Trouble
 	unwritten []unwritten // what the disk did not take, and is tried again

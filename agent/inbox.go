@@ -22,7 +22,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	case err != nil, agent != "" && agent != a.cfg.ID:
 		err = host.Drop(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
-		err = a.receivePart(id, part, m.Payload)
+		err = a.receivePart(id, part, m)
 	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindRound || kind == mqtt.KindPresence):
 		return // the retained message was deleted
 	case kind == mqtt.KindRound:

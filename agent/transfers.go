@@ -41,7 +41,7 @@ func (a *Agent) startPull(ref wire.BlobRef, what purpose, again int) {
 	waited, waits := a.seals.locked[what]
 	a.endPulls(what)
 	cfg := transfer.DefaultPullerConfig().For(a.cfg.Rate)
-	cfg.MaxBytes = a.cfg.MaxModel
+	cfg.MaxBytes, cfg.Lacks = a.cfg.MaxModel, a.unreturned
 	open, seal, err := a.seals.unlock(ref)
 	switch {
 	case errors.Is(err, errNoKey):
@@ -89,11 +89,11 @@ func (a *Agent) endPulls(what purpose) {
 	}
 }
 
-func (a *Agent) receivePart(hash, part string, payload []byte) error {
+func (a *Agent) receivePart(hash, part string, m mqtt.Message) error {
 	if a.pulls[hash] == nil {
 		return host.Drop(DropUnwanted, "part %s of blob %s", part, hash)
 	}
-	a.stepPull(hash, transfer.Part{Name: part, Payload: payload})
+	a.stepPull(hash, transfer.Part{Name: part, Payload: m.Payload, Retained: m.Retained})
 	return nil
 }
 
@@ -117,6 +117,7 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 			a.written(storeBlob, e.Err)
 		case transfer.Done:
 			delete(a.pulls, key)
+			a.unreturned = p.Lacks()
 			a.written(storeBlob, nil)
 			a.pulled(p, e.Data, nil)
 		case transfer.Failed:
@@ -132,7 +133,7 @@ func (a *Agent) lack(p *pull, e transfer.Lacking) {
 	for _, k := range e.Chunks {
 		a.lacks.Chunks = append(a.lacks.Chunks, uint32(k))
 	}
-	a.step(a.stranded())
+	a.step(round.Lacking{})
 }
 
 func (a *Agent) blobTopics(hash string, parts []string) []string {

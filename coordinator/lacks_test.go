@@ -24,9 +24,9 @@ func TestLacks(t *testing.T) {
 		{"small model", 3, func(f *federation) {
 			large(f)
 			f.cfg.Task.Model.Hidden = []uint32{400, 400}
-		}, 12 * time.Second},
-		{"large model", 1, huge, 90 * time.Second}, // a window after the other
-		{"task", 3, wideTask, 10 * time.Second},
+		}, 8 * time.Second},
+		{"large model", 1, huge, 20 * time.Second}, // a window after the other
+		{"task", 3, wideTask, 5 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -89,9 +89,11 @@ func (b *publisher) uncheck() {
 	}
 }
 
-// recheck has all blobs read back again because an agent cannot get them, once in checkPause at most.
+// recheck has all blobs read back again because an agent cannot get them, once in checkPause at most, and not while one
+// is known to be missing, so that its waits grow.
 func (b *publisher) recheck(now time.Time) {
-	if b.reading == nil && b.next == nil && now.Sub(b.rechecked) >= checkPause {
+	failing := slices.ContainsFunc(b.posts, func(p *post) bool { return p.fails > 0 })
+	if b.reading == nil && b.next == nil && !failing && now.Sub(b.rechecked) >= checkPause {
 		b.rechecked = now
 		b.uncheck()
 		b.pump(now)
@@ -128,7 +130,7 @@ func (b *publisher) take(now time.Time, m mqtt.Message, hash, part string) {
 	switch {
 	case r == nil || r.ref.Hash.Topic() != hash || !r.asked[m.Topic]: // late, or of an earlier check
 	case m.Retained:
-		b.stepReading(now, transfer.Part{Name: part, Payload: m.Payload})
+		b.stepReading(now, transfer.Part{Name: part, Payload: m.Payload, Retained: true})
 	default:
 		b.conn.Subscribe(mqtt.AtMostOnce, m.Topic)
 	}

@@ -163,9 +163,8 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.prepared(now, e)
 	case Stranded:
 		a.helloDue, a.asks = true, a.asks || e.Beyond
-		if a.current != nil && !a.task.ready && a.objectAt.IsZero() {
-			a.objectAt = now.Add(a.jitter(time.Duration(a.current.Announcement.HelloWithin) * time.Millisecond))
-		}
+	case Lacking:
+		a.objectAt = now
 	case Unread:
 		a.helloDue, a.asks = true, true
 	case NeighborsFound, Evaluated:

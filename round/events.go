@@ -201,6 +201,8 @@ type (
 		// Beyond the round: the agent needs it also when it is not drawn to answer, and says so.
 		Beyond bool
 	}
+	// Lacking: the broker does not return what is being fetched. The coordinator is asked for it by a hello, at once.
+	Lacking struct{}
 	// Unread: the outcome of an update is still to be asked for.
 	Unread struct{}
 	// Evaluated: the next hello says what has come of an evaluation.
@@ -236,6 +238,7 @@ func (AcceptedCame) event()     {}
 func (RefusedCame) event()      {}
 func (Prepared) event()         {}
 func (Stranded) event()         {}
+func (Lacking) event()          {}
 func (Unread) event()           {}
 func (Evaluated) event()        {}
 func (NeighborsFound) event()   {}

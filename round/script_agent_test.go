@@ -110,6 +110,8 @@ func (p *agentPlayer) event(c command) round.Event {
 			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...), Statistics: uint32(c.num("statistics", 0))}
 	case "stranded":
 		return round.Stranded{Beyond: c.opt("beyond", "no") == "yes"}
+	case "lacking":
+		return round.Lacking{}
 	case "budget":
 		return round.Budgeted{Left: command{name: "budget", opts: map[string]string{"left": c.word(0)}}.num("left", 0)}
 	case "barred":

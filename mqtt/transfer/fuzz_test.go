@@ -133,13 +133,13 @@ func FuzzPuller(f *testing.F) {
 				now = now.Add(time.Duration(s.pick(20)) * 100 * time.Millisecond)
 				ev = Tick{}
 			case i < 16:
-				ev = Part{ManifestPart, damaged(&s, parts[ManifestPart])}
+				ev = Part{ManifestPart, damaged(&s, parts[ManifestPart]), false}
 			default:
 				from := parts
 				if s.pick(8) == 0 {
 					from = otherParts
 				}
-				ev = Part{ChunkPart(s.pick(6)), damaged(&s, from[ChunkPart(s.pick(5))])}
+				ev = Part{ChunkPart(s.pick(6)), damaged(&s, from[ChunkPart(s.pick(5))]), false}
 			}
 			effects := p.Step(now, ev)
 			if ended && len(effects) > 0 {

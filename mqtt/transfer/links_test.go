@@ -257,7 +257,7 @@ func (d *download) begin() {
 				if message, ok := d.retained[name]; ok {
 					d.parts++
 					step := d.step
-					d.line.send(len(message), func() { step(Part{name, message}) })
+					d.line.send(len(message), func() { step(Part{name, message, false}) })
 				}
 			}
 		case Open:

@@ -40,7 +40,7 @@ type Puller struct {
 	asked    []int // subscribed to and missing
 	came     []int // here, and still subscribed to; may hold manifestNumber
 	stalls   int   // in a row
-	lacked   bool  // the coordinator was told of parts that the broker does not return
+	lacks    bool  // the broker returns no parts: the coordinator is told of all that are asked for
 	timer    time.Time
 }
 
@@ -49,8 +49,11 @@ func NewPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *Puller {
 	if err := cfg.Validate(); err != nil {
 		panic("transfer: NewPuller: " + err.Error())
 	}
-	return &Puller{cfg: cfg, ref: ref, rng: rng, connected: true}
+	return &Puller{cfg: cfg, ref: ref, rng: rng, connected: true, lacks: cfg.Lacks}
 }
+
+// Lacks reports whether the broker has not returned the last parts, so that a next blob's can be asked for at once.
+func (p *Puller) Lacks() bool { return p.lacks }
 
 // Stats returns the counts so far.
 func (p *Puller) Stats() PullerStats { return p.stats }
@@ -132,6 +135,9 @@ func (p *Puller) rearm(now time.Time) {
 }
 
 func (p *Puller) part(now time.Time, ev Part) []PullEffect {
+	if ev.Retained {
+		p.lacks = false
+	}
 	if ev.Name == ManifestPart {
 		return p.takeManifest(now, ev.Payload)
 	}
@@ -328,17 +334,17 @@ func (p *Puller) stall(now time.Time) []PullEffect {
 	if len(p.manifest.Chunks) == 0 {
 		names = []string{ManifestPart}
 	}
-	return append(append(p.leave(), Unsubscribe{names}, Subscribe{names}), p.lacking()...)
+	p.lacks = p.lacks || p.stalls >= lackingFrom && p.unstored == nil
+	return append(append(p.leave(), Unsubscribe{names}, Subscribe{names}), p.lacking(p.asked)...)
 }
 
-// lacking tells of what was asked for twice in vain; once it has, after each stall.
-func (p *Puller) lacking() []PullEffect {
-	if p.unstored != nil || p.stalls < lackingFrom && !p.lacked {
+// lacking tells of parts that the broker does not return.
+func (p *Puller) lacking(ks []int) []PullEffect {
+	if !p.lacks {
 		return nil
 	}
-	p.lacked = true
 	var e Lacking
-	for _, k := range slices.Sorted(slices.Values(p.asked)) {
+	for _, k := range slices.Sorted(slices.Values(ks)) {
 		if k == manifestNumber {
 			e.Manifest = true
 		} else if _, early := p.early[k]; !early {
@@ -353,7 +359,7 @@ func (p *Puller) ask(ks []int) []PullEffect {
 		return nil
 	}
 	p.asked = append(p.asked, ks...)
-	return []PullEffect{Subscribe{partNames(ks)}}
+	return append([]PullEffect{Subscribe{partNames(ks)}}, p.lacking(ks)...)
 }
 
 // takeInline checks a blob that is inline in the announcement.

@@ -16,6 +16,8 @@ type PullerConfig struct {
 	Timeout  time.Duration
 	Chunk    time.Duration // that a chunk takes at most: such times leave room for three, or for the manifest
 	Attempts int           // timeouts in a row until the blob is taken for gone
+	// Lacks tells that the broker did not return the parts of the blob before, so that they are asked for at once.
+	Lacks bool
 	// Seal opens manifest and chunks; nil = they are open.
 	Seal *wire.BlobSeal
 }
@@ -58,8 +60,9 @@ type PullEvent interface{ pullEvent() }
 // goes to the storage, which may keep it: nobody writes to it any more. A sealed
 // one is opened in its place.
 type Part struct {
-	Name    string
-	Payload []byte
+	Name     string
+	Payload  []byte
+	Retained bool // the broker has returned it; else it was published just now
 }
 
 func (Part) pullEvent() {}
@@ -72,8 +75,8 @@ type (
 	Subscribe struct{ Parts []string }
 	// Unsubscribe ends the subscriptions to these parts.
 	Unsubscribe struct{ Parts []string }
-	// Lacking says that the broker does not return parts, though it was asked again. The coordinator may publish them
-	// once more, if it is told. A node of a cluster may return nothing new for as long as another one is away.
+	// Lacking says that the broker does not return parts, or is not expected to. The coordinator may publish them once
+	// more, if it is told. A node of a cluster may return nothing new for as long as another one is away.
 	Lacking struct {
 		Manifest bool
 		Chunks   []int // ascending

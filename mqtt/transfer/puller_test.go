@@ -14,7 +14,7 @@ import (
 func TestPullerTakesParts(t *testing.T) {
 	blob := blobOf(1, 3*wire.MaxChunk+5)
 	ref, parts := published(t, blob)
-	part := func(name string) Part { return Part{name, parts[name]} }
+	part := func(name string) Part { return Part{name, parts[name], false} }
 	wrong := bytes.Clone(parts["1"])
 	wrong[100]++
 	cfg := DefaultPullerConfig()
@@ -36,11 +36,11 @@ func TestPullerTakesParts(t *testing.T) {
 		},
 		"a wrong chunk is asked for again": {
 			{"0s", Start{}, "sub m", "10s"},
-			{"0s", Part{"m", parts["0"]}, "", "10s"},
+			{"0s", Part{"m", parts["0"], false}, "", "10s"},
 			{"1s", part("m"), "unsub m; sub 0 1", "11s"},
-			{"2s", Part{"1", wrong}, "", "11s"},
-			{"2s", Part{"1", parts["0"]}, "", "11s"},
-			{"2s", Part{"1", parts["1"][:30]}, "", "11s"},
+			{"2s", Part{"1", wrong, false}, "", "11s"},
+			{"2s", Part{"1", parts["0"], false}, "", "11s"},
+			{"2s", Part{"1", parts["1"][:30], false}, "", "11s"},
 			{"3s", part("0"), "unsub 0; sub 2", "13s"},
 			{"13s", Tick{}, "unsub 1 2; sub 1 2", "23s"},
 			{"14s", part("1"), "unsub 1; sub 3", "24s"},
@@ -73,7 +73,7 @@ func TestPullerTakesParts(t *testing.T) {
 func TestPullerWaits(t *testing.T) {
 	blob := blobOf(1, 3*wire.MaxChunk+5)
 	ref, parts := published(t, blob)
-	part := func(name string) Part { return Part{name, parts[name]} }
+	part := func(name string) Part { return Part{name, parts[name], false} }
 	cfg := DefaultPullerConfig()
 	cfg.Window, cfg.First, cfg.Attempts = 2, cfg.Timeout, 2
 
@@ -148,7 +148,7 @@ func TestPullerReferences(t *testing.T) {
 	} {
 		p := NewPuller(cfg, with(ref, c.change), unjittered())
 		p.Step(epoch, Start{})
-		if got := describe(p.Step(epoch, Part{"m", parts["m"]})); got != c.want {
+		if got := describe(p.Step(epoch, Part{"m", parts["m"], false})); got != c.want {
 			t.Errorf("%s: got %q", name, got)
 		}
 	}
@@ -158,7 +158,7 @@ func TestPullerReferences(t *testing.T) {
 func TestPullerStorage(t *testing.T) {
 	blob := blobOf(3, 3*wire.MaxChunk+1)
 	ref, parts := published(t, blob)
-	part := func(name string) Part { return Part{name, parts[name]} }
+	part := func(name string) Part { return Part{name, parts[name], false} }
 	cfg := DefaultPullerConfig()
 	cfg.Window, cfg.First, cfg.Attempts = 2, cfg.Timeout, 3
 	disk := newDisk(manifestOf(blob))
@@ -229,8 +229,8 @@ func TestPullerJitterAndStats(t *testing.T) {
 
 	raw := NewPuller(DefaultPullerConfig(), ref, unjittered())
 	p := openingPuller(raw)
-	for _, ev := range []PullEvent{Start{}, Part{"m", nil}, Part{"m", parts["m"]}, Part{"1", parts["0"]},
-		Part{"0", parts["0"]}} {
+	for _, ev := range []PullEvent{Start{}, Part{"m", nil, false}, Part{"m", parts["m"], false},
+		Part{"1", parts["0"], false}, Part{"0", parts["0"], false}} {
 		p.Step(epoch, ev)
 	}
 	if got, want := raw.Stats(), (PullerStats{Chunks: 1, Wrong: 2}); got != want {
@@ -256,7 +256,7 @@ func TestPullerMovesItsWindowByHalves(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 8*wire.MaxChunk))
 	cfg := DefaultPullerConfig()
 	cfg.Window, cfg.First = 4, cfg.Timeout
-	part := func(name string) Part { return Part{name, parts[name]} }
+	part := func(name string) Part { return Part{name, parts[name], false} }
 	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m", "10s"},
 		{"0s", part("m"), "sub 0 1 2", "10s"},
@@ -274,7 +274,7 @@ func TestPullerAsksForAllAtOnce(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 6*wire.MaxChunk+1))
 	wrong := bytes.Clone(parts["1"])
 	wrong[100]++
-	part := func(name string) Part { return Part{name, parts[name]} }
+	part := func(name string) Part { return Part{name, parts[name], false} }
 	for name, script := range map[string][]step[PullEvent]{
 		"in order": {
 			{"0s", Start{}, "sub m 0 1 2 3 4 5 6", "1s"},
@@ -291,8 +291,8 @@ func TestPullerAsksForAllAtOnce(t *testing.T) {
 			{"0s", Start{}, "sub m 0 1 2 3 4 5 6", "1s"},
 			{"100ms", part("6"), "", "1.1s"},
 			{"200ms", part("0"), "", "1.2s"},
-			{"200ms", Part{"1", wrong}, "", "1.2s"},
-			{"200ms", Part{"7", parts["6"]}, "", "1.2s"},
+			{"200ms", Part{"1", wrong, false}, "", "1.2s"},
+			{"200ms", Part{"7", parts["6"], false}, "", "1.2s"},
 			{"1200ms", Tick{}, "unsub m; sub m", "3.2s"},
 			{"1300ms", part("2"), "", "2.3s"},
 			{"2300ms", Tick{}, "unsub m; sub m", "4.3s"},
@@ -317,9 +317,9 @@ func TestPullerOnASlowLink(t *testing.T) {
 	play(t, openingPuller(NewPuller(DefaultPullerConfig().For(20_000), ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m 0", "1.0016s"},
 		{"1100ms", Tick{}, "unsub m; sub m", "3.1016s"},
-		{"2s", Part{"m", parts["m"]}, "", "11.8304s"},
+		{"2s", Part{"m", parts["m"], false}, "", "11.8304s"},
 		{"11830400us", Tick{}, "unsub m; unsub 0; sub 0", "21.6608s"},
-		{"15s", Part{"0", parts["0"]}, "unsub 0; done 61416", ""},
+		{"15s", Part{"0", parts["0"], false}, "unsub 0; done 61416", ""},
 	})
 }
 
@@ -333,8 +333,36 @@ func TestPullerResumesAWindow(t *testing.T) {
 	p := NewPuller(DefaultPullerConfig(), ref, unjittered())
 	play(t, p, []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1 2", "1s"},
-		{"0s", Part{"0", parts["0"]}, "", "1s"},
-		{"0s", Part{"m", parts["m"]}, "open 122833", ""},
+		{"0s", Part{"0", parts["0"], false}, "", "1s"},
+		{"0s", Part{"m", parts["m"], false}, "open 122833", ""},
 		{"0s", Opened{Blob: ref.Hash, Data: disk.open()}, "unsub m 1 2 0; done 122833", ""},
 	})
+}
+
+// A broker that returns no part: the coordinator is told after the second time in vain, and of what comes then at once,
+// until the broker returns one.
+func TestPullerLacks(t *testing.T) {
+	ref, parts := published(t, blobOf(4, 4*wire.MaxChunk))
+	cfg := DefaultPullerConfig()
+	cfg.Window = 2
+	part := func(name string, retained bool) Part { return Part{name, parts[name], retained} }
+	p := NewPuller(cfg, ref, unjittered())
+	play(t, openingPuller(p), []step[PullEvent]{
+		{"0s", Start{}, "sub m", "1s"},
+		{"1s", Tick{}, "unsub m; sub m", "3s"},
+		{"3s", Tick{}, "unsub m; sub m; lacking true []", "7s"},
+		{"4s", part("m", false), "unsub m; sub 0 1; lacking false [0 1]", "5s"},
+		{"5s", Tick{}, "unsub 0 1; sub 0 1; lacking false [0 1]", "7s"},
+		{"6s", part("0", false), "unsub 0; sub 2; lacking false [2]", "7s"},
+		{"6s", part("1", true), "unsub 1; sub 3", "7s"},
+		{"7s", Tick{}, "unsub 2 3; sub 2 3", "9s"},
+		{"8s", part("2", false), "", "9s"},
+		{"8s", part("3", false), "unsub 2 3; done 245664", ""},
+	})
+	cfg.Lacks = true
+	p = NewPuller(cfg, ref, unjittered())
+	play(t, openingPuller(p), []step[PullEvent]{{"0s", Start{}, "sub m; lacking true []", "1s"}})
+	if !p.Lacks() {
+		t.Error("no part was returned, and none is missed")
+	}
 }

@@ -32,18 +32,18 @@ func TestPullerOpensSeals(t *testing.T) {
 	ref, parts := sealedParts(t, blob, sealKey)
 	_, others := sealedParts(t, blob, otherKey)
 	_, open := published(t, blob)
-	part := func(name string) Part { return Part{name, parts[name]} }
+	part := func(name string) Part { return Part{name, parts[name], false} }
 	moved := wire.AppendChunk(nil, ref.Hash, 1, parts["0"][wire.ChunkHeaderSize:])
 	cfg := DefaultPullerConfig()
 	cfg.Window, cfg.First, cfg.Attempts, cfg.Seal = 3, cfg.Timeout, 2, sealKey.Blob(ref.Hash)
 	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1 2", "10s"},
-		{"1s", Part{"m", open["m"]}, "", "10s"},
-		{"1s", Part{"m", others["m"]}, "", "10s"},
+		{"1s", Part{"m", open["m"], false}, "", "10s"},
+		{"1s", Part{"m", others["m"], false}, "", "10s"},
 		{"1s", part("m"), "", "11s"},
-		{"2s", Part{"0", open["0"]}, "", "11s"},
-		{"2s", Part{"0", others["0"]}, "", "11s"},
-		{"2s", Part{"1", moved}, "", "11s"},
+		{"2s", Part{"0", open["0"], false}, "", "11s"},
+		{"2s", Part{"0", others["0"], false}, "", "11s"},
+		{"2s", Part{"1", moved, false}, "", "11s"},
 		{"3s", part("0"), "", "13s"},
 		{"4s", part("1"), "", "14s"},
 		{"5s", part("2"), "unsub m 0 1 2; done 122837", ""},
@@ -57,7 +57,7 @@ func TestPullerRefusesAnotherManifest(t *testing.T) {
 	cfg.First, cfg.Seal = cfg.Timeout, sealKey.Blob(ref.Hash)
 	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1", "10s"},
-		{"1s", Part{"m", parts["m"]}, "unsub m 0 1; failed corrupt", ""},
+		{"1s", Part{"m", parts["m"], false}, "unsub m 0 1; failed corrupt", ""},
 	})
 }
 
