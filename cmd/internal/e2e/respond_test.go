@@ -57,8 +57,7 @@ type guest struct {
 type heard struct {
 	mu     sync.Mutex
 	shares []float64
-	most   int
-	least  int // since the most were there
+	fewest int // clients
 }
 
 // from returns the shares from number n on.
@@ -68,11 +67,17 @@ func (h *heard) from(n int) []float64 {
 	return slices.Clone(h.shares[n:])
 }
 
-// fewest returns the number of clients when most were there, and the least after that.
-func (h *heard) fewest() (most, least int) {
+// fewestFrom has the least number of clients counted from now on, and fewestClients returns it.
+func (h *heard) fewestFrom() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.most, h.least
+	h.fewest = math.MaxInt
+}
+
+func (h *heard) fewestClients() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.fewest
 }
 
 func (h *heard) take(t *testing.T, m mqtt.Message) {
@@ -83,9 +88,7 @@ func (h *heard) take(t *testing.T, m mqtt.Message) {
 		if err != nil {
 			t.Errorf("the broker has %q clients", m.Payload)
 		}
-		if h.least = min(h.least, n); n > h.most {
-			h.most, h.least = n, n
-		}
+		h.fewest = min(h.fewest, n)
 		return
 	}
 	e, err := wire.Open(m.Payload)
@@ -215,9 +218,9 @@ func (c *crowd) respond(t *testing.T, many int) {
 	testkit.UntilFor(t, time.Duration(many)*testkit.Patience,
 		fmt.Sprintf("%d agents have left, come back and taken part", many),
 		func() bool { return c.returned(t) >= many })
-	testkit.Until(t, "the broker has fewer clients", func() bool {
-		most, least := c.heard.fewest()
-		return most == crowdThere+2 && least <= most-max(1, many/2) // these two are the coordinator and the observer
+	c.heard.fewestFrom()
+	testkit.Until(t, "the broker has fewer clients", func() bool { // the coordinator and the observer are two of them
+		return c.heard.fewestClients() <= crowdThere+2-max(1, many/2)
 	})
 	c.checkEstimate(t, before)
 	c.checkAway(t)
@@ -232,8 +235,8 @@ func (c *crowd) respond(t *testing.T, many int) {
 	}
 }
 
-// checkEstimate wants the agents that are there to be estimated, also by a coordinator that was killed after it had
-// asked so many times.
+// checkEstimate wants the agents that come while a round gathers to be estimated, which are fewer than all, also by a
+// coordinator that was killed after it had asked so many times.
 func (c *crowd) checkEstimate(t *testing.T, before int) {
 	t.Helper()
 	const wanted = 1.3 * 4 // by the documents; round.gather.respond.target is 4
@@ -249,7 +252,7 @@ func (c *crowd) checkEstimate(t *testing.T, before int) {
 	now := testkit.Metric(t, c.led, "coordinator_agents_estimated")
 	t.Logf("%d rounds, %d gatherings; %.3g agents estimated as a rule and %.3g at last, of %d",
 		c.seen.last().Round, len(all), usual, now, crowdThere)
-	if usual < crowdThere/2 || usual > crowdThere*3/2 || now < 1 || now > crowdListed {
+	if usual < crowdThere/4 || usual > crowdThere*3/2 || now < 1 || now > crowdListed {
 		t.Errorf("%g agents are estimated, and %g in the metrics: want about %d", usual, now, crowdThere)
 	}
 }
