@@ -15,11 +15,13 @@ import (
 // rare asks one agent in 2³², and lets the others leave for 1 to 11 minutes.
 var rare = wire.Respond{Of: 1, After: 60_000, Within: 600_000}
 
-// gathers is an announcement that asks as r says.
+// gathers is an announcement that asks as r says, and what the agent does at once.
 func (s *scene) gathers(round wire.RoundID, r wire.Respond) wire.Digest {
 	a := s.training(taskOf("plant"), 1, 2, 3)
 	a.Phase, a.Respond = wire.PhaseGathering, r
-	return s.announce(round, a)
+	d := s.announce(round, a)
+	synctest.Wait()
+	return d
 }
 
 // states are those of the presence that the agent has told, its wills aside.
@@ -42,8 +44,8 @@ func TestLeaves(t *testing.T) {
 		if n := len(s.heard(wire.TypeHello)); n > 0 {
 			t.Errorf("%d hellos of an agent that was not drawn", n)
 		}
-		if len(s.pauses) != 1 || s.pauses[0] < time.Minute || s.pauses[0] > 11*time.Minute {
-			t.Fatalf("pauses %v, want one of 1m to 11m", s.pauses)
+		if len(s.paused()) != 1 || s.paused()[0] < time.Minute || s.paused()[0] > 11*time.Minute {
+			t.Fatalf("pauses %v, want one of 1m to 11m", s.paused())
 		}
 		if got := s.states(); !slices.Equal(got, []wire.State{wire.StateOnline, wire.StateOffline}) {
 			t.Errorf("presence %v, want online and offline", got)
@@ -51,12 +53,12 @@ func TestLeaves(t *testing.T) {
 		s.tell(mqtt.Down{Err: mqtt.ErrPaused})
 		s.tell(mqtt.Up{})
 		wait(time.Minute)
-		if len(s.pauses) != 1 {
-			t.Errorf("it leaves before it has read an announcement: %v", s.pauses)
+		if len(s.paused()) != 1 {
+			t.Errorf("it leaves before it has read an announcement: %v", s.paused())
 		}
 		s.gathers(2, rare)
-		if len(s.pauses) != 2 {
-			t.Errorf("pauses %v, want another one", s.pauses)
+		if len(s.paused()) != 2 {
+			t.Errorf("pauses %v, want another one", s.paused())
 		}
 	})
 }
@@ -106,7 +108,7 @@ func TestStays(t *testing.T) {
 				c.have(&s.cfg)
 				s.start()
 				c.do(s)
-				if n := len(s.pauses); c.leaves != (n > 0) {
+				if n := len(s.paused()); c.leaves != (n > 0) {
 					t.Errorf("it has left %d times", n)
 				}
 			})
@@ -168,8 +170,8 @@ func TestPresenceLeftBehind(t *testing.T) {
 				t.Error("the first link has no presence")
 			}
 			s.gathers(1, r)
-			if got := s.states(); len(s.pauses) != 1 || got[len(got)-1] != wire.StateOffline {
-				t.Errorf("presence %v, and %d pauses: want offline, and one", got, len(s.pauses))
+			if got := s.states(); len(s.paused()) != 1 || got[len(got)-1] != wire.StateOffline {
+				t.Errorf("presence %v, and %d pauses: want offline, and one", got, len(s.paused()))
 			}
 			if kept := len(s.retained()) > 0; kept == quiet {
 				t.Errorf("only participants: %t, and the broker keeps a presence: %t", quiet, kept)
@@ -187,8 +189,8 @@ func TestAwayIsTold(t *testing.T) {
 		left := time.Now()
 		s.tell(mqtt.Down{Err: mqtt.ErrPaused})
 		all := factsOf[agent.LinkChanged](s)
-		if got := all[len(all)-1].Back.Sub(left); got != s.pauses[0] {
-			t.Errorf("back after %s, want %s", got, s.pauses[0])
+		if got := all[len(all)-1].Back.Sub(left); got != s.paused()[0] {
+			t.Errorf("back after %s, want %s", got, s.paused()[0])
 		}
 		s.tell(mqtt.Up{})
 		s.gathers(2, rare)
@@ -208,13 +210,14 @@ func TestAwayReports(t *testing.T) {
 		s.cfg.Reports = agent.Reports{Every: 5 * time.Minute, Readings: func() []wire.Reading { return nil }}
 		s.start()
 		s.gathers(1, rare)
-		if n := len(s.heard(wire.TypeReport)); n != 0 || len(s.pauses) != 0 {
-			t.Fatalf("%d reports and %d pauses at once, want none: all agents would report together", n, len(s.pauses))
+		if n := len(s.heard(wire.TypeReport)); n != 0 || len(s.paused()) != 0 {
+			t.Fatalf("%d reports and %d pauses at once, want none: all agents would report together", n,
+				len(s.paused()))
 		}
 		wait(time.Minute)
 		all := s.heard(wire.TypeReport)
-		if len(all) != 1 || len(s.pauses) != 1 {
-			t.Fatalf("%d reports and pauses %v after a minute, want one", len(all), s.pauses)
+		if len(all) != 1 || len(s.paused()) != 1 {
+			t.Fatalf("%d reports and pauses %v after a minute, want one", len(all), s.paused())
 		}
 		if m, err := wire.DecodeReport(all[0].Body); err != nil || m.Every != 660 {
 			t.Errorf("the next report comes within %d s, want 660; error %v", m.Every, err)
@@ -223,15 +226,15 @@ func TestAwayReports(t *testing.T) {
 		wait(10 * time.Minute)
 		s.tell(mqtt.Up{})
 		s.gathers(2, rare)
-		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.pauses) != 2 {
-			t.Errorf("%d reports and pauses %v on the second link, want two", n, s.pauses)
+		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.paused()) != 2 {
+			t.Errorf("%d reports and pauses %v on the second link, want two", n, s.paused())
 		}
 		s.tell(mqtt.Down{Err: mqtt.ErrPaused})
 		s.tell(mqtt.Up{})
 		s.gathers(3, wire.Respond{Of: 1, After: 1000})
-		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.pauses) != 3 {
+		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.paused()) != 3 {
 			t.Errorf("%d reports and pauses %v on the third link, want two and another one: no report is due", n,
-				s.pauses)
+				s.paused())
 		}
 	})
 }
@@ -245,7 +248,7 @@ func TestAwayIsNotStale(t *testing.T) {
 		a := s.training(taskOf("plant"), 1, 2, 3)
 		a.Respond = wire.Respond{Of: 1, After: uint32(time.Hour.Milliseconds())}
 		s.announce(1, a)
-		if len(s.pauses) != 1 {
+		if len(s.paused()) != 1 {
 			t.Fatal("it stays")
 		}
 		s.tell(mqtt.Down{Err: mqtt.ErrPaused})

@@ -147,6 +147,13 @@ func (s *scene) Pause(d time.Duration) {
 	s.pauses = append(s.pauses, d)
 }
 
+// paused are the times for which the agent has given up the link.
+func (s *scene) paused() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.pauses)
+}
+
 func (s *scene) Events() <-chan mqtt.Event { return s.events }
 func (s *scene) Close() error              { return nil }
 
