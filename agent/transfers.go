@@ -127,12 +127,20 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 	}
 }
 
-// lack has a hello ask the coordinator for parts that the broker does not return.
+// lack has a hello ask the coordinator for parts that the broker does not return, and for those that none has asked for
+// yet.
 func (a *Agent) lack(p *pull, e transfer.Lacking) {
-	a.lacks = wire.Lacks{Blob: p.ref.Hash, Manifest: e.Manifest}
-	for _, k := range e.Chunks {
-		a.lacks.Chunks = append(a.lacks.Chunks, uint32(k))
+	if a.lacks.Blob != p.ref.Hash {
+		a.lacks = wire.Lacks{Blob: p.ref.Hash}
 	}
+	l := &a.lacks
+	l.Manifest = l.Manifest || e.Manifest
+	for _, k := range e.Chunks {
+		l.Chunks = append(l.Chunks, uint32(k))
+	}
+	slices.Sort(l.Chunks)
+	l.Chunks = slices.Compact(l.Chunks)
+	l.Chunks = l.Chunks[max(0, len(l.Chunks)-wire.MaxLacks):]
 	a.step(round.Lacking{})
 }
 

@@ -266,8 +266,8 @@ func (c *Coordinator) giveKeys() {
 }
 
 // answerKey answers the hello of an agent that asks for the key. It reports whether the hello says more than that: an
-// agent that cannot read its task says another one when it can, and one that was given the key just now may not have
-// opened its task yet.
+// agent that cannot read its task says another one when it can, and one that was given the key just now, or asks for
+// parts, may not have its task yet.
 func (c *Coordinator) answerKey(agent wire.AgentID, m *wire.Hello) bool {
 	s := &c.seals
 	given := s.given[agent]
@@ -278,7 +278,7 @@ func (c *Coordinator) answerKey(agent wire.AgentID, m *wire.Hello) bool {
 		return m.Unfit != wire.DeclineFetch
 	case m.WantsKey == 0 && m.Announcement == c.publisher.digest:
 		s.holds[agent] = s.shown
-		return !given || m.Unfit != wire.DeclineFetch
+		return !given && m.Lacks.Blob.IsZero() || m.Unfit != wire.DeclineFetch
 	}
 	return true
 }

@@ -248,7 +248,7 @@ func (p *Puller) opened(now time.Time, ev Opened) []PullEffect {
 			p.missing++
 		}
 	}
-	var effects []PullEffect
+	effects := p.lacking(p.asked) // the manifest was not returned, either
 	early := p.early
 	p.early = nil
 	for _, k := range slices.Sorted(maps.Keys(early)) {
@@ -330,12 +330,13 @@ func (p *Puller) stall(now time.Time) []PullEffect {
 		return p.open(now)
 	}
 	p.rearm(now)
-	names := partNames(p.asked)
+	again := p.asked
 	if len(p.manifest.Chunks) == 0 {
-		names = []string{ManifestPart}
+		again = []int{manifestNumber} // chunks may be on their way, over a slow link
 	}
+	names := partNames(again)
 	p.lacks = p.lacks || p.stalls >= lackingFrom && p.unstored == nil
-	return append(append(p.leave(), Unsubscribe{names}, Subscribe{names}), p.lacking(p.asked)...)
+	return append(append(p.leave(), Unsubscribe{names}, Subscribe{names}), p.lacking(again)...)
 }
 
 // lacking tells of parts that the broker does not return.
@@ -350,6 +351,9 @@ func (p *Puller) lacking(ks []int) []PullEffect {
 		} else if _, early := p.early[k]; !early {
 			e.Chunks = append(e.Chunks, k)
 		}
+	}
+	if !e.Manifest && len(e.Chunks) == 0 {
+		return nil
 	}
 	return []PullEffect{e}
 }
