@@ -51,9 +51,14 @@ func TestDevicesLeave(t *testing.T) {
 	if kept := brokers.Retained(t, address, f.Name, "p/+"); len(kept) > 0 {
 		t.Errorf("the broker keeps %v", kept)
 	}
-	if log := lead.Log(); strings.Contains(log, `"msg":"message dropped"`) ||
-		strings.Contains(log, `"msg":"agent declined"`) || strings.Contains(log, "abandoned") {
+	log := lead.Log()
+	if strings.Contains(log, `"msg":"agent declined"`) || strings.Contains(log, "abandoned") {
 		t.Error(log)
+	}
+	for line := range strings.Lines(log) { // an online that is retained for a moment yet may come behind the offline
+		if strings.Contains(line, `"msg":"message dropped"`) && !strings.Contains(line, `"reason":"replayed"`) {
+			t.Error(line)
+		}
 	}
 }
 
