@@ -43,9 +43,8 @@ func (a *Agent) report(now time.Time) {
 	}
 	r := &a.cfg.Reports
 	a.reportAt = now.Add(r.Every)
-	leave := &a.came.Announcement.Respond
-	away := time.Duration(leave.After+leave.Within) * time.Millisecond
-	m := wire.Report{Every: uint32(max(r.Every, away) / time.Second), Software: a.cfg.Software, Scrape: r.Scrape,
+	every := max(r.Every, a.came.Announcement.Respond.Longest())
+	m := wire.Report{Every: uint32(every / time.Second), Software: a.cfg.Software, Scrape: r.Scrape,
 		Readings: r.Readings()}
 	a.ask(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID),
 		Payload: a.signer.SealFor(a.signer.to, wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})

@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"iter"
-
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -10,10 +8,8 @@ import (
 // blob is a task or a model, and what agents pull of it. It is made where
 // there is time: to hash a large one takes a while.
 type blob struct {
-	ref   wire.BlobRef // as one that is not inline
-	data  []byte
-	parts iter.Seq2[string, []byte] // the chunks in order, then the manifest
-
+	ref      wire.BlobRef // as one that is not inline
+	data     []byte
 	manifest wire.Manifest
 	seal     *wire.BlobSeal // nil if it is open
 }
@@ -25,14 +21,14 @@ func newBlob(data []byte, schema wire.Digest) blob {
 	if err != nil {
 		panic("coordinator: " + err.Error())
 	}
-	ref, parts := transfer.PublishSealed(m, data, nil)
-	return blob{ref, data, parts, m, nil}
+	ref, _ := transfer.PublishSealed(m, data, nil)
+	return blob{ref, data, m, nil}
 }
 
 // sealed is the blob as agents pull it that have the key of the group.
 func (b blob) sealed(group wire.SealKey) blob {
 	b.seal = group.Blob(b.ref.Hash)
-	b.ref, b.parts = transfer.PublishSealed(b.manifest, b.data, b.seal)
+	b.ref, _ = transfer.PublishSealed(b.manifest, b.data, b.seal)
 	b.ref.Group = group.ID()
 	return b
 }
@@ -48,19 +44,12 @@ func (b blob) refer(inline int) wire.BlobRef {
 	return wire.BlobRef{Hash: b.ref.Hash, Length: b.ref.Length, Inline: b.data}
 }
 
-// named are the messages of parts, as far as the blob has them.
-func (b blob) named(l wire.Lacks) iter.Seq2[string, []byte] {
-	return func(yield func(string, []byte) bool) {
-		for _, k := range l.Chunks {
-			if int64(k) < int64(b.chunks()) &&
-				!yield(transfer.ChunkPart(int(k)), transfer.ChunkMessage(b.ref.Hash, b.data, int(k), b.seal)) {
-				return
-			}
-		}
-		if l.Manifest {
-			yield(transfer.ManifestPart, transfer.ManifestMessage(b.manifest, b.seal))
-		}
+// part returns the message of chunk k; that of the manifest comes behind those of all chunks.
+func (b blob) part(k int) (name string, message []byte) {
+	if k == b.chunks() {
+		return transfer.ManifestPart, transfer.ManifestMessage(b.manifest, b.seal)
 	}
+	return transfer.ChunkPart(k), transfer.ChunkMessage(b.ref.Hash, b.data, k, b.seal)
 }
 
 func (b blob) chunks() int { return wire.ChunkCount(len(b.data)) }

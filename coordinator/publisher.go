@@ -36,8 +36,6 @@ type publisher struct {
 	announced bool // in this session
 	deleted   bool // in this session: listed.Gone
 
-	owed []owed // to agents
-
 	reading   *reading
 	rechecked time.Time                   // the last connect, or recheck for an agent
 	next      func() (mqtt.Message, bool) // the messages still to be published
@@ -169,7 +167,7 @@ func (b *publisher) halt() {
 	if b.stop != nil {
 		b.stop()
 	}
-	b.next, b.stop, b.done, b.first, b.retry, b.owed = nil, nil, nil, nil, time.Time{}, nil
+	b.next, b.stop, b.done, b.first, b.retry = nil, nil, nil, nil, time.Time{}
 	b.stopReading()
 }
 
@@ -192,7 +190,7 @@ func (b *publisher) pump(now time.Time) {
 				b.announced = true
 				b.handed(now)
 			})
-		case len(b.owed) > 0:
+		case b.owes():
 			b.publish(b.give(), func() {})
 		case !b.deleted:
 			b.publish(b.deletions(), func() { b.deleted = true })

@@ -30,32 +30,34 @@ const (
 // post is a blob at the broker.
 type post struct {
 	blob
-	have     []bool      // chunks that the broker has returned
-	given    []time.Time // when the manifest, and then each chunk, was last published for agents
-	sent     bool        // all was published, perhaps by an earlier process
-	justSent bool        // in this session, since the last uncheck
-	checked  bool        // the broker has returned all of it
-	fails    int         // checks in a row that found nothing new
-	again    time.Time   // nothing of it is published again before
+	have     []bool    // chunks that the broker has returned
+	owed     []owed    // parts, to agents
+	sent     bool      // all was published, perhaps by an earlier process
+	justSent bool      // in this session, since the last uncheck
+	checked  bool      // the broker has returned all of it
+	fails    int       // checks in a row that found nothing new
+	again    time.Time // nothing of it is published again before
 }
 
 func newPost(x blob, sent bool) *post {
-	return &post{blob: x, have: make([]bool, x.chunks()), given: make([]time.Time, 1+x.chunks()), sent: sent}
+	return &post{blob: x, have: make([]bool, x.chunks()), owed: make([]owed, x.chunks()+1), sent: sent}
 }
 
 // missing yields the parts that the broker has not returned.
 func (p *post) missing(topics mqtt.Topics) iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
-		k := 0
-		for part, payload := range p.parts {
-			if k >= len(p.have) || !p.have[k] {
-				if !yield(retained(topics.Blob(p.ref.Hash.Topic(), part), payload)) {
-					return
-				}
+		for k := range p.chunks() + 1 {
+			if (k == len(p.have) || !p.have[k]) && !yield(retained(p.message(topics, k))) {
+				return
 			}
-			k++
 		}
 	}
+}
+
+// message returns the topic and the payload of a part.
+func (p *post) message(topics mqtt.Topics, k int) (topic string, payload []byte) {
+	name, payload := p.part(k)
+	return topics.Blob(p.ref.Hash.Topic(), name), payload
 }
 
 func (p *post) lacks() (n int) {

@@ -17,45 +17,57 @@ import (
 // owedPause is the least time between two publications of one part, however many agents ask.
 const owedPause = time.Second
 
-// owed are parts of a blob that an agent lacks.
+// owed is a part that an agent lacks, or did.
 type owed struct {
-	*post
-	wire.Lacks
+	due bool      // it is still to be published
+	at  time.Time // when an agent has asked for it the last time that it became due
 }
 
-// owe has parts of a blob published once more, if it is one of the present announcement.
+// owe has parts of a blob published once more, if it is one of the present announcement. A part that is due already is
+// published once, however long that takes.
 func (b *publisher) owe(now time.Time, l wire.Lacks) {
 	i := slices.IndexFunc(b.posts, func(p *post) bool { return p.ref.Hash == l.Blob })
 	if i < 0 || !b.up {
 		return
 	}
 	p := b.posts[i]
-	due := func(k int) bool {
-		if k > p.chunks() || now.Sub(p.given[k]) < owedPause {
-			return false
+	ask := func(k int) {
+		if o := &p.owed[k]; now.Sub(o.at) >= owedPause {
+			*o = owed{true, now}
 		}
-		p.given[k] = now
-		return true
 	}
-	l.Chunks = slices.DeleteFunc(l.Chunks, func(k uint32) bool { return !due(int(k) + 1) })
-	l.Manifest = l.Manifest && due(0)
-	if l.Manifest || len(l.Chunks) > 0 {
-		b.owed = append(b.owed, owed{p, l})
-		b.pump(now)
+	for _, k := range l.Chunks {
+		if int64(k) < int64(p.chunks()) { // an agent may say any number
+			ask(int(k))
+		}
 	}
+	if l.Manifest {
+		ask(p.chunks())
+	}
+	b.pump(now)
 }
 
-// give yields all that is owed.
+// owes reports whether something is due.
+func (b *publisher) owes() bool {
+	return slices.ContainsFunc(b.posts, func(p *post) bool {
+		return slices.ContainsFunc(p.owed, func(o owed) bool { return o.due })
+	})
+}
+
+// give yields all that is due.
 func (b *publisher) give() iter.Seq[mqtt.Message] {
-	all := b.owed
-	b.owed = nil
+	posts := b.posts
 	return func(yield func(mqtt.Message) bool) {
-		for _, o := range all {
-			for part, payload := range o.named(o.Lacks) {
-				topic := b.topics.Blob(o.ref.Hash.Topic(), part)
+		for _, p := range posts {
+			for k := range p.owed {
+				if !p.owed[k].due {
+					continue
+				}
+				topic, payload := p.message(b.topics, k)
 				if !yield(mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtMostOnce}) {
 					return
 				}
+				p.owed[k].due = false // the connection has taken it
 			}
 		}
 	}

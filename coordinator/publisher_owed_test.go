@@ -44,27 +44,34 @@ func TestBoardOwes(t *testing.T) {
 			}
 		}
 		b.owe(c.now, l)
-		var got []string
-		for _, topic := range c.order {
-			got = append(got, path.Base(topic))
-		}
-		if fmt.Sprint(got) != x.want {
-			t.Errorf("lacks %q: published %q, want %s", x.lacks, got, x.want)
+		if got := fmt.Sprint(bases(c.order)); got != x.want {
+			t.Errorf("lacks %q: published %s, want %s", x.lacks, got, x.want)
 		}
 	}
-	c.room = 1
-	b.owe(c.now, wire.Lacks{Blob: hash, Chunks: []uint32{0, 1}})
-	c.room, c.order = 9, nil
+	b.owe(c.now, wire.Lacks{Blob: hash, Chunks: []uint32{1<<32 - 2, 1<<32 - 1}}) // negative where int has 32 bits
+	c.room, c.order = 1, nil
+	b.owe(c.now, wire.Lacks{Blob: hash, Manifest: true, Chunks: []uint32{0, 1}})
+	c.now = c.now.Add(owedPause)
+	b.owe(c.now, wire.Lacks{Blob: hash, Manifest: true, Chunks: []uint32{1}}) // both still wait
+	c.room = 9
 	c.pass(time.Second)
-	if len(c.order) != 1 {
-		t.Errorf("after the outbox was full: %q", c.order)
+	if got := fmt.Sprint(bases(c.order)); got != "[0 1 m]" {
+		t.Errorf("over an outbox that was full: %s", got)
 	}
 	b.disconnected()
 	b.owe(c.now.Add(time.Minute), wire.Lacks{Blob: hash, Chunks: []uint32{0}})
-	if len(b.owed) != 0 {
-		t.Errorf("owed without a link: %+v", b.owed)
+	if b.owes() {
+		t.Error("parts are due without a link")
 	}
 	if len(c.retained) != 0 {
 		t.Errorf("retained: %q", slices.Collect(maps.Keys(c.retained)))
 	}
+}
+
+// bases are the last levels of topics.
+func bases(topics []string) (all []string) {
+	for _, topic := range topics {
+		all = append(all, path.Base(topic))
+	}
+	return all
 }

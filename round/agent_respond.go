@@ -34,7 +34,7 @@ func (a *Agent) draw(e *AnnouncementCame) {
 	if l := &a.luck; l.run != e.Order.Run || l.round != e.Order.Round {
 		*l = luck{e.Order.Run, e.Order.Round, a.rng.Uint32()}
 	}
-	if a.undrawn = a.luck.drew >= r.Of || had && r.After+r.Within > 0; !a.undrawn {
+	if a.undrawn = a.luck.drew >= r.Of || had && r.Longest() > 0; !a.undrawn {
 		a.drew = r.Of
 	}
 }
@@ -58,7 +58,7 @@ func (a *Agent) MayLeave() bool {
 		return false
 	}
 	r := &a.current.Announcement.Respond
-	return r.After+r.Within > 0 && (a.undrawn || a.away.apart && !a.helloDue)
+	return r.Longest() > 0 && (a.undrawn || a.away.apart && !a.helloDue)
 }
 
 // leave has the host leave, once for a link and an announcement: for return_after and a random part of return_within.

@@ -1,5 +1,7 @@
 package wire
 
+import "time"
+
 // Respond is how a coordinator of many agents has some of them answer, and the others leave the broker for a while. Its
 // zero value asks all, and lets none leave.
 type Respond struct {
@@ -7,6 +9,11 @@ type Respond struct {
 	After  uint32 // who has no part in the round may leave, and come back after this many milliseconds …
 	Within uint32 // … and a random part of these; both 0 = nobody leaves
 	Round  bool   // only those with a part in a round tell their presence
+}
+
+// Longest is how long an agent that leaves stays away, at most; 0 = nobody leaves.
+func (p *Respond) Longest() time.Duration {
+	return (time.Duration(p.After) + time.Duration(p.Within)) * time.Millisecond
 }
 
 // part is the section of an announcement.
