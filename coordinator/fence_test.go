@@ -66,6 +66,13 @@ func (h *herald) all() []announced {
 	return append([]announced(nil), h.said...)
 }
 
+// last is what was said last; between two looks at all there may be more.
+func (h *herald) last() announced {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.said[len(h.said)-1]
+}
+
 // say publishes what the coordinator has said, or could have.
 func (h *herald) say(payload []byte) {
 	if err := h.conn.Publish(mqtt.Message{Topic: h.f.topics.Round(), Payload: payload, QoS: mqtt.AtLeastOnce,
@@ -155,7 +162,7 @@ func TestOlderCopy(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, h := putBack(t)
-				newest := h.all()[len(h.all())-1].order
+				newest := h.last().order
 				before := journalOf(t, f)
 				f.coord.start()
 				why := f.coord.behind(time.Minute)
@@ -170,7 +177,7 @@ func TestOlderCopy(t *testing.T) {
 				f.coord.start()
 				f.finished(time.Hour)
 				wait(time.Second)
-				last := h.all()[len(h.all())-1]
+				last := h.last()
 				if last.order.Phase != wire.PhaseFinished {
 					t.Errorf("the last announcement is %v", last.order)
 				}
@@ -190,7 +197,7 @@ func TestOlderCopy(t *testing.T) {
 				f.coord.takeOver, f.coord.newRun = false, false
 				f.coord.start()
 				wait(time.Minute)
-				if o := h.all()[len(h.all())-1].order; o.Epoch != last.order.Epoch || o.Compare(last.order) <= 0 {
+				if o := h.last().order; o.Epoch != last.order.Epoch || o.Compare(last.order) <= 0 {
 					t.Errorf("after a restart %v follows %v", o, last.order)
 				}
 			})
@@ -271,7 +278,7 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 				f.start()
 				f.until(time.Hour, "a round", f.closed(1))
 				wait(time.Second)
-				newest := h.all()[len(h.all())-1]
+				newest := h.last()
 				own, err := wire.Open(newest.payload)
 				if err != nil {
 					t.Fatal(err)
@@ -369,7 +376,7 @@ func TestStaleAnnouncement(t *testing.T) {
 func TestAgentsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, h := putBack(t)
-		newest := h.all()[len(h.all())-1].order
+		newest := h.last().order
 		f.agents[0].stop() // one that has just started knows its place, and nothing else
 		h.say(nil)
 		f.agents[0].start()
@@ -406,7 +413,7 @@ func TestFutureRun(t *testing.T) {
 		f.start()
 		f.until(time.Hour, "a round", f.closed(1))
 		f.coord.stop()
-		ahead := h.all()[len(h.all())-1]
+		ahead := h.last()
 		future := wire.Header{
 			Root: wire.FirstRoot,
 			Type: wire.TypeAnnouncement, Federation: fedName, Sender: wire.CoordinatorID, Epoch: 1,
@@ -426,7 +433,7 @@ func TestFutureRun(t *testing.T) {
 		f.coord.newRun = false
 		f.coord.start()
 		wait(time.Minute)
-		if last := h.all()[len(h.all())-1].order; last.Epoch != 2 || last.Run >= future.Run ||
+		if last := h.last().order; last.Epoch != 2 || last.Run >= future.Run ||
 			last.Phase != wire.PhaseFinished {
 			t.Errorf("the last announcement is %v", last)
 		}
