@@ -64,9 +64,12 @@ func save(path string, r io.Reader) (n int64, err error) {
 }
 
 func restoreCommand() *cobra.Command {
-	var l cli.Loader
+	var (
+		l   cli.Loader
+		dir string
+	)
 	cmd := &cobra.Command{
-		Use: "restore [FILE]", Short: "Restore a backup, and make agents obey it",
+		Use: "restore [FILE]", Aliases: []string{"promote"}, Short: "Restore a backup, and make agents obey it",
 		Args: cli.Args(cobra.MaximumNArgs(1)),
 		Long: `Restore a backup into an empty state folder, and make agents obey it.
 
@@ -74,9 +77,13 @@ Agents ignore announcements that are older than the last one they obeyed. This
 command raises the epoch in the state folder, which is compared before run and
 round: after the next start, agents continue from the backup's state and discard
 later work. Without FILE it does so for a state folder that was copied back by
-other means. Run it once for each restored backup, as the service's user, while
-the coordinator is stopped.`,
+other means, or to another machine that is to lead from now on (coordinator
+promote --state DIR). Run it once for each restored backup, as the service's
+user, while the coordinator is stopped.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if dir != "" {
+				return restore(cmd, dir, args)
+			}
 			s := unchecked(settings.DefaultCoordinator())
 			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
 				return err
@@ -85,6 +92,7 @@ the coordinator is stopped.`,
 		},
 	}
 	l.Flags(cmd, program)
+	cmd.Flags().StringVar(&dir, "state", "", "the state folder, instead of the configuration's state_dir")
 	return cmd
 }
 

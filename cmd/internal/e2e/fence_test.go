@@ -43,10 +43,9 @@ func TestTwoCoordinators(t *testing.T) {
 	}
 	lead.Stop(t, syscall.SIGTERM, 0)
 
-	out := f.MustRun(t, "coordinator",
-		append([]string{"restore", "--config", f.Path("coordinator.yaml")}, copied...)...)
+	out := f.MustRun(t, "coordinator", "promote", "--state", f.Path("copy"))
 	if !strings.Contains(out, "continues from epoch 2") {
-		t.Errorf("restore says %q", out)
+		t.Errorf("promote says %q", out)
 	}
 	second = f.Daemon(t, "coordinator", "coordinator", copied...)
 	second.Await(t, "round closed")
