@@ -40,9 +40,12 @@ var natsServer = sync.OnceValues(func() (path string, err error) {
 	return path, nil
 })
 
-// NATSServer returns the path of nats-server, which is built for that.
+// NATSServer returns the path of nats-server, which is built for that. With -short the test is skipped.
 func NATSServer(t testing.TB) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a server is a process: -short builds and runs none")
+	}
 	path, err := natsServer()
 	if err != nil {
 		t.Fatal(err)
