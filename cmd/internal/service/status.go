@@ -38,7 +38,7 @@ func (s *Service) Status() (text string, code int) {
 var shown = []string{
 	"LoadState", "LoadError", "ActiveState", "SubState", "Result", "ExecMainStatus", "NRestarts", "StatusText",
 	"MainPID",
-	"UnitFileState", "FragmentPath", "DropInPaths", "InvocationID",
+	"UnitFileState", "FragmentPath", "DropInPaths", "ExecMainPID",
 }
 
 // show asks systemd for the properties in shown.
@@ -101,8 +101,9 @@ func (s *Service) explain(err error) error {
 		problem = fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])
 	}
 	_, _ = s.run("journalctl", "--sync") // the journal may be behind; without it the line may be missing
-	said, journal := s.run("journalctl", "--no-pager", "--output=cat", "--lines=1",
-		"_SYSTEMD_UNIT="+s.unit.Program+".service", "_SYSTEMD_INVOCATION_ID="+p["InvocationID"])
+	// By the process: the journal has no invocation with what one said that has ended before the line was read.
+	said, journal := s.run("journalctl", "--no-pager", "--output=cat", "--lines=1", "--boot",
+		"_SYSTEMD_UNIT="+s.unit.Program+".service", "_PID="+p["ExecMainPID"])
 	if journal == nil && strings.TrimSpace(said) != "" {
 		problem = fmt.Errorf("%w\n%s", problem, strings.TrimSpace(said))
 	}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,10 +86,10 @@ func TestExplain(t *testing.T) {
 			return "", nil
 		case args[0] == "journalctl" && !synced:
 			return "", nil // what the program said last is still on its way
-		case args[0] == "journalctl":
+		case args[0] == "journalctl" && slices.Contains(args, "_PID=12"): // no invocation: it ended too early
 			return "agentd.yaml:3:1: unknown key\n", nil
 		}
-		return "LoadState=loaded\nResult=exit-code\nExecMainStatus=78\nInvocationID=abc\n", nil
+		return "LoadState=loaded\nResult=exit-code\nExecMainStatus=78\nExecMainPID=12\n", nil
 	}
 	f.err = errors.New("exit status 1")
 	wantError(t, s.Start(), "agentd could not be started: exit-code, exit status 78\nagentd.yaml:3:1: unknown "+
