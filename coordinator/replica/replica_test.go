@@ -211,7 +211,11 @@ func (p *plant) speaking() (all []int) {
 // lost, answered by nobody, or done later. Nobody but one speaks at a time, no number that counts is lost or counts
 // twice, each epoch is one leader's, and when all is well there is a leader soon.
 func TestFaults(t *testing.T) {
-	for seed := range uint64(seeds) {
+	n := uint64(seeds)
+	if testing.Short() {
+		n = 20
+	}
+	for seed := range n {
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { faults(t, seed) })
 		}) {
