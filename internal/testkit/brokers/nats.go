@@ -20,27 +20,25 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// natsServer builds nats-server of tools/nats, once for all tests of a process.
+// natsServer has go build nats-server, the tool of tools/nats, into its cache, where it stays for the next process.
 var natsServer = sync.OnceValues(func() (path string, err error) {
-	dir, err := os.MkdirTemp("", "fedmesh-nats-")
-	if err != nil {
-		return "", err
-	}
-	path = filepath.Join(dir, "nats-server")
-	build := exec.Command("go", "build", "-o", path, "github.com/nats-io/nats-server/v2")
 	module, err := exec.Command("go", "env", "GOMOD").Output() // of the test's package, in whatever folder it is
 	if err != nil {
 		return "", err
 	}
-	build.Dir = filepath.Join(filepath.Dir(string(module)), "tools", "nats")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // it runs in containers with nothing else
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
+	tool := exec.Command("go", "tool", "-n", "nats-server")
+	tool.Dir = filepath.Join(filepath.Dir(string(module)), "tools", "nats")
+	tool.Env = append(os.Environ(), "CGO_ENABLED=0") // it runs in containers with nothing else
+	var problem strings.Builder
+	tool.Stderr = &problem
+	out, err := tool.Output()
+	if err != nil {
+		return "", fmt.Errorf("go tool nats-server: %w: %s", err, problem.String())
 	}
-	return path, nil
+	return strings.TrimSpace(string(out)), nil
 })
 
-// NATSServer returns the path of nats-server, which is built for that. With -short the test is skipped.
+// NATSServer returns the path of nats-server, which is built when it must be. With -short the test is skipped.
 func NATSServer(t testing.TB) string {
 	t.Helper()
 	if testing.Short() {
