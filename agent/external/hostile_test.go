@@ -117,13 +117,15 @@ func TestFarewell(t *testing.T) {
 	if _, err := d.rows.Snapshot(); err != nil {
 		t.Fatal(err)
 	}
-	go d.called()
+	var heard sync.WaitGroup
+	heard.Go(func() { d.called() })
 	if err := d.trainer.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(d.good); err != nil {
-		t.Errorf("it was killed: %v", err)
+		t.Fatalf("it was killed: %v", err)
 	}
+	heard.Wait()
 }
 
 // TestLeavesChild: a program that ends while a process of its own, in another group, holds its output has ended.
