@@ -154,8 +154,11 @@ func TestCoordinatorFollowed(t *testing.T) {
 	if at != "" {
 		t.Fatal("killed at no moment:", at)
 	}
-	n := 1
-	for ; ; n += followedStride {
+	n, stride := 1, followedStride
+	if testing.Short() {
+		stride = 13
+	}
+	for ; ; n += stride {
 		hash, at := takenOver(t, n, n%2 == 0)
 		if at == "" {
 			break

@@ -149,6 +149,9 @@ func TestRollout(t *testing.T) {
 		{"killed at the end of a worse one", alien, is[round.RolloutEnded], "", "1"},
 		{"killed when it is announced", alien, announces(), "", "1"},
 	} {
+		if tt.kills != nil && testing.Short() {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := predicting(t, 4)

@@ -45,18 +45,22 @@ func TestSeeds(t *testing.T) {
 		t.Logf("%s\n%+v", p.Script(), world.Run(p, world.Bugs{}, t.Output()))
 		return
 	}
+	seeds := *seeds
+	if testing.Short() {
+		seeds = min(seeds, 50)
+	}
 	var mu sync.Mutex
 	var total world.Result
 	next, failed, began := *first, 0, time.Now()
 	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), *seeds) {
+	for range min(runtime.GOMAXPROCS(0), seeds) {
 		workers.Go(func() {
 			for {
 				mu.Lock()
 				seed := next
 				next++
 				mu.Unlock()
-				if seed >= *first+uint64(*seeds) {
+				if seed >= *first+uint64(seeds) {
 					return
 				}
 				p := world.NewPlan(seed)
@@ -97,7 +101,7 @@ func TestSeeds(t *testing.T) {
 		"clipped, %d models standardised again, %d residuals, %d evaluations, %d journals on several machines, "+
 		"%d blocks, %d messages, %d events; "+
 		"%d signatures made and %d verified; %.0f hours of virtual time in %s, %.0f times as fast\n",
-		*seeds, failed, total.Rounds, total.Drawn, total.Folded, total.LeftOut, total.Clipped, total.Refreshed,
+		seeds, failed, total.Rounds, total.Drawn, total.Folded, total.LeftOut, total.Clipped, total.Refreshed,
 		total.Residuals, total.Evaluated, total.Commits, total.Balanced, total.Messages, total.Events, total.Signed,
 		total.Verified,
 		total.Took.Hours(), real.Round(time.Millisecond), total.Took.Seconds()/real.Seconds())

@@ -394,6 +394,9 @@ func (f failing) SyncDir(dir string) error {
 // TestRunKilled: killed before every operation of the disk, or with that one alone failing, also on the answer's way,
 // the same command again ends well; of a rotation, too.
 func TestRunKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("killed after each of its effects")
+	}
 	for i := range 4 { // the power goes, or one operation fails
 		rotated, once := i%2 == 1, i/2 == 1
 		for cut := 0; ; cut++ {

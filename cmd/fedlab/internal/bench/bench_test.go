@@ -8,6 +8,9 @@ import (
 
 // The whole benchmark, as small as it can be.
 func TestEveryContestantFinishes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("eight federations")
+	}
 	var out strings.Builder
 	o := Options{Brokers: []string{"embedded"}, Agents: []int{2}, Dims: []int{10, 20000}, Reps: 1, Dir: t.TempDir(),
 		Memory: t.TempDir()}

@@ -33,6 +33,9 @@ func TestRunStreams(t *testing.T) {
 // Forecasts that are missing, doubled, or of an hour without a row are counted and named; those of labels are passed
 // over, and R² is of midnight and noon.
 func TestAudience(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a year of readings of twelve stations")
+	}
 	streams, err := air.Streams()
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +85,9 @@ func TestAudience(t *testing.T) {
 
 // The stations' raw hours make the rows that the demo of streams waits for, of its own quarter each.
 func TestStreams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a year of readings of twelve stations")
+	}
 	streams, err := air.Streams()
 	if err != nil {
 		t.Fatal(err)

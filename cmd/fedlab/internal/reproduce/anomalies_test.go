@@ -10,6 +10,9 @@ import (
 // TestPlanted: a fault has its hours and the one after, in which the last of them is a feature, at readings that are
 // off by its size; nothing else is changed, and the numbers of faults have no gap.
 func TestPlanted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a year of readings of twelve stations")
+	}
 	s, err := newSite(defaultAnomalies())
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +51,9 @@ func TestPlanted(t *testing.T) {
 
 // TestWrong: a reading is off by deviations of its feature, which is a logarithm of a pollutant, and not below 0.
 func TestWrong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a year of readings of twelve stations")
+	}
 	s, err := newSite(defaultAnomalies())
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +81,9 @@ func TestWrong(t *testing.T) {
 
 // TestAnomaliesBlind: an autoencoder that has learnt nothing does not hold.
 func TestAnomaliesBlind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole experiment")
+	}
 	a := defaultAnomalies()
 	a.Rounds, a.Steps = 1, 1
 	r, err := a.Run(t.Context(), Options{Quick: true, Seed: 1})

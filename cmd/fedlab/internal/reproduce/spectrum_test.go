@@ -29,6 +29,9 @@ func TestSpectrumOfManyEdges(t *testing.T) {
 
 // TestSpectrumKeys wants every value of SPEC's table on the default instance.
 func TestSpectrumKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole experiment")
+	}
 	s := defaultSpectrum()
 	if s.Realisations < 200 {
 		t.Errorf("%d realisations, want at least 200", s.Realisations)
@@ -67,6 +70,9 @@ func TestSpectrumSeesAnotherRule(t *testing.T) {
 }
 
 func TestSpectrumRefuses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many graphs are drawn until none was connected")
+	}
 	for want, s := range map[string]*spectrum{
 		"with radius 0.01 in the unit square was connected": {Nodes: []int{40}, Radii: []float64{0.01},
 			Realisations: 2},

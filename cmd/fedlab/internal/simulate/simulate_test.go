@@ -108,6 +108,9 @@ func TestExamples(t *testing.T) {
 
 // TestExamplesRecomputed has numpy recompute what the documentation shows, as it says, from the dumps alone.
 func TestExamplesRecomputed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("each example is run a second time")
+	}
 	python := testkit.Numpy(t)
 	for path := range examples(t) {
 		dump := t.TempDir()

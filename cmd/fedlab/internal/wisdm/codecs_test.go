@@ -10,6 +10,9 @@ import (
 
 // TestCodecs: updates that are packed in fewer bytes give the accuracy of float32 ones.
 func TestCodecs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a whole experiment")
+	}
 	problem, err := wisdm.Problem()
 	if err != nil {
 		t.Fatal(err)
