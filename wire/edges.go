@@ -105,6 +105,8 @@ func (r *reader) bounds(m *Invitation) {
 	all := r.f64s("bound", MaxNeighbors)
 	if r.err == nil && len(all) != len(m.Peers) {
 		r.failf("%d bounds of %d edges", len(all), len(m.Peers))
+	}
+	if r.err != nil {
 		return
 	}
 	for i, tau := range all {
