@@ -45,7 +45,7 @@ func (a *Agent) perform(e round.Effect) {
 			Lacks: a.lacks, Evaluation: a.saysEvaluation(),
 			NewRows: a.tellsNewRows(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found,
 			Clips: a.mesh.private != nil, Seen: a.seen}
-		a.lacks = wire.Lacks{}
+		a.lacks, a.newRows.told = wire.Lacks{}, m.NewRows
 		if a.misfit != nil && (e.Unfit == wire.DeclineBadData || e.Unfit == wire.DeclineTooFewRows) {
 			m.Misfit = a.misfit.told
 		}

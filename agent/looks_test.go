@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -75,6 +76,45 @@ func TestLooksForRows(t *testing.T) {
 		}
 		if wait(5 * time.Second); told() != 20 {
 			t.Errorf("%d new rows, want those that have come since", told())
+		}
+	})
+}
+
+// TestRowsComeDuringRound: what an agent says of rows that came while a round was under way is void when the model has
+// its update. It says so again, though it finds no more of them.
+func TestRowsComeDuringRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, g := newScene(t), new(growing)
+		g.Store(20)
+		s.cfg.Data, s.cfg.StepTime = g, 3*time.Second
+		s.start()
+		a := s.training(taskOf("a"), 0, 0)
+		a.NewRows = 9
+		s.invite(1, s.announce(1, a))
+		wait(6 * time.Second) // of nine
+		g.Store(35)
+		a.Attempt = 2
+		s.announce(1, a) // after which it looks at the data
+		if n := len(factsOf[round.TaskPrepared](s)); n != 2 {
+			t.Fatalf("the data were held against the task %d times, want twice", n)
+		}
+		wait(6 * time.Second)
+		_, u := s.update()
+		s.direct(wire.TypeAccepted, 1, (&wire.Accepted{Update: u.Payload.Hash}).Body())
+		a.Phase, a.Folded = wire.PhaseIdle, 1
+		o := wire.Outcome{Round: 1, Settled: []wire.Settled{{
+			Tag: wire.TagOf(s.run, 1, "press", u.Payload.Hash), Fate: wire.FateFolded}}}
+		a.Outcome = inline(o.Body())
+		before := len(s.heard(wire.TypeHello))
+		s.announce(2, a)
+		wait(time.Second)
+		all := s.heard(wire.TypeHello)
+		if len(all) != before+1 {
+			t.Fatalf("%d hellos, want one more than %d", len(all), before)
+		}
+		h, err := wire.DecodeHello(all[before].Body)
+		if want := (wire.NewRows{Told: true, Rows: 15, Since: 1}); err != nil || h.NewRows != want {
+			t.Errorf("new rows %+v, want %+v, error %v", h.NewRows, want, err)
 		}
 	})
 }

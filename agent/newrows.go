@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -15,9 +16,10 @@ const lookForRows = 5 * time.Minute
 // newRows counts the rows that no round of the run has used. A process that has just started knows of none that has.
 type newRows struct {
 	run     wire.RunID
-	used    mark      // the rows that the model has
-	working mark      // those of the round under way, or of one whose outcome is not known
-	lookAt  time.Time // of the next look at the data; zero once a round has used rows
+	used    mark         // the rows that the model has
+	working mark         // those of the round under way, or of one whose outcome is not known
+	lookAt  time.Time    // of the next look at the data; zero once a round has used rows
+	told    wire.NewRows // by the last hello
 }
 
 // mark is the end of the rows that a round has trained on.
@@ -52,6 +54,7 @@ func (n *newRows) settle(run wire.RunID, r wire.RoundID, f wire.Fate) {
 		n.used = n.working
 	}
 	n.used.round = max(n.used.round, r)
+	n.lookAt = time.Time{}
 }
 
 // renewed takes note that the rows before are void. Without times all are new then.
@@ -93,16 +96,19 @@ func (a *Agent) awaitsRows() bool {
 	return a.came.Announcement.NewRows > 0 && a.came.Announcement.Phase == wire.PhaseIdle && a.up
 }
 
-// lookForRows looks at the data while the next round waits for new rows, and they have too few.
+// lookForRows looks at the data while the next round waits for new rows, and they have too few. Where they have enough,
+// the agent says so: they may have come while a round was under way, whose end has voided what it said of them then.
 func (a *Agent) lookForRows(now time.Time) {
 	if !a.awaitsRows() || now.Before(a.newRows.lookAt) {
 		return
 	}
-	if a.newRows.lookAt = now.Add(lookForRows); now.Before(a.lookAt) { // the data were looked at a moment ago
+	a.newRows.lookAt = now.Add(lookForRows)
+	switch few := uint64(a.newRows.count(a.order.Run, a.prepared)) < uint64(a.came.Announcement.NewRows); {
+	case few && now.Before(a.lookAt): // the data were looked at a moment ago
 		a.newRows.lookAt = a.lookAt
-		return
-	}
-	if uint64(a.newRows.count(a.order.Run, a.prepared)) < uint64(a.came.Announcement.NewRows) {
+	case few:
 		a.look()
+	case a.tellsNewRows() != a.newRows.told:
+		a.step(round.RowsCame{})
 	}
 }

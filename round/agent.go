@@ -167,7 +167,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.objectAt = now
 	case Unread:
 		a.helloDue, a.asks = true, true
-	case NeighborsFound, Evaluated:
+	case NeighborsFound, Evaluated, RowsCame:
 		a.helloDue = true
 	case Budgeted:
 		a.budgeted(e)

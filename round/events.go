@@ -209,6 +209,8 @@ type (
 	Evaluated struct{}
 	// NeighborsFound: what the next hello says of the agent's neighbours has changed.
 	NeighborsFound struct{}
+	// RowsCame: the next hello says of more new rows than the one before.
+	RowsCame struct{}
 	// Budgeted says how many bytes the agent's uplink may still carry in this
 	// month. Without one it may carry any number.
 	Budgeted struct{ Left uint64 }
@@ -242,6 +244,7 @@ func (Lacking) event()          {}
 func (Unread) event()           {}
 func (Evaluated) event()        {}
 func (NeighborsFound) event()   {}
+func (RowsCame) event()         {}
 func (Budgeted) event()         {}
 func (Barred) event()           {}
 func (Fetched) event()          {}
