@@ -89,12 +89,14 @@ func (c *cluster) takenOver(t *testing.T, from string, since time.Time) (to stri
 	return to
 }
 
-// end ends all programs, and wants one model of each version and one training of each round.
+// end ends all programs, those that stand by once one of them has a model of the one that leads, and wants one model of
+// each version and one training of each round.
 func (c *cluster) end(t *testing.T, heard *orders, epochs wire.Epoch) {
 	t.Helper()
 	for _, id := range []string{"one", "two", "three"} {
 		c.agents[id].Stop(t, syscall.SIGTERM, 0)
 	}
+	c.awaitCopy(t)
 	for _, name := range c.names {
 		c.replicas[name].Kill()
 		if strings.Contains(c.replicas[name].Log(), "round abandoned") {

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -125,16 +127,19 @@ func (c *cluster) history(t *testing.T, name string) (lines []coordinator.Histor
 // awaitRounds waits until a replica's state folder has so many rounds: the log tells only some of many.
 func (c *cluster) awaitRounds(t *testing.T, name string, n int) {
 	t.Helper()
-	testkit.Until(t, fmt.Sprintf("%s has %d rounds", name, n), func() bool {
-		text, _ := os.ReadFile(filepath.Join(c.Path("state-"+name), "history.jsonl")) // what there is of it
-		return bytes.Count(text, []byte("\n")) >= n
-	})
+	testkit.Until(t, fmt.Sprintf("%s has %d rounds", name, n), func() bool { return c.rounds(name) >= n })
 }
 
-// wantOneModel wants no version of which two replicas have different models.
-func (c *cluster) wantOneModel(t *testing.T) {
+// rounds is how many rounds a replica's state folder has: one that is being written may be cut short.
+func (c *cluster) rounds(name string) int {
+	text, _ := os.ReadFile(filepath.Join(c.Path("state-"+name), "history.jsonl")) // what there is of it
+	return bytes.Count(text, []byte("\n"))
+}
+
+// models returns of each version that is in state folders what each of these has of it.
+func (c *cluster) models(t *testing.T) (all map[string][][]byte) {
 	t.Helper()
-	hashes, found := map[string][]byte{}, 0
+	all = map[string][][]byte{}
 	for _, name := range c.names {
 		files, err := filepath.Glob(filepath.Join(c.Path("state-"+name), "models", "*", "*.record"))
 		if err != nil {
@@ -142,19 +147,44 @@ func (c *cluster) wantOneModel(t *testing.T) {
 		}
 		for _, path := range files {
 			hash, err := os.ReadFile(path)
-			if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // an old one, removed just now
+			} else if err != nil {
 				t.Fatal(err)
 			}
 			version := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
-			if other, is := hashes[version]; is && !bytes.Equal(other, hash) {
-				t.Errorf("two models are %s", version)
-			}
-			hashes[version] = hash
-			found++
+			all[version] = append(all[version], hash)
 		}
 	}
-	if found <= len(hashes) {
-		t.Errorf("%d models of %d versions are there: nothing was compared", found, len(hashes))
+	return all
+}
+
+// awaitCopy waits until two replicas have a model of the same version.
+func (c *cluster) awaitCopy(t *testing.T) {
+	t.Helper()
+	testkit.Until(t, "two coordinators have the same version", func() bool {
+		for _, hashes := range c.models(t) {
+			if len(hashes) > 1 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// wantOneModel wants no version of which two replicas have different models, and some of which two have one.
+func (c *cluster) wantOneModel(t *testing.T) {
+	t.Helper()
+	compared := 0
+	for version, hashes := range c.models(t) {
+		for _, hash := range hashes[1:] {
+			if compared++; !bytes.Equal(hash, hashes[0]) {
+				t.Errorf("two models are %s", version)
+			}
+		}
+	}
+	if compared == 0 {
+		t.Error("no two coordinators have the same version: nothing was compared")
 	}
 }
 

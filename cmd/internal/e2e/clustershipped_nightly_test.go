@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,9 +50,10 @@ func TestShippedCluster(t *testing.T) {
 	}
 	lost.Rejoin(t)
 	engine.Nodes[0].Kill()
-	before := c.history(t, second)
-	testkit.Until(t, "three more rounds", func() bool { // the log tells only some of so many
-		return len(c.history(t, second)) >= len(before)+3
+	before := c.rounds(second)
+	// Where the new server takes its time there is no quorum for 10 s, and another coordinator goes on.
+	testkit.Until(t, "three more rounds, whoever leads", func() bool {
+		return slices.ContainsFunc(c.names, func(name string) bool { return c.rounds(name) >= before+3 })
 	})
 	c.end(t, heard, 2)
 }
