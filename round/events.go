@@ -209,7 +209,7 @@ type (
 	Evaluated struct{}
 	// NeighborsFound: what the next hello says of the agent's neighbours has changed.
 	NeighborsFound struct{}
-	// RowsCame: the next hello says of more new rows than the one before.
+	// RowsCame: what the last hello has said of new rows is not so any more, and there are enough.
 	RowsCame struct{}
 	// Budgeted says how many bytes the agent's uplink may still carry in this
 	// month. Without one it may carry any number.
