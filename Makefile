@@ -48,7 +48,7 @@ chaos: deps ## break a federation in every way of docs/RELIABILITY.md and print 
 
 # In memory, where there is such a folder: most of the time would be fsyncs.
 quick: ## run the tests that start no broker and no process, in a minute
-	TMPDIR=$$(test -d /dev/shm && echo /dev/shm || echo "$${TMPDIR:-/tmp}") go test -short -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) -parallel 8 ./...
+	TMPDIR=$$(test -d /dev/shm && echo /dev/shm || echo "$${TMPDIR:-/tmp}") go test -short -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) -parallel 8 -cpu 1 ./...
 
 test: deps ## run the tests; with CI=true none may be skipped
 	tools/test.sh

@@ -13,6 +13,9 @@ import (
 // TestRowsAreLost has the disk lose rows that are too many for memory: the round is declined with that reason, and the
 // next one has the rows again.
 func TestRowsAreLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("more rows than a machine keeps in memory")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n"+strings.Repeat("1,0,2\n0,1,-1\n1,1,1\n", 250_000))
 		l.stop()

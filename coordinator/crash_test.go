@@ -162,7 +162,7 @@ func (f *federation) checkCounts(spell string) {
 func killEverywhere(t *testing.T, victim, stride int, hidden ...uint32) {
 	t.Parallel()
 	if testing.Short() {
-		stride *= 13
+		stride *= 31
 	}
 	want, killed := crashRun(t, victim, -1, hidden, "undisturbed")
 	if killed {

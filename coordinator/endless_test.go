@@ -130,6 +130,9 @@ func TestEndlessBlocks(t *testing.T) {
 
 // All devices and the coordinator lose power together, and go on with what is on their disks.
 func TestEndlessBlocksAfterLossOfPower(t *testing.T) {
+	if testing.Short() {
+		t.Skip("ten minutes of five agents; TestEndlessBlocks kills one")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		e := newEndlessSite(t)
 		e.start()

@@ -225,7 +225,11 @@ func isRefused(f *federation, id wire.AgentID) bool {
 // rounds in which it comes to 0.98 without the lies, and stays there; a round takes one and a half times as long at the
 // most, but for one deadline, and no honest device is blamed.
 func TestOneLiarOfSeven(t *testing.T) {
-	for _, weights := range []spec.Weights{spec.WeightsEqual, spec.WeightsSamples} {
+	all := []spec.Weights{spec.WeightsEqual, spec.WeightsSamples}
+	if testing.Short() {
+		all = all[:1]
+	}
+	for _, weights := range all {
 		var rounds int
 		var each time.Duration
 		t.Run("honest, "+string(weights), func(t *testing.T) {
@@ -241,7 +245,7 @@ func TestOneLiarOfSeven(t *testing.T) {
 		}
 		t.Logf("weights %s: R² 0.98 after %d rounds of %v", weights, rounds, each)
 		for name, x := range oneOfSeven {
-			if x.weights != weights {
+			if x.weights != weights || x.shows == nil && testing.Short() {
 				continue
 			}
 			t.Run(name, func(t *testing.T) {

@@ -151,7 +151,7 @@ func TestStandardizeAtAndCrash(t *testing.T) {
 			t.Errorf("killed at moment %d after version 2: model %x, want %x", n, got[:4], want[:4])
 		}
 		if n += 2; testing.Short() {
-			n += 9
+			n += 21
 		}
 	}
 	if n < 30 {

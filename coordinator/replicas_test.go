@@ -156,7 +156,7 @@ func TestCoordinatorFollowed(t *testing.T) {
 	}
 	n, stride := 1, followedStride
 	if testing.Short() {
-		stride = 13
+		stride = 29
 	}
 	for ; ; n += stride {
 		hash, at := takenOver(t, n, n%2 == 0)

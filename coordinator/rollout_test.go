@@ -135,7 +135,7 @@ func (f *federation) checkShares() {
 // TestRollout: models go from the share to all if they are better on the labels that come, and back to none if they are
 // worse; whenever the coordinator is killed.
 func TestRollout(t *testing.T) {
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name  string
 		row   func(seed uint64) table
 		kills func(fact any) bool
@@ -149,7 +149,7 @@ func TestRollout(t *testing.T) {
 		{"killed at the end of a worse one", alien, is[round.RolloutEnded], "", "1"},
 		{"killed when it is announced", alien, announces(), "", "1"},
 	} {
-		if tt.kills != nil && testing.Short() {
+		if i > 0 && testing.Short() {
 			continue
 		}
 		t.Run(tt.name, func(t *testing.T) {

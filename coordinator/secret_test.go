@@ -212,7 +212,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 					f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = tt.hidden, 0.01
 				}
 				for i, a := range f.agents {
-					a.data = rowsOf(uint64(i), 0x4321+i*7) // numbers that are found nowhere else
+					a.data = rowsOf(uint64(i), 0x1321+i*7) // numbers that are found nowhere else
 					a.cfg.Reports = agent.Reports{Every: time.Second, Readings: func() (all []wire.Reading) {
 						for _, x := range facts[agent.Trained](f, a.id) {
 							all = []wire.Reading{{ID: 9, Value: x.RiskBefore}}
@@ -400,7 +400,7 @@ func TestRevokedOpensNothing(t *testing.T) {
 func TestRevokedAndKilled(t *testing.T) {
 	stride := 3
 	if testing.Short() {
-		stride = 13
+		stride = 29
 	}
 	n := 1
 	for ; revoked(t, false, n) && !t.Failed(); n += stride {

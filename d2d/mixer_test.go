@@ -74,6 +74,9 @@ func TestConservation(t *testing.T) {
 		"int8":     func(f *fate) { f.steps, f.codec = 60, spec.CodecInt8 },
 		"int4":     func(f *fate) { f.steps, f.codec = 60, spec.CodecInt4 },
 	} {
+		if name == "kill" && testing.Short() {
+			continue // as "sealed", and more steps
+		}
 		t.Run(name, func(t *testing.T) {
 			f := f
 			change(&f)

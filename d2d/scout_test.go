@@ -201,6 +201,9 @@ func (c *cell) parts() int {
 // many neighbours as they may.
 func TestScoutsAgree(t *testing.T) {
 	for _, tt := range []struct{ n, degree, edges int }{{1, 4, 0}, {2, 4, 1}, {5, 2, 4}, {20, 4, 39}, {50, 6, 149}} {
+		if tt.n > 20 && testing.Short() {
+			continue
+		}
 		c := newCell(t, tt.n, tt.degree)
 		c.bootAll(nowhere)
 		c.run(15 * time.Second)
@@ -220,11 +223,15 @@ func TestScoutsWithLoss(t *testing.T) {
 	c := newCell(t, 12, 3)
 	c.loss, c.link = 0.2, func(wire.AgentID) time.Duration { return 3 * time.Millisecond }
 	c.bootAll(nowhere)
-	c.run(5 * time.Minute)
+	lossy, quiet := 5*time.Minute, 10*time.Minute
+	if testing.Short() {
+		lossy, quiet = 2*time.Minute, 3*time.Minute
+	}
+	c.run(lossy)
 	c.loss = 0
 	c.run(2 * time.Minute)
 	before := c.news
-	c.run(10 * time.Minute)
+	c.run(quiet)
 	if c.parts() != 1 || c.news > before+24 {
 		t.Errorf("%d parts, %d changes when nothing is lost: %v", c.parts(), c.news-before, c.found)
 	}

@@ -58,8 +58,12 @@ func TestRingPowerCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	keep := Keep{Bytes: LeastRing, Entries: 64}
 	seen := map[string]int{}
+	times := 30
+	if testing.Short() {
+		times = 10
+	}
 	for operations := range 90 {
-		for range 30 {
+		for range times {
 			d, acknowledged := newCuttableDisk(30), uint64(0)
 			for range 2 {
 				acknowledged = fillUntilCut(t, Disk{d}, keep, acknowledged)

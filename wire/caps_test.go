@@ -21,20 +21,24 @@ func allocated(f func()) uint64 {
 
 // TestClaimsAllocateNothing writes 256 MB, 4 GB and 64 KB over every place of
 // every golden body. Whatever a field there makes of it, the decoder allocates
-// no more than a body of that size can ask for.
+// no more for all three than one body of that size can ask for.
 func TestClaimsAllocateNothing(t *testing.T) {
 	le := binary.LittleEndian
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // the world stops sooner
 	for _, g := range goldens() {
 		f := formNamed(t, g.form)
 		body := bodyOf(f, readGolden(t, g.file))
 		bound := uint64(64<<10 + 64*len(body))
 		for at := range len(body) - 3 {
-			for _, claim := range []uint32{256 << 20, 1<<32 - 1, 1<<16 - 1} {
-				p := bytes.Clone(body)
-				le.PutUint32(p[at:], claim)
-				if n := allocated(func() { _, _ = f.decode(p) }); n > bound {
-					t.Errorf("%s: %d at byte %d of %d: %d bytes allocated", g.file, claim, at, len(body), n)
+			p := bytes.Clone(body)
+			n := allocated(func() {
+				for _, claim := range []uint32{256 << 20, 1<<32 - 1, 1<<16 - 1} {
+					le.PutUint32(p[at:], claim)
+					_, _ = f.decode(p)
 				}
+			})
+			if n > bound {
+				t.Errorf("%s: at byte %d of %d: %d bytes allocated", g.file, at, len(body), n)
 			}
 		}
 	}

@@ -57,12 +57,16 @@ func TestEveryTrailingByteFails(t *testing.T) {
 }
 
 func TestEveryBitFlipFails(t *testing.T) {
+	stride := 1
+	if testing.Short() {
+		stride = 9 // one in each byte but each ninth
+	}
 	for _, g := range goldens() {
 		if formNamed(t, g.form).typ == 0 {
 			continue
 		}
 		message := readGolden(t, g.file)
-		for bit := range 8 * len(message) {
+		for bit := 0; bit < 8*len(message); bit += stride {
 			message[bit/8] ^= 1 << (bit % 8)
 			if e, err := wire.Open(message); err == nil && e.Verify(testPublicKey()) == nil {
 				t.Errorf("%s: passes with bit %d of byte %d flipped", g.file, bit%8, bit/8)

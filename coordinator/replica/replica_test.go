@@ -213,7 +213,7 @@ func (p *plant) speaking() (all []int) {
 func TestFaults(t *testing.T) {
 	n := uint64(seeds)
 	if testing.Short() {
-		n = 20
+		n = 8
 	}
 	for seed := range n {
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/sim/npy"
 )
 
@@ -79,18 +80,7 @@ func TestBadFiles(t *testing.T) {
 
 // TestNumpy lets numpy read our file, and us read numpy's.
 func TestNumpy(t *testing.T) {
-	python := ""
-	for _, p := range []string{"python3", "/usr/bin/python3"} {
-		if python == "" && exec.Command(p, "-c", "import numpy").Run() == nil {
-			python = p
-		}
-	}
-	if python == "" {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("python3 with numpy is not installed, and CI needs it")
-		}
-		t.Skip("python3 with numpy is not installed; `make deps` installs it")
-	}
+	python := testkit.Numpy(t)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.npy"), written(t, []float64{1, 2, 3, 4, 5, 6}, 2, 3),
 		0o600); err != nil {

@@ -13,7 +13,7 @@ func TestPowerCutAtEachOperation(t *testing.T) {
 	const operations = 150
 	stride := stride
 	if testing.Short() {
-		stride = max(stride, 15)
+		stride = max(stride, 74)
 	}
 	for _, method := range []world.Method{"", "feddec", "fedavgm"} {
 		for _, f := range []world.Fault{

@@ -21,7 +21,11 @@ var (
 
 // A run is the same each time, to the byte.
 func TestReplay(t *testing.T) {
-	for seed := range uint64(10) {
+	seeds := uint64(10)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		var one, two bytes.Buffer
 		p := world.NewPlan(seed)
 		a, b := world.Run(p, world.Bugs{}, &one), world.Run(p, world.Bugs{}, &two)
@@ -47,7 +51,7 @@ func TestSeeds(t *testing.T) {
 	}
 	seeds := *seeds
 	if testing.Short() {
-		seeds = min(seeds, 50)
+		seeds = min(seeds, 10)
 	}
 	var mu sync.Mutex
 	var total world.Result

@@ -32,6 +32,9 @@ func TestFedDec(t *testing.T) {
 	if graphs != 2 || len(r.Plots) != 4 {
 		t.Errorf("%d graphs among %d plots, want 2 among 4", graphs, len(r.Plots))
 	}
+	if testing.Short() {
+		return
+	}
 	failing := smallFedDec()
 	failing.Weights, failing.LinkUp, failing.Iterations, failing.BatchSize = "metropolis", 0.5, 777, 3
 	r = check(t, failing)
