@@ -84,7 +84,7 @@ type keeper struct {
 	slots *store.Slots
 
 	mu   sync.Mutex
-	turn uint64 // no update of one before it is written
+	turn uint64 // of the newest update: earlier ones are not written
 }
 
 func (k *keeper) save(u *update) error {
@@ -173,7 +173,7 @@ func loadBlock(c *Config) (b *endless, blob []byte, x []float32, err error) {
 
 func parseBlock(in []byte) (b *endless, blob []byte, x []float32, err error) {
 	take := func(n int) (part []byte) {
-		if err == nil && (n < 0 || n > len(in)) { // of 32 bits
+		if err == nil && (n < 0 || n > len(in)) { // below 0 where int has 32 bits
 			err = errors.New("too short")
 		}
 		if err != nil {
@@ -220,8 +220,8 @@ func removeRound(c *Config, s *store.Slots, model bool) error {
 }
 
 // readBlob reads a blob that was pulled, piece by piece, in whole elements of a vector. In memory its pieces are the
-// chunks, which were held against their hashes when they came. A file it holds against the sums of these chunks: who
-// knows what became of it since.
+// chunks, which were held against their hashes when they came. A file is checked against the sums of these chunks,
+// since it may have changed on the disk.
 func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece []byte) error) (err error) {
 	defer func() { err = errors.Join(err, data.Close()) }()
 	at := 0

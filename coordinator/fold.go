@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fold aggregates a closed round beside the owner.
+// fold aggregates a closed round in a goroutine of its own.
 func (c *Coordinator) fold(e round.Fold) {
 	run, spool, work := c.runID, c.spools[e.Round], c.work
 	c.start(func() func() {
@@ -51,8 +51,8 @@ func risks(spool *store.Spool, set []round.Contribution) (mean, median float64) 
 	return sum / float64(len(set)), (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 }
 
-// fold makes the next model of the set by the round's rule and its optimiser, stores it and plans the next round. It
-// changes nothing on disk that a restart in the middle of it would miss. Facts come with an error too.
+// fold makes the next model of the set by the round's rule and its optimiser, stores it and plans the next round. A
+// restart in the middle of it loses nothing on disk. Facts may come with an error, too.
 func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (round.Folded, []Fact) {
 	folded := round.Folded{Round: e.Round}
 	var facts []Fact

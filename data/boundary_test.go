@@ -43,7 +43,7 @@ func TestBoundaryStays(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "t,x,y\n5,1,0\n", Config{Time: "t"})
 	_, v := xs(t, r)
 	if b := v.HoldOut(0.01); b.Rows != 0 {
-		t.Errorf("of one row none is held out: %+v", b)
+		t.Errorf("of one row some is held out: %+v", b)
 	}
 	h.put(t, "t,x,y\n5,1,0\n6,1,0\n")
 	if _, v = xs(t, r); v.Times.Len() != 2 || v.Times.At(1) != 6e9 {

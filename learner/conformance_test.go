@@ -49,7 +49,7 @@ func TestObjectives(t *testing.T) {
 		for _, a := range all {
 			t.Run(fmt.Sprintf("%s/%s_in=%d", kind, describe(a), a.Inputs), func(t *testing.T) {
 				for name, try := range map[string]func(*testing.T, Architecture){
-					"layout": hasLayout, "init": beginsAlike, "gradient": hasDifferences, "risk": meansRows,
+					"layout": hasLayout, "init": beginsAlike, "gradient": matchesDifferences, "risk": meansRows,
 					"block": addsBlocks[float64], "block32": addsBlocks[float32], "score": scoresRows,
 					"labels": keepsLabels, "NaN": showsNaN, "memory": allocatesNothing, "units": changesUnits,
 				} {
@@ -84,8 +84,8 @@ func hasLayout(t *testing.T, a Architecture) {
 	}
 }
 
-// beginsAlike: a seed gives one start, whatever was in the vector and however precise it is, and whoever draws after it
-// goes on from one place.
+// beginsAlike: a seed gives the same parameters, whatever was in the vector and in both precisions, and leaves the
+// generator in the same state.
 func beginsAlike(t *testing.T, a Architecture) {
 	single, double := newModel[float32](t, a), newModel[float64](t, a)
 	rng, same, other := newRNG(2), newRNG(2), newRNG(2)
@@ -108,8 +108,8 @@ func beginsAlike(t *testing.T, a Architecture) {
 	}
 }
 
-// hasDifferences: the gradient is that of central differences of the risk.
-func hasDifferences(t *testing.T, a Architecture) {
+// matchesDifferences: the gradient is that of central differences of the risk.
+func matchesDifferences(t *testing.T, a Architecture) {
 	const h = 1e-6
 	m, rng := newModel[float64](t, a), newRNG(5)
 	for _, rows := range []int{1, 5, blockRows + 3} {

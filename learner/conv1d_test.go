@@ -153,11 +153,11 @@ func TestConv1DSlowly(t *testing.T) {
 			compare(t, fmt.Sprintf("%+v", a), z[s*len(want):][:len(want)], want, 1e-12)
 		}
 	}
-	hasDifferencesOf(t, long, 40)
+	matchDifferencesOf(t, long, 40)
 }
 
-// hasDifferencesOf holds so many elements of the gradient against central differences.
-func hasDifferencesOf(t *testing.T, a Architecture, elements int) {
+// matchDifferencesOf holds this many elements of the gradient against central differences.
+func matchDifferencesOf(t *testing.T, a Architecture, elements int) {
 	t.Helper()
 	const h = 1e-6
 	m, rng := newModel[float64](t, a), newRNG(22)

@@ -10,12 +10,12 @@ import (
 // package spec and a paragraph in docs/ALGORITHMS.md; the suite in loss_test.go holds its derivatives against
 // differences.
 type Loss[T Float] interface {
-	// Risk returns Q and, where delta is not nil, fills it with the derivatives by z. No output is so large that it
-	// overflows, and a NaN stays one.
+	// Risk returns Q and, where delta is not nil, fills it with the derivatives by z. Its exponentials do
+	// not overflow, and a NaN gives a NaN.
 	Risk(delta, z []T, y T) float64
 	// Labels checks targets and brings them into the loss's form, in place. The error names the first bad one and its
-	// row, counted from 1 and after those seen before, and nothing is changed then. All are finite. It notes in seen
-	// what it must know when more rows come, but for their number.
+	// row, counted from 1 and after those seen before, and nothing is changed then. The caller has seen to it
+	// that all are finite. It notes in seen what it must know when more rows come, but for their number.
 	Labels(y []T, outputs int, seen *Labels) error
 	// Predict returns the label that outputs z speak for: for a regression, z itself.
 	Predict(z []T) T
@@ -50,12 +50,12 @@ func addRisks[T Float](sum float64, loss Loss[T], delta, z, y []T) float64 {
 	return sum
 }
 
-// number is what the losses of regressions have in common.
-type number[T Float] struct{}
+// regression is what the losses of regressions have in common.
+type regression[T Float] struct{}
 
-func (number[T]) Labels([]T, int, *Labels) error         { return nil }
-func (number[T]) Predict(z []T) T                        { return z[0] }
-func (number[T]) Classes(dst []float64, _ []T) []float64 { return dst }
+func (regression[T]) Labels([]T, int, *Labels) error         { return nil }
+func (regression[T]) Predict(z []T) T                        { return z[0] }
+func (regression[T]) Classes(dst []float64, _ []T) []float64 { return dst }
 
 // Labels is what is known of targets that were mapped before others come. The zero value is of no rows.
 type Labels struct {

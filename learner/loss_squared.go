@@ -1,7 +1,7 @@
 package learner
 
 // squared is ½(γ − z)² (lecture (36)–(37)). [Model.step] writes it out for short rows.
-type squared[T Float] struct{ number[T] }
+type squared[T Float] struct{ regression[T] }
 
 func (squared[T]) Risk(delta, z []T, y T) float64 {
 	miss := float64(z[0]) - float64(y)
@@ -12,7 +12,7 @@ func (squared[T]) Risk(delta, z []T, y T) float64 {
 }
 
 // fullSquared is (γ − z)², a row of the regression (1/M)‖Xz − Y‖² of feddec.
-type fullSquared[T Float] struct{ number[T] }
+type fullSquared[T Float] struct{ regression[T] }
 
 func (fullSquared[T]) Risk(delta, z []T, y T) float64 {
 	miss := float64(z[0]) - float64(y)

@@ -105,7 +105,8 @@ func (s *Sampler[T]) Next(m *Model[T]) *Draw[T] {
 	return d
 }
 
-// samples is the batch of one step, of stored rows. Every step has its own (SPEC decision 1 on lecture (85)).
+// samples is the batch of one step, of stored rows. Every step has its own: ch5 (5.66), where lecture (85) has no index
+// of the step.
 func (s *Sampler[T]) samples() Batch[T] {
 	if s.BatchSize == 0 {
 		if p := s.batch.pass; p == nil || p.of != s.Data { // else its memory is used again

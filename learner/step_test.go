@@ -70,7 +70,7 @@ func TestBilinearRisk(t *testing.T) {
 	compare(t, "gradient at zero, the saddle", grad, make([]float64, 18), 0)
 }
 
-// TestSaddleIsLeftByNoiseOnly is SPEC decision 8.
+// TestSaddleIsLeftByNoiseOnly: at w = 0, the saddle of 2nd-order (40), every stochastic gradient is exactly zero.
 func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 	for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.01},
 		{Law: spec.NoiseLaplace, Variance: 0.01}} {

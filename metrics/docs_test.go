@@ -18,13 +18,13 @@ with the reason); the broker may be away.
 The coordinator also serves ` + "`/sd/agents`" + `, the list of agents for Prometheus (` + "`http_sd_configs`" + `), and for each agent
 ` + "`/agents/{id}/metrics`" + `: what the agent last reported over the broker (PROTOCOL.md, 7.11), under the names that it has at the
 agent; status 503 when three reports in a row are missing. Agents that say where they can be reached (` + "`metrics.advertise`" + `) are
-listed at that address, unless the list is asked for with ` + "`?via=coordinator`" + `: an agent's word is then not taken for where
-Prometheus is sent.
+listed at that address, unless the list is asked for with ` + "`?via=coordinator`" + `: then no agent can send Prometheus to an
+address of its choice.
 
 - All times are in seconds, all sizes in bytes. Counters begin with 0 at each start of the process.
 - Labels have no values but those listed, and every such series exists from the start, so ` + "`rate()`" + ` and ` + "`== 0`" + ` work
-  before the first event; but for the labels ` + "`stat`" + `, of spreads over agents, ` + "`class`" + ` and ` + "`share`" + `, of an evaluation, and ` + "`input`" + `, which has the names of the
-  task's inputs or columns and appears with the first report of them. No label names an agent: the series of the coordinator do not grow with the fleet.
+  before the first event. Exceptions: ` + "`stat`" + ` (spreads over agents), ` + "`class`" + ` and ` + "`share`" + ` (evaluations), and ` + "`input`" + ` (names of the
+  task's inputs or columns, from the first report of them on). No label names an agent: the series of the coordinator do not grow with the fleet.
 - Where ` + "`agentd.yaml`" + ` has ` + "`federations`" + `, each metric of agentd but ` + "`agentd_build_info`" + ` has one more label, ` + "`federation`" + `:
   the name of the entry. The budget is the device's: all of its federations show the same numbers. A report to a
   coordinator is of its federation only.
@@ -77,7 +77,7 @@ func rowsOf(t *testing.T, p program) []string {
 		}
 		for i, label := range labels {
 			labels[i] = "`" + label + "`"
-			if !strings.HasSuffix(name, "_info") && label != "input" { // whose values are another build's
+			if !strings.HasSuffix(name, "_info") && label != "input" { // whose values depend on the build or the task
 				slices.Sort(values[label])
 				labels[i] += ": " + strings.Join(values[label], ", ")
 			}

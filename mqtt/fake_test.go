@@ -9,7 +9,7 @@ import (
 )
 
 // fakeBroker answers packets as a test tells it, to do what real brokers will
-// not. It accepts any number of connections, one after the other.
+// not. It accepts any number of connections, each with a goroutine of its own.
 type fakeBroker struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -17,8 +17,8 @@ type fakeBroker struct {
 	conns    []net.Conn
 }
 
-// startFake accepts CONNECT and hands every packet to answer, which runs on
-// the connection's goroutine and returns what to reply, if anything.
+// startFake hands every packet, CONNECT too, to answer, which runs on the
+// connection's goroutine and returns what to reply, if anything.
 func startFake(t *testing.T, answer func(conn net.Conn, p packets.ControlPacket) packets.ControlPacket) *fakeBroker {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +68,7 @@ func (f *fakeBroker) serve(conn net.Conn, answer func(net.Conn, packets.ControlP
 	}
 }
 
-// usual is what a broker answers that has nothing special in mind.
+// usual answers a packet as an ordinary broker does.
 func usual(p packets.ControlPacket) packets.ControlPacket {
 	switch p := p.(type) {
 	case *packets.ConnectPacket:

@@ -37,9 +37,9 @@ func (c *Coordinator) settle(now time.Time) {
 }
 
 // hurry brings the deadline forward where a round still waits only for agents that have sat out, and have given no
-// result since. They have an eighth of the time for which they sat out, counted in times of what the others have taken,
-// a second at least: so the silent hardly stretch rounds. An agent that was silent once and is slow gets more each
-// time, up to the whole deadline.
+// result since. The round then ends after 1 + s/8 times what the others have taken, a second at least; s is how many
+// draws they have sat out, of doubted. So the silent hardly stretch rounds, and an agent that was silent once and is
+// slow gets more each time, up to the whole deadline.
 func (c *Coordinator) hurry(now time.Time, possible int) {
 	draws, satOut := c.doubted()
 	if draws < possible || !c.failedAt.IsZero() {
@@ -51,10 +51,11 @@ func (c *Coordinator) hurry(now time.Time, possible int) {
 	}
 }
 
-// deadline closes the round with what is there, if that is enough.
+// deadline closes the round with what is there, if that is enough. Else it abandons the round, or waits on while
+// the announcement is not out, or the host cannot write.
 func (c *Coordinator) deadline(now time.Time) {
 	c.byDeadline = true
-	// else they may not have heard of the round, or have sent their updates in vain
+	// else the announcement may not have reached them, or their updates not the coordinator
 	if c.linkUp && !c.cut && !c.shownAt.IsZero() && c.failedAt.IsZero() {
 		c.sideline(c.missing(), SidelinedSilent)
 	}
@@ -187,7 +188,7 @@ func (c *Coordinator) conclude(now time.Time, o Outcome) Outcome {
 	return o
 }
 
-// The wait after an abandoned round, which doubles while it goes on like that.
+// The wait after an abandoned round, which doubles with each further one in a row.
 const (
 	retryFirst = time.Second
 	retryMost  = time.Minute

@@ -114,7 +114,7 @@ func (c *Coordinator) joined(e JoinedCame) {
 	}
 }
 
-// declined answers, too: an agent repeats its word until it is.
+// declined answers, too: an agent says it again until it has an answer.
 func (c *Coordinator) declined(now time.Time, e DeclinedCame) {
 	c.stand(e.Agent, wire.PlaceNotSelected)
 	if p := c.peerOf(e.Agent, e.Round); p != nil && p.state < peerAccepted {
@@ -129,7 +129,7 @@ func (c *Coordinator) dropOut(now time.Time, p *peer, reason wire.DeclineReason)
 	c.settle(now)
 }
 
-// offer judges an update by its manifest (DESIGN §3, "Identity of an update").
+// offer judges an update by its manifest (docs/PROTOCOL.md, 10.2).
 func (c *Coordinator) offer(now time.Time, e OfferCame) {
 	digest := e.Update.Payload.Hash
 	p := c.peerOf(e.Agent, e.Round)
@@ -168,8 +168,8 @@ func (c *Coordinator) has(a wire.AgentID, run wire.RunID, r wire.RoundID, update
 }
 
 // repeatAccepts tells, in id order, the agents whose updates are held, or in
-// the last closed round's model, that they are. Those that the lost link, or the
-// process before, did not tell would count their work as lost once they see the next announcement.
+// the last closed round's model, that they are. One that was not
+// told, because the link was lost or the process has ended, would count its work as lost at the next announcement.
 func (c *Coordinator) repeatAccepts() {
 	counted := &c.rec.Counted
 	for _, a := range slices.Sorted(maps.Keys(counted.Updates)) {
@@ -254,7 +254,7 @@ func (c *Coordinator) stored(now time.Time, e Stored) {
 	c.settle(now)
 }
 
-// rejected ends the part of an agent whose update failed a check.
+// rejected ends the participation of an agent whose update failed a check.
 func (c *Coordinator) rejected(now time.Time, e Rejected) {
 	if c.has(e.Agent, c.rec.Run, e.Round, e.Update) {
 		return // a transfer of what is here already

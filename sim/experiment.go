@@ -93,7 +93,7 @@ type Response struct {
 type Mixing struct {
 	ServerEvery int `yaml:"server_every" json:"server_every"` // H
 	// FirstBlock is the local steps before the first server round: 0 is H−1, as in feddec Algorithm 1, which counts t
-	// from 1 (SPEC decision 4); the daemons take H.
+	// from 1; the daemons take H.
 	FirstBlock int `yaml:"first_block" json:"first_block"`
 	// Gradients is how many of the H local steps take a gradient, per agent: E_k, spread over the block and scaled by
 	// H/E_k; 0 = all.

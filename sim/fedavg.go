@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// fedavg is the recursion with a server in every round (SPEC, "One recursion that contains them all").
+// fedavg is the recursion with a server in every round.
 type fedavg[T learner.Float] struct {
 	*course[T]
 	w, next []T // what agents share

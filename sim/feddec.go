@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// feddec is feddec Algorithm 1 (SPEC decision 4): in iteration t every agent takes a step of size η_t, then all mix;
+// feddec is feddec Algorithm 1: in iteration t every agent takes a step of size η_t, then all mix;
 // where (t+1) mod H = 0 the server averages L of them, and all go on from there.
 type feddec[T learner.Float] struct {
 	*course[T]

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -114,7 +113,8 @@ func (p *PerAgent) parseDraw(name Draw, rest string) error {
 	case ok && name == Uniform && len(numbers) == 2:
 		if lo, hi := numbers[0], numbers[1]; lo != math.Trunc(lo) || hi != math.Trunc(hi) || lo > hi ||
 			math.Abs(lo) > 1e9 || hi > 1e9 {
-			return fmt.Errorf("uniform(%v, %v): want two whole numbers, the smaller one first", lo, hi)
+			return fmt.Errorf("uniform(%v, %v): want two whole numbers of at most 1e9, the "+
+				"smaller one first", lo, hi)
 		}
 		p.Draw, p.A, p.B = name, numbers[0], numbers[1]
 	case ok && name == Geometric && len(numbers) == 1:
@@ -123,7 +123,7 @@ func (p *PerAgent) parseDraw(name Draw, rest string) error {
 		}
 		p.Draw, p.A = name, numbers[0]
 	default:
-		return errors.New(`want "uniform(LOW, HIGH)" or "geometric(MEAN)"`)
+		return fmt.Errorf(`want "uniform(LOW, HIGH)" or "geometric(MEAN)", got "%s(%s"`, name, rest)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 package spec
 
-// Edges says where the edges between agents come from that mix.
+// Edges names the source of the edges along which agents mix.
 type Edges string
 
 // The sources of edges.
@@ -26,11 +26,11 @@ type EdgeRule string
 // The rules.
 const (
 	Metropolis EdgeRule = "metropolis" // w_ij = 1/(1 + max(d_i, d_j)): an edge needs the degrees of its two ends only
-	// BestConstant: the same weight for all, 2/(λ₁+λ_{n−1}) of the Laplacian: the smallest |λ₂| of such (Xiao, Boyd
-	// 2004).
+	// BestConstant: the same weight for all, 2/(λ₁+λ_{n−1}) with eigenvalues of the Laplacian, which of all constants
+	// gives the mixing matrix the smallest |λ₂| (Xiao, Boyd 2004).
 	BestConstant EdgeRule = "best-constant"
 	MaxDegree    EdgeRule = "max-degree" // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
-	// Fastest: the smallest |λ₂| of all symmetric weights, negative ones too (Xiao, Boyd 2004).
+	// Fastest: the symmetric weights, negative ones too, that give it the smallest |λ₂| (Xiao, Boyd 2004).
 	Fastest EdgeRule = "fastest"
 )
 

@@ -3,7 +3,7 @@ package spec
 // Algorithm says who works in a training round.
 type Algorithm string
 
-// The algorithms (SPEC, "One recursion that contains them all").
+// The algorithms.
 const (
 	// FedAvg is each recursion with a server in each round: L participants train and send.
 	FedAvg Algorithm = "fedavg"
@@ -57,7 +57,7 @@ func (w Weights) Validate() error { return check(w, weights) }
 // Weighting says where p_k is applied; never at both places, which would give p_k².
 type Weighting string
 
-// The places (2nd-order (5); SPEC "One recursion that contains them all").
+// The places (2nd-order (5)).
 const (
 	WeightingStep Weighting = "step" // in the local step size, μ_k = μ·K·p_k/E_k
 	WeightingMean Weighting = "mean" // in the server's average, w + (K/L) Σ p_k Δ_k

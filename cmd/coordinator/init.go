@@ -57,7 +57,8 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 	flags.StringVar(&f.Target, "target", "", "column to predict")
 	flags.StringVar((*string)(&f.Model), "model", "", "linear, logistic, softmax, mlp, or autoencoder, which has no "+
 		"target (default: by the target)")
-	flags.IntVar(&f.Classes, "classes", 0, "of softmax, and of an mlp that predicts a class, numbered from 0")
+	flags.IntVar(&f.Classes, "classes", 0, "number of classes, numbered from 0: of softmax, and of an mlp "+
+		"that predicts one")
 	flags.StringVar((*string)(&f.Algorithm), "algorithm", "", "fedavg or feddec (default fedavg)")
 	flags.IntVar(&f.Agents, "agents", 0, fmt.Sprintf("number of devices (default %d)", defaultAnswers.Agents))
 	return cmd
@@ -200,8 +201,9 @@ func (f *founding) nextJoins(files found.Files) string {
 	start := "systemctl enable --now coordinator"
 	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"
 	if !f.packaged(files) {
-		follow = "  and, when devices have joined: " + filepath.Join(filepath.Dir(files.Coordinator), "state", "acl") +
-			" as /etc/mosquitto/acl; systemctl reload mosquitto\n"
+		follow = "and each time that devices have joined:\n  cp " +
+			filepath.Join(filepath.Dir(files.Coordinator), "state", "acl") +
+			" /etc/mosquitto/acl && systemctl reload mosquitto\n"
 		start = os.Args[0] + " run --config " + files.Coordinator
 		config = " --config " + files.Coordinator
 	}
@@ -213,7 +215,7 @@ For the broker, as root on its machine, unless it has a configuration of its own
   chown -R mosquitto /etc/mosquitto/certs
   systemctl daemon-reload
   systemctl restart mosquitto
-and where strangers can reach the broker, as its first lines say: %[2]s/fedmesh.nft
+and where strangers can reach the broker, what the first lines of %[2]s/fedmesh.nft say
 %[6]sHere, once:
   %[3]s
 For each device, here; it prints the command for the device:

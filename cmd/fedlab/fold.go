@@ -32,15 +32,16 @@ form of the file. Where a round would be abandoned the exit status is 1.`,
 	f.StringVar(&o.Updates, "updates", "", "file of the updates, in JSON")
 	f.StringVar(&o.Rule.Rule, "rule", o.Rule.Rule, strings.Join(rule.Names(), ", "))
 	f.Float64Var(&o.Rule.Trim, "trim", o.Rule.Trim, "of trimmed_mean: share of the values that are cut at each end")
-	f.IntVar(&o.Rule.Byzantine, "byzantine", 0, "of krum and multi_krum: how many updates may lie (f)")
+	f.IntVar(&o.Rule.Byzantine, "byzantine", 0,
+		"of krum and multi_krum: number of Byzantine updates that it tolerates (f)")
 	f.IntVar(&o.Rule.Keep, "keep", 0, "of multi_krum: how many updates it averages")
 	f.Float64Var(&o.Rule.Radius, "radius", 0, "of centered_clipping: how far an update counts from the last aggregate")
-	f.Float64Var(&o.Rule.Clip, "clip", 0, "norm that counts of an update at most (0 = any)")
+	f.Float64Var(&o.Rule.Clip, "clip", 0, "scale updates of a greater norm down to it (0 = none)")
 	f.Float64Var(&o.Rule.ClipAbove, "clip-above", 0,
-		"of the mean: how many times the median norm an update counts at most (0 = any)")
+		"of the mean: scale updates down to this many times the median norm (0 = none)")
 	f.Float64Var(&o.Rule.RefuseAbove, "refuse-above", 0,
-		"leave out updates of more than this many times the median norm, of at least 5 (0 = none)")
-	f.Uint64Var(&o.Seed, "seed", 1, "seed of the run, which decides the order of the sum: the last bits of it")
+		"leave out updates of more than this many times the median norm, where there are 5 or more (0 = none)")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of the run: it decides the order of the sum, and so its last bits")
 	f.BoolVar(&o.JSON, "json", false, "print JSON")
 	return cmd
 }

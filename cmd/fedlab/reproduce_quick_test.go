@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
 )
 
-// promised are values of each experiment by the keys of SPEC's table "Instances".
+// promised are values of each experiment by the keys of docs/EXPERIMENTS.md.
 var promised = map[string]string{
 	"linear-gain": "K1_L1_E1_sw0 K10_L10_E1_sw0_theory K100_L100_E1_sw0_ci95",
 	"lab-1":       "K100_L100_E1_sw0 K100_L100_E1_sw0.1_theory",

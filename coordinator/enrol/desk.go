@@ -54,7 +54,7 @@ type Config struct {
 
 // Desk takes devices in. It may be used from several goroutines.
 type Desk struct {
-	cfg Config // but for Root
+	cfg Config // Root is the one at the start: see shown
 
 	tries tries
 	facts sync.Mutex // one after another
@@ -129,8 +129,8 @@ type shown struct {
 	certificate tls.Certificate
 }
 
-// Fit reports why a root document does not go with the desk's keys.
-func (d *Desk) Fit(p []byte) error {
+// CheckRoot reports why a root document does not go with the desk's keys.
+func (d *Desk) CheckRoot(p []byte) error {
 	next := d.cfg
 	next.Root = p
 	return next.Check()
@@ -138,7 +138,7 @@ func (d *Desk) Fit(p []byte) error {
 
 // SetRoot gives devices another root document from now on. The error is that of Config.Check.
 func (d *Desk) SetRoot(p []byte) error {
-	if err := d.Fit(p); err != nil {
+	if err := d.CheckRoot(p); err != nil {
 		return err
 	}
 	document, err := wire.OpenRoot(p)
@@ -157,16 +157,16 @@ func (d *Desk) Revokes(agent wire.AgentID) bool {
 	return slices.Contains(d.shown.Load().document.Revoked, agent)
 }
 
-// Token makes a token that counts for so long. An empty agent makes one for any device that is not in the list; it is
+// Token makes a token that is valid for ttl. An empty agent makes one for any device that is not in the list; it is
 // not burnt. replaces is the device in whose place the new one comes, which may be the same; it may be empty.
 func (d *Desk) Token(agent, replaces wire.AgentID, ttl time.Duration) (wire.Token, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if agent == "" && replaces != "" {
-		return wire.Token{}, errors.New("a token in the place of a device is for one device")
+		return wire.Token{}, fmt.Errorf("the new device in the place of %s has no name: give one", replaces)
 	}
 	if agent != "" {
-		if err := d.Fits(agent); err != nil {
+		if err := d.CheckName(agent); err != nil {
 			return wire.Token{}, err
 		}
 	}
@@ -175,8 +175,8 @@ func (d *Desk) Token(agent, replaces wire.AgentID, ttl time.Duration) (wire.Toke
 	return d.tokens.issue(agent, replaces, d.shown.Load().document.Pin(), now, ttl)
 }
 
-// Fits reports why no device can have that name.
-func (d *Desk) Fits(agent wire.AgentID) error {
+// CheckName reports why no device can have that name.
+func (d *Desk) CheckName(agent wire.AgentID) error {
 	if err := agent.ValidateAgent(); err != nil {
 		return err
 	}
@@ -190,8 +190,8 @@ func (d *Desk) Fits(agent wire.AgentID) error {
 	return nil
 }
 
-// Close removes the token with which any device may join.
-func (d *Desk) Close() error {
+// CloseToken removes the token with which any device may join.
+func (d *Desk) CloseToken() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.cfg.Now()
@@ -206,7 +206,8 @@ func (d *Desk) Forget(agent wire.AgentID) error {
 	return d.tokens.drop(agent, d.cfg.Now())
 }
 
-// Join answers a join that came over the connection with that binding. Nothing is changed once ctx has ended.
+// Join answers a join that came over the connection with that binding. Nothing is changed if ctx has ended before
+// its turn comes.
 func (d *Desk) Join(ctx context.Context, j *wire.Join, binding []byte, from netip.Addr) wire.Admission {
 	if d.tries.blocked(from, d.cfg.Now()) {
 		d.Observe(Refused{j.Agent, from.String(), wire.JoinTries, nil})
@@ -243,7 +244,7 @@ func (d *Desk) join(ctx context.Context, j *wire.Join, binding []byte, from neti
 	if d.Revokes(j.Agent) {
 		return a, wire.JoinRevoked, nil
 	}
-	if err := d.Fits(j.Agent); err != nil { // an open token is for any name
+	if err := d.CheckName(j.Agent); err != nil { // an open token is for any name
 		return a, wire.JoinFailed, err
 	}
 	if t.burnt() && !t.burntBy(j) {
@@ -300,7 +301,7 @@ func (d *Desk) Admit(ctx context.Context, agent wire.AgentID, key wire.SignKey, 
 	if client == nil {
 		return wire.Admission{}, errors.New("the key of the client certificate is no point of P-256")
 	}
-	err := d.Fits(agent)
+	err := d.CheckName(agent)
 	if err == nil {
 		err = d.cfg.List.Check(agent, key, "")
 	}

@@ -385,7 +385,7 @@ func TestOpenToken(t *testing.T) {
 	}
 	own := o.token("d", "", time.Hour)
 	token = o.token("", "", time.Hour)
-	if err := o.Close(); err != nil || !o.OpenUntil().IsZero() {
+	if err := o.CloseToken(); err != nil || !o.OpenUntil().IsZero() {
 		t.Errorf("closed: %v, open until %s", err, o.OpenUntil())
 	}
 	o.open()

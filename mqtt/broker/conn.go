@@ -34,8 +34,8 @@ type conn struct {
 	since    time.Time
 	clientID string      // once known; belongs to the listener's lock
 	user     string      // from the certificate, or once CONNECT is accepted
-	denied   atomic.Bool // something already was
-	looks    func()      // if set, unlocks what is retained; belongs to the goroutine that reads
+	denied   atomic.Bool // a denial is in the log already
+	unlock   func()      // of what is retained, while it is looked through; belongs to the goroutine that reads
 
 	mu     sync.Mutex
 	queue  [][]byte
@@ -75,10 +75,10 @@ func (c *conn) handshake(due time.Time) error {
 	return nil
 }
 
-// looked ends a look through what is retained, if there is one.
-func (c *conn) looked() {
-	if unlock := c.looks; unlock != nil {
-		c.looks = nil
+// releaseRetained ends a look through what is retained, if there is one.
+func (c *conn) releaseRetained() {
+	if unlock := c.unlock; unlock != nil {
+		c.unlock = nil
 		unlock()
 	}
 }
@@ -135,7 +135,7 @@ func (c *conn) abort() {
 	c.closed = true
 	c.queue = nil
 	c.mu.Unlock()
-	_ = c.socket.Close() // TLS would say goodbye first, for up to five seconds
+	_ = c.socket.Close() // tls.Conn would send a close_notify first, for up to five seconds
 	c.signal()
 }
 
@@ -167,8 +167,8 @@ func (c *conn) write() {
 	}
 }
 
-// hangUp closes the connection, with a goodbye if there is TLS and it can be
-// said at once.
+// hangUp closes the connection, with a close_notify if there is TLS and it can
+// be sent at once.
 func (c *conn) hangUp() {
 	timer := time.AfterFunc(lingerTimeout, func() { _ = c.socket.Close() })
 	defer timer.Stop()

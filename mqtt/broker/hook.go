@@ -159,14 +159,14 @@ func (h *hook) OnSubscribe(cl *mochi.Client, pk packets.Packet) packets.Packet {
 	looks := func(s packets.Subscription) bool { return strings.ContainsAny(s.Filter, "+#") }
 	if slices.ContainsFunc(pk.Filters, looks) {
 		h.retaining.RLock()
-		connOf(cl).looks = h.retaining.RUnlock
+		connOf(cl).unlock = h.retaining.RUnlock
 	}
 	return pk
 }
 
 // OnPacketProcessed comes after it.
 func (h *hook) OnPacketProcessed(cl *mochi.Client, _ packets.Packet, _ error) {
-	connOf(cl).looked()
+	connOf(cl).releaseRetained()
 }
 
 // OnPacketRead frees the packet id of a SUBSCRIBE or UNSUBSCRIBE. The ids of

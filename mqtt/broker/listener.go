@@ -162,7 +162,7 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	defer close(c.left)
 	defer func() {
 		_ = c.Close()
-		c.looked() // if mochi got no further
+		c.releaseRetained() // if mochi got no further
 		// A packet that makes mochi panic ends its connection, not the process of
 		// the broker.
 		if r := recover(); r != nil {

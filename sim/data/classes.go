@@ -18,7 +18,7 @@ type Classes struct {
 	Hidden   int         // units of w₁ in the bilinear network; 0 = logistic regression
 }
 
-// SaddleMeans is m_k[j] = (0.5 + k/(K−1))/√M + 0.3 cos(2π(k+1)(j+1)/K), the means of SPEC's row `saddle`.
+// SaddleMeans is m_k[j] = (0.5 + k/(K−1))/√M + 0.3 cos(2π(k+1)(j+1)/K), the means of the experiment `saddle`.
 func SaddleMeans(agents, inputs int) [][]float64 {
 	means := make([][]float64, agents)
 	for k := range means {

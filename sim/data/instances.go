@@ -7,7 +7,7 @@ import (
 )
 
 // Regression is feddec's problem: F_i(z) = (1/M)‖X_i z − Y_i‖² with the elements of X_i ~ N(0, Deviation²),
-// Y_i = c_i(v + cos v), v = X_i 𝟙 and c_i = Base^i, i = 1 … n (feddec section 4; SPEC decision 5).
+// Y_i = c_i(v + cos v), v = X_i 𝟙 and c_i = Base^i, i = 1 … n (feddec section 4).
 type Regression struct {
 	Inputs    int     // d
 	Rows      int     // M
@@ -40,7 +40,7 @@ func regressionRows[T learner.Float](r Regression, agents int, seed uint64) []*l
 	return held
 }
 
-// Quadratics is the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i) with A = diag(Eigenvalues) of SPEC's row `bound`. Their
+// Quadratics is the clients F_i(x) = ½(x − c_i)ᵀA(x − c_i) with A = diag(Eigenvalues) of the experiment `bound`. Their
 // gradient is exact; noise is the algorithm's perturbation.
 type Quadratics struct {
 	Eigenvalues []float64
@@ -48,7 +48,7 @@ type Quadratics struct {
 	Start       []float64   // x_0; nil = 0
 }
 
-// BoundCentres is c_i[j] = 2 sin(1.3(i+1)(j+1)), the centres of SPEC's row `bound`.
+// BoundCentres is c_i[j] = 2 sin(1.3(i+1)(j+1)), the centres of the experiment `bound`.
 func BoundCentres(agents, inputs int) [][]float64 {
 	centres := make([][]float64, agents)
 	for i := range centres {

@@ -39,7 +39,7 @@ type Spec struct {
 	Spread     float64     `yaml:"spread" json:"spread"`       // linear: σ_w²; toy: how uneven the classes are, 0 to 1
 	Pool       int         `yaml:"pool" json:"pool"`           // linear: rows that all agents share; 0 = fresh samples
 
-	// logistic, bilinear: m_k, one row an agent; empty = those of SPEC's `saddle`
+	// logistic, bilinear: m_k, one row an agent; empty = those of the experiment `saddle`
 	Means    [][]float64 `yaml:"means" json:"means"`
 	Variance float64     `yaml:"variance" json:"variance"` // logistic, bilinear, toy, blobs: of h around its mean
 
@@ -48,7 +48,7 @@ type Spec struct {
 	Base      float64 `yaml:"base" json:"base"`           // regression: c_i = base^i
 
 	Eigenvalues Numbers `yaml:"eigenvalues" json:"eigenvalues"` // quadratics: of A
-	// quadratics: c_i, one row an agent; empty = those of SPEC's `bound`
+	// quadratics: c_i, one row an agent; empty = those of the experiment `bound`
 	Centres [][]float64 `yaml:"centres" json:"centres"`
 
 	// Quadratics is a file of quadratics of any shape, with their agents' steps and weights: see [Forms], which are

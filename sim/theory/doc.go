@@ -2,7 +2,7 @@
 // the experiments print beside what they measure.
 //
 // Where a document only bounds (lecture (40), (75); ch5 (5.57); notes Thm 2.1), the bound is here as it is printed,
-// slips mended (SPEC, "Slips in the documents"); where the quantity itself can be computed, it is: [LMS] follows the
+// slips mended; where the quantity itself can be computed, it is: [LMS] follows the
 // mean and the second moment of least-mean-square federated averaging exactly, for any step size.
 //
 // It is written from the equations and shares no code with what it predicts: it imports nothing of ours.

@@ -4,7 +4,7 @@ import "math"
 
 // Lab is lecture Lab #1 (82)–(87): γ = hᵀw_k⁰ + v with isotropic regressors h ~ N(0, σ_h² I_M), v ~ N(0, σ_v²),
 // w_k⁰ ~ N(𝟙, σ_w² I_M), all agents alike but for their optimum. Expectations are over the draw of the problem too, and
-// w⁰ is the mean of the w_k⁰ drawn (SPEC decision 2).
+// w⁰ is the mean of the w_k⁰ drawn, not 𝟙.
 type Lab struct {
 	Inputs       int     // M
 	RegressorVar float64 // σ_h²
@@ -24,7 +24,7 @@ func (l Lab) between() float64 {
 
 func (l Lab) inverseBatch() float64 { return LMSAgent{BatchSize: l.BatchSize}.inverseBatch() }
 
-// finite is (K−L)/(K−1), 0 for K = 1 (SPEC decision 9).
+// finite is (K−L)/(K−1), 0 for K = 1: the factor of drawing without replacement.
 func finite(k, l int) float64 {
 	if k == 1 {
 		return 0

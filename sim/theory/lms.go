@@ -14,7 +14,7 @@ type LMS struct {
 	Participants int     // L of the K agents
 	Replacement  bool    // L draws with replacement, an agent drawn twice counting twice; else without (ch5 (5.8))
 	Unnormalized bool    // μ_k lacks the 1/E_k of ch5 (5.26): problem 5.1
-	WeightedMean bool    // K·p_k stands in the server's average, not in μ_k (SPEC, `weighting: mean`)
+	WeightedMean bool    // K·p_k stands in the server's average, not in μ_k (`weighting: mean`)
 	Agents       []LMSAgent
 }
 

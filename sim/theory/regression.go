@@ -7,7 +7,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// Regression is feddec's problem: F_i(z) = (1/M)‖X_i z − Y_i‖², Y_i ∈ R^M (SPEC decision 5), f = (1/n)ΣF_i.
+// Regression is feddec's problem: F_i(z) = (1/M)‖X_i z − Y_i‖², Y_i ∈ R^M, f = (1/n)ΣF_i.
 type Regression struct {
 	X []*mat.Dense // X_i [M, d]
 	Y [][]float64  // Y_i
@@ -22,7 +22,7 @@ func (r Regression) hessian(i int) *mat.SymDense {
 }
 
 // Constants are what feddec Theorem 1 takes from a problem. No F_i of fewer rows than columns is strongly convex, so
-// that μ_sc is that of f, as SPEC decision 5 has it.
+// that μ_sc is that of f.
 type Constants struct {
 	StrongConvexity float64   // μ_sc = λ_min of the Hessian of f
 	Smoothness      float64   // L_s = max_i λ_max of the Hessian of F_i

@@ -77,7 +77,7 @@ func (p *player) draws(k int, steps []step) learner.Draws[float64] {
 	return &replay{agent: p.Agents[k], scale: scale, steps: steps}
 }
 
-// setting is how a file's algorithm is configured (SPEC, "One recursion that contains them all").
+// setting is how a file's algorithm is configured.
 type setting struct {
 	exchange  spec.Exchange
 	normalize bool

@@ -120,7 +120,7 @@ func TestNoSocket(t *testing.T) {
 	var log strings.Builder
 	Serve(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("long", 60)), nil,
 		slog.New(slog.NewTextHandler(&log, nil)))
-	if !strings.Contains(log.String(), "the commands will not find this program") {
+	if !strings.Contains(log.String(), "cannot reach this program") {
 		t.Errorf("log: %s", log.String())
 	}
 }

@@ -31,7 +31,7 @@ func Document(title, version string, routes []Route) []byte {
 		"security": []object{{"token": []string{}}},
 	}, "", "  ")
 	if err != nil {
-		panic(err) // it is made of texts
+		panic(err) // maps, lists, texts and bools always have an encoding
 	}
 	return append(text, '\n')
 }

@@ -33,13 +33,13 @@ func Serve(ctx context.Context, dir string, h http.Handler, log *slog.Logger) {
 			return
 		}
 	}
-	log.Warn("the commands will not find this program", "err", err)
+	log.Warn("commands on this machine cannot reach this program: its socket cannot be opened", "err", err)
 }
 
 // peerKey is the key of the name of who has connected, in a request's context.
 type peerKey struct{}
 
-// Owner lets who makes a request operate: it came over the socket.
+// Owner is the caller of a request that came over the socket, who may operate.
 func Owner(r *http.Request) Caller {
 	name, _ := r.Context().Value(peerKey{}).(string)
 	return Caller{Operate, name}

@@ -118,7 +118,7 @@ func (f *Federation) memberRoutes() []api.Route {
 				if f.members.desk == nil {
 					return Closed{}, errNoDesk
 				}
-				return Closed{true}, f.members.desk.Close()
+				return Closed{true}, f.members.desk.CloseToken()
 			}),
 		api.Post("/v1/devices/{id}/admit", "Put a device into the list whose key is known.",
 			func(r *http.Request, a Admission) (Admitted, error) {
@@ -209,7 +209,7 @@ func (e *enrolment) admit(ctx context.Context, id wire.AgentID, a Admission) (Ad
 		return done, conflict(err)
 	}
 	if e.desk != nil {
-		if err := e.desk.Fits(id); err != nil {
+		if err := e.desk.CheckName(id); err != nil {
 			return done, api.Bad("%v", err)
 		}
 	}

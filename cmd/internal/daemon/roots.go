@@ -90,7 +90,7 @@ func (e *enrolment) goBy(ctx context.Context, document []byte) (next wire.RootDo
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.desk != nil {
-		if err := e.desk.Fit(document); err != nil {
+		if err := e.desk.CheckRoot(document); err != nil {
 			return next, api.Bad("%v", err)
 		}
 	}

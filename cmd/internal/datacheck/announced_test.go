@@ -28,7 +28,7 @@ func agentAt(url string) *settings.Agent {
 	return &s
 }
 
-// wideTask has so many features.
+// wideTask is a task with this many features.
 func wideTask(features int) *wire.Task {
 	t := &wire.Task{Name: "wide", Target: "y", Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh,
 		Risk: spec.RiskSquared}, Training: wire.Training{Exchange: spec.ExchangeParameters, MaxSteps: 1, MinSteps: 1}}
@@ -116,7 +116,7 @@ func TestAnnounced(t *testing.T) {
 	}
 }
 
-// TestNotAnnounced: why there is no task is told.
+// TestNotAnnounced: the error says why there is no task.
 func TestNotAnnounced(t *testing.T) {
 	b, err := broker.Start(broker.Options{Authenticate: func(_, _, _ string) bool { return true },
 		Allow: func(_, topic string, _ bool) bool { return !strings.HasSuffix(topic, "/round") }})

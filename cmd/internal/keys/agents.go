@@ -39,7 +39,7 @@ func openText(path string) (text, error) {
 	return text{f, store.StampOf(info)}, nil
 }
 
-// each reads the list from its begin, and names the line of each error.
+// each reads the list from its beginning, and names the line of each error.
 func (t text) each(take func(line int, id wire.AgentID, key ed25519.PublicKey) error) error {
 	if _, err := t.Seek(0, 0); err != nil {
 		return err
@@ -94,7 +94,9 @@ func (t text) table() (*enrolled.Table, error) {
 	key := slices.Clone(all.RepeatedKey())
 	if is, repeated := all.RepeatedID(); repeated {
 		return nil, t.second(func(id wire.AgentID, _ ed25519.PublicKey) bool { return is(id) },
-			func(id, _ wire.AgentID, _ int) error { return fmt.Errorf("agent %s is in the list twice", id) })
+			func(id, _ wire.AgentID, line int) error {
+				return fmt.Errorf("agent %s is in the list already, in line %d: remove one of them", id, line)
+			})
 	}
 	if key != nil {
 		return nil, t.second(func(_ wire.AgentID, k ed25519.PublicKey) bool { return key.Equal(k) },
@@ -164,8 +166,8 @@ func CountAgents(path, compiled string) (int, error) {
 	return all.Len(), nil
 }
 
-// OpenAgents opens the list by the file compiled, which it makes if it is missing, or the list was changed since, or so
-// shortly before that a change since might not show.
+// OpenAgents opens the list by the file compiled. It makes that file if it is missing, or older than the list, or was
+// made so soon after a change of the list that the time of a further one might be the same.
 func OpenAgents(path, compiled string, now time.Time) (*enrolled.List, error) {
 	t, err := openText(path)
 	if err != nil {

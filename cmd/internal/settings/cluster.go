@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Cluster says with whom this coordinator takes turns.
+// Cluster is a coordinator's place among replicas, of which one leads and all have the state, in NATS.
 type Cluster struct {
 	NATS         config.OneOrMore `yaml:"nats"`   // URLs of the servers, with JetStream; empty = it stands alone
 	Name         string           `yaml:"name"`   // of this replica; empty = the machine's
@@ -27,7 +27,7 @@ type Cluster struct {
 	KeyFile      string           `yaml:"key_file"`
 }
 
-// On reports whether there are other replicas.
+// On reports whether the state is kept in NATS, for replicas.
 func (x *Cluster) On() bool { return len(x.NATS) > 0 }
 
 // ReplicaName returns the name of this replica.
@@ -64,12 +64,11 @@ func (x *Cluster) certificates() error {
 	if x.CertFile == "" {
 		return nil
 	}
-	_, err := tls.LoadX509KeyPair(x.CertFile, x.PrivateKey())
-	if err == nil {
-		err = keys.Closed(x.PrivateKey())
-	}
-	if err != nil {
+	if _, err := tls.LoadX509KeyPair(x.CertFile, x.PrivateKey()); err != nil {
 		return &spec.FieldError{Key: "cluster.cert_file", Problem: err.Error()}
+	}
+	if err := keys.Closed(x.PrivateKey()); err != nil {
+		return &spec.FieldError{Key: "cluster.key_file", Problem: err.Error()}
 	}
 	return nil
 }
@@ -92,7 +91,7 @@ func (c *check) cluster(x *Cluster) {
 	name, err := x.ReplicaName()
 	c.Valid("cluster.name", err)
 	c.Need(err != nil || name != "" && len(name) <= 64 && !strings.ContainsAny(name, " \t\n\""), "cluster.name",
-		"must have 1 to 64 letters and no spaces, is %q", name)
+		"must have 1 to 64 bytes, without spaces and quotation marks, is %q", name)
 	c.Need(x.Copies == 1 || x.Copies == 3 || x.Copies == 5, "cluster.copies", "must be 1, 3 or 5, is %d", x.Copies)
 	c.Need((x.CertFile == "") == (x.KeyFile == ""), "cluster.cert_file",
 		"goes with cluster.key_file: give both or neither")

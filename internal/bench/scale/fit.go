@@ -48,7 +48,8 @@ func (l Load) ofBroker() Load {
 	return l
 }
 
-// fit returns the units with the least sum of squared relative errors, none of them below zero.
+// fit returns units of which none is below zero, by the least sum of squared relative errors: it leaves out the most
+// negative one, and solves again without it, until there is none.
 func fit(loads []Load, took []float64) (Units, error) {
 	columns := func(l *Load) []float64 {
 		return []float64{l.Rounds, l.Hellos, l.Updates, l.Up + l.Down, l.Recipients}
@@ -68,7 +69,8 @@ func fit(loads []Load, took []float64) (Units, error) {
 			}
 		}
 		if len(in) == 0 || len(loads) < len(in) {
-			return Units{}, fmt.Errorf("%d measurements for %d units", len(loads), len(in))
+			return Units{}, fmt.Errorf("%d measurements do not determine %d units: measure more federations",
+				len(loads), len(in))
 		}
 		x, err := leastSquares(loads, took, columns, in)
 		if err != nil {

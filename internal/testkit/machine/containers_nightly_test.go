@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/cluster"
 )
 
-// TestContainers runs the shipped servers of NATS and coordinators in containers: their images are made here, and have
-// the names of those in a registry. One coordinator is killed.
+// TestContainers runs the shipped servers of NATS and coordinators in containers, of images that it makes under the
+// names of those in a registry. It kills the coordinator that leads, and another one leads on.
 func TestContainers(t *testing.T) {
 	need(t, "podman", "docker-compose", "runc", "openssl", "mosquitto", "unshare")
 	shipped, err := filepath.Abs(filepath.Join("..", "..", "..", "packaging", "cluster"))
@@ -30,7 +30,10 @@ func TestContainers(t *testing.T) {
 	}
 	_, keys, found := strings.Cut(string(readme), "   ```yaml\n")
 	keys, _, closed := strings.Cut(keys, "   ```")
-	if !found || !closed || len(cluster.Compose) == 0 {
+	if len(cluster.Compose) == 0 {
+		t.Fatal("compose.yml is empty")
+	}
+	if !found || !closed {
 		t.Fatal("the README does not say what goes into coordinator.yaml")
 	}
 	files := map[string]string{

@@ -46,7 +46,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestUnreachableBroker wants one line, not one for each of the thirteen.
+// TestUnreachableBroker wants one line, not one for each of the agents and the coordinator.
 func TestUnreachableBroker(t *testing.T) {
 	inTemp(t)
 	ctx, interrupt := context.WithCancel(t.Context())

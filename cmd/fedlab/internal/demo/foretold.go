@@ -18,12 +18,12 @@ import (
 // Predictions are what the agents predict of the year that is held out, as a subscriber of the site's broker hears it.
 type Predictions struct {
 	// Predicted is R² as Federated has it, of what was heard, with labels from the raw readings.
-	Predicted float64  `json:"predicted"`
-	Forecasts int      `json:"forecasts"` // station and hour, each counted once
-	Missing   int      `json:"missing"`
-	Doubled   int      `json:"doubled"`
-	Unwanted  int      `json:"unwanted"`        // of hours for which there is no row
-	Named     []string `json:"named,omitempty"` // the first of those that are amiss
+	Predicted  float64  `json:"predicted"`
+	Forecasts  int      `json:"forecasts"` // station and hour, each counted once
+	Missing    int      `json:"missing"`
+	Twice      int      `json:"twice"`
+	Unexpected int      `json:"unexpected"`      // of hours for which there is no row
+	Named      []string `json:"named,omitempty"` // the first of those that are amiss
 }
 
 // mostNamed is how many forecasts that are amiss are named.
@@ -106,7 +106,7 @@ func (a *audience) whole() bool { return a.lacks == 0 }
 func (a *audience) score() *Predictions {
 	p := &Predictions{Forecasts: len(a.heard)}
 	count := func(n *int, of stationHour, what string) {
-		if *n++; p.Missing+p.Doubled+p.Unwanted <= mostNamed {
+		if *n++; p.Missing+p.Twice+p.Unexpected <= mostNamed {
 			p.Named = append(p.Named, of.String()+" "+what)
 		}
 	}
@@ -122,13 +122,13 @@ func (a *audience) score() *Predictions {
 		heard := a.heard[of]
 		switch {
 		case !a.wanted[of]:
-			count(&p.Unwanted, of, "unwanted")
+			count(&p.Unexpected, of, "unexpected")
 			continue
 		case len(heard) == 0:
 			count(&p.Missing, of, "missing")
 			continue
 		case len(heard) > 1:
-			count(&p.Doubled, of, "doubled")
+			count(&p.Twice, of, "twice")
 		}
 		label, known := a.labels[of]
 		if scored := time.Unix(of.at, 0).UTC().Add(air.Beijing).Hour()%12 == 0; scored && known {

@@ -73,8 +73,8 @@ func writeTable(w io.Writer, r *Result) {
 		line("  on rows held out", *e.R2, "model %d at %d stations, on %d rows of theirs", e.Version, e.Agents, e.Rows)
 	}
 	if p := r.Predictions; p != nil {
-		line("federated, as heard", p.Predicted, "%d forecasts of the stations; %d missing, %d doubled, %d unwanted",
-			p.Forecasts, p.Missing, p.Doubled, p.Unwanted)
+		line("federated, as received", p.Predicted, "%d forecasts of the stations; %d missing, %d twice, %d unexpected",
+			p.Forecasts, p.Missing, p.Twice, p.Unexpected)
 	}
 	line("centralised", r.Central, "ridge regression on all %d rows in one place", r.rows)
 	fmt.Fprintf(w, "\nRidge regressions have λ = %d and standardise their columns by their own rows.\n", ridgeLambda)
@@ -84,7 +84,7 @@ func writeTable(w io.Writer, r *Result) {
 	}
 }
 
-// writeOut copies the model and the history to the folder that --out names.
+// writeOut writes the model, the history and the result to the folder that --out names.
 func writeOut(dir, stateDir string, r *Result) error {
 	r.out = dir
 	models, _, err := coordinator.OpenModels(stateDir)

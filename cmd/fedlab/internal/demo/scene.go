@@ -79,7 +79,7 @@ func airScene(o *Options, dir string) (*scene, error) {
 	return s, nil
 }
 
-// The instance of feddec section 4 (SPEC decisions 5 and 6), with the radius at which it is hardest to connect.
+// The instance of feddec section 4 with the radius at which it is hardest to connect.
 const (
 	regressionAgents = 20
 	regressionRadius = 0.35

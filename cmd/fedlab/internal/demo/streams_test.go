@@ -25,13 +25,13 @@ func TestRunStreams(t *testing.T) {
 	if !(math.Abs(p.Predicted-r.Federated) <= 0.001) {
 		t.Errorf("R² %.6f by what a subscriber has heard, %.6f by the coordinator", p.Predicted, r.Federated)
 	}
-	if p.Forecasts < 100_000 || p.Missing+p.Doubled+p.Unwanted+len(p.Named) > 0 {
+	if p.Forecasts < 100_000 || p.Missing+p.Twice+p.Unexpected+len(p.Named) > 0 {
 		t.Errorf("%+v", p)
 	}
 }
 
-// Forecasts that are missing, doubled, or of an hour without a row are counted and named; those of labels are passed
-// over, and R² is of midnight and noon.
+// Forecasts that are missing, come twice, or are of an hour without a row are counted and named; those of labels are
+// passed over, and R² is of midnight and noon.
 func TestAudience(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year of readings of twelve stations")
@@ -45,7 +45,7 @@ func TestAudience(t *testing.T) {
 		t.Fatal(err)
 	}
 	if hours := len(streams) * 365 * 24; len(a.wanted) < hours*95/100 || len(a.wanted) > hours {
-		t.Errorf("%d forecasts must come of %d hours", len(a.wanted), hours)
+		t.Errorf("%d forecasts are expected of %d hours, want 95 to 100 %%", len(a.wanted), hours)
 	}
 	say := func(of stationHour, value float64, more string) {
 		text := fmt.Sprintf(`{"time":%q,"prediction":%v%s}`, time.Unix(of.at, 0).Format(time.RFC3339), value, more)
@@ -72,9 +72,9 @@ func TestAudience(t *testing.T) {
 	say(at("Shunyi", time.Minute), 1, "")
 	say(at("Shunyi", -13*time.Hour), 1, "")
 	p := a.score()
-	want := "Dongsi 2016-03-01T04:00:00Z missing; Shunyi 2016-03-01T04:01:00Z unwanted; " +
-		"Wanliu 2016-03-01T04:00:00Z doubled"
-	if got := strings.Join(p.Named, "; "); got != want || p.Missing != 1 || p.Doubled != 1 || p.Unwanted != 1 ||
+	want := "Dongsi 2016-03-01T04:00:00Z missing; Shunyi 2016-03-01T04:01:00Z unexpected; " +
+		"Wanliu 2016-03-01T04:00:00Z twice"
+	if got := strings.Join(p.Named, "; "); got != want || p.Missing != 1 || p.Twice != 1 || p.Unexpected != 1 ||
 		a.bad != nil {
 		t.Errorf("%+v", p)
 	}

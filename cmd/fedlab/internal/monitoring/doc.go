@@ -1,3 +1,3 @@
-// Package monitoring holds the dashboards and rules that we ship against the
-// metrics that the programs export, and against a live Prometheus.
+// Package monitoring checks the dashboards and rules that we ship: by the
+// metrics that the programs export, and with a live Prometheus.
 package monitoring

@@ -12,7 +12,7 @@ import (
 // bias is ch5 problem 5.1: agents that take different numbers of steps, with and without the 1/E_k of (5.26).
 type bias struct{ lms }
 
-// defaultBias is the instance of SPEC's row `bias`.
+// defaultBias is the instance of the experiment `bias`.
 func defaultBias() *bias {
 	b := &bias{lms{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16, 16}, Runs: 48,
 		Window: 20_000}}

@@ -34,7 +34,7 @@ type boundCase struct {
 	Deviation float64 `json:"deviation"` // σ, of the noise of the whole gradient
 }
 
-// defaultBound is the instance of SPEC's row `bound`: its point, and η, τ, T and σ each changed alone.
+// defaultBound is the instance of the experiment `bound`: its point, and η, τ, T and σ each changed alone.
 func defaultBound() *bound {
 	return &bound{
 		Smoothness: 1, Eigenvalues: []float64{1, 0.5, 0.25, 0.1, 0.02}, Centres: data.BoundCentres(8, 5),

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// All is every experiment on its default instance, in the order of SPEC's table.
+// All is every experiment on its default instance, in the order of docs/EXPERIMENTS.md.
 func All() []Experiment {
 	return []Experiment{
 		linearGain(), lab1(), lab2(), Lab3(), Lab4(), async(), defaultBias(), defaultSampling(), defaultMSD(),

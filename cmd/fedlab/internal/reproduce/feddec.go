@@ -34,7 +34,7 @@ type feddec struct {
 	Runs        int           `json:"runs"`       // of each instance
 }
 
-// defaultFedDec is the instance of SPEC's row `feddec`.
+// defaultFedDec is the instance of the experiment `feddec`.
 func defaultFedDec() *feddec {
 	return &feddec{
 		Subject: About{"feddec", "FedDec beats FedAvg, and the more so the less often the server is heard and the " +
@@ -47,7 +47,7 @@ func defaultFedDec() *feddec {
 	}
 }
 
-// defaultFedDecFailures is the instance of SPEC's row `feddec-failures`.
+// defaultFedDecFailures is the instance of the experiment `feddec-failures`.
 func defaultFedDecFailures() *feddec {
 	f := defaultFedDec()
 	f.Subject = About{"feddec-failures",

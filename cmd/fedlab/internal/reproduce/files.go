@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Failed is the report of an experiment that came to no end, which does not hold.
+// Failed is the report of an experiment that ended with an error: it does not hold.
 func Failed(e Experiment, err error) *Report {
 	r := &Report{About: e.About()}
 	r.find(Finding{What: "the experiment runs", Measured: err.Error(), Expected: "a result"})

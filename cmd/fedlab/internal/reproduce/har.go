@@ -47,8 +47,8 @@ const (
 func (h *har) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: h.About()}
 	if h.File == "" {
-		return nil, errors.New("har: --set har.file=FILE, with the columns subject, test, label and features of " +
-			"docs/EXPERIMENTS.md")
+		return nil, errors.New("har.file is empty: give --set har.file=FILE, a CSV file with the columns subject, " +
+			"test, label and features of docs/EXPERIMENTS.md")
 	}
 	problem, err := datasets.HAR(h.File)
 	if err != nil {
@@ -82,8 +82,8 @@ func (h *har) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, h.alone(ctx, r, e, problem, last)
 }
 
-// alone has each device train by itself, with as many local steps as all take together in its place, and all rows in
-// one place.
+// alone has each device train by itself, and then all rows in one place; each with as many local steps as a participant
+// takes that is drawn in every round.
 func (h *har) alone(ctx context.Context, r *Report, e sim.Experiment, problem *data.Problem[float32],
 	together estimate) error {
 	e.Runs, e.Participants.Count, e.WeighRows, e.Record = 1, 0, false, e.Rounds
@@ -127,7 +127,7 @@ func (h *har) alone(ctx context.Context, r *Report, e sim.Experiment, problem *d
 	return nil
 }
 
-// isDefault reports whether the numbers are those that were measured elsewhere.
+// isDefault reports whether the settings are those of the figures from elsewhere, but for file, runs and rounds.
 func (h *har) isDefault() bool {
 	d := *defaultHAR()
 	d.File, d.Runs, d.Rounds = h.File, h.Runs, h.Rounds

@@ -1,6 +1,6 @@
 package reproduce
 
-// newLab is the instance of SPEC's row "Lab, `linear-gain`, `async`".
+// newLab is the instance of the experiments lab-1, lab-2 and so on, `linear-gain` and `async`, but for what is given.
 func newLab(subject About, cases []LabCase, claims ...LabClaim) *Lab {
 	return &Lab{
 		Subject: subject,

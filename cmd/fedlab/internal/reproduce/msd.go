@@ -96,7 +96,7 @@ func perAgent(numbers []int) sim.PerAgent {
 // steadyMSD is ch5 problem 5.3.
 type steadyMSD struct{ lms }
 
-// defaultMSD is the instance of SPEC's row `msd`.
+// defaultMSD is the instance of the experiment `msd`.
 func defaultMSD() *steadyMSD {
 	m := &steadyMSD{lms{Participants: 7, StepSize: 0.02, Runs: 48, Window: 20_000}}
 	for k := range 20 {

@@ -37,7 +37,7 @@ type saddle struct {
 	Tau float64 `json:"tau"`
 }
 
-// defaultSaddle is the instance of SPEC's row `saddle`.
+// defaultSaddle is the instance of the experiment `saddle`.
 func defaultSaddle() *saddle {
 	return &saddle{
 		Means: data.SaddleMeans(100, 5), Variance: 1, Hidden: 3, Ridge: 0.1,

@@ -22,7 +22,7 @@ type sampling struct {
 	Trials    int         `json:"trials"`    // for each L
 }
 
-// defaultSampling is the instance of SPEC's row `sampling`.
+// defaultSampling is the instance of the experiment `sampling`.
 func defaultSampling() *sampling {
 	s := &sampling{Trials: 200_000}
 	for k := range 8 {

@@ -23,7 +23,7 @@ type spectrum struct {
 	Realisations  int       `json:"realisations"`  // of each cell
 }
 
-// defaultSpectrum is the instance of SPEC's row `spectrum`.
+// defaultSpectrum is the instance of the experiment `spectrum`.
 func defaultSpectrum() *spectrum {
 	return &spectrum{
 		Nodes: []int{10, 20, 40}, Radii: []float64{0.35, 0.5, 0.65}, Probabilities: []float64{0.3, 0.5, 0.7},

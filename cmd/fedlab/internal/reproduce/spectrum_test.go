@@ -27,7 +27,7 @@ func TestSpectrumOfManyEdges(t *testing.T) {
 	}
 }
 
-// TestSpectrumKeys wants every value of SPEC's table on the default instance.
+// TestSpectrumKeys wants every value of docs/EXPERIMENTS.md on the default instance.
 func TestSpectrumKeys(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a whole experiment")
