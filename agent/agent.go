@@ -160,7 +160,7 @@ func (a *Agent) load() error {
 		a.identity, err = loadKey(c)
 	}
 	if err == nil {
-		err = loadedCertificate(c)
+		err = checkCertificateRecord(c)
 	}
 	if err == nil {
 		a.held, err = loadHeld(c)

@@ -19,7 +19,7 @@ import (
 // errNoMesh is the failure of an agent that is to mix and was not told how.
 var errNoMesh = errors.New("the task has agents mix, and this one has no way to neighbours: configure d2d")
 
-// ask is a round's, for an update.
+// ask is a round's request for an update.
 type ask struct {
 	a     *Agent
 	ctx   context.Context // of the round

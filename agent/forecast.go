@@ -50,7 +50,8 @@ type follower struct {
 	failed error // the last snapshot
 }
 
-// fresh returns the rows that have come, as from and to of the view. Those of the first look are old: old tells it.
+// fresh returns the view, and the place of its first row that has come since. old tells that it is the first view,
+// whose rows were there before.
 func (f *follower) fresh() (v data.View, from int, old bool, err error) {
 	if (f.began || f.failed != nil) && !f.rows.Changed() {
 		return v, 0, false, f.failed
@@ -355,7 +356,7 @@ func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName
 		text = err.Error()
 	}
 	if f.failed = text; text != before || fact.Lost > 0 {
-		fact.Err, fact.Mended = err, text == ""
+		fact.Err, fact.Mended = err, text == "" && before != ""
 	}
 	return fact
 }
@@ -371,7 +372,9 @@ func (f *forecaster) publish(fact *Predicted, tell func(Forecast) error) {
 			f.lost = err
 			fact.Lost++
 		default:
-			f.lost = nil
+			if fact.Lost == 0 {
+				f.lost = nil
+			}
 			fact.Rows++
 		}
 	}

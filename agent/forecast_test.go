@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -99,12 +100,12 @@ func history(from, to int) string {
 func TestForecasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []agent.Forecast
-		refuse := error(nil)
-		publish := func(f agent.Forecast) error {
-			if refuse == nil {
+		var refuse, once error
+		publish := func(f agent.Forecast) (err error) {
+			if err, once = cmp.Or(once, refuse), nil; err == nil {
 				all = append(all, f)
 			}
-			return refuse
+			return err
 		}
 		head := "t,a,b,y\n"
 		l := forecasting(t, head+history(0, 100), publish, 2, -1)
@@ -135,12 +136,17 @@ func TestForecasts(t *testing.T) {
 		refuse = nil
 		l.write(head + history(0, 103) + "370800,1,1,9\n374400,1,1,1\n378000,1,1,1\n")
 		wait(5 * time.Minute)
+		once = errors.New("too large")
+		l.write(head + history(0, 103) +
+			"370800,1,1,9\n374400,1,1,1\n378000,1,1,1\n381600,1,1,1\n385200,1,1,1\n")
+		wait(5 * time.Minute)
 		var told []string
 		for _, f := range factsOf[agent.Predicted](l.scene)[len(facts):] {
 			told = append(told, fmt.Sprintf("%d rows, %d lost, mended %t, %v", f.Rows, f.Lost, f.Mended, f.Err != nil))
 		}
 		if got, want := strings.Join(told, "; "), "0 rows, 0 lost, mended false, true; 0 rows, 1 lost, mended false, "+
-			"true; 1 rows, 0 lost, mended true, false"; got != want || len(all) != 6 {
+			"true; 1 rows, 0 lost, mended true, false; 1 rows, 1 lost, mended false, "+
+			"true"; got != want || len(all) != 7 {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	})

@@ -75,8 +75,8 @@ func LoadCertificate(disk store.Disk, dir string, configured tls.Certificate) (t
 	return parseCertificate(b, configured)
 }
 
-// loadedCertificate sets a record aside that cannot be read.
-func loadedCertificate(c *Config) error {
+// checkCertificateRecord sets the certificate's record aside if it cannot be read.
+func checkCertificateRecord(c *Config) error {
 	return c.record(certificateFile, fileVersion, maxCertificate, func(b []byte) error {
 		_, err := parseCertificate(b, tls.Certificate{Certificate: [][]byte{nil}})
 		return err

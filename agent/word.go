@@ -60,7 +60,7 @@ func saveWord(c *Config, word *wire.Word) error {
 }
 
 // hearWord takes the coordinator's word about this agent's key, which makes its beacons count for others. One that
-// cannot be stored is told again with the next invitation.
+// cannot be stored is tried again; after a restart without it, the next invitation has it.
 func (a *Agent) hearWord(by wire.Signed) {
 	word, was := &wire.Word{Key: wire.SignKeyOf(a.cfg.Key), By: by}, a.mesh.voucher.Load().word
 	if by == (wire.Signed{}) || !a.mesh.scouts() || was != nil && *was == *word {

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -68,7 +69,8 @@ func (c integers[T]) Decode(dst []T, p []byte) error {
 		s := math.Float32frombits(binary.LittleEndian.Uint32(p))
 		p = p[4:]
 		if x := float32(s * most); x-x != 0 || s < 0 {
-			return notFinite(at, s)
+			return fmt.Errorf("the scale of the elements from %d on is %v, want a finite number of 0 or more: %w", at,
+				s, wire.ErrNotFinite)
 		}
 		unit := dst[at:min(at+perUnit, len(dst))]
 		p = c.take(q[:len(unit)], p)

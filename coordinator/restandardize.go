@@ -65,11 +65,15 @@ func (c *Coordinator) restandardizes(record round.Record) bool {
 }
 
 // restandardized returns the origin of a run that goes on with a model of the run before in a standardisation of its
-// own. The flag
-// --from of the run before stays obeyed.
+// own. The flag --from of the run before stays obeyed.
 func (c *Coordinator) restandardized(model string) (origin, error) {
 	given := c.disk.origin.Given
 	o, _, _, err := c.readOrigin(model, 0)
+	var refused *StateError
+	if errors.As(err, &refused) {
+		refused.Path = "a new standardisation of model " + model
+		refused.Do = "remove " + c.disk.path(requestFile) + " to go on with the present one"
+	}
 	o.Given, o.Restandardized = given, true
 	return o, err
 }

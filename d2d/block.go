@@ -56,7 +56,7 @@ func (Stop) event()   {}
 // Take asks for the local steps First to Last, counted from 1, on the parameters; then Stepped.
 type Take struct{ First, Last uint64 }
 
-// Began says that a block without an end has its first parameters: a neighbour's, if it joined.
+// Began says that a block without an end has its first parameters: if it joined, the median of neighbours' snapshots.
 type Began struct{ Joined bool }
 
 // Answer asks the host to answer the round with the parameters as they are. The counts are of the steps since the

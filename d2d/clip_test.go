@@ -112,3 +112,17 @@ func TestSeen(t *testing.T) {
 		}
 	}
 }
+
+// TestRestartIsWatchedOn: a neighbour that begins again is watched on. Else one that lies could begin again before each
+// flow.
+func TestRestartIsWatchedOn(t *testing.T) {
+	m := newMixer(Config[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1, Clip: 1}},
+		Wait: time.Second, Repeat: time.Hour, Patience: 1}, []float64{1})
+	e := m.edge("b")
+	e.watch = watch{flows: 3, distance: 6, pulled: 2, yielded: 0.5}
+	m.greeted(greeted{sender{"b", 2, 1}})
+	all := m.seen()
+	if m.stats.Resets != 1 || len(all) != 1 || all[0].Flows != 3 || all[0].Distance != 2 || all[0].Yield != 0.25 {
+		t.Errorf("%d resets, seen %+v", m.stats.Resets, all)
+	}
+}

@@ -120,7 +120,7 @@ type Stats struct {
 	// Unreconciled counts the edges on which one end may have applied a flow
 	// that the other did not.
 	Unreconciled  uint64
-	Joined        bool                   // it began with a neighbour's snapshot
+	Joined        bool                   // it began with the median of neighbours' snapshots
 	Resets        uint64                 // edges that began again with a new start of the neighbour
 	Asked, Resent uint64                 // snapshots asked for, and sent again
 	Ignored       [lastIgnore + 1]uint64 // messages, by reason

@@ -35,14 +35,15 @@ func (m *mixer[T]) meet(e *edge[T], boot wire.Epoch) {
 	}
 }
 
-// reset begins an edge again at q = 1.
+// reset begins an edge again at q = 1. What was watched stays, or a neighbour that lies could begin again before each
+// flow.
 func (m *mixer[T]) reset(e *edge[T]) {
 	m.stats.Resets++
 	m.drop(&e.before)
 	m.drop(&e.own)
 	m.recycle(&e.theirs)
 	m.recycle(&e.early)
-	fresh := edge[T]{id: e.id, weight: e.weight, clip: e.clip, waited: true}
+	fresh := edge[T]{id: e.id, weight: e.weight, clip: e.clip, waited: true, watch: e.watch}
 	if e.flow != nil {
 		fresh.flow, fresh.past = make([]float64, len(e.flow)), e.flow
 		add(fresh.past, 1, e.past)

@@ -18,7 +18,7 @@ type csvFeed struct {
 	inputs []spec.Input
 	needed []string // of these, by the task's columns
 	table  *table   // of the header
-	torn   string   // why all readings are to be passed on once more
+	again  string   // why all readings are to be passed on once more
 }
 
 // changed implements feed.
@@ -30,16 +30,16 @@ func (f *csvFeed) where(_ string, line int) string {
 }
 
 // rewind implements feed.
-func (f *csvFeed) rewind(why string) { f.torn = why }
+func (f *csvFeed) rewind(why string) { f.again, f.looked = why, stamp{} } // so that it has changed
 
 // read implements feed.
 func (f *csvFeed) read(void func(why string), take func(Reading)) error {
-	if !f.look() && f.torn == "" {
+	if !f.look() && f.again == "" {
 		return nil
 	}
-	if f.torn != "" {
-		void(f.torn)
-		f.follower.read, f.torn = place{}, ""
+	if f.again != "" {
+		void(fmt.Sprintf("%s: %s", f.csvFile.path, f.again))
+		f.follower.read, f.again = place{}, ""
 	}
 	to, err := f.follow(func(why string) {
 		f.follower.read = place{}
@@ -56,7 +56,7 @@ func (f *csvFeed) read(void func(why string), take func(Reading)) error {
 		f.tell(all)
 	}
 	if err != nil {
-		f.torn = "it is read again after an error"
+		f.again = "it is read again after an error"
 		return err
 	}
 	f.follower.read = to

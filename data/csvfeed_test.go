@@ -1,6 +1,7 @@
 package data
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -106,5 +107,20 @@ func TestCSVFeedBeginsAgain(t *testing.T) {
 	v, err := none.Open(want).Snapshot()
 	if err != nil || !slices.Equal(v.Rows.All().X, []float32{1, 2}) || !slices.Equal(v.Rows.All().Y, []float32{2, 3}) {
 		t.Errorf("rows that were made: %+v, %v", v, err)
+	}
+}
+
+// TestRewindIsAChange: readings that are to be passed on once more are there to be read.
+func TestRewindIsAChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rows.csv")
+	if err := os.WriteFile(path, []byte("t,x\n60,1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := &csvFeed{csvFile: &csvFile{path: path}, follower: follower{path: path, now: time.Now}}
+	f.follower.look()
+	before := f.changed()
+	f.rewind("its rows could not be kept")
+	if before || !f.changed() {
+		t.Errorf("changed: %v, and after rewind %v", before, f.changed())
 	}
 }

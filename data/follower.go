@@ -22,7 +22,7 @@ type follower struct {
 	read   place
 }
 
-// stillFor is how long nobody may have written to a file whose last line has no line break before that counts.
+// stillFor is how long a file must be unchanged until a last line without a line break counts.
 const stillFor = 5 * time.Second
 
 // stamp is what tells a file that has changed without reading it.
@@ -118,13 +118,12 @@ func (f *follower) unlike(file *os.File) (string, error) {
 	if err == nil && f.read.torn {
 		next := make([]byte, 2)
 		n, err := file.ReadAt(next, f.read.offset)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", err
+		}
 		if next = next[:n]; !bytes.HasPrefix(next, []byte("\n")) && !bytes.Equal(next, []byte("\r\n")) {
 			return "its last line was continued", nil
 		}
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
-		return "", err
 	}
 	return "", err
 }

@@ -1,6 +1,6 @@
 package learner
 
-// squared is ½(γ − z)² (lecture (36)–(37)). [Model.step] writes it out for short rows.
+// squared is ½(γ − z)² (lecture (36)–(37)). linear.step writes it out for short rows.
 type squared[T Float] struct{ regression[T] }
 
 func (squared[T]) Risk(delta, z []T, y T) float64 {

@@ -74,7 +74,8 @@ func (m *Model) decodeMeta(meta map[string]string) error {
 	}
 	external := meta["kind"] == string(spec.ModelExternal)
 	if (len(m.Features) == 0) != external || (m.Target != "") != spec.ModelKind(meta["kind"]).Target() {
-		return errors.New("metadata: there are no features, or no target")
+		return fmt.Errorf("metadata: %d features and the target %q do not go with the kind %q", len(m.Features),
+			m.Target, meta["kind"])
 	}
 	return m.decodeRecipe(meta)
 }
@@ -129,12 +130,18 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 		return err
 	}
 	if kind := meta["kind"]; kind != "" && kind != string(cmp.Or(a.Kind, spec.KindOf(len(a.Hidden), a.Risk))) {
-		return fmt.Errorf("its kind is %q: this program does not know it; use a later one", kind)
+		if spec.ModelKind(kind).Validate() != nil {
+			return fmt.Errorf("its kind is %q: this program does not know it; use a later one", kind)
+		}
+		return fmt.Errorf("its kind is %q, which its tensors and its risk %q do not make", kind, a.Risk)
 	}
 	layout := a.Layout()
 	for _, want := range layout {
 		t, ok := by[want.Name]
 		if !ok || t.DType != "F32" || !slices.Equal(t.Shape, want.Shape) {
+			if !ok {
+				return fmt.Errorf("tensor %s is missing, want F32 %v", want.Name, want.Shape)
+			}
 			return fmt.Errorf("tensor %s is %s %v, want F32 %v", want.Name, t.DType, t.Shape, want.Shape)
 		}
 		m.Vector = append(m.Vector, t.Data...)

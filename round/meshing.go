@@ -181,8 +181,8 @@ func (c *Coordinator) draws(n int, may func(i int) bool) []int {
 	return drawn
 }
 
-// redraw gives the draws of an agent that will not send to others: the model
-// it would have sent is one that all have come near to by mixing.
+// redraw moves the draws of an agent that will not send its model to other
+// agents, whose models stand for it: by mixing, all have come near to one.
 func (c *Coordinator) redraw(now time.Time, p *peer) {
 	if !c.mixes() || p.Times == 0 {
 		return

@@ -286,7 +286,8 @@ func (d *RootDocument) Follows(held *RootDocument) error {
 	return nil
 }
 
-// Pin is the begin of the SHA-256 of a root's public key: whoever has it from a person knows the root.
+// Pin is the first bytes of the SHA-256 of a root's public key or, where there are several, of all of them with their
+// threshold: whoever has it from a person knows the root.
 type Pin [16]byte
 
 // Pin returns the pin of a root key.

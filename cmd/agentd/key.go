@@ -49,7 +49,7 @@ by itself, also after a restart.`,
 			c := api.Client{Program: program, Dir: m.Folder(), Patience: rotatePatience}
 			err = c.Call(cmd.Context(), http.MethodPost, "/v1/key/rotate", daemon.Resetting{}, nil)
 			if errors.Is(err, api.ErrNotRunning) {
-				return fmt.Errorf("%w: start agentd, which asks the coordinator", err)
+				return fmt.Errorf("%w: start agentd, and then run this again", err)
 			}
 			if err == nil {
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), "this device has another key from now on")

@@ -2,7 +2,9 @@ package main
 
 import (
 	"crypto/ed25519"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +35,9 @@ func auditCommand() *cobra.Command {
 				return err
 			}
 			r, err := audit.Verify(s.StateDir, wire.Federation(s.Federation), key, coordinator.AuditHeads(s.StateDir))
+			if errors.As(err, new(*fs.PathError)) {
+				return fmt.Errorf("the audit log of %s cannot be read: %w", s.StateDir, err)
+			}
 			if err != nil {
 				return fmt.Errorf("the audit log of %s is not what was written: %w", s.StateDir, err)
 			}

@@ -90,6 +90,8 @@ makes a token with which any device may join, and --close removes it.`,
 			"  coordinator enrol --preauthorize press-03 KEY",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case cmd.Flags().Changed("ttl") && (closed || known != "" || kit != ""):
+				return cli.Usage("--ttl is a token's: want it with --device ID or --open, and without --kit")
 			case closed && known == "" && len(args) == 0 && w.Device == "" && !open && kit == "":
 				return closeOpen(cmd, &l)
 			case closed:

@@ -137,6 +137,9 @@ func (r *rotation) make(d *wire.RootDocument) error {
 	if r.key == "" || r.out == "" {
 		return cli.Usage("want --key FILE, the root key, and --out FILE, the new document")
 	}
+	if r.lost && r.newKey != "" {
+		return cli.Usage("want --lost without --root-key: --key is the new root key")
+	}
 	if _, err := os.Lstat(r.out); err == nil {
 		return fmt.Errorf("%s exists already: choose another name for the new document", r.out)
 	}
@@ -237,6 +240,11 @@ func (r *rotation) rest(d *wire.RootDocument) error {
 		}
 		d.Revoked = append(d.Revoked, wire.AgentID(id))
 	}
+	for _, id := range r.admit {
+		if !slices.Contains(d.Revoked, wire.AgentID(id)) {
+			return fmt.Errorf("--admit %s: the document does not revoke this device", id)
+		}
+	}
 	d.Revoked = slices.DeleteFunc(d.Revoked, func(id wire.AgentID) bool { return slices.Contains(r.admit, string(id)) })
 	slices.Sort(d.Revoked)
 	if d.Revoked = slices.Compact(d.Revoked); len(d.Revoked) > wire.MaxRevoked {
@@ -246,7 +254,7 @@ func (r *rotation) rest(d *wire.RootDocument) error {
 	return nil
 }
 
-// writeRoot writes a document, once it is read back as it is.
+// writeRoot writes a document whose encoding can be read; it may lack signatures.
 func writeRoot(path string, d *wire.RootDocument) error {
 	if _, err := wire.DecodeRoot(d.Bytes()); err != nil {
 		return err
@@ -267,6 +275,9 @@ func rootSignCommand() *cobra.Command {
 			if d.Roots.Threshold == 0 {
 				return errors.New("the document has one root key, which has signed it: " +
 					"coordinator root rotate --root-keys names more")
+			}
+			if key == "" {
+				return cli.Usage("want --key FILE, a root key of this version or the one before")
 			}
 			secret, err := keys.Private(key)
 			if err != nil {

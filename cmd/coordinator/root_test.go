@@ -36,6 +36,10 @@ func TestRootCommands(t *testing.T) {
 	run("refused: is no root key of version 1", "root", "rotate", at("root"), "--key", at("spare.key"), "--out",
 		at("x"))
 	run("refused: want --key FILE", "root", "rotate", at("root"), "--finish")
+	run("refused: --key is the new root key", "root", "rotate", at("root"), "--key", at("second.key"), "--lost",
+		"--root-key", at("spare.key"), "--out", at("x"))
+	run("refused: --admit stolen-1: the document does not revoke", "root", "rotate", at("root"), "--key",
+		at("root.key"), "--admit", "stolen-1", "--out", at("x"))
 	run("coordinator  "+second, "root", "rotate", at("root"), "--key", at("root.key"), "--coordinator-key", second,
 		"--revoke", "stolen-1", "--out", at("root-2"))
 	run("refused: exists already", "root", "rotate", at("root"), "--key", at("root.key"), "--out", at("root-2"))
@@ -50,6 +54,7 @@ func TestRootCommands(t *testing.T) {
 		"rotate", at("root-3"), "--key", at("root.key"), "--root-keys", spare, "--threshold", "2", "--out",
 		at("root-4"))
 	install("refused: it wants 2", "root-4", key...)
+	run("refused: want --key FILE", "root", "sign", at("root-4"))
 	run("refused: has one root key", "root", "sign", at("root-3"), "--key", at("spare.key"))
 	if said := run("signatures   2 wanted", "root", "sign", at("root-4"), "--key", at("spare.key")); strings.Contains(
 		said, "does not count") {

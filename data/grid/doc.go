@@ -24,7 +24,7 @@
 //
 // # Bounds
 //
-// The queue has at most Config.Queue readings; beyond, the oldest leave early, and readings before them are late. Each
-// input has as many points in memory as its columns, and the wait for the target, reach back. After a silence of
-// [Silence] points all is as at the beginning, so that a wrong clock costs no time.
+// The queue has at most Config.Queue readings; beyond, the oldest leave early, and readings before them are [Dropped].
+// Each input has as many points in memory as its columns, and the wait for the target, reach back. After a silence of
+// [Silence] points rows begin anew, so that a wrong clock costs no time; means and classes of "missing: mean" stay.
 package grid

@@ -312,3 +312,23 @@ func TestMemoryIsFlat(t *testing.T) {
 		t.Errorf("%v allocations a reading", n)
 	}
 }
+
+// TestSumHasNoLogarithm: readings of −½ that are added up to −1 have no log1p. The point is as one without readings,
+// and does not spoil the mean that fills gaps.
+func TestSumHasNoLogarithm(t *testing.T) {
+	c := hourly(func(c *grid.Config) {
+		in := &c.Recipe.Inputs[0]
+		in.Join, in.Scale, in.Range = spec.JoinSum, spec.ScaleLog1p, nil
+		c.Missing = grid.Fill{Policy: grid.Mean}
+	})
+	rows, _ := run(t, c, []grid.Reading{temp(100*hour, 1), temp(101*hour-1, -0.5), temp(101*hour, -0.5),
+		temp(102*hour, 1), temp(103*hour, 1), temp(104*hour, 1)})
+	if len(rows.Y) < 2 {
+		t.Fatalf("rows %+v", rows)
+	}
+	for i := range rows.Y {
+		if x, y := float64(rows.X[i]), float64(rows.Y[i]); math.Abs(x-math.Ln2) > 1e-6 || math.Abs(y-math.Ln2) > 1e-6 {
+			t.Errorf("row at %d: %v → %v, want the logarithm of 2", rows.Times[i]/hour, x, y)
+		}
+	}
+}

@@ -139,6 +139,9 @@ func (in *input) joined(j joining, zero bool) float64 {
 	if in.Scale == spec.ScaleLog1p {
 		v = math.Log1p(v)
 	}
+	if math.IsInf(v, 0) { // a sum of readings may be −1, or too large
+		return nothing
+	}
 	return v
 }
 

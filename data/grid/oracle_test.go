@@ -112,6 +112,9 @@ func (o *oracle) measured(name string, k int64) float64 {
 	if in.Scale == spec.ScaleLog1p {
 		v = math.Log1p(v)
 	}
+	if math.IsInf(v, 0) {
+		return math.NaN()
+	}
 	return v
 }
 

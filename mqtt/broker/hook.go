@@ -9,6 +9,8 @@ import (
 	mochi "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/packets"
 	"github.com/mochi-mqtt/server/v2/system"
+
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // hook is where mochi asks.
@@ -108,8 +110,8 @@ func (h *hook) mayRetain(cl *mochi.Client, topic string, payload int) bool {
 		return true
 	}
 	h.retaining.Unlock()
-	h.deny(cl, topic, "the broker dropped a message to be retained, of which its sender has too many; more of this "+
-		"connection are counted only")
+	h.deny(cl, topic, "the broker dropped a message to be retained: those of its sender would take too many bytes; "+
+		"more of this connection are counted only")
 	return false
 }
 
@@ -138,8 +140,8 @@ func (h *hook) OnRetainMessage(_ *mochi.Client, pk packets.Packet, _ int64) {
 	}
 }
 
-// maxSubscriptions bounds those of a client; an agent has 20 at most.
-const maxSubscriptions = 100
+// maxSubscriptions bounds those of a client. An agent has one for each neighbour, and 20 others at most.
+const maxSubscriptions = wire.MaxNeighbors + 32
 
 // OnSubscribe comes before a subscription and what is retained under it. Mochi refuses a filter without a character:
 // those that are too many lose theirs.

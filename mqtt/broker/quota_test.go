@@ -104,7 +104,7 @@ func TestQuota(t *testing.T) {
 	if denied := s.Stats().Denied; denied != 100+2+1 {
 		t.Errorf("%d messages denied", denied)
 	}
-	if line := logged(t, lines); !strings.Contains(line, "of which its sender has too many") ||
+	if line := logged(t, lines); !strings.Contains(line, "would take too many bytes") ||
 		!strings.Contains(line, "client=rogue") || len(lines) != 1 {
 		t.Errorf("logged %q, and %d more, want one of the honest", line, len(lines))
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 func TestRoundTripAndRetained(t *testing.T) {
@@ -357,18 +358,19 @@ func TestRefusalsAreToldInBrief(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsAreBounded: a client has a hundred at most; what it has, it may have again.
+// TestSubscriptionsAreBounded: a client has one for each neighbour and 32 more at most; what it has, it may have again.
 func TestSubscriptionsAreBounded(t *testing.T) {
 	s := start(t, broker.Options{})
 	c := rawDial(t, s)
 	connect(c, "greedy")
 	var filters []string
-	for i := range 101 {
+	const most = wire.MaxNeighbors + 32
+	for i := range most + 1 {
 		filters = append(filters, fmt.Sprint("f/", i))
 	}
 	c.Subscribe(1, 0, filters...)
 	codes := brokers.Receive[*packets.SubackPacket](c).ReturnCodes
-	if slices.Max(codes[:100]) != 0 || codes[100] != 0x80 {
+	if slices.Max(codes[:most]) != 0 || codes[most] != 0x80 {
 		t.Errorf("codes %v", codes)
 	}
 	if first, other := subscribe(c, 2, 0, "f/0"), subscribe(c, 3, 0, "f/x"); first != 0 || other != 0x80 {

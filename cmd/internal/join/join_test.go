@@ -185,7 +185,7 @@ func TestRunRefused(t *testing.T) {
 			if _, err := other.setup(dir, other.token(t, "press-01", "")).Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-		}, "of another root"},
+		}, "of another root than the token"},
 		"an open token": {func(_ string, s *Setup) { s.Token = o.token(t, "", "") }, "--id"},
 		"another name":  {func(_ string, s *Setup) { s.Agent = "press-02" }, "the token is of the device press-01"},
 		"a configuration that cannot be read": {func(dir string, s *Setup) {
@@ -275,6 +275,27 @@ func TestOldRoot(t *testing.T) {
 }
 
 // TestAddress: a slash at the end of the coordinator's address does no harm.
+// TestOlderRootOfAnotherKey: an older root document is refused, too, where another of the same root keys has signed it.
+func TestOlderRootOfAnotherKey(t *testing.T) {
+	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, k}, 16)) }
+	document := func(version wire.Root, signs, other byte) []byte {
+		d := wire.RootDocument{Federation: "plant_7", Version: version, Coordinator: wire.SignKeyOf(key(1)),
+			CA: wire.Digest{1}, Roots: wire.Roots{Threshold: 1, Keys: []wire.SignKey{wire.SignKeyOf(key(other))}}}
+		d.Sign(key(signs), key(signs))
+		return d.Bytes()
+	}
+	s := &Setup{Config: filepath.Join(t.TempDir(), "agentd.yaml"), Disk: store.Machine}
+	if err := os.WriteFile(s.path(rootFile), document(6, 2, 3), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.takes(document(5, 3, 2)); err == nil || !strings.Contains(err.Error(), "is version 6 already") {
+		t.Errorf("version 5 in the place of version 6: %v", err)
+	}
+	if err := s.takes(document(7, 3, 2)); err != nil {
+		t.Error("version 7 in the place of version 6:", err)
+	}
+}
+
 func TestAddress(t *testing.T) {
 	o := open(t, 1)
 	o.url += "/"

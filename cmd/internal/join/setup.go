@@ -162,8 +162,9 @@ func (s *Setup) mayReplace() error {
 		return fmt.Errorf("%s: %w", s.path(rootFile), err)
 	}
 	if d.Pin() != s.Token.Pin {
-		return fmt.Errorf("this device is in the federation %s, of another root: to leave it for good, move %s and %s "+
-			"away; to be in both, choose another folder with --config", d.Federation, s.path(agentKey),
+		return fmt.Errorf("this device has a root document of the federation %s, of another root than the token: if "+
+			"that federation has changed its root keys, or to leave it for good, move %s and %s away; to be in both, "+
+			"choose another folder with --config", d.Federation, s.path(agentKey),
 			s.path(rootFile))
 	}
 	return nil
@@ -204,7 +205,7 @@ func (s *Setup) takes(fresh []byte) error {
 		return err
 	}
 	switch {
-	case is.Key != next.Key: // mayReplace has looked at it
+	case is.Key != next.Key && is.Pin() != next.Pin(): // another root: mayReplace has looked at it
 		return nil
 	case next.Version < is.Version:
 		return fmt.Errorf("the coordinator has version %d of the root document, and %s is version %d already: give "+

@@ -62,6 +62,8 @@ func describe(program string, p map[string]string) (text string, code int) {
 	case "loaded":
 	case "not-found":
 		return program + " is not installed as a service\n", NotInstalled
+	case "unknown": // of show
+		return fmt.Sprintf("%s: systemctl show failed: %s\n", program, p["LoadError"]), NotInstalled
 	default:
 		return fmt.Sprintf("%s: systemd could not load the unit: %s %s\n", program, p["LoadState"], p["LoadError"]),
 			NotInstalled
@@ -90,18 +92,19 @@ func describe(program string, p map[string]string) (text string, code int) {
 	return b.String(), code
 }
 
-// explain adds to an error of the service manager the last line that the program logged, as far as systemd knows it.
+// explain says how the unit's last process ended, where that is why the service manager failed, and adds the last line
+// that it logged.
 func (s *Service) explain(err error) error {
 	if s.on != onSystemd {
 		return err
 	}
 	p := s.show()
 	problem := err
-	if !errors.Is(err, errBadConfig) {
+	if result := p["Result"]; !errors.Is(err, errBadConfig) && result != "" && result != "success" {
 		problem = fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])
 	}
 	_, _ = s.run("journalctl", "--sync") // the journal may be behind; without it the line may be missing
-	// By the process: the journal has no invocation with what one said that has ended before the line was read.
+	// By the process id: where a process ends before the journal has read its line, that line has no invocation id.
 	said, journal := s.run("journalctl", "--no-pager", "--output=cat", "--lines=1", "--boot",
 		"_SYSTEMD_UNIT="+s.unit.Program+".service", "_PID="+p["ExecMainPID"])
 	if journal == nil && strings.TrimSpace(said) != "" {

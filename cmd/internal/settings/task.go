@@ -87,8 +87,8 @@ func (m *Mixing) check(c *spec.Check, t *Task) {
 		value time.Duration
 		least time.Duration
 	}{{"wait", m.Wait, 0}, {"repeat", m.Repeat, time.Millisecond}, {"drain", m.Drain, 0}} {
-		c.Need(d.value >= d.least && d.value <= time.Hour, "task.mixing."+d.key,
-			"must be %s to 1h, is %s", d.least, d.value)
+		c.Need(d.value >= d.least && d.value <= time.Hour && d.value%time.Millisecond == 0, "task.mixing."+d.key,
+			"must be %s to 1h, in whole milliseconds, is %s", d.least, d.value)
 	}
 	c.Need(m.ServerEvery == -1 || m.ServerEvery == 0 || m.ServerEvery == t.Steps.Max, "task.mixing.server_every",
 		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max,
@@ -157,8 +157,8 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 			"is %v; want at least task.step_size.strong_convexity (%v), or task.step_size.gamma", size.Smoothness,
 			size.StrongConvexity)
 	}
-	c.Need(t.Steps.Budget >= 0 && t.Steps.Budget <= 24*time.Hour, "task.steps.budget",
-		"must be 0 to 24h, is %s", t.Steps.Budget)
+	c.Need(t.Steps.Budget >= time.Millisecond && t.Steps.Budget <= 24*time.Hour, "task.steps.budget",
+		"must be 1ms to 24h, is %s", t.Steps.Budget)
 	c.Need(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
 	c.Need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min,
 		t.Steps.Max)
@@ -176,10 +176,14 @@ func (t *Task) standardizes() bool { return t.Standardize && !t.external() }
 
 func (t *Task) checkColumns(c *spec.Check) {
 	if t.external() {
-		c.Need(len(t.Features) == 0 && t.Target == "" && len(t.Inputs) == 0, "task.features",
-			"is set, or task.target or task.inputs: the program of an external model has rows of its own; remove them")
-		c.Need(t.Response.Probability == 1 && t.GradientNoise.Law == spec.NoiseNone, "task.response",
-			"or task.gradient_noise is set: the program of an external model takes each step, without noise")
+		const own = "is set, and the program of an external model has rows of its own: remove it"
+		c.Need(len(t.Features) == 0, "task.features", own)
+		c.Need(t.Target == "", "task.target", own)
+		c.Need(len(t.Inputs) == 0, "task.inputs", own)
+		c.Need(t.Response.Probability == 1, "task.response.probability",
+			"must be 1, since the program of an external model takes each step, is %v", t.Response.Probability)
+		c.Need(t.GradientNoise.Law == spec.NoiseNone, "task.gradient_noise.law",
+			"must be none, since the program of an external model adds no noise, is %s", t.GradientNoise.Law)
 		_, err := t.tensors()
 		c.Valid("task.model.initial", err)
 		return
