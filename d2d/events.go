@@ -2,7 +2,8 @@ package d2d
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Event is Start, Stepped, received, asked, finished, greeted or Tick.
+// Event is Start, Stepped or Tick; Message of an exchange; Wanted, Barred or Stop of a Block; inside the mixer
+// received, asked, finished or greeted.
 type Event interface{ event() }
 
 // Start begins the block: the parameters are x_0.
@@ -53,7 +54,8 @@ func (finished) event()    {}
 func (greeted) event()     {}
 func (Tick) event()        {}
 
-// Effect is compute, send, resend, release, ask, finish, greet or ended.
+// Effect is Publish; Take, Began, Answer or Save of a Block; inside the mixer compute, send, resend, release, ask,
+// finish, greet or ended.
 type Effect interface{ effect() }
 
 // compute asks for local step Step, from 1, on the parameters.

@@ -117,7 +117,7 @@ func TestRewindIsAChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &csvFeed{csvFile: &csvFile{path: path}, follower: follower{path: path, now: time.Now}}
-	f.follower.look()
+	f.look()
 	before := f.changed()
 	f.rewind("its rows could not be kept")
 	if before || !f.changed() {

@@ -25,8 +25,8 @@ type gridRows struct {
 	lost error // why rows that were made could not be kept
 }
 
-// newGridRows follows a feed. A source without rows says why with nothing. If a larger share than most of the values of
-// an input is wrong, there are none.
+// newGridRows follows a feed. A source without rows says why with nothing. There are no rows if the share of an
+// input's values that are wrong is above most.
 func newGridRows(f feed, w Want, fill grid.Fill, most float64, at room, nothing func() error) *made {
 	r := &gridRows{feed: f, needed: w.inputs(), most: most, nothing: nothing,
 		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: fill,

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// memoryMost is how much memory the rows of a task may take as they were made, in bytes; more go to a file. In the
-// task's terms they are in memory once more.
+// memoryMost is how much memory the rows of a task may take as they were made, in bytes; more go to a file. The
+// copy in the task's terms takes as much memory again.
 const memoryMost = 8 << 20
 
 // room is where rows may be.
@@ -38,7 +38,7 @@ func (r *rawRows) len() int {
 	return r.gone + len(r.y)
 }
 
-// add appends rows. After an error none are added, but perhaps a part of these, until cut takes them back.
+// add appends rows. After an error some of them may have been added: the caller takes them back with cut.
 func (r *rawRows) add(x, y []float32, times []int64) error {
 	if r.file == nil && 4*(len(r.x)+len(x)+len(r.y)+len(y))+8*(len(r.times)+len(times)) > r.memory {
 		if r.recent {

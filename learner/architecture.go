@@ -47,7 +47,7 @@ type Architecture struct {
 	Bias        bool    // every layer has a bias
 	HuberDelta  float64 // δ of the huber risk; else 0
 	Ridge       float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
-	// Tensors are those of the kind external, which has nothing else; else nil.
+	// Tensors are those of the kind external, which has no other layers, one output and the squared risk; else nil.
 	Tensors []Tensor
 }
 

@@ -32,7 +32,7 @@ func (a Architecture) validateExternal() error {
 }
 
 // external is tensors of which nobody here knows the meaning: a program of the device's owner trains them. It is in no
-// table: it begins at zero, its risk and its outputs are not a number, and it takes no step.
+// table: it begins at zero, its risk is not a number, its outputs are 0, and it takes no step.
 type external[T Float] []Tensor
 
 func (e external[T]) Layout() []Tensor                    { return e }

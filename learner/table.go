@@ -2,9 +2,9 @@ package learner
 
 // Table is rows that are not in memory, such as those of a file. It may be read by several goroutines at once.
 type Table[T Float] interface {
-	// ReadRows fills x, row-major, and y with len(y) rows from row from on. There are so many. Of rows that cannot be
-	// read the features are NaN, which reaches every risk and gradient, and the targets 0: the owner of the table knows
-	// why.
+	// ReadRows fills x, row-major, and y with the len(y) rows from row from on, which the table has. Of rows that
+	// cannot be read the features are NaN, which reaches every risk and gradient, and the targets 0: the owner of the
+	// table knows why.
 	ReadRows(x, y []T, from int)
 }
 

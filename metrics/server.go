@@ -36,8 +36,8 @@ func Handler(reg *prometheus.Registry, ready func() error) http.Handler {
 	return mux
 }
 
-// text answers with all metrics in the text format, which every Prometheus reads. promhttp offers two more, which none
-// asks for alone, and links 200 kB for them.
+// text answers with all metrics in the text format, which every Prometheus reads. promhttp offers two more, which no
+// Prometheus needs, and links 200 kB for them.
 func text(reg prometheus.Gatherer) http.Handler {
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

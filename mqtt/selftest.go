@@ -38,8 +38,8 @@ func SelfTestResults() []SelfTestResult {
 	return []SelfTestResult{SelfTestPassed, SelfTestDenied, SelfTestSwallowed, SelfTestDisconnected}
 }
 
-// SelfTested says how a self-test ended: with a message of this many bytes of
-// payload, under a topic.
+// SelfTested says how a self-test ended, and of how many bytes its large message
+// is, also where it was denied before that was sent.
 type SelfTested struct {
 	Result SelfTestResult
 	Topic  string

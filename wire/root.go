@@ -250,8 +250,8 @@ func DecodeRoot(p []byte) (RootDocument, error) {
 	return d, r.done("root document")
 }
 
-// OpenRoot reads a root document that has signed itself, and asks for nothing that this build does not know. Whether
-// its root key is the right one is for the caller: by its Pin, or by the version before.
+// OpenRoot reads a root document that its own root keys have signed, and that asks for nothing that this build does
+// not know. Whether its root key is the right one is for the caller: by its Pin, or by the version before.
 func OpenRoot(p []byte) (RootDocument, error) {
 	d, err := DecodeRoot(p)
 	if err != nil {

@@ -166,7 +166,7 @@ func (h *hook) OnSubscribe(cl *mochi.Client, pk packets.Packet) packets.Packet {
 	return pk
 }
 
-// OnPacketProcessed comes after it.
+// OnPacketProcessed comes after each packet: it ends the look through what is retained that OnSubscribe began.
 func (h *hook) OnPacketProcessed(cl *mochi.Client, _ packets.Packet, _ error) {
 	connOf(cl).releaseRetained()
 }
