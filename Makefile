@@ -46,7 +46,8 @@ attacks: deps ## try each attack of docs/SECURITY.md, and write its table
 chaos: deps ## break a federation in every way of docs/RELIABILITY.md and print its table (ONLY=kill_agents SEED=7 SOAK=2h TABLE=FILE)
 	go test -tags chaos -count=1 -timeout 24h -v -run '/^($(or $(ONLY),.*))$$' ./internal/chaos -args -seed $(or $(SEED),1) -soak $(or $(SOAK),5m) -table "$(abspath $(TABLE))"
 
-# In memory, where there is such a folder: most of the time would be fsyncs.
+# In memory, where there is such a folder: most of the time would be fsyncs. With one processor for each package: most
+# tests pass from goroutine to goroutine.
 quick: ## run the tests that start no broker and no process, in a minute
 	TMPDIR=$$(test -d /dev/shm && echo /dev/shm || echo "$${TMPDIR:-/tmp}") go test -short -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) -parallel 8 -cpu 1 ./...
 

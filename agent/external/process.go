@@ -147,9 +147,7 @@ func (p *program) overhear(from *os.File) {
 	for {
 		line, err := lines.ReadSlice('\n')
 		if now := time.Now(); !now.Before(until) {
-			if dropped > 0 {
-				p.tellDropped(dropped)
-			}
+			p.tellDropped(dropped)
 			left, until, dropped = mostNoise, now.Add(time.Minute), 0
 		}
 		if len(line) > left {
@@ -159,16 +157,17 @@ func (p *program) overhear(from *os.File) {
 			p.place.log.Info("trainer: "+cut(string(line[:len(line)-newline(line)]), 1000), "trainer", p.name)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // the end, or the deadline that the end has set
-			if dropped > 0 {
-				p.tellDropped(dropped)
-			}
+			p.tellDropped(dropped)
 			return
 		}
 	}
 }
 
+// tellDropped logs how many bytes were not logged, if any.
 func (p *program) tellDropped(bytes int) {
-	p.place.log.Warn("a trainer writes more than is logged", "trainer", p.name, "bytes_dropped", bytes)
+	if bytes > 0 {
+		p.place.log.Warn("a trainer writes more than is logged", "trainer", p.name, "bytes_dropped", bytes)
+	}
 }
 
 // newline is the length of a line's end.

@@ -35,7 +35,7 @@ func auditCommand() *cobra.Command {
 				return err
 			}
 			r, err := audit.Verify(s.StateDir, wire.Federation(s.Federation), key, coordinator.AuditHeads(s.StateDir))
-			if errors.As(err, new(*fs.PathError)) {
+			if errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist) { // what is gone was taken away
 				return fmt.Errorf("the audit log of %s cannot be read: %w", s.StateDir, err)
 			}
 			if err != nil {

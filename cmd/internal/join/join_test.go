@@ -274,7 +274,6 @@ func TestOldRoot(t *testing.T) {
 	}
 }
 
-// TestAddress: a slash at the end of the coordinator's address does no harm.
 // TestOlderRootOfAnotherKey: an older root document is refused, too, where another of the same root keys has signed it.
 func TestOlderRootOfAnotherKey(t *testing.T) {
 	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, k}, 16)) }
@@ -296,6 +295,7 @@ func TestOlderRootOfAnotherKey(t *testing.T) {
 	}
 }
 
+// TestAddress: a slash at the end of the coordinator's address does no harm.
 func TestAddress(t *testing.T) {
 	o := open(t, 1)
 	o.url += "/"
