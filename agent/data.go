@@ -116,7 +116,8 @@ func (a *Agent) understand(l *local, blob []byte) error {
 	problem, err := task.Compile[float32](t)
 	if err == nil {
 		l.problem = problem
-		want := data.Want{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(), Prepare: problem.Preparer()}
+		want := data.Want{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
+			Labels: problem.Model.Architecture().LabelSet(), Prepare: problem.Preparer()}
 		if t.External.On() {
 			want.External = &l.problem.Task
 		}

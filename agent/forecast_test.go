@@ -128,7 +128,7 @@ func TestForecasts(t *testing.T) {
 		if f := facts[len(facts)-1]; f.Rows != 4 || f.Anomalies != 1 || math.Abs(f.Residual-(103+8)/104.) > 1e-9 {
 			t.Errorf("%+v", f)
 		}
-		l.write(head + history(0, 103) + "370800,1,1,9\n374400,1,9\n")
+		l.write("t,a\n1,1\n")
 		wait(5 * time.Minute)
 		refuse = errors.New("no broker")
 		l.write(head + history(0, 103) + "370800,1,1,9\n374400,1,1,1\n")

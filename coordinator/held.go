@@ -19,7 +19,7 @@ type heldOut struct {
 // openHeld reads the held-out data for a problem.
 func openHeld(source data.Source, p *task.Problem[float32]) (*heldOut, error) {
 	h := &heldOut{problem: p, rows: source.Open(data.Want{Features: p.Task.Features, Target: p.Task.Target,
-		Recipe: p.Recipe(), Prepare: p.Preparer()})}
+		Recipe: p.Recipe(), Labels: p.Model.Architecture().LabelSet(), Prepare: p.Preparer()})}
 	return h, h.read()
 }
 

@@ -1,10 +1,10 @@
 package data
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
@@ -20,11 +20,15 @@ type Filter struct {
 	Time string
 
 	dialect dialect
-	missing grid.Fill // the zero value refuses
+	ranges  map[string][]float64 // least and largest value, by column of the task
+	missing grid.Fill            // the zero value refuses
 }
 
 // deals reports whether the nth row that has the texts of Where, from 1, is of the own share.
 func (f *Filter) deals(n int) bool { return f.Shares <= 1 || (n-1)%f.Shares == f.Share }
+
+// refuses reports whether one row that cannot be used is too much.
+func (f *Filter) refuses() bool { return f.missing.Policy == "" || f.missing.Policy == grid.Refuse }
 
 // Error says what is wrong in a data file, and where.
 type Error struct {
@@ -40,7 +44,7 @@ type Error struct {
 func (e *Error) Error() string {
 	text := e.Problem
 	if e.Column != "" {
-		text = fmt.Sprintf("column %q: %s", e.Column, text)
+		text = fmt.Sprintf("column %q: %s", utf8Text(e.Column), text)
 	}
 	if where := e.Where(); where != "" {
 		text = where + ": " + text
@@ -62,13 +66,16 @@ func (e *Error) Where() string {
 // of r is passed on, wrapped.
 func ReadCSV[T learner.Float](r io.Reader, file string, features []string, target string,
 	filter Filter) (*learner.Samples[T], error) {
-	c := filter.dialect.reader(r, 0)
+	c := filter.dialect.reader(r, nil)
 	t, err := readHeader(c, file, features, target, filter)
 	if err != nil {
 		return nil, err
 	}
-	some := batch[T]{tally: tally{}.begin(len(t.names))}
-	if err := some.read(c, t, 0); err != nil {
+	some := batch[T]{}
+	some.begin(len(t.names))
+	if err := some.each(c, t, 0, func(record []string, line int) error {
+		return some.add(t, record, line, 0)
+	}, nil); err != nil {
 		return nil, err
 	}
 	if len(some.y) == 0 {
@@ -90,7 +97,11 @@ func readHeader(c *records, file string, features []string, target string, filte
 	if len(features) == 0 {
 		return nil, &Error{File: file, Line: 1, Problem: "no feature columns were asked for"}
 	}
-	return newTable(file, header, features, target, filter)
+	t, err := newTable(file, header, features, target, filter)
+	if err == nil {
+		t.delimiter = c.delimiter
+	}
+	return t, err
 }
 
 // batch is rows that are read together. The tally is of these and of those before.
@@ -100,20 +111,83 @@ type batch[T learner.Float] struct {
 	times []int64 // with a column for them
 }
 
-// read reads rows up to the end. above is the number of lines above the first one that c reads.
-func (b *batch[T]) read(c *records, t *table, above int) error {
-	return b.each(c, t, above, func(record []string, line int) error { return b.add(t, record, line) })
+// each calls do with the selected rows up to the end. above is the number of lines above the first one that c reads. A
+// line that cannot be parsed is counted, and passed to malformed if that is set; it is an error where none may be bad.
+func (y *tally) each(c *records, t *table, above int, do func(record []string, line int) error,
+	malformed func(*Error)) error {
+	for begin := above == 0; ; {
+		record, err := c.Read()
+		bad := (*lineError)(nil)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.As(err, &bad):
+			y.rows++
+			y.malformed++
+			e := &Error{File: t.file, Line: above + bad.line, Problem: bad.problem, Reason: string(grid.Malformed)}
+			if y.drop(e); t.filter.refuses() {
+				return e
+			}
+			if malformed != nil {
+				malformed(e)
+			}
+			continue
+		case err != nil:
+			return readError(t.file, err)
+		}
+		line, _ := c.FieldPos(0)
+		if begin && line <= c.first+unitLines && t.isUnits(record) {
+			continue
+		}
+		begin = false
+		y.rows++
+		if !t.where.match(record) {
+			continue
+		}
+		y.matched++
+		if !t.filter.deals(y.matched) {
+			continue
+		}
+		if err := do(record, above+line); err != nil {
+			return err
+		}
+	}
 }
 
-// readError turns what encoding/csv refuses into an Error; what is left is a failure to read.
-func readError(file string, err error, record []string, width, above int) error {
-	var parse *csv.ParseError
-	switch {
-	case errors.Is(err, csv.ErrFieldCount) && errors.As(err, &parse):
-		problem := fmt.Sprintf("%d fields where the header has %d", len(record), width)
-		return &Error{File: file, Line: above + parse.Line, Problem: problem}
-	case errors.As(err, &parse):
-		return &Error{File: file, Line: above + parse.Line, Problem: parse.Err.Error()}
+// unitLines is how many lines below the names may hold units and the like.
+const unitLines = 3
+
+// isUnits reports whether a line directly below the names holds words where the wanted columns, and the time, have
+// numbers: units, as many loggers write them.
+func (t *table) isUnits(record []string) bool {
+	if t.filter.refuses() {
+		return false
+	}
+	if t.time >= 0 {
+		if _, err := t.filter.dialect.time.parse(strings.TrimSpace(record[t.time])); err == nil {
+			return false
+		}
+	}
+	words := t.time >= 0
+	for _, column := range t.columns {
+		if column < 0 {
+			continue
+		}
+		text := strings.TrimSpace(record[column])
+		switch _, why := t.filter.dialect.number(text); why {
+		case "":
+			return false
+		case grid.NotANumber:
+			words = true
+		}
+	}
+	return words
+}
+
+// readError turns what cannot be parsed into an Error; what is left is a failure to read.
+func readError(file string, err error) error {
+	if bad := (*lineError)(nil); errors.As(err, &bad) {
+		return &Error{File: file, Line: bad.line, Problem: bad.problem}
 	}
 	return fmt.Errorf("%s: %w", file, err)
 }

@@ -1,12 +1,13 @@
 package data
 
 import (
-	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"slices"
 	"strings"
 
+	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -17,7 +18,6 @@ type csvFeed struct {
 	said
 	inputs []spec.Input
 	needed []string // of these, by the task's columns
-	table  *table   // of the header
 	again  string   // why all readings are to be passed on once more
 }
 
@@ -25,34 +25,36 @@ type csvFeed struct {
 func (f *csvFeed) changed() bool { return f.follower.changed() }
 
 // where implements feed.
-func (f *csvFeed) where(_ string, line int) string {
-	return fmt.Sprintf("%s: line %d", f.csvFile.path, line)
-}
+func (f *csvFeed) where(_ string, line int64) string { return f.follower.read.where(line) }
 
 // rewind implements feed.
-func (f *csvFeed) rewind(why string) { f.again, f.looked = why, stamp{} } // so that it has changed
+func (f *csvFeed) rewind(why string) { f.again, f.looked = why, nil } // so that it has changed
 
 // read implements feed.
-func (f *csvFeed) read(void func(why string), take func(Reading)) error {
+func (f *csvFeed) read(void func(why string), take func(Reading) bool) error {
 	if !f.look() && f.again == "" {
 		return nil
 	}
 	if f.again != "" {
 		void(fmt.Sprintf("%s: %s", f.csvFile.path, f.again))
-		f.follower.read, f.again = place{}, ""
+		f.follower.read, f.again = progress{}, ""
 	}
 	to, err := f.follow(func(why string) {
-		f.follower.read = place{}
+		f.follower.read = progress{}
 		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
-	}, func(text *counter, from place) (tally, error) { return f.pass(text, from, take) })
-	if f.table != nil && to.cells != nil {
-		all := to.report(f.csvFile.path, f.table.names, f.filter.Time)
-		for _, name := range f.needed {
-			if !slices.Contains(f.table.names, name) {
-				all.Troubles = append(all.Troubles, Trouble{Silent, fmt.Sprintf("%s has no column for the input %q",
-					f.csvFile.path, name)})
+	}, func(text *counter, at *place, y *tally) error { return f.pass(text, at, y, take) })
+	if to.cells != nil {
+		all := to.report(f.names(), f.filter.Time)
+		for i := len(all.Columns) - 1; i >= 0; i-- {
+			if c := all.Columns[i]; i < len(f.inputs) && !to.has(i) {
+				all.Columns = slices.Delete(all.Columns, i, i+1)
+				if slices.Contains(f.needed, c.Name) {
+					all.Troubles = append(all.Troubles, Trouble{Silent, fmt.Sprintf(
+						"%s has no column for the input %q", f.csvFile.path, c.Name)})
+				}
 			}
 		}
+		slices.Reverse(all.Troubles)
 		f.tell(all)
 	}
 	if err != nil {
@@ -63,89 +65,117 @@ func (f *csvFeed) read(void func(why string), take func(Reading)) error {
 	return nil
 }
 
-// pass passes on the readings of a text.
-func (f *csvFeed) pass(text *counter, from place, take func(Reading)) (tally, error) {
-	c := f.filter.dialect.reader(text, from.lines)
-	if from.offset == 0 {
-		header, err := c.header(f.csvFile.path)
-		if err != nil {
-			return tally{}, err
-		}
-		if f.table, err = f.places(header); err != nil {
-			return tally{}, err
-		}
+// names returns those of the inputs.
+func (f *csvFeed) names() (all []string) {
+	for _, in := range f.inputs {
+		all = append(all, in.Name)
 	}
-	b := batch[float64]{tally: from.begin(len(f.table.names))}
-	err := b.each(c, f.table, from.lines, func(record []string, line int) error {
-		f.line(&b, record, line, take)
+	return all
+}
+
+// has reports whether a file has a column for an input.
+func (p *progress) has(input int) bool {
+	return slices.ContainsFunc(p.files, func(f place) bool { return f.table != nil && f.table.columns[input] >= 0 })
+}
+
+// pass passes on the readings of a text.
+func (f *csvFeed) pass(text *counter, at *place, y *tally, take func(Reading) bool) error {
+	c := f.filter.dialect.reader(text, at)
+	y.begin(len(f.inputs))
+	if at.offset == 0 {
+		header, err := c.header(at.stamp.path)
+		if err != nil {
+			return err
+		}
+		if at.table, err = f.places(at.stamp.path, header); err != nil {
+			return err
+		}
+		at.table.delimiter = c.delimiter
+	}
+	err := y.each(c, at.table, at.lines, func(record []string, line int) error {
+		f.line(at, y, record, line, take)
 		return nil
+	}, func(bad *Error) {
+		for i, column := range at.table.columns {
+			if column >= 0 {
+				y.cells[i].drop(cell{bad.File, bad.Line, bad.Problem, grid.Malformed})
+			}
+		}
 	})
-	return b.tally, err
+	at.width = c.width
+	return err
 }
 
 // places says where the inputs are. A file may lack some: others may have them.
-func (f *csvFeed) places(header []string) (*table, error) {
-	var names []string
+func (f *csvFeed) places(file string, header []string) (*table, error) {
+	t, err := newTable(file, header, nil, "", f.filter)
+	if err != nil {
+		return nil, err
+	}
+	found := false
 	for _, in := range f.inputs {
-		if slices.Contains(header, f.filter.dialect.named(in.Name)) {
-			names = append(names, in.Name)
+		at, err := t.find(f.filter.dialect.named(in.Name))
+		if err != nil && slices.Contains(header, f.filter.dialect.named(in.Name)) {
+			return nil, err
 		}
+		t.names, t.columns, found = append(t.names, in.Name), append(t.columns, at), found || at >= 0
 	}
-	if len(names) == 0 {
-		return nil, &Error{File: f.csvFile.path, Line: 1, Problem: "names none of the task's inputs; the columns are " +
-			list(header)}
+	if !found {
+		names := make([]string, 0, len(f.needed))
+		for _, name := range f.needed {
+			names = append(names, f.filter.dialect.named(name))
+		}
+		return nil, &Error{File: file, Line: 1, Problem: "names none of the task's inputs; the columns are " +
+			list(header) + f.filter.dialect.headerHint(file, names)}
 	}
-	last := len(names) - 1
-	return newTable(f.csvFile.path, header, names[:last], names[last], f.filter)
+	return t, nil
 }
 
 // line passes on the readings of a line.
-func (f *csvFeed) line(b *batch[float64], record []string, line int, take func(Reading)) {
-	b.newest = 0 // in any order: the grid knows what is late
-	at, bad := b.time(f.table, record, line)
+func (f *csvFeed) line(place *place, y *tally, record []string, line int, take func(Reading) bool) {
+	t := place.table
+	at, bad := y.time(t, record, line)
 	if bad != nil {
 		return
 	}
-	b.cells[len(f.table.columns)].use()
-	for i, column := range f.table.columns {
-		name, text := f.table.names[i], strings.TrimSpace(record[column])
-		v, said, why := f.filter.dialect.value(f.classes(name), text)
+	y.cells[len(t.columns)].use()
+	source := t.source(record)
+	number := place.number(line)
+	if take(Reading{Time: at, Number: uint64(number)}) { // whatever the line holds
+		y.newest = max(y.newest, at)
+	}
+	for i, column := range t.columns {
+		if column < 0 {
+			continue
+		}
+		text := strings.TrimSpace(record[column])
+		r := Reading{Input: t.names[i], Time: at, Source: source, Line: number, Number: uint64(number)}
+		why := Reason("")
+		if len(f.inputs[i].Classes) > 0 {
+			r.Text = text
+		} else {
+			r.Value, why = f.filter.dialect.number(text)
+		}
+		if why == "" && text == "" {
+			why = grid.Missing
+		}
 		if why != "" {
-			b.cells[i].drop(why, line)
+			y.cells[i].drop(cell{t.file, line, text, why})
 			continue
 		}
-		b.cells[i].take(v, at)
-		take(Reading{Input: name, Time: at, Text: said, Value: v, Line: line})
+		y.cells[i].take(r.Value, at)
+		take(r)
 	}
 }
 
-// classes reports whether an input has classes.
-func (f *csvFeed) classes(name string) bool {
-	return slices.ContainsFunc(f.inputs, func(in spec.Input) bool { return in.Name == name && len(in.Classes) > 0 })
-}
-
-// each calls do with the selected rows up to the end. above is the number of lines above the first one that c reads.
-func (y *tally) each(c *records, t *table, above int, do func(record []string, line int) error) error {
-	c.FieldsPerRecord = t.width
-	for {
-		record, err := c.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return readError(t.file, err, record, t.width, above)
-		}
-		y.rows++
-		if !t.where.match(record) {
-			continue
-		}
-		y.matched++
-		if !t.filter.deals(y.matched) {
-			continue
-		}
-		line, _ := c.FieldPos(0)
-		if err := do(record, above+line); err != nil {
-			return err
+// source returns a number for the texts in the columns that nobody wants: two lines with the same time are the same
+// reading only if they agree there. A file may have several meters, with the meter's name in a column.
+func (t *table) source(record []string) uint64 {
+	h := fnv.New64a()
+	for i, text := range record {
+		if i != t.time && !slices.Contains(t.columns, i) {
+			_, _ = io.WriteString(h, text+"\x00") // a hash takes all
 		}
 	}
+	return h.Sum64()
 }

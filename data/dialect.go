@@ -3,10 +3,10 @@ package data
 import (
 	"bufio"
 	"bytes"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -20,10 +20,14 @@ type dialect struct {
 	comma     bool              // in numbers, in place of the point
 	columns   map[string]string // the names in the file, by those of the task
 	time      timeFormat
+	absent    grid.Absent
+	skip      int    // lines above the header
+	comment   string // lines that begin with it are skipped
 }
 
 func dialectOf(c *Config) (d dialect, err error) {
-	d.columns, d.comma = c.Columns, c.Decimal == ","
+	d.columns, d.comma, d.skip, d.comment = c.Columns, c.Decimal == ",", c.SkipRows, c.Comment
+	d.absent = c.absent()
 	if d.time, err = newTimeFormat(c.TimeFormat, c.TimeZone); err != nil {
 		return d, err
 	}
@@ -46,22 +50,35 @@ func checkDialect(delimiter, decimal string) error {
 	return nil
 }
 
-// reader reads records of a text. above is how many lines are before it.
-func (d *dialect) reader(text io.Reader, above int) *records {
-	r := &records{limit: &bounded{text, maxRecord}}
-	r.buffer = bufio.NewReaderSize(r.limit, edgeBytes)
-	if above == 0 {
-		// an error is met by the read of the header
-		if mark, _ := r.buffer.Peek(3); bytes.Equal(mark, []byte("\ufeff")) {
-			_, _ = r.buffer.Discard(3)
+// reader reads the records of a text that begins at a place of a file; nil = at the beginning of a text.
+func (d *dialect) reader(text io.Reader, at *place) *records {
+	r := &records{buffer: bufio.NewReaderSize(text, edgeBytes), delimiter: ',', comment: d.comment}
+	if d.delimiter != 0 {
+		r.delimiter = d.delimiter
+	}
+	if at != nil && at.offset > 0 {
+		r.least, r.width = len(at.table.header), at.width
+		if r.delimiter = at.table.delimiter; r.delimiter == 0 {
+			r.delimiter = ','
+		}
+		return r
+	}
+	// An error is met by the read of the header.
+	if mark, _ := r.buffer.Peek(3); bytes.Equal(mark, []byte("\ufeff")) {
+		_, _ = r.buffer.Discard(3)
+	}
+	for range d.skip {
+		_, _ = r.readLine()
+	}
+	// Excel names the delimiter in a line of its own.
+	head, _ := r.buffer.Peek(len("sep=") + utf8.UTFMax + 1)
+	if rest, is := bytes.CutPrefix(head, []byte("sep=")); is {
+		c, size := utf8.DecodeRune(rest)
+		if end := rest[size:]; size > 0 && (len(end) == 0 || end[0] == '\r' || end[0] == '\n') {
+			r.delimiter = c
+			_, _ = r.readLine()
 		}
 	}
-	r.Reader = csv.NewReader(r.buffer) // which has no buffer of its own then
-	r.ReuseRecord = true
-	if d.delimiter != 0 {
-		r.Comma = d.delimiter
-	}
-	r.TrimLeadingSpace = r.Comma != '\t' && r.Comma != ' ' // before a quote
 	return r
 }
 
@@ -73,18 +90,9 @@ func (d *dialect) named(column string) string {
 	return column
 }
 
-// missing reports whether a cell says that there is no value.
-func missing(text string) bool {
-	switch strings.ToLower(text) {
-	case "", "-", "--", "?", "na", "n/a", "#n/a", "nan", "null", "nil", "none":
-		return true
-	}
-	return false
-}
-
 // number reads a cell. Without a reason the number is finite.
 func (d *dialect) number(text string) (float64, Reason) {
-	if missing(text) {
+	if d.absent.Text(text) {
 		return 0, grid.Missing
 	}
 	number := text
@@ -98,6 +106,8 @@ func (d *dialect) number(text string) (float64, Reason) {
 	switch {
 	case err == nil && !finite(v), errors.Is(err, strconv.ErrRange):
 		return 0, grid.NotFinite
+	case err == nil && d.absent.Number(v):
+		return 0, grid.Missing
 	case err == nil:
 		return v, ""
 	case strings.EqualFold(text, "true"):
@@ -108,24 +118,25 @@ func (d *dialect) number(text string) (float64, Reason) {
 	return 0, grid.NotANumber
 }
 
-// value reads a cell of an input: what it says if the input has classes, else the number.
-func (d *dialect) value(classes bool, text string) (v float64, said string, why Reason) {
-	if classes && text != "" {
-		return 0, text, ""
-	}
-	v, why = d.number(text)
-	return v, "", why
-}
-
 // problem says for a person what is wrong with a cell, or a reading.
 func problem(text string, why Reason) string {
 	switch {
+	case why == grid.Malformed:
+		return text
+	case why == grid.BadTime:
+		return shorten(text) + " is not a time"
+	case why == grid.Late:
+		return shorten(text) + " is before the time of a row above: rows must be in the order of time"
+	case why == grid.Future:
+		return shorten(text) + " is ahead of the lines that follow, or of the clock"
 	case why == grid.OutOfRange:
 		return shorten(text) + " is out of the input's range"
 	case why == grid.UnknownClass:
-		return shorten(text) + " is none of the input's classes"
+		return shorten(text) + " is none of the classes"
 	case text == "":
 		return "empty where a number is needed"
+	case why == grid.Missing:
+		return shorten(text) + " stands for no value"
 	case why == grid.NotFinite && strings.ContainsAny(text, "0123456789"):
 		return shorten(text) + " is too large"
 	case why == grid.NotFinite:
@@ -133,3 +144,33 @@ func problem(text string, why Reason) string {
 	}
 	return shorten(text) + " is not a number"
 }
+
+// headerHint returns what to change if the names are not in the first line of a file but in one of the next lines.
+func (d *dialect) headerHint(file string, names []string) string {
+	text, err := OpenFile(file)
+	if err != nil || len(names) == 0 {
+		return ""
+	}
+	defer text.Close()
+	all := *d
+	all.skip = 0
+	c := all.reader(text, nil)
+	for range headerLines {
+		record, err := c.Read()
+		if err != nil {
+			return ""
+		}
+		line, _ := c.FieldPos(0)
+		for i, name := range record {
+			record[i] = strings.TrimSpace(name)
+		}
+		missing := func(name string) bool { return !slices.Contains(record, name) }
+		if line != d.skip+1 && !slices.ContainsFunc(names, missing) {
+			return fmt.Sprintf("; line %d has the name: set data.skip_rows to %d", line, line-1)
+		}
+	}
+	return ""
+}
+
+// headerLines is how many lines of a file are looked at for the names of its columns.
+const headerLines = 100

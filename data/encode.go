@@ -5,14 +5,16 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // A batch of readings in the ring is one reading after the other:
 //
-//	2·index + text (uvarint) | name, if the index is new | time less that before (varint) | value (8) or text
+//	2·index + text (uvarint) | name | source (8) | time less that before (varint) | value (8) or text
 //
-// Names have indices in the order in which they appear in the batch, from 0; a name and a text are a length (uvarint)
-// and as many bytes. text is 1 if a text follows, else 0. Values are little endian.
+// Each pair of a name and a source has an index in the order in which they appear in the batch, from 0, and is only there
+// when its index is new. A name and a text are a length (uvarint) and as many bytes. text is 1 if a text follows, else 0.
+// Sources and values are little endian.
 
 // maxText is the longest name and the longest text of a reading, in bytes.
 const maxText = 255
@@ -20,16 +22,22 @@ const maxText = 255
 // encoder makes a batch.
 type encoder struct {
 	body  []byte
-	names map[string]uint64
+	names map[origin]uint64
 	count int
 	last  int64 // time
 	most  int64 // of the times
 }
 
+// origin is where readings of an input come from.
+type origin struct {
+	input  string
+	source uint64
+}
+
 // add appends a reading unless the body would be longer than that.
 func (e *encoder) add(r Reading, longest int) bool {
 	length, index := len(e.body), uint64(len(e.names))
-	known, found := e.names[r.Input]
+	known, found := e.names[origin{r.Input, r.Source}]
 	if found {
 		index = known
 	}
@@ -39,7 +47,7 @@ func (e *encoder) add(r Reading, longest int) bool {
 	}
 	e.body = binary.AppendUvarint(e.body, 2*index+flag)
 	if !found {
-		e.body = appendText(e.body, r.Input)
+		e.body = binary.LittleEndian.AppendUint64(appendText(e.body, r.Input), r.Source)
 	}
 	e.body = binary.AppendVarint(e.body, r.Time-e.last)
 	if r.Text != "" {
@@ -52,9 +60,9 @@ func (e *encoder) add(r Reading, longest int) bool {
 		return false
 	}
 	if e.names == nil {
-		e.names, e.most = map[string]uint64{}, r.Time
+		e.names, e.most = map[origin]uint64{}, r.Time
 	}
-	e.names[r.Input] = index
+	e.names[origin{r.Input, r.Source}] = index
 	e.count++
 	e.last, e.most = r.Time, max(e.most, r.Time)
 	return true
@@ -66,9 +74,9 @@ func appendText(p []byte, text string) []byte {
 
 var errBatch = errors.New("not a batch of readings")
 
-// decode passes on the readings of a batch. The checksum was verified, so an error means that another program wrote it.
-func decode(body []byte, take func(Reading)) error {
-	var names []string
+// decode passes on the readings of a batch whose first entry has the number first. The checksum was verified, so an error means that another program wrote it.
+func decode(body []byte, first uint64, take func(Reading)) error {
+	var names []origin
 	last := int64(0)
 	for len(body) > 0 {
 		head, n := binary.Uvarint(body)
@@ -78,10 +86,10 @@ func decode(body []byte, take func(Reading)) error {
 		body = body[n:]
 		if head/2 == uint64(len(names)) {
 			name, rest, ok := cutText(body)
-			if !ok {
+			if !ok || len(rest) < 8 {
 				return errBatch
 			}
-			names, body = append(names, name), rest
+			names, body = append(names, origin{name, binary.LittleEndian.Uint64(rest)}), rest[8:]
 		}
 		step, n := binary.Varint(body)
 		if n <= 0 {
@@ -89,7 +97,9 @@ func decode(body []byte, take func(Reading)) error {
 		}
 		body = body[n:]
 		last += step
-		r := Reading{Input: names[head/2], Time: last}
+		of := names[head/2]
+		r := Reading{Input: of.input, Source: of.source, Time: last, Number: first}
+		first++
 		if head%2 == 1 {
 			ok := false
 			if r.Text, body, ok = cutText(body); !ok {
@@ -117,10 +127,10 @@ func cutText(p []byte) (text string, rest []byte, ok bool) {
 
 // numberOf is the number that a text stands for: true and false are 1 and 0. It is NaN if the text is no number.
 func numberOf(text string) float64 {
-	switch text {
-	case "true":
+	switch {
+	case strings.EqualFold(text, "true"):
 		return 1
-	case "false":
+	case strings.EqualFold(text, "false"):
 		return 0
 	}
 	v, err := strconv.ParseFloat(text, 64)

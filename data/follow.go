@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -15,7 +19,10 @@ func checkCSV(c *Config, problems *spec.Check, section string) {
 	problems.Need(c.Lines == "" && len(c.Command) == 0 && c.Format == "", section+".source",
 		"is csv, with which lines, command and format do not go: remove them")
 	problems.Valid(section+".delimiter", checkDialect(c.Delimiter, c.Decimal))
-	_, err := newTimeFormat(c.TimeFormat, c.TimeZone)
+	problems.Need(c.SkipRows >= 0, section+".skip_rows", "must not be negative, is %d", c.SkipRows)
+	_, err := filepath.Match(c.CSV, "")
+	problems.Valid(section+".csv", err)
+	_, err = newTimeFormat(c.TimeFormat, c.TimeZone)
 	problems.Valid(section+".time_format", err)
 	problems.Need(c.Missing != grid.Last || c.Time != "", section+".time",
 		"is empty, and missing: last needs the time of a row: name its column")
@@ -28,7 +35,8 @@ func filesOfCSV(c *Config) map[string]string { return map[string]string{"csv": c
 
 func openCSV(c *Config) (Source, error) {
 	d, err := dialectOf(c)
-	filter := Filter{Where: c.Where, Share: c.Share, Shares: c.Shares, Time: c.Time, dialect: d, missing: c.fill()}
+	filter := Filter{Where: c.Where, Share: c.Share, Shares: c.Shares, Time: c.Time, dialect: d, missing: c.fill(),
+		ranges: c.Range}
 	return &csvFile{path: c.CSV, filter: filter, most: c.maxBad(), room: c.room(), now: time.Now}, err
 }
 
@@ -46,15 +54,49 @@ type csvFile struct {
 // columns have the names of the task's.
 func (f *csvFile) Open(w Want) Rows {
 	return f.made.open(w, func() *made {
-		if w.Recipe != nil && f.filter.Time != "" {
-			feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, needed: w.inputs(),
-				follower: follower{path: f.path, now: f.now}}
-			return newGridRows(feed, w, f.filter.missing, f.most, f.room, func() error { return nil })
+		follows := follower{path: f.path, now: f.now}
+		if f.filter.Time != "" {
+			follows.first = f.firstTime
 		}
-		c := &csvText{csvFile: f, want: w, follower: follower{path: f.path, now: f.now}}
+		if w.Recipe != nil && f.filter.Time != "" {
+			feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, needed: w.inputs(), follower: follows}
+			return newGridRows(feed, w, f.rules(), f.room, func() error { return nil })
+		}
+		c := &csvText{csvFile: f, want: w, follower: follows}
 		return &made{maker: c, name: f.path,
 			raw: &rawRows{room: f.room, features: len(w.Features), timed: f.filter.Time != ""}}
 	})
+}
+
+// rules are those by which rows are made of the file's readings.
+func (f *csvFile) rules() rules {
+	return rules{f.filter.missing, f.filter.dialect.absent, f.filter.ranges, f.most, f.now}
+}
+
+// firstTime returns the time of the first row of a text, if it has a row. Without a column for it, the text does not go on
+// behind any other.
+func (f *csvFile) firstTime(text io.Reader) (at int64, found bool) {
+	c := f.filter.dialect.reader(text, nil)
+	header, err := c.header(f.path)
+	if err != nil {
+		return 0, false
+	}
+	column := slices.Index(header, f.filter.Time)
+	if column < 0 {
+		return math.MinInt64, true
+	}
+	for {
+		record, err := c.Read()
+		if bad := (*lineError)(nil); errors.As(err, &bad) {
+			continue
+		}
+		if err != nil {
+			return 0, false
+		}
+		if at, err := f.filter.dialect.time.parse(strings.TrimSpace(record[column])); err == nil {
+			return at, true
+		}
+	}
 }
 
 // Close implements Source. No file is open between two calls.
@@ -62,15 +104,19 @@ func (*csvFile) Close() error { return nil }
 
 // Probe implements Source.
 func (f *csvFile) Probe() (err error) {
-	r, err := OpenFile(f.path)
+	paths, err := pathsOf(f.path)
+	if err != nil {
+		return err
+	}
+	r, err := OpenFile(paths[0])
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	if n, err := io.ReadFull(r, make([]byte, 1)); n == 0 && errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s is empty", f.path)
+		return fmt.Errorf("%s is empty", paths[0])
 	} else if err != nil {
-		return fmt.Errorf("%s: %w", f.path, err)
+		return fmt.Errorf("%s: %w", paths[0], err)
 	}
 	return nil
 }
@@ -81,7 +127,16 @@ type csvText struct {
 	follower
 	said
 	want  Want
-	table *table // of the header
+	ahead map[uint64]bool // lines that are ahead of those that follow, by number
+	minus bool            // with Want.Labels.Signs: the second class is −1
+	reads rereads
+}
+
+// Report implements Reporter.
+func (c *csvText) Report() Report {
+	all := c.said.Report()
+	all.warn(nil)
+	return all
 }
 
 // changed implements maker.
@@ -90,7 +145,7 @@ func (c *csvText) changed() bool { return c.follower.changed() }
 // none implements maker.
 func (c *csvText) none(renewed string) error {
 	err := noneSelected(c.csvFile.path, c.read.rows)
-	if c.read.offset < c.looked.size && !compressed(c.csvFile.path) {
+	if slices.ContainsFunc(c.read.files, func(p place) bool { return p.open }) {
 		err.Problem += ", and its last line has no line break yet"
 	}
 	if renewed != "" {
@@ -100,82 +155,130 @@ func (c *csvText) none(renewed string) error {
 }
 
 // make implements maker. It reads what has come since the last time, or everything if what was read then may have
-// changed.
+// changed, or if it turns out that lines are ahead of those that follow.
 func (c *csvText) make(m *made) error {
 	lost := m.raw.err()
-	if !c.look() && lost == nil {
+	if !c.look() && lost == nil && !c.read.mistaken() {
 		return nil
 	}
 	before := c.read
 	into, anew := m.raw, ""
 	if lost != nil {
-		c.read, into, anew = place{}, m.fresh(), lost.Error()
+		c.read, into, anew = progress{}, m.fresh(), lost.Error()
 	}
-	t, b := c.table, &batch[float32]{}
-	take := func() error { return move(b, into) }
-	to, err := c.follow(func(why string) { into, anew = m.fresh(), why },
-		func(text *counter, from place) (tally, error) { return c.parse(text, from, &t, b, take) })
-	if t != nil {
-		c.tell(b.report(c.csvFile.path, t.names, c.filter.Time))
-	}
-	if err == nil {
-		err = b.check(c.most)
-	}
-	if err == nil {
-		err = into.flush()
-	}
-	switch {
-	case err != nil && into == m.raw:
-		into.cut(m.rows)
-	case err != nil:
-		into.cut(0)
-	}
-	if err != nil {
-		c.read = before
-		return err
+	var to progress
+	for again := true; again; {
+		var err error
+		b := &batch[float32]{}
+		to, err = c.follow(func(why string) {
+			into, anew, c.ahead = m.fresh(), why, nil
+		}, func(text *counter, at *place, y *tally) error { return c.parse(text, at, y, b, into) })
+		if err == nil && to.order != nil {
+			to.order.end()
+		}
+		if again = err == nil && to.mistaken() && c.reads.may(to.rows); again {
+			if into != m.raw {
+				into.cut(0)
+			}
+			into, anew = m.fresh(), "some of its lines do not count"
+			if c.read = (progress{}); to.order != nil {
+				c.ahead = to.order.ahead
+			}
+			if to.labels.wrong() {
+				c.minus = !to.labels.minus
+			}
+			continue
+		}
+		c.tell(to.report(c.want.columns(), c.filter.Time))
+		if err == nil {
+			err = to.check(c.most)
+		}
+		if err == nil {
+			err = into.flush()
+		}
+		if err != nil {
+			if into == m.raw {
+				into.cut(m.rows)
+			} else {
+				into.cut(0)
+			}
+			c.read = before
+			return err
+		}
 	}
 	if into != m.raw {
 		if lost == nil && into.startsWith(m.raw, m.rows) {
 			m.raw = into
 		} else {
-			m.anew(into, fmt.Sprintf("%s: %s; its rows are read anew, up to line %d", c.csvFile.path, anew, to.lines))
+			m.anew(into, fmt.Sprintf("%s: %s; its rows are read again", c.csvFile.path, anew))
 		}
 	}
-	c.read, c.table, m.rows = to, t, into.len()
+	c.read, m.rows = to, into.len()
 	return nil
 }
+
+// mistaken reports whether lines were used that would not be if all was read once more.
+func (y *tally) mistaken() bool { return y.order != nil && y.order.found || y.labels.wrong() }
+
+// rereads bounds how often a source is read once more because lines of it turned out not to count: a sensor whose clock is
+// always ahead must not have all be read for each of its lines.
+type rereads struct {
+	rows int // at the last one
+	n    int
+}
+
+// may reports whether a source with so many rows may be read again now.
+func (r *rereads) may(rows int) bool {
+	if r.n > rereadsMost && rows-r.rows < rows/8 {
+		return false
+	}
+	r.n, r.rows = r.n+1, rows
+	return true
+}
+
+// rereadsMost is how often a source may be read once more whatever its size.
+const rereadsMost = 16
 
 // batchRows is how many rows of a file are handed on at a time.
 const batchRows = 512
 
-// move moves the rows of a batch.
-func move(b *batch[float32], into *rawRows) error {
-	err := into.add(b.x, b.y, b.times)
-	b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
-	return err
-}
-
-// parse reads the rows of a text into a batch, and has take empty it.
-func (c *csvText) parse(text *counter, from place, t **table, b *batch[float32], take func() error) (tally, error) {
-	r := c.filter.dialect.reader(text, from.lines)
-	b.tally = from.begin(len(c.want.Features) + 1)
-	if from.offset == 0 {
+// parse reads the rows of a text.
+func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], into *rawRows) error {
+	r := c.filter.dialect.reader(text, at)
+	y.begin(len(c.want.columns()))
+	if y.order == nil && c.filter.Time != "" {
+		y.order = newOrder(0, c.csvFile.now(), c.ahead)
+	}
+	if y.order != nil {
+		y.order.setClock(c.csvFile.now())
+	}
+	if y.labels.LabelSet = c.want.Labels; c.minus {
+		y.labels.minus, y.labels.chosen = true, true
+	}
+	if at.offset == 0 {
 		var err error
-		if *t, err = readHeader(r, c.csvFile.path, c.want.Features, c.want.Target, c.filter); err != nil {
+		if at.table, err = readHeader(r, at.stamp.path, c.want.Features, c.want.Target, c.filter); err != nil {
 			if bad := (*Error)(nil); c.want.Recipe != nil && errors.As(err, &bad) {
 				bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"
 			}
-			return b.tally, err
+			return err
 		}
 	}
-	err := b.each(r, *t, from.lines, func(record []string, line int) error {
-		if err := b.add(*t, record, line); err != nil || len(b.y) < batchRows {
+	b.tally = *y
+	take := func() error {
+		err := into.add(b.x, b.y, b.times)
+		b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
+		return err
+	}
+	err := b.each(r, at.table, at.lines, func(record []string, line int) error {
+		if err := b.add(at.table, record, line, at.number(line)); err != nil || len(b.y) < batchRows {
 			return err
 		}
 		return take()
-	})
+	}, nil)
 	if err == nil {
 		err = take()
 	}
-	return b.tally, err
+	*y, at.width = b.tally, r.width
+	return err
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
 )
@@ -55,7 +54,7 @@ func TestHalfALine(t *testing.T) {
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n", []float32{1, 34, 6, 8}, ""},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\nwarm,1\n", nil, `d.csv: line 7: column "x": "warm" is not a number`},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n\"a\nb\",1\n", nil, `d.csv: line 8: column "x": "a\nb" is not a number`},
-		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n", nil, `d.csv: line 8: 3 fields where the header has 2`},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n", nil, `d.csv: line 8: 3 fields where the header has 2: "11,1,1"`},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1\n", []float32{1, 34, 6, 8, 10, 11}, ""},
 	} {
 		h.put(t, step.text)
@@ -82,22 +81,22 @@ func TestRenewed(t *testing.T) {
 		why    string // "" = rows were only added
 	}{
 		{"cut off", "1,1\n2,2\n3,3\n", func(t *testing.T, h *csvHarness) { h.put(t, "x,y\n1,1\n") }, []float32{1},
-			"it was cut off from 16 to 8 bytes, after 4 lines were read; its rows are read anew, up to line 2"},
+			"it was cut off from 16 to 8 bytes, after 4 lines were read; its rows are read again"},
 		{"cut off and grown", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) {
 			h.put(t, "x,y\n5,1\n6,2\n7,7\n")
-		}, []float32{5, 6, 7}, "it was written again; its rows are read anew, up to line 4"},
+		}, []float32{5, 6, 7}, "it was written again; its rows are read again"},
 		{"changed in place", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) { h.put(t, "x,y\n1,1\n9,2\n") },
-			[]float32{1, 9}, "it was written again; its rows are read anew, up to line 3"},
+			[]float32{1, 9}, "it was written again; its rows are read again"},
 		{"the beginning of a long one", long, func(t *testing.T, h *csvHarness) {
 			h.put(t, "x,y\n7,1\n"+long)
 		}, append([]float32{7}, slices.Repeat([]float32{1}, 3000)...),
-			"it was written again; its rows are read anew, up to line 3002"},
+			"it was written again; its rows are read again"},
 		{"the end of a long one", long, func(t *testing.T, h *csvHarness) {
 			h.put(t, "x,y\n"+strings.Repeat("1,1\n", 2999)+"7,1\n1,1\n")
 		}, append(slices.Repeat([]float32{1}, 2999), 7, 1),
-			"it was written again; its rows are read anew, up to line 3002"},
+			"it was written again; its rows are read again"},
 		{"another file", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) { replace(t, h, "y,x\n1,4\n2,5\n3,6\n") },
-			[]float32{4, 5, 6}, "another file has its name; its rows are read anew, up to line 4"},
+			[]float32{4, 5, 6}, "another file has its name; its rows are read again"},
 		{"another file with the same rows and more", "1,1\n", func(t *testing.T, h *csvHarness) {
 			replace(t, h, "y,x\n1,1\n3,6\n")
 		}, []float32{1, 6}, ""},
@@ -226,27 +225,25 @@ func TestCompressedFileGrows(t *testing.T) {
 		t.Errorf("half a file: %v", err)
 	}
 	h.put(t, zip(t, text))
-	if got, v := xs(t, r); !slices.Equal(got, []float32{1}) || !strings.Contains(v.Renewed, "up to line 2") {
+	if got, v := xs(t, r); !slices.Equal(got, []float32{1}) || !strings.Contains(v.Renewed, "it was cut off") {
 		t.Errorf("%v, %+v", got, v)
 	}
 }
 
 // A file that ends before the size that it had a moment ago is not taken for whole.
 func TestCutOffWhileRead(t *testing.T) {
-	h, r := csvAt(t, "d.csv", "x,y\n1,1\n22,22\n", Config{})
+	h, _ := csvAt(t, "d.csv", "x,y\n1,1\n22,22\n", Config{})
 	f, err := os.Open(h.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	of := textOf(r)
-	of.looked = stamp{size: 14, at: time.Now()}
 	if err := os.Truncate(h.path, 12); err != nil {
 		t.Fatal(err)
 	}
-	_, err = of.readBetween(f, place{}, 14, func(text *counter, _ place) (tally, error) {
+	err = readTo(f, 14, &place{stamp: stamp{path: h.path}}, &tally{}, func(text *counter, _ *place, _ *tally) error {
 		_, err := io.Copy(io.Discard, text)
-		return tally{}, err
+		return err
 	})
 	if want := h.path + ": line 3: the file was cut off here while it was read"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)

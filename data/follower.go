@@ -2,24 +2,26 @@ package data
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
-// follower reads a file that others append to. The last line of a plain file counts when it ends in a line break, or
-// when the file has been still for a while.
+// follower reads a file, or several ones, that others append to. The last line of a plain file counts when it ends in a
+// line break, or when the file has been still for a while.
 type follower struct {
-	path   string
-	now    func() time.Time
-	looked stamp // of the file at the last look
-	still  bool  // the file was, at the last look
-	open   bool  // its last line had no line break then
-	read   place
+	path string // of a file; a pattern such as log-*.csv; or a folder
+	now  func() time.Time
+	// first returns the time of the first row of a text, if it has a row. nil = rows have no time.
+	first  func(text io.Reader) (at int64, found bool)
+	looked []stamp // of the files at the last look, in the order of their names
+	read   progress
 }
 
 // stillFor is how long a file must be unchanged until a last line without a line break counts.
@@ -27,154 +29,333 @@ const stillFor = 5 * time.Second
 
 // stamp is what tells a file that has changed without reading it.
 type stamp struct {
-	info fs.FileInfo // nil if there was none
+	path string
+	info fs.FileInfo
 	size int64
 	at   time.Time
-}
-
-func stampOf(path string) stamp {
-	info, err := os.Stat(path)
-	if err != nil {
-		return stamp{}
-	}
-	return stamp{info, info.Size(), info.ModTime()}
+	// still reports that nobody has written for a while.
+	still bool
 }
 
 func (s stamp) equal(o stamp) bool {
-	if s.info == nil || o.info == nil {
-		return s.info == o.info
-	}
-	return os.SameFile(s.info, o.info) && s.size == o.size && s.at.Equal(o.at)
+	return s.path == o.path && os.SameFile(s.info, o.info) && s.size == o.size && s.at.Equal(o.at)
+}
+
+// progress is how far the files were read.
+type progress struct {
+	files []place // in the order in which they were begun
+	tally
 }
 
 // place is how far a file was read.
 type place struct {
 	stamp  stamp
+	plain  bool  // it can be read on from the offset
+	open   bool  // its last line has no line break, and was not read
+	torn   bool  // there is no line break before the offset
 	offset int64 // of the next row; 0 = nothing was read
 	lines  int   // before it
-	torn   bool  // there is no line break before it
 	edges  [2][]byte
-	tally
+	table  *table // of its header
+	width  int    // fields of its last lines
+	index  int    // of the file, from 0, among all that were begun since the follower began anew
 }
 
-// isStill reports whether nobody has written for a while. A file from the future is not still.
-func (f *follower) isStill(s stamp) bool { return s.info != nil && f.now().Sub(s.at) >= stillFor }
+// lineBits are the bits of a line number that count lines. The file's index is above them.
+const lineBits = 32
 
-// changed reports whether there may be anything to read.
+// number returns a number for a line of the file, which increases over files.
+func (p *place) number(line int) int64 { return int64(p.index)<<lineBits | int64(line) }
+
+// where names the place with a number.
+func (p *progress) where(number int64) string {
+	for _, f := range p.files {
+		if int64(f.index) == number>>lineBits {
+			return fmt.Sprintf("%s: line %d", f.stamp.path, number&(1<<lineBits-1))
+		}
+	}
+	return ""
+}
+
+// several reports whether a path stands for files, and not for one.
+func several(path string) bool {
+	if strings.ContainsAny(filepath.Base(path), "*?[") {
+		return true
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// pathsOf returns the files that a path stands for, in the order of their names: itself, those that match a pattern, or
+// those in a folder that are neither hidden nor temporary.
+func pathsOf(path string) ([]string, error) {
+	if !several(path) {
+		return []string{path}, nil
+	}
+	pattern := path
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		pattern = filepath.Join(path, "*")
+	}
+	all, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: write a [ of a name as \\[", path, err)
+	}
+	all = slices.DeleteFunc(all, func(path string) bool {
+		name := filepath.Base(path)
+		info, err := os.Stat(path)
+		return err != nil || info.IsDir() || strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") ||
+			strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, ".part")
+	})
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: no file matches: %w", path, fs.ErrNotExist)
+	}
+	return all, nil
+}
+
+// stamps looks at the files. A file from the future is not still.
+func (f *follower) stamps() (all []stamp) {
+	paths, err := pathsOf(f.path)
+	if err != nil {
+		return nil
+	}
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil {
+			at := info.ModTime()
+			all = append(all, stamp{path, info, info.Size(), at, f.now().Sub(at) >= stillFor})
+		}
+	}
+	return all
+}
+
+// changed reports whether there may be anything to read. It is cheap.
 func (f *follower) changed() bool {
-	s := stampOf(f.path)
-	return !s.equal(f.looked) || f.open && !f.still && f.isStill(s)
+	now := f.stamps()
+	if !slices.EqualFunc(now, f.looked, stamp.equal) {
+		return true
+	}
+	for i, s := range now {
+		if p := f.read.place(s.path); s.still && !f.looked[i].still && (p == nil || p.open) {
+			return true
+		}
+	}
+	return false
+}
+
+// place returns how far a file was read; nil if it was not begun.
+func (p *progress) place(path string) *place {
+	for i := len(p.files) - 1; i >= 0; i-- { // the last one of this name
+		if p.files[i].stamp.path == path {
+			return &p.files[i]
+		}
+	}
+	return nil
 }
 
 // look reports whether there is anything to read.
 func (f *follower) look() bool {
-	f.looked = stampOf(f.path)
-	f.still = f.isStill(f.looked)
-	return f.looked.info == nil || !f.looked.equal(f.read.stamp) || f.open && f.still && !f.read.torn
+	f.looked = f.stamps()
+	if len(f.looked) == 0 {
+		return true // which fails
+	}
+	for _, s := range f.looked {
+		if p := f.read.place(s.path); p == nil || !s.equal(p.stamp) || p.open && s.still {
+			return true
+		}
+	}
+	return false
 }
 
-// parser reads a text that begins at a place, and returns the tally there.
-type parser func(text *counter, from place) (tally, error)
+// parser reads a text that begins at a place, and changes place and tally to those behind it.
+type parser func(text *counter, at *place, y *tally) error
 
-// follow hands parse what has come since f.read, and returns how far it was read. If that which was read before may
-// have changed, it calls void with the reason and begins again.
-func (f *follower) follow(void func(why string), parse parser) (to place, err error) {
-	file, err := os.Open(f.path)
+// follow hands parse what has come since f.read, and returns how far was read. If what was read before may have changed,
+// it calls void with the reason and begins again.
+func (f *follower) follow(void func(why string), parse parser) (to progress, err error) {
+	if len(f.looked) == 0 {
+		paths, err := pathsOf(f.path)
+		if err == nil {
+			var text io.ReadCloser
+			if text, err = OpenFile(paths[0]); err == nil { // it is there again: the next look finds it
+				err = errors.Join(fmt.Errorf("%s is being replaced", paths[0]), text.Close())
+			}
+		}
+		return to, err
+	}
+	fresh, why, err := f.compare()
 	if err != nil {
 		return to, err
 	}
-	defer file.Close()
-	from := f.read
-	if from.offset > 0 {
-		anew, err := f.unlike(file)
-		if err != nil {
-			return to, fmt.Errorf("%s: %w", f.path, err)
+	if to = (progress{slices.Clone(f.read.files), f.read.tally.clone()}); why != "" {
+		void(why)
+		to = progress{}
+	}
+	for _, s := range f.looked {
+		p := to.place(s.path)
+		if p == nil || fresh[s.path] {
+			to.files = append(to.files, place{stamp: stamp{path: s.path}, index: len(to.files)})
+			p = &to.files[len(to.files)-1]
+		} else if s.equal(p.stamp) && !(p.open && s.still) {
+			continue
 		}
-		if anew != "" {
-			void(anew)
-			from = place{}
+		if err := readOn(s, p, &to.tally, parse); err != nil {
+			return to, err
 		}
 	}
-	return f.readFrom(file, from, parse)
+	return to, nil
+}
+
+// compare holds the files against what was read of them. It returns the paths under which another file goes on behind
+// what was read, or why all has to be read again.
+func (f *follower) compare() (fresh map[string]bool, why string, err error) {
+	fresh = map[string]bool{}
+	for i, s := range f.looked {
+		p := f.read.place(s.path)
+		if p == nil {
+			for _, later := range f.looked[i+1:] {
+				if f.read.place(later.path) != nil {
+					return nil, fmt.Sprintf("the file %s came before others that were read", s.path), nil
+				}
+			}
+			continue
+		}
+		if p.offset == 0 || s.equal(p.stamp) {
+			continue
+		}
+		changed, err := p.unlike(s)
+		if err != nil {
+			return nil, "", err
+		}
+		if changed == "" {
+			continue
+		}
+		if f.first == nil {
+			return nil, changed, nil
+		}
+		first, found, err := f.firstTime(s.path)
+		switch {
+		case err != nil:
+			return nil, "", err
+		case found && first <= f.read.newest:
+			return nil, changed, nil
+		case !found:
+			f.looked = slices.Clone(f.looked)
+			f.looked[i] = p.stamp // it has no row yet: what was read stays
+		default:
+			fresh[s.path] = true
+		}
+	}
+	return fresh, "", nil
+}
+
+// firstTime returns the time of the first row of a file, if it has a row.
+func (f *follower) firstTime(path string) (at int64, found bool, err error) {
+	text, err := OpenFile(path)
+	if err != nil {
+		return 0, false, err
+	}
+	defer text.Close()
+	at, found = f.first(text)
+	return at, found, nil
 }
 
 // unlike says why what was read of the file may be in it no more; "" if it still is.
-func (f *follower) unlike(file *os.File) (string, error) {
-	was, now := f.read.stamp, f.looked
+func (p *place) unlike(now stamp) (string, error) {
+	was := p.stamp
 	switch {
 	case !os.SameFile(was.info, now.info):
 		return "another file has its name", nil
-	case now.size < f.read.offset:
+	case now.size < p.offset:
 		return fmt.Sprintf("it was cut off from %d to %d bytes, after %d lines were read", was.size, now.size,
-			f.read.lines), nil
+			p.lines), nil
 	case now.equal(was): // its last line may count now
-	case now.size == was.size || compressed(f.path):
+	case now.size == was.size || !p.plain:
 		return "it was written again", nil
 	}
-	e, err := edges(file, f.read.offset)
-	if err == nil && (!bytes.Equal(e[0], f.read.edges[0]) || !bytes.Equal(e[1], f.read.edges[1])) {
+	file, err := os.Open(now.path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	e, err := edges(file, p.offset)
+	if err == nil && (!bytes.Equal(e[0], p.edges[0]) || !bytes.Equal(e[1], p.edges[1])) {
 		return "it was written again", nil
 	}
-	if err == nil && f.read.torn {
+	if err == nil && p.torn {
 		next := make([]byte, 2)
-		n, err := file.ReadAt(next, f.read.offset)
+		n, err := file.ReadAt(next, p.offset)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return "", err
+			return "", fmt.Errorf("%s: %w", now.path, err)
 		}
 		if next = next[:n]; !bytes.HasPrefix(next, []byte("\n")) && !bytes.Equal(next, []byte("\r\n")) {
 			return "its last line was continued", nil
 		}
 	}
-	return "", err
-}
-
-// readFrom reads from a place on: of a plain file, up to the last line that counts.
-func (f *follower) readFrom(file *os.File, from place, parse parser) (to place, err error) {
-	if compressed(f.path) {
-		z, err := gzip.NewReader(file)
-		if err != nil {
-			return to, fmt.Errorf("%s: %w", f.path, err)
-		}
-		text := &counter{r: z}
-		to.tally, err = parse(text, from)
-		to.stamp, to.offset, to.lines = f.looked, f.looked.size, from.lines+text.lines
-		return to, err
-	}
-	end, err := lastBreak(file, from.offset, f.looked.size)
 	if err != nil {
-		return to, fmt.Errorf("%s: %w", f.path, err)
+		return "", fmt.Errorf("%s: %w", now.path, err)
 	}
-	f.open = end < f.looked.size
-	switch {
-	case end == 0 && f.open && f.still:
-		return f.readBetween(file, from, f.looked.size, parse)
-	case end == 0 && f.open:
-		return to, &Error{File: f.path, Line: 1, Problem: "has no line break yet; it must name the columns"}
-	}
-	if to, err = f.readBetween(file, from, end, parse); err != nil || !f.open || !f.still {
-		return to, err
-	}
-	whole, err := f.readBetween(file, to, f.looked.size, parse)
-	if bad := (*Error)(nil); errors.As(err, &bad) {
-		return to, nil // the line is not whole
-	}
-	return whole, err
+	return "", nil
 }
 
-// readBetween reads a plain file from a place up to an offset.
-func (f *follower) readBetween(file io.ReaderAt, from place, end int64, parse parser) (to place, err error) {
-	text := &counter{r: io.NewSectionReader(file, from.offset, end-from.offset)}
-	to.tally, err = parse(text, from)
-	to.stamp, to.offset, to.lines = f.looked, end, from.lines+text.lines
-	if cut := end - from.offset - text.bytes; err == nil && cut > 0 {
-		err = &Error{File: f.path, Line: to.lines + 1, Problem: "the file was cut off here while it was read"}
+// readOn reads a file from a place on. In a plain file it stops after the last line that counts.
+func readOn(s stamp, p *place, y *tally, parse parser) error {
+	file, err := os.Open(s.path)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		to.edges, err = edges(file, end)
-		last := to.edges[1]
-		to.torn = len(last) > 0 && last[len(last)-1] != '\n'
+	defer file.Close()
+	var text io.Reader
+	if p.offset == 0 {
+		if text, p.plain, err = plainText(s.path, file); err != nil {
+			return err
+		}
 	}
-	return to, err
+	p.stamp = s
+	if !p.plain {
+		c := &counter{r: text}
+		err = parse(c, p, y)
+		p.offset, p.lines = s.size, c.lines
+		return err
+	}
+	end, err := lastBreak(file, p.offset, s.size)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	p.open = end < s.size
+	switch {
+	case end == 0 && p.open && s.still:
+		p.open = false
+		return readTo(file, s.size, p, y, parse)
+	case end == 0 && p.open:
+		return &Error{File: s.path, Line: 1, Problem: "has no line break yet; it must name the columns"}
+	}
+	if err := readTo(file, end, p, y, parse); err != nil || !p.open || !s.still {
+		return err
+	}
+	at, before := *p, y.clone()
+	if err := readTo(file, s.size, p, y, parse); err != nil || y.malformed == before.malformed {
+		p.open = false
+		return err
+	}
+	*p, *y = at, before // the line is not whole
+	return nil
+}
+
+// readTo reads a plain file from a place up to an offset.
+func readTo(file io.ReaderAt, end int64, p *place, y *tally, parse parser) error {
+	text := &counter{r: io.NewSectionReader(file, p.offset, end-p.offset)}
+	if err := parse(text, p, y); err != nil {
+		return err
+	}
+	cut := end - p.offset - text.bytes
+	p.offset, p.lines = end, p.lines+text.lines
+	if cut > 0 {
+		return &Error{File: p.stamp.path, Line: p.lines + 1, Problem: "the file was cut off here while it was read"}
+	}
+	var err error
+	p.edges, err = edges(file, end)
+	last := p.edges[1]
+	p.torn = len(last) > 0 && last[len(last)-1] != '\n'
+	return err
 }
 
 // counter counts the bytes that are read, and the line breaks among them.

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -15,22 +17,40 @@ import (
 type gridRows struct {
 	feed    feed
 	needed  []string // inputs that the columns are made of
-	most    float64  // of their values that are wrong: the share
+	rules   rules
 	config  grid.Config
 	nothing func() error // why there are no rows
 	bad     error        // that keeps rows from ever being made
 
-	said // by the grid
-	grid *grid.Grid
-	lost error // why rows that were made could not be kept
+	said   // by the grid
+	grid   *grid.Grid
+	order  *order // of the readings' times
+	reads  rereads
+	labels labelCount
+	lost   error // why rows that were made could not be kept
 }
 
-// newGridRows follows a feed. A source without rows says why with nothing. There are no rows if the share of an
-// input's values that are wrong is above most.
-func newGridRows(f feed, w Want, fill grid.Fill, most float64, at room, nothing func() error) *made {
-	r := &gridRows{feed: f, needed: w.inputs(), most: most, nothing: nothing,
-		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: fill,
-			Early: w.Early}}
+// rules say which values count. They are those of the section of the configuration.
+type rules struct {
+	fill   grid.Fill
+	absent grid.Absent
+	ranges map[string][]float64 // least and largest value, by input
+	most   float64              // share of an input's values that may be wrong
+	now    func() time.Time
+}
+
+func rulesOf(c *Config, now func() time.Time) rules {
+	return rules{c.fill(), c.absent(), c.Range, c.maxBad(), now}
+}
+
+// newGridRows follows a feed. A source without rows says why with nothing.
+func newGridRows(f feed, w Want, by rules, at room, nothing func() error) *made {
+	r := &gridRows{feed: f, needed: w.inputs(), rules: by, nothing: nothing,
+		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: by.fill,
+			Absent: by.absent, Ranges: by.ranges, Early: w.Early}}
+	if r.labels.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
+		r.config.Label = r.labels.take
+	}
 	m := &made{maker: r, raw: &rawRows{room: at, features: len(w.Features), timed: true, recent: w.Early}}
 	zone, err := time.LoadLocation(w.Recipe.Grid.Zone) // the empty name is UTC
 	if err != nil && slices.ContainsFunc(w.Features, calendar) {
@@ -42,9 +62,18 @@ func newGridRows(f feed, w Want, fill grid.Fill, most float64, at room, nothing 
 		m.ahead = int64(target.Span)
 	}
 	if r.bad == nil {
-		r.grid, r.bad = grid.New(r.config)
+		r.begin(nil)
 	}
 	return m
+}
+
+// begin makes the grid and the order of readings that come from the beginning. ahead are the readings that do not count,
+// by number.
+func (r *gridRows) begin(ahead map[uint64]bool) {
+	r.grid, r.bad = grid.New(r.config)
+	r.labels = labelCount{LabelSet: r.labels.LabelSet, minus: r.labels.minus != r.labels.wrong(),
+		chosen: r.labels.wrong()}
+	r.order = newOrder(toleranceOf(&Want{Recipe: &r.config.Recipe}), r.rules.now(), ahead)
 }
 
 // calendar reports whether a column needs a time zone.
@@ -54,7 +83,7 @@ func calendar(name string) bool {
 }
 
 // changed implements maker.
-func (r *gridRows) changed() bool { return r.bad == nil && r.feed.changed() }
+func (r *gridRows) changed() bool { return r.bad == nil && (r.feed.changed() || r.order.found) }
 
 // readingsRows is after how many readings the rows that are made of them are kept.
 const readingsRows = 1024
@@ -72,36 +101,61 @@ func (r *gridRows) make(m *made) error {
 	return err
 }
 
-// read makes rows of what has come.
+// read makes rows of what has come. If readings turn out to be ahead of those that follow, all are read once more
+// without them.
 func (r *gridRows) read(m *made) error {
 	if lost := m.raw.err(); lost != nil {
 		r.feed.rewind(lost.Error())
 	}
 	r.lost = nil
+	for {
+		err := r.readOnce(m)
+		r.keep(m)
+		if r.lost == nil {
+			r.lost = m.raw.flush()
+		}
+		if r.lost != nil {
+			m.raw.cut(m.rows)
+			r.feed.rewind("its rows could not be kept")
+			return r.lost
+		}
+		m.rows = m.raw.len()
+		if err == nil {
+			r.order.end()
+		}
+		if y := (&tally{order: r.order, labels: r.labels}); err != nil || !y.mistaken() ||
+			!r.reads.may(r.order.lines) {
+			return cmp.Or(err, r.grid.Refused())
+		}
+		r.feed.rewind("some of its readings do not count")
+	}
+}
+
+// readOnce passes the readings that have come to the grid.
+func (r *gridRows) readOnce(m *made) error {
 	n := 0
-	err := r.feed.read(func(why string) {
-		r.grid, _ = grid.New(r.config) // as before
+	r.order.setClock(r.rules.now())
+	return r.feed.read(func(why string) {
+		ahead := map[uint64]bool(nil)
+		if r.order.found {
+			ahead = r.order.ahead
+		}
+		r.begin(ahead)
 		m.anew(m.fresh(), why)
-	}, func(x Reading) {
-		r.grid.Add(x)
+	}, func(x Reading) bool {
+		position := r.order.take(x.Time, x.Number)
+		switch {
+		case x.Input == "": // the time of a line
+		case position == isAhead:
+			r.grid.Refuse(x, grid.Future)
+		default:
+			r.grid.Add(x)
+		}
 		if n++; n%readingsRows == 0 {
 			r.keep(m)
 		}
+		return position != isAhead
 	})
-	r.keep(m)
-	if r.lost == nil {
-		r.lost = m.raw.flush()
-	}
-	if r.lost != nil {
-		m.raw.cut(m.rows)
-		r.feed.rewind("its rows could not be kept")
-		return r.lost
-	}
-	m.rows = m.raw.len()
-	if err == nil {
-		err = r.grid.Refused()
-	}
-	return err
 }
 
 // keep adds the rows that were made.
@@ -115,12 +169,12 @@ func (r *gridRows) keep(m *made) {
 func (r *gridRows) check() error {
 	all := r.Report()
 	c, worst := r.worst(&all)
-	if r.config.Early || worst.share() <= r.most {
+	if r.config.Early || worst.share() <= r.rules.most {
 		return nil
 	}
 	return &Error{File: c.Where, Column: c.Name, Reason: string(worst.why), Bad: worst.n, All: worst.all,
 		Problem: fmt.Sprintf("%s; %d of %d values cannot be used, more than data.max_bad (%g) allows", worst.why,
-			worst.n, worst.all, r.most)}
+			worst.n, worst.all, r.rules.most)}
 }
 
 // worst returns the column of which the largest share of the values is wrong. Inputs that no column needs do not count,
@@ -142,17 +196,41 @@ func (r *gridRows) none(string) error {
 	all := r.Report()
 	e := r.blame(&all)
 	e.Problem = "no row can be made yet; " + all.String()
-	if err := r.nothing(); err != nil {
-		e.Problem = fmt.Sprintf("no row can be made yet: %s; %s", err, all)
+	if why := r.lacking(&all); why != "" {
+		e.Problem = fmt.Sprintf("no row can be made yet: %s; %s", why, all)
 	}
 	return e
+}
+
+// lacking says why what has come is not enough for a row.
+func (r *gridRows) lacking(all *Report) string {
+	newest := int64(0)
+	for _, name := range r.needed {
+		c := all.column(name)
+		if c.Used == 0 {
+			if err := r.nothing(); err != nil {
+				return err.Error()
+			}
+			return ""
+		}
+		newest = max(newest, c.Newest)
+	}
+	if newest < leastUnix {
+		return fmt.Sprintf("the newest reading is of %s: is data.time_format right?", moment(newest))
+	}
+	need, have := r.grid.Reach()
+	if have < need {
+		return fmt.Sprintf("a row needs readings over %s, which its columns reach back and ahead, and they span %s so far",
+			need, have)
+	}
+	return ""
 }
 
 // blame says what keeps rows from being made: a trouble of the source, an input without a reading that can be used, or
 // one of which much is wrong.
 func (r *gridRows) blame(all *Report) *Error {
 	for _, t := range all.Troubles {
-		if t.Kind != Silent {
+		if t.Kind != Silent && t.Kind != Unused {
 			return &Error{Reason: string(t.Kind)}
 		}
 	}
@@ -180,6 +258,9 @@ func (r *gridRows) count(rows int) {
 	for _, c := range counts {
 		e := ColumnReport{Name: c.Input, Used: c.Used, Newest: c.Newest, Unused: c.Unused,
 			recent: c.Recent.Share()}
+		if c.Why != "" {
+			e.Problem = readingProblem(c)
+		}
 		switch {
 		case c.Line > 0:
 			e.Where = r.feed.where(c.Input, c.Line)
@@ -193,6 +274,29 @@ func (r *gridRows) count(rows int) {
 	r.tell(all)
 }
 
+// readingProblem says what is wrong with the last reading that a grid has not used.
+func readingProblem(c grid.Count) string {
+	text := c.Text
+	if text == "" {
+		text = strconv.FormatFloat(c.Value, 'g', -1, 64)
+	}
+	switch c.Why {
+	case grid.Late:
+		return "it is older than the newest one by more than the lateness"
+	case grid.Twice:
+		return "it has come before, from the same source with the same time"
+	case grid.Future, grid.BadTime:
+		return problem(moment(c.At), c.Why)
+	case grid.Stuck:
+		return shorten(text) + " has been the value for too long"
+	case grid.Jump:
+		return shorten(text) + " is too far from the value before"
+	case grid.Dropped:
+		return "too many readings wait"
+	}
+	return problem(text, c.Why)
+}
+
 func moment(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
 
 // Report implements Reporter: what the feed tells, and the grid of what came through. Of the values of an input those
@@ -202,7 +306,8 @@ func (r *gridRows) Report() Report {
 	all.Rows, all.Bad = made.Rows, made.Bad
 	for _, c := range made.Columns {
 		e := all.column(c.Name)
-		e.Used, e.Newest, e.Where = c.Used, max(e.Newest, c.Newest), cmp.Or(c.Where, e.Where)
+		e.Problem = cmp.Or(c.Problem, e.Problem)
+		e.Used, e.Newest, e.Where = c.Used, cmp.Or(c.Newest, e.Newest), cmp.Or(c.Where, e.Where)
 		e.recent = 1 - (1-e.recent)*(1-c.recent) // the grid judges what the feed has let pass
 		for why, n := range c.Unused {
 			e.count(why, n)
@@ -210,5 +315,6 @@ func (r *gridRows) Report() Report {
 	}
 	_, worst := r.worst(&all)
 	all.Share = worst.share()
+	all.warn(r.needed)
 	return all
 }

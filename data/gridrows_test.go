@@ -27,7 +27,7 @@ type fedBy struct{ *fakeFeed }
 
 func (f fedBy) Report() Report { return f.said.Report() }
 
-func (fedBy) where(input string, line int) string {
+func (fedBy) where(input string, line int64) string {
 	if line > 0 {
 		return fmt.Sprintf("f.csv: line %d", line)
 	}
@@ -36,12 +36,13 @@ func (fedBy) where(input string, line int) string {
 
 func (f fedBy) changed() bool { return f.fakeFeed.read < len(f.all) || f.gone != "" }
 
-func (f fedBy) read(void func(string), take func(Reading)) error {
+func (f fedBy) read(void func(string), take func(Reading) bool) error {
 	if f.gone != "" {
 		void(f.gone)
 		f.gone, f.fakeFeed.read = "", 0
 	}
-	for _, r := range f.all[f.fakeFeed.read:] {
+	for i, r := range f.all[f.fakeFeed.read:] {
+		r.Number = uint64(f.fakeFeed.read + i)
 		take(r)
 	}
 	f.fakeFeed.read = len(f.all)
@@ -67,7 +68,7 @@ func (f fedBy) rewind(why string) { f.gone = why }
 func gridRowsOf(f *fakeFeed, w Want, fill grid.Fill) Rows {
 	var s shared
 	return s.open(w, func() *made {
-		return newGridRows(fedBy{f}, w, fill, 0.2, room{memory: memoryMost}, silent)
+		return newGridRows(fedBy{f}, w, rules{fill: fill, most: 0.2, now: time.Now}, room{memory: memoryMost}, silent)
 	})
 }
 
@@ -133,7 +134,7 @@ func TestGridMaxBad(t *testing.T) {
 		for range n {
 			k++
 			for i, v := range []float64{x, y, 99} { // z is always out of range, and nobody needs it
-				r := Reading{Input: "xyz"[i : i+1], Time: k * hour, Value: v, Line: int(k) + 1}
+				r := Reading{Input: "xyz"[i : i+1], Time: k * hour, Value: v, Line: k + 1}
 				if v == v {
 					f.all = append(f.all, r)
 					g.all = append(g.all, r)

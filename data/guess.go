@@ -1,9 +1,11 @@
 package data
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -25,6 +27,12 @@ func (s *csvSurvey) guess() (Change, bool) {
 	if s.other > s.these && s.other > s.strange/2 {
 		return s.changeDecimal(), true
 	}
+	if s.good > 0 && len(s.times.all) == 0 && s.Last.UnixNano() < leastUnix {
+		if format := s.unitOf(); format != "" {
+			s.dialect.time.format = format
+			return Change{"time_format", format, "the times would be before 1990"}, true
+		}
+	}
 	if s.good == 0 && len(s.times.all) > 0 {
 		if format, why := guessFormat(s.times.all, s.dialect.time.zone); format != "" {
 			s.dialect.time.format = format
@@ -32,6 +40,22 @@ func (s *csvSurvey) guess() (Change, bool) {
 		}
 	}
 	return Change{}, false
+}
+
+// unitOf returns the unit in which times that were read in another one are after 1990; "" if there is none.
+func (s *csvSurvey) unitOf() string {
+	unit := units[cmp.Or(s.dialect.time.format, "unix")]
+	if unit == 0 {
+		return ""
+	}
+	for _, format := range []string{"unix", "unix_ms", "unix_us"} {
+		first, last := float64(s.First.UnixNano()), float64(s.Last.UnixNano())
+		factor := float64(units[format]) / float64(unit)
+		if first*factor >= float64(leastUnix) && last*factor <= float64(mostUnix) {
+			return format
+		}
+	}
+	return ""
 }
 
 // guessDelimiter looks for a delimiter that makes more of the wanted columns.
@@ -61,12 +85,16 @@ func (s *csvSurvey) betterDelimiter(names []string) (best rune, found bool) {
 
 // headerOf returns the names in the first line of a file.
 func headerOf(path string, d *dialect) ([]string, error) {
-	r, err := OpenFile(path)
+	paths, err := pathsOf(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := OpenFile(paths[0])
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	return d.reader(r, 0).header(path)
+	return d.reader(r, nil).header(paths[0])
 }
 
 // missing returns how many columns are not in the file.
@@ -144,7 +172,7 @@ func (s *csvSurvey) changeDecimal() Change {
 }
 
 // layouts are ways to write a time. Of two that fit the first is guessed.
-var layouts = []string{"rfc3339", "unix", "unix_ms", "2006-01-02 15:04:05", "2006-01-02 15:04",
+var layouts = []string{"rfc3339", "unix", "unix_ms", "unix_us", "unix_ns", "2006-01-02 15:04:05", "2006-01-02 15:04",
 	"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02T15:04Z07:00",
 	"2006-01-02 15:04:05 -0700", "2006-01-02", "02.01.2006 15:04:05", "02.01.2006 15:04", "2.1.2006 15:04",
 	"02.01.2006", "2006/01/02 15:04:05", "2006/01/02 15:04", "02/01/2006 15:04:05", "02/01/2006 15:04",
@@ -172,9 +200,13 @@ func guessFormat(texts []string, zone *time.Location) (format, why string) {
 	return format, why
 }
 
+// parseAll reads times in a format. Numbers must be times after 1990, or the unit is another.
 func parseAll(texts []string, f timeFormat) (all []int64, err error) {
 	for _, text := range texts {
 		at, err := f.parse(text)
+		if err == nil && units[f.format] > 0 && (at < leastUnix || at > mostUnix) {
+			err = strconv.ErrRange
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -182,6 +214,12 @@ func parseAll(texts []string, f timeFormat) (all []int64, err error) {
 	}
 	return all, nil
 }
+
+// Times that count from 1970 are believed from 1990 up to 2100, where the unit is guessed.
+const (
+	leastUnix = 631_152_000 * int64(time.Second)
+	mostUnix  = 4_102_444_800 * int64(time.Second)
+)
 
 // mend says what to do about faults.
 func (s *csvSurvey) mend() {
@@ -205,7 +243,10 @@ func (s *csvSurvey) mendColumn(column string) string {
 	name := s.dialect.named(column)
 	near := spec.Closest(name, s.Others, foldColumn)
 	_, condition := s.file.filter.Where[column]
+	hint := strings.TrimPrefix(s.dialect.headerHint(s.path, []string{name}), "; ")
 	switch {
+	case hint != "":
+		return hint
 	case slices.Contains(s.header, name):
 		return "rename one of them, or name another column in data.columns"
 	case near == "":
@@ -235,6 +276,12 @@ func foldColumn(name string) string {
 
 // mendClass names the classes of an input.
 func (s *csvSurvey) mendClass(f *Faults) string {
+	switch set := s.labels.LabelSet; {
+	case set.Classes > 0:
+		return fmt.Sprintf("the task takes whole numbers from 0 to %d; only these rows are left out", set.Classes-1)
+	case set.Signs:
+		return "the task takes 0 and 1, or -1 and 1; only these rows are left out"
+	}
 	for _, x := range s.columns {
 		if x.Name == f.Column {
 			return "its classes are " + list(x.Texts)
@@ -243,9 +290,12 @@ func (s *csvSurvey) mendClass(f *Faults) string {
 	return ""
 }
 
-// CheckFile reports why the file of a section that was checked cannot be read now, and which columns that the section
-// names its header lacks.
+// CheckFile reports what is doubtful in a section that was checked: why its file cannot be read now, which columns that the
+// section names the header lacks, and paths that look like parts of topics.
 func (c *Config) CheckFile(problems *spec.Check, section string) {
+	if c.kind() == MQTT {
+		c.checkPaths(problems, section)
+	}
 	if c.kind() != CSV {
 		return
 	}
@@ -275,8 +325,8 @@ func (c *Config) CheckFile(problems *spec.Check, section string) {
 		return
 	}
 	for _, name := range names {
-		near := ""
-		if n := spec.Closest(name, s.header, foldColumn); n != "" {
+		near := s.dialect.headerHint(c.CSV, []string{name})
+		if n := spec.Closest(name, s.header, foldColumn); n != "" && near == "" {
 			near = fmt.Sprintf("; did you mean %q?", n)
 		}
 		problems.Need(slices.Contains(s.header, name), section+"."+keys[name], "%s has no column %q in its header%s",

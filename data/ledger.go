@@ -27,8 +27,10 @@ type ledger struct {
 	now    func() time.Time
 	logger *slog.Logger
 	began  time.Time
+	refuse func() // is called after a value was not recorded; may be nil
 
 	mu       sync.Mutex
+	wrong    uint64 // values that were not used
 	inputs   map[string]*entry
 	troubles map[string]string // kind and what has it, with a space between, to the text
 	damaged  string
@@ -92,18 +94,29 @@ func (l *ledger) used(r Reading) {
 	e.Newest = max(e.Newest, r.Time)
 }
 
-// unused counts a value that is not. where may be empty.
-func (l *ledger) unused(input string, why Reason, where string) {
+// unused counts a value that is not recorded, with what is wrong with it. where may be empty.
+func (l *ledger) unused(input string, why Reason, problem, where string) {
+	if l.refuse != nil {
+		defer l.refuse()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.input(input)
 	e.came = l.now()
 	e.Came++
+	l.wrong++
 	e.Unused[why]++
 	if why.Wrong() {
 		e.last.Take(true)
 	}
-	e.Where = cmp.Or(where, e.Where)
+	e.Where, e.Problem = cmp.Or(where, e.Where), cmp.Or(problem, e.Problem)
+}
+
+// unusedSoFar returns how many values were not used.
+func (l *ledger) unusedSoFar() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wrong
 }
 
 // trouble notes that something fails, or, with a nil error, that it does no more. It is logged when it changes.

@@ -5,9 +5,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"io/fs"
 	"maps"
@@ -77,7 +77,7 @@ func openLines(c *Config) (Source, error) {
 	}
 	l := &lines{from: c.Lines, command: c.Command, csv: c.format() == "csv", leastWait: leastWait,
 		payloads: payloads{columns: columns, clock: of}}
-	return &stream{of: l, fill: c.fill(), most: c.maxBad(), room: c.room()}, nil
+	return &stream{of: l, rules: rulesOf(c, nil), room: c.room()}, nil
 }
 
 // lines is where they come from.
@@ -230,10 +230,14 @@ func (l *lines) read(from io.Reader, now func() time.Time) error {
 			long = true
 			continue
 		case long, err != nil && len(line) > 0:
-			l.refuse(grid.Malformed, fmt.Sprintf("line %d", n))
+			says := fmt.Sprintf("longer than %d bytes", longestLine)
+			if !long {
+				says = shorten(string(line)) + " has no line break"
+			}
+			l.refuse(grid.Malformed, says, fmt.Sprintf("line %d", n))
 		case len(bytes.TrimSpace(line)) > 0:
 			l.log.trouble(Command, "", nil)
-			l.line(bytes.TrimRight(line, "\r\n"), fmt.Sprintf("line %d", n), now())
+			l.line(bytes.Trim(line, "\x00\r\n"), delivery{where: fmt.Sprintf("line %d", n), at: now()})
 		}
 		n, long = n+1, false
 		if err != nil {
@@ -246,36 +250,64 @@ func (l *lines) read(from io.Reader, now func() time.Time) error {
 }
 
 // line takes a line.
-func (l *lines) line(text []byte, where string, now time.Time) {
+func (l *lines) line(line []byte, from delivery) {
 	if !l.csv {
-		l.take(text, where, now)
+		l.json(line, from)
 		return
 	}
-	r := csv.NewReader(bytes.NewReader(text))
-	record, err := r.Read()
-	switch {
-	case err != nil:
-		l.refuse(grid.Malformed, where)
+	text := utf8Text(string(line))
+	r := records{delimiter: ',', width: len(l.header)}
+	r.parse(text)
+	switch record := slices.Clone(r.fields); {
 	case l.header == nil:
-		l.header = record
 		for i, name := range record {
 			record[i] = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
 		}
+		l.header = record
 	case slices.Equal(record, l.header): // another writer begins
 	case len(record) != len(l.header):
-		l.refuse(grid.Malformed, where)
+		l.refuse(grid.Malformed, fmt.Sprintf("%s where the first line has %d: %s", count(len(record), "field"),
+			len(l.header), shorten(text)), from.where)
 	default:
-		l.record(record, where, now)
+		l.record(record, from)
 	}
 }
 
+// json takes a line with a JSON object.
+func (l *lines) json(line []byte, from delivery) {
+	v, err := parseJSON(bytes.TrimSpace(line))
+	if err != nil {
+		l.refuse(grid.Malformed, fmt.Sprintf("%s: %v", shorten(string(line)), err), from.where)
+		return
+	}
+	from.source = l.sourceOf(v)
+	l.value(v, from)
+}
+
 // record takes a line of CSV: an object whose members are texts.
-func (l *lines) record(record []string, where string, now time.Time) {
+func (l *lines) record(record []string, from delivery) {
 	object := make(map[string]any, len(record))
 	for i, name := range l.header {
 		object[name] = plainCell(record[i])
 	}
-	l.value(object, where, now)
+	from.source = l.sourceOf(object)
+	l.value(object, from)
+}
+
+// sourceOf returns a number for the members of an object that are neither the time nor an input: a receiver writes which
+// of several sensors a line is of.
+func (l *lines) sourceOf(v any) uint64 {
+	object, _ := v.(map[string]any)
+	h := fnv.New64a()
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		of := func(c column) bool { return c.path[0] == name }
+		if slices.ContainsFunc(l.columns, of) || len(l.clock.path) > 0 && l.clock.path[0] == name ||
+			len(l.columns) == 0 {
+			continue
+		}
+		_, _ = fmt.Fprintf(h, "%q=%v\x00", name, object[name]) // a hash takes all
+	}
+	return h.Sum64()
 }
 
 // tail is the end of what a command says.

@@ -54,7 +54,7 @@ type shared map[string]weak.Pointer[made]
 
 // open returns the rows that are wanted, which make begins if nobody has them.
 func (s *shared) open(w Want, make func() *made) Rows {
-	key := fmt.Sprintf("%q %q %#v %t", w.Features, w.Target, w.Recipe, w.Early)
+	key := fmt.Sprintf("%q %q %#v %t %v", w.Features, w.Target, w.Recipe, w.Early, w.Labels)
 	if *s == nil {
 		*s = shared{}
 	}

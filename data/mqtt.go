@@ -2,8 +2,11 @@ package data
 
 import (
 	"fmt"
+	"hash/fnv"
+	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -28,8 +31,11 @@ func subscriptions(c *Config) (all []subscription, err error) {
 		return nil, err
 	}
 	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
-		filter, text, _ := strings.Cut(c.Columns[input], " ")
-		p, err := parsePath(strings.TrimSpace(text))
+		filter, text, err := cutTopic(c.Columns[input])
+		var p path
+		if err == nil {
+			p, err = parsePath(strings.TrimSpace(text))
+		}
 		if err == nil {
 			err = mqtt.CheckSubscription(mqtt.AtMostOnce, filter)
 		}
@@ -58,6 +64,41 @@ func subscriptions(c *Config) (all []subscription, err error) {
 		}
 	}
 	return all, nil
+}
+
+// cutTopic parts a topic from the path behind it. A topic with blanks is in quotes.
+func cutTopic(text string) (topic, path string, err error) {
+	if !strings.HasPrefix(text, `"`) {
+		topic, path, _ = strings.Cut(text, " ")
+		return topic, path, nil
+	}
+	quoted, err := strconv.QuotedPrefix(text)
+	if err == nil {
+		topic, err = strconv.Unquote(quoted)
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("topic %s: the quote at its beginning has no end, or what is between them no meaning",
+			shorten(text))
+	}
+	return topic, text[len(quoted):], nil
+}
+
+// sourceOf returns the number of a topic, as readings have it.
+func sourceOf(topic string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, topic) // a hash takes all
+	return h.Sum64()
+}
+
+// checkPaths reports paths with a slash: more likely each is the rest of a topic with blanks.
+func (c *Config) checkPaths(problems *spec.Check, section string) {
+	for _, input := range sortedKeys(c.Columns) {
+		topic, path, err := cutTopic(c.Columns[input])
+		if path = strings.TrimSpace(path); err == nil && strings.Contains(path, "/") {
+			problems.Need(false, section+".columns."+input, "the topic is %s, and the path in its payload is %s, which has "+
+				"a slash; if the topic has blanks, write it in quotes: '%q'", shorten(topic), shorten(path), topic+" "+path)
+		}
+	}
 }
 
 func clockOf(c *Config) (clock, error) {
@@ -96,7 +137,7 @@ func (c *Config) Topics() []string {
 
 func openMQTT(c *Config) (Source, error) {
 	s, err := subscriptions(c)
-	return &stream{of: topics(s), fill: c.fill(), most: c.maxBad(), room: c.room()}, err
+	return &stream{of: topics(s), rules: rulesOf(c, nil), room: c.room()}, err
 }
 
 // topics are what a source hears.
@@ -114,7 +155,9 @@ func (all topics) begin(r *recorder) (end func() error, err error) {
 	}
 	conn, err := r.env.Connect(func(t mqtt.Traffic) {
 		if t.Incoming && t.Dropped {
-			all.each(t.Topic, func(s *subscription) { s.refuse(grid.Dropped, t.Topic) })
+			all.each(t.Topic, func(s *subscription) {
+				s.refuse(grid.Dropped, "more messages came than could be read", t.Topic)
+			})
 		}
 	})
 	if err != nil {
@@ -158,10 +201,10 @@ func (all topics) each(topic string, do func(*subscription)) {
 func (all topics) hear(r *recorder, e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.Received:
-		now := r.env.Now()
+		from := delivery{e.Topic, sourceOf(e.Topic), r.env.Now()}
 		all.each(e.Topic, func(s *subscription) {
 			if !e.Retained || len(s.clock.path) > 0 {
-				s.take(e.Payload, e.Topic, now)
+				s.take(e.Payload, from)
 			}
 		})
 	case mqtt.Up:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -52,6 +53,16 @@ func parsePath(text string) (path, error) {
 	return p, nil
 }
 
+// dotted returns the path as parsePath reads it.
+func (p path) dotted() string {
+	escape := strings.NewReplacer(`\`, `\\`, `.`, `\.`)
+	names := make([]string, len(p))
+	for i, name := range p {
+		names[i] = escape.Replace(name)
+	}
+	return strings.Join(names, ".")
+}
+
 // in returns the value at the path.
 func (p path) in(v any) (any, bool) {
 	for _, name := range p {
@@ -72,18 +83,75 @@ func (p path) in(v any) (any, bool) {
 	return v, true
 }
 
-// parseJSON reads one JSON value. Numbers stay as they were written.
+// parseJSON reads one JSON value. Numbers stay as they were written. NaN, Infinity and the like, which many programs write
+// though JSON has no such words, are read as null and as numbers that are too large.
 func parseJSON(text []byte) (any, error) {
+	v, err := strictJSON(text)
+	if err == nil {
+		return v, nil
+	}
+	if v, wrong := strictJSON(replaceWords(text)); wrong == nil {
+		return v, nil
+	}
+	return nil, err
+}
+
+func strictJSON(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("the JSON value has no end")
+		}
 		return nil, err
 	}
 	if d.More() {
-		return nil, errors.New("something is behind the value")
+		return nil, fmt.Errorf("%s follows the JSON value", shorten(string(text[d.InputOffset():])))
 	}
 	return v, nil
+}
+
+// words are what programs write where JSON has no word.
+var words = map[string]string{"nan": "null", "none": "null", "undefined": "null", "inf": "1e999", "infinity": "1e999",
+	"true": "true", "false": "false", "null": "null"}
+
+// replaceWords replaces words outside of strings by what JSON has for them.
+func replaceWords(text []byte) []byte {
+	letter := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+	all := make([]byte, 0, len(text))
+	for i := 0; i < len(text); {
+		from := i
+		switch c := text[i]; {
+		case c == '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+			i = min(i+1, len(text))
+		case letter(c) || (c == '-' || c == '+') && i+1 < len(text) && letter(text[i+1]):
+			for i++; i < len(text) && letter(text[i]); i++ {
+			}
+			if word, found := words[strings.ToLower(strings.TrimLeft(string(text[from:i]), "+-"))]; found {
+				if c == '-' && word == "1e999" {
+					word = "-1e999"
+				}
+				all = append(all, word...)
+				continue
+			}
+		default:
+			for i++; i < len(text) && text[i] != '"' && text[i] != '-' && text[i] != '+' && !letter(text[i]); i++ {
+				if c := text[i]; c >= '0' && c <= '9' { // a number, with its exponent
+					for i+1 < len(text) && strings.IndexByte("0123456789.eE+-", text[i+1]) >= 0 {
+						i++
+					}
+				}
+			}
+		}
+		all = append(all, text[from:i]...)
+	}
+	return all
 }
 
 // column is where the values of an input are in a payload.
@@ -113,43 +181,56 @@ type payloads struct {
 	log     *ledger
 }
 
-// take reads a payload that has arrived from somewhere.
-func (p *payloads) take(text []byte, where string, arrived time.Time) {
+// delivery is where and when a payload has come.
+type delivery struct {
+	where  string // a topic, or a line
+	source uint64
+	at     time.Time
+}
+
+// take reads a payload. Zeros at its end, as programs in C send them, and blanks do not matter.
+func (p *payloads) take(text []byte, from delivery) {
+	text = bytes.Trim(bytes.TrimPrefix(text, []byte("\ufeff")), "\x00 \t\r\n")
 	if len(p.columns) == 1 && len(p.columns[0].path) == 0 {
-		p.reading(p.columns[0].input, plainValue(text), arrived.UnixNano(), arrived, where)
+		p.reading(p.columns[0].input, plainValue(text), from.at.UnixNano(), from)
 		return
 	}
 	v, err := parseJSON(text)
 	if err != nil {
-		p.refuse(grid.Malformed, where)
+		p.refuse(grid.Malformed, fmt.Sprintf("%s: %v", shorten(string(text)), err), from.where)
 		return
 	}
-	p.value(v, where, arrived)
+	p.value(v, from)
 }
 
 // value reads a payload that was parsed.
-func (p *payloads) value(v any, where string, arrived time.Time) {
-	at := arrived.UnixNano()
+func (p *payloads) value(v any, from delivery) {
+	at := from.at.UnixNano()
 	if len(p.clock.path) > 0 {
-		written, _ := p.clock.path.in(v)
+		written, found := p.clock.path.in(v)
+		text := strings.TrimSpace(fmt.Sprint(written))
 		var err error
-		if at, err = p.clock.parse(strings.TrimSpace(fmt.Sprint(written))); err != nil {
-			p.refuse(grid.BadTime, where)
+		if at, err = p.clock.parse(text); !found {
+			p.refuse(grid.BadTime, fmt.Sprintf("there is no time under %s", shorten(p.clock.path.dotted())), from.where)
+			return
+		} else if err != nil {
+			p.refuse(grid.BadTime, fmt.Sprintf("%s is not a time %s%s", shorten(text), p.clock.example(),
+				p.clock.advice(text)), from.where)
 			return
 		}
 	}
 	if len(p.columns) == 0 {
-		p.members(v, at, arrived, where)
+		p.members(v, at, from)
 		return
 	}
 	for _, c := range p.columns {
 		value, _ := c.path.in(v)
-		p.reading(c.input, value, at, arrived, where)
+		p.reading(c.input, value, at, from)
 	}
 }
 
 // members takes each member of an object for an input, but for the time, and for those that hold more.
-func (p *payloads) members(v any, at int64, arrived time.Time, where string) {
+func (p *payloads) members(v any, at int64, from delivery) {
 	object, _ := v.(map[string]any)
 	for name, value := range object {
 		switch value.(type) {
@@ -159,23 +240,24 @@ func (p *payloads) members(v any, at int64, arrived time.Time, where string) {
 		if len(p.clock.path) == 1 && p.clock.path[0] == name || len(name) > maxText || !p.log.knows(name) {
 			continue
 		}
-		p.reading(name, value, at, arrived, where)
+		p.reading(name, value, at, from)
 	}
 }
 
 // refuse counts a payload of which nothing can be used.
-func (p *payloads) refuse(why Reason, where string) {
+func (p *payloads) refuse(why Reason, problem, where string) {
 	for _, c := range p.columns {
-		p.log.unused(c.input, why, where)
+		p.log.unused(c.input, why, problem, where)
 	}
 	if len(p.columns) == 0 {
-		p.log.unused("", why, where)
+		p.log.unused("", why, problem, where)
 	}
 }
 
-// reading records a value, or counts why it is not used.
-func (p *payloads) reading(input string, value any, at int64, arrived time.Time, where string) {
-	r, why := Reading{Input: input, Time: at}, Reason("")
+// reading records a value, or counts why it is not used. A text that stands for no value is recorded: it may be the name
+// of a class, which the task decides.
+func (p *payloads) reading(input string, value any, at int64, from delivery) {
+	r, why := Reading{Input: input, Time: at, Source: from.source}, Reason("")
 	switch v := value.(type) {
 	case json.Number:
 		number, err := strconv.ParseFloat(string(v), 64)
@@ -200,16 +282,20 @@ func (p *payloads) reading(input string, value any, at int64, arrived time.Time,
 			why = grid.NotFinite
 		}
 	}
-	set := arrived.UnixNano() >= leastTime // else the device does not know the time
+	says := ""
+	set := from.at.UnixNano() >= leastTime // else the device does not know the time
 	switch {
+	case why == grid.Missing:
+		says = "there is no value"
 	case why != "":
+		says = problem(fmt.Sprint(value), why)
 	case at < leastTime:
-		why = grid.BadTime
-	case set && at > arrived.Add(futureMost).UnixNano():
-		why = grid.Future
+		why, says = grid.BadTime, fmt.Sprintf("%s is before the year 2000%s", moment(at), p.clock.early(at))
+	case set && at > from.at.Add(futureMost).UnixNano():
+		why, says = grid.Future, moment(at)+" is ahead of the device's clock"
 	}
 	if why != "" {
-		p.log.unused(input, why, where)
+		p.log.unused(input, why, says, from.where)
 		return
 	}
 	p.log.used(r)
@@ -230,7 +316,7 @@ func plainValue(text []byte) any {
 // plainCell is a number, or a text.
 func plainCell(text string) any {
 	text = strings.TrimSpace(text)
-	if _, err := strconv.ParseFloat(text, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+	if v, err := strconv.ParseFloat(text, 64); err == nil && v == v || errors.Is(err, strconv.ErrRange) {
 		return json.Number(text)
 	}
 	return text

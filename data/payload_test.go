@@ -3,6 +3,7 @@ package data
 import (
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -46,7 +47,7 @@ func take(t testing.TB, columns map[string]string, at clock, text string, arrive
 		}
 		p.columns = append(p.columns, column{input, of})
 	}
-	p.take([]byte(text), "here", arrived)
+	p.take([]byte(text), delivery{where: "here", at: arrived})
 	slices.SortFunc(got.readings, func(a, b Reading) int { return strings.Compare(a.Input, b.Input) })
 	for _, c := range log.columns() {
 		for why, n := range c.Unused {
@@ -86,7 +87,7 @@ func TestPayloads(t *testing.T) {
 		{"JSON where a value is wanted", plain, clock{}, `{"v":1}`, nil, map[string]Reason{"a": grid.NotANumber}},
 		{"too large", plain, clock{}, "1e999", nil, map[string]Reason{"a": grid.NotFinite}},
 		{"infinite", plain, clock{}, "-Inf", nil, map[string]Reason{"a": grid.NotFinite}},
-		{"not a number", plain, clock{}, "NaN", nil, map[string]Reason{"a": grid.NotFinite}},
+		{"a word for no value", plain, clock{}, "NaN", []Reading{{Input: "a", Time: arrival.UnixNano(), Text: "NaN", Value: math.NaN()}}, nil},
 		{"JSON", two, clock{}, `{"x":{"v":1.5},"s":[1,"N"]}`, []Reading{number("a", 1.5), text("b", "N")}, nil},
 		{"numbers in texts", two, clock{}, `{"x":{"v":"1.5"},"s":[0,"1e999"]}`, []Reading{text("a", "1.5")},
 			map[string]Reason{"b": grid.NotFinite}},
@@ -191,7 +192,7 @@ func FuzzPayload(f *testing.F) {
 				}
 			}
 			var back []Reading
-			err := decode(e.body, func(r Reading) { back = append(back, r) })
+			err := decode(e.body, 0, func(r Reading) { back = append(back, r) })
 			if err != nil || !same(back, got.readings) {
 				t.Errorf("%v: %+v became %+v", err, got.readings, back)
 			}

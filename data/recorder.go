@@ -36,13 +36,17 @@ type recorder struct {
 	soon   chan struct{} // a lot is
 	closed chan struct{}
 	done   chan struct{}
+
+	keptWrong uint64    // values that were not recorded, when the counts were kept
+	keptAt    time.Time // that was
 }
 
 // newRecorder begins to record.
 func newRecorder(e Env, log *ledger) *recorder {
 	r := &recorder{env: e, log: log, wake: make(chan struct{}, 1), soon: make(chan struct{}, 1),
 		closed: make(chan struct{}), done: make(chan struct{})}
-	go r.run(!r.flush()) // which opens the ring
+	log.refuse = func() { signal(r.wake) } // the counts are kept
+	go r.run(!r.flush())                   // which opens the ring
 	return r
 }
 
@@ -55,7 +59,7 @@ func (r *recorder) put(reading Reading) {
 	}
 	r.mu.Unlock()
 	if n == pendingMost {
-		r.log.unused(reading.Input, grid.Dropped, "")
+		r.log.unused(reading.Input, grid.Dropped, "the disk takes nothing, and no more readings can wait", "")
 		return
 	}
 	signal(r.wake)
@@ -113,6 +117,9 @@ func (r *recorder) flush() bool {
 			r.batch = nil
 		}
 	}
+	if err == nil {
+		err = r.keepCounts()
+	}
 	r.log.trouble(Storage, "", err)
 	return err == nil
 }
@@ -151,6 +158,9 @@ func (r *recorder) open() (*store.Ring, error) {
 	if found.Cut > 0 {
 		r.log.damage(fmt.Errorf("%s: the last write before the power went was torn: %d bytes are cut off", r.env.Dir,
 			found.Cut))
+	}
+	if err == nil {
+		err = r.forgetCounts()
 	}
 	if err != nil {
 		return nil, err
@@ -192,6 +202,7 @@ type ringFeed struct {
 	*recorder
 	wanted []string
 	place  store.RingPlace
+	wrong  uint64 // values that were not recorded, at the last read
 	again  string // why all readings are to be passed on once more
 }
 
@@ -207,23 +218,24 @@ func (f *ringFeed) Report() Report {
 }
 
 // where implements feed.
-func (f *ringFeed) where(input string, _ int) string { return f.log.from(input) }
+func (f *ringFeed) where(input string, _ int64) string { return f.log.from(input) }
 
 func (f *ringFeed) changed() bool {
 	ring := f.opened()
-	return ring != nil && ring.Next() != f.place.Next() || f.again != ""
+	return ring != nil && ring.Next() != f.place.Next() || f.again != "" || f.log.unusedSoFar() != f.wrong
 }
 
 // read implements feed. Readings that made room were handed out before, or never.
-func (f *ringFeed) read(void func(why string), take func(Reading)) (err error) {
+func (f *ringFeed) read(void func(why string), take func(Reading) bool) (err error) {
+	f.wrong = f.log.unusedSoFar()
 	if f.again != "" {
 		void(f.again)
 		f.place, f.again = store.RingPlace{}, ""
 	}
 	ring := f.opened()
 	for ring != nil {
-		f.place, err = ring.Read(f.place, func(_ uint64, b store.Batch) {
-			if err := decode(b.Body, take); err != nil {
+		f.place, err = ring.Read(f.place, func(first uint64, b store.Batch) {
+			if err := decode(b.Body, first, func(r Reading) { take(r) }); err != nil {
 				f.log.damage(fmt.Errorf("%s: %w", f.env.Dir, err))
 			}
 		})

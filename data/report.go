@@ -33,6 +33,8 @@ type ColumnReport struct {
 	// Unused has values, and under grid.Gap and grid.NoLabel the rows that were not made for lack of one.
 	Unused map[Reason]uint64
 	Where  string // file and line, or topic or time, of the last value that was not used
+	// Problem says what is wrong with that value, with its text. It stays on the device.
+	Problem string
 
 	recent float64 // of the last values: the share that is wrong
 }
@@ -95,6 +97,38 @@ func (r *Report) column(name string) *ColumnReport {
 	return &r.Columns[i]
 }
 
+// warn adds a trouble for each of the columns of which more than half of the values are not used though they are there.
+func (r *Report) warn(names []string) {
+	for i := range r.Columns {
+		c := &r.Columns[i]
+		if names != nil && !slices.Contains(names, c.Name) {
+			continue
+		}
+		all, left := c.Used, uint64(0)
+		for why, n := range c.Unused {
+			switch why {
+			case grid.Gap, grid.NoLabel: // of rows
+				continue
+			case grid.Missing:
+			default:
+				left += n
+			}
+			all += n
+		}
+		if all < fewValues || 2*left <= all {
+			continue
+		}
+		text := fmt.Sprintf("%q: %d of %d values are not used: %s", utf8Text(c.Name), left, all, c)
+		if c.Problem != "" {
+			text += fmt.Sprintf("; the last: %s: %s", c.Where, c.Problem)
+		}
+		r.Troubles = append(r.Troubles, Trouble{Unused, text})
+	}
+}
+
+// fewValues is how many values of a column are too few to warn of.
+const fewValues = 10
+
 // count adds to the count of a reason.
 func (c *ColumnReport) count(why Reason, n uint64) {
 	if c.Unused == nil {
@@ -137,7 +171,8 @@ const (
 	Broker  TroubleKind = "broker"  // the site's broker is away, or refuses a topic
 	Command TroubleKind = "command" // a command, or a pipe, has ended
 	Storage TroubleKind = "storage" // the ring cannot be written, or read
+	Unused  TroubleKind = "unused"  // more than half of the values of an input are late, twice or out of range
 )
 
 // TroubleKinds are all of them.
-func TroubleKinds() []TroubleKind { return []TroubleKind{Silent, Broker, Command, Storage} }
+func TroubleKinds() []TroubleKind { return []TroubleKind{Silent, Broker, Command, Storage, Unused} }

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
@@ -293,7 +292,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	before, _ := b.file.Snapshot()
 	was := size()
-	b.put(t, rowsHeader+csvRowsOf(0, 40_000, 1)+"1,2\n")
+	b.put(t, rowsHeader+csvRowsOf(0, 40_000, 1)+strings.Repeat("x,x,x,x\n", 40_000))
 	if _, err := b.file.Snapshot(); err == nil || size() != was {
 		t.Errorf("after lines that are taken back: %d bytes, before %d; %v", size(), was, err)
 	}
@@ -392,7 +391,7 @@ func TestEarlyRowsAreFew(t *testing.T) {
 	f := &fakeFeed{}
 	w := hourly()
 	w.Early = true
-	of := newGridRows(fedBy{f}, w, grid.Fill{}, 0.2, room{memory: 20_000}, silent)
+	of := newGridRows(fedBy{f}, w, rules{most: 0.2, now: time.Now}, room{memory: 20_000}, silent)
 	r := &rows{of: of, want: w}
 	for n := 10; n < 5000; n += 500 {
 		f.hours(n-10, n+490, 0)

@@ -22,7 +22,7 @@ func (c *Config) ReadRows(text io.Reader, file string, columns []string) (*RowRe
 			return nil, err
 		}
 	}
-	r := &RowReader{records: d.reader(text, 0)}
+	r := &RowReader{records: d.reader(text, nil)}
 	header, err := r.records.header(file)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,6 @@ func (c *Config) ReadRows(text io.Reader, file string, columns []string) (*RowRe
 	if r.table, err = newTable(file, header, columns[:last], columns[last], Filter{dialect: d}); err != nil {
 		return nil, err
 	}
-	r.records.FieldsPerRecord = r.table.width
 	return r, nil
 }
 
@@ -47,7 +46,7 @@ func (r *RowReader) Next(x []float32) (line int, err error) {
 		return 0, io.EOF
 	}
 	if err != nil {
-		return 0, readError(t.file, err, record, t.width, 0)
+		return 0, readError(t.file, err)
 	}
 	line, _ = r.records.FieldPos(0)
 	for i, column := range t.columns {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/spec"
@@ -20,23 +21,22 @@ func storedCSV(c *Config, _ store.Disk, _ string) (Stored, error) {
 }
 
 func storedReadings(c *Config, disk store.Disk, dir string) (Stored, error) {
-	return &storedRing{disk: disk, dir: dir, fill: c.fill(), most: c.maxBad(), room: c.room()}, nil
+	return &storedRing{disk: disk, dir: dir, rules: rulesOf(c, time.Now), room: c.room()}, nil
 }
 
 // storedRing is the readings that a collector has kept.
 type storedRing struct {
-	disk store.Disk
-	dir  string
-	fill grid.Fill
-	most float64 // of an input's values that are wrong: their share
-	room room
-	made shared
+	disk  store.Disk
+	dir   string
+	rules rules
+	room  room
+	made  shared
 }
 
 // each passes on the readings, and why some are damaged. The error is a failure to read, or errNoRing.
 func (s *storedRing) each(take func(Reading), damaged func(error)) error {
-	err := s.disk.ReadRing(s.dir, func(b store.Batch) {
-		if err := decode(b.Body, take); err != nil {
+	err := s.disk.ReadRing(s.dir, func(first uint64, b store.Batch) {
+		if err := decode(b.Body, first, take); err != nil {
 			damaged(fmt.Errorf("%s: %w", s.dir, err))
 		}
 	}, damaged)
@@ -54,7 +54,7 @@ func (s *storedRing) Open(w Want) Rows {
 		return noRows{}
 	}
 	return s.made.open(w, func() *made {
-		return newGridRows(&storedFeed{ring: s}, w, s.fill, s.most, s.room, func() error { return nil })
+		return newGridRows(&storedFeed{ring: s, wanted: w.inputs()}, w, s.rules, s.room, func() error { return nil })
 	})
 }
 
@@ -66,13 +66,14 @@ func (s *storedRing) Close() error { return nil }
 
 // storedFeed is the readings as they are at the first look that could read them.
 type storedFeed struct {
-	ring  *storedRing
-	done  bool
-	again string // why they are to be passed on once more
-	said         // damage: what was not recorded is not in the ring
+	ring   *storedRing
+	wanted []string
+	done   bool
+	again  string // why they are to be passed on once more
+	said          // damage, and what the agent has counted
 }
 
-func (f *storedFeed) where(string, int) string { return f.ring.dir }
+func (f *storedFeed) where(string, int64) string { return f.ring.dir }
 
 func (f *storedFeed) changed() bool { return !f.done }
 
@@ -80,7 +81,7 @@ func (f *storedFeed) changed() bool { return !f.done }
 func (f *storedFeed) rewind(why string) { f.done, f.again = false, why }
 
 // read implements feed. Damaged readings are lost to the agent, too: they are told, and are no error.
-func (f *storedFeed) read(void func(why string), take func(Reading)) error {
+func (f *storedFeed) read(void func(why string), take func(Reading) bool) error {
 	if f.done {
 		return nil
 	}
@@ -89,11 +90,17 @@ func (f *storedFeed) read(void func(why string), take func(Reading)) error {
 	}
 	f.done, f.again = true, ""
 	var all Report
-	err := f.ring.each(take, func(err error) {
-		if len(all.Troubles) == 0 {
-			all.Troubles = []Trouble{{Storage, err.Error()}}
-		}
-	})
+	counted, err := f.ring.counts(f.wanted)
+	for _, c := range counted.Columns {
+		all.Columns = append(all.Columns, c.ColumnReport)
+	}
+	if err == nil {
+		err = f.ring.each(func(r Reading) { take(r) }, func(err error) {
+			if len(all.Troubles) == 0 {
+				all.Troubles = []Trouble{{Storage, err.Error()}}
+			}
+		})
+	}
 	f.tell(all)
 	if err != nil {
 		f.rewind("it could not be read to its end")
@@ -101,34 +108,76 @@ func (f *storedFeed) read(void func(why string), take func(Reading)) error {
 	return err
 }
 
-// Survey implements Stored.
+// Survey implements Stored. As the agent, it reads all once more when readings turn out not to count.
 func (s *storedRing) Survey(w *Want) *Survey {
-	x := &ringSurvey{want: w, by: map[string]*surveyed{}}
-	x.Source = s.dir
-	if w != nil && w.Recipe != nil {
-		for _, in := range inputsOf(w) {
-			x.input(in.Name, surveyedInput(in))
+	var ahead map[uint64]bool
+	for passes := 0; ; passes++ {
+		x := &ringSurvey{want: w, by: map[string]*surveyed{}}
+		x.Source = s.dir
+		if w != nil && w.Recipe != nil {
+			x.order = newOrder(toleranceOf(w), s.rules.now(), ahead)
+			for _, in := range inputsOf(w) {
+				x.input(in.Name, surveyedInput(in, s.rules))
+			}
 		}
+		err := s.each(x.take, func(err error) {
+			x.fault("", Damaged, Fault{Problem: err.Error()}).Mend = "examine the disk; agentd goes on without"
+		})
+		switch {
+		case errors.Is(err, errNoRing):
+			x.fault("", Unrecorded, Fault{Problem: err.Error()})
+		case err != nil:
+			x.fail(err)
+		}
+		if err := x.unrecorded(s); err != nil {
+			x.fail(err)
+		}
+		if x.order != nil {
+			if x.order.end(); x.order.found && passes < rereadsMost {
+				ahead = x.order.ahead
+				continue
+			}
+		}
+		return x.end()
 	}
-	err := s.each(x.take, func(err error) {
-		x.fault("", Damaged, Fault{Problem: err.Error()}).Mend = "examine the disk; agentd goes on without"
-	})
-	switch {
-	case errors.Is(err, errNoRing):
-		x.fault("", Unrecorded, Fault{Problem: err.Error()})
-	case err != nil:
-		x.fail(err)
-	}
-	return x.end()
 }
 
 // ringSurvey is a survey of readings under way.
 type ringSurvey struct {
 	Survey
 	want   *Want
+	order  *order // of the readings' times; nil if nobody wants them
 	inputs []*surveyed
 	by     map[string]*surveyed
 	mark   int64 // readings before it are late
+}
+
+// unrecorded adds the values that the agent has not recorded since its start.
+func (x *ringSurvey) unrecorded(s *storedRing) error {
+	var wanted []string
+	if x.want != nil {
+		wanted = x.want.inputs()
+	}
+	counted, err := s.counts(wanted)
+	for _, c := range counted.Columns {
+		for _, why := range Reasons() {
+			n := int(c.Unused[why])
+			if n == 0 {
+				continue
+			}
+			says := fmt.Sprintf("since %s, not recorded", counted.Since.UTC().Format(time.RFC3339))
+			if c.Problem != "" {
+				says += fmt.Sprintf("; the last value of the input that was not: %s: %s", c.Where, c.Problem)
+			}
+			x.fault(c.Name, why, Fault{Problem: says}).Count += n - 1
+			if of := x.by[c.Name]; of != nil && why == grid.Missing {
+				of.Missing += uint64(n)
+			} else if of != nil {
+				of.Unused += uint64(n)
+			}
+		}
+	}
+	return err
 }
 
 func (x *ringSurvey) input(name string, c *surveyed) *surveyed {
@@ -139,8 +188,15 @@ func (x *ringSurvey) input(name string, c *surveyed) *surveyed {
 // take takes a reading.
 func (x *ringSurvey) take(r Reading) {
 	x.Lines++
-	x.spoke(r.Time)
 	c := x.by[r.Input]
+	if x.order != nil && x.order.take(r.Time, r.Number) == isAhead {
+		if c != nil {
+			c.Unused++
+			x.fault(r.Input, grid.Future, Fault{Problem: moment(r.Time) + " is ahead of the readings that follow, or of the clock"})
+		}
+		return
+	}
+	x.spoke(r.Time)
 	switch {
 	case c == nil && (x.want != nil || len(x.inputs) == mostInputs):
 		if len(x.Others) < mostInputs && !slices.Contains(x.Others, r.Input) {
@@ -159,6 +215,9 @@ func (x *ringSurvey) take(r Reading) {
 		return
 	}
 	why := c.take(r, x.mark)
+	if why == grid.Missing {
+		return
+	}
 	if why == "" {
 		x.mark = max(x.mark, r.Time-int64(x.want.Recipe.Grid.Lateness))
 		return

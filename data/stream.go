@@ -2,9 +2,9 @@ package data
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
-
-	"github.com/fedmesh/fedmesh/data/grid"
 )
 
 // stream is a source that collects by itself, in a ring.
@@ -15,8 +15,7 @@ type stream struct {
 		// probe returns why nothing can come.
 		probe() error
 	}
-	fill     grid.Fill
-	most     float64 // of an input's values that are wrong: their share
+	rules    rules // but for the time
 	room     room
 	made     shared
 	recorder *recorder // nil before Start
@@ -40,7 +39,9 @@ func (s *stream) Open(w Want) Rows {
 	}
 	wanted := w.inputs()
 	return s.made.open(w, func() *made {
-		return newGridRows(s.recorder.feed(wanted), w, s.fill, s.most, s.room, func() error {
+		by := s.rules
+		by.now = s.recorder.env.Now
+		return newGridRows(s.recorder.feed(wanted), w, by, s.room, func() error {
 			return s.recorder.nothing(wanted)
 		})
 	})
@@ -84,6 +85,15 @@ func (s *stream) Close() error {
 // nothing says that there are no readings, and why.
 func (r *recorder) nothing(wanted []string) error {
 	why := "nothing has come since " + r.log.began.UTC().Format(time.RFC3339)
+	for _, c := range r.log.columns() {
+		if c.Came > 0 && (wanted == nil || slices.Contains(wanted, c.Name) || c.Name == "") {
+			why = "what has come cannot be used"
+			if c.Problem != "" {
+				why += fmt.Sprintf(": %s: %s", c.Where, c.Problem)
+				break
+			}
+		}
+	}
 	for _, t := range r.log.present(wanted) {
 		why += "; " + t.Text
 	}

@@ -42,6 +42,7 @@ type Faults struct {
 
 // Fault is a place, and what is wrong there.
 type Fault struct {
+	File    string `json:"file,omitempty"`   // of several; empty = the source
 	Line    int    `json:"line,omitempty"`   // from 1; 0 = of the whole source
 	Column  int    `json:"column,omitempty"` // byte in the line, from 1; 0 = the whole line
 	Problem string `json:"problem"`
@@ -107,9 +108,9 @@ type surveyed struct {
 
 func newSurveyed(name string) *surveyed { return &surveyed{Summary: Summary{Name: name}} }
 
-func surveyedInput(in spec.Input) *surveyed {
+func surveyedInput(in spec.Input, by rules) *surveyed {
 	c := newSurveyed(in.Name)
-	c.Unit, c.Texts, c.wait, c.judge = in.Unit, in.Classes, in.Wait, grid.Judge(in)
+	c.Unit, c.Texts, c.wait, c.judge = in.Unit, in.Classes, in.Wait, grid.Judge(in, by.absent, by.ranges[in.Name])
 	c.classes = make([]int, len(in.Classes))
 	return c
 }
@@ -121,6 +122,8 @@ func (c *surveyed) take(r Reading, mark int64) Reason {
 		why = grid.Late
 	}
 	switch {
+	case why == grid.Missing:
+		c.Missing++
 	case why != "":
 		c.Unused++
 	case len(c.classes) > 0:

@@ -1,10 +1,7 @@
 package data
 
 import (
-	"encoding/csv"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// csvSurvey is a survey of a CSV file under way.
+// csvSurvey is a survey of a CSV file, or of several, under way.
 type csvSurvey struct {
 	Survey
 	file     *csvFile
@@ -20,12 +17,16 @@ type csvSurvey struct {
 	want     *Want // nil = all columns
 	readings bool  // lines are readings, not rows
 
+	path     string // of the file that is read
+	index    int    // of it, from 0
+	several  bool   // there are others
 	header   []string
 	columns  []*surveyed
 	time     int // the place of the time; -1 = there is none
 	where    conditions
 	selected int
-	newest   int64 // time of a row
+	order    *order // of the times; nil if nobody wants them
+	labels   labelCount
 	mark     int64 // readings before it are late
 	// Hints that the dialect is another: times that cannot be read, with the number of those that can; cells that
 	// are no numbers, those of them that are with the other decimal, and numbers that are not.
@@ -34,76 +35,128 @@ type csvSurvey struct {
 	strange, other, these int
 }
 
-// Survey implements Stored.
+// Survey implements Stored. As the agent, it reads all once more when lines turn out not to count.
 func (f *csvFile) Survey(w *Want) *Survey {
 	d := f.filter.dialect
 	var changes []Change
-	for {
+	var ahead map[uint64]bool
+	minus := false
+	for passes := 0; ; {
 		s := &csvSurvey{file: f, dialect: d, want: w, time: -1}
 		s.Source, s.readings = f.path, w != nil && w.Recipe != nil && f.filter.Time != ""
+		if w != nil && f.filter.Time != "" {
+			s.order = newOrder(0, f.now(), ahead)
+			if s.readings {
+				s.order.lateness = int64(toleranceOf(w))
+			}
+		}
+		if w != nil && !s.readings {
+			if s.labels.LabelSet = w.Labels; minus {
+				s.labels.minus, s.labels.chosen = true, true
+			}
+		}
 		s.read()
 		if len(changes) < 3 { // a delimiter, a decimal and a time format
 			if c, ok := s.guess(); ok {
-				changes, d = append(changes, c), s.dialect
+				changes, d, ahead, minus = append(changes, c), s.dialect, nil, false
 				continue
 			}
+		}
+		if s.order != nil {
+			s.order.end()
+		}
+		if y := (&tally{order: s.order, labels: s.labels}); y.mistaken() && passes < rereadsMost {
+			if passes++; s.order != nil {
+				ahead = s.order.ahead
+			}
+			if s.labels.wrong() {
+				minus = !s.labels.minus
+			}
+			continue
 		}
 		s.Changes = changes
 		return s.end()
 	}
 }
 
-// read reads the file from its beginning to its end.
+// read reads the files from their beginning to their end.
 func (s *csvSurvey) read() {
-	r, err := OpenFile(s.file.path)
+	paths, err := pathsOf(s.file.path)
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	s.several = several(s.file.path)
+	for s.index, s.path = range paths {
+		s.readFile()
+	}
+}
+
+func (s *csvSurvey) readFile() {
+	r, err := OpenFile(s.path)
 	if err != nil {
 		s.fail(err)
 		return
 	}
 	defer r.Close()
-	c := s.dialect.reader(r, 0)
-	if s.header, err = c.header(s.file.path); err != nil {
+	c := s.dialect.reader(r, nil)
+	if s.header, err = c.header(s.path); err != nil {
 		s.fail(err)
 		return
 	}
 	s.findColumns()
-	c.FieldsPerRecord = -1
-	for {
-		record, err := c.Read()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		var parse *csv.ParseError
-		if err != nil && !errors.As(err, &parse) {
-			s.fail(fmt.Errorf("after line %d: %w", s.Lines+1, err))
-			return
-		}
-		s.Lines++
-		if err != nil {
-			s.fault("", grid.Malformed, Fault{parse.Line, parse.Column, parse.Err.Error()})
-			continue
-		}
-		line, _ := c.FieldPos(0)
-		if len(record) != len(s.header) {
-			s.width(len(record), line)
-			continue
-		}
+	t := &table{file: s.path, filter: s.file.filter, time: s.time, where: s.where}
+	t.filter.dialect = s.dialect
+	if s.want == nil || t.filter.refuses() { // a survey goes on
+		t.filter.missing.Policy = grid.Skip
+	}
+	for _, x := range s.columns {
+		t.columns = append(t.columns, x.place)
+	}
+	y := tally{matched: s.selected}
+	err = y.each(c, t, 0, func(record []string, line int) error {
 		s.line(record, line, c)
+		return nil
+	}, func(bad *Error) { s.malformed(bad, c) })
+	if err != nil {
+		s.fail(fmt.Errorf("after line %d: %w", c.next, err))
+	}
+	s.Lines, s.selected = s.Lines+y.rows, y.matched
+}
+
+// toleranceOf returns how much older than the newest reading another one may be and still not count against it.
+func toleranceOf(w *Want) time.Duration {
+	lateness := w.Recipe.Grid.Lateness
+	for _, in := range w.Recipe.Inputs { // labels come later
+		lateness = max(lateness, w.Recipe.Grid.Lateness+in.Wait)
+	}
+	return lateness
+}
+
+// malformed adds the fault of a line that cannot be parsed.
+func (s *csvSurvey) malformed(bad *Error, c *records) {
+	f := s.fault("", grid.Malformed, s.at(Fault{Line: bad.Line, Problem: bad.Problem}))
+	switch {
+	case len(c.fields) == 2*len(s.header) && s.dialect.delimiter == 0:
+		f.Mend = `if numbers have a decimal comma, export the file with another delimiter, such as ";"`
+	case f.Mend == "":
+		f.Mend = "only these lines are left out; if they are comments, set data.comment"
 	}
 }
 
-// width adds the fault of a line with a wrong number of fields.
-func (s *csvSurvey) width(n, line int) {
-	f := s.fault("", grid.Malformed, Fault{Line: line,
-		Problem: fmt.Sprintf("%d fields where the header has %d", n, len(s.header))})
-	if n == 2*len(s.header) && s.dialect.delimiter == 0 {
-		f.Mend = `if numbers have a decimal comma, export the file with another delimiter, such as ";"`
+// at names the file of a fault where there are several.
+func (s *csvSurvey) at(f Fault) Fault {
+	if s.several {
+		f.File = s.path
 	}
+	return f
 }
 
 // findColumns says where the wanted columns are.
 func (s *csvSurvey) findColumns() {
+	s.where, s.time = nil, -1
 	switch {
+	case s.index > 0: // those of the first file
 	case s.want == nil:
 		for _, name := range s.header[:min(len(s.header), mostInputs)] {
 			if name != "" && name != s.file.filter.Time {
@@ -112,12 +165,12 @@ func (s *csvSurvey) findColumns() {
 		}
 	case s.readings:
 		for _, in := range inputsOf(s.want) {
-			s.columns = append(s.columns, surveyedInput(in))
+			s.columns = append(s.columns, surveyedInput(in, s.file.rules()))
 		}
 	default:
-		for _, name := range s.want.columns() {
+		for i, name := range s.want.columns() {
 			s.columns = append(s.columns, newSurveyed(name))
-			s.columns[len(s.columns)-1].judge = float32Of
+			s.columns[i].judge = s.judgeRow(name, i == len(s.want.Features))
 		}
 	}
 	wanted := map[string]bool{}
@@ -147,10 +200,19 @@ func (s *csvSurvey) findColumns() {
 	}
 }
 
-// float32Of judges a number of a row.
-func float32Of(r Reading) (float64, Reason) {
-	_, why := held[float32](r.Value, "")
-	return r.Value, why
+// judgeRow returns what judges a number of a row.
+func (s *csvSurvey) judgeRow(name string, target bool) func(Reading) (float64, Reason) {
+	return func(r Reading) (float64, Reason) {
+		_, why := held[float32](r.Value, "")
+		switch {
+		case why != "":
+		case outside(r.Value, s.file.filter.ranges[name]):
+			why = grid.OutOfRange
+		case target && !s.labels.take(r.Value):
+			why = grid.UnknownClass
+		}
+		return r.Value, why
+	}
 }
 
 // find returns the place of a column in the file, or adds why it is not there.
@@ -165,19 +227,14 @@ func (s *csvSurvey) find(column, name string) int {
 	default:
 		return at
 	}
-	s.fault(column, NoColumn, Fault{Line: 1, Problem: problem})
+	if s.index == 0 || s.readings {
+		s.fault(column, NoColumn, s.at(Fault{Line: 1, Problem: problem}))
+	}
 	return -1
 }
 
 // line takes a line with the right number of fields.
 func (s *csvSurvey) line(record []string, line int, c *records) {
-	if !s.where.match(record) {
-		return
-	}
-	s.selected++
-	if !s.file.filter.deals(s.selected) {
-		return
-	}
 	at, good := s.when(record, line, c)
 	late := false
 	for _, x := range s.columns {
@@ -185,7 +242,8 @@ func (s *csvSurvey) line(record []string, line int, c *records) {
 			continue
 		}
 		_, column := c.FieldPos(x.place)
-		late = s.cell(x, strings.TrimSpace(record[x.place]), at, good, Fault{Line: line, Column: column}) || late
+		late = s.cell(x, strings.TrimSpace(record[x.place]), at, good,
+			s.at(Fault{Line: line, Column: column})) || late
 	}
 	if late {
 		s.late(line, c, shorten(strings.TrimSpace(record[s.time]))+
@@ -201,7 +259,7 @@ func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good 
 	text, name := strings.TrimSpace(record[s.time]), s.file.filter.Time
 	_, column := c.FieldPos(s.time)
 	at, err := s.dialect.time.parse(text)
-	f := Fault{Line: line, Column: column}
+	f := s.at(Fault{Line: line, Column: column})
 	if err != nil {
 		f.Problem = shorten(text) + " is not a time " + s.dialect.time.example()
 		s.fault(name, grid.BadTime, f)
@@ -212,23 +270,31 @@ func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good 
 	}
 	s.good++
 	s.spoke(at)
+	position := inOrder
+	if s.order != nil {
+		p := place{index: s.index}
+		position = s.order.take(at, uint64(p.number(line)))
+	}
 	f.Problem = shorten(text)
 	switch {
+	case position == isAhead:
+		f.Problem += " is ahead of the lines that follow, or of the clock"
+		s.fault(name, grid.Future, f).Mend = "this line is left out, and the others count; correct its time if it is needed"
+		return at, false
 	case at > s.file.now().Add(futureMost).UnixNano():
 		f.Problem += " is later than now"
 		s.fault(name, grid.Future, f).Mend = "is data.time_zone right, and the clock of the device?"
-	case s.want != nil && !s.readings && at < s.newest:
+	case position == isLate && !s.readings:
 		s.late(line, c, f.Problem+" is before the time of a row above")
 		return at, false
 	}
-	s.newest = max(s.newest, at)
 	return at, true
 }
 
 // late adds the fault of a line that is not in order.
 func (s *csvSurvey) late(line int, c *records, problem string) {
 	_, column := c.FieldPos(s.time)
-	f := s.fault(s.file.filter.Time, grid.Late, Fault{line, column, problem})
+	f := s.fault(s.file.filter.Time, grid.Late, s.at(Fault{Line: line, Column: column, Problem: problem}))
 	f.Mend = "sort the file by time"
 	if z := s.dialect.time.zone; z != nil && z != time.UTC {
 		f.Mend += "; of the hour that comes twice when clocks go back only the first counts"
@@ -237,7 +303,14 @@ func (s *csvSurvey) late(line int, c *records, problem string) {
 
 // cell takes a cell, whose place is in f. It reports whether its reading is late.
 func (s *csvSurvey) cell(x *surveyed, text string, at int64, good bool, f Fault) (late bool) {
-	v, said, why := s.dialect.value(len(x.classes) > 0, text)
+	v, said, why := 0.0, "", Reason("")
+	if len(x.classes) > 0 && text != "" {
+		if said = text; s.dialect.absent.Text(text) && !slices.Contains(x.Texts, text) {
+			why = grid.Missing
+		}
+	} else {
+		v, why = s.dialect.number(text)
+	}
 	if why == grid.Missing {
 		if x.Missing++; s.want != nil && !s.readings {
 			f.Problem = problem(text, why)

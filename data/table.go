@@ -2,9 +2,9 @@ package data
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
@@ -12,14 +12,16 @@ import (
 
 // table says where the wanted columns are.
 type table struct {
-	file    string
-	filter  Filter
-	width   int
-	names   []string // of the features, then the target if there is one
-	columns []int    // their places
-	target  int      // which of them is the target; -1 = none
-	time    int      // the place of the time; -1 = there is none
-	where   conditions
+	file   string
+	filter Filter
+	header []string
+	// delimiter of the file, which may name it itself; 0 = as the filter says.
+	delimiter rune
+	names     []string // of the features, then the target if there is one; or of the inputs
+	columns   []int    // their places; -1 = an input that the file lacks
+	target    int      // which of them is the target; -1 = none
+	time      int      // the place of the time; -1 = there is none
+	where     conditions
 }
 
 // conditions are the texts that columns of a row must have.
@@ -40,41 +42,24 @@ func (c conditions) match(record []string) bool {
 }
 
 func newTable(file string, header, features []string, target string, filter Filter) (*table, error) {
-	fail := func(column, problem string) error {
-		return &Error{File: file, Line: 1, Column: column, Problem: problem}
-	}
-	places := make(map[string][]int, len(header))
-	for i, name := range header {
-		places[name] = append(places[name], i)
-	}
-	find := func(column string) (int, error) {
-		switch at := places[column]; len(at) {
-		case 0:
-			return 0, fail(column, "missing; the columns are "+list(header))
-		case 1:
-			return at[0], nil
-		}
-		return 0, fail(column, "twice in the header")
-	}
-	t := &table{file: file, filter: filter, time: -1, width: len(header), names: withTarget(features, target),
-		target: -1}
+	t := &table{file: file, filter: filter, header: header, time: -1, names: withTarget(features, target), target: -1}
 	if target != "" {
 		t.target = len(features)
 	}
 	asked := make(map[string]bool, len(t.names))
 	for _, name := range t.names {
 		if asked[name] {
-			return nil, fail(name, "asked for twice among features and target")
+			return nil, &Error{File: file, Line: 1, Column: name, Problem: "asked for twice among features and target"}
 		}
 		asked[name] = true
-		at, err := find(filter.dialect.named(name))
+		at, err := t.find(filter.dialect.named(name))
 		if err != nil {
 			return nil, err
 		}
 		t.columns = append(t.columns, at)
 	}
 	if filter.Time != "" {
-		at, err := find(filter.Time)
+		at, err := t.find(filter.Time)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +67,7 @@ func newTable(file string, header, features []string, target string, filter Filt
 	}
 	conditions := sortedKeys(filter.Where) // the same one of two missing columns is reported every time
 	for _, column := range conditions {
-		at, err := find(column)
+		at, err := t.find(column)
 		if err != nil {
 			return nil, err
 		}
@@ -91,9 +76,27 @@ func newTable(file string, header, features []string, target string, filter Filt
 	return t, nil
 }
 
-// add appends a row, or counts why it cannot be used.
-func (b *batch[T]) add(t *table, record []string, line int) error {
+// find returns the place of a column by its name in the file; -1, and why, if it has none.
+func (t *table) find(name string) (int, error) {
+	e := &Error{File: t.file, Line: 1, Column: name}
+	switch at := slices.Index(t.header, name); {
+	case at < 0:
+		e.Problem = "missing; the columns are " + list(t.header)
+		e.Problem += t.filter.dialect.headerHint(t.file, []string{name})
+	case slices.Contains(t.header[at+1:], name):
+		e.Problem = "twice in the header: rename one of them"
+	default:
+		return at, nil
+	}
+	return -1, e
+}
+
+// add appends a row, or counts why it cannot be used. number is that of the line over all files.
+func (b *batch[T]) add(t *table, record []string, line int, number int64) error {
 	at, bad := b.time(t, record, line)
+	if bad == nil && b.order != nil {
+		bad = b.ascends(t, record, line, at, number)
+	}
 	x := len(b.x)
 	if bad == nil {
 		bad = b.numbers(t, record, line, at)
@@ -113,13 +116,33 @@ func (b *batch[T]) add(t *table, record []string, line int) error {
 		return nil
 	}
 	b.x = b.x[:x]
-	b.bad++
-	b.recent.Take(true)
-	b.last = bad
-	if p := t.filter.missing.Policy; p == "" || p == grid.Refuse {
+	if b.drop(bad); t.filter.refuses() {
 		return bad
 	}
 	return nil
+}
+
+// ascends returns why a row is not in the order of time; nil if it is.
+func (b *batch[T]) ascends(t *table, record []string, line int, at, number int64) *Error {
+	text := strings.TrimSpace(record[t.time])
+	why := b.order.reason(at, number)
+	if why == "" {
+		b.newest = max(b.newest, at)
+		return nil
+	}
+	b.cells[len(t.columns)].drop(cell{t.file, line, text, why})
+	return &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem(text, why), Reason: string(why)}
+}
+
+// reason returns why a line does not count by its time; empty if it does.
+func (o *order) reason(at, number int64) Reason {
+	switch o.take(at, uint64(number)) {
+	case isLate:
+		return grid.Late
+	case isAhead:
+		return grid.Future
+	}
+	return ""
 }
 
 // numbers appends the cells of a row, the target too. It returns the first problem that keeps the row from being used.
@@ -128,12 +151,19 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 		text, c := strings.TrimSpace(record[column]), &b.cells[i]
 		v, why := t.filter.dialect.number(text)
 		x, why := held[T](v, why)
+		switch {
+		case why != "":
+		case outside(v, t.filter.ranges[t.names[i]]):
+			why = grid.OutOfRange
+		case i == t.target && !b.labels.take(v):
+			why = grid.UnknownClass
+		}
 		if why == "" {
 			c.take(v, at)
 			b.x = append(b.x, x)
 			continue
 		}
-		c.drop(why, line)
+		c.drop(cell{t.file, line, text, why})
 		filled := false
 		if i != t.target { // a target is never made up
 			v, filled = c.fill(t.filter.missing, at)
@@ -147,38 +177,23 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 	return bad
 }
 
+func outside(v float64, bounds []float64) bool {
+	return len(bounds) == 2 && (v < bounds[0] || v > bounds[1])
+}
+
 // time reads the time of a row. It is 0 if rows have none.
-func (b *batch[T]) time(t *table, record []string, line int) (int64, *Error) {
+func (y *tally) time(t *table, record []string, line int) (int64, *Error) {
 	if t.time < 0 {
 		return 0, nil
 	}
 	text := strings.TrimSpace(record[t.time])
 	at, err := t.filter.dialect.time.parse(text)
-	problem, why := "", grid.BadTime
-	switch {
-	case err != nil:
-		problem = shorten(text) + " is not a time " + t.filter.dialect.time.example()
-	case at < b.newest:
-		problem, why = shorten(text)+" is before the time of a row above: rows must be in the order of time", grid.Late
+	if err == nil {
+		return at, nil
 	}
-	if problem != "" {
-		b.cells[len(t.columns)].drop(why, line)
-		return 0, &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem, Reason: string(why)}
-	}
-	b.newest = at
-	return at, nil
-}
-
-// parseTime reads a time, in nanoseconds since 1970, from there up to 2261.
-func parseTime(text string) (int64, error) {
-	if _, err := strconv.ParseFloat(text, 64); err == nil {
-		return parseSince(text, time.Second)
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err == nil && (at.Unix() < 0 || at.Year() > 2261) {
-		err = strconv.ErrRange
-	}
-	return at.UnixNano(), err
+	y.cells[len(t.columns)].drop(cell{t.file, line, text, grid.BadTime})
+	return 0, &Error{File: t.file, Line: line, Column: t.filter.Time, Reason: string(grid.BadTime),
+		Problem: shorten(text) + " is not a time " + t.filter.dialect.time.example()}
 }
 
 func finite(v float64) bool { return v-v == 0 }
@@ -192,9 +207,10 @@ func held[T learner.Float](v float64, why Reason) (T, Reason) {
 	return x, why
 }
 
-// shorten quotes the text of a cell for a message.
+// shorten quotes a text of the data for a message, as valid UTF-8.
 func shorten(text string) string {
 	const most = 32
+	text = utf8Text(text[:min(len(text), 1<<10)])
 	if runes := []rune(text); len(runes) > most {
 		return strconv.Quote(string(runes[:most])) + "…"
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/fedmesh/fedmesh/data/grid"
 )
@@ -12,10 +13,13 @@ import (
 type tally struct {
 	rows, matched int         // all, and those that the conditions select
 	used, bad     int         // of the own share: those that are used, and those that cannot be
+	malformed     int         // of these, lines that cannot be parsed
 	recent        grid.Recent // of these
-	newest        int64       // time of these
+	newest        int64       // of the times that were read, but for those that are ahead
+	order         *order      // of the times; nil if there are none, or a grid judges them
 	cells         []cells     // of each wanted column, then of the time
 	last          *Error      // of a row that cannot be used
+	labels        labelCount
 }
 
 // cells counts the cells of a column.
@@ -23,22 +27,45 @@ type cells struct {
 	used   uint64
 	unused map[Reason]uint64
 	recent grid.Recent
-	line   int // of the last cell that was not used
+	bad    cell // the last one that was not used
 	sum    float64
 	last   float64
 	lastAt int64
 }
 
-// begin returns a copy for so many columns.
-func (y tally) begin(columns int) tally {
+// cell is a cell of a file that was not used.
+type cell struct {
+	file string
+	line int
+	text string
+	why  Reason
+}
+
+// clone returns a copy for lines that may have to be taken back.
+func (y *tally) clone() tally {
+	n := *y
+	n.cells = slices.Clone(y.cells)
+	for i := range n.cells {
+		n.cells[i].unused = maps.Clone(n.cells[i].unused)
+	}
+	if y.order != nil {
+		n.order = y.order.clone()
+	}
+	return n
+}
+
+// begin makes the cells of so many columns, unless there are any.
+func (y *tally) begin(columns int) {
 	if y.cells == nil {
 		y.cells = make([]cells, columns+1)
 	}
-	y.cells = slices.Clone(y.cells)
-	for i := range y.cells {
-		y.cells[i].unused = maps.Clone(y.cells[i].unused)
-	}
-	return y
+}
+
+// drop counts a row that cannot be used.
+func (y *tally) drop(why *Error) {
+	y.bad++
+	y.recent.Take(true)
+	y.last = why
 }
 
 func (c *cells) take(v float64, at int64) {
@@ -52,7 +79,8 @@ func (c *cells) use() {
 	c.recent.Take(false)
 }
 
-func (c *cells) drop(why Reason, line int) {
+func (c *cells) drop(bad cell) {
+	why := bad.why
 	if c.unused == nil {
 		c.unused = map[Reason]uint64{}
 	}
@@ -60,7 +88,8 @@ func (c *cells) drop(why Reason, line int) {
 	if why.Wrong() {
 		c.recent.Take(true)
 	}
-	c.line = line
+	bad.text = strings.Clone(bad.text) // it holds its line
+	c.bad = bad
 }
 
 // fill returns what stands for a cell without a value.
@@ -92,7 +121,7 @@ func (y *tally) share() float64 {
 }
 
 // report returns the counts. names are those of the columns.
-func (y *tally) report(file string, names []string, time string) Report {
+func (y *tally) report(names []string, time string) Report {
 	r := Report{Rows: y.used, Bad: y.bad, Share: y.share()}
 	for i, c := range y.cells {
 		e := ColumnReport{Came: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt,
@@ -108,8 +137,9 @@ func (y *tally) report(file string, names []string, time string) Report {
 		default:
 			e.Name = time
 		}
-		if c.line > 0 {
-			e.Where = fmt.Sprintf("%s: line %d", file, c.line)
+		if c.bad.line > 0 {
+			e.Where = fmt.Sprintf("%s: line %d", c.bad.file, c.bad.line)
+			e.Problem = problem(c.bad.text, c.bad.why)
 		}
 		r.Columns = append(r.Columns, e)
 	}

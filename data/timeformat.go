@@ -4,11 +4,16 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
-// timeFormat is how times are written: rfc3339, unix, unix_ms, or a layout of package time; empty takes RFC 3339 and
-// seconds since 1970. Times without a zone are in Zone, or UTC.
+// units are the time formats that count from 1970.
+var units = map[string]time.Duration{"unix": time.Second, "unix_ms": time.Millisecond, "unix_us": time.Microsecond,
+	"unix_ns": time.Nanosecond}
+
+// timeFormat is how times are written: rfc3339, unix, unix_ms, unix_us, unix_ns, or a layout of package time; empty takes
+// RFC 3339 and seconds since 1970. Times without a zone are in Zone, or UTC.
 type timeFormat struct {
 	format string
 	zone   *time.Location
@@ -23,45 +28,74 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 			return f, fmt.Errorf("the system knows no time zone %q; write it as Europe/Berlin", zone)
 		}
 	}
-	switch format {
-	case "", "rfc3339", "unix", "unix_ms":
+	if format == "" || format == "rfc3339" || units[format] > 0 {
 		return f, nil
 	}
 	sample := time.Date(2003, 4, 5, 17, 8, 9, 0, time.UTC)
 	if back, err := time.ParseInLocation(format, sample.Format(format), time.UTC); err != nil ||
 		back.YearDay() != sample.YearDay() || back.Year() != sample.Year() {
-		return f, fmt.Errorf("%q is none of rfc3339, unix and unix_ms, and no layout such as \"2006-01-02 15:04:05\" "+
+		return f, fmt.Errorf("%q is none of rfc3339, unix, unix_ms, unix_us and unix_ns, and no layout such as \"2006-01-02 15:04:05\" "+
 			"with year, month and day", format)
 	}
 	return f, nil
 }
 
-// parse reads a time, in nanoseconds since 1970, from there up to 2261.
+// parse reads a time, in nanoseconds since 1970, from there up to 2261. Midnight may be written as 24:00 of the day before,
+// and as a date without a time.
 func (f timeFormat) parse(text string) (int64, error) {
-	switch f.format {
-	case "":
-		return parseTime(text)
-	case "unix":
-		return parseSince(text, time.Second)
-	case "unix_ms":
-		return parseSince(text, time.Millisecond)
+	if unit := units[f.format]; unit > 0 {
+		return parseSince(text, unit)
 	}
 	layout, zone := f.format, f.zone
-	if layout == "rfc3339" {
-		layout = time.RFC3339
-	}
 	if zone == nil {
 		zone = time.UTC
 	}
+	switch layout {
+	case "":
+		if _, err := strconv.ParseFloat(text, 64); err == nil {
+			return parseSince(text, time.Second)
+		}
+		layout = time.RFC3339
+	case "rfc3339":
+		layout = time.RFC3339
+	}
 	at, err := time.ParseInLocation(layout, text, zone)
+	if err != nil {
+		at, err = parseMidnight(layout, text, zone, err)
+	}
 	if err == nil && (at.Unix() < 0 || at.Year() > 2261) {
 		err = strconv.ErrRange
 	}
 	return at.UnixNano(), err
 }
 
+// parseMidnight reads a time that is written as 24:00, or as a date alone. Else it returns the error.
+func parseMidnight(layout, text string, zone *time.Location, err error) (time.Time, error) {
+	for i := range len(text) - 1 {
+		if text[i:i+2] != "24" {
+			continue
+		}
+		at, wrong := time.ParseInLocation(layout, text[:i]+"00"+text[i+2:], zone)
+		if hour, minute, second := at.Clock(); wrong == nil && hour == 0 && minute == 0 && second == 0 {
+			return at.AddDate(0, 0, 1), nil
+		}
+	}
+	if i := strings.IndexAny(layout, " T"); i > 0 && strings.Contains(layout[:i], "2006") {
+		if at, wrong := time.ParseInLocation(layout[:i], text, zone); wrong == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, err
+}
+
 // parseSince reads a number of units since 1970.
 func parseSince(text string, unit time.Duration) (int64, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil { // exactly: a float64 rounds nanoseconds
+		if n < 0 || n > int64(math.MaxInt64/unit) {
+			return 0, strconv.ErrRange
+		}
+		return n * int64(unit), nil
+	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err == nil && !(n >= 0 && n < float64(math.MaxInt64/unit)) {
 		err = strconv.ErrRange
@@ -84,6 +118,37 @@ func (f timeFormat) example() string {
 		return "in seconds since 1970"
 	case "unix_ms":
 		return "in milliseconds since 1970"
+	case "unix_us":
+		return "in microseconds since 1970"
+	case "unix_ns":
+		return "in nanoseconds since 1970"
 	}
 	return "as " + f.format
+}
+
+// advice says which format a time has that this one cannot read; empty if none is known.
+func (f timeFormat) advice(text string) string {
+	if format, _ := guessFormat([]string{text}, f.zone); format != "" {
+		return fmt.Sprintf(": set data.time_format to %q", format)
+	}
+	return ""
+}
+
+// early says which unit a time has that is before 2000 when it is read in this one; empty if none fits.
+func (f timeFormat) early(at int64) string {
+	unit := units[f.format]
+	if f.format == "" {
+		unit = time.Second
+	}
+	if unit == 0 || at <= 0 {
+		return ""
+	}
+	for _, format := range []string{"unix", "unix_ms", "unix_us"} {
+		if other := units[format]; other > unit && at/int64(unit) < math.MaxInt64/int64(other) {
+			if year := time.Unix(0, at/int64(unit)*int64(other)).UTC().Year(); year >= 2000 && year < 2100 {
+				return fmt.Sprintf(": set data.time_format to %q", format)
+			}
+		}
+	}
+	return ""
 }

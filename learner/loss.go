@@ -63,6 +63,23 @@ type Labels struct {
 	zero, minus int // the last rows, from 1, where a 0 and a −1 were seen; 0 = none
 }
 
+// LabelSet is the targets that a risk takes. The zero value takes every number.
+type LabelSet struct {
+	Classes int  // above 0: whole numbers from 0 to Classes − 1
+	Signs   bool // 0 and 1, or −1 and 1
+}
+
+// LabelSet returns the targets that the architecture's risk takes.
+func (a Architecture) LabelSet() LabelSet {
+	switch a.Risk {
+	case spec.RiskSoftmax:
+		return LabelSet{Classes: a.Outputs}
+	case spec.RiskLogistic:
+		return LabelSet{Signs: true}
+	}
+	return LabelSet{}
+}
+
 // MapLabels checks the targets of samples in memory against a valid architecture and brings them into its form, in
 // place: see [Objective.Labels]. They come after those that were seen; it returns what is known of all.
 func (s *Samples[T]) MapLabels(a Architecture, seen Labels) (Labels, error) {

@@ -19,7 +19,7 @@ const (
 	ringSuffix = ".segment"
 
 	segmentMagic   = "FMG1"
-	segmentVersion = 1
+	segmentVersion = 2
 	segmentHead    = 4 + 2 + 2 + 8 + 8 + 4
 
 	batchMagic = "FMB1"

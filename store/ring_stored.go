@@ -9,10 +9,11 @@ import (
 )
 
 // ReadRing gives take the batches of the ring in a folder, in order, and changes nothing: another process may have the
-// ring open. The body is only valid during the call. What that process is writing, or removes meanwhile, is left out. A
+// ring open. first is the number of the
+// batch's first entry; the body is only valid during the call. What that process is writing, or removes meanwhile, is left out. A
 // segment that is damaged is read up to the damage, and damaged gets why: a *CorruptError or a *VersionError. The error
 // is a failure to read: it may pass, and what was passed on before it is not the whole ring.
-func (d Disk) ReadRing(dir string, take func(b Batch), damaged func(error)) error {
+func (d Disk) ReadRing(dir string, take func(first uint64, b Batch), damaged func(error)) error {
 	entries, err := d.ReadDir(dir)
 	if err != nil {
 		return explain("list", dir, err)
@@ -37,7 +38,7 @@ func (d Disk) ReadRing(dir string, take func(b Batch), damaged func(error)) erro
 }
 
 // readStored reads a segment up to its end, or to what is not sound.
-func (d Disk) readStored(path string, number uint64, buf *[]byte, take func(b Batch)) error {
+func (d Disk) readStored(path string, number uint64, buf *[]byte, take func(first uint64, b Batch)) error {
 	f, err := d.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return err
@@ -52,9 +53,10 @@ func (d Disk) readStored(path string, number uint64, buf *[]byte, take func(b Ba
 		err = fmt.Errorf("it is of segment %d: %w", s.number, errNotSound)
 	}
 	for err == nil && s.end < info.Size() {
+		var first uint64
 		var b Batch
-		if _, b, err = readBatch(f, s.end, info.Size(), buf); err == nil {
-			take(b)
+		if first, b, err = readBatch(f, s.end, info.Size(), buf); err == nil {
+			take(first, b)
 			s.add(b)
 		}
 	}

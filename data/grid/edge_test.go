@@ -59,7 +59,7 @@ func TestWhatIsNotUsedIsCounted(t *testing.T) {
 		temp(14*hour, 1), temp(15*hour, 1), temp(16*hour, 1), // 12 has no temperature, 13 nothing at all
 	}
 	rows, g := run(t, hourly(nil), came)
-	want := "4 map[bad_time:2 gap:1 late:1 not_a_number:1 not_finite:2 out_of_range:1 twice:1] 1 1"
+	want := "4 map[bad_time:2 gap:1 late:1 missing:1 not_a_number:1 not_finite:1 out_of_range:1 twice:1] 1 1"
 	if got := countOf(g, 0); got != want {
 		t.Errorf("temp: %s, want %s", got, want)
 	}
@@ -74,7 +74,7 @@ func TestWhatIsNotUsedIsCounted(t *testing.T) {
 // TestCountsSayWhere wants line and time of the last reading that was not used, and the time of the last row that was
 // not made, whether a reading was refused when it came or when it left the queue.
 func TestCountsSayWhere(t *testing.T) {
-	at := func(line int, at int64, v float64) grid.Reading {
+	at := func(line, at int64, v float64) grid.Reading {
 		return grid.Reading{Input: "temp", Time: at, Value: v, Line: line}
 	}
 	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Lateness = time.Hour })

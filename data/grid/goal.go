@@ -20,8 +20,9 @@ type goal struct {
 }
 
 type label struct {
-	time  int64
-	value float64
+	time   int64
+	source uint64
+	value  float64
 }
 
 func newGoal(c *column, step int64) goal {
@@ -52,7 +53,7 @@ func (t *goal) begin(k int64) {
 func (t *goal) measured(k int64, v float64) { t.values[k%int64(len(t.values))] = v }
 
 // take takes a label of a point, if there is room for most.
-func (t *goal) take(time int64, v float64, k int64, most int) Reason {
+func (t *goal) take(l label, k int64, most int) Reason {
 	switch {
 	case k < t.next:
 		return Late
@@ -60,13 +61,13 @@ func (t *goal) take(time int64, v float64, k int64, most int) Reason {
 		return Dropped
 	}
 	some := t.labels[k]
-	i, there := slices.BinarySearchFunc(some, time, func(l label, time int64) int {
-		return cmp.Compare(l.time, time)
+	i, there := slices.BinarySearchFunc(some, l, func(a, b label) int {
+		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.source, b.source))
 	})
 	if there {
 		return Twice
 	}
-	t.labels[k] = slices.Insert(some, i, label{time, v})
+	t.labels[k] = slices.Insert(some, i, l)
 	t.kept++
 	t.input.count.use()
 	return ""

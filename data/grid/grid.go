@@ -16,8 +16,12 @@ type Config struct {
 	Target   string         // empty = none, and rows have 0 in its place
 	Zone     *time.Location // of the calendar; nil = UTC
 	Missing  Fill
-	Queue    int  // the most readings that wait; 0 = DefaultQueue
-	Early    bool // rows are made as soon as their point is over, for a prediction: their targets are 0
+	Absent   Absent
+	Ranges   map[string][]float64 // by input, least and largest value of this device's sensor, in addition to the recipe's
+	// Label, if set, reports whether a target is one of the task's classes. Rows with another target are not made.
+	Label func(y float64) bool
+	Queue int  // the most readings that wait; 0 = DefaultQueue
+	Early bool // rows are made as soon as their point is over, for a prediction: their targets are 0
 }
 
 // Fill says what stands for a value that is not there.
@@ -27,7 +31,7 @@ type Fill struct {
 }
 
 const (
-	// DefaultQueue is the most readings that wait, at 24 bytes each.
+	// DefaultQueue is the most readings that wait, at 32 bytes each.
 	DefaultQueue = 1 << 18
 	// Silence is after how many points without a reading a grid begins anew.
 	Silence = spec.MaxReach
@@ -54,13 +58,14 @@ type Grid struct {
 	back     int64 // the points before its own that a row sees
 	target   goal
 	early    bool
+	label    func(float64) bool
 
 	queue     queue
-	number    int     // of the last reading
-	lines     bool    // numbers are lines
-	newest    int64   // of the times that came
-	watermark int64   // readings before it are late
-	released  []int64 // by input, the time of the last reading that left the queue; −1 = none
+	number    int64     // of the last reading
+	lines     bool      // numbers are lines
+	newest    int64     // of the times that came
+	watermark int64     // readings before it are late
+	released  []waiting // by input, the last reading that left the queue; its time is −1 if there is none
 	begun     bool
 	first     int64  // the first point since the beginning, or a silence
 	open      int64  // the point that is being joined; those before are closed
@@ -89,7 +94,7 @@ func New(c Config) (*Grid, error) {
 	g := &Grid{zone: c.Zone, missing: c.Missing, step: int64(c.Recipe.Grid.Step),
 		lateness: int64(c.Recipe.Grid.Lateness), most: c.Queue, places: map[string]int{},
 		early:  c.Early || c.Target == "",
-		inputs: make([]input, len(c.Recipe.Inputs)), released: make([]int64, len(c.Recipe.Inputs))}
+		inputs: make([]input, len(c.Recipe.Inputs)), released: make([]waiting, len(c.Recipe.Inputs)), label: c.Label}
 	if g.zone == nil {
 		g.zone = time.UTC
 	}
@@ -97,9 +102,8 @@ func New(c Config) (*Grid, error) {
 		g.most = DefaultQueue
 	}
 	for i, in := range c.Recipe.Inputs {
-		g.inputs[i] = input{Input: in, count: Count{Input: in.Name}, classes: make([]int, len(in.Classes)),
-			lacked: -1}
-		g.places[in.Name], g.released[i] = i, -1
+		g.inputs[i] = newInput(in, c.Absent, c.Ranges[in.Name])
+		g.places[in.Name], g.released[i].time = i, -1
 	}
 	return g, g.compile(c.Features, c.Target)
 }
@@ -135,6 +139,13 @@ func (g *Grid) compile(features []string, target string) error {
 	return nil
 }
 
+// Refuse counts a reading that is not used for a reason that the grid does not know.
+func (g *Grid) Refuse(r Reading, why Reason) {
+	if i, there := g.places[r.Input]; there {
+		g.inputs[i].count.drop(why, r)
+	}
+}
+
 // Add takes the next reading. Rows that can be made then are.
 func (g *Grid) Add(r Reading) {
 	i, there := g.places[r.Input]
@@ -159,12 +170,12 @@ func (g *Grid) Add(r Reading) {
 	case wait > 0 && in != g.target.input: // a label that nobody predicts
 		in.count.use()
 	case wait > 0:
-		reason = g.target.take(r.Time, v, g.pointOf(r.Time), g.most)
+		reason = g.target.take(label{r.Time, r.Source, v}, g.pointOf(r.Time), g.most)
 	default:
-		g.queue.push(waiting{r.Time, v, uint64(i)<<keyBits | uint64(g.number)&(1<<keyBits-1)})
+		g.queue.push(waiting{r.Time, v, r.Source, uint64(i)<<keyBits | uint64(g.number)&(1<<keyBits-1)})
 	}
 	if reason != "" {
-		in.count.drop(reason, r.Time, r.Line)
+		in.count.drop(reason, r)
 		return
 	}
 	g.newest = max(g.newest, r.Time)
@@ -193,11 +204,11 @@ func (g *Grid) pass(to int64) {
 func (g *Grid) release(w waiting) {
 	i := w.input()
 	in := &g.inputs[i]
-	if g.released[i] == w.time {
-		in.count.drop(Twice, w.time, g.lineOf(w))
+	if last := g.released[i]; last.time == w.time && last.source == w.source {
+		in.count.drop(Twice, g.readingOf(w))
 		return
 	}
-	g.released[i] = w.time
+	g.released[i] = w
 	k := g.pointOf(w.time)
 	if !g.begun {
 		g.begun = true
@@ -206,7 +217,7 @@ func (g *Grid) release(w waiting) {
 	g.advance(k)
 	g.spoke = k
 	if why := in.doubts.of(&in.Input, moment{w.time, w.value}, g.step); why != "" {
-		in.count.drop(why, w.time, g.lineOf(w))
+		in.count.drop(why, g.readingOf(w))
 		return
 	}
 	in.heard = true
@@ -214,12 +225,13 @@ func (g *Grid) release(w waiting) {
 	in.joining.add(w.value)
 }
 
-// lineOf returns the line of a reading; 0 if it was not read from a file.
-func (g *Grid) lineOf(w waiting) int {
+// readingOf returns what is known of a reading that has waited: its line only if it was read from a file.
+func (g *Grid) readingOf(w waiting) Reading {
+	r := Reading{Time: w.time, Value: w.value}
 	if g.lines {
-		return w.number()
+		r.Line = w.number()
 	}
-	return 0
+	return r
 }
 
 // begin starts at a point, with nothing before.
@@ -278,8 +290,10 @@ func (g *Grid) make(k int64, y float64) {
 		off = off || !g.heardFrom(first, last)
 		why := Gap
 		switch {
-		case known(v):
+		case known(v) && !finite32(v):
 			why = NotFinite
+		case known(v):
+			why = UnknownClass
 		case in.Wait > 0:
 			why = NoLabel
 		}
@@ -296,7 +310,7 @@ func (g *Grid) make(k int64, y float64) {
 		}
 		row = append(row, float32(v))
 	}
-	if x := float32(y); x-x != 0 {
+	if !finite32(y) || g.label != nil && !g.early && !g.label(y) {
 		lack(g.target.input, y, k+g.target.ahead, k+g.target.ahead)
 	}
 	switch g.lacks = lacks; {
@@ -309,6 +323,9 @@ func (g *Grid) make(k int64, y float64) {
 	}
 }
 
+// finite32 reports whether a value is finite as a float32.
+func finite32(v float64) bool { x := float32(v); return x-x == 0 }
+
 // lacking is an input that has no value for a row, and why.
 type lacking struct {
 	*input
@@ -320,7 +337,9 @@ func (g *Grid) drop(k int64) {
 	g.dropped++
 	for _, l := range g.lacks {
 		if l.lacked != k {
-			l.count.count(l.why)
+			if l.count.count(l.why); l.why.Wrong() {
+				l.count.Recent.Take(true)
+			}
 			l.lacked, l.count.Lacked = k, k*g.step
 		}
 	}
@@ -334,6 +353,23 @@ func (g *Grid) heardFrom(first, last int64) bool {
 		}
 	}
 	return true
+}
+
+// Reach returns over what time a row needs readings, from the first point that a column sees to the moment at which its
+// target is known, and over what time there are some.
+func (g *Grid) Reach() (need, have time.Duration) {
+	need = time.Duration((g.back+g.target.ahead+1)*g.step + g.lateness + g.target.wait)
+	if g.newest > 0 {
+		first := g.newest
+		if g.begun {
+			first = g.first * g.step
+		}
+		for _, w := range g.queue {
+			first = min(first, w.time)
+		}
+		have = time.Duration(g.newest - first)
+	}
+	return need, have.Round(time.Second)
 }
 
 // Take returns the rows that have been made since the last call.

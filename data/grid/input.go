@@ -31,6 +31,9 @@ func known(v float64) bool { return v == v }
 // input is what is kept of an input. The values of the last points are in a ring: that of point k at k mod its length.
 type input struct {
 	spec.Input
+	absent  Absent
+	own     []float64 // least and largest value by the device's configuration; nil = no bounds
+	numbers []float64 // that the classes stand for; NaN for a class that is no number
 	count   Count
 	used    bool // by a column or the target
 	values  []float64
@@ -45,6 +48,19 @@ type input struct {
 	lacked  int64 // the last point whose row was not made for lack of a value; −1 = none
 }
 
+func newInput(in spec.Input, absent Absent, own []float64) input {
+	n := input{Input: in, absent: absent, own: own, count: Count{Input: in.Name}, classes: make([]int, len(in.Classes)),
+		lacked: -1}
+	for _, class := range in.Classes {
+		v, err := strconv.ParseFloat(class, 64)
+		if err != nil {
+			v = nothing
+		}
+		n.numbers = append(n.numbers, v)
+	}
+	return n
+}
+
 // Count is how many readings of an input were used and why others were not.
 type Count struct {
 	Input  string
@@ -52,9 +68,12 @@ type Count struct {
 	Newest int64 // time of the newest that was used or waits; 0 = none
 	// Unused has readings, and under Gap and NoLabel the rows that were not made because they lack the input.
 	Unused map[Reason]uint64
-	Line   int   // of the last reading that was not used; 0 = that was not read from a file
-	At     int64 // its time; 0 = all were used
-	Lacked int64 // time of the last row that was not made; 0 = none
+	Line   int64   // of the last reading that was not used; 0 = that was not read from a file
+	At     int64   // its time; 0 = all were used
+	Why    Reason  // it was not used
+	Text   string  // it said; empty = Value
+	Value  float64 // it had
+	Lacked int64   // time of the last row that was not made; 0 = none
 	Recent Recent
 }
 
@@ -72,36 +91,51 @@ func (c *Count) count(why Reason) {
 }
 
 // drop counts a reading that is not used.
-func (c *Count) drop(why Reason, at int64, line int) {
+func (c *Count) drop(why Reason, r Reading) {
 	c.count(why)
 	if why.Wrong() {
 		c.Recent.Take(true)
 	}
-	c.At, c.Line = at, line
+	c.At, c.Line, c.Why, c.Text, c.Value = r.Time, r.Line, why, r.Text, r.Value
 }
 
 // value returns the number of a reading, or why there is none.
 func (in *input) value(r Reading) (float64, Reason) {
 	if len(in.Classes) > 0 {
-		text := r.Text
-		if text == "" {
-			text = strconv.FormatFloat(r.Value, 'g', -1, 64)
-		}
-		if i := slices.Index(in.Classes, text); i >= 0 {
-			return float64(i), ""
-		}
-		return 0, UnknownClass
+		return in.class(r)
 	}
 	v := r.Value
 	switch {
-	case r.Text != "" && !known(v):
+	case r.Text != "" && in.absent.Text(r.Text), r.Text == "" && in.absent.Number(v):
+		return 0, Missing
+	case !known(v):
 		return 0, NotANumber
 	case v-v != 0:
 		return 0, NotFinite
-	case len(in.Range) == 2 && (v < in.Range[0] || v > in.Range[1]), in.Scale == spec.ScaleLog1p && v <= -1:
+	case outside(v, in.Range), outside(v, in.own), in.Scale == spec.ScaleLog1p && v <= -1:
 		return 0, OutOfRange
 	}
 	return v, ""
+}
+
+// class returns the index of the class that a reading names. Numbers are compared as numbers, so that 1.0 is the class
+// 1. A class may have the name of a missing value, such as NA.
+func (in *input) class(r Reading) (float64, Reason) {
+	i := slices.Index(in.Classes, r.Text)
+	if v := r.number(); i < 0 && known(v) {
+		i = slices.Index(in.numbers, v)
+	}
+	switch {
+	case i >= 0:
+		return float64(i), ""
+	case r.Text != "" && in.absent.Text(r.Text), r.Text == "" && in.absent.Number(r.Value):
+		return 0, Missing
+	}
+	return 0, UnknownClass
+}
+
+func outside(v float64, bounds []float64) bool {
+	return len(bounds) == 2 && (v < bounds[0] || v > bounds[1])
 }
 
 // joining joins the readings of a point.

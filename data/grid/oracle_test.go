@@ -22,7 +22,9 @@ type oracle struct {
 func newOracle(c grid.Config, came []grid.Reading) *oracle {
 	o := &oracle{c: c, first: math.MaxInt64}
 	for _, r := range came {
-		same := func(s grid.Reading) bool { return s.Input == r.Input && s.Time == r.Time }
+		same := func(s grid.Reading) bool {
+			return s.Input == r.Input && s.Time == r.Time && s.Source == r.Source
+		}
 		if !slices.ContainsFunc(o.readings, same) {
 			o.readings = append(o.readings, r)
 		}

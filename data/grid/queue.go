@@ -2,20 +2,33 @@ package grid
 
 // waiting is a reading that waits for the watermark.
 type waiting struct {
-	time  int64
-	value float64
-	key   uint64 // its input, then its line, or its number in the order in which readings came
+	time   int64
+	value  float64
+	source uint64
+	key    uint64 // its input, then its line, or its number in the order in which readings came
 }
 
 const keyBits = 48 // of a key, for the number
 
 func (w waiting) input() int { return int(w.key >> keyBits) }
 
-func (w waiting) number() int { return int(w.key & (1<<keyBits - 1)) }
+func (w waiting) number() int64 { return int64(w.key & (1<<keyBits - 1)) }
 
-func (w waiting) before(o waiting) bool { return w.time < o.time || w.time == o.time && w.key < o.key }
+// before orders by time, input, source and number. The order of arrival counts only between readings of one source, so
+// that the sum of several sources is the same to the bit in whatever order they arrive.
+func (w waiting) before(o waiting) bool {
+	switch {
+	case w.time != o.time:
+		return w.time < o.time
+	case w.input() != o.input():
+		return w.input() < o.input()
+	case w.source != o.source:
+		return w.source < o.source
+	}
+	return w.key < o.key
+}
 
-// queue is a binary heap of readings, the first in order of time and input on top.
+// queue is a binary heap of readings; the first in the order of before is on top.
 type queue []waiting
 
 func (q *queue) push(w waiting) {

@@ -1,14 +1,35 @@
 package grid
 
+import "strconv"
+
 // Reading is a value of an input at a time.
 type Reading struct {
 	Input string
 	Time  int64 // nanoseconds since 1970, UTC
+	// Source tells apart several sensors that deliver the same input, such as the topics of a wildcard. Two readings
+	// with the same input, time and source are the same reading.
+	Source uint64
 	// Text, if it is not empty, is what was said in words: an input with classes takes it. Value is then the number
 	// that it stands for, as "21.5" and "true" do; NaN if it stands for none.
 	Text  string
 	Value float64
-	Line  int // of the file that it was read from; 0 = of none
+	// Line is the line that it was read from, as its feed counts lines: 0 if it was not read from a file.
+	Line int64
+	// Number is the position of the line or the entry in its source. It increases, and stays the same when the source
+	// is read again.
+	Number uint64
+}
+
+// number returns the number that a reading says: NaN if it says a word.
+func (r *Reading) number() float64 {
+	if r.Text == "" {
+		return r.Value
+	}
+	v, err := strconv.ParseFloat(r.Text, 64)
+	if err != nil {
+		return nothing
+	}
+	return v
 }
 
 // Reason is why a reading, or a value of a row, is not used. It is also the label of a metric.
@@ -16,18 +37,18 @@ type Reason string
 
 // The reasons.
 const (
-	Missing      Reason = "missing"       // a line or a payload has no such value
+	Missing      Reason = "missing"       // there is no such value, or one that stands for none; see Absent
 	NotANumber   Reason = "not_a_number"  // a text where a number is needed
-	NotFinite    Reason = "not_finite"    // NaN or infinite, or too large for a float32
+	NotFinite    Reason = "not_finite"    // infinite, or too large for a float32
 	OutOfRange   Reason = "out_of_range"  // of the input
 	UnknownClass Reason = "unknown_class" // none of the input's
 	Late         Reason = "late"          // older than the newest reading by more than the lateness
-	Twice        Reason = "twice"         // the same input at the same time has come before
+	Twice        Reason = "twice"         // the same source has delivered the input at the same time before
 	Stuck        Reason = "stuck"         // the input has had the same value for too long
 	Jump         Reason = "jump"          // too far from the value before
 	BadTime      Reason = "bad_time"      // not a time, or one before 1970 or after 2261
-	Future       Reason = "future"        // later than the device's clock
-	Malformed    Reason = "malformed"     // a line or a payload that cannot be read
+	Future       Reason = "future"        // ahead of the device's clock, or of the readings that follow
+	Malformed    Reason = "malformed"     // in a line or a payload that cannot be parsed
 	Dropped      Reason = "dropped"       // there was no room for it: too much came, or the disk took nothing
 	Gap          Reason = "gap"           // of a row: it needs a value of the input, and there is none
 	NoLabel      Reason = "no_label"      // of a row: its label has not come within the wait

@@ -7,8 +7,8 @@
 //
 // The package knows nothing of the daemons. A configuration struct names each exported field's key in a yaml tag
 // (`yaml:"-"` hides a field) and is made of: string, bool, the integer and float kinds, [time.Duration] ("30s"),
-// [spec.ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, map[string]string, types
-// that read themselves ([Values]), structs as sections, pointers to structs as sections that stay nil until a key in
+// [spec.ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, maps of texts
+// to these, types that read themselves ([Values]), structs as sections, pointers to structs as sections that stay nil until a key in
 // them is set, and lists of structs, of which each entry is a section. Lists and maps replace the default; they do not
 // add to it. The keys of an embedded struct are those of the struct around it. An entry of a list that embeds what the
 // configuration itself embeds begins with its values: it overrides them.
@@ -34,7 +34,7 @@ type Source struct {
 	// Text, unless it is nil, is the file's content, which then is not read.
 	Text []byte
 	// EnvPrefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. "" reads none.
-	// A list is written a,b,c and a map k=v,k=v.
+	// A list is written a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=c:d.
 	EnvPrefix string
 	// EnvAllowed are variables that have the prefix but set no key, such as AGENTD_CONFIG, the path itself. Any other
 	// unknown variable with the prefix is refused.

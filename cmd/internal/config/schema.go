@@ -118,7 +118,7 @@ func supported(t reflect.Type) bool {
 	case t.Kind() == reflect.Slice:
 		return supported(t.Elem())
 	case t.Kind() == reflect.Map:
-		return t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.String
+		return t.Key().Kind() == reflect.String && supported(t.Elem())
 	default:
 		return wanted(t) != ""
 	}

@@ -83,7 +83,7 @@ func (d *document) value(n ast.Node, at origin) value {
 }
 
 // written reads text from the environment or the command line as the field's type wants it: a list as a,b,c, a map as
-// k=v,k=v, and [a,b] as the list of a field that reads itself.
+// k=v,k=v or, if its values are lists, k=a:b,k=a:b, and [a,b] as the list of a field that reads itself.
 func (l *loader) written(f *field, text string, at origin) value {
 	v := value{at: at, kind: single, scalar: scalar{text, bare}}
 	inner, open := strings.CutPrefix(text, "[")
@@ -97,7 +97,15 @@ func (l *loader) written(f *field, text string, at origin) value {
 				l.failKey(at, f.key, "want name=value, got "+quote(part), "")
 				continue
 			}
-			v.entries = append(v.entries, entry{name, at, value{at: at, kind: single, scalar: scalar{text, bare}}})
+			one := value{at: at, kind: single, scalar: scalar{text, bare}}
+			if f.typ.Elem().Kind() == reflect.Slice {
+				one = value{at: at, kind: list}
+				for element := range strings.SplitSeq(text, ":") {
+					one.list = append(one.list, value{at: at, kind: single,
+						scalar: scalar{strings.TrimSpace(element), bare}})
+				}
+			}
+			v.entries = append(v.entries, entry{name, at, one})
 		}
 		return v
 	case readsItself(f.typ) && open && closed:

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -91,10 +90,11 @@ func writeValue(v reflect.Value) string {
 		}
 		return "{" + strings.Join(entries, ", ") + "}"
 	case v.Kind() == reflect.Map:
-		table := v.Convert(reflect.TypeFor[map[string]string]()).Interface().(map[string]string)
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		var entries []string
-		for _, name := range slices.Sorted(maps.Keys(table)) {
-			entries = append(entries, writeText(name)+": "+writeText(table[name]))
+		for _, key := range keys {
+			entries = append(entries, writeText(key.String())+": "+writeValue(v.MapIndex(key)))
 		}
 		return "{" + strings.Join(entries, ", ") + "}"
 	case v.Kind() == reflect.String:

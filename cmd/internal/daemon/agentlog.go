@@ -275,8 +275,11 @@ func (l agentLog) dataCollected(f agent.DataCollected) {
 		for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
 			n, was := c.Unused[why], before[c.Name][why]
 			if len(strconv.FormatUint(n, 10)) > len(strconv.FormatUint(was, 10)) || n > 0 && was == 0 {
-				l.Warn("values of an input are not used", "input", c.Name, "reason", why, "values", n, "used", c.Used,
-					"last", c.Where)
+				attributes := []any{"input", c.Name, "reason", why, "values", n, "used", c.Used, "last", c.Where}
+				if c.Problem != "" {
+					attributes = append(attributes, "problem", c.Problem)
+				}
+				l.Warn("values of an input are not used", attributes...)
 			}
 		}
 	}

@@ -87,7 +87,8 @@ func Run(s *settings.Agent, t *Task, noTask string) (*Result, error) {
 		r.Data, r.Declines = stored.Survey(nil), fmt.Sprintf("this agent does not know what the task needs: %v", err)
 		return r, nil
 	}
-	want := data.Want{Features: t.Features, Target: t.Target, Recipe: problem.Recipe()}
+	want := data.Want{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
+		Labels: problem.Model.Architecture().LabelSet()}
 	r.Data = stored.Survey(&want)
 	want.Prepare = problem.Preparer()
 	least := max(t.MinSamples, uint64(s.Privacy.MinRows))

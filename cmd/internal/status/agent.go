@@ -53,13 +53,15 @@ type input struct {
 	Newest *time.Time             `json:"newest,omitempty"` // of the times of its values
 	Unused map[data.Reason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
 	Where  string                 `json:"where,omitempty"`  // the last value was that was not used
+	// Problem says what is wrong with that value, with its text.
+	Problem string `json:"problem,omitempty"`
 }
 
 // inputsOf are the first ones of a report: a file may have thousands of columns.
 func inputsOf(r data.Report) []input {
 	var all []input
 	for _, c := range r.Columns[:min(len(r.Columns), spec.MaxInputs)] {
-		in := input{Name: c.Name, Came: c.Came, Used: c.Used, Unused: c.Unused, Where: c.Where}
+		in := input{Name: c.Name, Came: c.Came, Used: c.Used, Unused: c.Unused, Where: c.Where, Problem: c.Problem}
 		if c.Newest != 0 {
 			at := time.Unix(0, c.Newest).UTC()
 			in.Newest = &at

@@ -274,6 +274,9 @@ func (a *agentPicture) drawInputs(p *page) {
 		text := data.ColumnReport{Used: in.Used, Unused: in.Unused}.String()
 		if in.Where != "" {
 			text += "; the last: " + in.Where
+			if in.Problem != "" {
+				text += ": " + in.Problem
+			}
 		}
 		p.paragraph("  "+cmp.Or(in.Name, "unreadable"), text)
 	}

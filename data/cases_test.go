@@ -1,0 +1,315 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// caseOf is a file of testdata/cases, how it is read, and what is made of it.
+type caseOf struct {
+	file   string
+	config Config
+	want   Want
+	rows   int
+	faults string // of the survey: column, reason, number, and line of the first one
+	change Change // that the survey asks for; the rows are those behind it
+	advice string // of the survey, which is followed for the rows
+}
+
+// hourlyInputs wants the temperature one hour ahead.
+func hourlyInputs(inputs ...spec.Input) Want {
+	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: inputs}.WithDefaults()
+	w := Want{Features: []string{"temp", "temp lag 1h"}, Target: "temp in 1h", Recipe: &r}
+	for _, in := range inputs[1:] {
+		w.Features = append(w.Features, in.Name)
+		if len(in.Classes) > 0 {
+			w.Features[len(w.Features)-1] += " = " + in.Classes[0]
+		}
+	}
+	return w
+}
+
+func cases() []caseOf {
+	climate := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})
+	window := climate
+	window.Features = []string{"temp", "temp mean 24h", "hum"}
+	rows := Want{Features: []string{"a", "b"}, Target: "y"}
+	flow := func(join spec.Join) Want {
+		r := spec.Recipe{Grid: spec.Grid{Step: time.Minute, Lateness: 10 * time.Second},
+			Inputs: []spec.Input{{Name: "flow", Join: join}}}.WithDefaults()
+		return Want{Features: []string{"flow", "flow lag 1m"}, Target: "flow in 1m", Recipe: &r}
+	}
+	wind := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "wd", Classes: []string{"N", "E", "S", "W"}})
+	numbers := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "wd", Classes: []string{"1", "2", "3", "4"}})
+	labelled := func(set learner.LabelSet) Want { w := rows; w.Labels = set; return w }
+	german := Config{Time: "time", Delimiter: ";", TimeFormat: "02.01.2006 15:04"}
+	return []caseOf{
+		// Of 120 hours one is missing: three rows need it, and the last two wait for their targets.
+		{file: "line-of-2036/data.csv", config: Config{Time: "time"}, want: climate, rows: 114, faults: "time future 1 32"},
+		{file: "line-of-2036/rows.csv", config: Config{Time: "t"}, want: rows, rows: 119, faults: "t future 1 32"},
+		{file: "line-of-2036/rows-late.csv", config: Config{Time: "t"}, want: rows, rows: 119, faults: "t future 1 112"},
+		{file: "torn-line/half.csv", config: Config{Time: "time"}, want: climate, rows: 114, faults: " malformed 1 62"},
+		{file: "torn-line/nul.csv", config: Config{Time: "time"}, want: climate, rows: 114, faults: " malformed 1 62"},
+		{file: "torn-line/column-added.csv", config: Config{Time: "time"}, want: climate, rows: 117},
+		{file: "torn-line/trailing-comma.csv", config: Config{Time: "time"}, want: climate, rows: 117},
+		{file: "quote-in-a-note/data.csv", config: Config{Time: "time"}, want: climate, rows: 117},
+		{file: "lines-above-the-header/sep.csv", config: Config{Time: "time", Delimiter: ";"}, want: climate, rows: 57},
+		{file: "lines-above-the-header/sep.csv", config: Config{Time: "time"}, want: climate, rows: 57},
+		{file: "lines-above-the-header/comment.csv", config: Config{Time: "time"}, want: climate, rows: 57,
+			advice: "set data.skip_rows to 1"},
+		{file: "lines-above-the-header/comment.csv", config: Config{Time: "time", Comment: "#"}, want: climate, rows: 57},
+		{file: "lines-above-the-header/toa5.csv", config: Config{Time: "TIMESTAMP", TimeFormat: time.DateTime},
+			want: climate, rows: 57, advice: "set data.skip_rows to 1"},
+		{file: "encodings/latin1.csv", config: Config{Time: "time"}, want: climate, rows: 57,
+			advice: `set data.columns: {"temp": "Temp (°C)"}`},
+		{file: "encodings/utf16.csv", config: Config{Time: "time"}, want: climate, rows: 57},
+		{file: "encodings/mac.csv", config: Config{Time: "time"}, want: climate, rows: 57},
+		{file: "hour-24/data.csv", config: german, want: climate, rows: 236},
+		{file: "hour-24/data.csv", config: german, want: window, rows: 214},
+		{file: "hour-24/midnight.csv", config: Config{Time: "time", TimeFormat: time.DateTime}, want: climate, rows: 237},
+		{file: "epoch-ns/ns.csv", config: Config{Time: "time", TimeFormat: "unix_ns"}, want: climate, rows: 57},
+		{file: "epoch-ns/ns.csv", config: Config{Time: "time"}, want: climate, rows: 57,
+			change: Change{Key: "time_format", Value: "unix_ns"}},
+		{file: "epoch-ns/s-as-ms.csv", config: Config{Time: "time", TimeFormat: "unix_ms"}, want: climate, rows: 57,
+			change: Change{Key: "time_format", Value: "unix"}},
+		{file: "three-meters-one-second/data.csv", config: Config{Time: "time"}, want: flow(spec.JoinSum), rows: 37},
+		{file: "three-meters-one-second/other-order.csv", config: Config{Time: "time"}, want: flow(spec.JoinSum), rows: 37},
+		{file: "three-meters-one-second/data.csv", config: Config{Time: "time"}, want: flow(spec.JoinCount), rows: 37},
+		{file: "na-of-a-class/na.csv", config: Config{Time: "time"}, want: wind, rows: 82},
+		{file: "na-of-a-class/empty.csv", config: Config{Time: "time"}, want: wind, rows: 82},
+		{file: "na-of-a-class/floats.csv", config: Config{Time: "time"}, want: numbers, rows: 82},
+		{file: "new-label/data.csv", config: Config{Time: "t"}, want: labelled(learner.LabelSet{Classes: 3}), rows: 119,
+			faults: "y unknown_class 1 92"},
+		{file: "new-label/two.csv", config: Config{Time: "t"}, want: labelled(learner.LabelSet{Signs: true}), rows: 119,
+			faults: "y unknown_class 1 32"},
+	}
+}
+
+// TestCases reads each file as the agent and as `agentd data check` do, which must agree, and follows the advice that the
+// check gives. It wants the rows that an error-free reading has.
+func TestCases(t *testing.T) {
+	for i, c := range cases() {
+		t.Run(fmt.Sprintf("%d %s", i, c.file), func(t *testing.T) {
+			config := c.config
+			config.CSV = filepath.Join("testdata/cases", c.file)
+			survey := storedAt(t, &config, "").Survey(&c.want)
+			if c.change.Key != "" {
+				if len(survey.Changes) != 1 || survey.Changes[0].Key != c.change.Key ||
+					survey.Changes[0].Value != c.change.Value {
+					t.Fatalf("changes %+v, want %+v", survey.Changes, c.change)
+				}
+				config = *config.Changed(survey.Changes)
+			}
+			if c.advice != "" {
+				obey(t, survey, c.advice, &config)
+				survey = storedAt(t, &config, "").Survey(&c.want)
+			}
+			var faults []string
+			for _, f := range survey.Faults {
+				faults = append(faults, fmt.Sprint(f.Column, " ", f.Reason, " ", f.Count, " ", f.First[0].Line))
+			}
+			if got := strings.Join(faults, ", "); got != c.faults {
+				t.Errorf("faults %q, want %q", got, c.faults)
+			}
+			checked, err := Make(storedAt(t, &config, ""), c.want)
+			if err != nil {
+				t.Fatal("the check: ", err)
+			}
+			source, err := config.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows := source.Open(c.want)
+			view, err := rows.Snapshot()
+			if err != nil {
+				t.Fatal("the agent: ", err)
+			}
+			if view.Rows.Len() != c.rows || checked.View.Rows.Len() != c.rows {
+				t.Errorf("%d rows, and by the check %d; want %d; %s", view.Rows.Len(), checked.View.Rows.Len(), c.rows,
+					rows.(Reporter).Report())
+			}
+			if join := c.file == "three-meters-one-second/data.csv" || strings.HasSuffix(c.file, "other-order.csv"); join {
+				want := float32(60)
+				if c.want.Recipe.Inputs[0].Join == spec.JoinCount {
+					want = 3
+				}
+				if x := view.Rows.All().X; slices.ContainsFunc(x, func(v float32) bool { return v != want }) {
+					t.Errorf("%v, want %v of three meters", x, want)
+				}
+			}
+		})
+	}
+}
+
+// obey changes a section as the advice of a survey says.
+func obey(t *testing.T, s *Survey, advice string, c *Config) {
+	t.Helper()
+	var all []string
+	for _, f := range s.Faults {
+		all = append(all, f.Mend)
+	}
+	if !strings.Contains(strings.Join(all, "\n"), advice) {
+		t.Fatalf("advice %q, want %q", all, advice)
+	}
+	var n int
+	var name string
+	if _, err := fmt.Sscanf(advice, "set data.skip_rows to %d", &n); err == nil {
+		c.SkipRows = n
+	} else if _, err := fmt.Sscanf(advice, `set data.columns: {"temp": %q}`, &name); err == nil {
+		c.Columns = map[string]string{"temp": name}
+	} else {
+		t.Fatalf("nobody can follow %q", advice)
+	}
+}
+
+// TestAdviceOfTheAgent: what an agent says of a header without the columns names the key to set, too.
+func TestAdviceOfTheAgent(t *testing.T) {
+	for _, w := range []Want{cases()[0].want, {Features: []string{"temp"}, Target: "hum"}} {
+		source, err := (&Config{CSV: "testdata/cases/lines-above-the-header/toa5.csv", Time: "TIMESTAMP",
+			TimeFormat: time.DateTime}).Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = source.Open(w).Snapshot(); err == nil || !strings.Contains(err.Error(), "set data.skip_rows to 1") {
+			t.Error(err)
+		}
+	}
+}
+
+// hoursOf returns lines of a temperature at each hour from the first of March 2026 on.
+func hoursOf(from, to int) (lines []string) {
+	for k := from; k < to; k++ {
+		lines = append(lines, hourOf(k, time.Date(2026, 3, 1, k, 0, 0, 0, time.UTC)))
+	}
+	return lines
+}
+
+func hourOf(k int, at time.Time) string {
+	return fmt.Sprintf("%s,%d,1", at.UTC().Format(time.RFC3339), k)
+}
+
+// TestTimesAhead puts lines with times that are ahead at any place of a file: only these are left out, of rows as of
+// readings, whether the file is read at once or while it grows.
+func TestTimesAhead(t *testing.T) {
+	hour := func(k int) time.Time { return time.Date(2026, 3, 1, k, 0, 0, 0, time.UTC) }
+	for _, tt := range []struct {
+		name  string
+		ahead []time.Time // of the lines in the place of the hours from place on
+		place int
+	}{
+		{"2036", []time.Time{time.Date(2036, 2, 7, 6, 28, 16, 0, time.UTC)}, 30},
+		{"2106", []time.Time{time.Unix(0xffffffff, 0)}, 30},
+		{"a year too much", []time.Time{hour(30).AddDate(1, 0, 0)}, 30},
+		{"twice the seconds since 1970", []time.Time{time.Unix(2*hour(30).Unix(), 0)}, 30},
+		{"day and month swapped", []time.Time{time.Date(2026, 11, 3, 6, 0, 0, 0, time.UTC)}, 30},
+		{"eight hours", []time.Time{hour(38)}, 30},
+		{"the last line", []time.Time{time.Date(2036, 2, 7, 6, 28, 16, 0, time.UTC)}, 59},
+		{"the second last line", []time.Time{time.Date(2036, 2, 7, 6, 28, 16, 0, time.UTC)}, 58},
+		{"the first line", []time.Time{time.Date(2036, 2, 7, 6, 28, 16, 0, time.UTC)}, 0},
+		{"six lines of 2036", []time.Time{hour(90000), hour(90001), hour(90002), hour(90003), hour(90004), hour(90005)}, 20},
+		{"six lines of later", []time.Time{hour(100), hour(101), hour(102), hour(103), hour(104), hour(105)}, 20},
+		{"none", nil, 0},
+	} {
+		lines := hoursOf(0, 60)
+		good := slices.Clone(lines)
+		for i, at := range tt.ahead {
+			lines[tt.place+i] = hourOf(tt.place+i, at)
+		}
+		good = slices.Delete(good, tt.place, tt.place+len(tt.ahead))
+		for what, w := range map[string]Want{"rows": {Features: []string{"temp"}, Target: "hum"},
+			"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
+			read := func(lines []string, grows bool) (x []float32, report Report) {
+				h, r := growing(t, w)
+				for n := range lines {
+					if grows || n == len(lines)-1 {
+						h.put(t, "time,temp,hum\n"+strings.Join(lines[:n+1], "\n")+"\n")
+						if v, err := r.Snapshot(); err == nil {
+							x = v.Rows.All().X
+						} else if n > 5 {
+							t.Fatalf("%s, %s: line %d: %v", tt.name, what, n, err)
+						}
+					}
+				}
+				return x, r.(Reporter).Report()
+			}
+			want, _ := read(good, false)
+			for _, grows := range []bool{false, true} {
+				got, report := read(lines, grows)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s, %s, grows %t: %d values, want %d: %v, %v", tt.name, what, grows, len(got), len(want), got,
+						report)
+				}
+				future := uint64(0)
+				for _, c := range report.Columns {
+					future = max(future, c.Unused[grid.Future])
+				}
+				if future != uint64(len(tt.ahead)) || slices.ContainsFunc(report.Columns, func(c ColumnReport) bool {
+					return c.Unused[grid.Late] > 0
+				}) {
+					t.Errorf("%s, %s, grows %t: %v", tt.name, what, grows, report)
+				}
+			}
+		}
+	}
+}
+
+// growing follows a file of hours.
+func growing(t *testing.T, w Want) (*csvHarness, Rows) {
+	t.Helper()
+	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
+	s, err := (&Config{CSV: h.path, Time: "time", MaxBad: 0.5}).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.(*csvFile).now = func() time.Time { return time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC) }
+	return h, s.Open(w)
+}
+
+// TestTimesOfAnotherZone: a file whose times are all ahead of the clock is used, and so is one whose last times are, as
+// long as its clock may be right in another time zone.
+func TestTimesOfAnotherZone(t *testing.T) {
+	h, r := growing(t, Want{Features: []string{"temp"}, Target: "hum"})
+	for _, from := range []time.Time{time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)} {
+		var lines []string
+		for k := range 20 {
+			lines = append(lines, hourOf(k, from.Add(time.Duration(k)*time.Hour)))
+		}
+		h.put(t, "time,temp,hum\n"+strings.Join(lines, "\n")+"\n")
+		if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 20 {
+			t.Errorf("from %v: %+v, %v", from, v, err)
+		}
+	}
+}
+
+// TestClockThatIsAlwaysAhead: of two meters in a file one is ahead, line by line. The file is not read again and again.
+func TestClockThatIsAlwaysAhead(t *testing.T) {
+	h, r := growing(t, Want{Features: []string{"temp"}, Target: "hum"})
+	var lines []string
+	for k, line := range hoursOf(0, 3000) {
+		lines = append(lines, line, line)
+		if k%2 == 0 {
+			lines = append(lines, hourOf(k, time.Date(2026, 3, 1, k+5, 0, 0, 0, time.UTC)))
+		}
+	}
+	reads := 0
+	for n := 100; n < len(lines); n += 10 {
+		h.put(t, "time,temp,hum\n"+strings.Join(lines[:n], "\n")+"\n")
+		if _, err := r.Snapshot(); err != nil && !errors.As(err, new(*Error)) {
+			t.Fatal(err)
+		}
+		reads = r.(*rows).of.maker.(*csvText).reads.n
+	}
+	if reads > rereadsMost+60 {
+		t.Errorf("the file was read %d times", reads)
+	}
+}

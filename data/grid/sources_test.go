@@ -1,0 +1,63 @@
+package grid_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// TestSources: sensors that deliver an input at the same time all count, and the sum has the same bits in whatever order
+// they come. What one sensor delivers twice counts once.
+func TestSources(t *testing.T) {
+	values := []float64{1e16, 1, -1e16, 0.1}
+	var first []float32
+	for shift := range values {
+		c := hourly(func(c *grid.Config) { c.Recipe.Inputs[0].Join, c.Recipe.Inputs[0].Range = spec.JoinSum, nil })
+		var came []grid.Reading
+		for k := int64(10); k < 14; k++ {
+			for i := range values {
+				j := (i + shift) % len(values)
+				r := grid.Reading{Input: "temp", Time: k * hour, Value: values[j], Source: uint64(7 * (j + 1))}
+				came = append(came, r, r)
+			}
+		}
+		rows, g := run(t, c, came)
+		counts, _, _ := g.Counts()
+		if n := counts[0]; n.Used != 12 || n.Unused[grid.Twice] != 12 { // the last hour waits
+			t.Errorf("%v", n)
+		}
+		if first == nil {
+			first = rows.X
+		}
+		if len(first) != 2 || !slices.Equal(rows.X, first) {
+			t.Errorf("in another order %v, want %v", rows.X, first)
+		}
+	}
+}
+
+// TestAbsent: the words and numbers that stand for no value, in any case and spelling.
+func TestAbsent(t *testing.T) {
+	var usual grid.Absent
+	own := grid.NewAbsent([]string{"-9999", "Offline", "1e20", " 65535.0 "})
+	for _, text := range []string{"", " ", "-", "--", "?", "NA", "n/a", "#N/A", "NaN", "-nan", "null", "None", "nil",
+		"unavailable", "Unknown", "UNDEF", "<NA>"} {
+		if !usual.Text(text) || !own.Text(text) {
+			t.Errorf("%q is a value", text)
+		}
+	}
+	for _, text := range []string{"-9999", "-9999.0", "-9.999e3", "OFFLINE", "100000000000000000000", "65535"} {
+		if usual.Text(text) || !own.Text(text) {
+			t.Errorf("%q: %t and %t, want false and true", text, usual.Text(text), own.Text(text))
+		}
+	}
+	for _, text := range []string{"0", "N", "on", "none of them", "9999", "inf"} {
+		if usual.Text(text) || own.Text(text) {
+			t.Errorf("%q is none", text)
+		}
+	}
+	if !own.Number(-9999) || own.Number(9999) || usual.Number(-9999) {
+		t.Error("numbers")
+	}
+}

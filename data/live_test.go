@@ -1,0 +1,321 @@
+package data
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// byHand is a stream whose payloads a test delivers.
+type byHand struct{ payloads }
+
+func (byHand) probe() error { return nil }
+
+func (b *byHand) begin(r *recorder) (end func() error, err error) {
+	b.put, b.log = r.put, r.log
+	for _, c := range b.columns {
+		b.log.expect(c.input, " from topic t")
+	}
+	return func() error { return nil }, nil
+}
+
+// live is a stream at work in the time of synctest, whose clock may be wrong.
+type live struct {
+	*byHand
+	t      *testing.T
+	config Config
+	want   Want
+	env    Env
+	ahead  time.Duration // of the device's clock
+	stream *stream
+	rows   Rows
+}
+
+// began is the time at which live streams begin.
+var liveFrom = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+
+func newLive(t *testing.T, c Config, w Want, columns map[string]string) *live {
+	t.Helper()
+	l := &live{t: t, config: c, want: w, byHand: &byHand{}, env: envAt(t.TempDir())}
+	for _, input := range slices.Sorted(maps.Keys(columns)) {
+		p, err := parsePath(columns[input])
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.columns = append(l.columns, column{input, p})
+	}
+	of, err := clockOf(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.clock = of
+	began := time.Now()
+	l.env.Now = func() time.Time { return liveFrom.Add(time.Since(began)).Add(l.ahead) }
+	l.start()
+	return l
+}
+
+func (l *live) start() {
+	l.t.Helper()
+	l.stream = &stream{of: l.byHand, rules: rulesOf(&l.config, nil), room: l.config.room()}
+	if err := l.stream.Start(l.env); err != nil {
+		l.t.Fatal(err)
+	}
+	l.rows = l.stream.Open(l.want)
+}
+
+func (l *live) restart() {
+	l.t.Helper()
+	if err := l.stream.Close(); err != nil {
+		l.t.Fatal(err)
+	}
+	l.start()
+}
+
+// hear delivers a payload from a topic.
+func (l *live) hear(topic, text string) {
+	l.take([]byte(text), delivery{topic, sourceOf(topic), l.env.Now()})
+}
+
+// check holds what the agent makes of the ring against what `agentd data check` makes of it.
+func (l *live) check() (View, Report, error) {
+	l.t.Helper()
+	pass(writeEvery)
+	view, err := l.rows.Snapshot()
+	report := l.rows.(Reporter).Report()
+	c := l.config
+	c.Source = Lines
+	stored, storedErr := c.Stored(store.Machine, l.env.Dir)
+	if storedErr != nil {
+		l.t.Fatal(storedErr)
+	}
+	stored.(*storedRing).rules.now = l.env.Now
+	made, checkErr := Make(stored, l.want)
+	if (err == nil) != (checkErr == nil) || err == nil && view.Rows.Len() != made.View.Rows.Len() {
+		l.t.Errorf("the agent has %v, %v; the check %v, %v", view, err, made.View, checkErr)
+	}
+	if report.Share != made.Report.Share {
+		l.t.Errorf("of the agent %v cannot be used, by the check %v: %v; %v", report.Share, made.Report.Share, report,
+			made.Report)
+	}
+	return view, report, err
+}
+
+func (l *live) end() {
+	if err := l.stream.Close(); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// everyMinute wants the temperature one minute ahead.
+func everyMinute(join spec.Join) Want {
+	r := spec.Recipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.Input{{Name: "temp", Join: join},
+		{Name: "hum"}}}.WithDefaults()
+	return Want{Features: []string{"temp"}, Target: "temp in 1m", Recipe: &r}
+}
+
+// TestDeviceClockAhead: the device's clock is nine years ahead for six seconds. The readings of that time do not count,
+// and all before and after them do, at once and after a restart.
+func TestDeviceClockAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLive(t, Config{}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
+		defer func() { l.end() }()
+		send := func(minutes int) {
+			for range minutes {
+				pass(time.Minute)
+				l.hear("site", `{"t":20,"h":50}`)
+			}
+		}
+		send(20)
+		l.check()
+		l.ahead = 9 * 365 * 24 * time.Hour
+		for range 6 {
+			pass(time.Second)
+			l.hear("site", `{"t":20,"h":50}`)
+		}
+		if _, _, err := l.check(); err != nil { // while the clock is wrong, nobody can know
+			t.Error(err)
+		}
+		l.ahead = 0
+		send(20)
+		for _, restart := range []bool{false, true} {
+			if restart {
+				l.restart()
+			}
+			view, report, err := l.check()
+			c := report.column("temp")
+			if err != nil || view.Rows.Len() < 37 || c.Unused[grid.Future] != 6 || c.Unused[grid.Late] != 0 {
+				t.Errorf("restart %t: %+v, %v, %v", restart, view.Rows, report, err)
+			}
+			if newest := time.Unix(0, c.Newest); newest.After(l.env.Now()) {
+				t.Errorf("restart %t: the newest is of %v", restart, newest)
+			}
+		}
+	})
+}
+
+// TestThreeMeters: three meters under a wildcard send at the same second. All of them count, in whatever order they come;
+// what one meter sends twice counts once.
+func TestThreeMeters(t *testing.T) {
+	for join, want := range map[spec.Join]float32{spec.JoinSum: 60, spec.JoinCount: 3, spec.JoinMean: 20, spec.JoinMax: 30} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLive(t, Config{Time: "at"}, everyMinute(join), map[string]string{"temp": "v", "hum": "v"})
+			defer func() { l.end() }()
+			meters := []string{"site/north 10", "site/south 20", "site/west 30", "site/south 20"}
+			for n := range 20 {
+				pass(time.Minute)
+				at := l.env.Now().Truncate(time.Minute).Format(time.RFC3339)
+				for k := range meters {
+					topic, v, _ := strings.Cut(meters[(k+n)%len(meters)], " ")
+					l.hear(topic, fmt.Sprintf(`{"at":%q,"v":%s}`, at, v))
+				}
+			}
+			for _, restart := range []bool{false, true} {
+				if restart {
+					l.restart()
+				}
+				view, report, err := l.check()
+				if err != nil || view.Rows.Len() < 17 || report.column("temp").Unused[grid.Twice] == 0 ||
+					slices.ContainsFunc(view.Rows.All().X, func(x float32) bool { return x != want }) {
+					t.Fatalf("%s, restart %t: %v, %v, %v; want %v", join, restart, view.Rows.All(), report, err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestMissingInPayloads: what stands for no value costs neither the other inputs of the message nor the device its part.
+func TestMissingInPayloads(t *testing.T) {
+	for _, none := range []string{`NaN`, `nan`, `-nan`, `null`, `None`, `"nan"`, `"unavailable"`, `"unknown"`, `"None"`,
+		`"NA"`, `""`, `-9999`, `-9999.0`, `"offline"`} {
+		synctest.Test(t, func(t *testing.T) {
+			w := everyMinute("")
+			w.Features = []string{"hum"}
+			w.Target = "hum in 1m"
+			w.Recipe.Inputs[1].Range = []float64{0, 100}
+			l := newLive(t, Config{MissingValues: []Word{"-9999", "offline"}}, w, map[string]string{"temp": "t", "hum": "h"})
+			defer func() { l.end() }()
+			for n := range 60 {
+				pass(time.Minute)
+				value := "20.5"
+				if n%3 == 0 {
+					value = none
+				}
+				l.hear("esp", fmt.Sprintf(`{"t":%s,"h":60.0}`, value))
+			}
+			view, report, err := l.check()
+			missing := report.column("temp").Unused[grid.Missing] + l.log.columns()[1].Unused[grid.Missing]
+			if err != nil || view.Rows.Len() < 57 || report.column("hum").Used < 59 || missing != 20 || report.Share != 0 {
+				t.Errorf("%s: %v, %v; %v", none, view.Rows, err, report)
+			}
+		})
+	}
+}
+
+// TestAClassMayBeNA: a word for no value that is one of the classes is that class, and 1.0 is the class 1.
+func TestAClassMayBeNA(t *testing.T) {
+	for value, want := range map[string]string{`"NA"`: "1 used, 1 missing", `"unknown"`: "0 used, 2 missing",
+		`1.0`: "1 used, 1 missing", `"1.0"`: "1 used, 1 missing", `1`: "1 used, 1 missing",
+		`"2"`: "0 used, 1 missing, 1 unknown_class", `NaN`: "0 used, 2 missing"} { // the last message has none
+		synctest.Test(t, func(t *testing.T) {
+			w := everyMinute("")
+			r := spec.Recipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.Input{
+				{Name: "temp", Classes: []string{"NA", "1"}}, {Name: "hum"}}}.WithDefaults()
+			w.Recipe = &r
+			w.Features, w.Target = []string{"temp = NA"}, ""
+			l := newLive(t, Config{}, w, map[string]string{"temp": "t", "hum": "h"})
+			defer func() { l.end() }()
+			pass(time.Minute)
+			l.hear("esp", fmt.Sprintf(`{"t":%s}`, value))
+			pass(time.Minute)
+			l.hear("esp", `{"h":1}`)
+			pass(writeEvery)
+			if _, err := l.rows.Snapshot(); err != nil && !strings.Contains(err.Error(), "no row can be made yet") {
+				t.Fatal(err)
+			}
+			report := l.rows.(Reporter).Report()
+			if got := report.column("temp").String(); got != want {
+				t.Errorf("%s: %s, want %s", value, got, want)
+			}
+		})
+	}
+}
+
+// TestPayloadsOfPrograms: zeros, blanks and a mark around a payload do not matter, and what cannot be read is shown.
+func TestPayloadsOfPrograms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLive(t, Config{Time: "ts"}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
+		defer func() { l.end() }()
+		good := `{"ts":"2026-03-01T00:00:00Z","t":20.1,"h":50}`
+		for _, text := range []string{good + "\x00", good + "\x00\x00 \r\n", "\ufeff" + good, "\x00" + good} {
+			l.hear("esp/bme", text)
+		}
+		if c := l.log.columns()[0]; c.Used != 4 {
+			t.Errorf("%+v", c)
+		}
+		for text, want := range map[string]string{
+			"{'t': 1}": `"{'t': 1}": invalid character '\''`,
+			good + "x": `"x" follows the JSON value`,
+			`{"t":1`:   "the JSON value has no end",
+			`{"t":1}`:  `there is no time under "ts"`,
+			`{"ts":"01.03.2026 12:00","t":1}`: `"01.03.2026 12:00" is not a time as 2026-03-01T12:00:00Z or in seconds since 1970: ` +
+				`set data.time_format to "02.01.2006 15:04"`,
+			`{"ts":1772366400000,"t":1}`: `set data.time_format to "unix_ms"`,
+			`{"ts":1772366400000000000}`: `set data.time_format to "unix_ns"`,
+			`{"ts":86400,"t":1,"h":1}`:   "1970-01-02T00:00:00Z is before the year 2000",
+			"\xff\xfe":                   `"ÿþ"`,
+		} {
+			l.hear("esp/bme", text)
+			if got := l.log.columns()[0].Problem; !strings.Contains(got, want) {
+				t.Errorf("%q: %s, want %s", text, got, want)
+			}
+		}
+	})
+}
+
+// TestReasonFollows: the reason for which a device declines is that of what has come, at once, and is over when good
+// values come.
+func TestReasonFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLive(t, Config{Time: "ts"}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
+		defer func() { l.end() }()
+		reason := func(want, text string) {
+			t.Helper()
+			if !l.rows.Changed() {
+				t.Error("nothing has changed")
+			}
+			_, _, err := l.check()
+			bad, _ := err.(*Error)
+			if bad == nil || bad.Reason != want || !strings.Contains(bad.Problem, text) ||
+				strings.Contains(bad.Problem, "nothing has come") != (want == string(Silent)) {
+				t.Errorf("%v, want %s and %q", err, want, text)
+			}
+		}
+		if _, _, err := l.check(); err == nil || !strings.Contains(err.Error(), "nothing has come since") {
+			t.Error(err)
+		}
+		for range 40 {
+			l.hear("esp", `{"ts":"2026-03-01T00:00:00Z","t":20`)
+		}
+		reason("malformed", `what has come cannot be used: esp: "{\"ts\":\"2026-03-01T00:00:00Z\",\"t\""…: the JSON value has no end`)
+		for range 100 {
+			l.hear("esp", `{"t":20}`)
+		}
+		reason("bad_time", `there is no time under "ts"`)
+		for n := range 200 {
+			pass(time.Minute)
+			l.hear("esp", fmt.Sprintf(`{"ts":%d,"t":20,"h":%d}`, l.env.Now().Unix(), n))
+		}
+		if view, report, err := l.check(); err != nil || view.Rows.Len() < 195 {
+			t.Error(view, report, err)
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// TestRecords reads lines as programs, people and power cuts leave them. What is wrong with one costs no other.
+func TestRecords(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text string
+		want []string // records below the header, their fields with a bar between; an error begins with "!"
+	}{
+		"plain":                        {"a,b\n1,2\n3,4", []string{"1|2", "3|4"}},
+		"quotes":                       {"a,b\n\"1\",\"x, \"\"y\"\"\"\n \"3\" ,4\n", []string{`1|x, "y"`, "3|4"}},
+		"line breaks in quotes":        {"a,b\n1,\"x\ny\nz\"\n3,4\n", []string{"1|x\ny\nz", "3|4"}},
+		"an inch":                      {"a,b\n1,3/4\" valve\n3,4\n", []string{`1|3/4" valve`, "3|4"}},
+		"from inch to inch":            {"a,b\n1,\"27\" to 31\"\n3,4\n", []string{`1|27" to 31`, "3|4"}},
+		"a name":                       {"a,b\n1,O\"Neill\n3,4\n", []string{`1|O"Neill`, "3|4"}},
+		"text behind a quote":          {"a,b,c\n1,\"note\" and more,5\n3,4,5\n", []string{`1|"note" and more|5`, "3|4|5"}},
+		"a quote that nothing closes":  {"a,b\n1,\"x\n3,4\n5,6\n", []string{`1|"x`, "3|4", "5|6"}},
+		"two of them":                  {"a,b\n1,\"x\n3,4\n5,\"y\n7,8\n", []string{`1|"x`, "3|4", `5|"y`, "7|8"}},
+		"half a line":                  {"a,b\n1\n3,4\n", []string{`!line 2: 1 field where the header has 2: "1"`, "3|4"}},
+		"two lines in one":             {"a,b\n1,21,2\n3,4\n", []string{`!line 2: 3 fields where the header has 2: "1,21,2"`, "3|4"}},
+		"a column more":                {"a,b\n1,2\n3,4,5\n6,7,8\n", []string{"1|2", "3|4|5", "6|7|8"}},
+		"a column more and half lines": {"a,b\n1,2,5\n3,4,5\n6,7\n8,9,5\n", []string{"1|2|5", "3|4|5", `!line 4: 2 fields where the header has 3: "6,7"`, "8|9|5"}},
+		"a column more and less":       {"a,b\n1,2,5\n3,4,5\n6,7\n8,9\n", []string{"1|2|5", "3|4|5", "6|7", "8|9"}},
+		"a comma at each end":          {"a,b,\n1,2,\n3,4,\n", []string{"1|2", "3|4"}},
+		"a comma at each end but one":  {"a,b\n1,2,\n3,4,,\n", []string{"1|2", "3|4"}},
+		"empty lines":                  {"a,b\n\n1,2\n,\n \n\r\n3,4\n", []string{"1|2", "3|4"}},
+		"zeros before a line":          {"a,b\n1,2\n\x00\x00\x003,4\n", []string{"1|2", "3|4"}},
+		"zeros in a line":              {"a,b\n1,2\n3,\x00\x00\n", []string{"1|2", "3|"}},
+		"a line that is too long":      {"a,b\n1," + strings.Repeat("x", maxRecord) + "\n3,4\n", []string{"!line 2: longer than 1048576 bytes", "3|4"}},
+		"a long one in quotes":         {"a,b\n1,\"x\n" + strings.Repeat("x", maxRecord+1) + "\n3,4\n", []string{`1|"x`, "!line 3: longer than 1048576 bytes", "3|4"}},
+		"Latin-1":                      {"a,b\n1,\xb0C\n3,4\n", []string{"1|°C", "3|4"}},
+		"UTF-8":                        {"\ufeffa,b\n1,°C\n3,4\n", []string{"1|°C", "3|4"}},
+		"a name of two lines":          {"a,\"b\n(°C)\"\n1,2\n", []string{"1|2"}},
+		"sep":                          {"sep=;\na;b\n1;2\n", []string{"1|2"}},
+		"sep with a mark":              {"\ufeffsep=\t\r\na\tb\r\n1\t2\r\n", []string{"1|2"}},
+		"a column named sep":           {"sep=a,b\n1,2\n", []string{"1|2"}},
+	} {
+		for how, text := range map[string]io.Reader{"at once": strings.NewReader(tt.text),
+			"byte by byte": iotest.OneByteReader(strings.NewReader(tt.text))} {
+			d := dialect{}
+			r := d.reader(text, nil)
+			header, err := r.header("f.csv")
+			if err != nil || len(header) != strings.Count(strings.SplitN(tt.want[len(tt.want)-1], "\n", 2)[0], "|")+1 &&
+				!strings.Contains(name, "more") {
+				t.Errorf("%s, %s: header %q, %v", name, how, header, err)
+			}
+			var got []string
+			for {
+				record, err := r.Read()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					got = append(got, "!"+err.Error())
+				} else {
+					got = append(got, strings.Join(record, "|"))
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%s, %s: %.200q, want %.200q", name, how, got, tt.want)
+			}
+		}
+	}
+}
+
+// TestUnitsBelowTheNames: a line of units is no line that cannot be used, wherever no number is. A line further below is.
+func TestUnitsBelowTheNames(t *testing.T) {
+	for text, bad := range map[string]int{
+		"t,x,y\nTS,°C,\n,Avg,Avg\n60,1,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n": 0,
+		"t,x,y\n60,1,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\nTS,°C,%\n":          1,
+		"t,x,y\n60,NA,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n":                  1, // a time: a value is missing
+	} {
+		_, r := csvAt(t, "d.csv", text, Config{Time: "t"})
+		_, err := r.Snapshot()
+		if report := r.(Reporter).Report(); err != nil || report.Bad != bad {
+			t.Errorf("%q: %d cannot be used, want %d; %v", text, report.Bad, bad, err)
+		}
+	}
+}
+
+// TestRangeAndMissingValues: declared numbers stand for no value, and values outside of the device's range do not count,
+// in rows as in readings.
+func TestRangeAndMissingValues(t *testing.T) {
+	var lines []string
+	for k := range 60 {
+		v := "0.5"
+		switch k {
+		case 20, 21:
+			v = "-9999.0"
+		case 40:
+			v = "850"
+		}
+		lines = append(lines, fmt.Sprintf("%s,%s,%d", liveFrom.Add(time.Duration(k)*time.Hour).Format(time.RFC3339), v, k))
+	}
+	text := "time,rms,k\n" + strings.Join(lines, "\n") + "\n"
+	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
+	readings := Want{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
+	for _, w := range []Want{{Features: []string{"rms"}, Target: "k"}, readings} {
+		h := &csvHarness{path: t.TempDir() + "/d.csv"}
+		h.put(t, text)
+		s, err := (&Config{CSV: h.path, Time: "time", MissingValues: []Word{"-9999"},
+			Range: map[string][]float64{"rms": {0, 1}}}).Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := s.Open(w)
+		v, err := r.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := r.(Reporter).Report()
+		rms := report.column("rms")
+		if rms.Unused[grid.Missing] != 2 || rms.Unused[grid.OutOfRange] != 1 || v.Rows.Len() < 50 ||
+			slices.ContainsFunc(v.Rows.All().X, func(x float32) bool { return x != 0.5 }) {
+			t.Errorf("%v: %v", rms, v.Rows.All().X)
+		}
+	}
+}

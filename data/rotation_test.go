@@ -1,0 +1,210 @@
+package data
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// day returns a file of a day of March 2026 with so many hours; the temperature counts hours of the month.
+func day(day, hours int) string {
+	return "time,temp,hum\n" + strings.Join(hoursOf(24*(day-1), 24*(day-1)+hours), "\n") + "\n"
+}
+
+// numbers returns the numbers from 0 to n − 1.
+func numbers(n int) (all []float32) {
+	for k := range n {
+		all = append(all, float32(k))
+	}
+	return all
+}
+
+// TestFilesOfDays follows a folder, or a pattern, in which a logger begins a file each day. Rows stay when an old file is
+// removed.
+func TestFilesOfDays(t *testing.T) {
+	for _, name := range []string{"", "log-*.csv", "log-2026-03-??.csv"} {
+		for what, w := range map[string]Want{"rows": {Features: []string{"temp"}, Target: "hum"},
+			"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
+			dir := t.TempDir()
+			put := func(name, text string) {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := Config{CSV: filepath.Join(dir, name), Time: "time"}
+			s, err := c.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := s.Open(w)
+			expect := func(hours int, renewed bool) {
+				t.Helper()
+				if !r.Changed() {
+					t.Error("nothing has changed")
+				}
+				v, err := r.Snapshot()
+				want := numbers(hours)
+				if what == "readings" { // the first has no hour before, the last two no target yet
+					want = want[1 : hours-2]
+				}
+				if err != nil || !slices.Equal(firstOf(v, len(w.Features)), want) || (v.Renewed != "") != renewed {
+					t.Fatalf("%q, %s: %v, %q, %v; want %v", name, what, firstOf(v, len(w.Features)), v.Renewed, err, want)
+				}
+				if r.Changed() {
+					t.Error("it has changed again")
+				}
+			}
+			put("log-2026-03-01.csv", day(1, 20))
+			expect(20, false)
+			put("log-2026-03-01.csv", day(1, 24))
+			expect(24, false)
+			put("log-2026-03-02.csv", day(2, 5))
+			put(".log-2026-03-03.csv", "hidden")
+			put("log-2026-03-03.csv.tmp", "temporary")
+			expect(29, false)
+			put("log-2026-03-02.csv", day(2, 24))
+			put("log-2026-03-03.csv", strings.Replace(day(3, 3), ",1\n", ",1,7\n", -1)) // a new column
+			expect(51, false)
+			if err := os.Remove(filepath.Join(dir, "log-2026-03-01.csv")); err != nil {
+				t.Fatal(err)
+			}
+			if v, err := r.Snapshot(); err != nil || v.Renewed != "" || v.Rows.Len() != len(firstOf(v, len(w.Features))) {
+				t.Errorf("an old file is gone: %+v, %v", v, err)
+			}
+			put("log-2026-03-03.csv", strings.Replace(day(3, 4), ",1\n", ",1,7\n", -1))
+			expect(52, false)
+		}
+	}
+}
+
+// firstOf returns the first feature of all rows.
+func firstOf(v View, features int) (all []float32) {
+	if v.Rows == nil {
+		return nil
+	}
+	x := v.Rows.All().X
+	for i := 0; i < len(x); i += features {
+		all = append(all, x[i])
+	}
+	return all
+}
+
+// TestRotation: rows stay when the file is copied and truncated, replaced, or a link is turned to another one, if what
+// is in it then goes on behind them. Otherwise all is read again.
+func TestRotation(t *testing.T) {
+	for name, tt := range map[string]struct {
+		turn    func(t *testing.T, path, text string)
+		text    string // of the new file
+		want    []float32
+		renewed bool
+	}{
+		"truncated":              {truncate, day(2, 2), numbers(26), false},
+		"replaced":               {replaceFile, day(2, 2), numbers(26), false},
+		"link":                   {turnLink, day(2, 2), numbers(26), false},
+		"no row yet":             {truncate, "time,temp,hum\n", numbers(24), false},
+		"empty":                  {truncate, "", numbers(24), false},
+		"written again":          {replaceFile, day(1, 12), numbers(12), true},
+		"written again, longer":  {replaceFile, day(1, 24) + strings.Join(hoursOf(24, 30), "\n") + "\n", numbers(30), false},
+		"other columns":          {replaceFile, "time,hum,temp\n" + "2026-03-02T00:00:00Z,1,24\n", numbers(25), false},
+		"behind, without a time": {replaceFile, "temp,hum\n7,1\n", nil, true},
+	} {
+		h, r := growing(t, Want{Features: []string{"temp"}, Target: "hum"})
+		h.put(t, day(1, 24))
+		if got, err := r.Snapshot(); err != nil || got.Rows.Len() != 24 {
+			t.Fatal(got, err)
+		}
+		tt.turn(t, h.path, tt.text)
+		v, err := r.Snapshot()
+		if tt.want == nil {
+			if err == nil || !strings.Contains(err.Error(), `column "time": missing`) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal(firstOf(v, 1), tt.want) || (v.Renewed != "") != tt.renewed {
+			t.Errorf("%s: %v, %q, %v", name, firstOf(v, 1), v.Renewed, err)
+		}
+		if tt.renewed || tt.text == "" {
+			continue
+		}
+		h.put(t, tt.text+hourOf(40, time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC))+"\n")
+		if v, err = r.Snapshot(); name != "other columns" && (err != nil || v.Renewed != "" ||
+			!slices.Equal(firstOf(v, 1), append(tt.want, 40))) {
+			t.Errorf("%s, and grown: %v, %q, %v", name, firstOf(v, 1), v.Renewed, err)
+		}
+	}
+}
+
+func truncate(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = f.WriteString(text)
+		if closed := f.Close(); err == nil {
+			err = closed
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func replaceFile(t *testing.T, path, text string) {
+	t.Helper()
+	err := os.WriteFile(path+".new", []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func turnLink(t *testing.T, path, text string) {
+	t.Helper()
+	err := os.WriteFile(path+".day", []byte(text), 0o600)
+	if err == nil {
+		err = os.Symlink(path+".day", path+".link")
+	}
+	if err == nil {
+		err = os.Rename(path+".link", path)
+	}
+	if err != nil {
+		t.Skip("this system has no links: ", err)
+	}
+}
+
+// TestPatternWithoutFiles wants an error that names the pattern, and the rows when a file comes.
+func TestPatternWithoutFiles(t *testing.T) {
+	dir := t.TempDir()
+	s, err := (&Config{CSV: filepath.Join(dir, "log-*.csv"), Time: "time"}).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.Open(Want{Features: []string{"temp"}, Target: "hum"})
+	for _, probe := range []func() error{s.Probe, func() error { _, err := r.Snapshot(); return err }} {
+		if err := probe(); err == nil || !strings.Contains(err.Error(), "log-*.csv: no file matches") {
+			t.Error(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "log-1.csv"), []byte(day(1, 3)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 3 || s.Probe() != nil {
+		t.Error(v, err)
+	}
+	var problems spec.Check
+	if (&Config{CSV: "log-[.csv"}).Check(&problems, "data"); problems.Err() == nil ||
+		!strings.Contains(fmt.Sprint(problems.Err()), "data.csv") {
+		t.Error("a pattern that is none: ", problems.Err())
+	}
+}
