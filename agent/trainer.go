@@ -68,11 +68,18 @@ type Audited interface {
 	Ended(b d2d.Books)
 }
 
-// Learner takes local steps as fast as the device can, and tells the truth.
-type Learner struct{}
+// Learner takes local steps as fast as the device can, and reports true values.
+type Learner struct {
+	// Robust computes the statistics for the common standardisation with each outlier replaced by the median of its
+	// column: see [learner.RobustMoments]. Otherwise they are exact.
+	Robust bool
+}
 
 // Moments implements Trainer.
-func (Learner) Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error) {
+func (l Learner) Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error) {
+	if l.Robust {
+		return p.RobustStatistics(s)
+	}
 	return p.Statistics(s)
 }
 

@@ -230,7 +230,7 @@ func (r *gridRows) lacking(all *Report) string {
 // one of which much is wrong.
 func (r *gridRows) blame(all *Report) *Error {
 	for _, t := range all.Troubles {
-		if t.Kind != Silent && t.Kind != Unused {
+		if t.Kind != Silent && t.Kind != Unused && t.Kind != Outlier {
 			return &Error{Reason: string(t.Kind)}
 		}
 	}

@@ -3,6 +3,7 @@ package data
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"weak"
 
 	"github.com/fedmesh/fedmesh/learner"
@@ -27,6 +28,37 @@ type made struct {
 	ahead int64 // View.Ahead
 	state
 	why string // they were renewed
+
+	columns  []string // names of the features, and of the target if there is one
+	outliers atomic.Pointer[[]Trouble]
+	examined state // of the rows, when outliers were looked for
+}
+
+// Report implements Reporter.
+func (m *made) Report() Report {
+	all := m.maker.Report()
+	if found := m.outliers.Load(); found != nil {
+		all.Troubles = append(all.Troubles, *found...)
+	}
+	return all
+}
+
+// examine looks for outliers again if the rows have grown by a tenth, or are other ones.
+func (m *made) examine() {
+	if m.examined.renew == m.renew && m.rows < m.examined.rows+max(1, m.examined.rows/10) || m.raw.recent ||
+		m.rows < fewValues {
+		return
+	}
+	m.examined = m.state
+	var found []Trouble
+	for _, o := range learner.FindOutliers(m.raw.samples(m.rows)) {
+		if o.Column < len(m.columns) { // else rows have no target
+			found = append(found, Trouble{Outlier, fmt.Sprintf("column %q: %d of %d values lie far from the others, such "+
+				"as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to data.missing_values, "+
+				"or set data.range", utf8Text(m.columns[o.Column]), o.N, m.rows, float32(o.Worst), o.Low, o.High)})
+		}
+	}
+	m.outliers.Store(&found)
 }
 
 // state tells whether rows have changed.
@@ -66,6 +98,7 @@ func (s *shared) open(w Want, make func() *made) Rows {
 			}
 		}
 		m = make()
+		m.columns = w.columns()
 		(*s)[key] = weak.Make(m)
 	}
 	return &rows{of: m, want: w, looked: state{renew: m.renew}, renew: m.renew}
@@ -97,6 +130,9 @@ func (r *rows) Report() Report { return r.of.Report() }
 // Snapshot implements Rows.
 func (r *rows) Snapshot() (View, error) {
 	err := r.of.make(r.of)
+	if err == nil {
+		r.of.examine()
+	}
 	before := r.looked
 	r.looked = r.of.state
 	if err != nil {

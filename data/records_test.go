@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -126,6 +127,48 @@ func TestRangeAndMissingValues(t *testing.T) {
 		if rms.Unused[grid.Missing] != 2 || rms.Unused[grid.OutOfRange] != 1 || v.Rows.Len() < 50 ||
 			slices.ContainsFunc(v.Rows.All().X, func(x float32) bool { return x != 0.5 }) {
 			t.Errorf("%v: %v", rms, v.Rows.All().X)
+		}
+	}
+}
+
+// TestOutliersAreReported: -9999 in a few rows is reported with the column, the number and the value, for rows as for
+// readings, and no more once it is declared.
+func TestOutliersAreReported(t *testing.T) {
+	var lines []string
+	for k := range 200 {
+		v := fmt.Sprintf("0.%02d", k%50)
+		if k == 70 || k == 71 {
+			v = "-9999"
+		}
+		lines = append(lines, fmt.Sprintf("%s,%s,%d", liveFrom.Add(time.Duration(k)*time.Hour).Format(time.RFC3339), v, k%7))
+	}
+	text := "time,rms,k\n" + strings.Join(lines, "\n") + "\n"
+	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
+	readings := Want{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
+	for _, w := range []Want{{Features: []string{"rms"}, Target: "k"}, readings} {
+		for _, declared := range [][]Word{nil, {"-9999"}} {
+			h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
+			h.put(t, text)
+			s, err := (&Config{CSV: h.path, Time: "time", MissingValues: declared}).Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows := s.Open(w)
+			if _, err := rows.Snapshot(); err != nil {
+				t.Fatal(err)
+			}
+			troubles := rows.(Reporter).Report().Troubles
+			if declared != nil {
+				if len(troubles) > 0 {
+					t.Errorf("declared: %+v", troubles)
+				}
+				continue
+			}
+			if len(troubles) != 1 || troubles[0].Kind != Outlier ||
+				!strings.Contains(troubles[0].Text, `column "rms": 2 of `) ||
+				!strings.Contains(troubles[0].Text, "such as -9999, where the others are from 0 to 0.49") {
+				t.Errorf("%+v", troubles)
+			}
 		}
 	}
 }

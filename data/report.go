@@ -172,7 +172,10 @@ const (
 	Command TroubleKind = "command" // a command, or a pipe, has ended
 	Storage TroubleKind = "storage" // the ring cannot be written, or read
 	Unused  TroubleKind = "unused"  // more than half of the values of an input are late, twice or out of range
+	Outlier TroubleKind = "outlier" // a few values of a column lie far from all others
 )
 
 // TroubleKinds are all of them.
-func TroubleKinds() []TroubleKind { return []TroubleKind{Silent, Broker, Command, Storage, Unused} }
+func TroubleKinds() []TroubleKind {
+	return []TroubleKind{Silent, Broker, Command, Storage, Unused, Outlier}
+}

@@ -66,10 +66,20 @@ func checkFinite[T learner.Float](out Outcome[T]) error {
 // the device are these counts, sums and sums of squares, and nothing does when
 // there are fewer than the task's MinSamples rows.
 func (p *Problem[T]) Statistics(s *learner.Samples[T]) ([]float64, error) {
+	return p.statistics(s, learner.MomentsOf)
+}
+
+// RobustStatistics is Statistics with each outlier replaced by the median of its column: see
+// [learner.RobustMoments].
+func (p *Problem[T]) RobustStatistics(s *learner.Samples[T]) ([]float64, error) {
+	return p.statistics(s, learner.RobustMoments)
+}
+
+func (p *Problem[T]) statistics(s *learner.Samples[T], of func(*learner.Samples[T]) *learner.Moments) ([]float64, error) {
 	if n := uint64(s.Len()); n < p.Task.MinSamples {
 		return nil, fmt.Errorf("%d rows, fewer than the %d that may be spoken of", n, p.Task.MinSamples)
 	}
-	v := learner.MomentsOf(s).Vector()
+	v := of(s).Vector()
 	for i, x := range v {
 		if x-x != 0 {
 			return nil, fmt.Errorf("sum %d is %v: %w", i, x, wire.ErrNotFinite)

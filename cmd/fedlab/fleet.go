@@ -147,7 +147,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 
 // trainer returns what takes an agent's local steps. Exactly the fraction given by --lie lies.
 func (f *fleet) trainer(i int, one *settings.Agent) agent.Trainer {
-	var t agent.Trainer = slow.Trainer{Trainer: agent.Learner{}, StepTime: one.Compute.StepTime}
+	var t agent.Trainer = slow.Trainer{Trainer: one.Compute.Trainer(), StepTime: one.Compute.StepTime}
 	if slices.Contains(f.some("lie", f.lie.fraction), i) {
 		t = liar.Trainer{Trainer: t, Lie: f.lie.Lie}
 	}

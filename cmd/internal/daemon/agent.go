@@ -207,10 +207,10 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *AgentOption
 	if err := o.collect(ctx, &cfg, s); err != nil {
 		return err
 	}
+	if cfg.Trainer == nil {
+		cfg.Trainer = s.Compute.Trainer()
+	}
 	if programs := s.Programs(); len(programs) > 0 {
-		if cfg.Trainer == nil {
-			cfg.Trainer = agent.Learner{}
-		}
 		t := external.New(ctx, cfg.Trainer, cfg.Data, programs, cfg.Federation, cfg.ID, cfg.Logger,
 			func(f agent.Fact) { cfg.Observer.Observe(f) })
 		cfg.Trainer, cfg.Data = t, t

@@ -55,6 +55,8 @@ type Rows struct {
 	Columns  []data.Summary `json:"columns"` // the features, then the target
 	Unused   []Unused       `json:"unused,omitempty"`
 	Problem  string         `json:"problem,omitempty"` // why there are no rows
+	// Warnings name inputs of which most values are not used, and columns with outliers.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Unused is how many values of a column or an input were not used for a reason, or how many rows were not made for lack
@@ -148,6 +150,11 @@ func rowsOf(s data.Source, w data.Want, heldOut float64) *Rows {
 			if n := c.Unused[reason]; n > 0 {
 				r.Unused = append(r.Unused, Unused{c.Name, reason, n, c.Where})
 			}
+		}
+	}
+	for _, t := range m.Report.Troubles {
+		if t.Kind == data.Unused || t.Kind == data.Outlier {
+			r.Warnings = append(r.Warnings, t.Text)
 		}
 	}
 	if err != nil {

@@ -130,6 +130,9 @@ func (r *Rows) draw(b *strings.Builder) {
 			fmt.Fprintf(b, "        %s: %s\n", part.name, strings.Join(part.all, ", "))
 		}
 	}
+	for _, text := range r.Warnings {
+		fmt.Fprintf(b, "        warning: %s\n", text)
+	}
 	if r.Made > 0 {
 		b.WriteString("\n")
 		table(b, "FEATURE", r.Columns, false)

@@ -167,7 +167,21 @@ func (c *check) predict(p *Predict, federation string) {
 type Compute struct {
 	// StepTime declares the time per local step; 0 = measure it.
 	StepTime time.Duration `yaml:"step_time"`
+	// Moments says how the statistics for the common standardisation are computed: robust or exact.
+	Moments Moments `yaml:"moments"`
 }
+
+// Moments is a way to compute the statistics for the common standardisation.
+type Moments string
+
+// The ways.
+const (
+	MomentsRobust Moments = "robust" // each outlier is replaced by the median of its column
+	MomentsExact  Moments = "exact"
+)
+
+// Trainer returns what trains models of agentd's own kinds.
+func (c Compute) Trainer() agent.Learner { return agent.Learner{Robust: c.Moments == MomentsRobust} }
 
 // Privacy bounds what the device reveals of its data.
 type Privacy struct {
@@ -259,7 +273,8 @@ func DefaultAgent() Agent {
 	return Agent{
 		Member: Member{
 			Broker: defaultBroker(), Privacy: Privacy{MinRows: 10}, Limits: Limits{MaxModel: 64 << 20},
-			Data: data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
+			Compute: Compute{Moments: MomentsRobust},
+			Data:    data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
 			Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
 			Predict: Predict{Refresh: 10 * time.Minute, Margin: 0.05, HookTime: 10 * time.Second,
 				Every: time.Minute, Anomaly: 0.99},
@@ -316,6 +331,7 @@ func (a *Agent) validate() error {
 	c.data(a)
 	c.readings(&m.Readings, m.Federation, m.Data.Source == data.MQTT)
 	c.predict(&m.Predict, m.Federation)
+	spec.OneOf(&c.Check, "compute.moments", m.Compute.Moments, MomentsRobust, MomentsExact)
 	c.Need(m.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", m.Compute.StepTime)
 	c.Need(m.Limits.MaxModel > 0 && m.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
 		"must be 1 to %d bytes, is %s", wire.MaxBlob, m.Limits.MaxModel)
