@@ -249,3 +249,37 @@ func TestMQTTWithMosquitto(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTopicsWithSpaces: a topic in quotes may have spaces, and a path with a slash is reported, since it is more likely
+// the rest of a topic without quotes. The reported remedy works.
+func TestTopicsWithSpaces(t *testing.T) {
+	for text, want := range map[string]string{
+		`"smartthings/Grey Water Meter/temperature"`:         `smartthings/Grey Water Meter/temperature []`,
+		`"smartthings/Grey Water Meter/temperature" value.t`: `smartthings/Grey Water Meter/temperature [value t]`,
+		`"a\"b/+/c d" v`: `a"b/+/c d [v]`,
+		`site/air v`:     `site/air [v]`,
+	} {
+		all, err := subscriptions(&Config{Source: MQTT, Columns: map[string]string{"x": text}})
+		if err != nil || fmt.Sprint(all[0].filter, " ", all[0].columns[0].path) != want {
+			t.Errorf("%s: %+v, %v; want %s", text, all, err, want)
+		}
+	}
+	if _, err := subscriptions(&Config{Source: MQTT, Columns: map[string]string{"x": `"a b v`}}); err == nil {
+		t.Error("a quote without an end is no error")
+	}
+	c := Config{Source: MQTT, Columns: map[string]string{"temp": "smartthings/Grey Water Meter/temperature"}}
+	var problems spec.Check
+	c.CheckFile(&problems, "data")
+	err := problems.Err()
+	remedy := `'"smartthings/Grey Water Meter/temperature"'`
+	if err == nil || !strings.Contains(err.Error(), remedy) {
+		t.Fatalf("%v, want %s", err, remedy)
+	}
+	c.Columns["temp"] = strings.Trim(remedy, "'")
+	problems = spec.Check{}
+	c.CheckFile(&problems, "data")
+	if all, err := subscriptions(&c); problems.Err() != nil || err != nil ||
+		all[0].filter != "smartthings/Grey Water Meter/temperature" || len(all[0].columns[0].path) > 0 {
+		t.Errorf("%v, %v, %+v", problems.Err(), err, all)
+	}
+}
