@@ -6,10 +6,10 @@ cd "$(dirname "$0")/.."
 
 # The program, its largest size in bytes, and the processor.
 targets='
-agentd      13000000 amd64 GOAMD64=v1
-agentd      13000000 arm64 GOARM64=v8.0
-agentd      13000000 arm   GOARM=7
-coordinator 16000000 amd64 GOAMD64=v1
+agentd      17000000 amd64 GOAMD64=v1
+agentd      17000000 arm64 GOARM64=v8.0
+agentd      17000000 arm   GOARM=7
+coordinator 21000000 amd64 GOAMD64=v1
 '
 
 dir=$(mktemp -d)
