@@ -2,7 +2,6 @@ package data
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -63,22 +62,7 @@ func (d *dialect) reader(text io.Reader, at *place) *records {
 		}
 		return r
 	}
-	// An error is met by the read of the header.
-	if mark, _ := r.buffer.Peek(3); bytes.Equal(mark, []byte("\ufeff")) {
-		_, _ = r.buffer.Discard(3)
-	}
-	for range d.skip {
-		_, _ = r.readLine()
-	}
-	// Excel names the delimiter in a line of its own.
-	head, _ := r.buffer.Peek(len("sep=") + utf8.UTFMax + 1)
-	if rest, is := bytes.CutPrefix(head, []byte("sep=")); is {
-		c, size := utf8.DecodeRune(rest)
-		if end := rest[size:]; size > 0 && (len(end) == 0 || end[0] == '\r' || end[0] == '\n') {
-			r.delimiter = c
-			_, _ = r.readLine()
-		}
-	}
+	r.skip = d.skip
 	return r
 }
 

@@ -26,6 +26,7 @@ type records struct {
 	buffer    *bufio.Reader
 	delimiter rune
 	comment   string // lines that begin with it are skipped; empty = none
+	skip      int    // lines above the header
 	least     int    // fields of the header
 	width     int    // fields of a record; 0 = not known yet
 
@@ -265,9 +266,36 @@ func (r *records) joinLines(record string) bool {
 	return false
 }
 
+// begin skips the lines above the header, a byte order mark, and the line in which Excel names the delimiter. It waits for
+// no more of the text than a line.
+func (r *records) begin() {
+	for n := 0; ; n++ {
+		line, err := r.readLine()
+		if err != nil {
+			r.failed = err // of the next read
+			return
+		}
+		if n == 0 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if n < r.skip {
+			continue
+		}
+		if rest, is := bytes.CutPrefix(line, []byte("sep=")); is && n == 0 {
+			if c, size := utf8.DecodeRune(rest); size > 0 && size == len(rest) {
+				r.delimiter = c
+				return
+			}
+		}
+		r.ahead, r.next = append([][]byte{bytes.Clone(line)}, r.ahead...), r.next-1
+		return
+	}
+}
+
 // header reads the first line that is not skipped: the names of the columns, without blanks around them. The file's name
 // is for errors.
 func (r *records) header(file string) ([]string, error) {
+	r.begin()
 	record, err := r.Read()
 	switch {
 	case errors.Is(err, io.EOF):

@@ -23,7 +23,7 @@ import (
 
 func taskCommand() *cobra.Command {
 	return cli.Group("task", "Show or change what the federation learns, or pause it",
-		taskShowCommand(), taskDiffCommand(), taskApplyCommand(),
+		taskShowCommand(), taskDiffCommand(), taskApplyCommand(), taskSetCommand(),
 		steerCommand("pause", "Open no round until `coordinator task resume`",
 			"the run is paused", "the run pauses when the round under way is over"),
 		steerCommand("resume", "Have a paused or stopped run go on", "the run goes on", "the run goes on"),
@@ -176,22 +176,88 @@ func taskApplyCommand() *cobra.Command {
 
 // apply sends an application with the file that args names, and tells what it does.
 func apply(cmd *cobra.Command, l *cli.Loader, args []string, a daemon.Application) error {
+	set := appliedKeys(l)
 	c, err := client(l)
 	if err != nil {
 		return err
+	}
+	if len(args) == 0 && len(set) > 0 {
+		return cli.Usage("--set changes keys of the task only with a FILE; to change the applied task: " +
+			"coordinator task set KEY=VALUE")
 	}
 	if len(args) > 0 {
 		text, err := os.ReadFile(args[0])
 		if err != nil {
 			return err
 		}
+		if len(set) > 0 {
+			if text, err = settings.Edit(args[0], text, set); err != nil {
+				return err
+			}
+		}
 		a.Name, a.Text = args[0], string(text)
 	}
+	return send(cmd, c, a)
+}
+
+// appliedKeys removes the values of keys of the task from the flags --set, and returns them: they are for the task, and
+// not for the configuration that tells where the coordinator is.
+func appliedKeys(l *cli.Loader) map[string]string {
+	set := map[string]string{}
+	for key, value := range l.Set {
+		if settings.IsApplied(key) {
+			set[key] = value
+			delete(l.Set, key)
+		}
+	}
+	return set
+}
+
+func taskSetCommand() *cobra.Command {
+	var l cli.Loader
+	var a daemon.Application
+	cmd := &cobra.Command{
+		Use: "set KEY=VALUE...", Short: "Change keys of the applied task when the round under way is over",
+		Args: cli.Args(cobra.MinimumNArgs(1)),
+		Long: "Change keys of the applied task, such as task.step_size.constant=0.05, and keep all others. All of it is " +
+			"checked first; --check only shows what would change. `task show` lists the keys.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set := map[string]string{}
+			for _, arg := range args {
+				key, value, ok := strings.Cut(arg, "=")
+				if !ok || !settings.IsApplied(key) {
+					return cli.Usage("%q: want KEY=VALUE with a key of task, round, mesh or predict", arg)
+				}
+				set[key] = value
+			}
+			text, _, err := present(cmd.Context(), &l)
+			if err != nil {
+				return err
+			}
+			if text, err = settings.Edit("the applied task", text, set); err != nil {
+				return err
+			}
+			c, err := client(&l)
+			if err != nil {
+				return err
+			}
+			a.Name, a.Text = "the applied task", string(text)
+			return send(cmd, c, a)
+		},
+	}
+	l.Flags(cmd, program)
+	cmd.Flags().BoolVar(&a.Check, "check", false, "only show what would change")
+	cmd.Flags().BoolVar(&a.Now, "now", false, "give up the round under way")
+	return cmd
+}
+
+// send applies a task at the running coordinator, and prints the result.
+func send(cmd *cobra.Command, c api.Client, a daemon.Application) error {
 	var o daemon.Outlook
 	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/task", &a, &o); err != nil {
 		return refusal(err)
 	}
-	_, err = io.WriteString(cmd.OutOrStdout(), describe(&o, !a.Check))
+	_, err := io.WriteString(cmd.OutOrStdout(), describe(&o, !a.Check))
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -61,13 +62,15 @@ func ServiceCommand[S Served](unit systemd.Unit, load func(l *Loader) (S, error)
 func installCommand[S Served](unit systemd.Unit, load func(l *Loader) (S, error)) *cobra.Command {
 	var l Loader
 	var now, show bool
+	var manager string
 	cmd := &cobra.Command{
 		Use: "install", Short: "Install the service, after checking its user, program and configuration",
 		Args: Args(cobra.NoArgs),
 		Long: `Install the service, so that it starts with the system.
 
 The user, the program and the configuration are checked first. If a check or the
-installation fails, nothing is left behind. --print only shows what would be installed.`,
+installation fails, nothing is left behind. --print only shows what would be installed, for
+this system or, with --manager, for an image or another machine.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !show {
 				if err := service.MayChange(); err != nil {
@@ -82,12 +85,16 @@ installation fails, nothing is left behind. --print only shows what would be ins
 			if err != nil {
 				return err
 			}
+			if show {
+				text, err := service.Render(manager, mine)
+				if err != nil {
+					return err
+				}
+				return printText(cmd, text)
+			}
 			s, err := service.New(mine)
 			if err != nil {
 				return err
-			}
-			if show {
-				return printText(cmd, s.Text())
 			}
 			files := cfg.Files()
 			files["the configuration"] = l.Path
@@ -108,6 +115,7 @@ installation fails, nothing is left behind. --print only shows what would be ins
 	cmd.Flags().StringVar(&unit.User, "user", unit.User, "user that runs the service; it must exist")
 	cmd.Flags().BoolVar(&now, "now", false, "also start the service")
 	cmd.Flags().BoolVar(&show, "print", false, "only show what would be installed")
+	cmd.Flags().StringVar(&manager, "manager", service.Manager(), "with --print: "+strings.Join(service.Managers(), ", "))
 	return cmd
 }
 

@@ -96,6 +96,15 @@ func memory(r *report, process string) {
 		return
 	}
 	file := words[i+1]
+	if !filepath.IsAbs(file) { // it is relative to the folder in which the broker was started
+		folder, err := os.Readlink(filepath.Join(process, "cwd"))
+		if err != nil {
+			r.add("broker memory", Skipped, "run the doctor as the broker's user or as root",
+				"the broker's configuration %s is in a folder that this user may not know: %v", file, err)
+			return
+		}
+		file = filepath.Join(folder, file)
+	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		r.add("broker memory", Skipped, "run the doctor as root", "%v", err)

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	kardianos "github.com/kardianos/service"
 
@@ -41,11 +44,45 @@ func New(u systemd.Unit) (*Service, error) {
 	return on(kardianos.Platform(), u)
 }
 
+// ownProgram returns the path of the running program, or otherwise if it is not known.
+func ownProgram(otherwise string) string {
+	if path, err := os.Executable(); err == nil {
+		return path
+	}
+	return otherwise
+}
+
+// managers are the short names of the supported service managers, as --manager takes them.
+var managers = map[string]string{"systemd": onSystemd, "openrc": "linux-openrc", "launchd": "darwin-launchd",
+	"windows": onWindows}
+
+// Managers returns the short names of the supported service managers.
+func Managers() []string { return slices.Sorted(maps.Keys(managers)) }
+
+// Render returns what would be installed for a unit with a service manager of Managers, whichever one this system has.
+func Render(manager string, u systemd.Unit) (string, error) {
+	name, known := managers[manager]
+	if !known {
+		return "", fmt.Errorf("unknown service manager %q: want %s", manager, strings.Join(Managers(), ", "))
+	}
+	return platforms[name].render(u)
+}
+
+// Manager returns the short name of this system's service manager, or systemd if it is not supported.
+func Manager() string {
+	for short, name := range managers {
+		if name == kardianos.Platform() {
+			return short
+		}
+	}
+	return "systemd"
+}
+
 func on(name string, u systemd.Unit) (*Service, error) {
 	p, known := platforms[name]
 	if !known {
 		return nil, fmt.Errorf("this system's service manager (%s) is not supported; systemd, OpenRC, launchd and "+
-			"Windows are. Let yours run %q as a user of its own", name, u.Executable+" run")
+			"Windows are. Let yours run %q as a user of its own", name, ownProgram(u.Executable)+" run")
 	}
 	text, err := p.render(u)
 	if err != nil {
@@ -68,9 +105,6 @@ func on(name string, u systemd.Unit) (*Service, error) {
 	})
 	return s, err
 }
-
-// Text returns the text that is installed, such as the systemd unit.
-func (s *Service) Text() string { return s.text }
 
 // Install makes the program a service that starts with the system; it does not start it now. files are the paths that
 // the service must be able to read, by their names in messages. If it fails, nothing is left behind.

@@ -58,10 +58,30 @@ func (a *Applied) Validate() error {
 	return c.Err()
 }
 
-// ReadTask reads the task of a file that Applied.Text has written, as it is announced; only how its agents mix is left
-// out.
+// taskFile is a coordinator.yaml, or a part of it, of which only the task is validated.
+type taskFile Coordinator
+
+// Validate reports every problem of the task, by key.
+func (f *taskFile) Validate() error {
+	a := (*Coordinator)(f).Applied()
+	return a.Validate()
+}
+
+// ReadTask reads the task of a file as it is announced, without how its agents mix. The file is a coordinator.yaml or the
+// output of `coordinator task show`, as for `coordinator task apply`.
 func ReadTask(path string) (wire.Task, error) {
-	a := defaultApplied()
-	err := config.Load(&a, config.Source{Path: path})
-	return a.Task.Wire(false), err
+	f := taskFile(DefaultCoordinator())
+	err := config.Load(&f, config.Source{Path: path})
+	return f.Task.Wire(false), err
+}
+
+// Edit returns the applied part of a file with other values of some keys, written as on a command line. name names the
+// file in errors.
+func Edit(name string, text []byte, values map[string]string) ([]byte, error) {
+	f := taskFile(DefaultCoordinator())
+	if err := config.Load(&f, config.Source{Path: name, Text: text, Overrides: values}); err != nil {
+		return nil, err
+	}
+	a := (*Coordinator)(&f).Applied()
+	return a.Text(), nil
 }
