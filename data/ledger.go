@@ -35,6 +35,7 @@ type ledger struct {
 	troubles map[string]string // kind and what has it, with a space between, to the text
 	damaged  string
 	at       time.Time // of that
+	tooLarge map[string]oversizedTopic
 }
 
 // entry is an input.
@@ -46,7 +47,8 @@ type entry struct {
 }
 
 func newLedger(now func() time.Time, logger *slog.Logger) *ledger {
-	return &ledger{now: now, logger: logger, began: now(), inputs: map[string]*entry{}, troubles: map[string]string{}}
+	return &ledger{now: now, logger: logger, began: now(), inputs: map[string]*entry{}, troubles: map[string]string{},
+		tooLarge: map[string]oversizedTopic{}}
 }
 
 // expect has an input that is silent told, with where it comes from.
@@ -190,6 +192,7 @@ func (l *ledger) present(wanted []string) []Trouble {
 	if l.damaged != "" && now.Sub(l.at) < fadeAfter {
 		all = append(all, Trouble{Storage, l.damaged})
 	}
+	all = append(all, l.oversizedTroubles(now)...)
 	for _, name := range wanted {
 		e := l.inputs[name]
 		switch {

@@ -155,9 +155,12 @@ func (all topics) begin(r *recorder) (end func() error, err error) {
 	}
 	conn, err := r.env.Connect(func(t mqtt.Traffic) {
 		if t.Incoming && t.Dropped {
-			all.each(t.Topic, func(s *subscription) {
-				s.refuse(grid.Dropped, "more messages came than could be read", t.Topic)
-			})
+			problem := "more messages came than could be read"
+			if t.SizeLimit > 0 {
+				problem = fmt.Sprintf("the message has %d bytes: at most %d are read", t.PacketSize, t.SizeLimit)
+				r.log.oversized(t.Topic, t.PacketSize, t.SizeLimit)
+			}
+			all.each(t.Topic, func(s *subscription) { s.refuse(grid.Dropped, problem, t.Topic) })
 		}
 	})
 	if err != nil {

@@ -173,9 +173,11 @@ const (
 	Storage TroubleKind = "storage" // the ring cannot be written, or read
 	Unused  TroubleKind = "unused"  // more than half of the values of an input are late, twice or out of range
 	Outlier TroubleKind = "outlier" // a few values of a column lie far from all others
+	// Oversized is a topic with messages that were dropped because of their size.
+	Oversized TroubleKind = "oversized"
 )
 
 // TroubleKinds are all of them.
 func TroubleKinds() []TroubleKind {
-	return []TroubleKind{Silent, Broker, Command, Storage, Unused, Outlier}
+	return []TroubleKind{Silent, Broker, Command, Storage, Unused, Outlier, Oversized}
 }

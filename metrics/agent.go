@@ -88,7 +88,7 @@ type Agent struct {
 func NewAgent(reg prometheus.Registerer, now func() time.Time, federation string) *Agent {
 	r := registrar{reg: reg, program: "agentd"}
 	if federation != "" {
-		r.labels = prometheus.Labels{"federation": federation}
+		r.labels = prometheus.Labels{"federation": labelValue(federation)}
 	}
 	a := &Agent{
 		now:    now,

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/coordinator"
@@ -21,13 +23,14 @@ var (
 	}
 )
 
-// The directions of a message, and the two reasons for dropping one that only
+// The directions of a message, and the reasons for dropping a message that only
 // the session knows. A host's own list has overflow too.
 const (
-	received = "received"
-	sent     = "sent"
-	overflow = string(coordinator.DropOverflow) // and agent.DropOverflow
-	unsent   = "unsent"
+	received  = "received"
+	sent      = "sent"
+	overflow  = string(coordinator.DropOverflow) // and agent.DropOverflow
+	oversized = "oversized"
+	unsent    = "unsent"
 )
 
 // broker has the metrics of a session with the broker, for both programs.
@@ -63,8 +66,9 @@ func newBroker(r registrar, dropReasons []string) *broker {
 		octets: r.counters("mqtt_payload_bytes_total",
 			"Bytes of payload in these MQTT messages, topics and MQTT's own headers not counted.", "direction", "kind"),
 		dropped: r.counters("mqtt_dropped_messages_total",
-			"MQTT messages that were not used. Received ones by the check they failed, or overflow when the mailbox "+
-				"was full; sent ones are unsent: the link went down first.",
+			"MQTT messages that were not used. Received ones by the check they failed, overflow when the mailbox "+
+				"was full, or oversized when they had more than 131,072 bytes; sent ones are unsent: the link went "+
+				"down first.",
 			"direction", "reason"),
 	}
 	for _, kind := range topicKinds {
@@ -73,7 +77,7 @@ func newBroker(r registrar, dropReasons []string) *broker {
 			b.octets.WithLabelValues(direction, kind.String())
 		}
 	}
-	for _, reason := range dropReasons {
+	for _, reason := range append(slices.Clone(dropReasons), oversized) {
 		b.dropped.WithLabelValues(received, reason)
 	}
 	b.dropped.WithLabelValues(sent, unsent)
@@ -100,6 +104,9 @@ func (b *broker) notUsed(reason string) { b.dropped.WithLabelValues(received, re
 func (b *broker) traffic(t mqtt.Traffic, kind mqtt.Kind) {
 	direction := sent
 	switch {
+	case t.Incoming && t.SizeLimit > 0:
+		direction = received
+		b.notUsed(oversized)
 	case t.Incoming && t.Dropped:
 		direction = received
 		b.notUsed(overflow)

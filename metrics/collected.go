@@ -46,8 +46,9 @@ func newCollected(r registrar) *collected {
 	}
 }
 
-// input is the label of an input, whose series are all there from the first one on.
+// input returns the label value of an input. It makes all series of the input at the first call.
 func (c *collected) input(name string) string {
+	name = labelValue(name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.inputs[name] {

@@ -32,7 +32,7 @@ func TestSetsAreClosed(t *testing.T) {
 			}
 			for _, kind := range topicKinds {
 				for _, how := range []mqtt.Traffic{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true},
-					{Bytes: 1}, {Dropped: true}} {
+					{Incoming: true, Dropped: true, SizeLimit: 1}, {Bytes: 1}, {Dropped: true}} {
 					o.Traffic(how, kind)
 				}
 			}

@@ -15,13 +15,14 @@ import (
 // connect makes one attempt. It ends at the connect timeout, or with ctx.
 func (s *Session) connect(ctx context.Context, options *Options, u *url.URL) (*link, error) {
 	l := &link{
-		options:  options,
-		mailbox:  s.mailbox,
-		answered: s.answered,
-		out:      newOutbox(options.OutboxMessages, options.OutboxBytes),
-		unacked:  make(chan pending, window),
-		flushed:  make(chan struct{}),
-		lost:     make(chan struct{}),
+		options:   options,
+		mailbox:   s.mailbox,
+		answered:  s.answered,
+		oversized: s.oversized.observe,
+		out:       newOutbox(options.OutboxMessages, options.OutboxBytes),
+		unacked:   make(chan pending, window),
+		flushed:   make(chan struct{}),
+		lost:      make(chan struct{}),
 	}
 	l.client = paho.NewClient(l.clientOptions(ctx, u))
 	stop := context.AfterFunc(ctx, func() { l.abort(ErrClosed) })
@@ -65,7 +66,7 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 			l.dialErr = err
 			return nil, err
 		}
-		wrapped := newLinkConn(conn, l.options, l.receive)
+		wrapped := newLinkConn(conn, l.options, l.receive, l.oversized)
 		l.conn.Store(wrapped)
 		if ctx.Err() != nil { // it ended before there was a conn to abort
 			wrapped.abort(ErrClosed)

@@ -8,8 +8,9 @@
 // promises this: no call but Close blocks, every queue is bounded in messages
 // and bytes, a message that is dropped is seen by Options.Observe, and after
 // each connect the subscriptions are in place before anything else is sent. Nor
-// does it trust the broker: a packet that is malformed, or longer than
-// Options.MaxPacket, ends the link before anything is kept of it.
+// does it trust the broker: a malformed packet ends the link before anything is
+// kept of it. A message longer than Options.MaxPacket is discarded while it
+// arrives, and the link stays: any publisher can send one.
 //
 //	s, err := mqtt.Dial(ctx, mqtt.Options{URL: "tcp://broker:1883", ClientID: "fed-a1"})
 //	...

@@ -2,6 +2,7 @@ package mqtt_test
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"runtime"
 	"strings"
@@ -45,10 +46,10 @@ func TestR14EvilBroker(t *testing.T) {
 		kind         byte // of the packet that is answered so
 		answer, want string
 	}{
-		"256 MiB": {packets.Subscribe, "\x30\xff\xff\xff\x7f",
-			"PUBLISH of 268435460 bytes, more than 131072 (MaxPacket)"},
+		"256 MiB of SUBACK": {packets.Subscribe, "\x90\xff\xff\xff\x7f",
+			"SUBACK of 268435460 bytes, more than 131072 (MaxPacket)"},
 		"256 MiB of CONNACK":   {packets.Connect, "\x20\xff\xff\xff\x7f", "CONNACK of 268435460 bytes"},
-		"one byte more":        {packets.Subscribe, "\x30\xfd\xff\x07", "PUBLISH of 131073 bytes"},
+		"one byte more":        {packets.Subscribe, "\x90\xfd\xff\x07", "SUBACK of 131073 bytes"},
 		"length without end":   {packets.Subscribe, "\x30\xff\xff\xff\xff\xff", "more than four bytes"},
 		"code too many":        {packets.Subscribe, "\x90\x05ID\x00\x00\x00", "SUBACK with 3 codes for 2 filters"},
 		"code too few":         {packets.Subscribe, "\x90\x03ID\x00", "SUBACK with 1 codes for 2 filters"},
@@ -128,4 +129,50 @@ func TestR14LargestPacket(t *testing.T) {
 			t.Errorf("QoS %d: %v", m.QoS, err)
 		}
 	}
+}
+
+// R14: messages above MaxPacket, retained and live, cost no link. They are more than the broker sends without an
+// acknowledgement (max_inflight_messages of Mosquitto: 20), and what follows them arrives.
+func TestR14OversizedMessages(t *testing.T) {
+	const n, payload = 50, 140_000
+	eachBrokerOf(t, 1<<20, func(t *testing.T, b testBroker) {
+		camera := dial(t, mqtt.Options{URL: b.url(), ClientID: "camera", MaxPacket: 1 << 20})
+		picture := mqtt.Message{Topic: "home/camera", Payload: make([]byte, payload), QoS: mqtt.AtLeastOnce}
+		retained := picture
+		retained.Retained = true
+		mqtttest.Publish(t, camera, retained)
+		mqtttest.Settle(t, camera)
+		seen := make(chan mqtt.Traffic, 2*n+2)
+		logger, lines := logged()
+		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger, Observe: func(x mqtt.Traffic) {
+			if x.Incoming && (x.Topic == "home/camera" || x.Dropped) {
+				seen <- x
+			}
+		}})
+		s.Subscribe(mqtt.AtLeastOnce, "home/+")
+		mqtttest.Settle(t, s)
+		for i := range n {
+			mqtttest.Publish(t, camera, picture)
+			hall := fmt.Sprint(i)
+			mqtttest.Publish(t, camera, mqtt.Message{Topic: "home/hall", Payload: []byte(hall), QoS: mqtt.AtLeastOnce})
+			if m := mqtttest.Received(t, s); m.Topic != "home/hall" || string(m.Payload) != hall {
+				t.Fatalf("got %s %.20q, want home/hall %s", m.Topic, m.Payload, hall)
+			}
+		}
+		want := mqtt.Traffic{Incoming: true, Topic: "home/camera", Bytes: payload, Dropped: true, SizeLimit: 128 << 10,
+			PacketSize: payload + 1 + 3 + 2 + len("home/camera") + 2}
+		for i := range n + 1 {
+			if got := <-seen; got != want {
+				t.Fatalf("message %d: %+v, want %+v", i, got, want)
+			}
+		}
+		for _, want := range []string{"connected to the broker", `msg="oversized message dropped" topic=home/camera`} {
+			if l := line(t, lines); !strings.Contains(l, want) {
+				t.Errorf("logged %s, want %q", l, want)
+			}
+		}
+		if len(seen) > 0 || len(lines) > 0 {
+			t.Errorf("%d messages more, %d lines more", len(seen), len(lines))
+		}
+	})
 }

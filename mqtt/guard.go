@@ -13,7 +13,8 @@ import (
 // to 256 MiB, a SUBACK with a code too many ends the process, one with a code
 // too few counts as granted, and an unknown code in CONNACK as connected. It
 // keeps a few bytes of state and never a packet. A packet that is merely odd, such as
-// the retained flag of a live message, is let through.
+// the retained flag of a live message, is let through. So is a PUBLISH of more than
+// most bytes, which linkConn discards: any publisher can send one.
 type guard struct {
 	most int // bytes of a packet
 
@@ -22,6 +23,7 @@ type guard struct {
 	stage     stage
 	header    byte // type and flags
 	read      int  // bytes of the packet so far, while its length is unknown
+	size      int  // bytes of the packet, once its length is known
 	left      int  // bytes of the packet still to come
 	head      [2]byte
 	headLeft  int
@@ -75,7 +77,7 @@ func (g *guard) kind() byte { return g.header >> 4 }
 // begin lets in what a broker may send to a client that never asks for QoS 2
 // (MQTT 3.1.1, table 2.1 and 2.2.2).
 func (g *guard) begin(b byte) error {
-	g.header, g.read, g.left, g.stage = b, 1, 0, atLength
+	g.header, g.read, g.size, g.left, g.stage = b, 1, 0, 0, atLength
 	g.packets++
 	flags := b & 0x0f
 	switch kind := g.kind(); kind {
@@ -113,8 +115,8 @@ func (g *guard) extend(b byte) error {
 		}
 		return nil
 	}
-	if size := g.read + g.left; size > g.most {
-		return fmt.Errorf("%s of %d bytes, more than %d (MaxPacket)", name, size, g.most)
+	if g.size = g.read + g.left; g.oversized() && g.kind() != packets.Publish {
+		return fmt.Errorf("%s of %d bytes, more than %d (MaxPacket)", name, g.size, g.most)
 	}
 	if least, most := bodySize(g.kind()); g.left < least || g.left > most {
 		return fmt.Errorf("%s with %d bytes after its length", name, g.left)
@@ -125,6 +127,9 @@ func (g *guard) extend(b byte) error {
 	g.headLeft = len(g.head)
 	return nil
 }
+
+// oversized reports whether the current packet is longer than the limit.
+func (g *guard) oversized() bool { return g.size > g.most }
 
 // bodySize is how many bytes may follow the length.
 func bodySize(kind byte) (least, most int) {

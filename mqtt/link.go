@@ -24,11 +24,12 @@ const (
 // own. Paho's reconnecting is not used: it discards subscriptions, resends
 // refused messages without end, has no jitter and cannot be interrupted.
 type link struct {
-	options  *Options
-	client   paho.Client
-	mailbox  *Mailbox
-	out      *outbox
-	answered func(l *link, asked []subscription, codes map[string]byte) // after a SUBACK
+	options   *Options
+	client    paho.Client
+	mailbox   *Mailbox
+	out       *outbox
+	answered  func(l *link, asked []subscription, codes map[string]byte) // after a SUBACK
+	oversized func(Traffic)                                              // is called for each oversized message
 
 	underway underway
 
@@ -208,18 +209,25 @@ func (l *link) conclude(p pending) {
 }
 
 // awaitAcks waits for the acknowledgements, oldest first. If one is late by a whole keepalive, it keeps the window
-// full, so the link is replaced.
+// full, so the link is replaced. The time does not count while an oversized message arrives, which delays them.
 func (l *link) awaitAcks() {
 	defer close(l.flushed)
 	timer := time.NewTimer(l.options.KeepAlive)
 	defer timer.Stop()
 	for p := range l.unacked {
-		timer.Reset(l.options.KeepAlive)
-		select {
-		case <-p.token.Done():
-		case <-timer.C:
-			l.abort(fmt.Errorf("the broker acknowledged nothing for %v", l.options.KeepAlive))
-		case <-l.lost:
+		conn := l.conn.Load()
+		for waiting := true; waiting; {
+			progress := conn.progress.Load()
+			timer.Reset(l.options.KeepAlive)
+			waiting = false
+			select {
+			case <-p.token.Done():
+			case <-timer.C:
+				if waiting = conn.progress.Load() != progress; !waiting {
+					l.abort(fmt.Errorf("the broker acknowledged nothing for %v", l.options.KeepAlive))
+				}
+			case <-l.lost:
+			}
 		}
 		l.conclude(p)
 	}

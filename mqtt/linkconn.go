@@ -21,33 +21,47 @@ const (
 	farewell = time.Second
 )
 
+// pingresp is the packet that ends paho's wait after a ping.
+const pingresp = "\xd0\x00"
+
 // linkConn is the network connection of a link. Paho speaks over it, but for the messages that come in, and those of
 // QoS 0 that go out: paho copies each twice on its way in and once on its way out, and hands it from goroutine to
 // goroutine. Of a PUBLISH that comes in paho sees nothing; the payload is read into the slice that its receiver gets.
 //
 // The session may end a link for a reason of its own. Paho takes a connection that was closed under it for one that was
 // closed on purpose, and would report nothing; so reading returns the reason instead. All that comes in passes a guard.
+//
+// A message longer than the guard's limit is discarded as it arrives. That may take longer than paho waits for a
+// PINGRESP, which the broker sends only behind the message. So linkConn gives paho a PINGRESP of its own each time
+// that it has discarded as many bytes as the largest packet may have, which is progress enough for a live link.
 type linkConn struct {
 	net.Conn
-	in      *bufio.Reader
-	guard   *guard
-	meter   *Meter
-	timeout time.Duration // of a write
-	deliver func(Message) // takes what comes in, and never blocks
-	reason  atomic.Pointer[error]
-	leaving atomic.Bool   // DISCONNECT is written
-	drained chan struct{} // closed when nothing more is read
-	drain   sync.Once
+	in        *bufio.Reader
+	guard     *guard
+	meter     *Meter
+	timeout   time.Duration // of a write
+	deliver   func(Message) // is called for each message, and never blocks
+	oversized func(Traffic) // is called for each oversized message, and never blocks
+	reason    atomic.Pointer[error]
+
+	discarding bool          // the rest of an oversized message is being read
+	ackID      uint16        // packet id of the message being discarded
+	toPaho     string        // given to paho ahead of the next bytes from the broker
+	progress   atomic.Uint64 // grows while an oversized message is being discarded
+	leaving    atomic.Bool   // DISCONNECT is written
+	drained    chan struct{} // closed when nothing more is read
+	drain      sync.Once
 
 	writing sync.Mutex    // a packet at a time
 	head    []byte        // of the message that is written
 	written chan struct{} // a packet that the session has asked paho for is written, or cannot be
 }
 
-func newLinkConn(conn net.Conn, o *Options, deliver func(Message)) *linkConn {
+func newLinkConn(conn net.Conn, o *Options, deliver func(Message), oversized func(Traffic)) *linkConn {
 	return &linkConn{
 		Conn: conn, in: bufio.NewReaderSize(conn, readAhead), guard: newGuard(o.MaxPacket), meter: o.Meter,
-		timeout: o.WriteTimeout, deliver: deliver, written: make(chan struct{}, 1), drained: make(chan struct{}),
+		timeout: o.WriteTimeout, deliver: deliver, oversized: oversized, written: make(chan struct{}, 1),
+		drained: make(chan struct{}),
 	}
 }
 
@@ -71,10 +85,13 @@ func (c *linkConn) Close() error {
 
 // Read reads what is for paho, which never asks for bytes of two packets at once.
 func (c *linkConn) Read(p []byte) (n int, err error) {
-	if c.guard.stage == atType {
+	if c.toPaho == "" && (c.guard.stage == atType || c.discarding) {
 		err = c.receive()
 	}
-	if err == nil {
+	if c.toPaho != "" {
+		n = copy(p, c.toPaho)
+		c.toPaho = c.toPaho[n:]
+	} else if err == nil {
 		before := c.guard.packets
 		n, err = c.read(p)
 		c.meter.Count(n, c.guard.packets-before)
@@ -98,30 +115,79 @@ func (c *linkConn) read(p []byte) (int, error) {
 	return n, err
 }
 
-// receive delivers the messages that come, until another packet does.
+// receive delivers messages and discards oversized messages, until paho has a packet to read.
 func (c *linkConn) receive() error {
 	for {
+		if c.discarding {
+			if err := c.discard(); err != nil || c.discarding {
+				return err
+			}
+		}
 		next, err := c.in.Peek(1)
 		if err != nil || next[0]>>4 != packets.Publish {
 			return err
 		}
-		m, id, err := c.readMessage()
+		m, id, err := c.readHead()
 		if err != nil {
+			return err
+		}
+		if c.guard.oversized() {
+			c.reportOversized(m)
+			c.discarding, c.ackID = true, id
+			continue
+		}
+		m.Payload = make([]byte, c.guard.left)
+		if err := c.readFull(m.Payload); err != nil {
 			return err
 		}
 		c.meter.Count(m.packetSize(), 1)
 		c.deliver(m)
-		if m.QoS > AtMostOnce {
-			if _, err := c.Write([]byte{packets.Puback << 4, 2, byte(id >> 8), byte(id)}); err != nil {
-				return err // a part of it may be written
-			}
+		if err := c.acknowledge(m.QoS, id); err != nil {
+			return err
 		}
 	}
 }
 
-// readMessage reads a PUBLISH (MQTT 3.1.1, 3.3), whose lengths the guard holds against each other and against the
-// largest packet.
-func (c *linkConn) readMessage() (m Message, id uint16, err error) {
+// acknowledge answers a message of QoS 1. After an error the link is of no use: a part of the PUBACK may be written.
+func (c *linkConn) acknowledge(qos QoS, id uint16) error {
+	if qos == AtMostOnce {
+		return nil
+	}
+	_, err := c.Write([]byte{packets.Puback << 4, 2, byte(id >> 8), byte(id)})
+	return err
+}
+
+// reportOversized reports a message whose head was read, before its payload arrives.
+func (c *linkConn) reportOversized(m Message) {
+	g := c.guard
+	c.meter.Count(g.size-g.left, 1)
+	c.oversized(Traffic{Incoming: true, Topic: m.Topic, Bytes: g.left, Dropped: true, PacketSize: g.size,
+		SizeLimit: g.most})
+}
+
+// discard reads the rest of an oversized message, up to the size of the largest packet, and keeps none of it. It
+// acknowledges the message at its end.
+func (c *linkConn) discard() error {
+	g, scratch := c.guard, make([]byte, readAhead)
+	for rest := g.most; g.left > 0; {
+		if rest == 0 {
+			c.toPaho = pingresp
+			c.progress.Add(1)
+			return nil
+		}
+		n, err := c.read(scratch[:min(len(scratch), g.left, rest)])
+		rest -= n
+		c.meter.Count(n, 0)
+		if err != nil && g.left > 0 {
+			return err
+		}
+	}
+	c.discarding = false
+	return c.acknowledge(QoS(g.header>>1&3), c.ackID)
+}
+
+// readHead reads a PUBLISH up to its payload (MQTT 3.1.1, 3.3), whose lengths the guard holds against each other.
+func (c *linkConn) readHead() (m Message, id uint16, err error) {
 	g, b := c.guard, make([]byte, 2)
 	for g.stage != atRest && err == nil {
 		err = c.readFull(b[:1])
@@ -141,8 +207,7 @@ func (c *linkConn) readMessage() (m Message, id uint16, err error) {
 		}
 		id = binary.BigEndian.Uint16(b)
 	}
-	m.Payload = make([]byte, g.left)
-	return m, id, c.readFull(m.Payload)
+	return m, id, nil
 }
 
 func (c *linkConn) readFull(p []byte) error {

@@ -54,8 +54,9 @@ type Options struct {
 	// MaxReconnectDelay bounds the wait between attempts, 60 s unless set.
 	MaxReconnectDelay time.Duration
 	// MaxPacket bounds one MQTT packet in either direction, in bytes of payload,
-	// topic and framing, 131072 unless set. A broker that sends a larger one is
-	// disconnected before any of it is kept.
+	// topic and framing, 131072 unless set. A larger message that arrives is
+	// dropped, and acknowledged if its QoS is 1; the link stays. A broker that sends
+	// a larger packet of any other type is disconnected.
 	MaxPacket int
 
 	// Will, if set, is asked before each attempt for what the broker should
@@ -83,8 +84,8 @@ type Options struct {
 }
 
 // Traffic is one message as Options.Observe sees it. Dropped means, for an
-// incoming message, that the mailbox was full and, for an outgoing one, that
-// the link went down, or the session closed, before it was written (QoS 0) or
+// incoming message, that the mailbox was full or that the message exceeded
+// SizeLimit and, for an outgoing one, that the link went down, or the session closed, before it was written (QoS 0) or
 // acknowledged (QoS 1): such a message may have arrived or not, and is never
 // sent again.
 type Traffic struct {
@@ -92,6 +93,10 @@ type Traffic struct {
 	Topic    string
 	Bytes    int // of payload
 	Dropped  bool
+	// SizeLimit is Options.MaxPacket if the message was dropped because it exceeded MaxPacket, and otherwise 0.
+	SizeLimit int
+	// PacketSize is the length of the message with topic and framing if it exceeded SizeLimit, and otherwise 0.
+	PacketSize int
 }
 
 func (o Options) withDefaults() Options {

@@ -35,11 +35,12 @@ import (
 //	R11  a refused message is not sent again  TestR11RefusedMessage, TestNoPoisonLoop
 //	R12  silently refused messages            TestR12SelfTest; else by whoever asks the other end for an answer
 //	R13  keepalive on a slow line             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue,
-//	                                          TestR13ByRate;
+//	                                          TestR13ByRate, TestR13SlowOversized;
 //	                                          package transfer, TestUploadOnASlowLink,
 //	                                          TestDownloadOnASlowLink; package e2e, TestSlowLink
 //	R14  malformed and huge packets           TestR14EvilBroker, TestR14LargestPacket, TestGuard,
-//	                                          TestGuardAllocatesNothing, FuzzGuard
+//	                                          TestGuardAllocatesNothing, FuzzGuard; TestR14OversizedMessages,
+//	                                          TestOversizedIsDiscarded, TestOversizedAllocatesNothing
 //	R15  never QoS 2                          package conformance, connections/invalid, TestGuard
 //	R16  a payload has one owner              package conformance, connections/ownership
 //	R17  a goodbye drops the will             TestR17GoodbyeComesLast; overlapping filters: package conformance,

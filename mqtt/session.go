@@ -11,12 +11,13 @@ import (
 // Session is a Conn to a broker over the network. It connects and reconnects by itself until it is closed. It tries
 // several URLs in turn, in an order that is drawn once.
 type Session struct {
-	options Options
-	urls    []*url.URL
-	mailbox *Mailbox
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when run has ended
-	pauses  chan time.Duration
+	options   Options
+	urls      []*url.URL
+	mailbox   *Mailbox
+	oversized *oversized
+	cancel    context.CancelFunc
+	done      chan struct{} // closed when run has ended
+	pauses    chan time.Duration
 
 	mu     sync.Mutex
 	closed bool
@@ -37,12 +38,13 @@ func Dial(ctx context.Context, options Options) (*Session, error) {
 	options.Rand.Shuffle(len(urls), func(i, j int) { urls[i], urls[j] = urls[j], urls[i] })
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Session{
-		options: options,
-		urls:    urls,
-		mailbox: NewMailbox(options.MailboxMessages, options.MailboxBytes),
-		cancel:  cancel,
-		done:    make(chan struct{}),
-		pauses:  make(chan time.Duration, 1),
+		options:   options,
+		urls:      urls,
+		mailbox:   NewMailbox(options.MailboxMessages, options.MailboxBytes),
+		oversized: newOversized(&options),
+		cancel:    cancel,
+		done:      make(chan struct{}),
+		pauses:    make(chan time.Duration, 1),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() {

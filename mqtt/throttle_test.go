@@ -74,6 +74,23 @@ func TestR13SlowDownload(t *testing.T) {
 	stays(t, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), thin, 1<<20/slowMessage, 4)
 }
 
+// R13: an oversized message that arrives for longer than the answer to a ping may take keeps the link.
+func TestR13SlowOversized(t *testing.T) {
+	notQuick(t)
+	t.Parallel()
+	const payload = 3 << 20 // 16 s, with a keepalive of 6 s
+	b := newEmbedded(t, 4<<20)
+	b.start(t)
+	t.Cleanup(b.stop)
+	camera := dial(t, mqtt.Options{URL: b.url(), ClientID: "camera", MaxPacket: 4 << 20})
+	mqtttest.Publish(t, camera, mqtt.Message{Topic: "camera", Payload: make([]byte, payload), Retained: true})
+	mqtttest.Settle(t, camera)
+	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate,
+		KeepAlive: slowKeepAlive})
+	thin.Subscribe(mqtt.AtLeastOnce, "camera")
+	mqtttest.Settle(t, thin) // no Down before its own message
+}
+
 // R13: what a broker that stops reading leaves in the kernel is seconds of
 // even a slow line, not minutes.
 func TestR13ShortQueue(t *testing.T) {

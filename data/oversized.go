@@ -1,0 +1,46 @@
+package data
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// mostOversized bounds the topics whose oversized messages are reported: a publisher may use any number of topics.
+const mostOversized = 16
+
+// oversizedText is the trouble of a topic. It names the topic, the size of a message and the limit.
+const oversizedText = "topic %.128q: a message of %d bytes was dropped: at most %d are read; name narrower topics in " +
+	"data.columns, or send smaller messages"
+
+// oversizedTopic has the messages of a topic that were dropped because of their size.
+type oversizedTopic struct {
+	size  int // of the largest message
+	limit int
+	last  time.Time
+}
+
+// oversized records a message that was dropped because of its size. The session with the broker logs it.
+func (l *ledger) oversized(topic string, size, limit int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.tooLarge, func(_ string, o oversizedTopic) bool { return o.faded(l.now()) })
+	before, known := l.tooLarge[topic]
+	if !known && len(l.tooLarge) == mostOversized {
+		return
+	}
+	l.tooLarge[topic] = oversizedTopic{max(size, before.size), limit, l.now()}
+}
+
+// oversizedTroubles returns a trouble for each topic with a recent oversized message. The caller has locked l.mu.
+func (l *ledger) oversizedTroubles(now time.Time) (all []Trouble) {
+	for _, topic := range slices.Sorted(maps.Keys(l.tooLarge)) {
+		if o := l.tooLarge[topic]; !o.faded(now) {
+			all = append(all, Trouble{Oversized, fmt.Sprintf(oversizedText, topic, o.size, o.limit)})
+		}
+	}
+	return all
+}
+
+func (o oversizedTopic) faded(now time.Time) bool { return now.Sub(o.last) >= fadeAfter }

@@ -1,0 +1,40 @@
+package mqtt
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// oversized reports the messages that exceed Options.MaxPacket. It logs the first message of each topic.
+type oversized struct {
+	seen   func(Traffic)
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	logged map[string]bool // by topic
+}
+
+const (
+	// mostLoggedTopics bounds the topics that oversized logs and remembers: a publisher may use any number of topics.
+	mostLoggedTopics = 64
+	// mostLoggedBytes bounds a topic in the log.
+	mostLoggedBytes = 128
+)
+
+func newOversized(o *Options) *oversized {
+	return &oversized{seen: o.Observe, logger: o.Logger, logged: map[string]bool{}}
+}
+
+// observe reports an oversized message.
+func (v *oversized) observe(t Traffic) {
+	v.seen(t)
+	topic := strings.ToValidUTF8(t.Topic[:min(len(t.Topic), mostLoggedBytes)], "�")
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.logged[topic] || len(v.logged) == mostLoggedTopics {
+		return
+	}
+	v.logged[topic] = true
+	v.logger.Warn("oversized message dropped", "topic", topic, "bytes", t.PacketSize, "limit", t.SizeLimit)
+}
