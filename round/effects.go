@@ -90,6 +90,8 @@ type (
 		Round wire.RoundID
 		Plan  Plan
 		Set   []Contribution
+		// Diverged is true if the local steps of most participants diverged from the base model.
+		Diverged bool
 	}
 	// WriteHistory adds the line of a round that is over to the history, before the next Journal at the latest. The
 	// journal holds the outcome already; it is asked for again after a restart, and a line that is there stays the only

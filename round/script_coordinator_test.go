@@ -130,6 +130,7 @@ func (p *coordinatorPlayer) begin(c command) {
 		Algorithm:    spec.Algorithm(c.opt("algorithm", "fedavg")),
 		Participants: int(c.num("participants", 2)), Quorum: int(c.num("quorum", 1)), OverSelect: int(c.num("over", 0)),
 		Sampling: spec.Sampling(c.opt("sampling", "without_replacement")),
+		Robust:   c.opt("robust", "false") == "true",
 		Weights:  spec.Weights(c.opt("weights", "equal")), Weighting: spec.Weighting(c.opt("weighting", "step")),
 		Rounds: int(c.num("rounds", 0)), Seed: c.num("seed", 1),
 		Gather: round.Gather{
