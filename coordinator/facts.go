@@ -236,8 +236,8 @@ type (
 		Norm, Usual float64
 	}
 	// UpdateLarge: the last updates of an agent were all more than 3 times as long as usual. The device has unusual
-	// data or is dishonest. The fact is reported at each fold from the third such update on. Times is 0 when the agent's
-	// update is as long as usual again.
+	// data or is dishonest. The fact is reported at each fold from the third such update on. Times is 0 when the
+	// agent's update is as long as usual again.
 	UpdateLarge struct {
 		Round       wire.RoundID
 		Agent       wire.AgentID

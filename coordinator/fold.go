@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -110,7 +111,11 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 		return round.Folded{Round: e.Round, Err: err}, nil
 	}
 	facts = append(facts, w.remember(&folded.Next, &e, taken, told)...)
-	mean, median := summary(risksOf(spool, taken.set))
+	risks := risksOf(spool, taken.set)
+	for k, r := range risks {
+		folded.Told = append(folded.Told, stop.AgentRisk{Agent: taken.set[k].Agent, Risk: r})
+	}
+	mean, median := summary(risks)
 	ready := ModelReady{
 		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.base.ref.Length),
 		Spread: taken.spread, Fold: taken.fold, Step: taken.step,

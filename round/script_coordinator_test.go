@@ -134,7 +134,8 @@ func (p *coordinatorPlayer) begin(c command) {
 		Weights:  spec.Weights(c.opt("weights", "equal")), Weighting: spec.Weighting(c.opt("weighting", "step")),
 		Rounds: int(c.num("rounds", 0)), Seed: c.num("seed", 1),
 		Gather: round.Gather{
-			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)), Within: c.span("within", "30s"),
+			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)),
+			First: int(c.num("first", 0)), Within: c.span("within", "30s"),
 			Spread: c.span("spread", "5s"),
 			Respond: round.Respond{Target: int(c.num("respond", 0)), Listed: int(c.num("listed", 0)),
 				ReturnAfter: c.span("after", "0s"), ReturnWithin: c.span("back", "0s"),

@@ -101,7 +101,7 @@ func (a *Answers) coordinator() map[string]any {
 		"task.step_size.constant": step,
 		"round.rounds":            rounds, "round.stop.patience": patience, "round.pause": pause,
 		"round.participants": drawn, "round.quorum": quorum,
-		"round.gather.minimum": quorum, "round.gather.target": a.Agents,
+		"round.gather.minimum": quorum, "round.gather.target": a.Agents, "round.gather.first": a.Agents,
 	}
 	if a.Robust {
 		keys["round.robust"] = true
