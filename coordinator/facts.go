@@ -206,6 +206,8 @@ type (
 		Rows    float64
 		Columns int
 		Far     []FarAgent // whose data lie far from the others'
+		// Constant are the columns that are the same number in all rows of all devices. They are not scaled.
+		Constant []string
 	}
 	// ModelReady: a new model is on disk.
 	ModelReady struct {

@@ -225,22 +225,31 @@ type FarAgent struct {
 // foldStatistics standardises the task with the agents' moments and plans the first training round.
 func (w *workbench) foldStatistics(run wire.RunID, spool *store.Spool, e round.Fold) (round.Plan, []Fact, error) {
 	ready := StatisticsReady{Columns: len(w.problem.Task.Features) + 1}
+	var same constants
 	t, far, err := w.problem.WithStandardization(len(e.Set), func(take func(*learner.Moments)) error {
-		ready.Rows = 0
+		ready.Rows, same = 0, constants{}
 		return eachMoments(spool, e.Set, func(m *learner.Moments) {
 			ready.Rows += m.Rows
+			same.add(m)
 			take(m)
 		})
 	}, w.cfg.Clip)
 	if err != nil {
 		return round.Plan{}, nil, err
 	}
-	for _, f := range far {
-		name := t.Target
-		if f.Column < len(t.Features) {
-			name = t.Features[f.Column]
+	name := func(column int) string {
+		if column < len(t.Features) {
+			return t.Features[column]
 		}
-		ready.Far = append(ready.Far, FarAgent{e.Set[f.Device].Agent, name, f.Deviations})
+		return t.Target
+	}
+	for _, f := range far {
+		ready.Far = append(ready.Far, FarAgent{e.Set[f.Device].Agent, name(f.Column), f.Deviations})
+	}
+	for _, column := range same.columns() {
+		if column < len(t.Features) || t.Model.Risk.Regression() && t.Target != "" {
+			ready.Constant = append(ready.Constant, name(column))
+		}
 	}
 	if e.Plan.Base.Present() {
 		next, err := w.refreshed(run, &e.Plan, t)
@@ -255,6 +264,31 @@ func (w *workbench) foldStatistics(run wire.RunID, spool *store.Spool, e round.F
 	}
 	next, err := w.training(run, 0, 0, wire.AppendVector(nil, w.first(model, from)), nil)
 	return next, []Fact{ready}, err
+}
+
+// constants finds the columns that are the same number on all devices.
+type constants struct {
+	varies      []bool
+	least, most []float64 // of the devices' means
+}
+
+func (c *constants) add(m *learner.Moments) {
+	if c.varies == nil {
+		c.varies, c.least, c.most = make([]bool, len(m.Mean)), slices.Clone(m.Mean), slices.Clone(m.Mean)
+	}
+	for j, mean := range m.Mean {
+		c.varies[j] = c.varies[j] || !m.Constant(j)
+		c.least[j], c.most[j] = min(c.least[j], mean), max(c.most[j], mean)
+	}
+}
+
+func (c *constants) columns() (all []int) {
+	for j, varies := range c.varies {
+		if !varies && c.least[j] == c.most[j] {
+			all = append(all, j)
+		}
+	}
+	return all
 }
 
 // eachMoments reads the moments of the set, one agent's at a time.

@@ -92,10 +92,10 @@ func TestImpossibleStatistics(t *testing.T) {
 				u.Kind, u.Samples, u.Payload, u.Inline = wire.KindStatistics, 10, m, payload
 			}, 0))
 		}
-		offer("rows", 1e9, 150, 600, 20, 4000, 3000, 40000, 60, 1.6e6)
-		offer("none", 0, 150, 600, 20, 4000, 3000, 40000, 60, 1.6e6)
-		offer("spread", 10, 150, 600, 20, 4000, 100, 40000, 60, 1.6e6)
-		offer("large", 10, 150, 600, 20, 4000, 1e150, 40000, 60, 1.6e6)
+		offer("rows", 1e9, 15, 60, 2, 400, 750, 4000, 20, 1000)
+		offer("none", 0, 15, 60, 2, 400, 750, 4000, 20, 1000)
+		offer("spread", 10, 15, 60, 2, 400, -1, 4000, 20, 1000)
+		offer("large", 10, 15, 60, 2, 400, 1e150, 4000, 20, 1000)
 		for _, v := range f.verdicts() {
 			if v != "refused: malformed" {
 				t.Errorf("%q", v)

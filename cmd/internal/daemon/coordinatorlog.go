@@ -306,6 +306,10 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 
 func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
 	l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
+	for _, column := range f.Constant {
+		l.Warn("column is constant on all devices and is not scaled: remove it from task.features, or, if it should "+
+			"vary, subtract a constant from it", "column", column)
+	}
 	for _, a := range f.Far {
 		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or false data; the "+
 			"standardisation disregards them", "agent", a.Agent, "column", a.Column, "deviations", short(a.Deviations))

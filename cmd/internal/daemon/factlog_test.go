@@ -237,6 +237,10 @@ var coordinatorLines = []line{
 			"copy; the models are kept: `coordinator run --from VERSION` begins a run from one of them " +
 			"journal_version=7 newest_version=12"},
 	{coordinator.StatisticsReady{Rows: 7603, Columns: 22}, `<6>INFO  columns standardised rows=7603 columns=22`},
+	{coordinator.StatisticsReady{Rows: 7603, Columns: 22, Constant: []string{"lat"}},
+		"<6>INFO  columns standardised rows=7603 columns=22\n" +
+			`<4>WARN  column is constant on all devices and is not scaled: remove it from task.features, or, if it ` +
+			`should vary, subtract a constant from it column=lat`},
 	{coordinator.StatisticsReady{Rows: 7603, Columns: 22,
 		Far: []coordinator.FarAgent{{Agent: "a1", Column: "temp", Deviations: 123456}}},
 		"<6>INFO  columns standardised rows=7603 columns=22\n" +

@@ -100,6 +100,13 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 		}
 	case coordinator.ModelReady:
 		v.modelReady(f)
+	case coordinator.StatisticsReady:
+		text := ""
+		if len(f.Constant) > 0 {
+			text = fmt.Sprintf("columns are constant on all devices and are not scaled: %s; remove them from "+
+				"task.features, or, if they should vary, subtract a constant from them", names(f.Constant))
+		}
+		v.note("constant", text)
 	case coordinator.ModelRejected:
 		v.rejected = f.Next
 		v.note("rejected", fmt.Sprintf("model %d had diverged and was rejected; the run continues from model %d as "+
@@ -171,7 +178,6 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 		v.is.Mesh = &mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentUnheard, coordinator.Began,
 		coordinator.MessageDropped,
-		coordinator.StatisticsReady,
 		coordinator.TransfersChanged, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // not shown
 	}
 }
