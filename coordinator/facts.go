@@ -227,6 +227,8 @@ type (
 	ModelEvaluated struct {
 		Version wire.ModelVersion
 		Heard   int // agents, also those with fewer rows than they are to speak of
+		Present int
+		Few     bool // fewer than round.evaluation.min_agents were heard: there is no result
 		Result  evaluation.Result
 	}
 	// UpdateLeftOut: the model of a round was made without an accepted update, or could not be made at all.

@@ -79,7 +79,7 @@ func newestLine(t *testing.T, path string) (line map[string]any) {
 // TestPatienceAfterAChangeOfMembers: a device whose data are harder to fit joins, or an easy one is revoked. The risks
 // of the new group are not compared with those of the old one, and the run goes on for its patience at least.
 func TestPatienceAfterAChangeOfMembers(t *testing.T) {
-	const patience = 8
+	const patience = 12
 	for _, joins := range []bool{true, false} {
 		t.Run(fmt.Sprint(joins), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -94,9 +94,9 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 				if !joins {
 					hard.start()
 				}
-				f.until(time.Hour, "almost over", func() bool {
+				f.until(time.Hour, "without a lower risk", func() bool {
 					all := facts[round.StopJudged](f)
-					return len(all) > 0 && all[len(all)-1].Without >= patience-2
+					return len(all) > 0 && all[len(all)-1].Without >= 2
 				})
 				models := facts[coordinator.ModelReady](f)
 				changed := models[len(models)-1].Version

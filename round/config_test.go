@@ -53,7 +53,8 @@ func TestConfigValidate(t *testing.T) {
 		{"never invited again", func(c *round.Config) { c.InviteEvery = 0 }, "invite_every"},
 		{"empty", func(c *round.Config) { *c = round.Config{} },
 			"algorithm participants quorum sampling weights weighting aggregation.rule server_optimizer.name " +
-				"server_optimizer.tau gather.minimum gather.within deadline evaluation.min_rows invite_every"},
+				"server_optimizer.tau gather.minimum gather.within deadline evaluation.min_rows " +
+				"evaluation.min_agents invite_every"},
 		{"a trim that cuts all", func(c *round.Config) {
 			c.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.5}
 		}, "aggregation.trim"},

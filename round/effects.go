@@ -109,6 +109,8 @@ type (
 		Version wire.ModelVersion
 		Pool    evaluation.Pool
 		Heard   int       // agents, also those that hold out too few rows
+		Present int       // agents, with those that were heard and have left
+		Few     bool      // too few were heard: the pool is empty
 		At      time.Time // in UTC, to the millisecond
 	}
 	// Discard ends all transfers and removes the spool of a round, some time.

@@ -143,7 +143,8 @@ func (p *coordinatorPlayer) begin(c command) {
 		},
 		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
 		Rollout: rollout.Default(), Stop: stopRule(c),
-		Evaluation: evaluation.Config{Every: int(c.num("evaluate", 0)), MinRows: 20},
+		Evaluation: evaluation.Config{Every: int(c.num("evaluate", 0)), MinRows: 20,
+			MinAgents: int(c.num("min_agents", 1))},
 		Schedule: schedule.Config{NewRows: schedule.NewRows{Agents: int(c.num("fresh", 0)),
 			Rows: int(c.num("rows", 0))}},
 	}

@@ -318,12 +318,18 @@ func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
 
 func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
 	r := &f.Result
+	if f.Few {
+		l.Warn("too few agents have evaluated a model: it has no result", "version", f.Version, "agents", f.Heard,
+			"present", f.Present)
+		return
+	}
 	if r.Agents == 0 {
 		l.Warn("no agent holds out enough rows to evaluate a model on: see evaluation.held_out of agents, and "+
 			"round.evaluation.min_rows", "version", f.Version, "heard", f.Heard)
 		return
 	}
-	words := []any{"version", f.Version, "agents", r.Agents, "rows", r.Rows, "risk", short(r.Risk)}
+	words := []any{"version", f.Version, "agents", r.Agents, "present", f.Present, "rows", r.Rows,
+		"risk", short(r.Risk)}
 	for _, x := range []struct {
 		name  string
 		value *float64

@@ -308,8 +308,8 @@ func TestOptions(t *testing.T) {
 		{func(o *Options) { o.Algorithm, o.Participants = "feddec", 21 },
 			"--participants must be 1 to 20, or 0 for 2, is 21"},
 		{func(o *Options) { o.Agentd = "/bin/true" }, "--agentd goes with --processes"},
-		{func(o *Options) { o.Codec = "int8" }, "--codec goes with --algorithm feddec: it packs what neighbours exchange; " +
-			"for updates use --set task.codec=int8"},
+		{func(o *Options) { o.Codec = "int8" }, "--codec goes with --algorithm feddec: it packs what neighbours " +
+			"exchange; for updates use --set task.codec=int8"},
 		{func(o *Options) { o.Rounds = -1 }, "--rounds must be at least 1, is -1"},
 		{func(o *Options) { o.Username = "me" }, "--username, --password-file and --ca-file go with --broker: the " +
 			"embedded one has users of its own"},

@@ -18,7 +18,7 @@ import (
 // Options are the flags of the demo.
 type Options struct {
 	Seed         uint64
-	Rounds       int // 0 = as many as the model needs
+	Rounds       int    // 0 = as many as the model needs
 	Participants int    // L; 0 = 6, or 2 of the regression
 	Model        string // linear or mlp
 	Broker       string // URL of a broker that runs already; empty = embedded
