@@ -118,7 +118,9 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 			v.large[f.Agent] = large{string(f.Agent), f.Times, f.Norm / f.Usual, f.Counted / f.Usual}
 		}
 	case coordinator.ModelEvaluated:
-		v.is.Evaluation = &evaluated{uint64(f.Version), f.Result}
+		if !f.Few { // the last result stays
+			v.is.Evaluation = &evaluated{uint64(f.Version), f.Result}
+		}
 	case coordinator.LinkChanged:
 		v.is.Broker.change(v.now(), f.Up, f.Err)
 	case coordinator.SubscriptionsRefused:
