@@ -290,7 +290,10 @@ func (c *Coordinator) replan(run wire.RunID, p *round.Plan, model []byte) (round
 		return *p, err
 	}
 	next, err := w.training(run, p.Version, p.Offset, model, state)
-	next.Recent = slices.Clone(p.Recent)
+	next.Recent, next.Large = slices.Clone(p.Recent), slices.Clone(p.Large)
+	for i := range next.Recent {
+		next.Recent[i].Told = round.Told{} // another task may have another risk
+	}
 	return next, err
 }
 

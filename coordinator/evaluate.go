@@ -33,7 +33,8 @@ func (w *workbench) form() form {
 // evaluated tells what agents say of a model, and writes it to the history if any says something.
 func (c *Coordinator) evaluated(e round.Evaluate) {
 	r := e.Pool.Result(c.form.unit)
-	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, Heard: e.Heard, Result: r})
+	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, Heard: e.Heard, Present: e.Present,
+		Few: e.Few, Result: r})
 	if r.Agents > 0 {
 		line := HistoryEntry{Time: e.At, Run: e.Run, Round: e.Round, Kind: KindEvaluation, Version: e.Version,
 			Evaluation: &r}

@@ -206,6 +206,8 @@ type (
 		Rows    float64
 		Columns int
 		Far     []FarAgent // whose data lie far from the others'
+		// Constant are the columns that are the same number in all rows of all devices. They are not scaled.
+		Constant []string
 	}
 	// ModelReady: a new model is on disk.
 	ModelReady struct {
@@ -225,6 +227,8 @@ type (
 	ModelEvaluated struct {
 		Version wire.ModelVersion
 		Heard   int // agents, also those with fewer rows than they are to speak of
+		Present int
+		Few     bool // fewer than round.evaluation.min_agents were heard: there is no result
 		Result  evaluation.Result
 	}
 	// UpdateLeftOut: the model of a round was made without an accepted update, or could not be made at all.
@@ -234,6 +238,27 @@ type (
 		Reason LeaveOutReason
 		// of the update, and of updates usually (round.Usual), for the weight that their steps carried
 		Norm, Usual float64
+	}
+	// UpdateLarge: the last updates of an agent were all more than 3 times as long as usual. The device has unusual
+	// data or is dishonest. The fact is reported at each fold from the third such update on. Times is 0 when the
+	// agent's update is as long as usual again.
+	UpdateLarge struct {
+		Round       wire.RoundID
+		Agent       wire.AgentID
+		Times       int               // consecutive long updates
+		Since       wire.ModelVersion // the model before the first of them
+		Norm, Usual float64           // for the weight that the agent's steps carried
+		Counted     float64           // the length with which the update is in the model; 0 = it was left out
+	}
+	// ModelRejected: the participants report that a model has diverged. The run continues from an earlier one, and the
+	// agents that are held responsible sit out.
+	ModelRejected struct {
+		Round   wire.RoundID
+		Version wire.ModelVersion
+		Earlier wire.ModelVersion // the model that the run returns to,
+		Next    wire.ModelVersion // and its new version
+		Told    float64           // median of the reported risks; 0 if fewer than 3 agents reported one
+		Agents  []wire.AgentID
 	}
 	// UpdatesPassedOver: the rule has made the model of a round of other updates, as it is made to.
 	UpdatesPassedOver struct {
@@ -277,6 +302,8 @@ func (AgentReported) fact()        {}
 func (StatisticsReady) fact()      {}
 func (ModelReady) fact()           {}
 func (UpdateLeftOut) fact()        {}
+func (UpdateLarge) fact()          {}
+func (ModelRejected) fact()        {}
 func (UpdatesPassedOver) fact()    {}
 func (UpdatesClipped) fact()       {}
 func (TransfersChanged) fact()     {}

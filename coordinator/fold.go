@@ -1,11 +1,14 @@
 package coordinator
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -27,9 +30,9 @@ func (c *Coordinator) fold(e round.Fold) {
 	})
 }
 
-// risks are the mean and the median of the set's risks at the base model, as their signed manifests in the spool tell
-// them; NaN if one cannot be read.
-func risks(spool *store.Spool, set []round.Contribution) (mean, median float64) {
+// risksOf returns the risks of the base model that the agents of the set reported in the signed manifests of their
+// updates; nil if one of them cannot be read.
+func risksOf(spool *store.Spool, set []round.Contribution) []float64 {
 	told := map[wire.AgentID]float64{}
 	for _, entry := range spool.Entries() {
 		if e, err := wire.Open(entry.Meta); err == nil {
@@ -38,17 +41,27 @@ func risks(spool *store.Spool, set []round.Contribution) (mean, median float64) 
 			}
 		}
 	}
-	sum, all := 0.0, make([]float64, len(set))
+	all := make([]float64, len(set))
 	for i, x := range set {
 		risk, ok := told[x.Agent]
 		if !ok {
-			return math.NaN(), math.NaN()
+			return nil
 		}
-		sum += risk
 		all[i] = risk
 	}
-	slices.Sort(all)
-	return sum / float64(len(set)), (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+	return all
+}
+
+// summary returns the mean and the median of reported risks; NaN of none.
+func summary(risks []float64) (mean, median float64) {
+	if len(risks) == 0 {
+		return math.NaN(), math.NaN()
+	}
+	sorted, sum := slices.Sorted(slices.Values(risks)), 0.0
+	for _, r := range risks {
+		sum += r
+	}
+	return sum / float64(len(risks)), (sorted[(len(risks)-1)/2] + sorted[len(risks)/2]) / 2
 }
 
 // fold makes the next model of the set by the round's rule and its optimiser, stores it and plans the next round. A
@@ -67,6 +80,12 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 		folded.LeftOut[a] = f
 	}
 	began := w.now()
+	told := round.Summarise(risksOf(spool, e.Set))
+	if e.Diverged || w.held == nil && e.Plan.Diverged(told) {
+		if back, facts, ok := w.goBack(run, &e, told); ok || e.Diverged {
+			return back, facts
+		}
+	}
 	taken, left, err := w.guard(run, spool, e)
 	for _, f := range left {
 		// else it is a rule of the round, which says nothing of the next one
@@ -91,8 +110,12 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 	if err != nil {
 		return round.Folded{Round: e.Round, Err: err}, nil
 	}
-	folded.Next.Recent = round.Remember(e.Plan.Recent, taken.risk(), taken.lengths)
-	mean, median := risks(spool, taken.set)
+	facts = append(facts, w.remember(&folded.Next, &e, taken, told)...)
+	risks := risksOf(spool, taken.set)
+	for k, r := range risks {
+		folded.Told = append(folded.Told, stop.AgentRisk{Agent: taken.set[k].Agent, Risk: r})
+	}
+	mean, median := summary(risks)
 	ready := ModelReady{
 		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.base.ref.Length),
 		Spread: taken.spread, Fold: taken.fold, Step: taken.step,
@@ -103,6 +126,88 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 		folded.Next, folded.Err = w.refresh(&folded.Next)
 	}
 	return folded, append(facts, ready)
+}
+
+// remember puts into the next plan what later folds are judged by, and returns the facts about agents whose updates are
+// long in fold after fold.
+func (w *workbench) remember(next *round.Plan, e *round.Fold, taken *attempt, told round.Told) (facts []Fact) {
+	b := w.bounds(e)
+	next.Recent = round.Remember(e.Plan.Recent, taken.risk(), told, taken.lengths)
+	next.FirstTold = cmp.Or(e.Plan.FirstTold, told)
+	next.Suspects = b.Suspect(taken.set, taken.lengths)
+	var ended []round.Large
+	next.Large, ended = e.Plan.RememberLarge(e.Set, &b)
+	for _, l := range b.Large {
+		if l.Times < largeFolds {
+			continue
+		}
+		f := UpdateLarge{Round: e.Round, Agent: l.Agent, Times: l.Times, Since: l.Since,
+			Norm: l.Lengths[len(l.Lengths)-1], Usual: b.Usual}
+		for k, x := range taken.set {
+			if x.Agent == l.Agent && x.Norm > 0 {
+				f.Counted = taken.lengths[k] * x.Counted() / x.Norm
+			}
+		}
+		facts = append(facts, f)
+	}
+	for _, l := range ended {
+		if l.Times >= largeFolds {
+			facts = append(facts, UpdateLarge{Round: e.Round, Agent: l.Agent, Usual: b.Usual})
+		}
+	}
+	return facts
+}
+
+// largeFolds is the number of consecutive long updates from which on an agent is reported.
+const largeFolds = 3
+
+// goBack rejects the base model of a round, which has diverged by what its participants report, and plans the next
+// round on the newest archived model before it. The updates of the round are dropped. It returns false if there is no
+// such model in the present columns.
+func (w *workbench) goBack(run wire.RunID, e *round.Fold, told round.Told) (round.Folded, []Fact, bool) {
+	p, now := &e.Plan, w.problem.Standardization()
+	folded := round.Folded{Round: e.Round, Excluded: p.Suspects, LeftOut: map[wire.AgentID]wire.Fate{}}
+	versions, err := w.disk.models.Versions()
+	if err != nil {
+		return round.Folded{Round: e.Round, Err: err}, nil, false
+	}
+	var earlier *storedModel
+	for _, v := range slices.Backward(versions) {
+		m, err := w.disk.readModel(w.disk.models, v)
+		if err == nil && v < uint64(p.Version) && m.fits(w.problem.Schema(wire.KindTraining)) &&
+			slices.Equal(m.standardization.Mean, now.Mean) && slices.Equal(m.standardization.Scale, now.Scale) {
+			earlier = m
+			break
+		}
+	}
+	if earlier == nil {
+		return round.Folded{Round: e.Round, Err: fmt.Errorf("%w: model %d, and no earlier model is archived",
+			errDiverged, p.Version)}, nil, false
+	}
+	model := earlier.vector(w.problem.Schema(wire.KindTraining))
+	packed, err := w.archivedState(w.disk.models, earlier.version, wire.BlobDigest(model))
+	if err != nil && !isLost(err) {
+		return round.Folded{Round: e.Round, Err: err}, nil, false
+	}
+	state, _ := w.unpackState(packed)
+	version := p.Version + 1
+	next, err := w.training(run, version, p.Offset+w.stepsPerRound(), model, state)
+	if err != nil {
+		return round.Folded{Round: e.Round, Err: err}, nil, false
+	}
+	next.Recent, next.FirstTold, next.Large = p.Recent, p.FirstTold, p.Large
+	for _, x := range e.Set {
+		folded.LeftOut[x.Agent] = wire.FateRisk
+	}
+	facts := []Fact{
+		ModelRejected{Round: e.Round, Version: p.Version, Earlier: wire.ModelVersion(earlier.version), Next: version,
+			Told: told.Median, Agents: p.Suspects},
+		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.base.ref.Length),
+			Risk: math.NaN(), Median: math.NaN(), Spread: math.NaN()}}
+	if folded.Next = next; w.refreshes(version) {
+		folded.Next, folded.Err = w.refresh(&next)
+	}
+	return folded, facts, true
 }
 
 // fates are those of updates that are left out.
@@ -120,22 +225,31 @@ type FarAgent struct {
 // foldStatistics standardises the task with the agents' moments and plans the first training round.
 func (w *workbench) foldStatistics(run wire.RunID, spool *store.Spool, e round.Fold) (round.Plan, []Fact, error) {
 	ready := StatisticsReady{Columns: len(w.problem.Task.Features) + 1}
+	var same constants
 	t, far, err := w.problem.WithStandardization(len(e.Set), func(take func(*learner.Moments)) error {
-		ready.Rows = 0
+		ready.Rows, same = 0, constants{}
 		return eachMoments(spool, e.Set, func(m *learner.Moments) {
 			ready.Rows += m.Rows
+			same.add(m)
 			take(m)
 		})
 	}, w.cfg.Clip)
 	if err != nil {
 		return round.Plan{}, nil, err
 	}
-	for _, f := range far {
-		name := t.Target
-		if f.Column < len(t.Features) {
-			name = t.Features[f.Column]
+	name := func(column int) string {
+		if column < len(t.Features) {
+			return t.Features[column]
 		}
-		ready.Far = append(ready.Far, FarAgent{e.Set[f.Device].Agent, name, f.Deviations})
+		return t.Target
+	}
+	for _, f := range far {
+		ready.Far = append(ready.Far, FarAgent{e.Set[f.Device].Agent, name(f.Column), f.Deviations})
+	}
+	for _, column := range same.columns() {
+		if column < len(t.Features) || t.Model.Risk.Regression() && t.Target != "" {
+			ready.Constant = append(ready.Constant, name(column))
+		}
 	}
 	if e.Plan.Base.Present() {
 		next, err := w.refreshed(run, &e.Plan, t)
@@ -150,6 +264,31 @@ func (w *workbench) foldStatistics(run wire.RunID, spool *store.Spool, e round.F
 	}
 	next, err := w.training(run, 0, 0, wire.AppendVector(nil, w.first(model, from)), nil)
 	return next, []Fact{ready}, err
+}
+
+// constants finds the columns that are the same number on all devices.
+type constants struct {
+	varies      []bool
+	least, most []float64 // of the devices' means
+}
+
+func (c *constants) add(m *learner.Moments) {
+	if c.varies == nil {
+		c.varies, c.least, c.most = make([]bool, len(m.Mean)), slices.Clone(m.Mean), slices.Clone(m.Mean)
+	}
+	for j, mean := range m.Mean {
+		c.varies[j] = c.varies[j] || !m.Constant(j)
+		c.least[j], c.most[j] = min(c.least[j], mean), max(c.most[j], mean)
+	}
+}
+
+func (c *constants) columns() (all []int) {
+	for j, varies := range c.varies {
+		if !varies && c.least[j] == c.most[j] {
+			all = append(all, j)
+		}
+	}
+	return all
 }
 
 // eachMoments reads the moments of the set, one agent's at a time.

@@ -40,14 +40,18 @@ func (a *attempt) risk() float64 {
 var (
 	errNotFinite = errors.New("the new model is not finite")
 	errExploded  = errors.New("the new model's risk on held-out data is over 10 times the worst of the last rounds")
+	errDiverged  = errors.New("the local steps of most participants diverge from the base model")
 )
 
-// guard folds the set so that no single agent can ruin the model. First those go that aggregation.refuse_above leaves
-// out; of an update counts no more than aggregation.clip and clip_above allow (round.Plan.Bound). A fold with a fault
-// is made again without the long updates, or without the longest if none is long; when that has a fault too, the error
-// says so. A fold without a fault in which updates outweigh all others is made again as well, without these: held-out
-// data choose the better of the two then, and without them the second is taken, unless it has too few updates for the
-// rule. Each update that is left out is a fact. All is decided from the set and the plan.
+// guard folds the set and rejects a model that is not finite or has diverged on held-out data. Updates above
+// aggregation.refuse_above are left out before, and others are clipped to aggregation.clip and clip_above
+// (round.Plan.Bound). A rejected fold is repeated without the long updates, or without the longest if none is long; if
+// that is rejected, too, guard returns an error.
+//
+// With round.robust a good fold in which updates outweigh all others is also repeated, without these. Held-out data
+// select the better of the two. Without held-out data the second is taken, unless it has too few updates for the rule.
+//
+// Each update that is left out is a fact. The result depends on the set and the plan only.
 func (w *workbench) guard(run wire.RunID, spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
 	all, done, err := w.unpack(e.Round, spool, e.Set)
 	defer done()
@@ -59,7 +63,7 @@ func (w *workbench) guard(run wire.RunID, spool *store.Spool, e round.Fold) (*at
 
 // guarded is guard of updates that can be read in strips.
 func (w *workbench) guarded(run wire.RunID, spool packed, e round.Fold) (*attempt, []UpdateLeftOut, error) {
-	b := e.Plan.Bound(w.cfg.Round.Aggregation, w.cfg.Round.Weighting, e.Set)
+	b := w.bounds(&e)
 	var left []UpdateLeftOut
 	for _, k := range b.Above {
 		left = append(left, w.leftOut(&e, e.Set[k], b.Usual, LeftOutAbove))
@@ -95,6 +99,12 @@ func (w *workbench) guarded(run wire.RunID, spool packed, e round.Fold) (*attemp
 		"device lies, the step size is too large", rest.fault, len(doubted), len(b.Set))
 }
 
+// bounds compares the updates of a fold with their usual length.
+func (w *workbench) bounds(e *round.Fold) round.Bounds {
+	r := &w.cfg.Round
+	return e.Plan.Bound(r.Rule(), r.Robust, r.Weighting, e.Set)
+}
+
 // suspects are the places in b.Set of the updates without which a fold is made again, and why; none where it is good.
 func suspects(fault error, b *round.Bounds) ([]int, LeaveOutReason) {
 	switch {
@@ -117,7 +127,7 @@ func (w *workbench) leftOut(e *round.Fold, x round.Contribution, usual float64, 
 
 // clipped says of which updates of a fold only a part counts.
 func (w *workbench) clipped(e *round.Fold, a *attempt) (facts []Fact) {
-	by := w.cfg.Round.Aggregation
+	by := w.cfg.Round.Rule()
 	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
 		Reason: ClippedAbove}
 	for k, x := range a.set {
@@ -187,7 +197,7 @@ func (w *workbench) try(run wire.RunID, spool packed, e round.Fold, set []round.
 // foldInto makes the model of an attempt from its updates, strip by strip: where the rule has weighed the updates, each
 // coordinate depends on itself alone. Neither model is ever there as a vector.
 func (w *workbench) foldInto(a *attempt, u *updates, scale float64) error {
-	by, d, v, mean := w.cfg.Round.Aggregation, make([]float64, min(strip, u.d)), make([]float32, min(strip, u.d)), 0.0
+	by, d, v, mean := w.cfg.Round.Rule(), make([]float64, min(strip, u.d)), make([]float32, min(strip, u.d)), 0.0
 	a.model = make([]byte, 0, len(w.base.data))
 	o, fold := optimizer.New(w.cfg.Round.ServerOptimizer), rule.New[float32](by)
 	own := len(o.State())

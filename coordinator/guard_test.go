@@ -139,6 +139,7 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, spool, e := benchOf(t, tt.base, tt.held, tt.updates...)
+			w.cfg.Round.Robust = true
 			e.Plan.Recent = tt.recent
 			folded, facts := w.fold(1, spool, e)
 			next, err := folded.Next, folded.Err
@@ -167,11 +168,95 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// TestGuardIsExact: without round.robust the fold is the mean of all updates, whatever their lengths, unless its model
+// is not finite or has diverged on held-out data.
+func TestGuardIsExact(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		held    data.Source
+		updates []float32
+		model   float64
+		left    string
+	}{
+		{"one is 9 times as long", nil, []float32{0.01, 0.01, 0.01, 0.01, 0.09}, 1.026, ""},
+		{"one is 90 times as long", nil, []float32{0.01, 0.01, 0.01, 0.01, 0.9}, 1.188, ""},
+		{"one is 200 times as long", line, []float32{0.01, 0.01, 0.01, 0.01, 2}, 1.408, ""},
+		{"as long as a float32 can be", nil, []float32{1, 1, 1, 1, math.MaxFloat32}, 6.8056474e37, ""},
+		{"diverged on held-out data", line, []float32{1, 1e30, 1, 1, 1}, 2, "a1"},
+	} {
+		w, spool, e := benchOf(t, 1, tt.held, tt.updates...)
+		folded, facts := w.fold(1, spool, e)
+		var left []string
+		for _, f := range facts {
+			if f, ok := f.(UpdateLeftOut); ok {
+				left = append(left, string(f.Agent))
+			}
+		}
+		if folded.Err != nil || math.Abs(float64(w.weight())/tt.model-1) > 1e-5 ||
+			strings.Join(left, " ") != tt.left {
+			t.Errorf("%s: weight %v, left out %v, %v; want %v, %q", tt.name, w.weight(), left, folded.Err, tt.model,
+				tt.left)
+		}
+	}
+}
+
+// TestDivergedModelIsRejected: a model that its participants report to have diverged is replaced by the one before it,
+// and the agents with long updates in it are named and sit out. A fold that is repeated after a crash ends the same.
+func TestDivergedModelIsRejected(t *testing.T) {
+	w, spool, e := benchOf(t, 1, nil, 1, 1, 1, 1, 1) // reported risks of the base model: 0, 1, 4, 9, 16
+	w.cfg.Logger = slog.New(slog.DiscardHandler)
+	_, err := w.training(1, 6, 0, vector(1.5), nil)
+	if err == nil {
+		err = w.archiveFresh()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name     string
+		recent   float64
+		first    float64
+		suspects []wire.AgentID
+		diverged bool // most steps diverge
+		rejected bool
+	}{
+		{"worse than ten times the worst", 0.39, 0.1, []wire.AgentID{"a3"}, false, true},
+		{"not worse than ten times the worst", 0.4, 0.1, []wire.AgentID{"a3"}, false, false},
+		{"better than ten times the first", 0.1, 0.4, []wire.AgentID{"a3"}, false, false},
+		{"made by no fold of this run", 0.1, 0.1, nil, false, false},
+		{"local steps diverge", 4, 4, []wire.AgentID{"a3"}, true, true},
+	} {
+		w.useWeight(t, 1e9)
+		e.Plan.Version, e.Diverged = 7, tt.diverged
+		e.Plan.Recent, e.Plan.FirstTold, e.Plan.Suspects = []round.Recent{{Told: round.Told{Median: tt.recent,
+			Mean: tt.recent}}}, round.Told{Median: tt.first, Mean: tt.first}, tt.suspects
+		first, facts := w.fold(1, spool, e)
+		w.useWeight(t, 1e9)
+		again, _ := w.fold(1, spool, e)
+		if first.Err != nil || !reflect.DeepEqual(first, again) {
+			t.Errorf("%s: %v; repeated: %+v, %+v", tt.name, first.Err, first, again)
+		}
+		f, rejected := facts[0].(ModelRejected)
+		if rejected != tt.rejected {
+			t.Errorf("%s: rejected: %v, want %v", tt.name, rejected, tt.rejected)
+		}
+		if !rejected {
+			continue
+		}
+		if w.weight() != 1.5 || first.Next.Version != 8 || len(first.Next.Suspects) > 0 ||
+			!slices.Equal(first.Excluded, tt.suspects) || len(first.LeftOut) != 5 ||
+			f.Earlier != 6 || f.Next != 8 || f.Version != 7 || !slices.Equal(f.Agents, tt.suspects) {
+			t.Errorf("%s: weight %v, %+v, %+v", tt.name, w.weight(), f, first)
+		}
+	}
+}
+
 // TestGuardAfterACrash: from the set and the journaled plan the fold is the same again, whatever was left out before
 // the crash.
 func TestGuardAfterACrash(t *testing.T) {
 	for _, held := range []data.Source{line, nil} {
 		w, spool, e := benchOf(t, 1, held, 0.3, 1e30, 0.1, 0.2, -8)
+		w.cfg.Round.Robust = true
 		e.Plan.Recent = []round.Recent{{Risk: 1.0 / 3, Length: 0.7}}
 		journaled, err := json.Marshal(e.Plan)
 		if err != nil {
@@ -193,6 +278,7 @@ func TestGuardAfterACrash(t *testing.T) {
 // The risk of a fold is the mean over the updates that were taken, not over one that was left out.
 func TestRiskOfWhatWasTaken(t *testing.T) {
 	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1, 1, 1)
+	w.cfg.Round.Robust = true
 	_, facts := w.fold(1, spool, e)
 	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.Risk != 7.25 {
 		t.Errorf("facts %+v, want a model with the risk (0 + 4 + 9 + 16)/4", facts)

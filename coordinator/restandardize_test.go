@@ -3,15 +3,20 @@ package coordinator_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -173,6 +178,56 @@ func TestRestandardizeRefused(t *testing.T) {
 		must(t, begin(t, f))
 		if r := present(t, f); r.Run != first {
 			t.Errorf("run %d", r.Run)
+		}
+	})
+}
+
+// yard is data of a device in a yard: degrees of latitude and longitude within 80 m, and a target that is linear in
+// metres, with noise. A meter in Wh counts up to 12,345 kWh.
+func yard(seed uint64, n int) table {
+	rng := rand.New(rand.NewPCG(seed, 20))
+	b := []byte("lat,lon,meter,y\n")
+	for range n {
+		north, east, used := 2*rng.Float64()-1, 2*rng.Float64()-1, rng.Float64()
+		b = fmt.Appendf(b, "%.7f,%.7f,%.0f,%.4f\n", 52.52+3.5e-4*north, 13.405+5.8e-4*east, 12_345_000+600*used,
+			4*north+2*east+3*used+0.1*rng.NormFloat64())
+	}
+	return table(b)
+}
+
+// TestColumnsFarFromZero: columns whose mean is over 30,000 times their spread are scaled, and the model learns from
+// them. A column that is constant on all devices is named.
+func TestColumnsFarFromZero(t *testing.T) {
+	for _, devices := range []int{3, 6} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFederation(t, devices, memory.Options{})
+			f.held(yard(99, 200))
+			f.cfg.Task.Features, f.cfg.Task.Target = []string{"lat", "lon", "meter"}, "y"
+			f.cfg.Task.Model.Ridge, f.cfg.Round.Rounds = 0, 40
+			for i, a := range f.agents {
+				a.data = yard(uint64(i), 100)
+			}
+			f.start()
+			f.finished(10 * time.Hour)
+			models := facts[coordinator.ModelReady](f)
+			if r2 := models[len(models)-1].Score.R2; !(r2 > 0.99) {
+				t.Errorf("%d devices: R² %v", devices, r2)
+			}
+			if named := facts[coordinator.StatisticsReady](f)[0].Constant; len(named) > 0 {
+				t.Errorf("%d devices: constant: %v", devices, named)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Round.Rounds = 1
+		f.agents[1].data = table("warm,wet,wind,power\n" + strings.Repeat("1,2,2,3\n4,5,2,3\n", 9))
+		f.agents[0].data = table("warm,wet,wind,power\n" + strings.Repeat("1,6,2,3\n4,5,2,3\n", 9))
+		f.agents[2].data = f.agents[0].data
+		f.start()
+		f.finished(10 * time.Hour)
+		if named := facts[coordinator.StatisticsReady](f)[0].Constant; !slices.Equal(named, []string{"wind", "power"}) {
+			t.Errorf("constant: %v", named)
 		}
 	})
 }

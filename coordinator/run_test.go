@@ -85,10 +85,8 @@ func noisy(law spec.NoiseLaw) func(*federation) {
 	return func(f *federation) { f.cfg.Task.Training.GradientNoise = spec.GradientNoise{Law: law, Variance: 0.01} }
 }
 
-// allTogether composes mini-batches, noise and stragglers (2nd-order (42)). Of such steps some updates are over three
-// times as long as others, and alone knows no bound.
+// allTogether composes mini-batches, noise and stragglers (2nd-order (42)).
 func allTogether(f *federation) {
-	f.cfg.Round.Aggregation.ClipAbove = 0
 	noisy(spec.NoiseLaplace)(f)
 	f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.ResponseProb = 5, 0.5
 }

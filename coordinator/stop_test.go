@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/stop"
@@ -72,4 +74,46 @@ func newestLine(t *testing.T, path string) (line map[string]any) {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	must(t, json.Unmarshal([]byte(lines[len(lines)-1]), &line))
 	return line
+}
+
+// TestPatienceAfterAChangeOfMembers: a device whose data are harder to fit joins, or an easy one is revoked. The risks
+// of the new group are not compared with those of the old one, and the run goes on for its patience at least.
+func TestPatienceAfterAChangeOfMembers(t *testing.T) {
+	const patience = 12
+	for _, joins := range []bool{true, false} {
+		t.Run(fmt.Sprint(joins), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 3, memory.Options{})
+				f.cfg.Round.Rounds, f.cfg.Round.Stop = 0, stop.Config{Patience: patience, Improvement: 0.01}
+				f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum, f.cfg.Round.Quorum = 0, 2, 2
+				hard := f.agents[2]
+				hard.data = falseRows(30, 15, 60, 2, 100)
+				f.coord.start()
+				f.agents[0].start()
+				f.agents[1].start()
+				if !joins {
+					hard.start()
+				}
+				f.until(time.Hour, "without a lower risk", func() bool {
+					all := facts[round.StopJudged](f)
+					return len(all) > 0 && all[len(all)-1].Without >= 2
+				})
+				models := facts[coordinator.ModelReady](f)
+				changed := models[len(models)-1].Version
+				if joins {
+					hard.start()
+				} else {
+					f.agents[0].stop()
+					delete(f.keys, f.agents[0].id)
+					if err := f.host.SetAgents(t.Context(), enrolled.Of(f.keys)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				f.finished(10 * time.Hour)
+				if end := facts[round.RunFinished](f)[0]; end.Version < changed+stop.Window+patience {
+					t.Errorf("the members changed after model %d; the run ended with %+v", changed, end)
+				}
+			})
+		})
+	}
 }

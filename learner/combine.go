@@ -31,9 +31,9 @@ func (m *Moments) Check(n uint64) error {
 	if m.Rows != float64(n) {
 		return fmt.Errorf("moments: they are of %v rows; the update names %d", m.Rows, n)
 	}
-	for j, q := range m.SumSquares {
-		if q/m.Rows > math.MaxFloat32*math.MaxFloat32 {
-			return fmt.Errorf("moments: column %d has the mean square %v, beyond that of any float32", j, q/m.Rows)
+	for j, mean := range m.Mean {
+		if square := m.Squares[j]/m.Rows + mean*mean; square > math.MaxFloat32*math.MaxFloat32 {
+			return fmt.Errorf("moments: column %d has the mean square %v, beyond that of any float32", j, square)
 		}
 	}
 	return nil
@@ -71,11 +71,10 @@ func Combine(devices, columns int, each func(take func(*Moments)) error, risk sp
 
 // addAll adds the moments of other rows.
 func (m *Moments) addAll(o *Moments) {
-	m.Rows += o.Rows
-	for j := range m.Sum {
-		m.Sum[j] += o.Sum[j]
-		m.SumSquares[j] += o.SumSquares[j]
+	for j := range m.Mean {
+		m.merge(j, m.Rows, o.Rows, o.Mean[j], o.Squares[j])
 	}
+	m.Rows += o.Rows
 }
 
 // columns is a block of columns of all devices, each column in one piece.
@@ -115,14 +114,22 @@ func (b *columns) combineAll(each func(take func(*Moments)) error, st *Standardi
 func (b *columns) take(m *Moments) {
 	at := b.taken
 	for j := b.from; j < b.to; j++ {
-		s, q := m.Sum[j], m.SumSquares[j]
-		mean := s / m.Rows
-		b.mean[at] = mean
-		b.variance[at] = max(0, q/m.Rows-float64(mean*mean))
-		b.binary[at] = s == math.Trunc(s) && math.Abs(s) <= m.Rows && (q == s || q == m.Rows)
+		b.mean[at] = m.Mean[j]
+		b.variance[at] = m.Squares[j] / m.Rows
+		b.binary[at] = m.binary(j)
 		at += b.devices
 	}
 	b.taken++
+}
+
+// binary reports whether all values of a column are 0 or 1, or all are −1 or 1: the sum is then a whole number, and the
+// squared deviations follow from the mean.
+func (m *Moments) binary(j int) bool {
+	const rounded = 1e-9
+	n, mean, q := m.Rows, m.Mean[j], m.Squares[j]
+	sum := n * mean
+	return math.Abs(mean) <= 1 && math.Abs(sum-math.Round(sum)) <= rounded*n &&
+		(math.Abs(q-n*mean*(1-mean)) <= rounded*n || math.Abs(q-n*(1-mean*mean)) <= rounded*n)
 }
 
 // combine sets the column's mean and scale, and keeps in worst which devices lie far off.
@@ -133,7 +140,7 @@ func (b *columns) combine(j int, st *Standardization, worst []Far) {
 	vary, votes := 0, 0
 	for k, mean := range means {
 		v := variances[k] + float64((mean-m)*(mean-m))
-		if v <= rounding*max(variances[k]+float64(mean*mean), float64(m*m)) {
+		if v <= resolution*max(float64(mean*mean), float64(m*m)) {
 			v = 0
 		}
 		b.around[k] = v

@@ -31,7 +31,7 @@ func giving(all []*Moments) func(take func(*Moments)) error {
 // combined is Combine for a regression without a clip.
 func combined(t *testing.T, all []*Moments) (Standardization, []Far) {
 	t.Helper()
-	st, far, err := Combine(len(all), len(all[0].Sum), giving(all), spec.RiskSquared, 0)
+	st, far, err := Combine(len(all), len(all[0].Mean), giving(all), spec.RiskSquared, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestCombineInBlocks(t *testing.T) {
 		m.Rows = 4
 		for j := range wide {
 			x := rng.Float64()
-			m.Sum[j], m.SumSquares[j] = 4*x, 5*x*x
+			m.Mean[j], m.Squares[j] = x, x*x
 		}
 		all = append(all, m)
 	}
@@ -159,8 +159,7 @@ func TestOneLiarIsOutvoted(t *testing.T) {
 		}
 		var around []float64
 		for _, d := range all[1:] {
-			mean := d.Sum[0] / d.Rows
-			around = append(around, d.SumSquares[0]/d.Rows-2*m*mean+m*m)
+			around = append(around, d.Squares[0]/d.Rows+(d.Mean[0]-m)*(d.Mean[0]-m))
 		}
 		if v := st.Scale[0] * st.Scale[0]; v < slices.Min(around)*(1-1e-9) || v > slices.Max(around)*(1+1e-9) {
 			t.Fatalf("lie %v: variance %v, the honest say %v", lie, v, around)
@@ -276,7 +275,7 @@ func TestMomentsCheck(t *testing.T) {
 		{3, 10, "moments: they are of 2 rows; the update names 3"},
 		{2, 1e80, "moments: column 0 has the mean square 5e+79, beyond that of any float32"},
 	} {
-		m, err := MomentsFromVector([]float64{2, 4, 0, tt.q, 0})
+		m, err := MomentsFromVector([]float64{2, 2, 0, tt.q, 0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,9 +296,9 @@ func BenchmarkCombine(b *testing.B) {
 	m.Rows = 100
 	each := func(take func(*Moments)) error {
 		for range 10_000 {
-			for j := range m.Sum {
+			for j := range m.Mean {
 				x := rng.Float64()
-				m.Sum[j], m.SumSquares[j] = 100*x, 110*x*x
+				m.Mean[j], m.Squares[j] = x, 10*x*x
 			}
 			take(m)
 		}

@@ -326,16 +326,14 @@ func (a Architecture) Pooled(m *Moments) *Moments {
 	p := newMoments(a.Inputs)
 	p.Rows = m.Rows * float64(steps)
 	for ch := range channels {
-		for _, of := range [][2][]float64{{p.Sum, m.Sum}, {p.SumSquares, m.SumSquares}} {
-			dst, src, sum := of[0][ch*steps:][:steps], of[1][ch*steps:][:steps], 0.0
-			for _, v := range src {
-				sum += v
-			}
-			for t := range dst {
-				dst[t] = sum
-			}
+		first := ch * steps
+		for t := range steps {
+			p.merge(first, m.Rows*float64(t), m.Rows, m.Mean[first+t], m.Squares[first+t])
+		}
+		for t := 1; t < steps; t++ {
+			p.Mean[first+t], p.Squares[first+t] = p.Mean[first], p.Squares[first]
 		}
 	}
-	p.Sum[a.Inputs], p.SumSquares[a.Inputs] = m.Sum[a.Inputs]*float64(steps), m.SumSquares[a.Inputs]*float64(steps)
+	p.Mean[a.Inputs], p.Squares[a.Inputs] = m.Mean[a.Inputs], m.Squares[a.Inputs]*float64(steps)
 	return p
 }

@@ -2,21 +2,22 @@ package learner
 
 import "fmt"
 
-// rounding is the relative error allowed between a sum of squares and the square of a sum, each of up to about 10⁸
-// rounded additions in any order. A column whose mean is over 30,000 times its spread counts as constant.
-const rounding = 1e-9
+// resolution is the square of a float32's relative precision, 2⁻²³. A column whose variance is at most this share of
+// its squared mean is treated as constant: rows are float32 numbers, and cannot show a smaller spread.
+const resolution = 1.0 / (1 << 46)
 
-// Moments holds the count, sums and sums of squares of m columns, the features and then the target. It is all that a
-// device reveals for a standardisation common to all devices; moments of disjoint data add up.
+// Moments holds the count of rows, and of m columns, the features and then the target, the mean and the sum of the
+// squared deviations from it. It is all that a device reveals for a standardisation common to all devices. Deviations
+// keep their precision however far the mean is from 0, which sums of squares do not.
 type Moments struct {
-	Rows       float64 // a sum of counts like the others
-	Sum        []float64
-	SumSquares []float64
+	Rows    float64
+	Mean    []float64
+	Squares []float64
 }
 
-// newMoments is the moments of no rows of that many features and a target.
+// newMoments returns the moments of no rows with that many features and a target.
 func newMoments(features int) *Moments {
-	return &Moments{Sum: make([]float64, features+1), SumSquares: make([]float64, features+1)}
+	return &Moments{Mean: make([]float64, features+1), Squares: make([]float64, features+1)}
 }
 
 // MomentsOf is the moments of all rows of s.
@@ -41,20 +42,35 @@ func addRow[T Float](m *Moments, x []T, y T) {
 	m.add(len(x), float64(y))
 }
 
+// add updates a column by Welford's algorithm. It leaves a constant column without any deviation.
 func (m *Moments) add(column int, v float64) {
-	m.Sum[column] += v
-	m.SumSquares[column] += float64(v * v)
+	d := v - m.Mean[column]
+	m.Mean[column] += d / m.Rows
+	m.Squares[column] += float64(d * (v - m.Mean[column]))
 }
 
-// Vector is the moments as one flat vector, [n, s_1 … s_m, q_1 … q_m].
+// merge adds other rows to a column, by their number, mean and sum of squared deviations (Chan, Golub and LeVeque
+// 1979). before is the number of rows of the column so far.
+func (m *Moments) merge(column int, before, rows, mean, squares float64) {
+	d := mean - m.Mean[column]
+	m.Mean[column] += d * (rows / (before + rows))
+	m.Squares[column] += squares + float64(d*d)*(before*(rows/(before+rows)))
+}
+
+// Constant reports whether a column has no spread that float32 numbers can show.
+func (m *Moments) Constant(column int) bool {
+	return m.Squares[column]/m.Rows <= resolution*m.Mean[column]*m.Mean[column]
+}
+
+// Vector returns the moments as one flat vector, [n, mean_1 … mean_m, squares_1 … squares_m].
 func (m *Moments) Vector() []float64 {
-	v := append(make([]float64, 0, 1+2*len(m.Sum)), m.Rows)
-	v = append(v, m.Sum...)
-	return append(v, m.SumSquares...)
+	v := append(make([]float64, 0, 1+2*len(m.Mean)), m.Rows)
+	v = append(v, m.Mean...)
+	return append(v, m.Squares...)
 }
 
-// MomentsFromVector reads what [Moments.Vector] wrote, and refuses what no data can have: a length that is not 1+2m
-// with m ≥ 2, a value that is not finite, n < 1, or q_j·n < s_j² beyond rounding. It copies v.
+// MomentsFromVector reads the output of [Moments.Vector]. It refuses vectors that belong to no data: a length that is
+// not 1+2m with m ≥ 2, a value that is not finite, n < 1, or a negative sum of squares. It copies v.
 func MomentsFromVector(v []float64) (*Moments, error) {
 	columns := (len(v) - 1) / 2
 	if columns < 2 || len(v) != 1+2*columns {
@@ -67,17 +83,15 @@ func MomentsFromVector(v []float64) (*Moments, error) {
 	}
 	m := newMoments(columns - 1)
 	m.Rows = v[0]
-	copy(m.Sum, v[1:])
-	copy(m.SumSquares, v[1+columns:])
+	copy(m.Mean, v[1:])
+	copy(m.Squares, v[1+columns:])
 	if m.Rows < 1 {
 		return nil, fmt.Errorf("moments: %v rows; at least 1", m.Rows)
 	}
-	for j, s := range m.Sum {
-		// Divided by n² on both sides, so that no square of a finite sum overflows before its mean does.
-		if mean := s / m.Rows; m.SumSquares[j]/m.Rows < mean*mean*(1-rounding) {
-			return nil,
-				fmt.Errorf("moments: column %d has sum %v and sum of squares %v over %v rows: no data has these",
-					j, s, m.SumSquares[j], m.Rows)
+	for j, q := range m.Squares {
+		if q < 0 {
+			return nil, fmt.Errorf("moments: column %d has the sum of squared deviations %v; it cannot be negative", j,
+				q)
 		}
 	}
 	return m, nil

@@ -20,15 +20,12 @@ type Standardization struct {
 // scale 1. The target of a regression is treated as a feature, and labels are left as they are. The moments must have
 // rows.
 func (m *Moments) Standardization(risk spec.Risk, clip float64) Standardization {
-	columns := len(m.Sum)
+	columns := len(m.Mean)
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
 	for j := range columns {
-		mean := m.Sum[j] / m.Rows
-		square := m.SumSquares[j] / m.Rows
-		variance := square - float64(mean*mean)
-		st.Mean[j], st.Scale[j] = mean, 1
-		if variance > rounding*square {
-			st.Scale[j] = math.Sqrt(variance)
+		st.Mean[j], st.Scale[j] = m.Mean[j], 1
+		if !m.Constant(j) {
+			st.Scale[j] = math.Sqrt(m.Squares[j] / m.Rows)
 		}
 	}
 	st.leaveLabels(risk)

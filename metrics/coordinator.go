@@ -222,8 +222,8 @@ func newFleet(r registrar) fleet {
 		readmittedEarly: r.counter("agents_readmitted_early_total",
 			"Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there."),
 		capped: r.counter("agents_samples_capped_total",
-			"Agents that began to say that they have more than five times the median of all agents' rows, where "+
-				"weights go by rows: they weigh as if they had that many."),
+			"Agents that began to report more than five times the median number of rows, with weights samples; "+
+				"round.robust caps their weights there."),
 		joined: r.counter("participants_joined_total", "Participants that went to work."),
 		meshAgents: r.gauge("mesh_agents",
 			"Agents that can mix with neighbours, in the last round in which agents mix."),

@@ -36,7 +36,7 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 		c.meshDistance.set(f.Distance)
 	case round.EdgeEnded:
 		c.edgesEnded.WithLabelValues(f.Edge.Reason.String()).Inc()
-	case round.SamplesCapped:
+	case round.SamplesLarge:
 		c.capped.Add(float64(len(f.Agents)))
 	case round.RoundOpened:
 		c.opened(f)
@@ -124,6 +124,9 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.evaluated.observe(f)
 	case coordinator.UpdateLeftOut:
 		c.leftOut.WithLabelValues(string(f.Reason)).Inc()
+	case coordinator.ModelRejected:
+		c.leftOut.WithLabelValues(string(coordinator.LeftOutRisk)).Add(float64(len(f.Agents)))
+	case coordinator.UpdateLarge: // not counted
 	case coordinator.UpdatesClipped:
 		c.clipped.WithLabelValues(string(f.Reason)).Add(float64(len(f.Agents)))
 	case coordinator.UpdatesPassedOver:

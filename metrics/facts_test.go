@@ -21,6 +21,7 @@ var unhandled = map[string]string{
 	"agent.Rekeyed":            "a person has asked for it; the log has it",
 	"agent.RenewalRefused":     "the log has it, and the coordinator counts it",
 	"agent.RootTaken":          "a person has given out the document; the log has it",
+	"coordinator.UpdateLarge":  "most such devices are honest; the log and the status name them",
 	"coordinator.AgentHeard":   "one device's times are no metric of the fleet; the machine tells who comes and leaves",
 	"round.NotUnderstood":      "the agent declines as unsupported, or says hello as unfit: both are counted",
 }

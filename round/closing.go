@@ -29,6 +29,9 @@ func (c *Coordinator) settle(now time.Time) {
 	case ready && !c.awaitsReports(now):
 		c.close(now)
 	case ready:
+	case accepted+possible < c.quorum(all) && c.diverged():
+		c.close(now)
+	case accepted+possible < c.quorum(all) && c.mayHaveDiverged(): // which the other answers decide
 	case accepted+possible < c.quorum(all):
 		c.abandon(now, AbandonQuorum, nil)
 	case accepted >= c.quorum(all):
@@ -60,7 +63,7 @@ func (c *Coordinator) deadline(now time.Time) {
 		c.sideline(c.missing(), SidelinedSilent)
 	}
 	switch accepted, _, all := c.tally(); {
-	case accepted >= c.quorum(all):
+	case accepted >= c.quorum(all), c.diverged():
 		c.close(now)
 	case c.shownAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
 		c.byDeadline, c.wakeAt = false, now.Add(c.cfg.Deadline)
@@ -82,7 +85,37 @@ func (c *Coordinator) close(now time.Time) {
 			accepted = append(accepted, p)
 		}
 	}
-	c.do(Fold{c.rec.Round, c.rec.Plan, Contributions(accepted, &c.rec.Plan, &c.cfg)})
+	c.do(Fold{c.rec.Round, c.rec.Plan, Contributions(accepted, &c.rec.Plan, &c.cfg), c.diverged()})
+}
+
+// diverged reports whether the local steps of more than half of the participants diverged from a model that a fold of
+// this run has made: the fold is rejected, and the run returns to an earlier model.
+func (c *Coordinator) diverged() bool {
+	declared, _ := c.declaredDiverged()
+	return 2*declared > len(c.peers)
+}
+
+// mayHaveDiverged reports whether diverged may become true with the answers that are still awaited.
+func (c *Coordinator) mayHaveDiverged() bool {
+	declared, awaited := c.declaredDiverged()
+	return declared > 0 && 2*(declared+awaited) > len(c.peers)
+}
+
+// declaredDiverged counts the participants whose local steps diverged, and the participants without a result so far.
+// Both are 0 if the model was not made by a fold of this run.
+func (c *Coordinator) declaredDiverged() (declared, awaited int) {
+	if p := &c.rec.Plan; p.Kind != wire.KindTraining || len(p.Suspects) == 0 || p.Endless {
+		return 0, 0
+	}
+	for _, p := range c.peers {
+		switch {
+		case p.diverged:
+			declared++
+		case p.state < peerAccepted:
+			awaited++
+		}
+	}
+	return declared, awaited
 }
 
 // noteSilent stops counting agents that never answered, until they are heard again. A round that is over before they
@@ -147,7 +180,9 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 	for _, p := range c.peers {
 		if p.state == peerAccepted {
 			c.rec.Counted.Updates[p.Agent] = p.Accepted
-			c.absolve(p.Agent)
+			if !slices.Contains(e.Next.Suspects, p.Agent) || c.sidelined[p.Agent].Reason != SidelinedFold {
+				c.absolve(p.Agent) // else whether its update spoils the model shows in the next round
+			}
 			c.used(p.Agent, e.Round)
 		}
 	}

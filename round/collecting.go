@@ -124,6 +124,7 @@ func (c *Coordinator) declined(now time.Time, e DeclinedCame) {
 
 func (c *Coordinator) dropOut(now time.Time, p *peer, reason wire.DeclineReason) {
 	c.move(p, peerOut)
+	p.diverged = reason == wire.DeclineDiverged
 	c.report(AgentDeclined{p.Agent, c.rec.Round, reason})
 	c.redraw(now, p)
 	c.settle(now)

@@ -1,6 +1,7 @@
 package round
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"time"
@@ -25,6 +26,8 @@ type Config struct {
 	Sampling   spec.Sampling  `yaml:"sampling"`
 	Weights    spec.Weights   `yaml:"weights"`
 	Weighting  spec.Weighting `yaml:"weighting"`
+	// Robust bounds the effect of a single agent on the model, at the price of a bias against unusual data: see Rule.
+	Robust bool `yaml:"robust"`
 	// Aggregation says how the updates become the fold, ServerOptimizer how the fold becomes the model's step.
 	Aggregation     rule.Config       `yaml:"aggregation"`
 	ServerOptimizer optimizer.Config  `yaml:"server_optimizer"`
@@ -48,6 +51,9 @@ type Gather struct {
 	Target int `yaml:"target"`
 	// Minimum is enough when the window ends; with fewer, the window is opened again.
 	Minimum int `yaml:"minimum"`
+	// First is enough for the first round of a run, if it is more than Minimum: a run whose first models are made by a
+	// few agents takes their risks for those of all. 0 = Minimum.
+	First int `yaml:"first"`
 	// Within is the length of the window.
 	Within time.Duration `yaml:"within"`
 	// Spread is the time over which agents spread their hellos.
@@ -61,14 +67,22 @@ const longest = 1000 * time.Hour
 // mostDraws bounds what a round draws, one by one.
 const mostDraws = 1 << 20
 
-// DefaultConfig returns a configuration for a small federation. No agent of it is trusted with more than its share.
+// Rule returns the aggregation with the bounds of Robust where the configuration sets none. Robust also caps claims of
+// rows and leaves out an update that outweighs all others ([Bounds]).
+func (c *Config) Rule() rule.Config {
+	by := c.Aggregation
+	if c.Robust {
+		by.ClipAbove, by.RefuseAbove = cmp.Or(by.ClipAbove, longFrom), cmp.Or(by.RefuseAbove, spoilFrom)
+	}
+	return by
+}
+
+// DefaultConfig returns a configuration for a small federation. Its aggregation is the documents' exact average.
 func DefaultConfig() Config {
-	by := rule.DefaultConfig()
-	by.ClipAbove, by.RefuseAbove = longFrom, spoilFrom
 	return Config{
 		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement,
 		Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
-		Aggregation: by, ServerOptimizer: optimizer.DefaultConfig(),
+		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second,
 			Respond: Respond{Presence: PresenceAll}},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second, Rollout: rollout.Default(),
@@ -137,6 +151,10 @@ func (c *Config) Validate() error {
 		c.Gather.Minimum)
 	check.Need(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target",
 		"must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.Target)
+	check.Need(c.Gather.First >= 0, "gather.first", "must not be negative, is %d", c.Gather.First)
+	check.Need(c.Gather.First == 0 || c.Gather.Target == 0 || c.Gather.First <= c.Gather.Target,
+		"gather.first",
+		"must be at most gather.target (%d), is %d", c.Gather.Target, c.Gather.First)
 	check.Need(c.Gather.Within > 0 && c.Gather.Within <= longest, "gather.within",
 		"must be longer than 0 and at most %s, is %s", longest, c.Gather.Within)
 	check.Need(c.Gather.Spread >= 0 && c.Gather.Spread < max(c.Gather.Within, 1), "gather.spread",

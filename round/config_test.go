@@ -53,7 +53,8 @@ func TestConfigValidate(t *testing.T) {
 		{"never invited again", func(c *round.Config) { c.InviteEvery = 0 }, "invite_every"},
 		{"empty", func(c *round.Config) { *c = round.Config{} },
 			"algorithm participants quorum sampling weights weighting aggregation.rule server_optimizer.name " +
-				"server_optimizer.tau gather.minimum gather.within deadline evaluation.min_rows invite_every"},
+				"server_optimizer.tau gather.minimum gather.within deadline evaluation.min_rows " +
+				"evaluation.min_agents invite_every"},
 		{"a trim that cuts all", func(c *round.Config) {
 			c.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.5}
 		}, "aggregation.trim"},
@@ -92,4 +93,23 @@ func keys(t *testing.T, err error) string {
 		all = append(all, field.Key)
 	}
 	return strings.Join(all, " ")
+}
+
+// TestRobust: by default the aggregation is the exact mean. Robust sets the bounds that the configuration does not set.
+func TestRobust(t *testing.T) {
+	for _, tt := range []struct {
+		robust            bool
+		clip, refuse      float64
+		wantClip, wantOut float64
+	}{
+		{false, 0, 0, 0, 0}, {false, 0, 50, 0, 50}, {true, 0, 0, 3, 100}, {true, 5, 0, 5, 100}, {true, 0, 20, 3, 20},
+	} {
+		cfg := round.DefaultConfig()
+		cfg.Robust, cfg.Aggregation.ClipAbove, cfg.Aggregation.RefuseAbove = tt.robust, tt.clip, tt.refuse
+		want := rule.DefaultConfig()
+		want.ClipAbove, want.RefuseAbove = tt.wantClip, tt.wantOut
+		if got := cfg.Rule(); got != want {
+			t.Errorf("%+v: %+v", tt, got)
+		}
+	}
 }

@@ -90,6 +90,8 @@ type (
 		Round wire.RoundID
 		Plan  Plan
 		Set   []Contribution
+		// Diverged is true if the local steps of most participants diverged from the base model.
+		Diverged bool
 	}
 	// WriteHistory adds the line of a round that is over to the history, before the next Journal at the latest. The
 	// journal holds the outcome already; it is asked for again after a restart, and a line that is there stays the only
@@ -107,6 +109,8 @@ type (
 		Version wire.ModelVersion
 		Pool    evaluation.Pool
 		Heard   int       // agents, also those that hold out too few rows
+		Present int       // agents, with those that were heard and have left
+		Few     bool      // too few were heard: the pool is empty
 		At      time.Time // in UTC, to the millisecond
 	}
 	// Discard ends all transfers and removes the spool of a round, some time.

@@ -47,7 +47,8 @@ func (c *Coordinator) measured(e *Folded) {
 		return
 	}
 	m := &e.Measured
-	s.Note(&c.cfg.Stop, e.Next.Version, stop.Figures{Risk: m.HeldOut, R2: m.R2, Accuracy: m.Accuracy, Told: m.Median})
+	s.Note(&c.cfg.Stop, e.Next.Version, stop.Figures{Risk: m.HeldOut, R2: m.R2, Accuracy: m.Accuracy,
+		Told: m.Median, Agents: e.Told})
 	c.report(StopJudged{c.cfg.Stop, *s})
 }
 

@@ -17,8 +17,9 @@ type evaluating struct {
 }
 
 // evaluate has the announced base model evaluated, if it is one that is to be and has not been. Training goes on
-// meanwhile, and rounds do not wait: an agent may say what has come of it as long as another round takes at most. A
-// model that is to be evaluated before that ends the evaluation of the one before.
+// meanwhile, and rounds do not wait: an agent may report its result as long as another round takes at most. Until then,
+// or until all agents that are present have reported, no other evaluation begins: a model that is due meanwhile is not
+// evaluated. The last model of a run always is.
 func (c *Coordinator) evaluate(now time.Time, phase wire.Phase) (rows uint32) {
 	p, every := &c.rec.Plan, wire.ModelVersion(c.cfg.Evaluation.Every)
 	if base := p.base(); every == 0 || !base.Present() || p.Version == 0 {
@@ -26,7 +27,8 @@ func (c *Coordinator) evaluate(now time.Time, phase wire.Phase) (rows uint32) {
 	}
 	e := &c.evaluating
 	last := phase == wire.PhaseFinished
-	if due := p.Version%every == 0 || last; due && p.Version != e.version && c.rec.Evaluated < p.Version {
+	open := e.version != 0 && now.Before(e.until) && !c.allEvaluated() && !last
+	if due := p.Version%every == 0 || last; due && !open && p.Version != e.version && c.rec.Evaluated < p.Version {
 		c.endEvaluation(now)
 		*e = evaluating{version: p.Version, from: c.settled, until: now.Add(c.cfg.Deadline),
 			heard: map[wire.AgentID]bool{}}
@@ -81,7 +83,12 @@ func (c *Coordinator) endEvaluation(now time.Time) {
 		return
 	}
 	c.rec.Evaluated = e.version
-	c.do(Evaluate{Run: c.rec.Run, Round: c.rec.Round, Version: e.version, Pool: e.pool, Heard: len(e.heard),
-		At: now.UTC().Truncate(time.Millisecond)})
+	present := max(c.roster.there, len(e.heard))
+	done := Evaluate{Run: c.rec.Run, Round: c.rec.Round, Version: e.version, Pool: e.pool, Heard: len(e.heard),
+		Present: present, At: now.UTC().Truncate(time.Millisecond)}
+	if done.Few = len(e.heard) < min(c.cfg.Evaluation.MinAgents, present); done.Few {
+		done.Pool = evaluation.Pool{}
+	}
+	c.do(done)
 	*e = evaluating{}
 }

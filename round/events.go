@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -111,6 +112,7 @@ type (
 		// Excluded are the agents whose updates spoiled the fold: they sit out the next draws, whether there is a Next
 		// without their updates or not.
 		Excluded []wire.AgentID
+		Told     []stop.AgentRisk // risks of the base model that the agents of the set reported
 		// LeftOut are the agents without whose updates Next was made, and why.
 		LeftOut map[wire.AgentID]wire.Fate
 	}

@@ -95,12 +95,13 @@ type (
 		Early  bool         // since fewer than gather.minimum others are there
 		Agents int          // K with it, if it is there
 	}
-	// SamplesCapped: agents say that they have more rows than Most, five times the median of all. They weigh as if they
-	// had Most. Told when it begins, and when others are concerned.
-	SamplesCapped struct {
+	// SamplesLarge: agents report more rows than Most, five times the median of all agents. It is reported when it
+	// begins, and when the list of agents changes, also to an empty one.
+	SamplesLarge struct {
 		Round  wire.RoundID
 		Agents []wire.AgentID // in id order
 		Most   uint64
+		Capped bool // with round.robust: they are weighted as if they had Most rows
 	}
 	// GatheringExtended: too few agents came, the window opens again.
 	GatheringExtended struct{ Agents, Minimum int }
@@ -224,7 +225,7 @@ func (AgentUnfit) ofCoordinator()        {}
 func (AgentLeft) ofCoordinator()         {}
 func (AgentSidelined) ofCoordinator()    {}
 func (AgentReadmitted) ofCoordinator()   {}
-func (SamplesCapped) ofCoordinator()     {}
+func (SamplesLarge) ofCoordinator()      {}
 func (GatheringExtended) ofCoordinator() {}
 func (RoundOpened) ofCoordinator()       {}
 func (AgentJoined) ofCoordinator()       {}

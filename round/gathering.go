@@ -34,17 +34,26 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 		if due {
 			c.wakeAt = c.retryAt
 		}
-	case (target > 0 && there >= target || due && there >= c.cfg.Gather.Minimum) && c.mayOpen(now):
+	case (target > 0 && there >= target || due && there >= c.fewest()) && c.mayOpen(now):
 		c.open(now)
 	case due && c.shownAt.IsZero(): // nobody could answer: the window begins when the announcement is out
 		c.wakeAt = now.Add(c.cfg.Gather.Within)
 	case due && c.waits(now):
 	case due:
-		c.report(GatheringExtended{Agents: there, Minimum: c.cfg.Gather.Minimum})
+		c.report(GatheringExtended{Agents: there, Minimum: c.fewest()})
 		c.askMore(now)
 		c.rec.Attempt++
 		c.gather(now)
 	}
+}
+
+// fewest returns how many agents a window must end with: in the first round of a run gather.first, if that is more than
+// gather.minimum.
+func (c *Coordinator) fewest() int {
+	if c.rec.Last == nil && c.rec.Plan.Version == 0 {
+		return max(c.cfg.Gather.Minimum, c.cfg.Gather.First)
+	}
+	return c.cfg.Gather.Minimum
 }
 
 // next goes on to the next round: straight to its opening while enough agents
@@ -100,6 +109,7 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 	c.count(m, e.Hello.Respond)
 	switch {
 	case news && m.unfit != 0:
+		c.rec.Stop.Left(e.Agent)
 		c.report(AgentUnfit{e.Agent, m.unfit, e.Hello.Misfit, c.roster.drawn})
 	case news:
 		c.report(AgentCounted{e.Agent, m.samples, c.roster.drawn})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // RecentFolds is of how many folds a plan remembers a [Recent].
@@ -14,14 +15,47 @@ const RecentFolds = 20
 // usualFolds is how many of them tell how long updates usually are: few, since lengths shrink while a model is learned.
 const usualFolds = 5
 
-// An update of more than so many times the usual length …
+// Multiples of the usual length.
 const (
-	longFrom  = 3   // … is long: it is clipped, and left out where the fold with it is not taken
-	spoilFrom = 100 // … spoils the fold: it is left out, and its agent sits out
+	// longFrom: a longer update is long. A fold that is rejected is repeated without the long updates. With
+	// round.robust it is also the default of aggregation.clip_above.
+	longFrom = 3
+	// spoilFrom: the agent of a longer update that was left out sits out. With round.robust it is also the default of
+	// aggregation.refuse_above.
+	spoilFrom = 100
 )
 
-// outweighFrom is how many times the median of its round a long update has at least that outweighs the others.
+// outweighFrom is the smallest multiple of the round's median length at which an update outweighs the others.
 const outweighFrom = 5
+
+// An agent is steadily large if its last steadyFolds updates were all long and the longest of them is at most
+// steadyRatio times the shortest.
+const (
+	steadyFolds = 3
+	steadyRatio = 2
+)
+
+// mostLarge bounds the agents in [Plan.Large].
+const mostLarge = 256
+
+// Large is an agent whose last updates were all more than 3 times as long as usual.
+type Large struct {
+	Agent   wire.AgentID
+	Times   int               // consecutive long updates
+	Lengths []float64         // lengths of the last 3 of them
+	Since   wire.ModelVersion // the model before the first of them was folded
+}
+
+// steady reports whether the agent's updates are consistently large, as with unusual data.
+func (l *Large) steady() bool {
+	return len(l.Lengths) == steadyFolds && slices.Max(l.Lengths) <= steadyRatio*slices.Min(l.Lengths)
+}
+
+// with returns the agent after one more long update.
+func (l *Large) with(length float64) Large {
+	lengths := append(slices.Clone(l.Lengths), length)
+	return Large{l.Agent, l.Times + 1, lengths[max(0, len(lengths)-steadyFolds):], l.Since}
+}
 
 // explodeFrom is how many times the worst recent risk a model may have.
 const explodeFrom = 10
@@ -31,7 +65,11 @@ const explodeFrom = 10
 type Recent struct {
 	Risk   float64 // of its model on held-out data; 0 without any
 	Length float64 // the median of its updates' lengths
+	Told   Told    `json:",omitzero"` // of the fold's base model
 }
+
+// Told summarises the risks of a model that the agents of a round reported; zero = not known.
+type Told struct{ Median, Mean float64 }
 
 // Bounds are how long the updates of a set are, and what that makes of them.
 type Bounds struct {
@@ -40,16 +78,19 @@ type Bounds struct {
 	Set     []Contribution // the others, each with the norm that counts of it at most
 	Lengths []float64      // of these
 	Long    []int          // places in Set, in order, of those over 3 times as long as usual
-	// Outweigh are those of Long that are longer than all others together would be if these were as long as their
-	// median, n − 1 medians of this set and 5 at least, and over 3 times as long as any of the medians that the plan
-	// remembers: near its end a run has quiet rounds in which an honest one is as long. Of fewer than 5 updates none
-	// does, and none where the median is 0.
+	// Outweigh are places in Long of the updates that are longer than n − 1 medians of this set, than 5 medians, and
+	// than 3 times every median that the plan remembers. The last condition protects honest agents in the quiet rounds
+	// near the end of a run. Outweigh is empty without round.robust, in a set of fewer than 5 updates, and where the
+	// median is 0.
 	Outweigh []int
+	// Large are the agents of the set whose updates are long, as they are after this fold. Only with round.robust a
+	// steadily large agent is treated differently: its update is clipped and never left out for its length.
+	Large []Large
 }
 
-// Bound holds a set against the usual length of its updates ([Usual]), for the weight that their steps carried. The
+// Bound compares the updates of a set with their usual length ([Usual]), for the weight that their steps carried. The
 // same set and plan give the same bounds.
-func (p *Plan) Bound(by rule.Config, weighting spec.Weighting, set []Contribution) Bounds {
+func (p *Plan) Bound(by rule.Config, robust bool, weighting spec.Weighting, set []Contribution) Bounds {
 	all := make([]float64, len(set))
 	for k, c := range set {
 		all[k] = p.Length(weighting, c)
@@ -57,7 +98,16 @@ func (p *Plan) Bound(by rule.Config, weighting spec.Weighting, set []Contributio
 	b := Bounds{Usual: Usual(all, p.Recent)}
 	now := median(all)
 	others := max(outweighFrom*now, float64(len(all)-1)*now, longFrom*longestOf(p.Recent))
-	b.Above = by.Above(b.Usual, all)
+	steady := map[wire.AgentID]bool{}
+	for k, c := range set {
+		if b.Usual > 0 && all[k] > longFrom*b.Usual {
+			before := p.largeOf(c.Agent)
+			l := before.with(all[k])
+			steady[c.Agent] = robust && l.steady() && by.Most(b.Usual, 1) > 0
+			b.Large = append(b.Large, l)
+		}
+	}
+	b.Above = slices.DeleteFunc(by.Above(b.Usual, all), func(k int) bool { return steady[set[k].Agent] })
 	for k, c := range set {
 		if slices.Contains(b.Above, k) {
 			continue
@@ -65,7 +115,7 @@ func (p *Plan) Bound(by rule.Config, weighting spec.Weighting, set []Contributio
 		c.Most = by.Most(b.Usual, p.inStep(weighting, c))
 		if b.Usual > 0 && all[k] > longFrom*b.Usual {
 			b.Long = append(b.Long, len(b.Set))
-			if len(all) >= rule.Fewest && now > 0 && all[k] > others {
+			if robust && len(all) >= rule.Fewest && now > 0 && all[k] > others && !steady[c.Agent] {
 				b.Outweigh = append(b.Outweigh, len(b.Set))
 			}
 		}
@@ -105,14 +155,95 @@ func median(x []float64) float64 {
 	return slices.Sorted(slices.Values(x))[(len(x)-1)/2]
 }
 
+// largeOf returns what the plan remembers of an agent's long updates.
+func (p *Plan) largeOf(a wire.AgentID) Large {
+	for _, l := range p.Large {
+		if l.Agent == a {
+			return l
+		}
+	}
+	return Large{Agent: a, Since: p.Version}
+}
+
+// RememberLarge returns the agents whose last update was long, after a fold of the set with these bounds: at most 256,
+// the most recent last. ended are those whose update is no longer long.
+func (p *Plan) RememberLarge(set []Contribution, b *Bounds) (now, ended []Large) {
+	if b.Usual == 0 {
+		return p.Large, nil
+	}
+	sent := map[wire.AgentID]bool{}
+	for _, c := range set {
+		sent[c.Agent] = true
+	}
+	for _, l := range p.Large {
+		if !sent[l.Agent] {
+			now = append(now, l)
+		}
+	}
+	now = append(now, b.Large...)
+	for _, l := range p.Large {
+		if !slices.ContainsFunc(now, func(n Large) bool { return n.Agent == l.Agent }) {
+			ended = append(ended, l)
+		}
+	}
+	return now[max(0, len(now)-mostLarge):], ended
+}
+
 // Spoils reports whether an update is so long that its agent sits out.
 func Spoils(length, usual float64) bool { return usual > 0 && length > spoilFrom*usual }
 
 // Remember returns the memory after a fold whose updates had these lengths: of at most RecentFolds folds, the newest
-// last.
-func Remember(recent []Recent, risk float64, lengths []float64) []Recent {
-	recent = append(slices.Clone(recent), Recent{risk, median(lengths)})
+// last. risk is the new model's risk on held-out data, told what agents reported of the base model.
+func Remember(recent []Recent, risk float64, told Told, lengths []float64) []Recent {
+	recent = append(slices.Clone(recent), Recent{risk, median(lengths), told})
 	return recent[max(0, len(recent)-RecentFolds):]
+}
+
+// Suspect returns the agents that are held responsible if the model of this set turns out to have diverged: those with
+// long updates, or the agent of the longest update if none is long.
+func (b *Bounds) Suspect(set []Contribution, lengths []float64) (agents []wire.AgentID) {
+	for _, l := range b.Large {
+		if slices.ContainsFunc(set, func(c Contribution) bool { return c.Agent == l.Agent }) {
+			agents = append(agents, l.Agent)
+		}
+	}
+	if len(agents) == 0 && len(set) > 0 {
+		agents = append(agents, set[slices.Index(lengths, slices.Max(lengths))].Agent)
+	}
+	return agents
+}
+
+// mostTold bounds a reported risk in the mean, in multiples of the median: one agent cannot report a risk that makes
+// every later one look small.
+const mostTold = 1e9
+
+// Summarise returns the lower median and the mean of the risks that agents reported; zero if fewer than 3 agents
+// reported, since no majority of them can be relied on.
+func Summarise(risks []float64) (t Told) {
+	if len(risks) < 3 {
+		return t
+	}
+	t.Median = median(risks)
+	for _, r := range risks {
+		if t.Median > 0 {
+			r = min(r, mostTold*t.Median)
+		}
+		t.Mean += r / float64(len(risks))
+	}
+	return t
+}
+
+// Diverged reports whether the model of the plan has diverged, by the risks that agents reported of it: both their
+// median and their mean are over 10 times the worst ones of the last folds and of the run's first model. The median
+// alone rises where the model moves towards a few unusual devices, the mean alone where one agent lies. A model that no
+// fold of this run has made is never judged.
+func (p *Plan) Diverged(told Told) bool {
+	worst := p.FirstTold
+	for _, r := range p.Recent {
+		worst = Told{max(worst.Median, r.Told.Median), max(worst.Mean, r.Told.Mean)}
+	}
+	return len(p.Suspects) > 0 && !p.Endless && worst.Mean > 0 && told.Median > explodeFrom*worst.Median &&
+		told.Mean > explodeFrom*worst.Mean
 }
 
 // Exploded reports whether a model of that risk on held-out data is too bad to be taken: no number, or over 10 times

@@ -25,6 +25,13 @@ func setOf(lengths ...float64) (set []round.Contribution) {
 	return set
 }
 
+// robust is a default configuration with round.robust.
+func robust() *round.Config {
+	cfg := round.DefaultConfig()
+	cfg.Robust = true
+	return &cfg
+}
+
 func TestBound(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -66,7 +73,7 @@ func TestBound(t *testing.T) {
 		for _, l := range tt.recent {
 			p.Recent = append(p.Recent, round.Recent{Length: l})
 		}
-		b := p.Bound(round.DefaultConfig().Aggregation, spec.WeightingStep, setOf(tt.lengths...))
+		b := p.Bound(robust().Rule(), true, spec.WeightingStep, setOf(tt.lengths...))
 		if b.Usual != tt.usual || !slices.Equal(b.Above, tt.above) || !slices.Equal(b.Long, tt.long) ||
 			!slices.Equal(b.Outweigh, tt.outweigh) {
 			t.Errorf("%s: usual %v, above %v, long %v, outweigh %v; want %v, %v, %v, %v", tt.name, b.Usual, b.Above,
@@ -90,18 +97,18 @@ func TestBoundOfWeights(t *testing.T) {
 	set := setOf(1, 1, 8)
 	set[2].Weight = 4
 	by := rule.Config{Rule: rule.Mean, ClipAbove: 1.5}
-	if b := p.Bound(by, spec.WeightingStep, set); b.Set[2].Most != 6 || b.Set[2].Counted() != 6 {
+	if b := p.Bound(by, false, spec.WeightingStep, set); b.Set[2].Most != 6 || b.Set[2].Counted() != 6 {
 		t.Errorf("weights in the step: at most %v", b.Set[2].Most)
 	}
-	if b := p.Bound(by, spec.WeightingMean, set); b.Set[2].Most != 1.5 {
+	if b := p.Bound(by, false, spec.WeightingMean, set); b.Set[2].Most != 1.5 {
 		t.Errorf("weights in the mean: at most %v", b.Set[2].Most)
 	}
 	by.Clip = 2
-	if b := p.Bound(by, spec.WeightingStep, set); b.Set[2].Most != 2 {
+	if b := p.Bound(by, false, spec.WeightingStep, set); b.Set[2].Most != 2 {
 		t.Errorf("a norm: at most %v", b.Set[2].Most)
 	}
 	for _, by := range []rule.Config{{Rule: rule.Mean}, {Rule: rule.TrimmedMean, ClipAbove: 3}} {
-		if b := p.Bound(by, spec.WeightingMean, set); b.Set[2].Most != 0 || len(b.Long) != 1 {
+		if b := p.Bound(by, false, spec.WeightingMean, set); b.Set[2].Most != 0 || len(b.Long) != 1 {
 			t.Errorf("%+v: at most %v, %v are long", by, b.Set[2].Most, b.Long)
 		}
 	}
@@ -124,7 +131,7 @@ func TestLongAreTheLiars(t *testing.T) {
 		for _, k := range rng.Perm(n)[:liars] {
 			lies[agentNumber(k)], lengths[k] = true, scale*math.Pow(10, 2+20*rng.Float64())
 		}
-		b := p.Bound(round.DefaultConfig().Aggregation, spec.WeightingStep, setOf(lengths...))
+		b := p.Bound(robust().Rule(), true, spec.WeightingStep, setOf(lengths...))
 		for _, x := range b.Set {
 			if x.Counted() < x.Norm != lies[x.Agent] || x.Counted() > 6*scale {
 				t.Fatalf("%v: of %s counts %v, liars %v", lengths, x.Agent, x.Counted(), lies)
@@ -159,15 +166,83 @@ func TestExploded(t *testing.T) {
 	}
 }
 
+// TestDiverged: the median and the mean of the reported risks must both be over ten times the worst so far. One agent
+// that reports any risk neither has a good model rejected nor a bad one kept.
+func TestDiverged(t *testing.T) {
+	honest, bad := []float64{1, 2, 3, 4, 5}, []float64{1e9, 2e9, 3e9, 4e9, 5e9}
+	for _, tt := range []struct {
+		name     string
+		before   []float64
+		now      []float64
+		suspects int
+		want     bool
+	}{
+		{"better", honest, []float64{0.1, 0.2, 0.3, 0.4, 0.5}, 1, false},
+		{"worse", honest, bad, 1, true},
+		{"made by no fold", honest, bad, 0, false},
+		{"nine times as bad", honest, []float64{9, 18, 27, 36, 45}, 1, false},
+		{"one reports a large risk now", honest, []float64{1, 2, 3, 4, 1e300}, 1, false},
+		{"one reported a large risk before", []float64{1, 2, 3, 4, 1e300}, []float64{1e58, 2e58, 3e58, 4e58, 0}, 1,
+			true},
+		{"towards one unusual device", []float64{1e-4, 1e-4, 2e-4, 2e-4, 450}, []float64{4, 4, 4, 4, 300}, 1, false},
+		{"two agents", []float64{1, 1}, []float64{1e9, 1e9}, 1, false},
+	} {
+		p := round.Plan{FirstTold: round.Summarise(tt.before), Suspects: make([]wire.AgentID, tt.suspects)}
+		if got := p.Diverged(round.Summarise(tt.now)); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+		p = round.Plan{Recent: []round.Recent{{}, {Told: round.Summarise(tt.before)}, {}},
+			Suspects: make([]wire.AgentID, tt.suspects)}
+		if got := p.Diverged(round.Summarise(tt.now)); got != tt.want {
+			t.Errorf("%s, by the last folds: %v", tt.name, got)
+		}
+	}
+}
+
+// TestSteadyIsClipped: an agent whose updates were long and alike in three folds is clipped and not left out, with
+// round.robust only. One whose lengths vary is left out.
+func TestSteadyIsClipped(t *testing.T) {
+	for _, tt := range []struct {
+		lengths      []float64 // of a4's last updates
+		robust, left bool
+	}{
+		{[]float64{300, 310}, true, false}, {[]float64{300}, true, true}, {[]float64{300, 1e6}, true, true},
+		{nil, true, true}, {[]float64{300, 310}, false, true},
+	} {
+		p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
+		if tt.lengths != nil {
+			p.Large = []round.Large{{Agent: agentNumber(4), Times: len(tt.lengths), Lengths: tt.lengths}}
+		}
+		set := setOf(1, 1, 1, 1, 290)
+		b := p.Bound(robust().Rule(), tt.robust, spec.WeightingStep, set)
+		if left := len(b.Above) == 1; left != tt.left || len(b.Outweigh) > 0 || !left && b.Set[4].Counted() != 3 {
+			t.Errorf("%+v: %+v", tt, b)
+		}
+		now, ended := p.RememberLarge(set, &b)
+		if len(now) != 1 || now[0].Times != len(tt.lengths)+1 ||
+			now[0].Lengths[len(tt.lengths)] != 290 || ended != nil {
+			t.Errorf("%+v: %+v, %+v", tt, now, ended)
+		}
+		p.Large = now
+		quiet := setOf(1, 1, 1, 1, 2)
+		b = p.Bound(robust().Rule(), tt.robust, spec.WeightingStep, quiet)
+		if now, ended := p.RememberLarge(quiet, &b); len(now) != 0 || len(ended) != 1 {
+			t.Errorf("%+v: after a usual update %+v, %+v", tt, now, ended)
+		}
+	}
+}
+
 // TestRecentOutlivesARestart: what is remembered is the same after it was in the journal, to the bit.
 func TestRecentOutlivesARestart(t *testing.T) {
 	var p round.Plan
 	for i := range 2 * round.RecentFolds {
-		p.Recent = round.Remember(p.Recent, 0.1*float64(i), []float64{math.Pi * float64(i), math.MaxFloat64, 0})
+		p.Recent = round.Remember(p.Recent, 0.1*float64(i), round.Told{Median: 0.2 * float64(i), Mean: 7},
+			[]float64{math.Pi * float64(i), math.MaxFloat64, 0})
 	}
 	last := float64(2*round.RecentFolds - 1)
 	if len(p.Recent) != round.RecentFolds ||
-		p.Recent[round.RecentFolds-1] != (round.Recent{Risk: 0.1 * last, Length: math.Pi * last}) {
+		p.Recent[round.RecentFolds-1] != (round.Recent{Risk: 0.1 * last, Length: math.Pi * last,
+			Told: round.Told{Median: 0.2 * last, Mean: 7}}) {
 		t.Errorf("%d remembered: %+v", len(p.Recent), p.Recent)
 	}
 	text, err := json.Marshal(p)

@@ -8,6 +8,8 @@ type peer struct {
 	state   peerState
 	offered wire.Digest
 	edges   []int32 // its own, as places in the record's list
+	// diverged is true after the agent declined because its local steps left the finite numbers.
+	diverged bool
 }
 
 type peerState uint8

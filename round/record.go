@@ -47,6 +47,10 @@ type Plan struct {
 	StepSize float64  // μ of the server's step, for gradient exchange
 	Offset   uint64   // t: local steps of the schedule so far
 	Recent   []Recent `json:",omitempty"` // of the folds before, the newest last
+	// FirstTold are the first risks that agents reported in the run.
+	FirstTold Told           `json:",omitzero"`
+	Suspects  []wire.AgentID `json:",omitempty"` // see [Bounds.Suspect], of the fold that made Base
+	Large     []Large        `json:",omitempty"` // agents whose last update was long, the most recent last
 }
 
 // base is the model that agents are to work on.

@@ -20,6 +20,7 @@ func (c *Coordinator) revoked(now time.Time, e Revoked) {
 		c.roster.remove(a)
 		delete(c.sidelined, a)
 		delete(c.rolling.heard, a)
+		c.rec.Stop.Left(a)
 		if m != nil && m.present {
 			c.report(AgentLeft{a, LeftRevoked, c.roster.drawn})
 		}

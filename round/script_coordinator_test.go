@@ -130,10 +130,12 @@ func (p *coordinatorPlayer) begin(c command) {
 		Algorithm:    spec.Algorithm(c.opt("algorithm", "fedavg")),
 		Participants: int(c.num("participants", 2)), Quorum: int(c.num("quorum", 1)), OverSelect: int(c.num("over", 0)),
 		Sampling: spec.Sampling(c.opt("sampling", "without_replacement")),
+		Robust:   c.opt("robust", "false") == "true",
 		Weights:  spec.Weights(c.opt("weights", "equal")), Weighting: spec.Weighting(c.opt("weighting", "step")),
 		Rounds: int(c.num("rounds", 0)), Seed: c.num("seed", 1),
 		Gather: round.Gather{
-			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)), Within: c.span("within", "30s"),
+			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)),
+			First: int(c.num("first", 0)), Within: c.span("within", "30s"),
 			Spread: c.span("spread", "5s"),
 			Respond: round.Respond{Target: int(c.num("respond", 0)), Listed: int(c.num("listed", 0)),
 				ReturnAfter: c.span("after", "0s"), ReturnWithin: c.span("back", "0s"),
@@ -141,7 +143,8 @@ func (p *coordinatorPlayer) begin(c command) {
 		},
 		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
 		Rollout: rollout.Default(), Stop: stopRule(c),
-		Evaluation: evaluation.Config{Every: int(c.num("evaluate", 0)), MinRows: 20},
+		Evaluation: evaluation.Config{Every: int(c.num("evaluate", 0)), MinRows: 20,
+			MinAgents: int(c.num("min_agents", 1))},
 		Schedule: schedule.Config{NewRows: schedule.NewRows{Agents: int(c.num("fresh", 0)),
 			Rows: int(c.num("rows", 0))}},
 	}

@@ -1,17 +1,19 @@
 package round
 
 import (
+	"math"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// mostSamples bounds the samples of an agent, in medians of all agents' samples: they are its own word.
+// mostSamples bounds the samples of an agent with round.robust, in medians of all agents' samples: the coordinator
+// cannot verify them.
 const mostSamples = 5
 
 // weights returns K·p_k of an agent with n_k samples at a draw from the given agents: 1, or with p_k in proportion to
-// min(n_k, 5·median(n)).
+// n_k. With round.robust p_k is in proportion to min(n_k, 5·median(n)).
 func (c *Coordinator) weights(agents []wire.AgentID) func(samples uint64) float64 {
 	if c.cfg.Weights != spec.WeightsSamples {
 		return func(uint64) float64 { return 1 }
@@ -21,12 +23,15 @@ func (c *Coordinator) weights(agents []wire.AgentID) func(samples uint64) float6
 		sorted[i] = c.roster.members[id].samples
 	}
 	slices.Sort(sorted)
-	most := mostOf(sorted)
+	many, most := mostOf(sorted), uint64(math.MaxUint64)
+	if c.cfg.Robust {
+		most = many
+	}
 	total := 0.0
 	for _, n := range sorted {
 		total += float64(min(n, most))
 	}
-	c.tellCapped(agents, most)
+	c.tellLarge(agents, many)
 	return func(samples uint64) float64 { return Weight(len(agents), float64(min(samples, most)), total) }
 }
 
@@ -39,15 +44,15 @@ func mostOf(sorted []uint64) uint64 {
 	return mostSamples * min(sorted[(len(sorted)-1)/2], noOverflow)
 }
 
-func (c *Coordinator) tellCapped(agents []wire.AgentID, most uint64) {
+func (c *Coordinator) tellLarge(agents []wire.AgentID, most uint64) {
 	var capped []wire.AgentID
 	for _, id := range agents {
 		if c.roster.members[id].samples > most {
 			capped = append(capped, id)
 		}
 	}
-	if len(capped) > 0 && !slices.Equal(capped, c.capped) {
-		c.report(SamplesCapped{Round: c.rec.Round, Agents: capped, Most: most})
+	if !slices.Equal(capped, c.capped) {
+		c.report(SamplesLarge{Round: c.rec.Round, Agents: capped, Most: most, Capped: c.cfg.Robust})
 	}
 	c.capped = capped
 }

@@ -174,7 +174,7 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	s.optimizer.Step(s.step, s.state)
 	err = round.Advance(dst, w, s.step)
 	if s.keep && err == nil {
-		s.recent = round.Remember(s.recent, 0, lengths)
+		s.recent = round.Remember(s.recent, 0, round.Told{}, lengths)
 	}
 	return err
 }
@@ -219,7 +219,7 @@ func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.Share, rows rule.
 		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), Share: s.set[k]}
 		set[k].Norm = math.Sqrt(round.AddSquares(0, s.rows[k]))
 	}
-	b := s.plan.Bound(s.e.Aggregation, s.e.Weighting, set)
+	b := s.plan.Bound(s.e.Aggregation, false, s.e.Weighting, set)
 	for _, x := range b.Set {
 		shares = append(shares, x.Share)
 	}

@@ -43,7 +43,7 @@ type Weights string
 // The weights.
 const (
 	WeightsEqual   Weights = "equal"   // p_k = 1/K
-	WeightsSamples Weights = "samples" // p_k in proportion to the agent's rows; at most 10 times the median counts
+	WeightsSamples Weights = "samples" // p_k in proportion to the agent's rows
 )
 
 var weights = []Weights{WeightsEqual, WeightsSamples}

@@ -63,7 +63,7 @@ func checkFinite[T learner.Float](out Outcome[T]) error {
 
 // Statistics returns an agent's part of the statistics round:
 // [n, s_1 … s_m, q_1 … q_m] over its features and the target. All that leaves
-// the device are these counts, sums and sums of squares, and nothing does when
+// the device are these counts, means and squared deviations, and nothing does when
 // there are fewer than the task's MinSamples rows.
 func (p *Problem[T]) Statistics(s *learner.Samples[T]) ([]float64, error) {
 	return p.statistics(s, learner.MomentsOf)

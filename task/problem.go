@@ -283,8 +283,8 @@ func (p *Problem[T]) Schema(kind wire.Kind) wire.Schema {
 		m := uint32(len(p.Task.Features) + 1)
 		return wire.Schema{
 			{Name: "count", DType: wire.Float64, Shape: []uint32{1}},
-			{Name: "sum", DType: wire.Float64, Shape: []uint32{m}},
-			{Name: "sum_squares", DType: wire.Float64, Shape: []uint32{m}},
+			{Name: "mean", DType: wire.Float64, Shape: []uint32{m}},
+			{Name: "squares", DType: wire.Float64, Shape: []uint32{m}},
 		}
 	}
 	return schemaOf[T](p.parts.SharedLayout)

@@ -32,7 +32,7 @@ type Kind uint8
 
 // The kinds of round.
 const (
-	// KindStatistics: counts, sums and sums of squares of the task's columns.
+	// KindStatistics: counts, means and squared deviations of the task's columns.
 	KindStatistics Kind = iota + 1
 	// KindTraining: local steps, or a gradient, at the base model.
 	KindTraining

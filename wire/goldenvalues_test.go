@@ -448,8 +448,8 @@ func linearSchema(features uint32) wire.Schema {
 func statisticsSchema() wire.Schema {
 	return wire.Schema{
 		{Name: "count", DType: wire.Float64, Shape: []uint32{1}},
-		{Name: "sum", DType: wire.Float64, Shape: []uint32{4}},
-		{Name: "sum_squares", DType: wire.Float64, Shape: []uint32{4}},
+		{Name: "mean", DType: wire.Float64, Shape: []uint32{4}},
+		{Name: "squares", DType: wire.Float64, Shape: []uint32{4}},
 	}
 }
 
@@ -465,9 +465,9 @@ func bigVector() []byte {
 	return wire.AppendVector(nil, v)
 }
 
-// statisticsVector is [n, s_1 … s_4, q_1 … q_4] of 12 rows.
+// statisticsVector is [n, means, sums of squared deviations] of 12 rows.
 func statisticsVector() []byte {
-	return wire.AppendVector(nil, []float64{12, 246, 3, -1.5, 11, 5100, 0.875, 0.25, 15})
+	return wire.AppendVector(nil, []float64{12, 20.5, 0.25, -0.125, 0.875, 57, 0.125, 0.0625, 5.8125})
 }
 
 func digestOf(p []byte) wire.Digest { return sha256.Sum256(p) }

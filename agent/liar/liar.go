@@ -23,7 +23,7 @@ type Lie struct {
 	Update func(v []float32, rng *rand.Rand) // changes Δ_k, or g_k, in place
 	Labels bool                              // it learns from false targets
 
-	Moments func(v []float64) // changes [n, s_1 … s_m, q_1 … q_m], in place
+	Moments func(v []float64) // changes [n, means, sums of squared deviations] in place
 	Rows    uint64            // that it says it has
 	Mixes   func(x []float32) // changes what its neighbours hear, in place; what they say changes nothing of its own
 }
@@ -32,7 +32,7 @@ type Lie struct {
 var lies = map[string]Lie{
 	"max":     {Update: alone(all(math.MaxFloat32))},
 	"nan":     {Update: alone(all(float32(math.NaN())))},
-	"moments": {Moments: func(v []float64) { moments(v, 1e6, 1e12) }, Update: alone(all(0))},
+	"moments": {Moments: func(v []float64) { moments(v, 1e6, 0) }, Update: alone(all(0))},
 	// A billion rows with no mean, and nothing learned from them.
 	"mix 5":    {Mixes: all(5)},
 	"mix flip": {Mixes: times(-1)},
@@ -87,11 +87,11 @@ func times(x float32) func([]float32) {
 	}
 }
 
-// moments makes v those of as many rows whose columns all have one mean and one mean square.
-func moments(v []float64, mean, square float64) {
+// moments makes v the moments of as many rows whose columns all have the same mean and variance.
+func moments(v []float64, mean, variance float64) {
 	columns := (len(v) - 1) / 2
 	for j := range columns {
-		v[1+j], v[1+columns+j] = v[0]*mean, v[0]*square
+		v[1+j], v[1+columns+j] = mean, v[0]*variance
 	}
 }
 

@@ -60,7 +60,7 @@ func TestLies(t *testing.T) {
 		"nan":           {[]float32{nan, nan}, truth, 4},
 		"signflip":      {[]float32{-10, -20}, truth, 4},
 		"signflip:1":    {[]float32{-1, -2}, truth, 4},
-		"moments":       {[]float32{0, 0}, []float64{4, 4e6, 4e6, 4e12, 4e12}, 4},
+		"moments":       {[]float32{0, 0}, []float64{4, 1e6, 1e6, 0, 0}, 4},
 		"rows":          {[]float32{0, 0}, []float64{1e9, 0, 0, 1e9, 1e9}, 1e9},
 	} {
 		lie, err := liar.Parse(name)

@@ -39,6 +39,7 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 			if len(args) > 0 {
 				f.Name = args[0]
 			}
+			f.robustSet = cmd.Flags().Changed("robust")
 			var q *questions
 			if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 				q = &questions{in: in, out: cmd.OutOrStdout()}
@@ -60,6 +61,8 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 	flags.IntVar(&f.Classes, "classes", 0, "number of classes, numbered from 0: of softmax, and of an mlp "+
 		"that predicts one")
 	flags.StringVar((*string)(&f.Algorithm), "algorithm", "", "fedavg or feddec (default fedavg)")
+	flags.BoolVar(&f.Robust, "robust", false, "bound what a single device can do to the model; biases the average "+
+		"against devices with unusual data (docs/ROBUSTNESS.md)")
 	flags.IntVar(&f.Agents, "agents", 0, fmt.Sprintf("number of devices (default %d)", defaultAnswers.Agents))
 	return cmd
 }
@@ -72,6 +75,7 @@ type founding struct {
 	found.Answers
 	dir, from string
 	force     bool
+	robustSet bool // a flag answers the question
 	sample    *found.Sample
 }
 
@@ -123,6 +127,10 @@ func (f *founding) answer(q *questions) (err error) {
 	}
 	q.ask("Algorithm: fedavg or feddec", (*string)(&f.Algorithm), string(defaultAnswers.Algorithm))
 	q.number("Number of devices", &f.Agents, defaultAnswers.Agents)
+	if !f.robustSet {
+		q.yes("Bound what a single device can do to the model? It also bounds honest devices with unusual data",
+			&f.Robust)
+	}
 	return q.failure()
 }
 

@@ -24,6 +24,7 @@ func TestInit(t *testing.T) {
 			"Not used, since they have no numbers: site", "The broker is on this machine", "agentd key new agent.key\n",
 			"agentd run --config agentd.yaml --set id=ID --set data.csv=FILE\n", `echo "ID KEY" >> DIR/agents.keys`,
 			" run --config DIR/coordinator.yaml\n"}},
+		{"air --from SAMPLE --robust", 0, []string{"air learns power"}},
 		{"air --from SAMPLE --model mlp", 0, []string{"power, one of 3 classes, from heat, wind: mlp"}},
 		{"air --from SAMPLE --model linear --target wind --features heat --broker tls://b.example:8883", 0,
 			[]string{"air learns wind from heat: linear"}},
@@ -78,16 +79,18 @@ func TestInitAsks(t *testing.T) {
 		shown  []string
 		wanted string
 	}{
-		{founding{}, "plant\n\n" + sample + "\n\n\n\n\n7\n", []string{"Name of the federation [air]: ",
+		{founding{}, "plant\n\n" + sample + "\n\n\n\n\n7\n\n", []string{"Name of the federation [air]: ",
 			"Broker [tcp://127.0.0.1:1883]: ", "Columns of numbers: heat, wind, power\n",
 			"Target: the column to predict [power]: ", "Features: input columns, with commas between [heat,wind]: ",
 			"Model: linear, logistic, softmax or mlp [linear]: ", "Algorithm: fedavg or feddec [fedavg]: ",
-			"Number of devices [5]: "}, "plant learns power from heat, wind: linear, fedavg, at most 100 rounds"},
-		{founding{from: sample}, "\n\nwind\nheat\nmlp\nfeddec\n\n", nil,
+			"Number of devices [5]: ", "unusual data, yes or no [no]: "},
+			"plant learns power from heat, wind: linear, fedavg, at most 100 rounds"},
+		{founding{from: sample}, "\n\nwind\nheat\nmlp\nfeddec\n\nyes\n", nil,
 			"air learns wind from heat: mlp, feddec, at most 100 rounds"},
-		{founding{}, "\n\n\ny\na, b\nsoftmax\n4\n\n\n", []string{"Classes: "},
+		{founding{}, "\n\n\ny\na, b\nsoftmax\n4\n\n\nno\n", []string{"Classes: "},
 			"air learns y, one of 4 classes, from a, b: softmax"},
 		{founding{}, "\n\n\ny\na\n\n\nmany\n", nil, `"many" is no whole number above 0`},
+		{founding{}, "\n\n\ny\na\n\n\n\nperhaps\n", nil, `"perhaps" is neither yes nor no`},
 		{founding{}, "air\n", nil, "nothing was written"},
 	} {
 		f := tt.flags
@@ -100,6 +103,11 @@ func TestInitAsks(t *testing.T) {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%q typed: %s\nwant %q", tt.typed, out.String(), want)
 			}
+		}
+		text, _ := os.ReadFile(filepath.Join(f.dir, "coordinator.yaml"))
+		want := strings.Contains(tt.typed, "yes")
+		if robust := strings.Contains(string(text), "\n  robust: true "); robust != want {
+			t.Errorf("%q typed: robust is %v", tt.typed, robust)
 		}
 	}
 }

@@ -48,6 +48,24 @@ func (q *questions) ask(question string, answer *string, fallback string) {
 	}
 }
 
+// yes asks for yes or no; the default is no.
+func (q *questions) yes(question string, answer *bool) {
+	if q == nil {
+		return
+	}
+	text := ""
+	q.ask(question+", yes or no", &text, "no")
+	switch strings.ToLower(text) {
+	case "yes", "y":
+		*answer = true
+	case "no", "n":
+	default:
+		if q.err == nil {
+			q.err = fmt.Errorf("%s: %q is neither yes nor no", question, text)
+		}
+	}
+}
+
 // number is ask for a whole number above 0.
 func (q *questions) number(question string, answer *int, fallback int) {
 	if *answer != 0 {

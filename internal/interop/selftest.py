@@ -169,7 +169,7 @@ def main(folder):
     assert hello == golden["hello"], "hello differs"
     linear = w.schema_hash(("layer0.weight", 1, [1, 2]), ("layer0.bias", 1, [1]))
     assert linear == w.sha256(golden["schema"]) == opened["announcement_open"].body.schema, "schema differs"
-    statistics = w.schema_hash(("count", 2, [1]), ("sum", 2, [4]), ("sum_squares", 2, [4]))
+    statistics = w.schema_hash(("count", 2, [1]), ("mean", 2, [4]), ("squares", 2, [4]))
     assert statistics == w.sha256(golden["schema_statistics"]) == opened["announcement_statistics"].body.schema, \
         "schema of the statistics differs"
     for name in (name for name in golden if name.startswith("task")):

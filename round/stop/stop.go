@@ -3,6 +3,7 @@ package stop
 import (
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
@@ -36,6 +37,40 @@ type Figures struct {
 	// Told is the median of the risks that the participants have told, of the model before. A device that lies moves a
 	// mean as far as it likes.
 	Told *float64
+	// Agents are the participants with the risks that they reported of the model before.
+	Agents []AgentRisk
+}
+
+// AgentRisk is the risk that an agent reported.
+type AgentRisk struct {
+	Agent wire.AgentID
+	Risk  float64
+}
+
+// mostKnown is the largest number of agents whose risks are compared one by one. In a larger federation the medians of
+// all participants are compared: a few agents change them little.
+const mostKnown = 256
+
+// Known is an agent that has reported risks since the membership last changed.
+type Known struct {
+	Agent wire.AgentID
+	Told  []At     `json:",omitempty"` // its reports in the last [Window] aggregations
+	Best  *float64 `json:",omitempty"` // its mean risk when the best risk was found; nil if it did not report then
+}
+
+// At is a risk reported for the aggregation that made a version.
+type At struct {
+	Version wire.ModelVersion
+	Risk    float64
+}
+
+// mean returns the mean of the agent's reports.
+func (k *Known) mean() float64 {
+	sum := 0.0
+	for _, t := range k.Told {
+		sum += t.Risk / float64(len(k.Told)) // a device may report the largest number
+	}
+	return sum
 }
 
 // State is how far a run has come. It is in the journal. Slices are replaced and never changed.
@@ -51,6 +86,9 @@ type State struct {
 	Best    float64           `json:",omitzero"`  // the lowest that counted as an improvement
 	BestAt  wire.ModelVersion `json:",omitempty"` // the model whose aggregation had it
 	Without int               `json:",omitempty"` // risks since then
+	Noted   int               `json:",omitempty"` // aggregations with reports of known agents so far
+	Agents  []Known           `json:",omitempty"` // in id order; none with held-out data or in a large federation
+	Large   bool              `json:",omitempty"` // more agents than are compared one by one have reported
 	// Rescaled says that the risks to come are in other columns, and not to be compared with those before.
 	Rescaled bool `json:",omitempty"`
 }
@@ -65,8 +103,10 @@ func (s *State) Resume(c *Config, now time.Time) {
 	}
 }
 
-// Note takes the figures of a new model. Without held-out data the risk is the mean of the last [Window] medians of
-// what participants tell, and is known from the [Window]-th aggregation on.
+// Note takes the figures of a new model. Without held-out data the risk of an agent is the mean of its reports in the
+// last [Window] aggregations, and the risk of the model is the median over the agents. Only agents that reported both
+// now and when the best risk was found are compared. All counts start again when an agent reports for the first time,
+// and when most agents are others than before; the risk is known from the [Window]-th aggregation after that.
 func (s *State) Note(c *Config, version wire.ModelVersion, f Figures) {
 	s.R2, s.Accuracy = value(f.R2), value(f.Accuracy)
 	if held := f.Risk != nil; s.Rescaled || held != s.HeldOut {
@@ -76,6 +116,8 @@ func (s *State) Note(c *Config, version wire.ModelVersion, f Figures) {
 	switch {
 	case s.HeldOut:
 		s.judge(c, version, *f.Risk)
+	case s.knows(f.Agents):
+		s.compare(c, version, f.Agents)
 	case f.Told != nil:
 		s.Told = append(slices.Clone(s.Told[max(0, len(s.Told)-(Window-1)):]), *f.Told)
 		if len(s.Told) == Window {
@@ -94,9 +136,102 @@ func (s *State) judge(c *Config, version wire.ModelVersion, risk float64) {
 	s.Judged++
 }
 
+// knows reports whether the agents' risks are compared one by one. It adds agents that report for the first time, after
+// which all counts start again.
+func (s *State) knows(agents []AgentRisk) bool {
+	if len(agents) == 0 || s.Large {
+		return false
+	}
+	var fresh []Known
+	for _, a := range agents {
+		if _, known := s.find(a.Agent); !known {
+			fresh = append(fresh, Known{Agent: a.Agent})
+		}
+	}
+	if len(fresh) == 0 {
+		return true
+	}
+	s.Forget()
+	s.Agents = append(slices.Clone(s.Agents), fresh...)
+	sort.Slice(s.Agents, func(i, j int) bool { return s.Agents[i].Agent < s.Agents[j].Agent })
+	if s.Large = len(s.Agents) > mostKnown; s.Large {
+		s.Agents = nil
+	}
+	return !s.Large
+}
+
+func (s *State) find(a wire.AgentID) (int, bool) {
+	i := sort.Search(len(s.Agents), func(i int) bool { return s.Agents[i].Agent >= a })
+	return i, i < len(s.Agents) && s.Agents[i].Agent == a
+}
+
+// compare judges the risks that agents report now by those that the same agents reported with the best risk.
+func (s *State) compare(c *Config, version wire.ModelVersion, agents []AgentRisk) {
+	all := slices.Clone(s.Agents)
+	for i := range all {
+		all[i].Told = slices.DeleteFunc(slices.Clone(all[i].Told),
+			func(t At) bool { return t.Version+Window <= version })
+	}
+	for _, a := range agents {
+		i, _ := s.find(a.Agent)
+		all[i].Told = append(all[i].Told, At{version, a.Risk})
+	}
+	s.Agents = all
+	if s.Noted++; s.Noted < Window {
+		return
+	}
+	var risks, now, best []float64
+	for i := range all {
+		if len(all[i].Told) == 0 {
+			continue
+		}
+		risks = append(risks, all[i].mean())
+		if all[i].Best != nil {
+			now, best = append(now, all[i].mean()), append(best, *all[i].Best)
+		}
+	}
+	if s.Judged > 0 && 2*len(now) < len(risks) { // most of these agents were not there
+		s.Forget()
+		return
+	}
+	better := s.Judged == 0
+	if !better {
+		b := median(best)
+		better = median(now) < b-c.Improvement*math.Abs(b)
+	}
+	s.Risk = median(risks)
+	s.Judged++
+	s.Without++
+	if !better {
+		return
+	}
+	s.Best, s.BestAt, s.Without = s.Risk, version, 0
+	for i := range all {
+		if all[i].Best = nil; len(all[i].Told) > 0 {
+			risk := all[i].mean()
+			all[i].Best = &risk
+		}
+	}
+}
+
+// Left removes an agent that is no longer a member, or whose data no longer fit. The risks so far are dropped, since
+// they are those of another group of agents.
+func (s *State) Left(a wire.AgentID) {
+	i, known := s.find(a)
+	if !known {
+		return
+	}
+	s.Forget()
+	s.Agents = slices.Delete(slices.Clone(s.Agents), i, i+1)
+}
+
 // Forget drops the risks so far, which are not to be compared with those to come.
 func (s *State) Forget() {
-	s.Told, s.Judged, s.Risk, s.Best, s.BestAt, s.Without = nil, 0, 0, 0, 0, 0
+	s.Told, s.Judged, s.Risk, s.Best, s.BestAt, s.Without, s.Noted = nil, 0, 0, 0, 0, 0, 0
+	s.Agents = slices.Clone(s.Agents)
+	for i := range s.Agents {
+		s.Agents[i].Told, s.Agents[i].Best = nil, nil
+	}
 }
 
 // Verdict returns why the run is over; empty if it is not.
@@ -132,6 +267,11 @@ func value(x *float64) float64 {
 		return 0
 	}
 	return *x
+}
+
+// median returns the lower of two middle values.
+func median(all []float64) float64 {
+	return slices.Sorted(slices.Values(all))[(len(all)-1)/2]
 }
 
 func mean(all []float64) float64 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -175,5 +176,95 @@ func TestLargestNumbers(t *testing.T) {
 	}
 	if _, err := json.Marshal(s); err != nil || s.Judged == 0 {
 		t.Errorf("%+v: %v", s, err)
+	}
+}
+
+// reports are the reports of agents a, b, … of one aggregation; a negative risk is that of an agent that is not there.
+func reports(risks ...float64) (f stop.Figures) {
+	for i, r := range risks {
+		if r >= 0 {
+			f.Agents = append(f.Agents, stop.AgentRisk{Agent: wire.AgentID('a' + rune(i)), Risk: r})
+		}
+	}
+	median := 1.0 // of another group in each aggregation: not to be used
+	f.Told = &median
+	return f
+}
+
+// TestEqualPopulations: patience compares the risks of the same agents, and counts from the last change of membership.
+func TestEqualPopulations(t *testing.T) {
+	const patience = 3
+	c := stop.Config{Patience: patience, Improvement: 0.01}
+	repeat := func(n int, f stop.Figures) (all []stop.Figures) {
+		for range n {
+			all = append(all, f)
+		}
+		return all
+	}
+	falling := func(n int, from float64, more ...float64) (all []stop.Figures) {
+		for i := range n {
+			x := from * math.Pow(0.9, float64(i))
+			all = append(all, reports(append([]float64{x, 1.1 * x}, more...)...))
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name    string
+		figures []stop.Figures
+		version int // at which the run ends; 0 = it does not
+	}{
+		{"constant risks", repeat(20, reports(1, 2, 3)), stop.Window + patience},
+		{"a hard device joins: its risk is no regression", slices.Concat(repeat(6, reports(1, 1)),
+			repeat(stop.Window+patience-1, reports(5, 5, 90))), 0},
+		{"and the run ends after its patience", slices.Concat(repeat(6, reports(1, 1)),
+			repeat(20, reports(5, 5, 90))), 6 + stop.Window + patience},
+		{"a hard device is away for a while", slices.Concat(falling(10, 8, 90), falling(10, 2.7, -1),
+			falling(10, 0.9, 90)), 0},
+		{"an easy device leaves: the others still improve", slices.Concat(
+			falling(8, 100, 0.01), falling(16, 43, -1)), 0},
+		{"all others than before", slices.Concat(repeat(6, reports(1, 1, -1, -1)),
+			repeat(stop.Window, reports(-1, -1, 3, 3)), repeat(patience-1, reports(1, 1, -1, -1))), 0},
+		{"one device lies", repeat(20, reports(1, 2, 1e300)), stop.Window + patience},
+	} {
+		why, at, s := run(c, tt.figures)
+		if at != tt.version || (why == stop.Patience) != (tt.version > 0) {
+			t.Errorf("%s: ends with %q at %d, want %d; %+v", tt.name, why, at, tt.version, s)
+		}
+	}
+}
+
+// TestLeft: when an agent leaves, or its data no longer fit, the count starts again with the others.
+func TestLeft(t *testing.T) {
+	c := stop.Config{Patience: 3}
+	var s stop.State
+	for v := range 7 {
+		s.Note(&c, wire.ModelVersion(v), reports(1, 9))
+	}
+	if s.Without != 2 || len(s.Agents) != 2 {
+		t.Errorf("before: %+v", s)
+	}
+	s.Left("x")
+	if s.Without != 2 {
+		t.Errorf("an unknown agent has left: %+v", s)
+	}
+	s.Left("b")
+	if s.Without != 0 || s.Judged != 0 || len(s.Agents) != 1 {
+		t.Errorf("after: %+v", s)
+	}
+}
+
+// TestManyAgents: in a large federation the medians of all participants are compared.
+func TestManyAgents(t *testing.T) {
+	c := stop.Config{Patience: 3}
+	var s stop.State
+	for v := range 8 {
+		f := told(1)
+		for i := range 300 {
+			f.Agents = append(f.Agents, stop.AgentRisk{Agent: wire.AgentID(strconv.Itoa(1000*v + i)), Risk: 5})
+		}
+		s.Note(&c, wire.ModelVersion(v), f)
+	}
+	if s.Verdict(&c, began) != stop.Patience || s.Risk != 1 || len(s.Agents) > 0 {
+		t.Errorf("%+v", s)
 	}
 }

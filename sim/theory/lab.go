@@ -100,6 +100,7 @@ func (l Lab) GradientNoise() float64 {
 	return (2*beta2*s+sigma2)/(float64(l.LocalSteps)*part) + finite(l.Agents, l.Participants)*4*r*r*s/part
 }
 
-// Bound is μσ_fed²/ν, ν = σ_h²: the limit that lecture (40), (42) and (52)–(53) print for E = 1, and the order of (76).
-// It is about twice the true error where agents are homogeneous.
+// Bound is μσ_fed²/ν, ν = σ_h²: the limit that lecture (40), (42) and (52)–(53) print for E = 1. It has the order of
+// (76); the bound (75) and ch5 (5.57) is 4μσ_fed²/ν + O(μ²). Where agents are homogeneous it is about twice the true
+// error.
 func (l Lab) Bound() float64 { return l.StepSize * l.GradientNoise() / l.RegressorVar }

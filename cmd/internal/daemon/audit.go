@@ -128,6 +128,11 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 	case coordinator.UpdateLeftOut:
 		a.log.Note(audit.Entry{Event: audit.LeftOut, Agent: f.Agent,
 			About: fmt.Sprintf("round %d: %s", f.Round, f.Reason)})
+	case coordinator.ModelRejected:
+		for _, agent := range f.Agents {
+			a.log.Note(audit.Entry{Event: audit.LeftOut, Agent: agent,
+				About: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
+		}
 	case coordinator.SealingChanged:
 		open := !f.Sealed && len(f.Open) > 0
 		if open && !a.open {
@@ -142,7 +147,7 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended,
 		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageMended,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
-		coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // nobody is kept out
+		coordinator.UpdateLarge, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // nobody is kept out
 	}
 }
 
@@ -160,7 +165,7 @@ func (a *auditor) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentUnfit,
 		round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
 		round.RolloutEnded, round.RoundAbandoned,
-		round.RoundClosed, round.RoundOpened, round.RoundWaits, round.RunFinished, round.SamplesCapped,
+		round.RoundClosed, round.RoundOpened, round.RoundWaits, round.RunFinished, round.SamplesLarge,
 		round.StopJudged, round.UpdateAccepted, round.UploaderReplaced: // nobody is kept out
 	}
 }

@@ -70,6 +70,12 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.Warn("an update is left out of the model: its device is broken or dishonest, or its data differ much from "+
 			"the others'",
 			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", short(f.Norm), "usual", short(f.Usual))
+	case coordinator.UpdateLarge:
+		l.updateLarge(f)
+	case coordinator.ModelRejected:
+		l.Warn("model rejected: it has diverged; check the devices named here, or lower the step size if they are "+
+			"honest", "version", f.Version, "continues_from", f.Earlier, "as", f.Next, "median_risk", short(f.Told),
+			"agents", f.Agents, "round", f.Round)
 	case coordinator.UpdatesPassedOver:
 		l.Info("the rule has left updates out, as it does in each round", "round", f.Round, "rule", f.Rule,
 			"agents", f.Agents)
@@ -83,6 +89,21 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsListed, coordinator.LinkChanged,
 		coordinator.TransfersChanged: // not logged
 	}
+}
+
+// updateLarge logs an agent with unusually large updates: at the third one in a row, and then each time their number
+// has doubled.
+func (l coordinatorLog) updateLarge(f coordinator.UpdateLarge) {
+	if f.Times == 0 {
+		l.Info("updates are as large as usual again", "agent", f.Agent, "round", f.Round)
+		return
+	}
+	if f.Times != 3 && f.Times&(f.Times-1) != 0 {
+		return
+	}
+	l.Warn("unusually large updates: the device has unusual data or is dishonest", "agent", f.Agent, "round", f.Round,
+		"in_a_row", f.Times, "norm", short(f.Norm), "usual", short(f.Usual), "counted", short(f.Counted),
+		"undo", fmt.Sprintf("coordinator model rollback --to %d", f.Since))
 }
 
 // toHear says what has a device heard.
@@ -137,9 +158,11 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 		l.readmitted(f)
 	case round.EdgeEnded:
 		l.edgeEnded(f)
-	case round.SamplesCapped:
-		l.Warn("agents report more than five times the median number of rows; their weights are capped there",
-			"round", f.Round, "agents", f.Agents, "rows", f.Most)
+	case round.SamplesLarge:
+		if len(f.Agents) > 0 {
+			l.Warn("agents report more than five times the median number of rows", "round", f.Round,
+				"agents", f.Agents, "rows", f.Most, "weights_capped", f.Capped)
+		}
 	case round.GatheringExtended:
 		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
 	case round.RoundOpened:
@@ -283,6 +306,10 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 
 func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
 	l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
+	for _, column := range f.Constant {
+		l.Warn("column is constant on all devices and is not scaled: remove it from task.features, or, if it should "+
+			"vary, subtract a constant from it", "column", column)
+	}
 	for _, a := range f.Far {
 		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or false data; the "+
 			"standardisation disregards them", "agent", a.Agent, "column", a.Column, "deviations", short(a.Deviations))
@@ -291,12 +318,18 @@ func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
 
 func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
 	r := &f.Result
+	if f.Few {
+		l.Warn("too few agents have evaluated a model: it has no result", "version", f.Version, "agents", f.Heard,
+			"present", f.Present)
+		return
+	}
 	if r.Agents == 0 {
 		l.Warn("no agent holds out enough rows to evaluate a model on: see evaluation.held_out of agents, and "+
 			"round.evaluation.min_rows", "version", f.Version, "heard", f.Heard)
 		return
 	}
-	words := []any{"version", f.Version, "agents", r.Agents, "rows", r.Rows, "risk", short(r.Risk)}
+	words := []any{"version", f.Version, "agents", r.Agents, "present", f.Present, "rows", r.Rows,
+		"risk", short(r.Risk)}
 	for _, x := range []struct {
 		name  string
 		value *float64

@@ -237,6 +237,10 @@ var coordinatorLines = []line{
 			"copy; the models are kept: `coordinator run --from VERSION` begins a run from one of them " +
 			"journal_version=7 newest_version=12"},
 	{coordinator.StatisticsReady{Rows: 7603, Columns: 22}, `<6>INFO  columns standardised rows=7603 columns=22`},
+	{coordinator.StatisticsReady{Rows: 7603, Columns: 22, Constant: []string{"lat"}},
+		"<6>INFO  columns standardised rows=7603 columns=22\n" +
+			`<4>WARN  column is constant on all devices and is not scaled: remove it from task.features, or, if it ` +
+			`should vary, subtract a constant from it column=lat`},
 	{coordinator.StatisticsReady{Rows: 7603, Columns: 22,
 		Far: []coordinator.FarAgent{{Agent: "a1", Column: "temp", Deviations: 123456}}},
 		"<6>INFO  columns standardised rows=7603 columns=22\n" +
@@ -245,6 +249,15 @@ var coordinatorLines = []line{
 	{coordinator.UpdateLeftOut{Round: 7, Agent: "a1", Reason: coordinator.LeftOutRisk, Norm: 2e30, Usual: 0.51234},
 		`<4>WARN  an update is left out of the model: its device is broken or dishonest, or its data differ much from the others' ` +
 			`round=7 agent=a1 reason=risk norm=2e+30 usual=0.5123`},
+	{coordinator.UpdateLarge{Round: 7, Agent: "a1", Times: 3, Since: 4, Norm: 30, Usual: 1, Counted: 3},
+		`<4>WARN  unusually large updates: the device has unusual data or is dishonest agent=a1 round=7 in_a_row=3 ` +
+			`norm=30 usual=1 counted=3 undo="coordinator model rollback --to 4"`},
+	{coordinator.UpdateLarge{Round: 8, Agent: "a1", Times: 5, Since: 4, Norm: 30, Usual: 1, Counted: 3}, ""},
+	{coordinator.UpdateLarge{Round: 9, Agent: "a1", Usual: 1},
+		`<6>INFO  updates are as large as usual again agent=a1 round=9`},
+	{coordinator.ModelRejected{Round: 7, Version: 6, Earlier: 5, Next: 7, Told: 2e30, Agents: []wire.AgentID{"a1"}},
+		"<4>WARN  model rejected: it has diverged; check the devices named here, or lower the step size if they are " +
+			"honest version=6 continues_from=5 as=7 median_risk=2e+30 agents=[a1] round=7"},
 	{coordinator.UpdatesClipped{Round: 7, Reason: coordinator.ClippedRadius, Agents: []wire.AgentID{"a1", "a2"},
 		Longest: 2.5, Most: 0.3},
 		"<6>INFO  updates count as if they were no longer than allowed round=7 reason=radius agents=\"[a1 a2]\" " +
@@ -284,9 +297,9 @@ var coordinatorLines = []line{
 		`<6>INFO  agent may be drawn again agent=a round=7 agents=3`},
 	{round.AgentReadmitted{Agent: "a", Round: 5, Early: true, Agents: 3},
 		`<4>WARN  agent may be drawn again early, because too few others are present agent=a round=5 agents=3`},
-	{round.SamplesCapped{Round: 2, Agents: []wire.AgentID{"a", "b"}, Most: 1000},
-		`<4>WARN  agents report more than five times the median number of rows; their weights are capped there ` +
-			`round=2 agents="[a b]" rows=1000`},
+	{round.SamplesLarge{Round: 2, Agents: []wire.AgentID{"a", "b"}, Most: 1000},
+		`<4>WARN  agents report more than five times the median number of rows ` +
+			`round=2 agents="[a b]" rows=1000 weights_capped=false`},
 	{round.GatheringExtended{Agents: 2, Minimum: 3},
 		`<4>WARN  too few agents to begin a round; waiting for more agents=2 minimum=3`},
 	{round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, Agents: 3,

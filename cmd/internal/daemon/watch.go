@@ -73,10 +73,10 @@ func (w CoordinatorWatch) Observe(fact coordinator.Fact) {
 		coordinator.AgentUnheard, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.MeshMade, coordinator.MessageDropped,
-		coordinator.ModelEvaluated, coordinator.ModelReady, coordinator.ModelsAhead,
+		coordinator.ModelEvaluated, coordinator.ModelReady, coordinator.ModelRejected, coordinator.ModelsAhead,
 		coordinator.SealingChanged, coordinator.StateMended,
 		coordinator.StatisticsReady, coordinator.TransfersChanged, coordinator.UpdateLeftOut,
-		coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // changes neither
+		coordinator.UpdateLarge, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // changes neither
 	}
 }
 
@@ -101,7 +101,7 @@ func (w CoordinatorWatch) ObserveRound(fact round.CoordinatorFact) {
 		w.Line.set("the run is finished (%s), with version %d", f.Reason, f.Version)
 	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentReadmitted,
 		round.AgentSidelined, round.AgentUnfit, round.EdgeEnded, round.EdgesJudged, round.PhaseEntered,
-		round.RolloutBegan, round.RolloutEnded, round.SamplesCapped, round.StopJudged, round.UpdateAccepted,
+		round.RolloutBegan, round.RolloutEnded, round.SamplesLarge, round.StopJudged, round.UpdateAccepted,
 		round.UpdateRefused, round.UploaderReplaced: // changes neither
 	}
 }

@@ -4,6 +4,7 @@ package datacheck
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +58,17 @@ type Rows struct {
 	Problem  string         `json:"problem,omitempty"` // why there are no rows
 	// Warnings name inputs of which most values are not used, and columns with outliers.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Constant returns the columns of numbers whose values do not differ, or by less than a float32 can store.
+func (r *Rows) Constant() (names []string) {
+	const precision = 1.0 / (1 << 23)
+	for _, c := range r.Columns {
+		if c.Used > 1 && len(c.Texts) == 0 && c.Sigma <= precision*math.Abs(c.Mean) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // Unused is how many values of a column or an input were not used for a reason, or how many rows were not made for lack

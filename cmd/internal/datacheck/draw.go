@@ -136,8 +136,15 @@ func (r *Rows) draw(b *strings.Builder) {
 	if r.Made > 0 {
 		b.WriteString("\n")
 		table(b, "FEATURE", r.Columns, false)
+		for _, name := range r.Constant() {
+			fmt.Fprintf(b, "\nwarning: column %s %s\n", plain(name), constant)
+		}
 	}
 }
+
+// constant describes a column that [Rows.Constant] returns, and what to do.
+const constant = "is constant here and is not scaled unless it varies on other devices: remove it from " +
+	"task.features, or, if it should vary, subtract a constant from it in the file, since rows are float32 numbers"
 
 func (r *Result) verdict(b *strings.Builder) {
 	switch {

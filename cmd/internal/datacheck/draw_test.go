@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/data"
 )
 
 // TestDrawnTexts: texts of a file reach a terminal cut, and without what it would obey.
@@ -52,5 +53,22 @@ func TestDrawnTexts(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(got)
+	}
+}
+
+// TestConstantColumnsAreNamed: a column without spread is named with a remedy. A column with a small spread far from 0
+// is not named.
+func TestConstantColumnsAreNamed(t *testing.T) {
+	r := &Rows{Made: 3, Columns: []data.Summary{
+		{Name: "still", Used: 3, Mean: 7, Min: 7, Max: 7, Histogram: []int{3}},
+		{Name: "lat", Used: 3, Mean: 52.52, Sigma: 2e-4, Histogram: []int{3}},
+		{Name: "rounded", Used: 3, Mean: 1.7e9, Sigma: 20, Histogram: []int{3}},
+	}}
+	var b strings.Builder
+	r.draw(&b)
+	for name, want := range map[string]bool{"still": true, "lat": false, "rounded": true} {
+		if named := strings.Contains(b.String(), "warning: column "+name+" is constant here"); named != want {
+			t.Errorf("%s is named: %v\n%s", name, named, b.String())
+		}
 	}
 }

@@ -21,6 +21,7 @@ type Answers struct {
 	Classes   int // of a target that is a class, numbered from 0; 0 = the target is a number
 	Algorithm spec.Algorithm
 	Agents    int // devices
+	Robust    bool
 	// Join is where devices reach the coordinator to join, https://HOST:PORT; empty = at the broker's host.
 	Join string
 }
@@ -100,7 +101,10 @@ func (a *Answers) coordinator() map[string]any {
 		"task.step_size.constant": step,
 		"round.rounds":            rounds, "round.stop.patience": patience, "round.pause": pause,
 		"round.participants": drawn, "round.quorum": quorum,
-		"round.gather.minimum": quorum, "round.gather.target": a.Agents,
+		"round.gather.minimum": quorum, "round.gather.target": a.Agents, "round.gather.first": a.Agents,
+	}
+	if a.Robust {
+		keys["round.robust"] = true
 	}
 	if a.Classes > 0 && (a.Model == spec.ModelSoftmax || a.Model == spec.ModelMLP) {
 		keys["task.model.classes"] = a.Classes

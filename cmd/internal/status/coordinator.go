@@ -49,6 +49,8 @@ type coordinatorPicture struct {
 
 	// SitOut are the agents that failed in a round, and are not drawn in the next ones.
 	SitOut []sitOut `json:"sit_out,omitempty"`
+	// Large are the agents whose last updates were all unusually large.
+	Large []large `json:"large_updates,omitempty"`
 
 	Aggregations uint64     `json:"aggregations"`     // in the newest model
 	Wanted       uint64     `json:"wanted,omitempty"` // aggregations until the run is finished
@@ -131,6 +133,27 @@ func (u unfit) why() string {
 	return text
 }
 
+// large is an agent with unusually large updates. Lengths are in multiples of the usual length.
+type large struct {
+	Agent   string  `json:"agent"`
+	Folds   int     `json:"folds"`   // in a row
+	Length  float64 `json:"length"`  // of the last update
+	Counted float64 `json:"counted"` // length with which it is in the model; 0 = it was left out
+}
+
+// String describes the updates of the agent.
+func (l large) String() string {
+	counted := fmt.Sprintf("counted as %.3g", l.Counted)
+	switch {
+	case l.Counted == 0:
+		counted = "left out"
+	case l.Counted >= 0.999*l.Length:
+		counted = "counted in full"
+	}
+	return fmt.Sprintf("%s (%.3g times as long as usual in the last of %d rounds, %s)", l.Agent, l.Length, l.Folds,
+		counted)
+}
+
 // sitOut is an agent that is not drawn up to a round.
 type sitOut struct {
 	Agent  string `json:"agent"`
@@ -163,6 +186,8 @@ type CoordinatorView struct {
 	is       coordinatorPicture
 	unfit    map[wire.AgentID]unfit
 	sitOut   map[wire.AgentID]sitOut
+	large    map[wire.AgentID]large
+	rejected wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
 	place    map[wire.AgentID]int // among the participants
 	problems map[string]string    // by subject
 }
@@ -171,6 +196,7 @@ type CoordinatorView struct {
 func NewCoordinator(version, federation string, now func() time.Time) *CoordinatorView {
 	return &CoordinatorView{
 		now: now, unfit: map[wire.AgentID]unfit{}, sitOut: map[wire.AgentID]sitOut{}, place: map[wire.AgentID]int{},
+		large:    map[wire.AgentID]large{},
 		problems: map[string]string{},
 		is: coordinatorPicture{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(),
@@ -185,6 +211,7 @@ func NewCoordinator(version, federation string, now func() time.Time) *Coordinat
 func (v *CoordinatorView) Begin(task Applied, cfg *round.Config, p coordinator.Past) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	clear(v.large)
 	v.is.Task, v.is.Wanted, v.is.Deadline, v.is.Draws = task, uint64(cfg.Rounds), cfg.Deadline.Seconds(), 0
 	if cfg.Algorithm == spec.FedDec {
 		v.is.Draws = cfg.Participants
@@ -252,6 +279,10 @@ func (v *CoordinatorView) Picture() Picture {
 	sort.Slice(p.Unfit, func(i, j int) bool { return p.Unfit[i].Agent < p.Unfit[j].Agent })
 	for _, agent := range slices.Sorted(maps.Keys(v.sitOut)) {
 		p.SitOut = append(p.SitOut, v.sitOut[agent])
+	}
+	p.Large = nil
+	for _, agent := range slices.Sorted(maps.Keys(v.large)) {
+		p.Large = append(p.Large, v.large[agent])
 	}
 	for _, problem := range v.problems {
 		p.Problems = append(p.Problems, problem)

@@ -76,7 +76,14 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 		}
 	case round.RolloutEnded:
 		v.is.Rollout = &rolledOut{Released: f.Released.String(), Last: string(f.Result), Of: f.Candidate.String()}
-	case round.EdgeEnded, round.EdgesJudged, round.SamplesCapped: // not shown
+	case round.SamplesLarge:
+		text := ""
+		if len(f.Agents) > 0 && !f.Capped {
+			text = fmt.Sprintf("more than five times the median number of rows is reported by %s, which decide the "+
+				"model: if that is not true, set round.robust or revoke them", list(f.Agents))
+		}
+		v.note("rows", text)
+	case round.EdgeEnded, round.EdgesJudged: // not shown
 	}
 }
 
@@ -89,11 +96,31 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 		v.is.Enrolled = f.Agents
 		for _, agent := range f.Gone {
 			delete(v.unfit, agent)
+			delete(v.large, agent)
 		}
 	case coordinator.ModelReady:
 		v.modelReady(f)
+	case coordinator.StatisticsReady:
+		text := ""
+		if len(f.Constant) > 0 {
+			text = fmt.Sprintf("columns are constant on all devices and are not scaled: %s; remove them from "+
+				"task.features, or, if they should vary, subtract a constant from them", names(f.Constant))
+		}
+		v.note("constant", text)
+	case coordinator.ModelRejected:
+		v.rejected = f.Next
+		v.note("rejected", fmt.Sprintf("model %d had diverged and was rejected; the run continues from model %d as "+
+			"version %d. Largest updates in it: %s. If these devices are honest, lower task.step_size; to go back "+
+			"further: coordinator model rollback --to VERSION", f.Version, f.Earlier, f.Next, list(f.Agents)))
+	case coordinator.UpdateLarge:
+		delete(v.large, f.Agent)
+		if f.Times > 0 && f.Usual > 0 {
+			v.large[f.Agent] = large{string(f.Agent), f.Times, f.Norm / f.Usual, f.Counted / f.Usual}
+		}
 	case coordinator.ModelEvaluated:
-		v.is.Evaluation = &evaluated{uint64(f.Version), f.Result}
+		if !f.Few { // the last result stays
+			v.is.Evaluation = &evaluated{uint64(f.Version), f.Result}
+		}
 	case coordinator.LinkChanged:
 		v.is.Broker.change(v.now(), f.Up, f.Err)
 	case coordinator.SubscriptionsRefused:
@@ -153,7 +180,6 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 		v.is.Mesh = &mesh{f.Agents, len(f.Edges), len(f.Parts), number(f.SecondEigenvalue), number(f.Alpha)}
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentUnheard, coordinator.Began,
 		coordinator.MessageDropped,
-		coordinator.StatisticsReady,
 		coordinator.TransfersChanged, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // not shown
 	}
 }
@@ -221,7 +247,23 @@ func (v *CoordinatorView) refusal(agent wire.AgentID, r wire.RoundID, what, reas
 	v.is.Refusals = keep(v.is.Refusals, keptRefusals, refusal{v.now(), string(agent), uint64(r), what, reason})
 }
 
+// rejectedShown is the number of versions for which a rejected model is shown.
+const rejectedShown = 20
+
+// list returns the agents' ids, separated by commas.
+func list(agents []wire.AgentID) string {
+	var ids []string
+	for _, a := range agents {
+		ids = append(ids, string(a))
+	}
+	return names(ids)
+}
+
 func (v *CoordinatorView) modelReady(f coordinator.ModelReady) {
+	if v.rejected > 0 && (f.Version > v.rejected+rejectedShown || f.Version < v.rejected) {
+		v.rejected = 0
+		v.note("rejected", "")
+	}
 	v.is.Aggregations = uint64(f.Version)
 	if risk := number(f.Risk); risk != nil {
 		v.is.Losses = keep(v.is.Losses, KeptLosses, *risk)

@@ -127,7 +127,7 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 		clear(v.working)
 	case round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
 		round.RolloutEnded, round.RoundWaits,
-		round.RunFinished, round.SamplesCapped, round.StopJudged, round.UploaderReplaced: // of no device
+		round.RunFinished, round.SamplesLarge, round.StopJudged, round.UploaderReplaced: // of no device
 	}
 }
 
@@ -170,6 +170,10 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		}
 	case coordinator.UpdateLeftOut:
 		v.device(f.Agent).leftOut++
+	case coordinator.ModelRejected:
+		for _, a := range f.Agents {
+			v.device(a).leftOut++
+		}
 	case coordinator.UpdatesPassedOver:
 		for _, a := range f.Agents {
 			v.device(a).leftOut++
@@ -191,7 +195,7 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		coordinator.ModelEvaluated,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageMended,
-		coordinator.SubscriptionsRefused, coordinator.TransfersChanged: // of no device
+		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.UpdateLarge: // no column
 	}
 }
 

@@ -52,6 +52,13 @@ func (c *coordinatorPicture) Draw(width int) string {
 		}
 		p.line("  sit out", "%s", names(all))
 	}
+	if len(c.Large) > 0 {
+		var all []string
+		for _, l := range c.Large {
+			all = append(all, l.String())
+		}
+		p.paragraph("  large", "unusually large updates: "+names(all))
+	}
 	if m := c.Mesh; m != nil {
 		p.line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.Parts,
 			figures("|λ₂|", m.SecondEigenvalue, "α", m.Alpha))

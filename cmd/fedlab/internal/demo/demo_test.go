@@ -21,6 +21,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -303,8 +304,12 @@ func TestOptions(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		{func(o *Options) { o.Participants = 13 }, "--participants must be 1 to 12, is 13"},
-		{func(o *Options) { o.Participants = 0 }, "--participants must be 1 to 12, is 0"},
+		{func(o *Options) { o.Participants = 13 }, "--participants must be 1 to 12, or 0 for 6, is 13"},
+		{func(o *Options) { o.Algorithm, o.Participants = "feddec", 21 },
+			"--participants must be 1 to 20, or 0 for 2, is 21"},
+		{func(o *Options) { o.Agentd = "/bin/true" }, "--agentd goes with --processes"},
+		{func(o *Options) { o.Codec = "int8" }, "--codec goes with --algorithm feddec: it packs what neighbours " +
+			"exchange; for updates use --set task.codec=int8"},
 		{func(o *Options) { o.Rounds = -1 }, "--rounds must be at least 1, is -1"},
 		{func(o *Options) { o.Username = "me" }, "--username, --password-file and --ca-file go with --broker: the " +
 			"embedded one has users of its own"},
@@ -330,5 +335,41 @@ func TestOptions(t *testing.T) {
 	}
 	if o.Model = "mlp"; o.rounds() != 100 {
 		t.Errorf("an mlp has %d rounds, want 100", o.rounds())
+	}
+}
+
+// TestParticipants: the option is in the coordinator's settings with each algorithm and task.
+func TestParticipants(t *testing.T) {
+	for _, tt := range []struct {
+		algorithm, task string
+		given, want     int
+	}{
+		{"fedavg", "", 0, 6}, {"fedavg", "", 9, 9}, {"feddec", "air", 0, 6}, {"feddec", "air", 3, 3},
+		{"feddec", "", 0, 2}, {"feddec", "", 10, 10}, {"feddec", "regression", 20, 20},
+	} {
+		o := Defaults()
+		o.Algorithm, o.Task, o.Participants = spec.Algorithm(tt.algorithm), tt.task, tt.given
+		if err := o.Validate(); err != nil {
+			t.Errorf("%+v: %v", tt, err)
+			continue
+		}
+		if o.Algorithm == spec.FedAvg {
+			s := together{&o, &files{}}.coordinator()
+			if got := s.Round.Participants; got != tt.want {
+				t.Errorf("%+v: %d", tt, got)
+			}
+			continue
+		}
+		build := regressionScene
+		if tt.task == "air" {
+			build = airScene
+		}
+		s, err := build(&o, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.uploads != tt.want {
+			t.Errorf("%+v: %d", tt, s.uploads)
+		}
 	}
 }

@@ -18,8 +18,8 @@ import (
 // Options are the flags of the demo.
 type Options struct {
 	Seed         uint64
-	Rounds       int // 0 = as many as the model needs
-	Participants int
+	Rounds       int    // 0 = as many as the model needs
+	Participants int    // L; 0 = 6, or 2 of the regression
 	Model        string // linear or mlp
 	Broker       string // URL of a broker that runs already; empty = embedded
 	// How all of the demo reach that broker, as broker.username, password_file and ca_file of the daemons.
@@ -60,7 +60,7 @@ type Options struct {
 
 // Defaults returns the options of a plain run.
 func Defaults() Options {
-	return Options{Seed: 1, Participants: 6, Model: "linear", Algorithm: spec.FedAvg, Codec: spec.CodecRaw}
+	return Options{Seed: 1, Model: "linear", Algorithm: spec.FedAvg, Codec: spec.CodecRaw}
 }
 
 // stepTimes are the declared speeds of the twelve agents, which repeat: the
@@ -84,8 +84,29 @@ func (o *Options) rounds() int {
 	return 50
 }
 
-// stations is the number of agents.
+// stations is the number of agents, except in the regression.
 const stations = 12
+
+// regressionRuns reports whether the demo runs feddec's regression.
+func (o *Options) regressionRuns() bool { return o.Algorithm == spec.FedDec && o.Task != "air" }
+
+func (o *Options) agents() int {
+	if o.regressionRuns() {
+		return regressionAgents
+	}
+	return stations
+}
+
+// draws returns the number of agents drawn in a round, L.
+func (o *Options) draws() int {
+	switch {
+	case o.Participants > 0:
+		return o.Participants
+	case o.regressionRuns():
+		return 2
+	}
+	return 6
+}
 
 // Validate reports what cannot be run.
 func (o *Options) Validate() error {
@@ -96,8 +117,9 @@ func (o *Options) Validate() error {
 		}
 	}
 	valid := func(flag string, err error) { need(err == nil, "%s: %w", flag, err) }
-	need(o.Participants >= 1 && o.Participants <= stations, "--participants must be 1 to %d, is %d", stations,
-		o.Participants)
+	need(o.Participants >= 0 && o.Participants <= o.agents(), "--participants must be 1 to %d, or 0 for %d, is %d",
+		o.agents(), (&Options{Algorithm: o.Algorithm, Task: o.Task}).draws(), o.Participants)
+	need(o.Agentd == "" || o.Processes, "--agentd goes with --processes")
 	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
 	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)
 	need(o.Broker != "" || o.Username == "" && o.PasswordFile == "" && o.CAFile == "",
@@ -109,6 +131,8 @@ func (o *Options) Validate() error {
 	if o.Algorithm != spec.FedDec {
 		need(o.Task == "" && o.SiteBroker == "" && !o.faulty() && o.Clip == 0 && o.Lie == "",
 			"--task, --d2d-broker, --loss, --dup, --delay, --kill, --clip and --lie go with --algorithm feddec")
+		need(o.Codec == spec.CodecRaw, "--codec goes with --algorithm feddec: it packs what neighbours exchange; for "+
+			"updates use --set task.codec=%s", o.Codec)
 		return errors.Join(errs...)
 	}
 	need(!o.Processes, "--processes does not go with --algorithm feddec, which adds up what all agents hold: they "+
@@ -137,7 +161,7 @@ func (o *Options) validateRule(need func(bool, string, ...any), valid func(strin
 		var k spec.Check
 		if spec.OneOf(&k, "--rule", o.Rule, rule.Names()...); k.Err() == nil {
 			r := o.aggregation()
-			r.CheckDraws(&k, o.Participants)
+			r.CheckDraws(&k, o.draws())
 		}
 		valid("--rule", k.Err())
 	}
@@ -161,7 +185,7 @@ func (o *Options) aggregation() rule.Config {
 	case rule.Krum:
 		a.Byzantine = o.Attackers
 	case rule.MultiKrum:
-		a.Byzantine, a.Keep = o.Attackers, max(1, o.Participants-o.Attackers)
+		a.Byzantine, a.Keep = o.Attackers, max(1, o.draws()-o.Attackers)
 	case rule.CenteredClipping:
 		a.Radius = radius
 	}
@@ -212,7 +236,7 @@ func (o together) coordinator() settings.Coordinator {
 	f := o.files
 	s := settings.DefaultCoordinator()
 	s.Task, s.Held = o.task(), &data.Config{CSV: f.held}
-	s.Round.Participants, s.Round.Quorum = o.Participants, o.Participants
+	s.Round.Participants, s.Round.Quorum = o.draws(), o.draws()
 	s.Round.Weights, s.Round.Seed, s.Round.Rounds = o.weights(), o.Seed, o.rounds()
 	s.Round.Aggregation = o.aggregation()
 	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), Within: time.Minute,

@@ -82,7 +82,7 @@ func (fed *federation) measure(ctx context.Context, show display) (*Result, erro
 	show.start(heading{
 		Broker: strings.Join(fed.coordinator.Broker.URLs, ", "), Embedded: fed.server != nil, Agents: len(fed.agents),
 		Features: len(fed.files.features),
-		Model:    o.Model, Rounds: o.rounds(), L: o.Participants, Seed: o.Seed, Metrics: url,
+		Model:    o.Model, Rounds: o.rounds(), L: o.draws(), Seed: o.Seed, Metrics: url,
 		Rule: fed.coordinator.Round.Aggregation.Rule, Attack: o.Attack, Liars: o.Attackers,
 		Stations: fed.files.stations,
 	})

@@ -69,7 +69,7 @@ func airScene(o *Options, dir string) (*scene, error) {
 		what: "air pollution (log PM2.5) six hours ahead, at twelve stations on a ring; the loss is ½ the mean " +
 			"squared error in a year that none has seen",
 		files: f, task: o.task(), mesh: settings.Mesh{Edges: spec.EdgesRing, Weights: spec.Metropolis}, rounds: 50,
-		uploads: o.Participants, start: 1,
+		uploads: o.draws(), start: 1,
 	}
 	s.task.StepSize.Constant = 0.02
 	if o.Model == "mlp" {
@@ -107,7 +107,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 		what:  "feddec's regression: 25 parameters, of which each agent has 10 rows; the loss is (f − f*)/(f(0) − f*)",
 		files: f, mesh: settings.Mesh{Edges: spec.EdgesRadius, Radius: regressionRadius, Weights: spec.BestConstant},
 		rounds:  100,
-		uploads: 2,
+		uploads: o.draws(),
 		best:    p.Objective.Minimum, start: p.Objective.Risk(make([]float64, regression.Inputs)),
 	}
 	for _, at := range g.Positions() {

@@ -104,7 +104,8 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		coordinator.MessageDropped,
 		coordinator.ModelsAhead, coordinator.StateMended, coordinator.StorageFailing,
 		coordinator.StorageMended, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
-		coordinator.UpdateLeftOut, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // not shown
+		coordinator.ModelRejected, coordinator.UpdateLarge, coordinator.UpdateLeftOut, coordinator.UpdatesClipped,
+		coordinator.UpdatesPassedOver: // not shown
 	}
 	return nil
 }
@@ -154,7 +155,7 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 		}
 	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
 		round.EdgeEnded, round.EdgesJudged, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
-		round.RoundWaits, round.SamplesCapped, round.StopJudged,
+		round.RoundWaits, round.SamplesLarge, round.StopJudged,
 		round.UploaderReplaced: // not shown
 	}
 	return false, nil

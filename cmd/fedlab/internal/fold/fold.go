@@ -114,7 +114,7 @@ func (f *file) fold(o *Options) (*result, error) {
 	cfg := round.Config{Seed: o.Seed, Weighting: spec.WeightingMean}
 	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 	all := round.Contributions(accepted, &plan, &cfg)
-	b := plan.Bound(o.Rule, cfg.Weighting, all)
+	b := plan.Bound(o.Rule, false, cfg.Weighting, all)
 	r.Usual = b.Usual
 	for _, k := range b.Above {
 		r.LeftOut = append(r.LeftOut, leftOut{all[k].Agent, "refuse_above", &all[k].Norm})

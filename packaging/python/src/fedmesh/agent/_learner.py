@@ -117,9 +117,10 @@ class Linear(t.Trainer):
 
     def statistics(self) -> Tuple[bytes, bytes]:
         """The vector of a statistics round, and the hash of its schema."""
-        vector = np.concatenate([[len(self.raw)], self.raw.sum(axis=0), (self.raw ** 2).sum(axis=0)])
+        mean = self.raw.mean(axis=0)
+        vector = np.concatenate([[len(self.raw)], mean, ((self.raw - mean) ** 2).sum(axis=0)])
         m = self.raw.shape[1]
-        schema = w.schema_hash(("count", 2, [1]), ("sum", 2, [m]), ("sum_squares", 2, [m]))
+        schema = w.schema_hash(("count", 2, [1]), ("mean", 2, [m]), ("squares", 2, [m]))
         return vector.astype("<f8").tobytes(), schema
 
     def error(self, params: Mapping[str, Any], rows: t.Rows) -> npt.NDArray[Any]:
