@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 )
@@ -198,7 +199,7 @@ func (a *agentPicture) Draw(width int) string {
 		a.Problems, a.Broker)
 	switch a.Fit {
 	case "":
-		p.line("data", "no task was announced yet")
+		p.line("data", "%s", a.taskless())
 	case "fit":
 		p.line("data", "%d rows fit the task", a.Rows)
 	default:
@@ -255,6 +256,22 @@ func (a *agentPicture) Draw(width int) string {
 	}
 	p.refusals(a.Recent)
 	return p.text.String()
+}
+
+// taskless describes why the agent knows no task.
+func (a *agentPicture) taskless() string {
+	switch a.Missing {
+	case "":
+		return "no task yet: the agent waits for the coordinator's announcement"
+	case agent.MissingKey:
+		return "no task: the announcement is signed with another key (see above)"
+	case agent.MissingFederation:
+		return "no task: the federation has another name (see above)"
+	case agent.MissingAccess:
+		return "no task: the broker's access rules withhold it (see above)"
+	case agent.MissingNone:
+	}
+	return "no task: the broker has no announcement (see above)"
 }
 
 // drawInputs shows the inputs of which something was not used.
