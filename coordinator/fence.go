@@ -45,7 +45,8 @@ func (c *Coordinator) fallBehind(newest wire.Order) {
 }
 
 // refuseFresh ends a coordinator that has begun a run in an empty state folder, although the broker retains an
-// announcement that is signed with its key. The begun run is removed, so that the next start finds the folder as it was.
+// announcement that is signed with its key. The begun run is removed, so that the next start finds the folder as it
+// was.
 func (c *Coordinator) refuseFresh(retained wire.Order) {
 	err := &StateError{Path: c.cfg.Dir, Problem: fmt.Sprintf("the state folder has no run, but the broker retains the "+
 		"announcement of a run with this coordinator's key (%s): the state folder was lost, or state_dir is wrong",

@@ -405,8 +405,8 @@ func TestAgentsAhead(t *testing.T) {
 	})
 }
 
-// TestLostFolder: a coordinator whose state folder is lost begins no run while the broker retains an announcement of its
-// key. It names the two commands at each start, until --new-run.
+// TestLostFolder: a coordinator whose state folder is lost begins no run while the broker retains an announcement of
+// its key. It names the two commands at each start, until --new-run.
 func TestLostFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})

@@ -176,6 +176,12 @@ func taskApplyCommand() *cobra.Command {
 
 // apply sends an application with the file that args names, and tells what it does.
 func apply(cmd *cobra.Command, l *cli.Loader, args []string, a daemon.Application) error {
+	for key := range l.Set {
+		switch section, _, _ := strings.Cut(key, "."); section {
+		case "task", "round", "mesh", "predict":
+			return cli.Usage("--set %s has no effect on the applied task: write the key into the FILE", key)
+		}
+	}
 	c, err := client(l)
 	if err != nil {
 		return err

@@ -49,3 +49,15 @@ func TestTaskShowRefuses(t *testing.T) {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 }
+
+// TestTaskApplySet: a value that cannot take effect is refused, not ignored.
+func TestTaskApplySet(t *testing.T) {
+	file := write(t, "coordinator.yaml", "state_dir: "+t.TempDir()+"\n")
+	for _, command := range []string{"apply", "diff"} {
+		code, _, stderr := clitest.Run(rootCommand(), "task", command, file, "--config", file, "--set",
+			"task.step_size.constant=0.7")
+		if code != 2 || !strings.Contains(stderr, "--set task.step_size.constant has no effect") {
+			t.Errorf("task %s: exit status %d, %s", command, code, stderr)
+		}
+	}
+}

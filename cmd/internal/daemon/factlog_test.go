@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -286,6 +287,9 @@ var coordinatorLines = []line{
 		Reason: "out_of_range", Where: "a.csv: line 12", Bad: 30, All: 100}},
 		`<4>WARN  agent cannot do the task agent=a reason=bad_data column=pm25 why=out_of_range bad=30 of=100 ` +
 			`where="a.csv: line 12"`},
+	{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData, Misfit: wire.Misfit{Column: "pm25",
+		Where: "a.csv: line 1"}}, // the column is missing
+		`<4>WARN  agent cannot do the task agent=a reason=bad_data column=pm25 where="a.csv: line 1"`},
 	{round.AgentLeft{Agent: "a", Reason: round.LeftLost, Agents: 2},
 		`<6>INFO  agent left agent=a reason=lost agents=2`},
 	{round.AgentSidelined{Agent: "a", Round: 2, Reason: round.SidelinedSilent, Draws: 4, Until: 6, Agents: 2},
@@ -400,5 +404,19 @@ func TestShort(t *testing.T) {
 		if got := short(x); got != want {
 			t.Errorf("short(%v) is %v, want %v", x, got, want)
 		}
+	}
+}
+
+// TestEnrolLogWithoutError: a refusal without an error has no attribute err.
+func TestEnrolLogWithoutError(t *testing.T) {
+	var b strings.Builder
+	log, err := logging.New(&b, debugging())
+	if err != nil {
+		t.Fatal(err)
+	}
+	enrolLog{log}.ObserveEnrolment(enrol.Refused{Agent: "a", From: "127.0.0.1", Reason: 1})
+	enrolLog{log}.ObserveEnrolment(enrol.RenewRefused{Agent: "a", Reason: 1})
+	if text := b.String(); strings.Contains(text, "err=") || strings.Count(text, "\n") != 2 {
+		t.Errorf("%s", text)
 	}
 }

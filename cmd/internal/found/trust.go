@@ -1,6 +1,7 @@
 package found
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/x509"
@@ -41,6 +42,15 @@ func (a *Answers) brokerHost() string {
 		return "" // Validate has read it
 	}
 	return u.Hostname()
+}
+
+// mosquittoConf returns the configuration of the broker with the port of its URL.
+func (a *Answers) mosquittoConf() []byte {
+	u, err := url.Parse(a.Broker)
+	if err != nil || u.Port() == "" {
+		return mosquitto.Conf
+	}
+	return bytes.Replace(mosquitto.Conf, []byte("\nlistener 8883\n"), []byte("\nlistener "+u.Port()+"\n"), 1)
 }
 
 // joinURL is where devices reach the coordinator to join.
@@ -119,7 +129,7 @@ func (f *Files) trust(dir string, a *Answers, key ed25519.PrivateKey) error {
 	d := store.Machine
 	return errors.Join(
 		d.WriteFile(at("mosquitto", "certs", caCrt), pemOf(authority.Certificate.Raw), 0o666),
-		d.WriteFile(at("mosquitto", "mosquitto.conf"), mosquitto.Conf, 0o666),
+		d.WriteFile(at("mosquitto", "mosquitto.conf"), a.mosquittoConf(), 0o666),
 		d.WriteFile(at("mosquitto", "acl"), rules, 0o666),
 		d.WriteFile(at("mosquitto", "fedmesh.nft"), mosquitto.Firewall, 0o666),
 		d.WriteFile(at("mosquitto", "mosquitto.service.d", "fedmesh.conf"), mosquitto.DropIn, 0o666))

@@ -338,7 +338,9 @@ func (a *Agent) CheckFiles() error {
 	var c check
 	a.each(func(section string, m *Agent) {
 		var of check
-		m.Data.CheckFile(&of.Check, "data")
+		if !m.rowless() {
+			m.Data.CheckFile(&of.Check, "data")
+		}
 		c.Take(section, of.Err())
 	})
 	return c.Err()
