@@ -96,6 +96,9 @@ func memory(r *report, process string) {
 		return
 	}
 	file := words[i+1]
+	if !filepath.IsAbs(file) { // relative to the broker's folder, not to the doctor's
+		file = filepath.Join(process, "cwd", file)
+	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		r.add("broker memory", Skipped, "run the doctor as root", "%v", err)
