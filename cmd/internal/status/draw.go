@@ -102,6 +102,10 @@ func (c *coordinatorPicture) drawRound(p *page) {
 		phase += " (" + c.Ended + ")"
 	}
 	p.line("phase", "%s for %s", phase, span(c.At.Sub(c.PhaseSince)))
+	if c.Ended != "" {
+		p.paragraph("", "to continue: `coordinator task show > task.yaml`, change what ended the run (round.rounds or "+
+			"round.stop; 0 is without limit), and `coordinator task apply task.yaml`")
+	}
 	if c.Waits != nil {
 		p.paragraph("", c.Waits.draw(c.At))
 	}
