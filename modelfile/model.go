@@ -52,14 +52,14 @@ func Of(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Mo
 		Standardization: learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}}
 }
 
-// Goal describes what a model predicts.
+// Goal is the target of a model, with its unit and horizon.
 type Goal struct {
 	Target string        // the column; empty of an autoencoder
 	Unit   string        // of predictions; empty if the task names none
 	Ahead  time.Duration // from the row's time to the time that a prediction is for
 }
 
-// Goal returns what the model predicts.
+// Goal returns the target of the model, its unit and its horizon.
 func (m *Model) Goal() Goal {
 	g := Goal{Target: m.Target}
 	if m.Recipe == nil || m.Target == "" {
