@@ -59,6 +59,7 @@ type Agent struct {
 	verdict     device.Verdict   // of the last one
 	newest      wire.Digest      // of the last announcement that came, obeyed or not
 	unread      unread           // how long none has come over this link
+	missing     missing          // why none has come
 	pulls       map[string]*pull // by the hash in the topic
 	sender      *transfer.Sender
 	sending     *update
@@ -281,6 +282,7 @@ func (a *Agent) deadline() time.Time {
 	earlier(a.keepDue())
 	earlier(a.newRows.lookAt, a.awaitsRows())
 	earlier(a.unread.at, a.unread.wait > 0)
+	earlier(a.missing.at, !a.missing.at.IsZero())
 	earlier(a.freshness.staleAt())
 	earlier(a.renewalAt())
 	if a.misfit != nil {
@@ -302,6 +304,7 @@ func (a *Agent) tick(now time.Time) {
 	}
 	a.stepSender(transfer.Tick{})
 	a.readAgain(now)
+	a.lookForMissing(now)
 	a.lookForFreeze(now)
 	a.tickRenewal(now)
 	a.tested(a.test.Tick(now))
@@ -320,7 +323,7 @@ func (a *Agent) tick(now time.Time) {
 // hear takes what the connection tells.
 func (a *Agent) hear(e mqtt.Event) {
 	own, ended := a.test.Step(a.owner.Now(), e)
-	if a.tested(ended); own {
+	if a.tested(ended); own || a.searchEvent(e) {
 		return
 	}
 	switch e := e.(type) {
@@ -328,6 +331,7 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.up = true
 		a.lookAtClock()
 		a.awaitAnnouncement(unreadFirst)
+		a.missing.up(a.owner.Now())
 		a.clones.up()
 		a.mesh.uplink(true)
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
@@ -340,6 +344,7 @@ func (a *Agent) hear(e mqtt.Event) {
 		a.link(round.LinkUp{}, transfer.Connected{})
 	case mqtt.Down:
 		a.up, a.unread = false, unread{}
+		a.missing.down()
 		a.clones.down()
 		a.mesh.uplink(false)
 		a.linkDown(e.Err)
@@ -386,6 +391,7 @@ func (a *Agent) publish(m mqtt.Message) {
 // tested takes the end of a test of the broker, if this is one.
 func (a *Agent) tested(ended *mqtt.SelfTested) {
 	if ended != nil {
+		a.accessTested(ended.Result)
 		a.cfg.Observer.Observe(BrokerTested{*ended})
 	}
 }

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -189,6 +191,24 @@ func (a *Agent) follow(l *local, view data.View, unfit wire.DeclineReason, fact 
 	}
 	a.cfg.Observer.Observe(fact)
 	a.step(ev)
+}
+
+// Task returns the task that the agent holds its data against, encoded; nil if it has none yet. It may be called from
+// any goroutine.
+func (a *Agent) Task(ctx context.Context) ([]byte, error) {
+	held := make(chan *local, 1)
+	if err := a.owner.TellWithin(ctx, func() { held <- a.local }); err != nil {
+		return nil, err
+	}
+	select {
+	case l := <-held:
+		if l == nil || l.problem == nil {
+			return nil, nil
+		}
+		return l.problem.Task.Append(nil), nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the agent does not answer: %w", ctx.Err())
+	}
 }
 
 // mend looks at data again that did not fit.

@@ -29,7 +29,7 @@ func (a *Agent) askedToEvaluate(e round.AnnouncementCame) {
 		v.asked = offer{}
 		a.tellEvaluation()
 	default:
-		v.asked, v.least = offer{ann.Base, ann.Task.Hash, e.Order.Run, ann.Version}, ann.Evaluate
+		v.asked, v.least = offerOf(&e), ann.Evaluate
 		a.wantEvaluation()
 	}
 }

@@ -108,6 +108,14 @@ type (
 	BootRaised struct{ From, To wire.Epoch }
 	// AnnouncementsStale: no later announcement has come for a time in which one was due; For is 0 when one has.
 	AnnouncementsStale struct{ For time.Duration }
+	// AnnouncementMissing: no valid announcement has arrived since the agent connected. Reason is empty when one has.
+	AnnouncementMissing struct {
+		Reason     MissingReason
+		Federation wire.Federation
+		// Others are the other federations whose announcements the broker retains. With MissingFederation it names only
+		// the federation that the configured key announces.
+		Others []wire.Federation
+	}
 	// RootTaken: the keys of this root document count now.
 	RootTaken struct{ Version wire.Root }
 	// ClockBehind: the machine's clock is behind the time by which certificates are held; Using is zero when it is so
@@ -291,6 +299,7 @@ func (StateLost) fact()            {}
 func (BootRaised) fact()           {}
 func (PersonalBegun) fact()        {}
 func (AnnouncementsStale) fact()   {}
+func (AnnouncementMissing) fact()  {}
 func (RootTaken) fact()            {}
 func (ClockBehind) fact()          {}
 func (CertificateUsed) fact()      {}

@@ -17,8 +17,9 @@ import (
 // Forecast is the prediction of a row of the device's own source, or what its label has shown later.
 type Forecast struct {
 	Time    time.Time // of the row; zero if rows have none
-	Model   string    // RUN/VERSION
-	Value   float64   // as learner.Prediction has it
+	Goal    modelfile.Goal
+	Model   string  // RUN/VERSION
+	Value   float64 // as learner.Prediction has it
 	Classes []float64
 	// Residual is the label less the prediction, of classes 1 less the probability of the label's; nil before the label
 	// is there. The prediction is that of the model in use by then. Of an autoencoder it is the prediction itself: the
@@ -28,9 +29,18 @@ type Forecast struct {
 	Anomaly  bool    // Score is above 1
 }
 
+// For returns the time that the prediction is for; zero if rows have no time.
+func (f *Forecast) For() time.Time {
+	if f.Time.IsZero() {
+		return f.Time
+	}
+	return f.Time.Add(f.Goal.Ahead)
+}
+
 // forecaster predicts from the rows of a source. Jobs use it, one after another.
 type forecaster struct {
 	model  *modelfile.Model
+	goal   modelfile.Goal // of the model
 	by     *learner.Predictor[float32]
 	early  *follower // rows for predictions; nil if those with targets come as early
 	whole  *follower
@@ -94,7 +104,7 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 			f.early = &follower{rows: source.Open(want)}
 		}
 	}
-	f.model, f.by, f.paired = m, by, paired{}
+	f.model, f.goal, f.by, f.paired = m, m.Goal(), by, paired{}
 	return nil
 }
 
@@ -198,7 +208,7 @@ func (f *forecaster) forecast(x []float32) (Forecast, error) {
 	if p.Value-p.Value != 0 {
 		return Forecast{}, fmt.Errorf("the prediction is %v", p.Value)
 	}
-	return Forecast{Model: f.model.Name(), Value: p.Value, Classes: slices.Clone(p.Classes)}, nil
+	return Forecast{Goal: f.goal, Model: f.model.Name(), Value: p.Value, Classes: slices.Clone(p.Classes)}, nil
 }
 
 // residual is the label less the prediction or, of classes, 1 less the probability of the label's.
@@ -297,7 +307,7 @@ func (a *Agent) foretell(now time.Time) {
 		return
 	}
 	k.foretellAt = now.Add(p.Every)
-	if k.inUse == nil {
+	if k.inUse == nil || k.untrained() {
 		return
 	}
 	k.foretelling = true

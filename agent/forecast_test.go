@@ -49,7 +49,8 @@ func forecastingFrom(t *testing.T, publish func(agent.Forecast) error, source da
 	l := newLogger(t, "")
 	l.stop()
 	l.cfg.Data = source
-	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "a"}, {Name: "b"}}}.WithDefaults()
+	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "a",
+		Unit: "µg/m³", Scale: spec.ScaleLog1p}, {Name: "b"}}}.WithDefaults()
 	l.forecasts(publish, &r, 2, -1)
 	return l
 }
@@ -71,13 +72,20 @@ func (l *logger) forecasts(publish func(agent.Forecast) error, recipe *spec.Reci
 
 // forecastsBy begins a life of the agent with that model.
 func (l *logger) forecastsBy(publish func(agent.Forecast) error, m *modelfile.Model) {
+	l.t.Helper()
+	m.Version = 7
+	l.forecastsWith(publish, m)
+}
+
+// forecastsWith begins a life of the agent with that version of a model.
+func (l *logger) forecastsWith(publish func(agent.Forecast) error, m *modelfile.Model) {
 	t := l.t
 	t.Helper()
 	k, err := modelfile.OpenKept(store.Machine, l.cfg.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Run, m.Version = 5, 7
+	m.Run = 5
 	if err := k.Take(m, 1, wire.ModelName{}); err != nil {
 		t.Fatal(err)
 	}
@@ -351,6 +359,53 @@ func TestForecastsBeforeTheirLabels(t *testing.T) {
 			if f.Err != nil {
 				t.Error(f.Err)
 			}
+		}
+	})
+}
+
+// TestForecastFor: a forecast carries the time that it is for and what it predicts.
+func TestForecastFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []agent.Forecast
+		var n atomic.Int64
+		n.Store(3)
+		forecastingFrom(t, func(f agent.Forecast) error { got = append(got, f); return nil }, readings{n: &n})
+		wait(2 * time.Minute)
+		if len(got) == 0 {
+			t.Fatal("no forecast")
+		}
+		for _, f := range got {
+			if f.Goal != (modelfile.Goal{Target: "a in 2h", Unit: "log1p(µg/m³)", Ahead: 2 * time.Hour}) ||
+				!f.For().Equal(f.Time.Add(2*time.Hour)) {
+				t.Errorf("%+v, for %s", f, f.For())
+			}
+		}
+	})
+}
+
+// TestNoForecastUntrained: a model that no round has changed, which an earlier version has kept, does not predict
+// unless the device's owner has chosen it.
+func TestNoForecastUntrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []agent.Forecast
+		l := follower(t, "t,a,b,y\n1,1,1,1\n")
+		vector := wire.AppendVector(nil, []float32{0, 0})
+		m := modelfile.Of(&wire.Task{Name: "a task", Features: []string{"a", "b"}, Target: "y"},
+			learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}, vector, wire.BlobDigest(vector))
+		l.forecastsWith(func(f agent.Forecast) error { got = append(got, f); return nil }, m)
+		wait(5 * time.Minute)
+		if len(got) > 0 {
+			t.Errorf("the untrained model predicts: %+v", got)
+		}
+		k, err := modelfile.OpenKept(store.Machine, l.cfg.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Use(1); err != nil {
+			t.Fatal(err)
+		}
+		if wait(5 * time.Minute); len(got) == 0 {
+			t.Error("the model that the owner has chosen does not predict")
 		}
 	})
 }

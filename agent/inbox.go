@@ -74,6 +74,9 @@ func (a *Agent) open(p []byte) (wire.Envelope, *coordinatorKey, error) {
 func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	e, key, err := a.open(m.Payload)
 	if err != nil {
+		if reason, _ := host.WhyDropped(err, DropMalformed, DropVersion); reason == DropSignature {
+			a.announcementUnsigned()
+		}
 		return err
 	}
 	if e.Type != wire.TypeAnnouncement {
@@ -87,6 +90,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 		a.planReport(a.owner.Now()) // it comes to all agents at once
 	}
 	a.newest, a.unread = e.Digest(), unread{}
+	a.announcementFound()
 	order := wire.OrderOf(e.Header, &ann)
 	a.fresh(order, &ann)
 	weight, _ := ann.Selection.Find(key.selection, order, ann.Instance)

@@ -13,8 +13,10 @@ import (
 
 // Predictions has an agent keep models, so that the device can predict.
 type Predictions struct {
-	Keep    int           // models that stay in the folder, at least 1
-	Refresh time.Duration // a new model is taken at most this often
+	Keep int // models that stay in the folder, at least 1
+	// Refresh is the least time between two new models. It does not delay the first model of a run, a model whose
+	// version is at least twice that of the last one, or the result of a run.
+	Refresh time.Duration
 	// Margin is how much larger the risk of a new model on the rows that are held out may be than that of the model in
 	// use, as a share of it, before it is refused.
 	Margin float64
@@ -43,16 +45,28 @@ type offer struct {
 	task    wire.Digest
 	run     wire.RunID
 	version wire.ModelVersion
+	final   bool // the run is over, and this is its result
 }
+
+// offerOf returns the model of an announcement.
+func offerOf(e *round.AnnouncementCame) offer {
+	ann := &e.Announcement
+	return offer{ann.Base, ann.Task.Hash, e.Order.Run, ann.Version, ann.Phase == wire.PhaseFinished}
+}
+
+// untrained reports whether no round has changed the model.
+func (o *offer) untrained() bool { return o.version == 0 }
 
 // models is what the owner knows of the models to predict with.
 type models struct {
 	jobs    *host.Line
 	newest  offer       // zero before an announcement
 	judged  wire.Digest // the last model that was judged
+	last    offer       // the same, or the model in use that was announced again
 	pulling offer       // is pulled to predict with, whether the agent trains on it or not
 	busy    bool        // one is being judged
-	nextAt  time.Time   // none is taken before
+	nextAt  time.Time   // none is taken before, after a failure
+	freshAt time.Time   // the end of Predictions.Refresh after the last model
 	lookAt  time.Time   // of the next look at the file of the model in use
 	stamp   string      // of that file, as it was read; empty before the first look, after which models are judged
 	inUse   *modelfile.Model
@@ -73,9 +87,24 @@ func (a *Agent) offered(e round.AnnouncementCame) {
 		return
 	case a.rollsOut(ann):
 	case ann.Kind == wire.KindTraining && ann.Base.Present():
-		a.models.newest = offer{ann.Base, ann.Task.Hash, e.Order.Run, ann.Version}
+		a.models.newest = offerOf(&e)
 	}
 	a.wantModel()
+}
+
+// untrained reports whether no round has changed the model in use. An earlier version of agentd may have kept it. A
+// model that the device's owner or the coordinator's rollout has chosen counts as trained: a run may begin with one.
+func (k *models) untrained() bool {
+	return k.inUse.Version == 0 && !k.pinned && k.inUse.ID() != k.rollout.Released
+}
+
+// takeAt returns when the newest model may be taken.
+func (k *models) takeAt() time.Time {
+	n, was := &k.newest, &k.last
+	if n.final || n.run != was.run || n.version >= 2*was.version || k.nextAt.After(k.freshAt) {
+		return k.nextAt
+	}
+	return k.freshAt
 }
 
 // wantModel has the newest model judged, if it is time: the one that training has, or else it is pulled. A model is
@@ -87,15 +116,16 @@ func (a *Agent) wantModel() {
 		return
 	}
 	hash := k.newest.ref.Hash
-	if a.cfg.Predict == nil || !k.newest.ref.Present() || k.stamp == "" || k.busy || k.pinned || hash == k.judged ||
-		now.Before(k.nextAt) || a.local == nil || a.local.problem == nil || a.local.hash != k.newest.task {
+	if a.cfg.Predict == nil || !k.newest.ref.Present() || k.newest.untrained() || k.stamp == "" || k.busy || k.pinned ||
+		hash == k.judged || now.Before(k.takeAt()) || a.local == nil || a.local.problem == nil ||
+		a.local.hash != k.newest.task {
 		return
 	}
 	if a.local.problem.Task.Finetune > 0 && a.barred() { // the device's owner wants no training now
 		return
 	}
 	if k.inUse != nil && k.inUse.Hash == hash && k.inUse.Run == k.newest.run {
-		k.judged = hash
+		k.judged, k.last = hash, k.newest
 		return
 	}
 	if a.base != nil && a.fetching == hash {
@@ -143,7 +173,7 @@ func (a *Agent) modelCame(hash wire.Digest, w []float32, err error) {
 	case a.cfg.Predict == nil:
 	case err != nil && of.ref.Hash == hash:
 		k.nextAt = now.Add(keepAgain)
-	case err == nil && of.ref.Hash == hash && !k.busy && k.stamp != "" && !now.Before(k.nextAt):
+	case err == nil && of.ref.Hash == hash && !of.untrained() && !k.busy && k.stamp != "" && !now.Before(k.takeAt()):
 		a.consider(of, w)
 	default:
 		a.wantModel()
@@ -188,10 +218,11 @@ func (a *Agent) consider(of offer, w []float32) {
 	t.tune = a.tuningOf(of)
 	a.try(t, func(fact ModelJudged) {
 		now := a.owner.Now()
-		k.judged, k.nextAt = of.ref.Hash, now.Add(a.cfg.Predict.Refresh)
 		switch fact.Result {
 		case ModelFailed, ModelBlind, ModelPinned: // it is tried again
 			k.judged, k.nextAt = wire.Digest{}, now.Add(keepAgain)
+		default:
+			k.judged, k.last, k.freshAt = of.ref.Hash, of, now.Add(a.cfg.Predict.Refresh)
 		}
 	})
 }
@@ -241,9 +272,12 @@ func (a *Agent) keepDue() (time.Time, bool) {
 	}
 	at := k.lookAt
 	_, wanted := k.due(a.cfg.ID)
-	wanted = wanted || k.newest.ref.Present() && k.newest.ref.Hash != k.judged
-	if wanted && k.nextAt.After(a.owner.Now()) && k.nextAt.Before(at) {
-		at = k.nextAt
+	next := k.nextAt
+	if k.newest.ref.Present() && !k.newest.untrained() && k.newest.ref.Hash != k.judged {
+		wanted, next = true, k.takeAt()
+	}
+	if wanted && next.After(a.owner.Now()) && next.Before(at) {
+		at = next
 	}
 	if a.cfg.Predict.Publish != nil && !k.foretelling && k.foretellAt.Before(at) {
 		at = k.foretellAt

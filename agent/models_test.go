@@ -69,20 +69,20 @@ func (s *scene) judged() string {
 func TestModelsAreJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
-		s.offers(1, 0, 0, 0)
-		s.offers(2, 1, 2, -1.5)  // risk (0.25+1)/4
-		s.offers(3, 2, 2, -1.55) // not worse by more than half
-		s.offers(4, 3, 2, -2)
-		s.offers(5, 4, 2, -1)
+		s.offers(1, 1, 0, 0)
+		s.offers(2, 2, 2, -1.5)  // risk (0.25+1)/4
+		s.offers(3, 3, 2, -1.55) // not worse by more than half
+		s.offers(4, 4, 2, -2)
+		s.offers(5, 5, 2, -1)
 		if got, want := s.judged(), "taken taken taken worse taken"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 		f := factsOf[agent.ModelJudged](s)[3]
 		if f.Rows != 2 || math.Abs(f.Risk-(1+4)/4.) > 1e-6 || math.Abs(f.InUse-(1+4)*0.55*0.55/4) > 1e-6 ||
-			f.Version != 3 {
+			f.Version != 4 {
 			t.Errorf("%+v", f)
 		}
-		if all := factsOf[agent.ModelInUse](s); len(all) != 4 || all[3].Version != 4 || s.inUse() != "5/4" {
+		if all := factsOf[agent.ModelInUse](s); len(all) != 4 || all[3].Version != 5 || s.inUse() != "5/5" {
 			t.Errorf("%+v, %s in use", all, s.inUse())
 		}
 		k, err := modelfile.OpenKept(store.Machine, s.cfg.Dir)
@@ -90,7 +90,7 @@ func TestModelsAreJudged(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept, err := k.List()
-		if err != nil || len(kept) != 2 || kept[0].Name() != "5/2" || !kept[1].InUse {
+		if err != nil || len(kept) != 2 || kept[0].Name() != "5/3" || !kept[1].InUse {
 			t.Errorf("%+v, %v", kept, err)
 		}
 		m, err := k.Active()
@@ -110,23 +110,33 @@ func TestModelsAreJudged(t *testing.T) {
 	})
 }
 
-// A model is not taken before the time is over that was set for it; then the newest is, which an agent in training has
-// here already.
+// TestModelsWait: the model that no round has changed is never used. The first trained one is, at once, and each whose
+// version has doubled. Others wait for Refresh. The result of the run does not wait.
 func TestModelsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
-		for v, w := range []float32{0, 0.5, 1} {
-			a := s.training(taskOf("a task"), w, 0)
+		offered := func(v int, change func(*wire.Announcement)) {
+			a := s.training(taskOf("a task"), float32(v)/10, 0)
 			a.Version = wire.ModelVersion(v)
+			change(&a)
 			s.announce(wire.RoundID(v+1), a)
 			wait(time.Minute)
 		}
-		if got := s.inUse(); got != "5/0" {
-			t.Errorf("%s in use", got)
+		for v, want := range []string{"none", "5/1", "5/2", "5/2", "5/4", "5/4"} {
+			if offered(v, func(*wire.Announcement) {}); s.inUse() != want {
+				t.Errorf("%s in use after version %d, want %s", s.inUse(), v, want)
+			}
 		}
-		wait(8 * time.Minute)
-		if got := s.inUse(); got != "5/2" {
-			t.Errorf("%s in use", got)
+		if wait(9 * time.Minute); s.inUse() != "5/5" {
+			t.Errorf("%s in use after predict.refresh, want 5/5", s.inUse())
+		}
+		offered(6, func(*wire.Announcement) {})
+		if s.inUse() != "5/5" {
+			t.Errorf("%s in use after version 6, want 5/5", s.inUse())
+		}
+		offered(7, func(a *wire.Announcement) { a.Phase = wire.PhaseFinished })
+		if s.inUse() != "5/7" {
+			t.Errorf("%s in use when the run is over, want 5/7", s.inUse())
 		}
 	})
 }
@@ -199,6 +209,7 @@ func TestModelsHeal(t *testing.T) {
 			}
 		})
 		a := s.training(taskOf("a task"), 1, 0)
+		a.Version = 1
 		s.announce(1, a)
 		wait(time.Second)
 		if f := factsOf[agent.ModelJudged](s); len(f) != 1 || !errors.Is(f[0].Err, locked) || s.inUse() != "none" {
@@ -206,7 +217,7 @@ func TestModelsHeal(t *testing.T) {
 		}
 		free.Store(true)
 		wait(time.Minute)
-		if s.inUse() != "5/0" {
+		if s.inUse() != "5/1" {
 			t.Errorf("%s in use", s.inUse())
 		}
 		s.stop()
@@ -215,8 +226,8 @@ func TestModelsHeal(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.start()
-		s.offers(2, 1, 0, 0) // with none to compare with it is taken
-		if s.inUse() != "5/1" {
+		s.offers(2, 2, 0, 0) // with none to compare with it is taken
+		if s.inUse() != "5/2" {
 			t.Errorf("%s in use", s.inUse())
 		}
 	})
@@ -273,7 +284,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 			if a.Base, parts, err = transfer.Publish(a.Base.Inline, wire.Digest{}); err != nil {
 				t.Fatal(err)
 			}
-			a.Version = wire.ModelVersion(i)
+			a.Version = wire.ModelVersion(i + 1)
 			digest := s.announce(r, a)
 			if drawn == "before" {
 				s.invite(r, digest)
@@ -300,7 +311,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 			if n := strings.Count(strings.Join(s.ever, " ")+" ", manifest+" "); n != 1 {
 				t.Errorf("drawn %s: the manifest is asked for %d times", drawn, n)
 			}
-			if want := fmt.Sprintf("5/%d", i); s.inUse() != want {
+			if want := fmt.Sprintf("5/%d", i+1); s.inUse() != want {
 				t.Errorf("drawn %s: %s in use, judged: %s", drawn, s.inUse(), s.judged())
 			}
 			if all := s.heard(wire.TypeUpdate); drawn != "not" && (len(all) == 0 || all[len(all)-1].Round != r) {

@@ -43,6 +43,7 @@ func (a *Agent) forecastsOf(f *forecaster, m *modelfile.Model, l *local) (all []
 	}
 	for i := range all {
 		c := &all[i]
+		c.Goal = m.Goal()
 		if c.Model = m.Name(); c.Residual != nil {
 			f.score(c, *c.Residual, a.cfg.Predict.Anomaly)
 		}

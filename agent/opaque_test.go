@@ -140,13 +140,13 @@ func TestProgramsModel(t *testing.T) {
 		s.cfg.Data, s.cfg.Trainer, s.cfg.HeldOut = g, new(teller), 0.2
 		s.cfg.Predict = &agent.Predictions{Keep: 2}
 		s.start()
-		for v := range wire.ModelVersion(3) {
+		for v := wire.ModelVersion(1); v <= 3; v++ {
 			a := s.training(externalTask("plant"), float32(v), 1)
 			a.Version, a.Phase = v, wire.PhaseIdle
-			s.announce(wire.RoundID(v)+1, a)
+			s.announce(wire.RoundID(v), a)
 			wait(time.Minute)
 			f := factsOf[agent.ModelInUse](s)
-			if len(f) != int(v)+1 || f[v].Version != v {
+			if len(f) != int(v) || f[v-1].Version != v {
 				t.Fatalf("after version %d: %+v; %+v", v, f, factsOf[agent.ModelJudged](s))
 			}
 		}
@@ -155,7 +155,7 @@ func TestProgramsModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, err := modelfile.Decode(file)
-		if err != nil || m.Architecture.Kind != spec.ModelExternal || m.Version != 2 {
+		if err != nil || m.Architecture.Kind != spec.ModelExternal || m.Version != 3 {
 			t.Errorf("%+v, error %v", m, err)
 		}
 	})

@@ -4,12 +4,14 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -76,18 +78,44 @@ func loadRoot(c *Config) (*wire.RootDocument, error) {
 	if c.Root == nil {
 		return nil, nil
 	}
-	is, anchor := c.Root, sha256.Sum256(c.Root.Bytes())
-	err := c.record(rootFile, fileVersion, len(anchor)+wire.MaxRoot, func(b []byte) error {
-		if len(b) < len(anchor) {
-			return fmt.Errorf("%d bytes, want more than %d", len(b), len(anchor))
-		}
-		d, err := wire.OpenRoot(b[len(anchor):])
-		if err == nil && wire.Digest(b[:len(anchor)]) == anchor && d.Version > is.Version {
-			is = &d
-		}
+	newest := c.Root
+	err := c.record(rootFile, fileVersion, maxRootRecord, func(b []byte) (err error) {
+		newest, err = newestRoot(c.Root, b)
 		return err
 	})
-	return is, err
+	return newest, err
+}
+
+const maxRootRecord = sha256.Size + wire.MaxRoot
+
+// newestRoot returns the root document of a record, or the configured one if the record was made for another one or is
+// not newer.
+func newestRoot(configured *wire.RootDocument, record []byte) (*wire.RootDocument, error) {
+	if len(record) < sha256.Size {
+		return configured, fmt.Errorf("%d bytes, want more than %d", len(record), sha256.Size)
+	}
+	d, err := wire.OpenRoot(record[sha256.Size:])
+	if err == nil && wire.Digest(record[:sha256.Size]) == sha256.Sum256(configured.Bytes()) &&
+		d.Version > configured.Version {
+		return &d, nil
+	}
+	return configured, err
+}
+
+// CoordinatorKeys returns the keys of the coordinator that a device accepts. They stand in the newest root document of
+// its state folder, or in the configured one if the state folder has no readable later document.
+func CoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) (all []ed25519.PublicKey) {
+	newest := configured
+	if version, body, err := d.LoadRecord(filepath.Join(dir, rootFile), maxRootRecord); err == nil &&
+		version == fileVersion {
+		if is, err := newestRoot(configured, body); err == nil {
+			newest = is
+		}
+	}
+	for _, k := range newest.Coordinators() {
+		all = append(all, k.Ed25519())
+	}
+	return all
 }
 
 func saveRoot(c *Config, d *wire.RootDocument) error {

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -15,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BehindError is the cause in the StateError of a coordinator that has read an announcement signed with its own key,
-// later than its own, and made by another process.
+// BehindError is the cause in the StateError of a coordinator that has read an announcement signed with its own key and
+// made by another process. The announcement is later than its own, or its state folder had no run.
 type BehindError struct{ Newest, Own wire.Order }
 
 func (e *BehindError) Error() string {
@@ -41,6 +42,18 @@ func (c *Coordinator) fallBehind(newest wire.Order) {
 			"goes by an older one"
 	}
 	c.stopped = &StateError{Path: c.cfg.Dir, Problem: behind.Error(), Err: behind, Do: do}
+}
+
+// refuseFresh ends a coordinator that has begun a run in an empty state folder, although the broker retains an
+// announcement that is signed with its key. The begun run is removed, so that the next start finds the folder as it
+// was.
+func (c *Coordinator) refuseFresh(retained wire.Order) {
+	err := &StateError{Path: c.cfg.Dir, Problem: fmt.Sprintf("the state folder has no run, but the broker retains the "+
+		"announcement of a run with this coordinator's key (%s): the state folder was lost, or state_dir is wrong",
+		retained), Do: "restore a backup with `coordinator restore BACKUP`, or start over on purpose with " +
+		"`coordinator run --new-run`"}
+	err.Err = errors.Join(&BehindError{Newest: retained, Own: c.fence.place.order}, c.disk.run.Clear())
+	c.stopped = err
 }
 
 // Reading the round topic after a connect.
@@ -307,6 +320,9 @@ func (c *Coordinator) looked(retained *spot) {
 	behind := retained != nil && !f.leads(*retained)
 	raised := !c.begun && (c.cfg.TakeOver || c.begins && behind)
 	switch {
+	case retained != nil && c.fresh && !c.begun && !c.cfg.TakeOver:
+		c.refuseFresh(retained.order)
+		return
 	case raised:
 		if c.raiseEpoch(retained); c.stopped != nil {
 			return

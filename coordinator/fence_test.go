@@ -405,6 +405,41 @@ func TestAgentsAhead(t *testing.T) {
 	})
 }
 
+// TestLostFolder: a coordinator whose state folder is lost begins no run while the broker retains an announcement of
+// its key. It names the two commands at each start, until --new-run.
+func TestLostFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		h := newHerald(f)
+		f.start()
+		f.until(time.Hour, "a round", f.closed(1))
+		f.coord.stop()
+		before := h.last().order
+		f.coord.dir = t.TempDir()
+		for range 2 { // the first refusal leaves the folder as it was
+			wait(time.Hour) // the run of a new folder has a higher number
+			f.coord.start()
+			life := f.coord.life
+			why := f.coord.behind(time.Minute)
+			if why.Newest.Run != before.Run || h.last().order.Run != before.Run {
+				t.Errorf("refused for run %d, announced is run %d; want run %d", why.Newest.Run, h.last().order.Run,
+					before.Run)
+			}
+			for _, want := range []string{"coordinator restore BACKUP", "coordinator run --new-run"} {
+				if text := life.err.Error(); !strings.Contains(text, want) {
+					t.Errorf("%s does not name %q", text, want)
+				}
+			}
+		}
+		f.coord.newRun = true
+		f.coord.start()
+		f.finished(time.Hour)
+		if h.last().order.Run <= before.Run {
+			t.Errorf("the last announcement is of run %d, want a new one", h.last().order.Run)
+		}
+	})
+}
+
 // A run that was begun with a clock ten years ahead, and whose state folder is lost, locks out no later one.
 func TestFutureRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -78,6 +78,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 		if _, newest := c.disk.newestModel(); newest > 0 {
 			return record, c.disk.undecided(recordFile, "the journal is missing, but there are models of a run", nil)
 		}
+		c.fresh = true
 		return c.begin(round.Record{}, "")
 	}
 	if c.disk.torn != nil {

@@ -46,7 +46,8 @@ func (a *Agent) Observe(fact agent.Fact) {
 		}
 	case agent.CertificateUsed:
 		a.certificateEnds.set(unixSeconds(f.Until))
-	case agent.CertificateEnding, agent.ClockBehind, agent.PersonalBegun, agent.Rekeyed, agent.RenewalRefused,
+	case agent.AnnouncementMissing, agent.CertificateEnding, agent.ClockBehind, agent.PersonalBegun, agent.Rekeyed,
+		agent.RenewalRefused,
 		agent.RootTaken: // the log has it
 	case agent.StorageFailing:
 		a.storageOK.Set(0)

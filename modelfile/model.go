@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
@@ -49,6 +50,35 @@ func Of(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Mo
 	return &Model{Recipe: recipe,
 		Task: t.Name, Hash: hash, Features: t.Features, Target: t.Target, Vector: data, Architecture: a,
 		Standardization: learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}}
+}
+
+// Goal is the target of a model, with its unit and horizon.
+type Goal struct {
+	Target string        // the column; empty of an autoencoder
+	Unit   string        // of predictions; empty if the task names none
+	Ahead  time.Duration // from the row's time to the time that a prediction is for
+}
+
+// Goal returns the target of the model, its unit and its horizon.
+func (m *Model) Goal() Goal {
+	g := Goal{Target: m.Target}
+	if m.Recipe == nil || m.Target == "" {
+		return g
+	}
+	c, err := spec.ParseColumn(m.Target)
+	if err != nil {
+		return g // a file of somebody else
+	}
+	if c.By == spec.ByIn {
+		g.Ahead = c.Span
+	}
+	if i := m.Recipe.Find(c.Input); i >= 0 {
+		in := &m.Recipe.Inputs[i]
+		if g.Unit = in.Unit; g.Unit != "" && in.Scale == spec.ScaleLog1p {
+			g.Unit = "log1p(" + g.Unit + ")"
+		}
+	}
+	return g
 }
 
 // Encode returns the file. The model is valid, and its vector has the length of its architecture without what is

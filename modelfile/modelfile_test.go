@@ -314,3 +314,27 @@ func TestNumpy(t *testing.T) {
 		}
 	}
 }
+
+// TestGoal: what a model predicts, in which unit, and how far ahead.
+func TestGoal(t *testing.T) {
+	recipe := &spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
+		{Name: "pm25", Unit: "µg/m³", Scale: spec.ScaleLog1p}, {Name: "temp", Unit: "°C"}, {Name: "count",
+			Scale: spec.ScaleLog1p}}}
+	for target, tt := range map[string]struct {
+		recipe *spec.Recipe
+		want   modelfile.Goal
+	}{
+		"pm25 in 6h":  {recipe, modelfile.Goal{Unit: "log1p(µg/m³)", Ahead: 6 * time.Hour}},
+		"temp in 30m": {recipe, modelfile.Goal{Unit: "°C", Ahead: 30 * time.Minute}},
+		"temp":        {recipe, modelfile.Goal{Unit: "°C"}},
+		"count in 1h": {recipe, modelfile.Goal{Ahead: time.Hour}},
+		"y in 6h":     {nil, modelfile.Goal{}}, // a column of a file
+		"":            {recipe, modelfile.Goal{}},
+	} {
+		tt.want.Target = target
+		m := &modelfile.Model{Target: target, Recipe: tt.recipe}
+		if got := m.Goal(); got != tt.want {
+			t.Errorf("%q: %+v, want %+v", target, got, tt.want)
+		}
+	}
+}

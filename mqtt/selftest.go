@@ -20,6 +20,12 @@ const (
 	loopAgain = time.Hour
 	// loopBusy is the wait while the connection's outbox is full.
 	loopBusy = time.Second
+	// probeWait is the timeout of the few bytes on a link over which no other message has arrived. On such a link no
+	// queue delays them, so access rules are the likely cause.
+	probeWait = 10 * time.Second
+	// deniedFirst is the time until a test is repeated on the same link after few bytes were lost. It doubles up to
+	// loopAgain. Rules that are loaded meanwhile apply to a link that exists.
+	deniedFirst = 30 * time.Second
 )
 
 // SelfTestResult is how a self-test ended. It is a metric's label.
@@ -50,13 +56,15 @@ type SelfTested struct {
 func (r SelfTested) Advice() string {
 	switch r.Result {
 	case SelfTestDenied:
-		return fmt.Sprintf("the broker does not return a message to %[1]s: "+
-			"let this user write and read that topic "+
-			"(Mosquitto: a line `topic readwrite %[1]s` in its acl_file; coordinator acl writes all of them)", r.Topic)
+		return fmt.Sprintf("the broker's access rules withhold messages from this user (a test message to %[1]s did "+
+			"not come back): load the federation's access rules "+
+			"(Mosquitto: copy the file of the coordinator's key enrol.acl, or the output of `coordinator acl`, to its "+
+			"acl_file, and run `systemctl reload mosquitto`; the file must have `topic readwrite %[1]s` for this user)",
+			r.Topic)
 	case SelfTestSwallowed:
 		return fmt.Sprintf("the broker silently drops messages of %d bytes, so no larger model or update comes "+
-			"through: "+
-			"let it take 131072 bytes (Mosquitto: remove message_size_limit, and set max_packet_size 131072)", r.Bytes)
+			"through: let it take 131072 bytes (Mosquitto: remove message_size_limit, and set max_packet_size 131072)",
+			r.Bytes)
 	case SelfTestDisconnected:
 		return fmt.Sprintf("the broker hangs up on messages of %d bytes, so no larger model or update comes through: "+
 			"let it take 131072 bytes (Mosquitto: set max_packet_size 131072)", r.Bytes)
@@ -67,9 +75,9 @@ func (r SelfTested) Advice() string {
 // SelfTest checks that a broker accepts and delivers the largest message that its client will send. Brokers acknowledge
 // and drop messages that their access rules or size limits forbid, and give no other sign. The client publishes to a
 // topic that only it reads: a few bytes first and, after they have come back and a random time has passed, one large
-// message. A test that has passed is not repeated; one that has failed is repeated on a new link, an hour later at the
-// earliest. The owner calls Step with every event of the connection, and Tick at the Deadline. A nil SelfTest tests
-// nothing.
+// message. A test that has passed is not repeated. One that has failed is repeated on a new link after at least an
+// hour, or on the same link after deniedFirst if few bytes did not return. The owner calls Step with every event of the
+// connection, and Tick at the Deadline. A nil SelfTest tests nothing.
 type SelfTest struct {
 	conn     Conn
 	topic    string
@@ -85,6 +93,9 @@ type SelfTest struct {
 	sent   time.Time
 	at     time.Time // the deadline, zero for none
 	again  time.Time // the earliest start of the next test
+
+	otherArrived bool          // a message on another topic has arrived over this link
+	deniedWait   time.Duration // the last time from a denial to the next test; 0 = none was denied
 }
 
 type loopStage uint8
@@ -131,21 +142,28 @@ func (t *SelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTested) {
 		if e.Topic == t.topic {
 			return true, t.back(now, e.Payload)
 		}
+		t.otherArrived = true
 	}
 	return false, nil
 }
 
 // begin starts a test, unless one has passed or failed not long ago.
 func (t *SelfTest) begin(now time.Time) {
+	t.otherArrived = false
 	if t.passed {
 		return
 	}
-	t.conn.Subscribe(AtMostOnce, t.topic)
-	t.nonce = binary.LittleEndian.AppendUint64(nil, t.rand.Uint64())
-	t.stage, t.tries, t.denied, t.at = loopProbing, 0, 0, now
+	t.start(now)
 	if t.again.After(now) {
 		t.at = t.again
 	}
+}
+
+// start subscribes to the topic and makes the few bytes due.
+func (t *SelfTest) start(now time.Time) {
+	t.conn.Subscribe(AtMostOnce, t.topic)
+	t.nonce = binary.LittleEndian.AppendUint64(nil, t.rand.Uint64())
+	t.stage, t.tries, t.denied, t.at = loopProbing, 0, 0, now
 }
 
 // refused takes a refusal of the topic. A node of a cluster that has lost its peers may refuse once; the connection
@@ -177,15 +195,26 @@ func (t *SelfTest) Tick(now time.Time) (ended *SelfTested) {
 	if t == nil || t.at.IsZero() || now.Before(t.at) {
 		return nil
 	}
-	if t.stage == loopWaiting {
+	switch t.stage {
+	case loopIdle:
+		t.start(now)
+	case loopWaiting:
 		t.stage, t.tries = loopTesting, 0
+	case loopProbing, loopTesting:
 	}
 	switch {
 	case t.tries < loopTries:
 		t.send(now)
 		return nil
+	case t.stage == loopProbing && t.otherArrived && now.Sub(t.sent) < t.patience:
+		t.at = t.sent.Add(t.patience) // it may wait in a queue, behind what arrives
+		return nil
 	case t.stage == loopProbing:
-		return t.end(now, SelfTestDenied)
+		ended = t.end(now, SelfTestDenied)
+		t.deniedWait = min(max(deniedFirst, 2*t.deniedWait), loopAgain)
+		t.again = now.Add(t.deniedWait)
+		t.at = t.again
+		return ended
 	}
 	return t.end(now, SelfTestSwallowed)
 }
@@ -202,7 +231,11 @@ func (t *SelfTest) send(now time.Time) {
 		return
 	}
 	t.tries++
-	t.sent, t.at = now, now.Add(t.patience)
+	wait := t.patience
+	if t.stage == loopProbing && !t.otherArrived {
+		wait = min(wait, probeWait)
+	}
+	t.sent, t.at = now, now.Add(wait)
 }
 
 // back takes a message that came back.

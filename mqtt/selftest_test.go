@@ -220,14 +220,32 @@ func TestSelfTestDoubts(t *testing.T) {
 	s.step(s.back(), mqtt.SelfTestPassed, "-")
 }
 
-// A test that failed is made again, on a new link after an hour: somebody may
-// have mended the broker.
+// A denied test is repeated on the same link, first after 30 s, because a broker applies new rules to open links. Other
+// failed tests are repeated on a new link after an hour.
 func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
 	s := newLoopScene(t)
+	began := s.now
 	s.step(mqtt.Up{}, "", "+")
 	s.step(nil, "", few)
 	s.step(nil, "", few)
 	s.step(nil, mqtt.SelfTestDenied, "-")
+	if d := s.now.Sub(began); d > 30*time.Second {
+		t.Errorf("denied after %v, want at most 30s: no other message arrived", d)
+	}
+	for _, wait := range []time.Duration{30 * time.Second, time.Minute} {
+		denied := s.now
+		s.step(nil, "", "+", few)
+		if d := s.now.Sub(denied); d != wait {
+			t.Errorf("repeated after %v, want %v", d, wait)
+		}
+		s.step(nil, "", few)
+		s.step(nil, mqtt.SelfTestDenied, "-")
+	}
+	s.step(nil, "", "+", few)
+	s.step(s.back(), "")
+	s.step(nil, "", large)
+	s.step(nil, "", large)
+	s.step(nil, mqtt.SelfTestSwallowed, "-")
 	failed := s.now
 	s.step(mqtt.Down{}, "")
 	s.step(mqtt.Up{}, "", "+")
@@ -235,11 +253,20 @@ func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
 	if d := s.now.Sub(failed); d < time.Hour {
 		t.Errorf("made again after %v", d)
 	}
-	s.step(s.back(), "")
-	s.step(nil, "", large)
-	s.step(nil, "", large)
-	s.step(nil, mqtt.SelfTestSwallowed, "-")
-	s.step(mqtt.Up{}, "", "+")
 	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.Refused}, "") // the connection asks again
 	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.Refused}, mqtt.SelfTestDenied, "-")
+}
+
+// While other messages arrive, the few bytes may wait behind them: the whole timeout applies.
+func TestSelfTestWaitsBehindOthers(t *testing.T) {
+	s := newLoopScene(t)
+	began := s.now
+	s.step(mqtt.Up{}, "", "+")
+	s.step(nil, "", few)
+	s.step(mqtt.Received{Message: mqtt.Message{Topic: "other"}}, "")
+	s.step(nil, "", few)
+	s.step(nil, mqtt.SelfTestDenied, "-")
+	if d := s.now.Sub(began); d < time.Minute {
+		t.Errorf("denied after %v while other messages arrived", d)
+	}
 }

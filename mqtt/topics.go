@@ -72,6 +72,24 @@ func (t Topics) ClientID(agent wire.AgentID) string {
 // Round is the topic of announcements, to all.
 func (t Topics) Round() string { return t.join("round") }
 
+// Rounds is the filter for the announcements of all federations with the same prefix.
+func (t Topics) Rounds() string {
+	if t.root == "" {
+		return ""
+	}
+	return t.prefix() + "+/round"
+}
+
+// IsOtherRound reports whether a topic that Rounds matches belongs to another federation.
+func (t Topics) IsOtherRound(topic string) bool {
+	rest, ok := strings.CutPrefix(topic, t.prefix())
+	name, round := strings.CutSuffix(rest, "/round")
+	return ok && round && t.root != "" && name != t.Federation && !strings.Contains(name, "/")
+}
+
+// prefix returns the prefix with a slash.
+func (t Topics) prefix() string { return strings.TrimSuffix(t.root, t.Federation+"/") }
+
 // Device is the topic of the coordinator's messages to one agent.
 func (t Topics) Device(agent wire.AgentID) string { return t.ofAgent("d", agent) }
 

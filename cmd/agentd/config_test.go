@@ -25,6 +25,7 @@ func TestConfigCheckOpensData(t *testing.T) {
 		{"csv: " + comma, ""},
 		{"csv: " + comma + ", time: Time, columns: {pm25: \"PM2.5 (µg/m³)\"}", ""},
 		{"source: lines, command: [sh, -c, exit], columns: {a: b}", ""},
+		{"trainers", ""}, // their programs have the rows
 		{"csv: " + dir + "/none.csv", "data.csv: open " + dir + "/none.csv: no such file or directory"},
 		{"csv: " + dir, "data.csv: " + dir + ": read " + dir + ": is a directory"},
 		{"csv: " + put("empty.csv", ""), "the first line must name the columns"},
@@ -39,6 +40,11 @@ func TestConfigCheckOpensData(t *testing.T) {
 	} {
 		file := put("agentd.yaml", fmt.Sprintf("federation: air\nid: a\n"+
 			"identity: {key_file: %s, coordinator_key: %q}\ndata: {%s}\n", key, strings.TrimSpace(public), tt.section))
+		if tt.section == "trainers" {
+			file = put("agentd.yaml", fmt.Sprintf("federation: air\nid: a\n"+
+				"identity: {key_file: %s, coordinator_key: %q}\ntrainers: [{name: t, socket: /run/t}]\n", key,
+				strings.TrimSpace(public)))
+		}
 		code, out, problems := clitest.Run(rootCommand(), "config", "check", "--config", file)
 		good := out == file+" is good\n" && problems == ""
 		if tt.says != "" {

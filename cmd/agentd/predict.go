@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +41,7 @@ func predictCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			m, err := readModel(path, dir)
+			m, err := readModel(path, dir, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -82,7 +83,7 @@ func predictWith(cmd *cobra.Command, model string, in *modelFolder) (section *da
 }
 
 // readModel reads the model's file at path, or the one that the agent with that state folder uses.
-func readModel(path, dir string) (*modelfile.Model, error) {
+func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 	if path == "" {
 		path = modelfile.ActivePath(dir)
 	}
@@ -93,6 +94,9 @@ func readModel(path, dir string) (*modelfile.Model, error) {
 	m, err := modelfile.Decode(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if m.Run > 0 && m.Version == 0 && m.From == "" {
+		fmt.Fprintf(problems, "%s: warning: %s is model %s, which no round has trained\n", program, path, m.Name())
 	}
 	return m, nil
 }
@@ -147,13 +151,29 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 type predictionWriter struct {
 	*bufio.Writer
 	json   bool
+	of     []byte // the constant fields of a JSON object
 	line   []byte
 	failed error // to write
 }
 
 func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *predictionWriter {
 	w := &predictionWriter{Writer: bufio.NewWriter(out), json: format == "json"}
-	if !w.json {
+	if w.json {
+		g := m.Goal()
+		about := struct {
+			Target  string  `json:"target,omitempty"`
+			Unit    string  `json:"unit,omitempty"`
+			Horizon float64 `json:"horizon_seconds,omitempty"`
+			Model   string  `json:"model,omitempty"`
+		}{Target: g.Target, Unit: g.Unit, Horizon: g.Ahead.Seconds()}
+		if m.Run > 0 {
+			about.Model = m.Name()
+		}
+		of, err := json.Marshal(about)
+		if w.failed = err; err == nil {
+			w.of = of[1:] // "}" if it has no field
+		}
+	} else {
 		columns := "line,prediction"
 		for c := range m.Architecture.Classes() {
 			columns += fmt.Sprintf(",p%d", c)
@@ -191,7 +211,10 @@ func (w *predictionWriter) write(line int, p learner.Prediction) error {
 		if len(p.Classes) > 0 {
 			b = append(b, ']')
 		}
-		b = append(b, '}')
+		if len(w.of) > 1 {
+			b = append(b, ',')
+		}
+		b = append(b, w.of...)
 	}
 	w.line = append(b, '\n')
 	_, w.failed = w.Write(w.line)

@@ -70,8 +70,17 @@ func TestPredict(t *testing.T) {
 		t.Errorf("%q, %q, %v; want %q", out, problems, err, want)
 	}
 	out, _, err = agentd(t, dir, "a,b\n3,1\n", "predict", "--format", "json")
-	if want := `{"line":2,"prediction":125}` + "\n"; out != want || err != nil {
+	if want := `{"line":2,"prediction":125,"target":"y","model":"2/1"}` + "\n"; out != want || err != nil {
 		t.Errorf("%q, %v; want %q", out, err, want)
+	}
+}
+
+// TestPredictUntrained: a model that no round has changed is named on stderr.
+func TestPredictUntrained(t *testing.T) {
+	dir, _ := folder(t, linearModel(0))
+	_, problems, err := agentd(t, dir, "a,b\n3,1\n", "predict")
+	if err != nil || !strings.Contains(problems, "is model 2/0, which no round has trained") {
+		t.Errorf("%q, error %v", problems, err)
 	}
 }
 
@@ -120,7 +129,7 @@ func TestPredictClasses(t *testing.T) {
 		t.Errorf("%q, %v; want %q", out, err, want)
 	}
 	out, _, err = agentd(t, "/nowhere", "a\n1\n", "predict", "-m", model, "--format=json")
-	if want := `{"line":2,"prediction":1,"probabilities":[0,1]}` + "\n"; out != want || err != nil {
+	if want := `{"line":2,"prediction":1,"probabilities":[0,1],"target":"y"}` + "\n"; out != want || err != nil {
 		t.Errorf("%q, %v; want %q", out, err, want)
 	}
 }

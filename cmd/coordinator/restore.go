@@ -97,9 +97,9 @@ user, while the coordinator is stopped.`,
 }
 
 func restore(cmd *cobra.Command, dir string, args []string) (err error) {
-	if len(args) > 0 { // a backup makes a folder that is not there yet
+	if len(args) > 0 { // a backup has all that a new folder needs
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
+			return fmt.Errorf("the state folder: %w", err)
 		}
 	}
 	if err := service.CheckOwner("the state folder", dir); err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,5 +20,18 @@ func TestRestoreNothing(t *testing.T) {
 	if code, _, stderr := clitest.Run(rootCommand(), "restore", "--config", file, "--set",
 		"state_dir=/none"); code != 1 || !strings.Contains(stderr, "/none") {
 		t.Errorf("exit status %d, %s", code, stderr)
+	}
+}
+
+// TestRestoreMakesFolder: a backup is restored into a folder that is not there yet.
+func TestRestoreMakesFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "state")
+	file, backup := write(t, "coordinator.yaml", "state_dir: "+dir+"\n"), write(t, "backup.tar", "")
+	if code, _, stderr := clitest.Run(rootCommand(), "restore", backup, "--config", file); code != 1 ||
+		strings.Contains(stderr, "no such file or directory") {
+		t.Errorf("exit status %d, %s", code, stderr)
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		t.Errorf("the state folder: %v", err)
 	}
 }

@@ -49,3 +49,21 @@ func TestTaskShowRefuses(t *testing.T) {
 		t.Errorf("exit status %d, %s", code, stderr)
 	}
 }
+
+// TestTaskSetKeys: --set without a FILE cannot change the applied task, and task set takes keys of the task only.
+func TestTaskSetKeys(t *testing.T) {
+	file := write(t, "coordinator.yaml", "state_dir: "+t.TempDir()+"\n")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"apply", "--new-run", "--set", "task.step_size.constant=0.7"}, "coordinator task set KEY=VALUE"},
+		{[]string{"set", "broker.url=tcp://b:1"}, "want KEY=VALUE with a key of task, round, mesh or predict"},
+		{[]string{"set", "task.name"}, "want KEY=VALUE"},
+	} {
+		code, _, stderr := clitest.Run(rootCommand(), append(append([]string{"task"}, tt.args...), "--config", file)...)
+		if code != 2 || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%q: exit status %d, %s", tt.args, code, stderr)
+		}
+	}
+}

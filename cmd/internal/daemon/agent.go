@@ -23,6 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/cmd/internal/api"
+	"github.com/fedmesh/fedmesh/cmd/internal/datacheck"
 	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/cmd/internal/status"
@@ -249,7 +250,17 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *AgentOption
 // agentRoutes are the operations on the agent: its models are chosen by files. present returns the agent that runs; nil
 // before there is one.
 func agentRoutes(view *status.AgentView, present func() *agent.Agent) []api.Route {
-	return []api.Route{view.Route(), api.Post("/v1/key/rotate", "Give the device another key.",
+	return []api.Route{view.Route(), api.Get(datacheck.TaskPath, "The task that the agent holds its data against.",
+		func(r *http.Request) (datacheck.HeldTask, error) {
+			a := present()
+			if a == nil {
+				return datacheck.HeldTask{}, api.Conflict("the agent has not begun yet: try again")
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), commandTime)
+			defer cancel()
+			task, err := a.Task(ctx)
+			return datacheck.HeldTask{Task: task}, err
+		}), api.Post("/v1/key/rotate", "Give the device another key.",
 		func(r *http.Request, _ Resetting) (KeyRotated, error) {
 			a := present()
 			if a == nil {

@@ -33,6 +33,8 @@ func (l agentLog) Observe(fact agent.Fact) {
 			"err", f.Err)
 	case agent.AnnouncementsStale:
 		l.stale(f)
+	case agent.AnnouncementMissing:
+		l.missing(f)
 	case agent.RootTaken:
 		l.Info("the next root document is taken: its keys count now", "version", f.Version)
 	case agent.CertificateUsed:
@@ -127,6 +129,18 @@ func (l agentLog) stale(f agent.AnnouncementsStale) {
 		return
 	}
 	l.Error(status.Stale(f.For))
+}
+
+func (l agentLog) missing(f agent.AnnouncementMissing) {
+	switch f.Reason {
+	case "":
+		l.Info("the coordinator's announcement has arrived")
+	case agent.MissingAccess: // the result of the broker test names the change
+	case agent.MissingNone:
+		l.Warn(status.Missing(f))
+	case agent.MissingKey, agent.MissingFederation:
+		l.Error(status.Missing(f))
+	}
 }
 
 func (l agentLog) clockBehind(f agent.ClockBehind) {

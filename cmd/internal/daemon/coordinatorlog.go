@@ -135,9 +135,18 @@ func (l coordinatorLog) edgeEnded(f round.EdgeEnded) {
 // unfit logs why an agent cannot do the task, with what it tells of its data.
 func (l coordinatorLog) unfit(f round.AgentUnfit) {
 	about := []any{"agent", f.Agent, "reason", f.Reason}
-	if m := f.Misfit; m != (wire.Misfit{}) {
-		about = append(about, "column", m.Column, "why", m.Reason, "bad", m.Bad, "of", m.All, "where", m.Where)
+	m := f.Misfit
+	text := func(key, value string) {
+		if value != "" {
+			about = append(about, key, value)
+		}
 	}
+	text("column", m.Column)
+	text("why", m.Reason)
+	if m.All > 0 {
+		about = append(about, "bad", m.Bad, "of", m.All)
+	}
+	text("where", m.Where)
 	l.Warn("agent cannot do the task", about...)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -79,6 +80,7 @@ func TestReadiness(t *testing.T) {
 	works, leads := AgentWatch{newStatus(), &r}, CoordinatorWatch{newStatus(), &r}
 	h := metrics.Handler(metrics.NewRegistry("agentd"), r.Err)
 	full := errors.New("no space left on device")
+	wrong := agent.AnnouncementMissing{Reason: agent.MissingKey, Federation: "air"}
 	for _, tt := range []struct {
 		happens func()
 		want    string
@@ -97,6 +99,12 @@ func TestReadiness(t *testing.T) {
 		{func() { leads.Observe(coordinator.StorageFailing{What: "save the model", Err: full}) },
 			"503 not ready: cannot save the model: no space left on device\n"},
 		{func() { leads.Observe(coordinator.StorageMended{}) }, "200 ready\n"},
+		{func() { works.Observe(agent.AnnouncementMissing{Reason: agent.MissingNone}) }, "200 ready\n"},
+		{func() { works.Observe(wrong) }, "503 not ready: " + status.Missing(wrong) + "\n"},
+		{func() { works.Observe(agent.AnnouncementMissing{}) }, "200 ready\n"},
+		{func() { works.Observe(agent.SubscriptionsRefused{Filters: []string{"round"}}) },
+			"503 not ready: the broker refuses round: " + mqtt.RefusalCauses + "\n"},
+		{func() { works.Observe(agent.SubscriptionsRefused{}) }, "200 ready\n"},
 	} {
 		tt.happens()
 		w := httptest.NewRecorder()

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/datacheck"
 	"github.com/fedmesh/fedmesh/cmd/internal/doctor"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
@@ -27,15 +29,15 @@ func AgentTarget(s *settings.Agent) (*doctor.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	broker.Announced, broker.Presence = cfg.Topics.Round(), cfg.Topics.Presence(cfg.ID)
-	broker.Reads = []string{broker.Announced, cfg.Topics.Device(cfg.ID), broker.Presence}
+	broker.Presence = cfg.Topics.Presence(cfg.ID)
+	broker.Reads = []string{cfg.Topics.Round(), cfg.Topics.Device(cfg.ID), broker.Presence}
+	announced := &announcement{settings: s, err: errors.New("the broker cannot be reached")}
 	t := &doctor.Target{
 		// the model, the update, and a successor of each
 		Program: "agentd", Federation: s.Name, StateDir: filepath.Clean(s.StateDir),
 		Needs: 4 * int64(cfg.MaxModel), Broker: broker,
-		Data: func(ctx context.Context, reached bool) []doctor.Finding {
-			return examineData(ctx, s, cfg.Data, reached)
-		},
+		Announced: announced.examine,
+		Data:      func(context.Context) []doctor.Finding { return examineData(s, cfg.Data, announced) },
 	}
 	if s.Data.Source == data.MQTT {
 		site := s.Readings.Site()
@@ -50,8 +52,40 @@ func AgentTarget(s *settings.Agent) (*doctor.Target, error) {
 	return t, nil
 }
 
+// announcement is the task that a doctor has found at a broker.
+type announcement struct {
+	settings *settings.Agent
+	task     *datacheck.Task // nil = none was found
+	err      error           // why
+}
+
+// examine looks for the announcement of the coordinator at a broker.
+func (a *announcement) examine(ctx context.Context, url string) doctor.Finding {
+	at := *a.settings
+	at.Broker.URLs = config.OneOrMore{url}
+	t, err := datacheck.Announced(ctx, &at)
+	missing := (*datacheck.Missing)(nil)
+	f := doctor.Finding{About: "coordinator"}
+	switch {
+	case err == nil:
+		a.task, a.err = t, nil
+		f.State, f.Found = doctor.Good, "it announces the task "+t.Name
+		return f
+	case errors.As(err, &missing) && missing.Reason == agent.MissingNone:
+		f.State, f.Mend = doctor.Warn, missing.Mend
+	case errors.As(err, &missing):
+		f.State, f.Mend = doctor.Bad, missing.Mend
+	default:
+		f.State = doctor.Warn
+	}
+	if f.Found = err.Error(); a.task == nil {
+		a.err = err
+	}
+	return f
+}
+
 // examineData holds the data against the announced task.
-func examineData(ctx context.Context, s *settings.Agent, source data.Source, reached bool) []doctor.Finding {
+func examineData(s *settings.Agent, source data.Source, announced *announcement) []doctor.Finding {
 	bad := func(err error) []doctor.Finding {
 		return []doctor.Finding{{About: "data", State: doctor.Bad, Found: err.Error(),
 			Mend: "correct the section data"}}
@@ -61,16 +95,11 @@ func examineData(ctx context.Context, s *settings.Agent, source data.Source, rea
 			return bad(err)
 		}
 	}
-	var t *datacheck.Task
-	err := errors.New("the broker cannot be reached")
-	if reached {
-		t, err = datacheck.Announced(ctx, s)
-	}
 	unknown := ""
-	if err != nil {
-		t, unknown = nil, err.Error()
+	if announced.task == nil {
+		unknown = announced.err.Error()
 	}
-	r, err := datacheck.Run(s, t, unknown)
+	r, err := datacheck.Run(s, announced.task, unknown)
 	if err != nil {
 		return bad(err)
 	}

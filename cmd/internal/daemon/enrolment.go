@@ -115,12 +115,19 @@ func (l enrolLog) ObserveEnrolment(fact enrol.Fact) {
 		}
 		log.Info("a device has joined", "agent", f.Agent, "again", f.Again)
 	case enrol.Refused:
-		l.Warn("a device that wants to join is refused", "agent", f.Agent, "from", f.From, "reason", f.Reason,
-			"err", f.Err)
+		about := []any{"agent", f.Agent, "from", f.From, "reason", f.Reason}
+		if f.Err != nil {
+			about = append(about, "err", f.Err)
+		}
+		l.Warn("a device that wants to join is refused", about...)
 	case enrol.Renewed:
 		l.renewed(f)
 	case enrol.RenewRefused:
-		l.Warn("a device gets no other key or certificate", "agent", f.Agent, "reason", f.Reason, "err", f.Err)
+		about := []any{"agent", f.Agent, "reason", f.Reason}
+		if f.Err != nil {
+			about = append(about, "err", f.Err)
+		}
+		l.Warn("a device gets no other key or certificate", about...)
 	case enrol.Opened:
 		if f.Until.IsZero() {
 			l.Info("the federation is closed again: a device joins with a token of its own")

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -64,8 +65,18 @@ var agentLines = []line{
 	{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed, Topic: "s/a/loop", Bytes: 61504}},
 		`<7>DEBUG the broker carries the largest messages bytes=61504`},
 	{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "s/a/loop", Bytes: 61504}},
-		"<3>ERROR the broker does not return a message to s/a/loop: let this user write and read that topic " +
-			"(Mosquitto: a line `topic readwrite s/a/loop` in its acl_file; coordinator acl writes all of them)"},
+		"<3>ERROR the broker's access rules withhold messages from this user (a test message to s/a/loop did not " +
+			"come back): load the federation's access rules (Mosquitto: copy the file of the coordinator's key " +
+			"enrol.acl, or the output of `coordinator acl`, to its acl_file, and run `systemctl reload mosquitto`; " +
+			"the file must have `topic readwrite s/a/loop` for this user)"},
+	{agent.AnnouncementMissing{Reason: agent.MissingAccess, Federation: "air"}, ""}, // the line above says it
+	{agent.AnnouncementMissing{Reason: agent.MissingNone, Federation: "air"},
+		"<4>WARN  the broker has no announcement of federation air: start the coordinator; if it runs, compare " +
+			"federation, broker.prefix and broker.url in agentd.yaml and coordinator.yaml"},
+	{agent.AnnouncementMissing{Reason: agent.MissingFederation, Federation: "air", Others: []wire.Federation{"airs"}},
+		"<3>ERROR the coordinator with the configured key announces federation airs, but agentd.yaml has federation: " +
+			"air: correct it and restart agentd"},
+	{agent.AnnouncementMissing{Federation: "air"}, "<6>INFO  the coordinator's announcement has arrived"},
 	{round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
 		`<4>WARN  the rest of the month's byte budget is too small for a round round=2 bytes=90000 left=80000`},
 	{agent.DeviceJudged{Verdict: device.Verdict{Share: 1, Rule: device.None}}, ""},
@@ -289,6 +300,9 @@ var coordinatorLines = []line{
 		Reason: "out_of_range", Where: "a.csv: line 12", Bad: 30, All: 100}},
 		`<4>WARN  agent cannot do the task agent=a reason=bad_data column=pm25 why=out_of_range bad=30 of=100 ` +
 			`where="a.csv: line 12"`},
+	{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData, Misfit: wire.Misfit{Column: "pm25",
+		Where: "a.csv: line 1"}}, // the column is missing
+		`<4>WARN  agent cannot do the task agent=a reason=bad_data column=pm25 where="a.csv: line 1"`},
 	{round.AgentLeft{Agent: "a", Reason: round.LeftLost, Agents: 2},
 		`<6>INFO  agent left agent=a reason=lost agents=2`},
 	{round.AgentSidelined{Agent: "a", Round: 2, Reason: round.SidelinedSilent, Draws: 4, Until: 6, Agents: 2},
@@ -403,5 +417,19 @@ func TestShort(t *testing.T) {
 		if got := short(x); got != want {
 			t.Errorf("short(%v) is %v, want %v", x, got, want)
 		}
+	}
+}
+
+// TestEnrolLogWithoutError: a refusal without an error has no attribute err.
+func TestEnrolLogWithoutError(t *testing.T) {
+	var b strings.Builder
+	log, err := logging.New(&b, debugging())
+	if err != nil {
+		t.Fatal(err)
+	}
+	enrolLog{log}.ObserveEnrolment(enrol.Refused{Agent: "a", From: "127.0.0.1", Reason: 1})
+	enrolLog{log}.ObserveEnrolment(enrol.RenewRefused{Agent: "a", Reason: 1})
+	if text := b.String(); strings.Contains(text, "err=") || strings.Count(text, "\n") != 2 {
+		t.Errorf("%s", text)
 	}
 }

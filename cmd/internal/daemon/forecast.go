@@ -12,8 +12,13 @@ import (
 
 // forecastText is a forecast as it is published.
 type forecastText struct {
-	Time          *time.Time `json:"time,omitempty"`
-	Model         string     `json:"model"` // RUN/VERSION
+	Time          *time.Time `json:"time,omitempty"`            // of the row
+	For           *time.Time `json:"for,omitempty"`             // the time that the prediction is for
+	Horizon       *float64   `json:"horizon_seconds,omitempty"` // from Time to For
+	Device        string     `json:"device"`
+	Target        string     `json:"target,omitempty"`
+	Unit          string     `json:"unit,omitempty"` // of the target
+	Model         string     `json:"model"`          // RUN/VERSION
 	Prediction    float64    `json:"prediction"`
 	Probabilities []float64  `json:"probabilities,omitempty"`
 	Residual      *float64   `json:"residual,omitempty"`
@@ -21,11 +26,12 @@ type forecastText struct {
 	Anomaly       bool       `json:"anomaly,omitempty"`
 }
 
-// encodeForecast returns a forecast as JSON.
-func encodeForecast(f agent.Forecast) ([]byte, error) {
-	text := forecastText{nil, f.Model, f.Value, f.Classes, f.Residual, f.Score, f.Anomaly}
-	if !f.Time.IsZero() {
-		text.Time = &f.Time
+// encodeForecast returns a forecast of a device as JSON.
+func encodeForecast(device string, f agent.Forecast) ([]byte, error) {
+	text := forecastText{Device: device, Target: f.Goal.Target, Unit: f.Goal.Unit, Model: f.Model, Prediction: f.Value,
+		Probabilities: f.Classes, Residual: f.Residual, Score: f.Score, Anomaly: f.Anomaly}
+	if at, horizon := f.For(), f.Goal.Ahead.Seconds(); !at.IsZero() {
+		text.Time, text.For, text.Horizon = &f.Time, &at, &horizon
 	}
 	return json.Marshal(text)
 }
@@ -47,7 +53,7 @@ func forecast(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end fu
 	}()
 	topic := s.Predict.Publish
 	cfg.Predict.Publish = func(f agent.Forecast) error {
-		payload, err := encodeForecast(f)
+		payload, err := encodeForecast(s.ID, f)
 		if err != nil {
 			return err
 		}

@@ -46,11 +46,13 @@ func Serve(ctx context.Context, listen string, h http.Handler, log *slog.Logger)
 func Ready() error { return nil }
 
 // Readiness is the answer of /-/ready. A daemon is ready once its state is open, as long as its state folder can be
-// written and, for a coordinator, the broker refuses none of its subscriptions.
+// written and the broker refuses none of its subscriptions. An agent also has to accept the coordinator's
+// announcements.
 type Readiness struct {
 	open    atomic.Bool
 	failing atomic.Pointer[error]    // of the state folder; nil while it can be written
 	refused atomic.Pointer[[]string] // filters; nil before the first refusal
+	missing atomic.Pointer[string]   // why an agent has no announcement; nil while it has one
 	stands  atomic.Pointer[string]   // the coordinator that it stands by for; nil while it does not
 }
 
@@ -70,6 +72,9 @@ func (r *Readiness) Err() error {
 	}
 	if refused := r.refused.Load(); refused != nil && len(*refused) > 0 {
 		return fmt.Errorf("the broker refuses %s: %s", strings.Join(*refused, " and "), mqtt.RefusalCauses)
+	}
+	if why := r.missing.Load(); why != nil {
+		return errors.New(*why)
 	}
 	return nil
 }

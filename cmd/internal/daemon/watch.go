@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/round"
 )
@@ -23,10 +24,13 @@ func (w AgentWatch) Observe(fact agent.Fact) {
 		}
 	case agent.SubscriptionsRefused:
 		w.Line.refuses(len(f.Filters) + len(f.Site))
+		w.Ready.refused.Store(&f.Filters)
 	case agent.StorageFailing:
 		w.Ready.fails(f.What, f.Err)
 	case agent.StorageMended:
 		w.Ready.failing.Store(nil)
+	case agent.AnnouncementMissing:
+		w.missing(f)
 	case agent.AnnouncementsStale, agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed,
 		agent.CertificateEnding, agent.CertificateUsed, agent.ClockBehind, agent.CloneSeen, agent.DataCollected,
 		agent.DataLoaded, agent.DeviceJudged, agent.Evaluated, agent.FeedbackKept, agent.KeyAwaited, agent.KeyCame,
@@ -49,6 +53,22 @@ func (w AgentWatch) ObserveRound(fact round.AgentFact) {
 	case round.AnnouncementIgnored, round.AnnouncementObeyed, round.BudgetShort, round.EdgeLost, round.NotUnderstood,
 		round.TaskPrepared: // changes neither
 	}
+}
+
+// missing notes why there is no announcement. An agent that waits for its coordinator's first start is ready.
+func (w AgentWatch) missing(f agent.AnnouncementMissing) {
+	if f.Reason == "" {
+		w.Line.set("")
+		w.Ready.missing.Store(nil)
+		return
+	}
+	w.Line.set("no task: %s", f.Reason)
+	if f.Reason == agent.MissingNone {
+		w.Ready.missing.Store(nil)
+		return
+	}
+	text := status.Missing(f)
+	w.Ready.missing.Store(&text)
 }
 
 // CoordinatorWatch keeps the status line and the readiness of the coordinator's process.

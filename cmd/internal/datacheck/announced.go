@@ -3,14 +3,17 @@ package datacheck
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/cmd/internal/keys"
+	"github.com/fedmesh/fedmesh/cmd/internal/api"
 	"github.com/fedmesh/fedmesh/cmd/internal/logging"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -22,15 +25,59 @@ import (
 // patience is how long the broker may take to answer.
 const patience = 5 * time.Second
 
+// searchTime is how long the broker may take to return a message and other federations' announcements.
+const searchTime = 3 * time.Second
+
 // mostTask bounds a task that is fetched, in bytes.
 const mostTask = 4 << 20
 
-// Announced returns the task that the coordinator announces, as the broker retains it. The session has a client id of
-// its own, so that the agent may run; the user is the agent's, so that the broker's rules let it read.
-func Announced(ctx context.Context, s *settings.Agent) (*Task, error) {
-	key, err := keys.Parse(s.Identity.CoordinatorKey)
+// Missing is the error of a task that is not announced, or that the device does not accept.
+type Missing struct {
+	Reason agent.MissingReason
+	err    error
+	Mend   string // what to do
+}
+
+func (m *Missing) Error() string { return m.err.Error() }
+
+// missing returns a Missing.
+func missing(reason agent.MissingReason, mend, format string, args ...any) *Missing {
+	return &Missing{reason, fmt.Errorf(format, args...), mend}
+}
+
+// TaskPath is where a running agent answers with a HeldTask.
+const TaskPath = "/v1/task"
+
+// HeldTask is the task of a running agent.
+type HeldTask struct {
+	Task []byte `json:"task,omitempty"` // as it is announced; absent if the agent has none yet
+}
+
+// running returns the task of the agent that runs; nil if none runs, it has none, or this user may not ask it.
+func running(ctx context.Context, s *settings.Agent) *Task {
+	var held HeldTask
+	client := api.Client{Program: "agentd", Dir: s.Folder(), Patience: patience}
+	if err := client.Call(ctx, http.MethodGet, TaskPath, nil, &held); err != nil || held.Task == nil {
+		return nil
+	}
+	t, err := wire.DecodeTask(held.Task)
 	if err != nil {
-		return nil, fmt.Errorf("identity.coordinator_key: %w", err)
+		return nil
+	}
+	return &Task{t, "the running agentd"}
+}
+
+// Announced returns the task that the coordinator announces: from the agent if it runs and has the task, or else as the
+// broker retains it. A second session would end the agent's session where the broker takes the user's name for the
+// client id, as our configurations of Mosquitto do. If there is no announcement that the device accepts, the error is a
+// Missing.
+func Announced(ctx context.Context, s *settings.Agent) (*Task, error) {
+	if t := running(ctx, s); t != nil {
+		return t, nil
+	}
+	keys, err := s.CoordinatorKeys()
+	if err != nil {
+		return nil, err
 	}
 	topics, err := mqtt.NewTopics(s.Broker.Prefix, s.Federation)
 	if err != nil {
@@ -51,20 +98,10 @@ func Announced(ctx context.Context, s *settings.Agent) (*Task, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	f := &fetch{conn: conn, topics: topics, open: func(p []byte) (wire.Announcement, error) {
-		e, err := wire.Open(p)
-		if err == nil && (e.Federation != wire.Federation(s.Federation) || e.Sender != wire.CoordinatorID) {
-			err = fmt.Errorf("it is of %s in the federation %s", e.Sender, e.Federation)
-		}
-		if err == nil {
-			err = e.Verify(key)
-		}
-		if err != nil {
-			return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w: is identity.coordinator_key the "+
-				"coordinator's?", topics.Round(), err)
-		}
-		return wire.DecodeAnnouncement(e.Body)
-	}, key: func(group uint64) (wire.SealKey, error) { return agent.GroupKey(store.Machine, s.StateDir, group) }}
+	f := &fetch{conn: conn, topics: topics, loop: topics.Loop(wire.AgentID(s.ID)), keys: keys,
+		groupKey: func(group uint64) (wire.SealKey, error) {
+			return agent.GroupKey(store.Machine, s.Folder(), group)
+		}}
 	blob, err := f.run(ctx)
 	if errors.Is(err, errNoLink) {
 		err = fmt.Errorf("the broker %s cannot be asked: %s", o.URL, warning.Text("no answer"))
@@ -80,15 +117,90 @@ var errNoLink = errors.New("no link")
 
 // fetch reads the retained announcement, and the task that it names.
 type fetch struct {
-	conn   mqtt.Conn
-	topics mqtt.Topics
-	open   func(p []byte) (wire.Announcement, error)
-	key    func(group uint64) (wire.SealKey, error)
-	up     bool
-	puller *transfer.Puller // nil before the announcement has come
-	hash   string
-	blob   []byte
+	conn     mqtt.Conn
+	topics   mqtt.Topics
+	loop     string // the topic of the agent's test of the broker
+	keys     []ed25519.PublicKey
+	groupKey func(group uint64) (wire.SealKey, error)
+	up       bool
+	searches bool              // for why there is no announcement
+	returned bool              // a message to loop came back
+	others   []wire.Federation // whose announcements the broker retains
+	same     wire.Federation   // the one of others that the accepted key announces; empty = none
+	puller   *transfer.Puller  // nil before the announcement has come
+	hash     string
+	blob     []byte
 }
+
+// open returns the announcement of a message.
+func (f *fetch) open(p []byte) (wire.Announcement, error) {
+	e, err := wire.Open(p)
+	if err == nil && (e.Federation != wire.Federation(f.topics.Federation) || e.Sender != wire.CoordinatorID) {
+		err = fmt.Errorf("it is of %s in the federation %s", e.Sender, e.Federation)
+	}
+	if err != nil {
+		return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w", f.topics.Round(), err)
+	}
+	if !f.accepts(&e) {
+		return wire.Announcement{}, missing(agent.MissingKey, "set identity.coordinator_key to what `coordinator key "+
+			"show coordinator.key` prints; a device that joined with a token joins again (`coordinator devices rotate "+
+			"ID`)", "the announcement on %s is signed with a key that this device does not accept", f.topics.Round())
+	}
+	return wire.DecodeAnnouncement(e.Body)
+}
+
+// accepts reports whether one of the accepted keys has signed a message.
+func (f *fetch) accepts(e *wire.Envelope) bool {
+	return slices.ContainsFunc(f.keys, func(k ed25519.PublicKey) bool { return e.Verify(k) == nil })
+}
+
+// search begins to look for why there is no announcement: whether the access rules let this user read and write at all,
+// and which federations have announcements.
+func (f *fetch) search() error {
+	f.searches = true
+	f.conn.Subscribe(mqtt.AtMostOnce, f.loop)
+	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.Rounds())
+	return f.conn.Publish(mqtt.Message{Topic: f.loop, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
+}
+
+// found returns the reason for a missing announcement, as an error.
+func (f *fetch) found() error {
+	fed := f.topics.Federation
+	const compare = "start the coordinator; if it runs, compare federation, broker.prefix and broker.url in " +
+		"agentd.yaml and coordinator.yaml"
+	switch {
+	case f.same != "":
+		return missing(agent.MissingFederation, fmt.Sprintf("set federation: %s in agentd.yaml", f.same),
+			"the coordinator with the configured key announces federation %s, not %s", f.same, fed)
+	case !f.returned:
+		return missing(agent.MissingAccess, "load the federation's access rules at the broker (Mosquitto: copy the "+
+			"file of the coordinator's key enrol.acl, or the output of `coordinator acl`, to its acl_file, and run "+
+			"`systemctl reload mosquitto`)", "the broker's access rules withhold messages from this user: nothing is "+
+			"retained on %s, and a message to %s did not come back", f.topics.Round(), f.loop)
+	case len(f.others) > 0:
+		return missing(agent.MissingNone, compare, "nothing is retained on %s: no coordinator has announced "+
+			"federation %s; this broker has announcements of %s", f.topics.Round(), fed, f.others)
+	}
+	return missing(agent.MissingNone, compare, "nothing is retained on %s: no coordinator has announced federation %s",
+		f.topics.Round(), fed)
+}
+
+// takeOther takes the announcement of another federation.
+func (f *fetch) takeOther(p []byte) {
+	e, err := wire.Open(p)
+	if err != nil || e.Sender != wire.CoordinatorID {
+		return
+	}
+	if f.accepts(&e) {
+		f.same = e.Federation
+	}
+	if !slices.Contains(f.others, e.Federation) && len(f.others) < mostOthers {
+		f.others = append(f.others, e.Federation)
+	}
+}
+
+// mostOthers limits the names of federations in an error.
+const mostOthers = 8
 
 // run returns the task's bytes.
 func (f *fetch) run(ctx context.Context) ([]byte, error) {
@@ -112,9 +224,11 @@ func (f *fetch) run(ctx context.Context) ([]byte, error) {
 			switch {
 			case !f.up:
 				err = errNoLink
+			case f.puller == nil && !f.searches:
+				err = f.search()
+				timer.Reset(searchTime)
 			case f.puller == nil:
-				err = fmt.Errorf("nothing is retained on %s: no coordinator has announced a task, or the broker "+
-					"withholds it", f.topics.Round())
+				err = f.found()
 			default:
 				err = f.step(transfer.Tick{})
 			}
@@ -135,10 +249,21 @@ func (f *fetch) run(ctx context.Context) ([]byte, error) {
 func (f *fetch) hear(e mqtt.Event) error {
 	switch e := e.(type) {
 	case mqtt.SubscribeRefused:
-		return fmt.Errorf("the broker refuses the topic %s", e.Filter)
+		if f.searches && e.Filter == f.topics.Rounds() {
+			f.conn.Unsubscribe(e.Filter)
+			return nil
+		}
+		return missing(agent.MissingAccess, "let this user read the topic; `coordinator acl` writes the rules for "+
+			"Mosquitto", "the broker refuses the topic %s", e.Filter)
 	case mqtt.Received:
 		kind, _, id, part, _ := f.topics.Parse(e.Topic)
 		switch {
+		case f.topics.IsOtherRound(e.Topic):
+			f.takeOther(e.Payload)
+			return nil
+		case e.Topic == f.loop:
+			f.returned = true
+			return nil
 		case kind == mqtt.KindBlob && f.puller != nil && id == f.hash:
 			return f.step(transfer.Part{Name: part, Payload: e.Payload})
 		case kind != mqtt.KindRound || f.puller != nil || len(e.Payload) == 0:
@@ -154,10 +279,11 @@ func (f *fetch) hear(e mqtt.Event) error {
 		cfg := transfer.DefaultPullerConfig()
 		cfg.MaxBytes = mostTask
 		if a.Task.Group != 0 {
-			key, err := f.key(a.Task.Group)
+			key, err := f.groupKey(a.Task.Group)
 			switch {
 			case err != nil:
-				return fmt.Errorf("the task is sealed: %w: start agentd, which asks the coordinator for it", err)
+				return errors.New("the task is sealed, and this device has no key for it yet: start agentd, which " +
+					"asks the coordinator for the key")
 			case len(a.Task.Sealed) == 0:
 				cfg.Seal = key.Blob(a.Task.Hash)
 			default:

@@ -20,8 +20,6 @@ type Broker struct {
 	Options mqtt.Options
 	Reads   []string // the filters that the daemon subscribes to
 	Loop    string   // the topic that only the daemon writes and reads
-	// Announced is the topic that has a retained message once a coordinator has run; empty for the coordinator.
-	Announced string
 	// Presence is the topic of the daemon's will; empty if it has none.
 	Presence string
 	// Retains is true if the daemon needs its own messages retained.
@@ -142,7 +140,6 @@ func (b *Broker) session(ctx context.Context, r *report) bool {
 		r.good("access", "no subscription is refused; but a broker such as Mosquitto refuses none and withholds the "+
 			"messages instead, which shows only when others publish")
 	}
-	v.announced()
 	v.retained(ctx)
 	return true
 }
@@ -284,19 +281,6 @@ func (b *Broker) watch(ctx context.Context) (taken func() bool) {
 			return will
 		})
 		return will
-	}
-}
-
-// announced looks for the retained announcement of a coordinator.
-func (v *visit) announced() {
-	switch {
-	case v.Announced == "":
-	case v.kept[v.Announced]:
-		v.report.good("coordinator", "its announcement is retained on %s", v.Announced)
-	default:
-		v.report.add("coordinator", Warn,
-			"start the coordinator, compare federation and broker.prefix on both sides, let this user read the topic",
-			"nothing is retained on %s: no coordinator has announced anything, or the broker withholds it", v.Announced)
 	}
 }
 

@@ -67,14 +67,12 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 			r.add(f.About, f.State, f.Mend, "%s", f.Found)
 		}
 	}
-	answers := false
 	nodes := p.Broker.nodes()
 	for _, node := range nodes {
 		if len(nodes) > 1 {
 			r.where = node.Options.URL + ": "
 		}
 		reached := node.network(ctx, r)
-		answers = answers || reached
 		switch {
 		case reached && runs:
 			r.add("broker", Skipped, "", "%s runs and uses the connection: stop it to examine the rest, or see "+
@@ -84,13 +82,17 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		case reached && node.session(ctx, r):
 			node.queue(ctx, r)
 		}
+		if reached && p.Announced != nil {
+			f := p.Announced(ctx, node.Options.URL)
+			r.add(f.About, f.State, f.Mend, "%s", f.Found)
+		}
 	}
 	r.where = ""
 	if p.Site != nil {
 		p.site(ctx, r)
 	}
 	if p.Data != nil {
-		for _, f := range p.Data(ctx, answers) {
+		for _, f := range p.Data(ctx) {
 			r.add(f.About, f.State, f.Mend, "%s", f.Found)
 		}
 	}

@@ -77,15 +77,19 @@ func TestExamine(t *testing.T) {
 		{"a short queue", []string{"max_queued_messages 100"}, nil, "queue bad", "max_queued_messages 300"},
 		{"small messages", []string{"message_size_limit 1000"}, nil, "messages bad", "set max_packet_size 131072"},
 		{"nothing retained", []string{"retain_available false"}, nil, "retained bad", "retain_available true"},
-		{"no coordinator yet", nil, func(p *Target) { p.Broker.Announced, p.Broker.Retains = "fl/v1/air/round", false },
-			"coordinator warn", "no coordinator has announced anything"},
+		{"another coordinator", nil, func(p *Target) {
+			url := p.Broker.Options.URL
+			p.Announced = func(_ context.Context, at string) Finding {
+				return Finding{About: "coordinator", State: Bad, Found: fmt.Sprint("another key, ", at == url),
+					Mend: "correct it"}
+			}
+		}, "coordinator bad", "another key, true"},
 		{"a full disk", nil, func(p *Target) { p.Needs = 1 << 60 }, "state folder warn", "free disk space"},
 		{"no data", nil, func(p *Target) {
-			p.Data = func(_ context.Context, reached bool) []Finding {
-				return []Finding{{About: "data", State: Bad, Found: fmt.Sprintf("rows.csv is empty, %v", reached),
-					Mend: "fill it"}}
+			p.Data = func(context.Context) []Finding {
+				return []Finding{{About: "data", State: Bad, Found: "rows.csv is empty", Mend: "fill it"}}
 			}
-		}, "data bad", "rows.csv is empty, true"},
+		}, "data bad", "rows.csv is empty"},
 		{"users are client ids", []string{"use_username_as_clientid true"}, func(p *Target) {
 			p.Broker.Options.Username, p.Broker.Presence, p.Broker.Queue = "air-one", "fl/v1/air/p/air-one", 0
 		}, "", "comes back"},

@@ -19,8 +19,11 @@ type Target struct {
 	Federation string // which one of the daemon's; empty if there is one
 	StateDir   string
 	Needs      int64 // bytes that should be free for the folder
-	// Data examines the data; nil for a daemon without data. reached says that the broker answers.
-	Data func(ctx context.Context, reached bool) []Finding
+	// Announced examines whether a broker has an announcement of the coordinator that the daemon accepts; nil for the
+	// coordinator.
+	Announced func(ctx context.Context, url string) Finding
+	// Data examines the data; nil for a daemon without data. It is called after Announced.
+	Data func(ctx context.Context) []Finding
 	// Cluster examines with whom the daemon takes turns, and reports whether another one has the session at the broker;
 	// nil for one that is alone.
 	Cluster func(ctx context.Context) (found []Finding, taken bool)

@@ -96,14 +96,8 @@ func memory(r *report, process string) {
 		return
 	}
 	file := words[i+1]
-	if !filepath.IsAbs(file) { // it is relative to the folder in which the broker was started
-		folder, err := os.Readlink(filepath.Join(process, "cwd"))
-		if err != nil {
-			r.add("broker memory", Skipped, "run the doctor as the broker's user or as root",
-				"the broker's configuration %s is in a folder that this user may not know: %v", file, err)
-			return
-		}
-		file = filepath.Join(folder, file)
+	if !filepath.IsAbs(file) { // relative to the broker's folder, not to the doctor's
+		file = filepath.Join(process, "cwd", file)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

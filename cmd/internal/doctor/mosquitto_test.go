@@ -176,3 +176,22 @@ func TestDescriptorsOfMosquitto(t *testing.T) {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }
+
+// TestRelativeConfiguration: a Mosquitto that was started with a relative path has it in its own working folder.
+func TestRelativeConfiguration(t *testing.T) {
+	process := t.TempDir()
+	for name, text := range map[string]string{"cmdline": "mosquitto\x00-c\x00m.conf\x00",
+		"cwd/m.conf": "memory_limit 1000\n"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(process, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(process, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var found []Finding
+	memory(&report{show: func(f Finding) { found = append(found, f) }}, process)
+	if len(found) != 1 || found[0].State != Good || !strings.Contains(found[0].Found, "1000") {
+		t.Errorf("%+v", found)
+	}
+}

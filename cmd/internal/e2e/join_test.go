@@ -159,6 +159,7 @@ func TestJoin(t *testing.T) {
 		devices = append(devices, run(t, j.device(n)))
 	}
 	j.accepted(2)
+	j.checked(0)
 
 	j.nextRoot(devices)
 	j.accepted(2)
@@ -188,6 +189,20 @@ func TestJoin(t *testing.T) {
 		t.Errorf("listed are %s", list)
 	}
 	j.audited()
+}
+
+// checked wants the tools of a device to get the announced task while agentd runs, and agentd to keep its connection.
+func (j *joining) checked(n int) {
+	j.t.Helper()
+	config := filepath.Join(j.device(n), "agentd.yaml")
+	if said := programs.MustRun(j.t, "agentd", "data", "check", "--config", config); !strings.Contains(said,
+		"the running agentd") {
+		j.t.Errorf("data check: %s", said)
+	}
+	if said := programs.MustRun(j.t, "agentd", "doctor", "--config", config); !strings.Contains(said,
+		"it announces the task") {
+		j.t.Errorf("doctor: %s", said)
+	}
 }
 
 // order returns where two texts stand in a log.

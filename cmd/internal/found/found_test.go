@@ -298,3 +298,14 @@ func TestTrust(t *testing.T) {
 		t.Error("a root document of another coordinator's key counts")
 	}
 }
+
+// TestListenerPort: the broker's configuration has the port of its URL.
+func TestListenerPort(t *testing.T) {
+	for broker, want := range map[string]string{"mqtts://gw:28883": "\nlistener 28883\n",
+		"tls://gw:8883": "\nlistener 8883\n"} {
+		if conf := string((&Answers{Broker: broker}).mosquittoConf()); !strings.Contains(conf, want) ||
+			strings.Count(conf, "\nlistener ") != 1 {
+			t.Errorf("%s: no %q", broker, want)
+		}
+	}
+}

@@ -276,7 +276,7 @@ func DefaultAgent() Agent {
 			Compute: Compute{Moments: MomentsRobust},
 			Data:    data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
 			Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
-			Predict: Predict{Refresh: 10 * time.Minute, Margin: 0.05, HookTime: 10 * time.Second,
+			Predict: Predict{Refresh: time.Minute, Margin: 0.05, HookTime: 10 * time.Second,
 				Every: time.Minute, Anomaly: 0.99},
 		},
 		StateDir: "/var/lib/agentd", Device: Device{Root: "/"},

@@ -102,3 +102,37 @@ func TestReadApplied(t *testing.T) {
 	_, err = s.ReadApplied("part.yaml", []byte("task:\n  nmae: x\n"))
 	wantError(t, err, "part.yaml:2:3: unknown key")
 }
+
+// TestEdit changes keys of a coordinator.yaml and of what `task show` prints, and keeps all others.
+func TestEdit(t *testing.T) {
+	whole := "federation: air\nstate_dir: /nowhere\ntask: {name: air, features: [a, b], target: y, step_size: {constant: 0.5}}\n" +
+		"round: {rounds: 7}\n"
+	text, err := Edit("coordinator.yaml", []byte(whole), map[string]string{"task.step_size.constant": "0.7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time of its own output
+		var a taskFile
+		if err := config.Load(&a, config.Source{Path: "edited", Text: text}); err != nil {
+			t.Fatal(err)
+		}
+		if a.Task.StepSize.Constant != 0.7 || a.Round.Rounds != 7 || a.Task.Name != "air" || len(a.Task.Features) != 2 {
+			t.Errorf("%+v, %+v", a.Task, a.Round)
+		}
+		if text, err = Edit("the applied task", text, map[string]string{"round.rounds": "7"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Edit("f.yaml", []byte(whole), map[string]string{"task.step_size.constant": "warm"}); err == nil {
+		t.Error("a value that is no number is no error")
+	}
+}
+
+// TestReadWholeFile: the file that `task apply` reads is one that ReadTask reads.
+func TestReadWholeFile(t *testing.T) {
+	path := writeFile(t, "coordinator.yaml", "federation: air\nstate_dir: /nowhere\nbroker: {url: 'tcp://b:1'}\n"+
+		"task: {name: air, features: [a, b], target: y}\nround: {rounds: 7}\n")
+	if got, err := ReadTask(path); err != nil || got.Name != "air" || got.Target != "y" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

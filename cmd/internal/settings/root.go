@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/config"
 	"github.com/fedmesh/fedmesh/cmd/internal/keys"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -104,6 +106,18 @@ func (m *Member) trust() (ed25519.PublicKey, *wire.RootDocument, error) {
 		return nil, nil, &spec.FieldError{Key: "identity.root_file", Problem: err.Error()}
 	}
 	return nil, &d, nil
+}
+
+// CoordinatorKeys returns the keys of the coordinator that the device accepts now.
+func (a *Agent) CoordinatorKeys() ([]ed25519.PublicKey, error) {
+	key, root, err := a.trust()
+	switch {
+	case err != nil:
+		return nil, err
+	case root == nil:
+		return []ed25519.PublicKey{key}, nil
+	}
+	return agent.CoordinatorKeys(store.Machine, a.Folder(), root), nil
 }
 
 // shared are the keys of agentd.yaml that the coordinator gives to devices that join. Nothing in them runs a program,

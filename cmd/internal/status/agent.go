@@ -27,20 +27,22 @@ type agentPicture struct {
 	Broker     link      `json:"broker"`
 	Problems   []string  `json:"problems,omitempty"`
 
-	Round   uint64         `json:"round"` // of the announcement that is obeyed
-	Work    *work          `json:"work,omitempty"`
-	Fit     string         `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
-	Rows    uint64         `json:"rows"`
-	Lacking int            `json:"rows_not_made"` // or not used, for lack of a value
-	Inputs  []input        `json:"inputs,omitempty"`
-	Waits   *turnWait      `json:"waits,omitempty"`   // while the device trains for another federation
-	Trained *trained       `json:"trained,omitempty"` // the last time
-	Results map[string]int `json:"results"`           // rounds, since the start
-	Updates map[string]int `json:"updates"`           // whose rounds are over, by what became of them
-	Losses  []float64      `json:"losses"`            // risk of the base model on the local data, of the newest rounds
-	Recent  []refusal      `json:"refusals"`
-	Budget  *budget        `json:"budget,omitempty"`
-	Model   *modelInUse    `json:"model,omitempty"` // that the device predicts with
+	Round uint64 `json:"round"` // of the announcement that is obeyed
+	Work  *work  `json:"work,omitempty"`
+	Fit   string `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
+	// Missing is the reason for a missing announcement; empty if one has arrived, or the agent still waits.
+	Missing agent.MissingReason `json:"announcement_missing,omitempty"`
+	Rows    uint64              `json:"rows"`
+	Lacking int                 `json:"rows_not_made"` // or not used, for lack of a value
+	Inputs  []input             `json:"inputs,omitempty"`
+	Waits   *turnWait           `json:"waits,omitempty"`   // while the device trains for another federation
+	Trained *trained            `json:"trained,omitempty"` // the last time
+	Results map[string]int      `json:"results"`           // rounds, since the start
+	Updates map[string]int      `json:"updates"`           // whose rounds are over, by what became of them
+	Losses  []float64           `json:"losses"`            // risk of the base model on the local data, of the newest rounds
+	Recent  []refusal           `json:"refusals"`
+	Budget  *budget             `json:"budget,omitempty"`
+	Model   *modelInUse         `json:"model,omitempty"` // that the device predicts with
 
 	Certificate *time.Time `json:"certificate_expires,omitempty"` // of the one for the broker
 }
@@ -199,13 +201,16 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.SubscriptionsRefused:
 		v.note("refused", refusedProblem(slices.Concat(f.Filters, f.Site)))
 	case agent.BrokerTested:
-		v.note("broker", brokerProblem(f.Result))
+		v.note("broker", f.Advice())
 	case agent.StorageFailing:
 		v.note("storage", storageProblem(v.now(), f.What, f.Err))
 	case agent.StateLost:
 		v.note("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File, f.Without))
 	case agent.AnnouncementsStale:
 		v.noteIf(f.For > 0, "stale", func() string { return Stale(f.For) })
+	case agent.AnnouncementMissing:
+		v.is.Missing = f.Reason // the problem of a denied test of the broker says the same
+		v.noteIf(f.Reason != "" && f.Reason != agent.MissingAccess, "missing", func() string { return Missing(f) })
 	case agent.CertificateUsed:
 		v.certified(f.Until)
 	case agent.CertificateEnding:
@@ -266,6 +271,29 @@ func Stale(wait time.Duration) string {
 	return fmt.Sprintf("no later announcement has come for %s, three times the longest round, although a round is "+
 		"open: the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status",
 		wait)
+}
+
+// Missing describes why a device has no announcement of the coordinator, with the remedy.
+func Missing(f agent.AnnouncementMissing) string {
+	switch f.Reason {
+	case agent.MissingKey:
+		return fmt.Sprintf("the announcement of federation %s is signed with a key that this device does not "+
+			"accept: set identity.coordinator_key to what `coordinator key show coordinator.key` prints; a device "+
+			"that joined with a token joins again (`coordinator devices rotate ID`)", f.Federation)
+	case agent.MissingFederation:
+		return fmt.Sprintf("the coordinator with the configured key announces federation %s, but agentd.yaml has "+
+			"federation: %s: correct it and restart agentd", names(f.Others), f.Federation)
+	case agent.MissingAccess:
+		return fmt.Sprintf("the broker's access rules withhold the announcement of federation %s from this device: "+
+			"load the federation's access rules at the broker; `agentd doctor` names the topics", f.Federation)
+	case agent.MissingNone:
+	}
+	text := fmt.Sprintf("the broker has no announcement of federation %s: start the coordinator; if it runs, compare "+
+		"federation, broker.prefix and broker.url in agentd.yaml and coordinator.yaml", f.Federation)
+	if len(f.Others) > 0 {
+		text += "; other federations at this broker: " + names(f.Others)
+	}
+	return text
 }
 
 // Ending says that a device's certificate ends, and what to do.

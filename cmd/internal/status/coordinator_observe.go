@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -126,7 +125,7 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 	case coordinator.SubscriptionsRefused:
 		v.note("refused", refusedProblem(f.Filters))
 	case coordinator.BrokerTested:
-		v.note("broker", brokerProblem(f.Result))
+		v.note("broker", f.Advice())
 	case coordinator.StorageFailing:
 		v.note("storage", storageProblem(v.now(), f.What, f.Err))
 	case coordinator.StorageMended:
@@ -196,14 +195,6 @@ func refusedProblem(filters []string) string {
 func storageProblem(since time.Time, what string, err error) string {
 	return fmt.Sprintf("since %s the state folder cannot be written: cannot %s: %v",
 		since.Format(time.DateTime), what, err)
-}
-
-// brokerProblem describes the result of a self-test; it is empty if the test passed.
-func brokerProblem(r mqtt.SelfTestResult) string {
-	if r == mqtt.SelfTestPassed {
-		return ""
-	}
-	return fmt.Sprintf("the broker does not carry the largest messages: %s; the log says what to change", r)
 }
 
 func (v *CoordinatorView) opened(f round.RoundOpened) {

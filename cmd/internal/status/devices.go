@@ -24,6 +24,7 @@ type DevicesView struct {
 	round   wire.RoundID
 	listed  int  // agents in the list that is in effect
 	changed bool // since it was saved
+	asks    bool // not every agent says hello: round.gather.respond
 }
 
 var _ coordinator.Observer = (*DevicesView)(nil)
@@ -33,7 +34,8 @@ type device struct {
 	kept
 	speaks   uint8 // the version of the protocol, if that is another one than ours; 0 = ours
 	root     wire.Root
-	there    bool // it has said hello, and has not left since
+	there    bool  // it has said hello, and has not left since
+	online   int64 // Unix time of the newest presence online without a hello since; 0 = none
 	left     round.LeaveReason
 	unfit    *unfit
 	until    wire.RoundID // it sits out up to this round; 0 = it does not
@@ -76,10 +78,10 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 	switch f := fact.(type) {
 	case round.AgentCounted:
 		d := v.device(f.Agent)
-		d.there, d.unfit, d.rows = true, nil, f.Samples
+		d.there, d.online, d.unfit, d.rows = true, 0, nil, f.Samples
 	case round.AgentUnfit:
 		d, m := v.device(f.Agent), f.Misfit
-		d.there = true
+		d.there, d.online = true, 0
 		d.unfit = &unfit{"", f.Reason.String(), m.Column, m.Reason, m.Where, m.Bad, m.All}
 	case round.AgentLeft:
 		d := v.device(f.Agent)
@@ -95,7 +97,7 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentReadmitted:
 		v.device(f.Agent).until = 0
 	case round.RoundOpened:
-		v.round = f.Round
+		v.round, v.asks = f.Round, f.Responding.Agents > 0
 		for _, d := range v.all {
 			d.until = 0
 		}
@@ -208,6 +210,9 @@ func (v *DevicesView) heard(f coordinator.AgentHeard) {
 	d := v.device(f.Agent)
 	if p := f.Presence; p != nil {
 		d.software = unique.Make(p.Software)
+		if d.online = 0; p.State == wire.StateOnline && !d.there {
+			d.online = v.now().Unix()
+		}
 		if f.Retained && p.State != wire.StateOnline {
 			return
 		}

@@ -23,6 +23,17 @@ const (
 	deviceNever    = "never seen" // as far as this state folder and the broker know
 )
 
+// helloTime is how many seconds after its presence a device that accepts the announcement has said hello.
+const helloTime = 60
+
+// connectedOnly describes a device that has a session at the broker and does not answer the announcement.
+const connectedOnly = "connected, but it does not answer the announcement: it has another coordinator_key, or the " +
+	"broker's access rules withhold the announcement; `agentd status` on the device says which"
+
+// neverSeen is the advice about devices that have sent no message.
+const neverSeen = "nothing has arrived from the devices that were never seen: start agentd on them; where it runs, " +
+	"`agentd status` says whether the federation's name, broker.url or the broker's access rules are the cause"
+
 // DeviceStates are all states, in the order of a sorted list.
 var DeviceStates = []string{deviceTraining, devicePresent, deviceUnfit, deviceSitsOut, deviceAbsent, deviceNever}
 
@@ -125,6 +136,8 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 		x.State, x.Why = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.spoiled, d.until)
 	case d.there:
 		x.State = devicePresent
+	case d.online > 0 && !v.asks && v.now().Unix()-d.online >= helloTime:
+		x.State, x.Why = deviceAbsent, connectedOnly
 	default:
 		x.State, x.Why = deviceAbsent, string(d.left)
 	}
@@ -200,6 +213,9 @@ func (l *Devices) Draw(width int) string {
 	p.line("devices", "%d: %s", l.Named, strings.Join(counts, ", "))
 	if l.Named != l.Listed {
 		p.paragraph("!", fmt.Sprintf("the list in effect has %d: reload the coordinator", l.Listed))
+	}
+	if l.States[deviceNever] > 0 {
+		p.paragraph("!", neverSeen)
 	}
 	if len(l.Devices) == 0 {
 		return p.text.String()

@@ -92,6 +92,33 @@ func TestDevicesSitOut(t *testing.T) {
 	}
 }
 
+// TestDeviceConnectedOnly: a device that is connected and says no hello within a minute has a wrong key, or no access.
+func TestDeviceConnectedOnly(t *testing.T) {
+	c := newClock()
+	v := NewDevices(c.now)
+	online := &wire.Presence{State: wire.StateOnline}
+	v.Observe(coordinator.AgentHeard{Agent: "one", Presence: online})
+	v.Observe(coordinator.AgentHeard{Agent: "two", Presence: online})
+	why := func(i int) string { return mustList(t, v, "").Devices[i].Why }
+	const one, two = 2, 5 // of enrolledSix
+	if w := why(one); w != "" {
+		t.Errorf("at once: %q", w)
+	}
+	v.ObserveRound(round.AgentCounted{Agent: "two", Samples: 9})
+	v.ObserveRound(round.AgentLeft{Agent: "two", Reason: round.LeftLost})
+	c.pass(time.Minute)
+	if w := why(one); !strings.Contains(w, "another coordinator_key") {
+		t.Errorf("without a hello for a minute: %q", w)
+	}
+	if w := why(two); w != string(round.LeftLost) {
+		t.Errorf("a device that said hello and left: %q", w)
+	}
+	v.ObserveRound(round.RoundOpened{Round: 2, Responding: round.Responding{Of: 1 << 30, Agents: 9}})
+	if w := why(one); w != "" {
+		t.Errorf("where only a share of the agents says hello: %q", w)
+	}
+}
+
 func mustList(t testing.TB, v *DevicesView, by string, states ...string) *Devices {
 	t.Helper()
 	l, err := v.List(enrolledSix, states, by)

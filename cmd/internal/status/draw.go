@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 )
@@ -108,6 +109,10 @@ func (c *coordinatorPicture) drawRound(p *page) {
 		phase += " (" + c.Ended + ")"
 	}
 	p.line("phase", "%s for %s", phase, span(c.At.Sub(c.PhaseSince)))
+	if c.Ended != "" {
+		p.paragraph("", "to continue: `coordinator task show > task.yaml`, change what ended the run (round.rounds or "+
+			"round.stop; 0 is without limit), and `coordinator task apply task.yaml`")
+	}
 	if c.Waits != nil {
 		p.paragraph("", c.Waits.draw(c.At))
 	}
@@ -205,7 +210,7 @@ func (a *agentPicture) Draw(width int) string {
 		a.Problems, a.Broker)
 	switch a.Fit {
 	case "":
-		p.line("data", "no task was announced yet")
+		p.line("data", "%s", a.taskless())
 	case "fit":
 		p.line("data", "%d rows fit the task", a.Rows)
 	default:
@@ -262,6 +267,22 @@ func (a *agentPicture) Draw(width int) string {
 	}
 	p.refusals(a.Recent)
 	return p.text.String()
+}
+
+// taskless describes why the agent knows no task.
+func (a *agentPicture) taskless() string {
+	switch a.Missing {
+	case "":
+		return "no task yet: the agent waits for the coordinator's announcement"
+	case agent.MissingKey:
+		return "no task: the announcement is signed with another key (see above)"
+	case agent.MissingFederation:
+		return "no task: the federation has another name (see above)"
+	case agent.MissingAccess:
+		return "no task: the broker's access rules withhold it (see above)"
+	case agent.MissingNone:
+	}
+	return "no task: the broker has no announcement (see above)"
 }
 
 // drawInputs shows the inputs of which something was not used.

@@ -89,11 +89,16 @@ func sparkline(xs []float64) string {
 }
 
 // names joins the first names, and counts the others.
-func names(all []string) string {
-	if len(all) <= listed {
-		return strings.Join(all, ", ")
+func names[S ~string](all []S) string {
+	shown := make([]string, 0, listed)
+	for _, name := range all[:min(len(all), listed)] {
+		shown = append(shown, string(name))
 	}
-	return fmt.Sprintf("%s and %d others", strings.Join(all[:listed], ", "), len(all)-listed)
+	text := strings.Join(shown, ", ")
+	if more := len(all) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d others", more)
+	}
+	return text
 }
 
 // span is a duration for people.

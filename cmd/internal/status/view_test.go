@@ -240,6 +240,46 @@ func TestAgentPage(t *testing.T) {
 	}
 }
 
+// TestAnnouncementMissingPage: each cause of a missing announcement has its own text with a remedy.
+func TestAnnouncementMissingPage(t *testing.T) {
+	v := NewAgent("v0.1.0", "air", "s1", newClock().now)
+	seen := map[string]agent.MissingReason{}
+	for _, tt := range []struct {
+		f    agent.AnnouncementMissing
+		want []string
+	}{
+		{agent.AnnouncementMissing{Reason: agent.MissingKey, Federation: "air"},
+			[]string{"signed with a key that this device does not accept", "identity.coordinator_key", "devices " +
+				"rotate ID"}},
+		{agent.AnnouncementMissing{Reason: agent.MissingFederation, Federation: "air",
+			Others: []wire.Federation{"airs"}}, []string{"announces federation airs", "has federation: air:"}},
+		{agent.AnnouncementMissing{Reason: agent.MissingNone, Federation: "air", Others: []wire.Federation{"mill"}},
+			[]string{"start the coordinator", "broker.prefix", "other federations at this broker: mill"}},
+		{agent.AnnouncementMissing{Reason: agent.MissingAccess, Federation: "air"},
+			[]string{"access rules", "acl_file", "systemctl reload mosquitto"}},
+	} {
+		if tt.f.Reason == agent.MissingAccess {
+			v.Observe(agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "loop"}})
+		}
+		v.Observe(tt.f)
+		page := v.Picture().Draw(1000)
+		for _, want := range tt.want {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s: no %q in\n%s", tt.f.Reason, want, page)
+			}
+		}
+		if other, twice := seen[page]; twice {
+			t.Errorf("%s and %s have the same page", tt.f.Reason, other)
+		}
+		seen[page] = tt.f.Reason
+	}
+	v.Observe(agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}})
+	v.Observe(agent.AnnouncementMissing{Federation: "air"})
+	if p := v.Picture().(*agentPicture); len(p.Problems) > 0 || p.Missing != "" {
+		t.Errorf("after an announcement: %q, %q", p.Problems, p.Missing)
+	}
+}
+
 // TestReachablePage: a coordinator that asks a share of the agents says so, and how many there are.
 func TestReachablePage(t *testing.T) {
 	c := newClock()

@@ -81,11 +81,19 @@ func newAudience(streams []air.Stream) (*audience, error) {
 func (a *audience) take(m mqtt.Message) {
 	var f struct {
 		Time       time.Time
+		For        time.Time
+		Device     string
 		Prediction float64
 		Residual   *float64
 	}
 	if err := json.Unmarshal(m.Payload, &f); err != nil {
 		a.bad = fmt.Errorf("topic %s: %w", m.Topic, err)
+		return
+	}
+	if station := strings.TrimPrefix(m.Topic, forecastsOf("")); f.Device != station || !f.For.Equal(f.Time.Add(ahead)) {
+		a.bad = fmt.Errorf("topic %s: forecast of device %q at %s for %s, want device %q and %s later", m.Topic,
+			f.Device,
+			f.Time, f.For, station, ahead)
 		return
 	}
 	of := stationHour{strings.TrimPrefix(m.Topic, forecastsOf("")), f.Time.Unix()}

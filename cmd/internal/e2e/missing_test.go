@@ -1,0 +1,57 @@
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+)
+
+// TestAnnouncementMissing: a wrong coordinator_key, a wrong federation and missing access rules have texts of their
+// own, in the status of the device and from its doctor, whose exit status is 1.
+func TestAnnouncementMissing(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t, brokers.OpenMosquitto(t))
+	list := f.AddAgent(t, "good", plane(60)) + f.AddAgent(t, "key", plane(60)) + f.AddAgent(t, "name", plane(60)) +
+		f.AddAgent(t, "access", plane(60))
+	f.lead(t, list, `{participants: 1, quorum: 1, pause: 50ms, deadline: 20s, gather: {minimum: 1, spread: 10ms}}`)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	good := f.Daemon(t, "agentd", "good")
+	lead.Await(t, "agent present agent=good")
+
+	closed := brokers.NewMosquitto(t, []byte(brokers.Open))
+	closed.Write(t, "acl", []byte("topic readwrite elsewhere/#\n"))
+	closed.Configure(t, []byte(brokers.Open+"acl_file "+closed.Dir+"/acl\n"))
+	closed.Start(t)
+	for id, tt := range map[string]struct {
+		set, status, doctor string
+	}{
+		"key": {"identity.coordinator_key=" + strings.Fields(list)[1],
+			"signed with a key that this device does not accept", "identity.coordinator_key"},
+		"name": {"federation=other", "announces federation e2e, but agentd.yaml has federation: other",
+			"set federation: e2e"},
+		"access": {"broker.url=tcp://" + closed.Address, "the broker's access rules withhold messages from this user",
+			"systemctl reload mosquitto"},
+	} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			set := []string{"--set", tt.set}
+			d := f.Daemon(t, "agentd", id, set...)
+			d.Await(t, tt.status)
+			f.awaitStatus(t, id, tt.status, set...)
+			args := append([]string{"doctor", "--config", f.Path(id + ".yaml")}, set...)
+			code, out, _ := programs.Run(t, "agentd", args...)
+			if code != 1 || !strings.Contains(out, "BAD   coordinator") || !strings.Contains(out, tt.doctor) {
+				t.Errorf("doctor beside agentd: exit status %d, want 1 and %q in\n%s", code, tt.doctor, out)
+			}
+			d.Stop(t, syscall.SIGTERM, 0)
+		})
+	}
+	if code, out, _ := programs.Run(t, "agentd", "doctor", "--config", f.Path("good.yaml")); code != 0 ||
+		!strings.Contains(out, "it announces the task") {
+		t.Errorf("doctor of a good device: exit status %d\n%s", code, out)
+	}
+	good.Stop(t, syscall.SIGTERM, 0)
+	lead.Stop(t, syscall.SIGTERM, 0)
+}
