@@ -10,8 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// A value that is not recorded is in no ring. So that `agentd data check` judges a source as the agent does, the agent
-// keeps beside the ring how many values of each input it has recorded, and how many it has not and why, since its start.
+// A value that is not recorded is in no ring. So that `agentd data check` judges a source as the agent does, the
+// agent keeps beside the ring how many values of each input it has recorded, and how many it has not and why, since
+// its start.
 
 const (
 	countsFile    = "counts"
@@ -61,8 +62,8 @@ func (r *recorder) forgetCounts() error {
 	return r.env.Disk.Remove(path)
 }
 
-// counts returns what the agent has counted since its start, of the wanted inputs and of payloads that belong to none; of
-// all inputs if wanted is nil. It is nothing if the agent has recorded every value.
+// counts returns what the agent has counted since its start, of the wanted inputs and of payloads that belong to
+// none; of all inputs if wanted is nil. It is nothing if the agent has recorded every value.
 func (s *storedRing) counts(wanted []string) (c counts, err error) {
 	version, body, err := s.disk.LoadRecord(filepath.Join(s.dir, countsFile), maxCounts)
 	if errors.Is(err, store.ErrNoRecord) || err == nil && version != countsVersion {

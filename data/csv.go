@@ -174,10 +174,10 @@ func (t *table) isUnits(record []string) bool {
 			continue
 		}
 		text := strings.TrimSpace(record[column])
-		switch _, why := t.filter.dialect.number(text); why {
-		case "":
+		switch _, why := t.filter.dialect.number(text); {
+		case why == "", strings.IndexAny(text, "0123456789") == 0:
 			return false
-		case grid.NotANumber:
+		case why == grid.NotANumber:
 			words = true
 		}
 	}

@@ -102,7 +102,7 @@ func (f *csvFeed) pass(text *counter, at *place, y *tally, take func(Reading) bo
 			}
 		}
 	})
-	at.width = c.width
+	at.width, at.regular = c.width, c.regular
 	return err
 }
 

@@ -56,7 +56,7 @@ func (d *dialect) reader(text io.Reader, at *place) *records {
 		r.delimiter = d.delimiter
 	}
 	if at != nil && at.offset > 0 {
-		r.least, r.width = len(at.table.header), at.width
+		r.least, r.width, r.regular = len(at.table.header), at.width, at.regular
 		if r.delimiter = at.table.delimiter; r.delimiter == 0 {
 			r.delimiter = ','
 		}

@@ -12,9 +12,9 @@ import (
 //
 //	2·index + text (uvarint) | name | source (8) | time less that before (varint) | value (8) or text
 //
-// Each pair of a name and a source has an index in the order in which they appear in the batch, from 0, and is only there
-// when its index is new. A name and a text are a length (uvarint) and as many bytes. text is 1 if a text follows, else 0.
-// Sources and values are little endian.
+// Each pair of a name and a source has an index in the order in which they appear in the batch, from 0, and is only
+// there when its index is new. A name and a text are a length (uvarint) and as many bytes. text is 1 if a text
+// follows, else 0. Sources and values are little endian.
 
 // maxText is the longest name and the longest text of a reading, in bytes.
 const maxText = 255
@@ -74,7 +74,8 @@ func appendText(p []byte, text string) []byte {
 
 var errBatch = errors.New("not a batch of readings")
 
-// decode passes on the readings of a batch whose first entry has the number first. The checksum was verified, so an error means that another program wrote it.
+// decode passes on the readings of a batch whose first entry has the number first. The checksum was verified, so an
+// error means that another program wrote it.
 func decode(body []byte, first uint64, take func(Reading)) error {
 	var names []origin
 	last := int64(0)

@@ -73,8 +73,8 @@ func (f *csvFile) rules() rules {
 	return rules{f.filter.missing, f.filter.dialect.absent, f.filter.ranges, f.most, f.now}
 }
 
-// firstTime returns the time of the first row of a text, if it has a row. Without a column for it, the text does not go on
-// behind any other.
+// firstTime returns the time of the first row of a text, if it has a row. Without a column for it, the text does not
+// go on behind any other.
 func (f *csvFile) firstTime(text io.Reader) (at int64, found bool) {
 	c := f.filter.dialect.reader(text, nil)
 	header, err := c.header(f.path)
@@ -220,8 +220,8 @@ func (c *csvText) make(m *made) error {
 // mistaken reports whether lines were used that would not be if all was read once more.
 func (y *tally) mistaken() bool { return y.order != nil && y.order.found || y.labels.wrong() }
 
-// rereads bounds how often a source is read once more because lines of it turned out not to count: a sensor whose clock is
-// always ahead must not have all be read for each of its lines.
+// rereads bounds how often a source is read once more because lines of it turned out not to count: a sensor whose
+// clock is always ahead must not have all be read for each of its lines.
 type rereads struct {
 	rows int // at the last one
 	n    int
@@ -279,6 +279,6 @@ func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], i
 	if err == nil {
 		err = take()
 	}
-	*y, at.width = b.tally, r.width
+	*y, at.width, at.regular = b.tally, r.width, r.regular
 	return err
 }

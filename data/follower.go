@@ -58,7 +58,9 @@ type place struct {
 	edges  [2][]byte
 	table  *table // of its header
 	width  int    // fields of its last lines
-	index  int    // of the file, from 0, among all that were begun since the follower began anew
+	// regular reports that a line had as many fields as the header: only then may a column have been added.
+	regular bool
+	index   int // of the file, from 0, among all that were begun since the follower began anew
 }
 
 // lineBits are the bits of a line number that count lines. The file's index is above them.
@@ -168,8 +170,8 @@ func (f *follower) look() bool {
 // parser reads a text that begins at a place, and changes place and tally to those behind it.
 type parser func(text *counter, at *place, y *tally) error
 
-// follow hands parse what has come since f.read, and returns how far was read. If what was read before may have changed,
-// it calls void with the reason and begins again.
+// follow hands parse what has come since f.read, and returns how far was read. If what was read before may have
+// changed, it calls void with the reason and begins again.
 func (f *follower) follow(void func(why string), parse parser) (to progress, err error) {
 	if len(f.looked) == 0 {
 		paths, err := pathsOf(f.path)

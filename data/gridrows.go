@@ -67,8 +67,8 @@ func newGridRows(f feed, w Want, by rules, at room, nothing func() error) *made 
 	return m
 }
 
-// begin makes the grid and the order of readings that come from the beginning. ahead are the readings that do not count,
-// by number.
+// begin makes the grid and the order of readings that come from the beginning. ahead are the readings that do not
+// count, by number.
 func (r *gridRows) begin(ahead map[uint64]bool) {
 	r.grid, r.bad = grid.New(r.config)
 	r.labels = labelCount{LabelSet: r.labels.LabelSet, minus: r.labels.minus != r.labels.wrong(),
@@ -220,7 +220,7 @@ func (r *gridRows) lacking(all *Report) string {
 	}
 	need, have := r.grid.Reach()
 	if have < need {
-		return fmt.Sprintf("a row needs readings over %s, which its columns reach back and ahead, and they span %s so far",
+		return fmt.Sprintf("a row needs readings over %s, which its columns reach back and ahead; so far they span %s",
 			need, have)
 	}
 	return ""

@@ -290,8 +290,8 @@ func (s *csvSurvey) mendClass(f *Faults) string {
 	return ""
 }
 
-// CheckFile reports what is doubtful in a section that was checked: why its file cannot be read now, which columns that the
-// section names the header lacks, and paths that look like parts of topics.
+// CheckFile reports what is doubtful in a section that was checked: why its file cannot be read now, which columns
+// that the section names the header lacks, and paths that look like parts of topics.
 func (c *Config) CheckFile(problems *spec.Check, section string) {
 	if c.kind() == MQTT {
 		c.checkPaths(problems, section)

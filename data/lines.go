@@ -294,8 +294,8 @@ func (l *lines) record(record []string, from delivery) {
 	l.value(object, from)
 }
 
-// sourceOf returns a number for the members of an object that are neither the time nor an input: a receiver writes which
-// of several sensors a line is of.
+// sourceOf returns a number for the members of an object that are neither the time nor an input: a receiver writes
+// which of several sensors a line is of.
 func (l *lines) sourceOf(v any) uint64 {
 	object, _ := v.(map[string]any)
 	h := fnv.New64a()

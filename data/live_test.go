@@ -162,10 +162,11 @@ func TestDeviceClockAhead(t *testing.T) {
 	})
 }
 
-// TestThreeMeters: three meters under a wildcard send at the same second. All of them count, in whatever order they come;
-// what one meter sends twice counts once.
+// TestThreeMeters: three meters under a wildcard send at the same second. All of them count, in whatever order they
+// come; what one meter sends twice counts once.
 func TestThreeMeters(t *testing.T) {
-	for join, want := range map[spec.Join]float32{spec.JoinSum: 60, spec.JoinCount: 3, spec.JoinMean: 20, spec.JoinMax: 30} {
+	for join, want := range map[spec.Join]float32{spec.JoinSum: 60, spec.JoinCount: 3, spec.JoinMean: 20,
+		spec.JoinMax: 30} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLive(t, Config{Time: "at"}, everyMinute(join), map[string]string{"temp": "v", "hum": "v"})
 			defer func() { l.end() }()
@@ -192,7 +193,8 @@ func TestThreeMeters(t *testing.T) {
 	}
 }
 
-// TestMissingInPayloads: what stands for no value costs neither the other inputs of the message nor the device its part.
+// TestMissingInPayloads: what stands for no value costs neither the other inputs of the message nor the device its
+// part.
 func TestMissingInPayloads(t *testing.T) {
 	for _, none := range []string{`NaN`, `nan`, `-nan`, `null`, `None`, `"nan"`, `"unavailable"`, `"unknown"`, `"None"`,
 		`"NA"`, `""`, `-9999`, `-9999.0`, `"offline"`} {
@@ -201,7 +203,8 @@ func TestMissingInPayloads(t *testing.T) {
 			w.Features = []string{"hum"}
 			w.Target = "hum in 1m"
 			w.Recipe.Inputs[1].Range = []float64{0, 100}
-			l := newLive(t, Config{MissingValues: []Word{"-9999", "offline"}}, w, map[string]string{"temp": "t", "hum": "h"})
+			l := newLive(t, Config{MissingValues: []Word{"-9999", "offline"}}, w,
+				map[string]string{"temp": "t", "hum": "h"})
 			defer func() { l.end() }()
 			for n := range 60 {
 				pass(time.Minute)
@@ -213,7 +216,8 @@ func TestMissingInPayloads(t *testing.T) {
 			}
 			view, report, err := l.check()
 			missing := report.column("temp").Unused[grid.Missing] + l.log.columns()[1].Unused[grid.Missing]
-			if err != nil || view.Rows.Len() < 57 || report.column("hum").Used < 59 || missing != 20 || report.Share != 0 {
+			if err != nil || view.Rows.Len() < 57 || report.column("hum").Used < 59 || missing != 20 ||
+				report.Share != 0 {
 				t.Errorf("%s: %v, %v; %v", none, view.Rows, err, report)
 			}
 		})

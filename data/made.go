@@ -53,9 +53,10 @@ func (m *made) examine() {
 	var found []Trouble
 	for _, o := range learner.FindOutliers(m.raw.samples(m.rows)) {
 		if o.Column < len(m.columns) { // else rows have no target
-			found = append(found, Trouble{Outlier, fmt.Sprintf("column %q: %d of %d values lie far from the others, such "+
-				"as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to data.missing_values, "+
-				"or set data.range", utf8Text(m.columns[o.Column]), o.N, m.rows, float32(o.Worst), o.Low, o.High)})
+			found = append(found, Trouble{Outlier, fmt.Sprintf("column %q: %d of %d values lie far from the others, "+
+				"such as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to "+
+				"data.missing_values, or set data.range", utf8Text(m.columns[o.Column]), o.N, m.rows, float32(o.Worst),
+				o.Low, o.High)})
 		}
 	}
 	m.outliers.Store(&found)

@@ -95,8 +95,9 @@ func (c *Config) checkPaths(problems *spec.Check, section string) {
 	for _, input := range sortedKeys(c.Columns) {
 		topic, path, err := cutTopic(c.Columns[input])
 		if path = strings.TrimSpace(path); err == nil && strings.Contains(path, "/") {
-			problems.Need(false, section+".columns."+input, "the topic is %s, and the path in its payload is %s, which has "+
-				"a slash; if the topic has blanks, write it in quotes: '%q'", shorten(topic), shorten(path), topic+" "+path)
+			problems.Need(false, section+".columns."+input, "the topic is %s, and the path in its payload is %s, "+
+				"which has a slash; if the topic has spaces, write it in quotes: '%q'", shorten(topic), shorten(path),
+				topic+" "+path)
 		}
 	}
 }

@@ -162,7 +162,8 @@ func (o *order) leaveOut(cut int) {
 }
 
 // end judges the last lines, behind which there are none yet: they are ahead if they leap into the future from lines
-// that are not. A source whose times are all in the future is not judged: its clock may be right, and the device's wrong.
+// that are not. A source whose times are all in the future is not judged: its clock may be right, and the device's
+// wrong.
 func (o *order) end() {
 	if o.clock == 0 {
 		return

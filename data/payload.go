@@ -83,8 +83,8 @@ func (p path) in(v any) (any, bool) {
 	return v, true
 }
 
-// parseJSON reads one JSON value. Numbers stay as they were written. NaN, Infinity and the like, which many programs write
-// though JSON has no such words, are read as null and as numbers that are too large.
+// parseJSON reads one JSON value. Numbers stay as they were written. NaN, Infinity and the like, which many programs
+// write though JSON has no such words, are read as null and as numbers that are too large.
 func parseJSON(text []byte) (any, error) {
 	v, err := strictJSON(text)
 	if err == nil {
@@ -254,8 +254,8 @@ func (p *payloads) refuse(why Reason, problem, where string) {
 	}
 }
 
-// reading records a value, or counts why it is not used. A text that stands for no value is recorded: it may be the name
-// of a class, which the task decides.
+// reading records a value, or counts why it is not used. A text that stands for no value is recorded: it may be the
+// name of a class, which the task decides.
 func (p *payloads) reading(input string, value any, at int64, from delivery) {
 	r, why := Reading{Input: input, Time: at, Source: from.source}, Reason("")
 	switch v := value.(type) {

@@ -109,7 +109,8 @@ func FuzzDecode(f *testing.F) {
 				t.Fatal("no room")
 			}
 		}
-		if err := decode(e.body, 0, func(r Reading) { second = append(second, r) }); err != nil || !same(first, second) {
+		err := decode(e.body, 0, func(r Reading) { second = append(second, r) })
+		if err != nil || !same(first, second) {
 			t.Errorf("%v: %+v became %+v", err, first, second)
 		}
 	})

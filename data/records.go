@@ -19,9 +19,9 @@ const (
 	maxQuoted = 64 << 10
 )
 
-// records reads the records of CSV text. A line that cannot be parsed costs no other line: Read returns an error for it,
-// and continues with the next one. A record is a line, unless a quoted field contains line breaks and the record then
-// has as many fields as the header.
+// records reads the records of CSV text. A line that cannot be parsed costs no other line: Read returns an error for
+// it, and continues with the next one. A record is a line, unless a quoted field contains line breaks and the record
+// then has as many fields as the header.
 type records struct {
 	buffer    *bufio.Reader
 	delimiter rune
@@ -29,6 +29,7 @@ type records struct {
 	skip      int    // lines above the header
 	least     int    // fields of the header
 	width     int    // fields of a record; 0 = not known yet
+	regular   bool   // a record had as many fields as the header
 
 	first   int      // line of the header
 	line    int      // of the last record, from 1
@@ -66,8 +67,9 @@ func (r *records) Read() ([]string, error) {
 		case !slices.ContainsFunc(r.fields, func(f string) bool { return strings.TrimSpace(f) != "" }):
 			continue
 		case r.width == 0 || n == r.width:
+			r.regular = r.regular || n == r.least
 			return r.fields, nil
-		case n >= r.least && r.nextHas(n): // a column was added to the file
+		case r.regular && n >= r.least && r.nextHas(n): // a column was added to the file
 			r.width = n
 			return r.fields, nil
 		}
@@ -238,8 +240,8 @@ func (r *records) unquote(text string) (open, stray bool) {
 	}
 }
 
-// joinLines reads more lines for a record whose last field is open. It reports false, and takes none, unless they make a
-// record of the right width without stray quotes.
+// joinLines reads more lines for a record whose last field is open. It reports false, and takes none, unless they
+// make a record of the right width without stray quotes.
 func (r *records) joinLines(record string) bool {
 	var more [][]byte
 	first := r.next
@@ -266,8 +268,8 @@ func (r *records) joinLines(record string) bool {
 	return false
 }
 
-// begin skips the lines above the header, a byte order mark, and the line in which Excel names the delimiter. It waits for
-// no more of the text than a line.
+// begin skips the lines above the header, a byte order mark, and the line in which Excel names the delimiter. It
+// waits for no more of the text than a line.
 func (r *records) begin() {
 	for n := 0; ; n++ {
 		line, err := r.readLine()
@@ -292,8 +294,8 @@ func (r *records) begin() {
 	}
 }
 
-// header reads the first line that is not skipped: the names of the columns, without blanks around them. The file's name
-// is for errors.
+// header reads the first line that is not skipped: the names of the columns, without blanks around them. The file's
+// name is for errors.
 func (r *records) header(file string) ([]string, error) {
 	r.begin()
 	record, err := r.Read()

@@ -17,6 +17,11 @@ func day(day, hours int) string {
 	return "time,temp,hum\n" + strings.Join(hoursOf(24*(day-1), 24*(day-1)+hours), "\n") + "\n"
 }
 
+// wider returns a file with a column more.
+func wider(text string) string {
+	return strings.ReplaceAll(strings.Replace(text, "hum\n", "hum,new\n", 1), ",1\n", ",1,7\n")
+}
+
 // numbers returns the numbers from 0 to n − 1.
 func numbers(n int) (all []float32) {
 	for k := range n {
@@ -25,8 +30,8 @@ func numbers(n int) (all []float32) {
 	return all
 }
 
-// TestFilesOfDays follows a folder, or a pattern, in which a logger begins a file each day. Rows stay when an old file is
-// removed.
+// TestFilesOfDays follows a folder, or a pattern, in which a logger begins a file each day. Rows stay when an old
+// file is removed.
 func TestFilesOfDays(t *testing.T) {
 	for _, name := range []string{"", "log-*.csv", "log-2026-03-??.csv"} {
 		for what, w := range map[string]Want{"rows": {Features: []string{"temp"}, Target: "hum"},
@@ -54,7 +59,8 @@ func TestFilesOfDays(t *testing.T) {
 					want = want[1 : hours-2]
 				}
 				if err != nil || !slices.Equal(firstOf(v, len(w.Features)), want) || (v.Renewed != "") != renewed {
-					t.Fatalf("%q, %s: %v, %q, %v; want %v", name, what, firstOf(v, len(w.Features)), v.Renewed, err, want)
+					t.Fatalf("%q, %s: %v, %q, %v; want %v", name, what, firstOf(v, len(w.Features)), v.Renewed, err,
+						want)
 				}
 				if r.Changed() {
 					t.Error("it has changed again")
@@ -69,15 +75,16 @@ func TestFilesOfDays(t *testing.T) {
 			put("log-2026-03-03.csv.tmp", "temporary")
 			expect(29, false)
 			put("log-2026-03-02.csv", day(2, 24))
-			put("log-2026-03-03.csv", strings.Replace(day(3, 3), ",1\n", ",1,7\n", -1)) // a new column
+			put("log-2026-03-03.csv", wider(day(3, 3)))
 			expect(51, false)
 			if err := os.Remove(filepath.Join(dir, "log-2026-03-01.csv")); err != nil {
 				t.Fatal(err)
 			}
-			if v, err := r.Snapshot(); err != nil || v.Renewed != "" || v.Rows.Len() != len(firstOf(v, len(w.Features))) {
+			v, err := r.Snapshot()
+			if err != nil || v.Renewed != "" || v.Rows.Len() != len(firstOf(v, len(w.Features))) {
 				t.Errorf("an old file is gone: %+v, %v", v, err)
 			}
-			put("log-2026-03-03.csv", strings.Replace(day(3, 4), ",1\n", ",1,7\n", -1))
+			put("log-2026-03-03.csv", wider(day(3, 4)))
 			expect(52, false)
 		}
 	}
@@ -104,13 +111,14 @@ func TestRotation(t *testing.T) {
 		want    []float32
 		renewed bool
 	}{
-		"truncated":              {truncate, day(2, 2), numbers(26), false},
-		"replaced":               {replaceFile, day(2, 2), numbers(26), false},
-		"link":                   {turnLink, day(2, 2), numbers(26), false},
-		"no row yet":             {truncate, "time,temp,hum\n", numbers(24), false},
-		"empty":                  {truncate, "", numbers(24), false},
-		"written again":          {replaceFile, day(1, 12), numbers(12), true},
-		"written again, longer":  {replaceFile, day(1, 24) + strings.Join(hoursOf(24, 30), "\n") + "\n", numbers(30), false},
+		"truncated":     {truncate, day(2, 2), numbers(26), false},
+		"replaced":      {replaceFile, day(2, 2), numbers(26), false},
+		"link":          {turnLink, day(2, 2), numbers(26), false},
+		"no row yet":    {truncate, "time,temp,hum\n", numbers(24), false},
+		"empty":         {truncate, "", numbers(24), false},
+		"written again": {replaceFile, day(1, 12), numbers(12), true},
+		"written again, longer": {replaceFile, day(1, 24) + strings.Join(hoursOf(24, 30), "\n") + "\n", numbers(30),
+			false},
 		"other columns":          {replaceFile, "time,hum,temp\n" + "2026-03-02T00:00:00Z,1,24\n", numbers(25), false},
 		"behind, without a time": {replaceFile, "temp,hum\n7,1\n", nil, true},
 	} {

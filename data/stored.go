@@ -192,7 +192,8 @@ func (x *ringSurvey) take(r Reading) {
 	if x.order != nil && x.order.take(r.Time, r.Number) == isAhead {
 		if c != nil {
 			c.Unused++
-			x.fault(r.Input, grid.Future, Fault{Problem: moment(r.Time) + " is ahead of the readings that follow, or of the clock"})
+			x.fault(r.Input, grid.Future, Fault{Problem: moment(r.Time) +
+				" is ahead of the readings that follow, or of the clock"})
 		}
 		return
 	}

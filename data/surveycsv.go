@@ -279,7 +279,7 @@ func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good 
 	switch {
 	case position == isAhead:
 		f.Problem += " is ahead of the lines that follow, or of the clock"
-		s.fault(name, grid.Future, f).Mend = "this line is left out, and the others count; correct its time if it is needed"
+		s.fault(name, grid.Future, f).Mend = "only this line is left out; correct its time if it is needed"
 		return at, false
 	case at > s.file.now().Add(futureMost).UnixNano():
 		f.Problem += " is later than now"

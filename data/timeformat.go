@@ -12,8 +12,8 @@ import (
 var units = map[string]time.Duration{"unix": time.Second, "unix_ms": time.Millisecond, "unix_us": time.Microsecond,
 	"unix_ns": time.Nanosecond}
 
-// timeFormat is how times are written: rfc3339, unix, unix_ms, unix_us, unix_ns, or a layout of package time; empty takes
-// RFC 3339 and seconds since 1970. Times without a zone are in Zone, or UTC.
+// timeFormat is how times are written: rfc3339, unix, unix_ms, unix_us, unix_ns, or a layout of package time; empty
+// takes RFC 3339 and seconds since 1970. Times without a zone are in Zone, or UTC.
 type timeFormat struct {
 	format string
 	zone   *time.Location
@@ -34,14 +34,14 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 	sample := time.Date(2003, 4, 5, 17, 8, 9, 0, time.UTC)
 	if back, err := time.ParseInLocation(format, sample.Format(format), time.UTC); err != nil ||
 		back.YearDay() != sample.YearDay() || back.Year() != sample.Year() {
-		return f, fmt.Errorf("%q is none of rfc3339, unix, unix_ms, unix_us and unix_ns, and no layout such as \"2006-01-02 15:04:05\" "+
-			"with year, month and day", format)
+		return f, fmt.Errorf("%q is none of rfc3339, unix, unix_ms, unix_us and unix_ns, and no layout such as "+
+			"\"2006-01-02 15:04:05\" with year, month and day", format)
 	}
 	return f, nil
 }
 
-// parse reads a time, in nanoseconds since 1970, from there up to 2261. Midnight may be written as 24:00 of the day before,
-// and as a date without a time.
+// parse reads a time, in nanoseconds since 1970, from there up to 2261. Midnight may be written as 24:00 of the day
+// before, and as a date without a time.
 func (f timeFormat) parse(text string) (int64, error) {
 	if unit := units[f.format]; unit > 0 {
 		return parseSince(text, unit)

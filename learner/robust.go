@@ -30,8 +30,8 @@ func (b Bounds) inside(v float64) float64 {
 	return v
 }
 
-// RobustBounds returns the bounds of each column of s, the features and then the target, from at most 4096 rows that are
-// spread evenly over s.
+// RobustBounds returns the bounds of each column of s, the features and then the target, from at most 4096 rows that
+// are spread evenly over s.
 func RobustBounds[T Float](s *Samples[T]) []Bounds {
 	const piece = 64
 	columns := make([][]float64, s.Inputs()+1)
@@ -112,8 +112,9 @@ func (o *Outliers) take(v float64) {
 	}
 }
 
-// RobustMoments returns the moments of all rows of s, with each outlier replaced by the median of its column: two readings
-// of −9999 among 1,500 of 0.5 do not set the scale. Without outliers the result is that of MomentsOf, to the bit.
+// RobustMoments returns the moments of all rows of s, with each outlier replaced by the median of its column: two
+// readings of −9999 among 1,500 of 0.5 do not set the scale. Without outliers the result is that of MomentsOf, to the
+// bit.
 func RobustMoments[T Float](s *Samples[T]) *Moments {
 	bounds := RobustBounds(s)
 	m := newMoments(s.Inputs())

@@ -12,7 +12,8 @@ import (
 // stored returns the entries that ReadRing finds, and the damage.
 func stored(t *testing.T, disk Disk, dir string) (entries int, damage []error, err error) {
 	t.Helper()
-	err = disk.ReadRing(dir, func(_ uint64, b Batch) { entries += b.Entries }, func(err error) { damage = append(damage, err) })
+	err = disk.ReadRing(dir, func(_ uint64, b Batch) { entries += b.Entries },
+		func(err error) { damage = append(damage, err) })
 	return entries, damage, err
 }
 

@@ -75,7 +75,8 @@ func (p *Problem[T]) RobustStatistics(s *learner.Samples[T]) ([]float64, error) 
 	return p.statistics(s, learner.RobustMoments)
 }
 
-func (p *Problem[T]) statistics(s *learner.Samples[T], of func(*learner.Samples[T]) *learner.Moments) ([]float64, error) {
+func (p *Problem[T]) statistics(s *learner.Samples[T], of func(*learner.Samples[T]) *learner.Moments) ([]float64,
+	error) {
 	if n := uint64(s.Len()); n < p.Task.MinSamples {
 		return nil, fmt.Errorf("%d rows, fewer than the %d that may be spoken of", n, p.Task.MinSamples)
 	}

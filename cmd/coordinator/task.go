@@ -219,8 +219,8 @@ func taskSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set KEY=VALUE...", Short: "Change keys of the applied task when the round under way is over",
 		Args: cli.Args(cobra.MinimumNArgs(1)),
-		Long: "Change keys of the applied task, such as task.step_size.constant=0.05, and keep all others. All of it is " +
-			"checked first; --check only shows what would change. `task show` lists the keys.",
+		Long: "Change keys of the applied task, such as task.step_size.constant=0.05, and keep all others. All of it " +
+			"is checked first; --check only shows what would change. `task show` lists the keys.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := map[string]string{}
 			for _, arg := range args {

@@ -15,8 +15,8 @@ type Absent struct {
 	numbers []float64
 }
 
-// NewAbsent returns a definition that also knows the given words and numbers. Case does not matter; a number is equal to
-// another spelling of itself, as -9999 is to -9999.0.
+// NewAbsent returns a definition that also knows the given words and numbers. Case does not matter; a number is equal
+// to another spelling of itself, as -9999 is to -9999.0.
 func NewAbsent(more []string) Absent {
 	var a Absent
 	for _, text := range more {
@@ -34,8 +34,8 @@ func NewAbsent(more []string) Absent {
 func (a *Absent) Text(text string) bool {
 	text = strings.ToLower(strings.TrimSpace(text))
 	switch text {
-	case "", "-", "--", "?", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "nil", "none", "undef", "undefined",
-		"unavailable", "unknown":
+	case "", "-", "--", "?", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "nil", "none", "undef",
+		"undefined", "unavailable", "unknown":
 		return true
 	}
 	if slices.Contains(a.words, text) {

@@ -17,7 +17,8 @@ type Config struct {
 	Zone     *time.Location // of the calendar; nil = UTC
 	Missing  Fill
 	Absent   Absent
-	Ranges   map[string][]float64 // by input, least and largest value of this device's sensor, in addition to the recipe's
+	// by input, least and largest value of this device's sensor, in addition to the recipe's
+	Ranges map[string][]float64
 	// Label, if set, reports whether a target is one of the task's classes. Rows with another target are not made.
 	Label func(y float64) bool
 	Queue int  // the most readings that wait; 0 = DefaultQueue

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestSources: sensors that deliver an input at the same time all count, and the sum has the same bits in whatever order
-// they come. What one sensor delivers twice counts once.
+// TestSources: sensors that deliver an input at the same time all count, and the sum has the same bits in whatever
+// order they come. What one sensor delivers twice counts once.
 func TestSources(t *testing.T) {
 	values := []float64{1e16, 1, -1e16, 0.1}
 	var first []float32

@@ -115,7 +115,8 @@ this system or, with --manager, for an image or another machine.`,
 	cmd.Flags().StringVar(&unit.User, "user", unit.User, "user that runs the service; it must exist")
 	cmd.Flags().BoolVar(&now, "now", false, "also start the service")
 	cmd.Flags().BoolVar(&show, "print", false, "only show what would be installed")
-	cmd.Flags().StringVar(&manager, "manager", service.Manager(), "with --print: "+strings.Join(service.Managers(), ", "))
+	cmd.Flags().StringVar(&manager, "manager", service.Manager(),
+		"with --print: "+strings.Join(service.Managers(), ", "))
 	return cmd
 }
 

@@ -133,12 +133,12 @@ func (r *Rows) draw(b *strings.Builder) {
 	for _, text := range r.Warnings {
 		fmt.Fprintf(b, "        warning: %s\n", text)
 	}
+	for _, name := range r.Constant() {
+		fmt.Fprintf(b, "        warning: column %s %s\n", plain(name), constant)
+	}
 	if r.Made > 0 {
 		b.WriteString("\n")
 		table(b, "FEATURE", r.Columns, false)
-		for _, name := range r.Constant() {
-			fmt.Fprintf(b, "\nwarning: column %s %s\n", plain(name), constant)
-		}
 	}
 }
 

@@ -67,8 +67,8 @@ func (f *taskFile) Validate() error {
 	return a.Validate()
 }
 
-// ReadTask reads the task of a file as it is announced, without how its agents mix. The file is a coordinator.yaml or the
-// output of `coordinator task show`, as for `coordinator task apply`.
+// ReadTask reads the task of a file as it is announced, without how its agents mix. The file is a coordinator.yaml or
+// the output of `coordinator task show`, as for `coordinator task apply`.
 func ReadTask(path string) (wire.Task, error) {
 	f := taskFile(DefaultCoordinator())
 	err := config.Load(&f, config.Source{Path: path})

@@ -105,7 +105,8 @@ func TestReadApplied(t *testing.T) {
 
 // TestEdit changes keys of a coordinator.yaml and of what `task show` prints, and keeps all others.
 func TestEdit(t *testing.T) {
-	whole := "federation: air\nstate_dir: /nowhere\ntask: {name: air, features: [a, b], target: y, step_size: {constant: 0.5}}\n" +
+	whole := "federation: air\nstate_dir: /nowhere\ntask: {name: air, features: [a, b], target: y, " +
+		"step_size: {constant: 0.5}}\n" +
 		"round: {rounds: 7}\n"
 	text, err := Edit("coordinator.yaml", []byte(whole), map[string]string{"task.step_size.constant": "0.7"})
 	if err != nil {
