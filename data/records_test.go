@@ -35,7 +35,8 @@ func TestRecords(t *testing.T) {
 		"a column more":               {"a,b\n1,2\n3,4,5\n6,7,8\n", []string{"1|2", "3|4|5", "6|7|8"}},
 		"a column more and half lines": {"a,b\n0,0\n1,2,5\n3,4,5\n6,7\n8,9,5\n", []string{"0|0", "1|2|5", "3|4|5",
 			`!line 5: 2 fields where the header has 3: "6,7"`, "8|9|5"}},
-		"a column more and less": {"a,b\n0,0\n1,2,5\n3,4,5\n6,7\n8,9\n", []string{"0|0", "1|2|5", "3|4|5", "6|7", "8|9"}},
+		"a column more and less": {"a,b\n0,0\n1,2,5\n3,4,5\n6,7\n8,9\n", []string{"0|0", "1|2|5", "3|4|5", "6|7",
+			"8|9"}},
 		"decimal commas": {"a,b\n1,5,2,5\n3,5,4,5\n", []string{
 			`!line 2: 4 fields where the header has 2: "1,5,2,5"`,
 			`!line 3: 4 fields where the header has 2: "3,5,4,5"`}},
