@@ -135,7 +135,15 @@ func (c *Coordinator) prune(version uint64, spare []uint64) {
 	c.beside.pruned = version + 1
 	c.beside.records.Do(func() {
 		c.beside.removals.Do(func() {
-			if err := models.Prune(keep, version, spare...); err != nil {
+			var hourly []uint64
+			var err error
+			if n := c.cfg.KeepHourly; n > 0 {
+				hourly, err = models.Hourly(n)
+			}
+			if err == nil {
+				err = models.Prune(keep, version, append(hourly, spare...)...)
+			}
+			if err != nil {
 				log.Warn("old models are left behind; the next round removes them", "err", err)
 			}
 		})

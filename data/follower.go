@@ -88,15 +88,18 @@ func several(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// pathsOf returns the files that a path stands for, in the order of their names: itself, those that match a pattern, or
-// those in a folder that are neither hidden nor temporary.
+// textFiles are the endings of the files that are read in a folder.
+var textFiles = []string{".csv", ".tsv", ".txt", ".dat", ".log", ".gz"}
+
+// pathsOf returns the files that a path names, in the order of their names: the file itself, the files that match a
+// pattern, or the files in a folder with an ending of textFiles. Hidden and temporary files are left out.
 func pathsOf(path string) ([]string, error) {
 	if !several(path) {
 		return []string{path}, nil
 	}
-	pattern := path
+	pattern, folder := path, false
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		pattern = filepath.Join(path, "*")
+		pattern, folder = filepath.Join(path, "*"), true
 	}
 	all, err := filepath.Glob(pattern)
 	if err != nil {
@@ -106,7 +109,8 @@ func pathsOf(path string) ([]string, error) {
 		name := filepath.Base(path)
 		info, err := os.Stat(path)
 		return err != nil || info.IsDir() || strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") ||
-			strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, ".part")
+			strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, ".part") ||
+			folder && !slices.Contains(textFiles, strings.ToLower(filepath.Ext(name)))
 	})
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s: no file matches: %w", path, fs.ErrNotExist)

@@ -141,7 +141,7 @@ func (m *Models) Get(version uint64) ([]byte, error) {
 	path := m.Path(version)
 	file, err := m.disk.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("store: %w: version %d in %s", ErrNoModel, version, m.dir)
+		return nil, fmt.Errorf("store: %w: version %d in %s%s", ErrNoModel, version, m.dir, m.present())
 	}
 	if err != nil {
 		return nil, explain("read", path, err)
@@ -154,6 +154,26 @@ func (m *Models) Get(version uint64) ([]byte, error) {
 		return nil, &CorruptError{path, "its SHA-256 differs"}
 	}
 	return file, nil
+}
+
+// present lists the versions that there are, for an error.
+func (m *Models) present() string {
+	all, err := m.Versions()
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	var text strings.Builder
+	for i := 0; i < len(all); {
+		first := i
+		for i++; i < len(all) && all[i] == all[i-1]+1; i++ {
+		}
+		if text.WriteString(", "); i-first > 1 {
+			fmt.Fprintf(&text, "%d to %d", all[first], all[i-1])
+		} else {
+			fmt.Fprint(&text, all[first])
+		}
+	}
+	return "; there are" + text.String()[1:]
 }
 
 // versions returns the versions that have a file with this suffix, sorted. It ignores other files.

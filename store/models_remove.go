@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 )
 
@@ -55,4 +56,34 @@ func (m *Models) SetAside(version uint64) (names []string, err error) {
 		}
 	}
 	return names, nil
+}
+
+// Hourly returns the newest version of each of the last n hours in which models were stored, by the times of their files.
+func (m *Models) Hourly(n int) ([]uint64, error) {
+	entries, err := m.disk.ReadDir(m.dir)
+	if err != nil {
+		return nil, explain("list", m.dir, err)
+	}
+	newest := map[int64]uint64{} // by hour since 1970
+	for _, e := range entries {
+		of := versionsOf([]fs.DirEntry{e}, modelSuffix)
+		if len(of) == 0 {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, explain("examine", m.Path(of[0]), err)
+		}
+		hour := info.ModTime().Unix() / 3600
+		newest[hour] = max(newest[hour], of[0])
+	}
+	hours := slices.Sorted(maps.Keys(newest))
+	var versions []uint64
+	for _, hour := range hours[max(0, len(hours)-n):] {
+		versions = append(versions, newest[hour])
+	}
+	return versions, nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func modelFile(t *testing.T, note string) []byte {
@@ -201,5 +202,44 @@ func TestModelsDamage(t *testing.T) {
 	}
 	if _, err := m.Get(1); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("a model without its record: %v", err)
+	}
+}
+
+// TestHourly: the newest model of each of the last hours in which there were any is kept beside the newest ones, and a
+// version that is gone is reported with those that are there.
+func TestHourly(t *testing.T) {
+	dir := t.TempDir()
+	models, err := Machine.OpenModels(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	for v := range uint64(12) { // five in an hour, with hours 1 to 3 empty
+		if err := models.Put(v, [32]byte{byte(v)}, false, modelFile(t, fmt.Sprint(v))); err != nil {
+			t.Fatal(err)
+		}
+		hour := v / 5
+		if hour > 0 {
+			hour += 3
+		}
+		made := at.Add(time.Duration(hour)*time.Hour + time.Duration(v%5)*time.Minute)
+		if err := os.Chtimes(models.Path(v), made, made); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n, want := range map[int][]uint64{1: {11}, 2: {9, 11}, 3: {4, 9, 11}, 24: {4, 9, 11}} {
+		if got, err := models.Hourly(n); err != nil || !slices.Equal(got, want) {
+			t.Errorf("of %d hours %v, %v; want %v", n, got, err, want)
+		}
+	}
+	hourly, err := models.Hourly(2)
+	if err == nil {
+		err = models.Prune(2, 11, hourly...)
+	}
+	if got, listErr := models.Versions(); err != nil || listErr != nil || !slices.Equal(got, []uint64{9, 10, 11}) {
+		t.Errorf("%v, %v, %v", got, err, listErr)
+	}
+	if _, err := models.Get(3); !errors.Is(err, ErrNoModel) || !strings.HasSuffix(err.Error(), "; there are 9 to 11") {
+		t.Error(err)
 	}
 }

@@ -27,7 +27,7 @@ func TestConfigCheckOpensData(t *testing.T) {
 		{"source: lines, command: [sh, -c, exit], columns: {a: b}", ""},
 		{"trainers", ""}, // their programs have the rows
 		{"csv: " + dir + "/none.csv", "data.csv: open " + dir + "/none.csv: no such file or directory"},
-		{"csv: " + dir, "data.csv: " + dir + ": read " + dir + ": is a directory"},
+		{"csv: " + dir + "/*.txt", "data.csv: " + dir + "/*.txt: no file matches"},
 		{"csv: " + put("empty.csv", ""), "the first line must name the columns"},
 		{"csv: " + comma + ", time: time", `data.time: ` + comma + ` has no column "time" in its header; did you mean ` +
 			`"Time"?`},

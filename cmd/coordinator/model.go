@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
-	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/modelfile/export"
@@ -29,8 +29,7 @@ func modelCommand() *cobra.Command {
 		Args:  cli.Args(cobra.MaximumNArgs(1)),
 		RunE:  func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
 	}, exportCommand(&f), diffCommand(&f), useCommand(), rollbackCommand())
-	parent.PersistentFlags().StringVar(&f.dir, "state-dir", settings.DefaultCoordinator().StateDir,
-		"the coordinator's state folder")
+	stateFlags(parent, parent.PersistentFlags(), &f.dir)
 	parent.PersistentFlags().Uint64Var(&f.run, "run", 0, "number of the run (default: the newest)")
 	return parent
 }
@@ -59,18 +58,45 @@ func (f *modelFolder) list(cmd *cobra.Command) error {
 	}
 	list, err := models.List() // the undamaged ones, even with an error
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "VERSION\tBYTES\tHASH\tMODEL\n")
+	fmt.Fprintf(w, "VERSION\tBYTES\tHASH\tMODEL\tROUND\tMADE (UTC)\tRISK\tHELD-OUT RISK\n")
+	rounds := f.rounds(run)
 	for _, m := range list {
 		note := ""
 		if known && m.Version == present {
 			note = "\tpresent"
 		}
-		fmt.Fprintf(w, "%d\t%d\t%x\t%d/%d%s\n", m.Version, m.Size, m.Digest[:16], run, m.Version, note)
+		made, round, e := "-", "-", rounds[m.Version]
+		if e != nil {
+			made, round = e.Time.UTC().Format(time.DateTime), strconv.FormatUint(uint64(e.Round), 10)
+		} else {
+			e = &coordinator.HistoryEntry{}
+		}
+		fmt.Fprintf(w, "%d\t%d\t%x\t%d/%d\t%s\t%s\t%s\t%s%s\n", m.Version, m.Size, m.Digest[:16], run, m.Version,
+			round, made, number(e.Risk), number(e.HeldOut), note)
 	}
 	if flushed := w.Flush(); err == nil {
 		err = flushed
 	}
 	return err
+}
+
+// rounds returns the line of the history in which each model of a run was made, by version.
+func (f *modelFolder) rounds(run wire.RunID) map[uint64]*coordinator.HistoryEntry {
+	made := map[uint64]*coordinator.HistoryEntry{}
+	for e, err := range coordinator.History(f.dir) {
+		if err == nil && e.Run == run && e.Evaluation == nil && e.Kind == wire.KindTraining.String() && e.Reason == "" {
+			made[uint64(e.Version)] = &e
+		}
+	}
+	return made
+}
+
+// number formats a number that may not have been measured.
+func number(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*v, 'g', 5, 64)
 }
 
 // pick opens the model that the arguments name, or else the run's current one.

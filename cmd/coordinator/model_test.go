@@ -46,7 +46,7 @@ func TestModelsOfAnyRun(t *testing.T) {
 		code    int
 		says    []string
 	}{
-		{"list", 0, []string{"2000/0", "2000/1"}},
+		{"list", 0, []string{"2000/0", "2000/1", "HELD-OUT RISK"}},
 		{"list --run 1000", 0, []string{"1000/3", "1000/4"}},
 		{"show", 0, []string{"version 1 task", "from 1000/4"}},
 		{"show 1000/3", 0, []string{"version 3 task"}},
@@ -63,6 +63,28 @@ func TestModelsOfAnyRun(t *testing.T) {
 				t.Errorf("model %s: exit status %d, %s%s; want %d and %q", tt.command, code, out, stderr, tt.code, want)
 			}
 		}
+	}
+}
+
+// TestModelListShowsRounds: a model is listed with the round in which it was made, its time and its risks, and the state
+// folder is found by --config as by other commands.
+func TestModelListShowsRounds(t *testing.T) {
+	dir := folder(t)
+	line := `{"time":"2026-03-01T12:00:00Z","run":2000,"round":17,"kind":"training","version":1,"risk":0.25,` +
+		`"held_out_risk":0.5}` + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "history.jsonl"), []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := write(t, "coordinator.yaml", "state_dir: "+dir+"\n")
+	code, out, stderr := clitest.Run(rootCommand(), "model", "list", "--config", config)
+	text := strings.Join(strings.Fields(out), " ")
+	if code != 0 || !strings.Contains(text, "2000/1 17 2026-03-01 12:00:00 0.25 0.5") ||
+		!strings.Contains(text, "2000/0 - - - -") {
+		t.Errorf("exit status %d: %s%s", code, out, stderr)
+	}
+	if code, _, stderr := clitest.Run(rootCommand(), "model", "list", "--config", config, "--state-dir", dir); code != 2 ||
+		!strings.Contains(stderr, "not both") {
+		t.Errorf("both flags: exit status %d, %s", code, stderr)
 	}
 }
 

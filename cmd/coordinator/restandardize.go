@@ -7,7 +7,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/service"
-	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator"
 )
 
@@ -33,6 +32,6 @@ func restandardizeCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")
+	stateFlags(cmd, cmd.Flags(), &dir)
 	return cmd
 }

@@ -78,7 +78,7 @@ command raises the epoch in the state folder, which is compared before run and
 round: after the next start, agents continue from the backup's state and discard
 later work. Without FILE it does so for a state folder that was copied back by
 other means, or to another machine that is to lead from now on (coordinator
-promote --state DIR). Run it once for each restored backup, as the service's
+promote --state-dir DIR). Run it once for each restored backup, as the service's
 user, while the coordinator is stopped.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dir != "" {
@@ -92,7 +92,7 @@ user, while the coordinator is stopped.`,
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().StringVar(&dir, "state", "", "the state folder, instead of the configuration's state_dir")
+	cmd.Flags().StringVar(&dir, "state-dir", "", "the state folder, instead of the configuration's state_dir")
 	return cmd
 }
 

@@ -350,7 +350,8 @@ func (o *AgentOptions) collect(ctx context.Context, cfg *agent.Config, s *settin
 		Logger: cfg.Logger,
 		Connect: func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
 			site := s.Readings.Site()
-			return o.wrapped(dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data", cfg.Logger,
+			return o.wrapped(dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data",
+				cfg.Logger.With("connection", "readings"),
 				func(x mqtt.Traffic, _ mqtt.Kind) { observe(x) },
 				func(m *mqtt.Options) { m.Now = cfg.Clock.Now }))
 		},

@@ -39,7 +39,8 @@ func encodeForecast(device string, f agent.Forecast) ([]byte, error) {
 // forecast has the agent publish its forecasts over a connection of their own, which end closes.
 func forecast(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end func() error, err error) {
 	site := s.Predict.Site()
-	conn, err := dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict", cfg.Logger,
+	conn, err := dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict",
+		cfg.Logger.With("connection", "forecasts"),
 		func(mqtt.Traffic, mqtt.Kind) {}, func(m *mqtt.Options) { m.Now = cfg.Clock.Now })
 	if err != nil {
 		return nil, err

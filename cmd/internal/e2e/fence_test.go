@@ -43,7 +43,7 @@ func TestTwoCoordinators(t *testing.T) {
 	}
 	lead.Stop(t, syscall.SIGTERM, 0)
 
-	out := f.MustRun(t, "coordinator", "promote", "--state", f.Path("copy"))
+	out := f.MustRun(t, "coordinator", "promote", "--state-dir", f.Path("copy"))
 	if !strings.Contains(out, "continues from epoch 2") {
 		t.Errorf("promote says %q", out)
 	}

@@ -56,6 +56,7 @@ type Policy struct {
 	MaxNorm     float64       `yaml:"max_norm"`     // refuse larger updates; 0 = none
 	MaxBuffered spec.ByteSize `yaml:"max_buffered"` // room for updates that are being received
 	KeepModels  int           `yaml:"keep_models"`  // of a run, on disk; 0 = all
+	KeepHourly  int           `yaml:"keep_hourly"`  // hours of which the newest model is kept, too
 	KeepRuns    int           `yaml:"keep_runs"`    // earlier runs whose models stay; 0 = all
 }
 
@@ -83,7 +84,7 @@ func DefaultCoordinator() Coordinator {
 		Mesh:    Mesh{Edges: spec.EdgesRadius, Weights: spec.Metropolis},
 		Identity: CoordinatorIdentity{KeyFile: "/etc/coordinator/coordinator.key",
 			AgentsFile: "/etc/coordinator/agents.keys"},
-		Policy:  Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepRuns: 5},
+		Policy:  Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepHourly: 24, KeepRuns: 5},
 		Enrol:   Enrol{CertificateLife: defaultLife},
 		Cluster: Cluster{Copies: 3},
 		Metrics: Metrics{Listen: "127.0.0.1:9464"}, Log: Log{Level: "info", Format: "text"},
@@ -141,6 +142,7 @@ func (s *Coordinator) Validate() error {
 	c.Need(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
 	c.Need(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models",
 		"must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
+	c.Need(s.Policy.KeepHourly >= 0, "policy.keep_hourly", "must be 0 (none) or more, is %d", s.Policy.KeepHourly)
 	c.Need(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
 	c.listen(s.Metrics.Listen)
 	c.api(&s.API)
@@ -301,7 +303,8 @@ func (s *Coordinator) Config() (coordinator.Config, error) {
 		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.standardizes(),
 		StandardizeAt: s.Task.StandardizeAt, Clip: s.Task.Clip, Initial: s.Task.Model.Initial,
 		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)),
-		KeepModels: s.Policy.KeepModels, KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
+		KeepModels: s.Policy.KeepModels, KeepHourly: s.Policy.KeepHourly,
+		KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
 	if cfg.Roots, err = s.Roots(); err != nil {
 		return cfg, err

@@ -28,6 +28,7 @@ type agentPicture struct {
 	Problems   []string  `json:"problems,omitempty"`
 
 	Round uint64 `json:"round"` // of the announcement that is obeyed
+	Phase string `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
 	Work  *work  `json:"work,omitempty"`
 	Fit   string `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
 	// Missing is the reason for a missing announcement; empty if one has arrived, or the agent still waits.
@@ -156,7 +157,7 @@ func (v *AgentView) ObserveRound(fact round.AgentFact) {
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
 	case round.AnnouncementObeyed:
-		v.is.Round = uint64(f.Order.Round)
+		v.is.Round, v.is.Phase = uint64(f.Order.Round), f.Order.Phase.String()
 		v.note("protocol", "")
 	case round.TaskPrepared:
 		v.is.Rows, v.is.Fit = f.Samples, "fit"
@@ -329,8 +330,9 @@ func ToBeHeard(reason wire.UnheardReason) string {
 	why := reason.String()
 	switch reason {
 	case wire.UnheardUnlisted:
-		why = "its id is not in the list of agents, or no more; add a line with its id and its public key (`agentd " +
-			"key show`) to the coordinator's identity.agents_file, and reload it"
+		why = "its id is not in the list of agents, or the device was revoked; to admit it, run `coordinator enrol " +
+			"--device ID` and `agentd join` in a federation with tokens, or add a line with its id and its public key " +
+			"(`agentd key show`) to the coordinator's identity.agents_file and reload it"
 	case wire.UnheardKey:
 		why = "the list of agents has another key for its id; put its public key (`agentd key show`) into the " +
 			"coordinator's identity.agents_file, and reload it"

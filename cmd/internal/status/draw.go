@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Draw returns the picture as text.
@@ -232,7 +233,7 @@ func (a *agentPicture) Draw(width int) string {
 			float64(b.Limit)/1e6, b.Month)
 	}
 	if w := a.Work; w == nil && a.Round > 0 {
-		p.line(fmt.Sprintf("round %d", a.Round), "this device does not take part now")
+		p.line(fmt.Sprintf("round %d", a.Round), "%s", a.idle())
 	} else if w != nil {
 		doing := "at work"
 		if w.Done {
@@ -283,6 +284,19 @@ func (a *agentPicture) taskless() string {
 	case agent.MissingNone:
 	}
 	return "no task: the broker has no announcement (see above)"
+}
+
+// idle says why a device without work has none.
+func (a *agentPicture) idle() string {
+	switch {
+	case a.Phase == wire.PhaseFinished.String():
+		return "the run is finished; this device waits for a new one (`coordinator task apply` begins it)"
+	case a.Fit != "fit":
+		return "this device takes no part, since it cannot do the task"
+	case a.Phase == wire.PhaseOpen.String():
+		return "this device was not drawn, or its part is done"
+	}
+	return "between two rounds: this device waits to be drawn"
 }
 
 // drawInputs shows the inputs of which something was not used.

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+)
+
+// stateFlags adds the flags with which a command finds the state folder while no coordinator runs: --config, as the other
+// commands have it, or --state-dir.
+func stateFlags(cmd *cobra.Command, flags *pflag.FlagSet, dir *string) {
+	var file string
+	flags.StringVar(dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")
+	flags.StringVarP(&file, "config", "c", "", "configuration file that names the state folder, instead of --state-dir")
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if file == "" {
+			return nil
+		}
+		if cmd.Flags().Changed("state-dir") {
+			return cli.Usage("give --config or --state-dir, not both")
+		}
+		s := unchecked(settings.DefaultCoordinator())
+		if err := settings.Load(&s, program, file, nil); err != nil {
+			return err
+		}
+		*dir = s.StateDir
+		return nil
+	}
+}
