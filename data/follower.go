@@ -191,7 +191,7 @@ func (f *follower) follow(void func(why string), parse parser) (to progress, err
 	if err != nil {
 		return to, err
 	}
-	if to = (progress{slices.Clone(f.read.files), f.read.tally.clone()}); why != "" {
+	if to = (progress{slices.Clone(f.read.files), f.read.clone()}); why != "" {
 		void(why)
 		to = progress{}
 	}
@@ -200,7 +200,7 @@ func (f *follower) follow(void func(why string), parse parser) (to progress, err
 		if p == nil || fresh[s.path] {
 			to.files = append(to.files, place{stamp: stamp{path: s.path}, index: len(to.files)})
 			p = &to.files[len(to.files)-1]
-		} else if s.equal(p.stamp) && !(p.open && s.still) {
+		} else if s.equal(p.stamp) && (!p.open || !s.still) {
 			continue
 		}
 		if err := readOn(s, p, &to.tally, parse); err != nil {

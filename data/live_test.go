@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -135,7 +136,9 @@ func TestDeviceClockAhead(t *testing.T) {
 			}
 		}
 		send(20)
-		l.check()
+		if _, _, err := l.check(); err != nil {
+			t.Fatal(err)
+		}
 		l.ahead = 9 * 365 * 24 * time.Hour
 		for range 6 {
 			pass(time.Second)
@@ -297,8 +300,8 @@ func TestReasonFollows(t *testing.T) {
 				t.Error("nothing has changed")
 			}
 			_, _, err := l.check()
-			bad, _ := err.(*Error)
-			if bad == nil || bad.Reason != want || !strings.Contains(bad.Problem, text) ||
+			bad := (*Error)(nil)
+			if !errors.As(err, &bad) || bad.Reason != want || !strings.Contains(bad.Problem, text) ||
 				strings.Contains(bad.Problem, "nothing has come") != (want == string(Silent)) {
 				t.Errorf("%v, want %s and %q", err, want, text)
 			}

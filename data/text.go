@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -35,7 +36,7 @@ func plainText(path string, f *os.File) (text io.Reader, plain bool, err error) 
 	}
 	b := bufio.NewReaderSize(r, sniffed)
 	head, err := b.Peek(sniffed)
-	if err != nil && len(head) == 0 && err != io.EOF {
+	if err != nil && len(head) == 0 && !errors.Is(err, io.EOF) {
 		return nil, false, fmt.Errorf("%s: %w", path, err)
 	}
 	if decoder := utf16Of(head); decoder != nil {

@@ -214,7 +214,7 @@ func TestSlowOversizedKeepsTheLink(t *testing.T) {
 		close(l.unacked)
 		_, _ = far.Write([]byte(connack + "\x30\xff\xff\x7f\x00\x01x"))
 		for range 20 {
-			time.Sleep(30 * time.Second)
+			<-time.After(30 * time.Second)
 			if _, err := far.Write(make([]byte, guardMost)); err != nil {
 				t.Fatalf("the link has ended: %v", *c.reason.Load())
 			}

@@ -58,9 +58,9 @@ func devicesCommand() *cobra.Command {
 			"Take a device out of the list of those that may take part, while the coordinator runs. The round "+
 				"under way goes on without it, its next message is dropped and it is told so, its session at the "+
 				"broker is ended, and the broker's access rules are written without it. Other devices notice nothing.",
-			"%s is revoked: the coordinator ignores it from now on. The broker's access rules (enrol.acl, or identity.agents_file "+
-				"with `coordinator acl`) are written without it within 10 s; they take effect when the broker reads them again, "+
-				"as with `systemctl reload mosquitto`\n"),
+			"%s is revoked: the coordinator ignores it from now on. The broker's access rules (enrol.acl, or "+
+				"`coordinator acl`) are written without it within 10 s; they take effect when the broker reads them "+
+				"again, as with `systemctl reload mosquitto`\n"),
 		rotateCommand(), renameCommand(),
 		deviceCommand("reset", "Hear a device again whose state folder was lost",
 			"Have the counter of a device's starts begin anew, so that the coordinator hears it from its next "+

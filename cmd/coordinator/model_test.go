@@ -66,8 +66,8 @@ func TestModelsOfAnyRun(t *testing.T) {
 	}
 }
 
-// TestModelListShowsRounds: a model is listed with the round in which it was made, its time and its risks, and the state
-// folder is found by --config as by other commands.
+// TestModelListShowsRounds: a model is listed with the round in which it was made, its time and its risks, and the
+// state folder is found by --config as by other commands.
 func TestModelListShowsRounds(t *testing.T) {
 	dir := folder(t)
 	line := `{"time":"2026-03-01T12:00:00Z","run":2000,"round":17,"kind":"training","version":1,"risk":0.25,` +
@@ -82,8 +82,8 @@ func TestModelListShowsRounds(t *testing.T) {
 		!strings.Contains(text, "2000/0 - - - -") {
 		t.Errorf("exit status %d: %s%s", code, out, stderr)
 	}
-	if code, _, stderr := clitest.Run(rootCommand(), "model", "list", "--config", config, "--state-dir", dir); code != 2 ||
-		!strings.Contains(stderr, "not both") {
+	if code, _, stderr := clitest.Run(rootCommand(), "model", "list", "--config", config, "--state-dir",
+		dir); code != 2 || !strings.Contains(stderr, "not both") {
 		t.Errorf("both flags: exit status %d, %s", code, stderr)
 	}
 }

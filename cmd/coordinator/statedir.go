@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 )
 
-// stateFlags adds the flags with which a command finds the state folder while no coordinator runs: --config, as the other
-// commands have it, or --state-dir.
+// stateFlags adds the flags with which a command finds the state folder while no coordinator runs: --config, as the
+// other commands have it, or --state-dir.
 func stateFlags(cmd *cobra.Command, flags *pflag.FlagSet, dir *string) {
 	var file string
 	flags.StringVar(dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")

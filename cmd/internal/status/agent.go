@@ -331,8 +331,8 @@ func ToBeHeard(reason wire.UnheardReason) string {
 	switch reason {
 	case wire.UnheardUnlisted:
 		why = "its id is not in the list of agents, or the device was revoked; to admit it, run `coordinator enrol " +
-			"--device ID` and `agentd join` in a federation with tokens, or add a line with its id and its public key " +
-			"(`agentd key show`) to the coordinator's identity.agents_file and reload it"
+			"--device ID` and `agentd join` in a federation with tokens, or add a line with its id and its " +
+			"public key (`agentd key show`) to the coordinator's identity.agents_file and reload it"
 	case wire.UnheardKey:
 		why = "the list of agents has another key for its id; put its public key (`agentd key show`) into the " +
 			"coordinator's identity.agents_file, and reload it"
