@@ -29,7 +29,7 @@ func modelCommand() *cobra.Command {
 		Args:  cli.Args(cobra.MaximumNArgs(1)),
 		RunE:  func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
 	}, exportCommand(&f), diffCommand(&f), useCommand(), rollbackCommand())
-	stateFlags(parent, parent.PersistentFlags(), &f.dir)
+	stateFlags(parent, &f.dir)
 	parent.PersistentFlags().Uint64Var(&f.run, "run", 0, "number of the run (default: the newest)")
 	return parent
 }

@@ -32,6 +32,6 @@ func restandardizeCommand() *cobra.Command {
 			return err
 		},
 	}
-	stateFlags(cmd, cmd.Flags(), &dir)
+	stateFlags(cmd, &dir)
 	return cmd
 }

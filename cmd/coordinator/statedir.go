@@ -2,7 +2,6 @@ package main
 
 import (
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
@@ -10,8 +9,9 @@ import (
 
 // stateFlags adds the flags with which a command finds the state folder while no coordinator runs: --config, as the
 // other commands have it, or --state-dir.
-func stateFlags(cmd *cobra.Command, flags *pflag.FlagSet, dir *string) {
+func stateFlags(cmd *cobra.Command, dir *string) {
 	var file string
+	flags := cmd.PersistentFlags()
 	flags.StringVar(dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")
 	flags.StringVarP(&file, "config", "c", "", "configuration file that names the state folder, instead of --state-dir")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
