@@ -154,8 +154,8 @@ func TestFileThatChanges(t *testing.T) {
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n")
 		l.plays(7)
 		l.plays(8)
-		want("hello 3, update 3 of round 8, 3 loaded after 8; FILE: it was cut off from 57 to 25 bytes, after 9 " +
-			"lines were read; its rows are read again")
+		want("hello 3, update 3 of round 8, 3 loaded after 8; FILE: it was truncated from 57 to 25 bytes after 9 " +
+			"lines had been read; its rows are read again")
 
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n1,warm,3\n")
 		l.plays(9)
@@ -183,7 +183,7 @@ func TestFileThatChanges(t *testing.T) {
 		}
 		l.write("a,b,y\n1,0,2\n")
 		l.plays(13)
-		want("hello 0, update 4 of round 12, 1 loaded after 0, too_few_rows; FILE: another file has its name; its " +
-			"rows are read again")
+		want("hello 0, update 4 of round 12, 1 loaded after 0, too_few_rows; FILE: a different file has this name; " +
+			"its rows are read again")
 	})
 }

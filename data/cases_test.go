@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// caseOf is a file of testdata/cases, how it is read, and what is made of it.
-type caseOf struct {
+// fileCase is a file of testdata/cases, how it is read, and what is made of it.
+type fileCase struct {
 	file   string
 	config Config
 	want   Want
@@ -38,7 +38,7 @@ func hourlyInputs(inputs ...spec.Input) Want {
 	return w
 }
 
-func cases() []caseOf {
+func cases() []fileCase {
 	climate := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})
 	window := climate
 	window.Features = []string{"temp", "temp mean 24h", "hum"}
@@ -52,7 +52,7 @@ func cases() []caseOf {
 	numbers := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "wd", Classes: []string{"1", "2", "3", "4"}})
 	labelled := func(set learner.LabelSet) Want { w := rows; w.Labels = set; return w }
 	german := Config{Time: "time", Delimiter: ";", TimeFormat: "02.01.2006 15:04"}
-	return []caseOf{
+	return []fileCase{
 		// Of 120 hours one is missing: three rows need it, and the last two wait for their targets.
 		{file: "line-of-2036/data.csv", config: Config{Time: "time"}, want: climate, rows: 114,
 			faults: "time future 1 32"},
@@ -115,7 +115,7 @@ func TestCases(t *testing.T) {
 				config = *config.Changed(survey.Changes)
 			}
 			if c.advice != "" {
-				obey(t, survey, c.advice, &config)
+				applyAdvice(t, survey, c.advice, &config)
 				survey = storedAt(t, &config, "").Survey(&c.want)
 			}
 			var faults []string
@@ -155,8 +155,8 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// obey changes a section as the advice of a survey says.
-func obey(t *testing.T, s *Survey, advice string, c *Config) {
+// applyAdvice changes a section as the advice of a survey says.
+func applyAdvice(t *testing.T, s *Survey, advice string, c *Config) {
 	t.Helper()
 	var all []string
 	for _, f := range s.Faults {
@@ -190,15 +190,15 @@ func TestAdviceOfTheAgent(t *testing.T) {
 	}
 }
 
-// hoursOf returns lines of a temperature at each hour from the first of March 2026 on.
-func hoursOf(from, to int) (lines []string) {
+// hourlyLines returns lines of a temperature at each hour from the first of March 2026 on.
+func hourlyLines(from, to int) (lines []string) {
 	for k := from; k < to; k++ {
-		lines = append(lines, hourOf(k, time.Date(2026, 3, 1, k, 0, 0, 0, time.UTC)))
+		lines = append(lines, hourlyLine(k, time.Date(2026, 3, 1, k, 0, 0, 0, time.UTC)))
 	}
 	return lines
 }
 
-func hourOf(k int, at time.Time) string {
+func hourlyLine(k int, at time.Time) string {
 	return fmt.Sprintf("%s,%d,1", at.UTC().Format(time.RFC3339), k)
 }
 
@@ -225,16 +225,16 @@ func TestTimesAhead(t *testing.T) {
 		{"six lines of later", []time.Time{hour(100), hour(101), hour(102), hour(103), hour(104), hour(105)}, 20},
 		{"none", nil, 0},
 	} {
-		lines := hoursOf(0, 60)
+		lines := hourlyLines(0, 60)
 		good := slices.Clone(lines)
 		for i, at := range tt.ahead {
-			lines[tt.place+i] = hourOf(tt.place+i, at)
+			lines[tt.place+i] = hourlyLine(tt.place+i, at)
 		}
 		good = slices.Delete(good, tt.place, tt.place+len(tt.ahead))
 		for what, w := range map[string]Want{"rows": {Features: []string{"temp"}, Target: "hum"},
 			"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
 			read := func(lines []string, grows bool) (x []float32, report Report) {
-				h, r := growing(t, w)
+				h, r := followGrowing(t, w)
 				for n := range lines {
 					if grows || n == len(lines)-1 {
 						h.put(t, "time,temp,hum\n"+strings.Join(lines[:n+1], "\n")+"\n")
@@ -269,7 +269,7 @@ func TestTimesAhead(t *testing.T) {
 }
 
 // growing follows a file of hours.
-func growing(t *testing.T, w Want) (*csvHarness, Rows) {
+func followGrowing(t *testing.T, w Want) (*csvHarness, Rows) {
 	t.Helper()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 	s, err := (&Config{CSV: h.path, Time: "time", MaxBad: 0.5}).Open()
@@ -283,12 +283,12 @@ func growing(t *testing.T, w Want) (*csvHarness, Rows) {
 // TestTimesOfAnotherZone: a file whose times are all ahead of the clock is used, and so is one whose last times are, as
 // long as its clock may be right in another time zone.
 func TestTimesOfAnotherZone(t *testing.T) {
-	h, r := growing(t, Want{Features: []string{"temp"}, Target: "hum"})
+	h, r := followGrowing(t, Want{Features: []string{"temp"}, Target: "hum"})
 	for _, from := range []time.Time{time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
 		time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)} {
 		var lines []string
 		for k := range 20 {
-			lines = append(lines, hourOf(k, from.Add(time.Duration(k)*time.Hour)))
+			lines = append(lines, hourlyLine(k, from.Add(time.Duration(k)*time.Hour)))
 		}
 		h.put(t, "time,temp,hum\n"+strings.Join(lines, "\n")+"\n")
 		if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 20 {
@@ -299,12 +299,12 @@ func TestTimesOfAnotherZone(t *testing.T) {
 
 // TestClockThatIsAlwaysAhead: of two meters in a file one is ahead, line by line. The file is not read again and again.
 func TestClockThatIsAlwaysAhead(t *testing.T) {
-	h, r := growing(t, Want{Features: []string{"temp"}, Target: "hum"})
+	h, r := followGrowing(t, Want{Features: []string{"temp"}, Target: "hum"})
 	var lines []string
-	for k, line := range hoursOf(0, 3000) {
+	for k, line := range hourlyLines(0, 3000) {
 		lines = append(lines, line, line)
 		if k%2 == 0 {
-			lines = append(lines, hourOf(k, time.Date(2026, 3, 1, k+5, 0, 0, 0, time.UTC)))
+			lines = append(lines, hourlyLine(k, time.Date(2026, 3, 1, k+5, 0, 0, 0, time.UTC)))
 		}
 	}
 	reads := 0
@@ -315,7 +315,7 @@ func TestClockThatIsAlwaysAhead(t *testing.T) {
 		}
 		reads = r.(*rows).of.maker.(*csvText).reads.n
 	}
-	if reads > rereadsMost+60 {
+	if reads > maxRereads+60 {
 		t.Errorf("the file was read %d times", reads)
 	}
 }

@@ -10,51 +10,54 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// A value that is not recorded is in no ring. So that `agentd data check` judges a source as the agent does, the
-// agent keeps beside the ring how many values of each input it has recorded, and how many it has not and why, since
-// its start.
+// The ring contains recorded values only. The agent therefore stores a second file beside the ring. It contains, for
+// each input and since the start of the agent, the number of recorded values and the number of other values by reason.
+// With it, `agentd data check` reports the same share of unusable values as the agent.
 
 const (
 	countsFile    = "counts"
 	countsVersion = 1
 	maxCounts     = 1 << 20
-	// countsEvery is how often the counts are kept while no value is refused, but some were before.
-	countsEvery = time.Minute
+	// countsInterval is the minimum time between two writes of the counts while the number of unused values does not
+	// change.
+	countsInterval = time.Minute
 )
 
-// counts is the content of the file.
-type counts struct {
+// savedCounts is the content of the counts file.
+type savedCounts struct {
 	Since   time.Time     `json:"since"`
-	Columns []countedOnce `json:"columns"`
+	Columns []savedColumn `json:"columns"`
 }
 
-type countedOnce struct {
+// savedColumn is the counts of one input.
+type savedColumn struct {
 	ColumnReport
-	Recent float64 `json:"recent"` // share of the last values that is wrong
+	Recent float64 `json:"recent"` // share of the most recent values that were wrong
 }
 
-// keepCounts keeps the counts if they have changed. It costs nothing as long as every value is recorded.
-func (r *recorder) keepCounts() error {
-	wrong, now := r.log.unusedSoFar(), r.env.Now()
-	if wrong == r.keptWrong && (wrong == 0 || now.Sub(r.keptAt) < countsEvery) {
+// saveCounts writes the counts file if the number of unused values has changed, or if it is not 0 and the last write
+// was at least countsInterval ago. As long as every value is recorded, no file is written.
+func (r *recorder) saveCounts() error {
+	wrong, now := r.log.unusedTotal(), r.env.Now()
+	if wrong == r.savedUnused && (wrong == 0 || now.Sub(r.countsSavedAt) < countsInterval) {
 		return nil
 	}
-	c := counts{Since: r.log.began}
+	c := savedCounts{Since: r.log.began}
 	for _, column := range r.log.columns() {
-		c.Columns = append(c.Columns, countedOnce{column, column.recent})
+		c.Columns = append(c.Columns, savedColumn{column, column.recent})
 	}
 	body, err := json.Marshal(c)
 	if err == nil {
 		err = r.env.Disk.SaveRecord(filepath.Join(r.env.Dir, countsFile), countsVersion, body)
 	}
 	if err == nil {
-		r.keptWrong, r.keptAt = wrong, now
+		r.savedUnused, r.countsSavedAt = wrong, now
 	}
 	return err
 }
 
-// forgetCounts removes the counts of an earlier start.
-func (r *recorder) forgetCounts() error {
+// removeCounts removes the counts file of an earlier run of the agent.
+func (r *recorder) removeCounts() error {
 	path := filepath.Join(r.env.Dir, countsFile)
 	if _, _, err := r.env.Disk.LoadRecord(path, maxCounts); errors.Is(err, store.ErrNoRecord) {
 		return nil
@@ -62,9 +65,10 @@ func (r *recorder) forgetCounts() error {
 	return r.env.Disk.Remove(path)
 }
 
-// counts returns what the agent has counted since its start, of the wanted inputs and of payloads that belong to
-// none; of all inputs if wanted is nil. It is nothing if the agent has recorded every value.
-func (s *storedRing) counts(wanted []string) (c counts, err error) {
+// loadCounts returns the counts that the agent has saved since its start. If wanted is not nil, it returns only the
+// counts of these inputs and of payloads that belong to no input. It returns the zero value if there is no counts file,
+// because every value was recorded, or if the file has a different version.
+func (s *storedRing) loadCounts(wanted []string) (c savedCounts, err error) {
 	version, body, err := s.disk.LoadRecord(filepath.Join(s.dir, countsFile), maxCounts)
 	if errors.Is(err, store.ErrNoRecord) || err == nil && version != countsVersion {
 		return c, nil
@@ -75,7 +79,7 @@ func (s *storedRing) counts(wanted []string) (c counts, err error) {
 	for i := range c.Columns {
 		c.Columns[i].recent = c.Columns[i].Recent
 	}
-	c.Columns = slices.DeleteFunc(c.Columns, func(of countedOnce) bool {
+	c.Columns = slices.DeleteFunc(c.Columns, func(of savedColumn) bool {
 		return wanted != nil && of.Name != "" && !slices.Contains(wanted, of.Name)
 	})
 	return c, err

@@ -20,15 +20,17 @@ type Filter struct {
 	Time string
 
 	dialect dialect
-	ranges  map[string][]float64 // least and largest value, by column of the task
-	missing grid.Fill            // the zero value refuses
+	ranges  map[string][]float64 // valid range [minimum, maximum] by column of the task
+	missing grid.Fill            // treatment of missing values; the zero value means refuse
 }
 
 // deals reports whether the nth row that has the texts of Where, from 1, is of the own share.
 func (f *Filter) deals(n int) bool { return f.Shares <= 1 || (n-1)%f.Shares == f.Share }
 
-// refuses reports whether one row that cannot be used is too much.
-func (f *Filter) refuses() bool { return f.missing.Policy == "" || f.missing.Policy == grid.Refuse }
+// failsOnBadRow reports whether a single unusable row is an error.
+func (f *Filter) failsOnBadRow() bool {
+	return f.missing.Policy == "" || f.missing.Policy == grid.Refuse
+}
 
 // Error says what is wrong in a data file, and where.
 type Error struct {
@@ -73,7 +75,7 @@ func ReadCSV[T learner.Float](r io.Reader, file string, features []string, targe
 	}
 	some := batch[T]{}
 	some.begin(len(t.names))
-	if err := some.each(c, t, 0, func(record []string, line int) error {
+	if err := some.eachRow(c, t, 0, func(record []string, line int) error {
 		return some.add(t, record, line, 0)
 	}, nil); err != nil {
 		return nil, err
@@ -111,9 +113,10 @@ type batch[T learner.Float] struct {
 	times []int64 // with a column for them
 }
 
-// each calls do with the selected rows up to the end. above is the number of lines above the first one that c reads. A
-// line that cannot be parsed is counted, and passed to malformed if that is set; it is an error where none may be bad.
-func (y *tally) each(c *records, t *table, above int, do func(record []string, line int) error,
+// eachRow calls do for each selected row until the end of the text. above is the number of lines in the file before the
+// first line that c reads. A line that cannot be parsed is counted and passed to malformed, unless malformed is nil. It
+// is an error if the filter does not allow bad rows.
+func (y *tally) eachRow(c *records, t *table, above int, do func(record []string, line int) error,
 	malformed func(*Error)) error {
 	for begin := above == 0; ; {
 		record, err := c.Read()
@@ -125,7 +128,7 @@ func (y *tally) each(c *records, t *table, above int, do func(record []string, l
 			y.rows++
 			y.malformed++
 			e := &Error{File: t.file, Line: above + bad.line, Problem: bad.problem, Reason: string(grid.Malformed)}
-			if y.drop(e); t.filter.refuses() {
+			if y.drop(e); t.filter.failsOnBadRow() {
 				return e
 			}
 			if malformed != nil {
@@ -136,7 +139,7 @@ func (y *tally) each(c *records, t *table, above int, do func(record []string, l
 			return readError(t.file, err)
 		}
 		line, _ := c.FieldPos(0)
-		if begin && line <= c.first+unitLines && t.isUnits(record) {
+		if begin && line <= c.first+maxUnitLines && t.isUnitLine(record) {
 			continue
 		}
 		begin = false
@@ -154,13 +157,14 @@ func (y *tally) each(c *records, t *table, above int, do func(record []string, l
 	}
 }
 
-// unitLines is how many lines below the names may hold units and the like.
-const unitLines = 3
+// maxUnitLines is the maximum number of lines below the header that may contain units or similar text.
+const maxUnitLines = 3
 
-// isUnits reports whether a line directly below the names holds words where the wanted columns, and the time, have
-// numbers: units, as many loggers write them.
-func (t *table) isUnits(record []string) bool {
-	if t.filter.refuses() {
+// isUnitLine reports whether a line below the header contains units instead of values, as many loggers write them. In
+// such a line the time column contains no time, and no wanted column contains a number. Without a time column, at least
+// one wanted column must contain text. If the filter does not allow bad rows, no line is a unit line.
+func (t *table) isUnitLine(record []string) bool {
+	if t.filter.failsOnBadRow() {
 		return false
 	}
 	if t.time >= 0 {
@@ -184,7 +188,8 @@ func (t *table) isUnits(record []string) bool {
 	return words
 }
 
-// readError turns what cannot be parsed into an Error; what is left is a failure to read.
+// readError converts a *lineError to an *Error. It wraps any other error, which is a failure to read, with the file
+// name.
 func readError(file string, err error) error {
 	if bad := (*lineError)(nil); errors.As(err, &bad) {
 		return &Error{File: file, Line: bad.line, Problem: bad.problem}

@@ -85,12 +85,12 @@ func TestReadCSVErrors(t *testing.T) {
 		{"target as feature", "a,pm\n", []string{"a", "pm"}, Filter{},
 			`f.csv: line 1: column "pm": asked for twice among features and target`},
 		{"no features", "a,pm\n", nil, Filter{}, `f.csv: line 1: no feature columns were asked for`},
-		{"text", "a,pm\n1,2\nNA,3\n", []string{"a"}, Filter{}, `f.csv: line 3: column "a": "NA" stands for no value`},
+		{"text", "a,pm\n1,2\nNA,3\n", []string{"a"}, Filter{}, `f.csv: line 3: column "a": "NA" is a missing value where a number is needed`},
 		{"long text", "a,pm\n" + strings.Repeat("é", 40) + ",3\n", []string{"a"}, Filter{},
 			`f.csv: line 2: column "a": "` + strings.Repeat("é", 32) + `"… is not a number`},
 		{"nothing", "a,pm\n1,\n", []string{"a"}, Filter{},
 			`f.csv: line 2: column "pm": empty where a number is needed`},
-		{"NaN", "a,pm\nnan,1\n", []string{"a"}, Filter{}, `f.csv: line 2: column "a": "nan" stands for no value`},
+		{"NaN", "a,pm\nnan,1\n", []string{"a"}, Filter{}, `f.csv: line 2: column "a": "nan" is a missing value where a number is needed`},
 		{"Inf", "a,pm\n1,-Inf\n", []string{"a"}, Filter{}, `f.csv: line 2: column "pm": "-Inf" is not finite`},
 		{"beyond float32", "a,pm\n1e39,1\n", []string{"a"}, Filter{}, `f.csv: line 2: column "a": "1e39" is too large`},
 		{"beyond float64", "a,pm\n1e999,1\n", []string{"a"}, Filter{},
@@ -102,7 +102,7 @@ func TestReadCSVErrors(t *testing.T) {
 			`f.csv: line 3: column "pm": "\"2" is not a number`},
 		{"quote in the header", "a,p\"m\n", []string{"a"}, Filter{}, `f.csv: line 1: column "pm": missing; the columns are "a", "p\"m"`},
 		{"after lines of quotes", "a,pm,note\n1,2,\"x\ny\"\n1,?,z\n", []string{"a"}, Filter{},
-			`f.csv: line 4: column "pm": "?" stands for no value`},
+			`f.csv: line 4: column "pm": "?" is a missing value where a number is needed`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := ReadCSV[float32](strings.NewReader(test.text), "f.csv", test.features, "pm", test.filter)

@@ -44,9 +44,9 @@ func (f *csvFeed) read(void func(why string), take func(Reading) bool) error {
 		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
 	}, func(text *counter, at *place, y *tally) error { return f.pass(text, at, y, take) })
 	if to.cells != nil {
-		all := to.report(f.names(), f.filter.Time)
+		all := to.report(f.inputNames(), f.filter.Time)
 		for i := len(all.Columns) - 1; i >= 0; i-- {
-			if c := all.Columns[i]; i < len(f.inputs) && !to.has(i) {
+			if c := all.Columns[i]; i < len(f.inputs) && !to.hasColumn(i) {
 				all.Columns = slices.Delete(all.Columns, i, i+1)
 				if slices.Contains(f.needed, c.Name) {
 					all.Troubles = append(all.Troubles, Trouble{Silent, fmt.Sprintf(
@@ -65,16 +65,16 @@ func (f *csvFeed) read(void func(why string), take func(Reading) bool) error {
 	return nil
 }
 
-// names returns those of the inputs.
-func (f *csvFeed) names() (all []string) {
+// inputNames returns the names of the inputs.
+func (f *csvFeed) inputNames() (all []string) {
 	for _, in := range f.inputs {
 		all = append(all, in.Name)
 	}
 	return all
 }
 
-// has reports whether a file has a column for an input.
-func (p *progress) has(input int) bool {
+// hasColumn reports whether at least one file has a column for the input with this index.
+func (p *progress) hasColumn(input int) bool {
 	return slices.ContainsFunc(p.files, func(f place) bool { return f.table != nil && f.table.columns[input] >= 0 })
 }
 
@@ -92,7 +92,7 @@ func (f *csvFeed) pass(text *counter, at *place, y *tally, take func(Reading) bo
 		}
 		at.table.delimiter = c.delimiter
 	}
-	err := y.each(c, at.table, at.lines, func(record []string, line int) error {
+	err := y.eachRow(c, at.table, at.lines, func(record []string, line int) error {
 		f.line(at, y, record, line, take)
 		return nil
 	}, func(bad *Error) {
@@ -139,9 +139,9 @@ func (f *csvFeed) line(place *place, y *tally, record []string, line int, take f
 		return
 	}
 	y.cells[len(t.columns)].use()
-	source := t.source(record)
+	source := t.lineSource(record)
 	number := place.number(line)
-	if take(Reading{Time: at, Number: uint64(number)}) { // whatever the line holds
+	if take(Reading{Time: at, Number: uint64(number)}) { // even if the line has no value
 		y.newest = max(y.newest, at)
 	}
 	for i, column := range t.columns {
@@ -168,13 +168,14 @@ func (f *csvFeed) line(place *place, y *tally, record []string, line int, take f
 	}
 }
 
-// source returns a number for the texts in the columns that nobody wants: two lines with the same time are the same
-// reading only if they agree there. A file may have several meters, with the meter's name in a column.
-func (t *table) source(record []string) uint64 {
+// lineSource returns a hash of the columns that are neither the time nor an input. A file may contain several meters
+// and have the meter's name in such a column, so two lines with the same time are duplicates only if their hashes are
+// equal.
+func (t *table) lineSource(record []string) uint64 {
 	h := fnv.New64a()
 	for i, text := range record {
 		if i != t.time && !slices.Contains(t.columns, i) {
-			_, _ = io.WriteString(h, text+"\x00") // a hash takes all
+			_, _ = io.WriteString(h, text+"\x00") // a hash never returns an error
 		}
 	}
 	return h.Sum64()

@@ -15,18 +15,18 @@ import (
 
 // dialect is how a file is written. The zero value has commas between fields and points in numbers.
 type dialect struct {
-	delimiter rune              // between fields; 0 = a comma
-	comma     bool              // in numbers, in place of the point
-	columns   map[string]string // the names in the file, by those of the task
-	time      timeFormat
-	absent    grid.Absent
-	skip      int    // lines above the header
-	comment   string // lines that begin with it are skipped
+	delimiter     rune              // between fields; 0 = a comma
+	comma         bool              // in numbers, in place of the point
+	columns       map[string]string // the names in the file, by those of the task
+	time          timeFormat
+	missingValues grid.MissingValues
+	skip          int    // number of lines above the header
+	comment       string // prefix of lines to skip; empty = none
 }
 
 func dialectOf(c *Config) (d dialect, err error) {
 	d.columns, d.comma, d.skip, d.comment = c.Columns, c.Decimal == ",", c.SkipRows, c.Comment
-	d.absent = c.absent()
+	d.missingValues = c.missingValues()
 	if d.time, err = newTimeFormat(c.TimeFormat, c.TimeZone); err != nil {
 		return d, err
 	}
@@ -49,7 +49,9 @@ func checkDialect(delimiter, decimal string) error {
 	return nil
 }
 
-// reader reads the records of a text that begins at a place of a file; nil = at the beginning of a text.
+// reader returns a reader for the records of a text. If at is a place behind the beginning of a file, the text
+// continues there, and the reader uses the header and the delimiter found before. If at is nil, the text is a whole
+// file.
 func (d *dialect) reader(text io.Reader, at *place) *records {
 	r := &records{buffer: bufio.NewReaderSize(text, edgeBytes), delimiter: ',', comment: d.comment}
 	if d.delimiter != 0 {
@@ -76,7 +78,7 @@ func (d *dialect) named(column string) string {
 
 // number reads a cell. Without a reason the number is finite.
 func (d *dialect) number(text string) (float64, Reason) {
-	if d.absent.Text(text) {
+	if d.missingValues.HasText(text) {
 		return 0, grid.Missing
 	}
 	number := text
@@ -90,7 +92,7 @@ func (d *dialect) number(text string) (float64, Reason) {
 	switch {
 	case err == nil && !finite(v), errors.Is(err, strconv.ErrRange):
 		return 0, grid.NotFinite
-	case err == nil && d.absent.Number(v):
+	case err == nil && d.missingValues.HasNumber(v):
 		return 0, grid.Missing
 	case err == nil:
 		return v, ""
@@ -110,17 +112,17 @@ func problem(text string, why Reason) string {
 	case why == grid.BadTime:
 		return shorten(text) + " is not a time"
 	case why == grid.Late:
-		return shorten(text) + " is before the time of a row above: rows must be in the order of time"
+		return shorten(text) + " is before the time of a row above: sort the rows by time"
 	case why == grid.Future:
-		return shorten(text) + " is ahead of the lines that follow, or of the clock"
+		return shorten(text) + " is later than the lines that follow, or in the future: correct the time"
 	case why == grid.OutOfRange:
 		return shorten(text) + " is out of the input's range"
 	case why == grid.UnknownClass:
-		return shorten(text) + " is none of the classes"
+		return shorten(text) + " is not one of the classes"
 	case text == "":
 		return "empty where a number is needed"
 	case why == grid.Missing:
-		return shorten(text) + " stands for no value"
+		return shorten(text) + " is a missing value where a number is needed"
 	case why == grid.NotFinite && strings.ContainsAny(text, "0123456789"):
 		return shorten(text) + " is too large"
 	case why == grid.NotFinite:
@@ -129,7 +131,8 @@ func problem(text string, why Reason) string {
 	return shorten(text) + " is not a number"
 }
 
-// headerHint returns what to change if the names are not in the first line of a file but in one of the next lines.
+// headerHint returns advice for the case that the column names are not in the expected line but in another one of the
+// first headerLines records of the file. It returns "" if no other line contains all names, or the file cannot be read.
 func (d *dialect) headerHint(file string, names []string) string {
 	text, err := OpenFile(file)
 	if err != nil || len(names) == 0 {
@@ -150,11 +153,11 @@ func (d *dialect) headerHint(file string, names []string) string {
 		}
 		missing := func(name string) bool { return !slices.Contains(record, name) }
 		if line != d.skip+1 && !slices.ContainsFunc(names, missing) {
-			return fmt.Sprintf("; line %d has the name: set data.skip_rows to %d", line, line-1)
+			return fmt.Sprintf("; the column is named in line %d: set data.skip_rows to %d", line, line-1)
 		}
 	}
 	return ""
 }
 
-// headerLines is how many lines of a file are looked at for the names of its columns.
+// headerLines is the number of records that headerHint searches for the column names.
 const headerLines = 100

@@ -10,11 +10,12 @@ import (
 
 // A batch of readings in the ring is one reading after the other:
 //
-//	2·index + text (uvarint) | name | source (8) | time less that before (varint) | value (8) or text
+//	2·index + hasText (uvarint) | name | source (8 bytes) | time delta (varint) | value (8 bytes) or text
 //
-// Each pair of a name and a source has an index in the order in which they appear in the batch, from 0, and is only
-// there when its index is new. A name and a text are a length (uvarint) and as many bytes. text is 1 if a text
-// follows, else 0. Sources and values are little endian.
+// Each pair of a name and a source has an index, counted from 0 in the order of its first occurrence in the batch. The
+// name and the source are written only at this first occurrence. hasText is 1 if the reading has a text, and 0 if it
+// has a value. Names and texts are written as a length (uvarint) and the bytes. The time delta is the difference to the
+// time of the previous reading. Sources and values are little endian.
 
 // maxText is the longest name and the longest text of a reading, in bytes.
 const maxText = 255
@@ -28,7 +29,7 @@ type encoder struct {
 	most  int64 // of the times
 }
 
-// origin is where readings of an input come from.
+// origin identifies an input and one of its sources.
 type origin struct {
 	input  string
 	source uint64
@@ -74,8 +75,8 @@ func appendText(p []byte, text string) []byte {
 
 var errBatch = errors.New("not a batch of readings")
 
-// decode passes on the readings of a batch whose first entry has the number first. The checksum was verified, so an
-// error means that another program wrote it.
+// decode calls take for each reading of a batch. The readings are numbered from first. It returns errBatch if the body
+// is invalid; since the checksum was verified before, this means that a different program wrote the batch.
 func decode(body []byte, first uint64, take func(Reading)) error {
 	var names []origin
 	last := int64(0)

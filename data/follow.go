@@ -68,13 +68,13 @@ func (f *csvFile) Open(w Want) Rows {
 	})
 }
 
-// rules are those by which rows are made of the file's readings.
+// rules returns the rules for the file's readings.
 func (f *csvFile) rules() rules {
-	return rules{f.filter.missing, f.filter.dialect.absent, f.filter.ranges, f.most, f.now}
+	return rules{f.filter.missing, f.filter.dialect.missingValues, f.filter.ranges, f.most, f.now}
 }
 
-// firstTime returns the time of the first row of a text, if it has a row. Without a column for it, the text does not
-// go on behind any other.
+// firstTime returns the time of the first row of a text. found is false if the text has no row. If the header has no
+// time column, firstTime returns the minimum time: such a text cannot continue another one.
 func (f *csvFile) firstTime(text io.Reader) (at int64, found bool) {
 	c := f.filter.dialect.reader(text, nil)
 	header, err := c.header(f.path)
@@ -104,7 +104,7 @@ func (*csvFile) Close() error { return nil }
 
 // Probe implements Source.
 func (f *csvFile) Probe() (err error) {
-	paths, err := pathsOf(f.path)
+	paths, err := expandPath(f.path)
 	if err != nil {
 		return err
 	}
@@ -126,16 +126,16 @@ type csvText struct {
 	*csvFile
 	follower
 	said
-	want  Want
-	ahead map[uint64]bool // lines that are ahead of those that follow, by number
-	minus bool            // with Want.Labels.Signs: the second class is −1
-	reads rereads
+	want     Want
+	outliers map[uint64]bool // numbers of the lines whose times are outliers
+	minusOne bool            // with Want.Labels.Signs: the second class is −1, not 0
+	reads    rereadLimit
 }
 
 // Report implements Reporter.
 func (c *csvText) Report() Report {
 	all := c.said.Report()
-	all.warn(nil)
+	all.addUnusedTroubles(nil)
 	return all
 }
 
@@ -154,11 +154,11 @@ func (c *csvText) none(renewed string) error {
 	return err
 }
 
-// make implements maker. It reads what has come since the last time, or everything if what was read then may have
-// changed, or if it turns out that lines are ahead of those that follow.
+// make implements maker. It reads the data that was added since the last call. It reads everything again if data that
+// was read before may have changed, or if some lines have turned out to be invalid.
 func (c *csvText) make(m *made) error {
 	lost := m.raw.err()
-	if !c.look() && lost == nil && !c.read.mistaken() {
+	if !c.look() && lost == nil && !c.read.needsReread() {
 		return nil
 	}
 	before := c.read
@@ -171,21 +171,21 @@ func (c *csvText) make(m *made) error {
 		var err error
 		b := &batch[float32]{}
 		to, err = c.follow(func(why string) {
-			into, anew, c.ahead = m.fresh(), why, nil
+			into, anew, c.outliers = m.fresh(), why, nil
 		}, func(text *counter, at *place, y *tally) error { return c.parse(text, at, y, b, into) })
 		if err == nil && to.order != nil {
-			to.order.end()
+			to.order.checkTail()
 		}
-		if again = err == nil && to.mistaken() && c.reads.may(to.rows); again {
+		if again = err == nil && to.needsReread() && c.reads.allow(to.rows); again {
 			if into != m.raw {
 				into.cut(0)
 			}
-			into, anew = m.fresh(), "some of its lines do not count"
+			into, anew = m.fresh(), "some of its lines turned out to be invalid"
 			if c.read = (progress{}); to.order != nil {
-				c.ahead = to.order.ahead
+				c.outliers = to.order.outliers
 			}
-			if to.labels.wrong() {
-				c.minus = !to.labels.minus
+			if to.labels.acceptsMinority() {
+				c.minusOne = !to.labels.acceptMinusOne
 			}
 			continue
 		}
@@ -217,27 +217,31 @@ func (c *csvText) make(m *made) error {
 	return nil
 }
 
-// mistaken reports whether lines were used that would not be if all was read once more.
-func (y *tally) mistaken() bool { return y.order != nil && y.order.found || y.labels.wrong() }
-
-// rereads bounds how often a source is read once more because lines of it turned out not to count: a sensor whose
-// clock is always ahead must not have all be read for each of its lines.
-type rereads struct {
-	rows int // at the last one
-	n    int
+// needsReread reports whether another pass over the source would use different lines, because it found outliers or
+// because the wrong number was accepted for the second class.
+func (y *tally) needsReread() bool {
+	return y.order != nil && y.order.foundOutliers || y.labels.acceptsMinority()
 }
 
-// may reports whether a source with so many rows may be read again now.
-func (r *rereads) may(rows int) bool {
-	if r.n > rereadsMost && rows-r.rows < rows/8 {
+// rereadLimit limits the number of rereads because of lines that turned out to be invalid. Otherwise a sensor whose
+// clock is always ahead could cause a reread for each of its lines.
+type rereadLimit struct {
+	rows int // number of rows at the last reread
+	n    int // number of rereads
+}
+
+// allow reports whether a source with this number of rows may be read again, and counts the reread if so. After more
+// than maxRereads rereads, at least an eighth of its rows must be new.
+func (r *rereadLimit) allow(rows int) bool {
+	if r.n > maxRereads && rows-r.rows < rows/8 {
 		return false
 	}
 	r.n, r.rows = r.n+1, rows
 	return true
 }
 
-// rereadsMost is how often a source may be read once more whatever its size.
-const rereadsMost = 16
+// maxRereads is the number of rereads after which rereadLimit restricts further ones.
+const maxRereads = 16
 
 // batchRows is how many rows of a file are handed on at a time.
 const batchRows = 512
@@ -247,13 +251,13 @@ func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], i
 	r := c.filter.dialect.reader(text, at)
 	y.begin(len(c.want.columns()))
 	if y.order == nil && c.filter.Time != "" {
-		y.order = newOrder(0, c.csvFile.now(), c.ahead)
+		y.order = newTimeOrder(0, c.csvFile.now(), c.outliers)
 	}
 	if y.order != nil {
 		y.order.setClock(c.csvFile.now())
 	}
-	if y.labels.LabelSet = c.want.Labels; c.minus {
-		y.labels.minus, y.labels.chosen = true, true
+	if y.labels.LabelSet = c.want.Labels; c.minusOne {
+		y.labels.acceptMinusOne, y.labels.decided = true, true
 	}
 	if at.offset == 0 {
 		var err error
@@ -270,7 +274,7 @@ func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], i
 		b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
 		return err
 	}
-	err := b.each(r, at.table, at.lines, func(record []string, line int) error {
+	err := b.eachRow(r, at.table, at.lines, func(record []string, line int) error {
 		if err := b.add(at.table, record, line, at.number(line)); err != nil || len(b.y) < batchRows {
 			return err
 		}

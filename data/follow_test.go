@@ -81,22 +81,22 @@ func TestRenewed(t *testing.T) {
 		why    string // "" = rows were only added
 	}{
 		{"cut off", "1,1\n2,2\n3,3\n", func(t *testing.T, h *csvHarness) { h.put(t, "x,y\n1,1\n") }, []float32{1},
-			"it was cut off from 16 to 8 bytes, after 4 lines were read; its rows are read again"},
+			"it was truncated from 16 to 8 bytes after 4 lines had been read; its rows are read again"},
 		{"cut off and grown", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) {
 			h.put(t, "x,y\n5,1\n6,2\n7,7\n")
-		}, []float32{5, 6, 7}, "it was written again; its rows are read again"},
+		}, []float32{5, 6, 7}, "it was rewritten; its rows are read again"},
 		{"changed in place", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) { h.put(t, "x,y\n1,1\n9,2\n") },
-			[]float32{1, 9}, "it was written again; its rows are read again"},
+			[]float32{1, 9}, "it was rewritten; its rows are read again"},
 		{"the beginning of a long one", long, func(t *testing.T, h *csvHarness) {
 			h.put(t, "x,y\n7,1\n"+long)
 		}, append([]float32{7}, slices.Repeat([]float32{1}, 3000)...),
-			"it was written again; its rows are read again"},
+			"it was rewritten; its rows are read again"},
 		{"the end of a long one", long, func(t *testing.T, h *csvHarness) {
 			h.put(t, "x,y\n"+strings.Repeat("1,1\n", 2999)+"7,1\n1,1\n")
 		}, append(slices.Repeat([]float32{1}, 2999), 7, 1),
-			"it was written again; its rows are read again"},
+			"it was rewritten; its rows are read again"},
 		{"another file", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) { replace(t, h, "y,x\n1,4\n2,5\n3,6\n") },
-			[]float32{4, 5, 6}, "another file has its name; its rows are read again"},
+			[]float32{4, 5, 6}, "a different file has this name; its rows are read again"},
 		{"another file with the same rows and more", "1,1\n", func(t *testing.T, h *csvHarness) {
 			replace(t, h, "y,x\n1,1\n3,6\n")
 		}, []float32{1, 6}, ""},
@@ -151,7 +151,7 @@ func TestEmptiedFile(t *testing.T) {
 	f := follow(t, h)
 	f.wants(1, one, two)
 	h.put(t, csvHeader)
-	if _, err := f.rows.Snapshot(); err == nil || !strings.Contains(err.Error(), "it was cut off from") {
+	if _, err := f.rows.Snapshot(); err == nil || !strings.Contains(err.Error(), "it was truncated from") {
 		t.Errorf("error %v", err)
 	}
 	h.add(t, two)
@@ -225,7 +225,7 @@ func TestCompressedFileGrows(t *testing.T) {
 		t.Errorf("half a file: %v", err)
 	}
 	h.put(t, zip(t, text))
-	if got, v := xs(t, r); !slices.Equal(got, []float32{1}) || !strings.Contains(v.Renewed, "it was cut off") {
+	if got, v := xs(t, r); !slices.Equal(got, []float32{1}) || !strings.Contains(v.Renewed, "it was truncated") {
 		t.Errorf("%v, %+v", got, v)
 	}
 }

@@ -13,27 +13,27 @@ import (
 	"time"
 )
 
-// follower reads a file, or several ones, that others append to. The last line of a plain file counts when it ends in a
-// line break, or when the file has been still for a while.
+// follower reads a file, or several files, to which other programs append. It reads the last line of a plain file
+// when the line ends with a line break, or when the file has not changed for stillFor.
 type follower struct {
-	path string // of a file; a pattern such as log-*.csv; or a folder
+	path string // of a file or a folder, or a pattern such as log-*.csv
 	now  func() time.Time
-	// first returns the time of the first row of a text, if it has a row. nil = rows have no time.
+	// first returns the time of the first row of a text. found is false if there is no row. nil = rows have no time.
 	first  func(text io.Reader) (at int64, found bool)
-	looked []stamp // of the files at the last look, in the order of their names
+	looked []stamp // of the files at the last call of look, sorted by name
 	read   progress
 }
 
-// stillFor is how long a file must be unchanged until a last line without a line break counts.
+// stillFor is the time for which a file must be unchanged before a last line without a line break is read.
 const stillFor = 5 * time.Second
 
-// stamp is what tells a file that has changed without reading it.
+// stamp is the information that detects a changed file without reading it.
 type stamp struct {
 	path string
 	info fs.FileInfo
 	size int64
 	at   time.Time
-	// still reports that nobody has written for a while.
+	// still is true if the file has not been written for stillFor.
 	still bool
 }
 
@@ -41,35 +41,35 @@ func (s stamp) equal(o stamp) bool {
 	return s.path == o.path && os.SameFile(s.info, o.info) && s.size == o.size && s.at.Equal(o.at)
 }
 
-// progress is how far the files were read.
+// progress is the state of reading the files.
 type progress struct {
-	files []place // in the order in which they were begun
+	files []place // in the order in which reading them started
 	tally
 }
 
-// place is how far a file was read.
+// place is the position up to which a file was read.
 type place struct {
 	stamp  stamp
-	plain  bool  // it can be read on from the offset
-	open   bool  // its last line has no line break, and was not read
-	torn   bool  // there is no line break before the offset
-	offset int64 // of the next row; 0 = nothing was read
-	lines  int   // before it
-	edges  [2][]byte
-	table  *table // of its header
-	width  int    // fields of its last lines
-	// regular reports that a line had as many fields as the header: only then may a column have been added.
+	plain  bool      // reading can continue from the offset; false for compressed or converted files
+	open   bool      // the last line has no line break and was not read
+	torn   bool      // a last line without a line break was read
+	offset int64     // offset of the next line, in bytes; 0 = nothing was read
+	lines  int       // number of lines before the offset
+	edges  [2][]byte // result of edges for the offset
+	table  *table    // columns of its header
+	width  int       // number of fields of its last lines
+	// regular is true if a line had as many fields as the header. Only then may a column have been added.
 	regular bool
-	index   int // of the file, from 0, among all that were begun since the follower began anew
+	index   int // number of files started before this one, since the last start from scratch
 }
 
-// lineBits are the bits of a line number that count lines. The file's index is above them.
+// lineBits is the number of bits for the line in the result of place.number. The higher bits contain the file's index.
 const lineBits = 32
 
-// number returns a number for a line of the file, which increases over files.
+// number returns a number for a line of the file. Lines of later files have higher numbers.
 func (p *place) number(line int) int64 { return int64(p.index)<<lineBits | int64(line) }
 
-// where names the place with a number.
+// where returns the file name and the line for a result of place.number. It returns "" if the file is unknown.
 func (p *progress) where(number int64) string {
 	for _, f := range p.files {
 		if int64(f.index) == number>>lineBits {
@@ -79,8 +79,8 @@ func (p *progress) where(number int64) string {
 	return ""
 }
 
-// several reports whether a path stands for files, and not for one.
-func several(path string) bool {
+// matchesMany reports whether path is a pattern or a folder, and not the path of a single file.
+func matchesMany(path string) bool {
 	if strings.ContainsAny(filepath.Base(path), "*?[") {
 		return true
 	}
@@ -88,13 +88,14 @@ func several(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// textFiles are the endings of the files that are read in a folder.
+// textFiles contains the extensions of the files that are read in a folder.
 var textFiles = []string{".csv", ".tsv", ".txt", ".dat", ".log", ".gz"}
 
-// pathsOf returns the files that a path names, in the order of their names: the file itself, the files that match a
-// pattern, or the files in a folder with an ending of textFiles. Hidden and temporary files are left out.
-func pathsOf(path string) ([]string, error) {
-	if !several(path) {
+// expandPath returns the path itself if it is not a pattern or a folder. Otherwise it returns the files that match the
+// pattern, or the files in the folder with one of the extensions in textFiles, sorted by name, without hidden and
+// temporary files. It is an error if there are none.
+func expandPath(path string) ([]string, error) {
+	if !matchesMany(path) {
 		return []string{path}, nil
 	}
 	pattern, folder := path, false
@@ -103,7 +104,7 @@ func pathsOf(path string) ([]string, error) {
 	}
 	all, err := filepath.Glob(pattern)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: write a [ of a name as \\[", path, err)
+		return nil, fmt.Errorf("%s: %w: write \\[ to match a [", path, err)
 	}
 	all = slices.DeleteFunc(all, func(path string) bool {
 		name := filepath.Base(path)
@@ -118,9 +119,9 @@ func pathsOf(path string) ([]string, error) {
 	return all, nil
 }
 
-// stamps looks at the files. A file from the future is not still.
+// stamps returns the present stamps of the files. A file with a modification time in the future is not still.
 func (f *follower) stamps() (all []stamp) {
-	paths, err := pathsOf(f.path)
+	paths, err := expandPath(f.path)
 	if err != nil {
 		return nil
 	}
@@ -133,7 +134,7 @@ func (f *follower) stamps() (all []stamp) {
 	return all
 }
 
-// changed reports whether there may be anything to read. It is cheap.
+// changed reports whether there may be new data. It does not read the files.
 func (f *follower) changed() bool {
 	now := f.stamps()
 	if !slices.EqualFunc(now, f.looked, stamp.equal) {
@@ -147,9 +148,9 @@ func (f *follower) changed() bool {
 	return false
 }
 
-// place returns how far a file was read; nil if it was not begun.
+// place returns the place in the file with this path, or nil if reading has not started.
 func (p *progress) place(path string) *place {
-	for i := len(p.files) - 1; i >= 0; i-- { // the last one of this name
+	for i := len(p.files) - 1; i >= 0; i-- { // the latest file with this name
 		if p.files[i].stamp.path == path {
 			return &p.files[i]
 		}
@@ -157,11 +158,11 @@ func (p *progress) place(path string) *place {
 	return nil
 }
 
-// look reports whether there is anything to read.
+// look updates the stamps, and reports whether follow has to be called.
 func (f *follower) look() bool {
 	f.looked = f.stamps()
 	if len(f.looked) == 0 {
-		return true // which fails
+		return true // follow returns the error
 	}
 	for _, s := range f.looked {
 		if p := f.read.place(s.path); p == nil || !s.equal(p.stamp) || p.open && s.still {
@@ -171,23 +172,25 @@ func (f *follower) look() bool {
 	return false
 }
 
-// parser reads a text that begins at a place, and changes place and tally to those behind it.
+// parser parses a text that starts at the given place, and updates the tally. It sets the fields of the place that
+// depend on the content.
 type parser func(text *counter, at *place, y *tally) error
 
-// follow hands parse what has come since f.read, and returns how far was read. If what was read before may have
-// changed, it calls void with the reason and begins again.
+// follow passes the data that was added after f.read to parse, and returns the new progress. If data that was read
+// before may have changed, it first calls void with the reason and reads all files from the beginning.
 func (f *follower) follow(void func(why string), parse parser) (to progress, err error) {
 	if len(f.looked) == 0 {
-		paths, err := pathsOf(f.path)
+		paths, err := expandPath(f.path)
 		if err == nil {
 			var text io.ReadCloser
-			if text, err = OpenFile(paths[0]); err == nil { // it is there again: the next look finds it
-				err = errors.Join(fmt.Errorf("%s is being replaced", paths[0]), text.Close())
+			if text, err = OpenFile(paths[0]); err == nil { // the file exists again: the next look finds it
+				err = errors.Join(fmt.Errorf("%s is being replaced; it is read at the next check", paths[0]),
+					text.Close())
 			}
 		}
 		return to, err
 	}
-	fresh, why, err := f.compare()
+	rotated, why, err := f.compare()
 	if err != nil {
 		return to, err
 	}
@@ -197,7 +200,7 @@ func (f *follower) follow(void func(why string), parse parser) (to progress, err
 	}
 	for _, s := range f.looked {
 		p := to.place(s.path)
-		if p == nil || fresh[s.path] {
+		if p == nil || rotated[s.path] {
 			to.files = append(to.files, place{stamp: stamp{path: s.path}, index: len(to.files)})
 			p = &to.files[len(to.files)-1]
 		} else if s.equal(p.stamp) && (!p.open || !s.still) {
@@ -210,16 +213,17 @@ func (f *follower) follow(void func(why string), parse parser) (to progress, err
 	return to, nil
 }
 
-// compare holds the files against what was read of them. It returns the paths under which another file goes on behind
-// what was read, or why all has to be read again.
-func (f *follower) compare() (fresh map[string]bool, why string, err error) {
-	fresh = map[string]bool{}
+// compare compares the files with what was read of them before. rotated contains the paths of changed files that
+// continue after the rows that were read: all their rows are new. why is the reason if all files have to be read
+// again, else "".
+func (f *follower) compare() (rotated map[string]bool, why string, err error) {
+	rotated = map[string]bool{}
 	for i, s := range f.looked {
 		p := f.read.place(s.path)
 		if p == nil {
 			for _, later := range f.looked[i+1:] {
 				if f.read.place(later.path) != nil {
-					return nil, fmt.Sprintf("the file %s came before others that were read", s.path), nil
+					return nil, fmt.Sprintf("the new file %s sorts before files that were already read", s.path), nil
 				}
 			}
 			continue
@@ -245,15 +249,15 @@ func (f *follower) compare() (fresh map[string]bool, why string, err error) {
 			return nil, changed, nil
 		case !found:
 			f.looked = slices.Clone(f.looked)
-			f.looked[i] = p.stamp // it has no row yet: what was read stays
+			f.looked[i] = p.stamp // the file has no row yet: keep the rows read before
 		default:
-			fresh[s.path] = true
+			rotated[s.path] = true
 		}
 	}
-	return fresh, "", nil
+	return rotated, "", nil
 }
 
-// firstTime returns the time of the first row of a file, if it has a row.
+// firstTime returns the time of the first row of a file. found is false if the file has no row.
 func (f *follower) firstTime(path string) (at int64, found bool, err error) {
 	text, err := OpenFile(path)
 	if err != nil {
@@ -264,18 +268,18 @@ func (f *follower) firstTime(path string) (at int64, found bool, err error) {
 	return at, found, nil
 }
 
-// unlike says why what was read of the file may be in it no more; "" if it still is.
+// unlike returns the reason why the file may no longer contain the data that was read from it, or "" if it does.
 func (p *place) unlike(now stamp) (string, error) {
 	was := p.stamp
 	switch {
 	case !os.SameFile(was.info, now.info):
-		return "another file has its name", nil
+		return "a different file has this name", nil
 	case now.size < p.offset:
-		return fmt.Sprintf("it was cut off from %d to %d bytes, after %d lines were read", was.size, now.size,
+		return fmt.Sprintf("it was truncated from %d to %d bytes after %d lines had been read", was.size, now.size,
 			p.lines), nil
-	case now.equal(was): // its last line may count now
+	case now.equal(was): // only its last line may have become readable
 	case now.size == was.size || !p.plain:
-		return "it was written again", nil
+		return "it was rewritten", nil
 	}
 	file, err := os.Open(now.path)
 	if err != nil {
@@ -284,7 +288,7 @@ func (p *place) unlike(now stamp) (string, error) {
 	defer file.Close()
 	e, err := edges(file, p.offset)
 	if err == nil && (!bytes.Equal(e[0], p.edges[0]) || !bytes.Equal(e[1], p.edges[1])) {
-		return "it was written again", nil
+		return "it was rewritten", nil
 	}
 	if err == nil && p.torn {
 		next := make([]byte, 2)
@@ -293,7 +297,7 @@ func (p *place) unlike(now stamp) (string, error) {
 			return "", fmt.Errorf("%s: %w", now.path, err)
 		}
 		if next = next[:n]; !bytes.HasPrefix(next, []byte("\n")) && !bytes.Equal(next, []byte("\r\n")) {
-			return "its last line was continued", nil
+			return "its last line was extended after it had been read", nil
 		}
 	}
 	if err != nil {
@@ -302,7 +306,8 @@ func (p *place) unlike(now stamp) (string, error) {
 	return "", nil
 }
 
-// readOn reads a file from a place on. In a plain file it stops after the last line that counts.
+// readOn reads a file from the given place. In a plain file it stops after the last complete line. If the file is
+// still, it also reads a last line without a line break.
 func readOn(s stamp, p *place, y *tally, parse parser) error {
 	file, err := os.Open(s.path)
 	if err != nil {
@@ -342,11 +347,11 @@ func readOn(s stamp, p *place, y *tally, parse parser) error {
 		p.open = false
 		return err
 	}
-	*p, *y = at, before // the line is not whole
+	*p, *y = at, before // the last line cannot be parsed and may be incomplete: undo it
 	return nil
 }
 
-// readTo reads a plain file from a place up to an offset.
+// readTo reads a plain file from the given place to the offset end.
 func readTo(file io.ReaderAt, end int64, p *place, y *tally, parse parser) error {
 	text := &counter{r: io.NewSectionReader(file, p.offset, end-p.offset)}
 	if err := parse(text, p, y); err != nil {
@@ -364,7 +369,7 @@ func readTo(file io.ReaderAt, end int64, p *place, y *tally, parse parser) error
 	return err
 }
 
-// counter counts the bytes that are read, and the line breaks among them.
+// counter counts the bytes and the line breaks that are read through it.
 type counter struct {
 	r     io.Reader
 	bytes int64
@@ -378,10 +383,11 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// edgeBytes is how much of a file is held against what was there, at its beginning and before the next row.
+// edgeBytes is the maximum number of bytes that are compared to detect a rewritten file, at its beginning and before
+// the offset.
 const edgeBytes = 4 << 10
 
-// edges returns the first and the last bytes of those before an offset.
+// edges returns the first and the last edgeBytes bytes before the offset, or all bytes if there are fewer.
 func edges(f io.ReaderAt, offset int64) (e [2][]byte, err error) {
 	n := min(offset, edgeBytes)
 	for i, at := range []int64{0, offset - n} {
@@ -393,7 +399,7 @@ func edges(f io.ReaderAt, offset int64) (e [2][]byte, err error) {
 	return e, nil
 }
 
-// lastBreak returns the offset after the last line break between two offsets; from if there is none.
+// lastBreak returns the offset after the last line break in [from, to), or from if there is none.
 func lastBreak(f io.ReaderAt, from, to int64) (int64, error) {
 	piece := make([]byte, edgeBytes)
 	for to > from {

@@ -98,7 +98,7 @@ func FuzzTopics(f *testing.F) {
 		heard := 0
 		topics(all).each(topic, func(s *subscription) {
 			heard += len(s.columns)
-			s.take([]byte(payload), delivery{topic, sourceOf(topic), arrival})
+			s.take([]byte(payload), payloadMeta{topic, topicSource(topic), arrival})
 		})
 		var e encoder
 		for _, r := range got {

@@ -22,34 +22,35 @@ type gridRows struct {
 	nothing func() error // why there are no rows
 	bad     error        // that keeps rows from ever being made
 
-	said   // by the grid
+	said   // the last report of the grid
 	grid   *grid.Grid
-	order  *order // of the readings' times
-	reads  rereads
-	labels labelCount
-	lost   error // why rows that were made could not be kept
+	order  *timeOrder // checks the times of the readings
+	reads  rereadLimit
+	labels targetFilter
+	lost   error // error of storing rows
 }
 
-// rules say which values count. They are those of the section of the configuration.
+// rules are the settings from the configuration that decide which values are used.
 type rules struct {
-	fill   grid.Fill
-	absent grid.Absent
-	ranges map[string][]float64 // least and largest value, by input
-	most   float64              // share of an input's values that may be wrong
-	now    func() time.Time
+	fill          grid.Fill
+	missingValues grid.MissingValues
+	ranges        map[string][]float64 // valid range [minimum, maximum] by input
+	most          float64              // maximum share of wrong values of an input
+	now           func() time.Time
 }
 
-func rulesOf(c *Config, now func() time.Time) rules {
-	return rules{c.fill(), c.absent(), c.Range, c.maxBad(), now}
+func rulesFromConfig(c *Config, now func() time.Time) rules {
+	return rules{c.fill(), c.missingValues(), c.Range, c.maxBad(), now}
 }
 
-// newGridRows follows a feed. A source without rows says why with nothing.
+// newGridRows returns the rows that are made of the readings of a feed. nothing returns the reason why there are no
+// readings.
 func newGridRows(f feed, w Want, by rules, at room, nothing func() error) *made {
 	r := &gridRows{feed: f, needed: w.inputs(), rules: by, nothing: nothing,
 		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: by.fill,
-			Absent: by.absent, Ranges: by.ranges, Early: w.Early}}
+			MissingValues: by.missingValues, Ranges: by.ranges, Early: w.Early}}
 	if r.labels.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
-		r.config.Label = r.labels.take
+		r.config.AcceptTarget = r.labels.accept
 	}
 	m := &made{maker: r, raw: &rawRows{room: at, features: len(w.Features), timed: true, recent: w.Early}}
 	zone, err := time.LoadLocation(w.Recipe.Grid.Zone) // the empty name is UTC
@@ -67,13 +68,13 @@ func newGridRows(f feed, w Want, by rules, at room, nothing func() error) *made 
 	return m
 }
 
-// begin makes the grid and the order of readings that come from the beginning. ahead are the readings that do not
-// count, by number.
-func (r *gridRows) begin(ahead map[uint64]bool) {
+// begin resets the grid and the order check before all readings are processed again. outliers contains the numbers of
+// the readings whose times are known to be outliers.
+func (r *gridRows) begin(outliers map[uint64]bool) {
 	r.grid, r.bad = grid.New(r.config)
-	r.labels = labelCount{LabelSet: r.labels.LabelSet, minus: r.labels.minus != r.labels.wrong(),
-		chosen: r.labels.wrong()}
-	r.order = newOrder(toleranceOf(&Want{Recipe: &r.config.Recipe}), r.rules.now(), ahead)
+	r.labels = targetFilter{LabelSet: r.labels.LabelSet,
+		acceptMinusOne: r.labels.acceptMinusOne != r.labels.acceptsMinority(), decided: r.labels.acceptsMinority()}
+	r.order = newTimeOrder(maxLateness(&Want{Recipe: &r.config.Recipe}), r.rules.now(), outliers)
 }
 
 // calendar reports whether a column needs a time zone.
@@ -83,7 +84,7 @@ func calendar(name string) bool {
 }
 
 // changed implements maker.
-func (r *gridRows) changed() bool { return r.bad == nil && (r.feed.changed() || r.order.found) }
+func (r *gridRows) changed() bool { return r.bad == nil && (r.feed.changed() || r.order.foundOutliers) }
 
 // readingsRows is after how many readings the rows that are made of them are kept.
 const readingsRows = 1024
@@ -101,8 +102,8 @@ func (r *gridRows) make(m *made) error {
 	return err
 }
 
-// read makes rows of what has come. If readings turn out to be ahead of those that follow, all are read once more
-// without them.
+// read makes rows of the new readings. If some readings turn out to be invalid, it processes all readings again without
+// them.
 func (r *gridRows) read(m *made) error {
 	if lost := m.raw.err(); lost != nil {
 		r.feed.rewind(lost.Error())
@@ -121,40 +122,40 @@ func (r *gridRows) read(m *made) error {
 		}
 		m.rows = m.raw.len()
 		if err == nil {
-			r.order.end()
+			r.order.checkTail()
 		}
-		if y := (&tally{order: r.order, labels: r.labels}); err != nil || !y.mistaken() ||
-			!r.reads.may(r.order.lines) {
+		if y := (&tally{order: r.order, labels: r.labels}); err != nil || !y.needsReread() ||
+			!r.reads.allow(r.order.lines) {
 			return cmp.Or(err, r.grid.Refused())
 		}
-		r.feed.rewind("some of its readings do not count")
+		r.feed.rewind("some of its readings turned out to be invalid")
 	}
 }
 
-// readOnce passes the readings that have come to the grid.
+// readOnce passes the new readings to the grid.
 func (r *gridRows) readOnce(m *made) error {
 	n := 0
 	r.order.setClock(r.rules.now())
 	return r.feed.read(func(why string) {
-		ahead := map[uint64]bool(nil)
-		if r.order.found {
-			ahead = r.order.ahead
+		outliers := map[uint64]bool(nil)
+		if r.order.foundOutliers {
+			outliers = r.order.outliers
 		}
-		r.begin(ahead)
+		r.begin(outliers)
 		m.anew(m.fresh(), why)
 	}, func(x Reading) bool {
-		position := r.order.take(x.Time, x.Number)
+		class := r.order.classify(x.Time, x.Number)
 		switch {
-		case x.Input == "": // the time of a line
-		case position == isAhead:
-			r.grid.Refuse(x, grid.Future)
+		case x.Input == "": // contains only the time of a line
+		case class == isOutlier:
+			r.grid.Reject(x, grid.Future)
 		default:
 			r.grid.Add(x)
 		}
 		if n++; n%readingsRows == 0 {
 			r.keep(m)
 		}
-		return position != isAhead
+		return class != isOutlier
 	})
 }
 
@@ -196,14 +197,14 @@ func (r *gridRows) none(string) error {
 	all := r.Report()
 	e := r.blame(&all)
 	e.Problem = "no row can be made yet; " + all.String()
-	if why := r.lacking(&all); why != "" {
+	if why := r.explainShortage(&all); why != "" {
 		e.Problem = fmt.Sprintf("no row can be made yet: %s; %s", why, all)
 	}
 	return e
 }
 
-// lacking says why what has come is not enough for a row.
-func (r *gridRows) lacking(all *Report) string {
+// explainShortage returns the reason why the readings so far are not enough for a row, or "" if it is unknown.
+func (r *gridRows) explainShortage(all *Report) string {
 	newest := int64(0)
 	for _, name := range r.needed {
 		c := all.column(name)
@@ -215,12 +216,12 @@ func (r *gridRows) lacking(all *Report) string {
 		}
 		newest = max(newest, c.Newest)
 	}
-	if newest < leastUnix {
-		return fmt.Sprintf("the newest reading is of %s: is data.time_format right?", moment(newest))
+	if newest < minPlausibleUnix {
+		return fmt.Sprintf("the newest reading is dated %s: check data.time_format", moment(newest))
 	}
 	need, have := r.grid.Reach()
 	if have < need {
-		return fmt.Sprintf("a row needs readings over %s, which its columns reach back and ahead; so far they span %s",
+		return fmt.Sprintf("a row needs readings that span at least %s, but the readings so far span %s",
 			need, have)
 	}
 	return ""
@@ -274,7 +275,7 @@ func (r *gridRows) count(rows int) {
 	r.tell(all)
 }
 
-// readingProblem says what is wrong with the last reading that a grid has not used.
+// readingProblem describes the last reading that the grid has rejected.
 func readingProblem(c grid.Count) string {
 	text := c.Text
 	if text == "" {
@@ -282,17 +283,17 @@ func readingProblem(c grid.Count) string {
 	}
 	switch c.Why {
 	case grid.Late:
-		return "it is older than the newest one by more than the lateness"
+		return "older than the newest reading by more than the lateness"
 	case grid.Twice:
-		return "it has come before, from the same source with the same time"
+		return "duplicate: the same source already has a reading of this time"
 	case grid.Future, grid.BadTime:
 		return problem(moment(c.At), c.Why)
 	case grid.Stuck:
-		return shorten(text) + " has been the value for too long"
+		return shorten(text) + " has not changed for too long"
 	case grid.Jump:
-		return shorten(text) + " is too far from the value before"
+		return shorten(text) + " is too far from the previous value"
 	case grid.Dropped:
-		return "too many readings wait"
+		return "too many readings are waiting"
 	}
 	return problem(text, c.Why)
 }
@@ -315,6 +316,6 @@ func (r *gridRows) Report() Report {
 	}
 	_, worst := r.worst(&all)
 	all.Share = worst.share()
-	all.warn(r.needed)
+	all.addUnusedTroubles(r.needed)
 	return all
 }

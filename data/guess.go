@@ -27,8 +27,8 @@ func (s *csvSurvey) guess() (Change, bool) {
 	if s.other > s.these && s.other > s.strange/2 {
 		return s.changeDecimal(), true
 	}
-	if s.good > 0 && len(s.times.all) == 0 && s.Last.UnixNano() < leastUnix {
-		if format := s.unitOf(); format != "" {
+	if s.good > 0 && len(s.times.all) == 0 && s.Last.UnixNano() < minPlausibleUnix {
+		if format := s.guessUnit(); format != "" {
 			s.dialect.time.format = format
 			return Change{"time_format", format, "the times would be before 1990"}, true
 		}
@@ -42,16 +42,17 @@ func (s *csvSurvey) guess() (Change, bool) {
 	return Change{}, false
 }
 
-// unitOf returns the unit in which times that were read in another one are after 1990; "" if there is none.
-func (s *csvSurvey) unitOf() string {
-	unit := units[cmp.Or(s.dialect.time.format, "unix")]
+// guessUnit returns the time format in whose unit all times of the file are between 1990 and 2100, or "" if there is
+// none. It converts the times that were read in the present unit.
+func (s *csvSurvey) guessUnit() string {
+	unit := unitByFormat[cmp.Or(s.dialect.time.format, "unix")]
 	if unit == 0 {
 		return ""
 	}
 	for _, format := range []string{"unix", "unix_ms", "unix_us"} {
 		first, last := float64(s.First.UnixNano()), float64(s.Last.UnixNano())
-		factor := float64(units[format]) / float64(unit)
-		if first*factor >= float64(leastUnix) && last*factor <= float64(mostUnix) {
+		factor := float64(unitByFormat[format]) / float64(unit)
+		if first*factor >= float64(minPlausibleUnix) && last*factor <= float64(maxPlausibleUnix) {
 			return format
 		}
 	}
@@ -85,7 +86,7 @@ func (s *csvSurvey) betterDelimiter(names []string) (best rune, found bool) {
 
 // headerOf returns the names in the first line of a file.
 func headerOf(path string, d *dialect) ([]string, error) {
-	paths, err := pathsOf(path)
+	paths, err := expandPath(path)
 	if err != nil {
 		return nil, err
 	}
@@ -200,11 +201,12 @@ func guessFormat(texts []string, zone *time.Location) (format, why string) {
 	return format, why
 }
 
-// parseAll reads times in a format. Numbers must be times after 1990, or the unit is another.
+// parseAll parses times in the given format. A time as a number must be between 1990 and 2100; otherwise the unit is
+// probably wrong, and parseAll returns an error.
 func parseAll(texts []string, f timeFormat) (all []int64, err error) {
 	for _, text := range texts {
 		at, err := f.parse(text)
-		if err == nil && units[f.format] > 0 && (at < leastUnix || at > mostUnix) {
+		if err == nil && unitByFormat[f.format] > 0 && (at < minPlausibleUnix || at > maxPlausibleUnix) {
 			err = strconv.ErrRange
 		}
 		if err != nil {
@@ -215,10 +217,10 @@ func parseAll(texts []string, f timeFormat) (all []int64, err error) {
 	return all, nil
 }
 
-// Times that count from 1970 are believed from 1990 up to 2100, where the unit is guessed.
+// Where the unit of numbers is guessed, times from 1990 to 2100 are plausible.
 const (
-	leastUnix = 631_152_000 * int64(time.Second)
-	mostUnix  = 4_102_444_800 * int64(time.Second)
+	minPlausibleUnix = 631_152_000 * int64(time.Second)
+	maxPlausibleUnix = 4_102_444_800 * int64(time.Second)
 )
 
 // mend says what to do about faults.
@@ -278,9 +280,10 @@ func foldColumn(name string) string {
 func (s *csvSurvey) mendClass(f *Faults) string {
 	switch set := s.labels.LabelSet; {
 	case set.Classes > 0:
-		return fmt.Sprintf("the task takes whole numbers from 0 to %d; only these rows are left out", set.Classes-1)
+		return fmt.Sprintf("the task expects whole numbers from 0 to %d; only rows with other targets are skipped",
+			set.Classes-1)
 	case set.Signs:
-		return "the task takes 0 and 1, or -1 and 1; only these rows are left out"
+		return "the task expects 0 and 1, or -1 and 1; only rows with other targets are skipped"
 	}
 	for _, x := range s.columns {
 		if x.Name == f.Column {
@@ -290,8 +293,8 @@ func (s *csvSurvey) mendClass(f *Faults) string {
 	return ""
 }
 
-// CheckFile reports what is doubtful in a section that was checked: why its file cannot be read now, which columns
-// that the section names the header lacks, and paths that look like parts of topics.
+// CheckFile adds warnings about a section that was validated before: the reason why its file cannot be read now,
+// columns that are missing in the header, and paths that look like parts of topics.
 func (c *Config) CheckFile(problems *spec.Check, section string) {
 	if c.kind() == MQTT {
 		c.checkPaths(problems, section)

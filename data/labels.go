@@ -2,17 +2,18 @@ package data
 
 import "github.com/fedmesh/fedmesh/learner"
 
-// labelCount holds targets against the labels of a task. With Signs, the smaller of the numbers that stand for the
-// second class is a mistake: of 0 and −1 the one that came first is taken, until the other is more frequent.
-type labelCount struct {
+// targetFilter accepts the targets that are valid labels of a task. With Signs, the second class is either 0 or −1,
+// and a source that contains both has errors. The filter accepts the number that occurred first and rejects the
+// other. If the rejected number becomes more frequent, acceptsMinority is true and the source has to be read again.
+type targetFilter struct {
 	learner.LabelSet
-	zeros, minuses int
-	minus          bool // −1 is taken, and 0 is not
-	chosen         bool // minus counts
+	zeros, minusOnes int
+	acceptMinusOne   bool // the second class is −1 and 0 is rejected; else the reverse
+	decided          bool // acceptMinusOne is set
 }
 
-// take reports whether a target is one of the labels.
-func (l *labelCount) take(y float64) bool {
+// accept reports whether a target is a valid label, and counts zeros and minus ones.
+func (l *targetFilter) accept(y float64) bool {
 	switch {
 	case l.Classes > 0:
 		return y >= 0 && y < float64(l.Classes) && y == float64(int(y))
@@ -21,17 +22,17 @@ func (l *labelCount) take(y float64) bool {
 	case y == 0:
 		l.zeros++
 	case y == -1:
-		l.minuses++
+		l.minusOnes++
 	default:
 		return false
 	}
-	if !l.chosen {
-		l.minus, l.chosen = y == -1, true
+	if !l.decided {
+		l.acceptMinusOne, l.decided = y == -1, true
 	}
-	return l.minus == (y == -1)
+	return l.acceptMinusOne == (y == -1)
 }
 
-// wrong reports whether the labels that are not taken outnumber those that are.
-func (l *labelCount) wrong() bool {
-	return l.chosen && (l.minus && l.zeros > l.minuses || !l.minus && l.minuses > l.zeros)
+// acceptsMinority reports whether the rejected number for the second class is more frequent than the accepted one.
+func (l *targetFilter) acceptsMinority() bool {
+	return l.decided && (l.acceptMinusOne && l.zeros > l.minusOnes || !l.acceptMinusOne && l.minusOnes > l.zeros)
 }

@@ -24,18 +24,18 @@ const (
 
 // ledger counts what has come, by input, and keeps what troubles a source. Its methods may be called concurrently.
 type ledger struct {
-	now    func() time.Time
-	logger *slog.Logger
-	began  time.Time
-	refuse func() // is called after a value was not recorded; may be nil
+	now      func() time.Time
+	logger   *slog.Logger
+	began    time.Time
+	onUnused func() // called after a value was rejected; may be nil
 
-	mu       sync.Mutex
-	wrong    uint64 // values that were not used
-	inputs   map[string]*entry
-	troubles map[string]string // kind and what has it, with a space between, to the text
-	damaged  string
-	at       time.Time // of that
-	tooLarge map[string]oversizedTopic
+	mu          sync.Mutex
+	unusedCount uint64 // number of rejected values
+	inputs      map[string]*entry
+	troubles    map[string]string // kind and what has it, with a space between, to the text
+	damaged     string
+	at          time.Time // of that
+	tooLarge    map[string]oversizedTopic
 }
 
 // entry is an input.
@@ -96,17 +96,18 @@ func (l *ledger) used(r Reading) {
 	e.Newest = max(e.Newest, r.Time)
 }
 
-// unused counts a value that is not recorded, with what is wrong with it. where may be empty.
+// unused counts a value that is not recorded. problem describes the value and its fault. where is its place, such as a
+// topic or a line, and may be empty.
 func (l *ledger) unused(input string, why Reason, problem, where string) {
-	if l.refuse != nil {
-		defer l.refuse()
+	if l.onUnused != nil {
+		defer l.onUnused()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.input(input)
 	e.came = l.now()
 	e.Came++
-	l.wrong++
+	l.unusedCount++
 	e.Unused[why]++
 	if why.Wrong() {
 		e.last.Take(true)
@@ -114,11 +115,11 @@ func (l *ledger) unused(input string, why Reason, problem, where string) {
 	e.Where, e.Problem = cmp.Or(where, e.Where), cmp.Or(problem, e.Problem)
 }
 
-// unusedSoFar returns how many values were not used.
-func (l *ledger) unusedSoFar() uint64 {
+// unusedTotal returns the number of rejected values of all inputs.
+func (l *ledger) unusedTotal() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.wrong
+	return l.unusedCount
 }
 
 // trouble notes that something fails, or, with a nil error, that it does no more. It is logged when it changes.

@@ -77,7 +77,7 @@ func openLines(c *Config) (Source, error) {
 	}
 	l := &lines{from: c.Lines, command: c.Command, csv: c.format() == "csv", leastWait: leastWait,
 		payloads: payloads{columns: columns, clock: of}}
-	return &stream{of: l, rules: rulesOf(c, nil), room: c.room()}, nil
+	return &stream{of: l, rules: rulesFromConfig(c, nil), room: c.room()}, nil
 }
 
 // lines is where they come from.
@@ -230,14 +230,14 @@ func (l *lines) read(from io.Reader, now func() time.Time) error {
 			long = true
 			continue
 		case long, err != nil && len(line) > 0:
-			says := fmt.Sprintf("longer than %d bytes", longestLine)
+			problem := fmt.Sprintf("longer than %d bytes", longestLine)
 			if !long {
-				says = shorten(string(line)) + " has no line break"
+				problem = shorten(string(line)) + " has no line break"
 			}
-			l.refuse(grid.Malformed, says, fmt.Sprintf("line %d", n))
+			l.refuse(grid.Malformed, problem, fmt.Sprintf("line %d", n))
 		case len(bytes.TrimSpace(line)) > 0:
 			l.log.trouble(Command, "", nil)
-			l.line(bytes.Trim(line, "\x00\r\n"), delivery{where: fmt.Sprintf("line %d", n), at: now()})
+			l.line(bytes.Trim(line, "\x00\r\n"), payloadMeta{where: fmt.Sprintf("line %d", n), at: now()})
 		}
 		n, long = n+1, false
 		if err != nil {
@@ -250,7 +250,7 @@ func (l *lines) read(from io.Reader, now func() time.Time) error {
 }
 
 // line takes a line.
-func (l *lines) line(line []byte, from delivery) {
+func (l *lines) line(line []byte, from payloadMeta) {
 	if !l.csv {
 		l.json(line, from)
 		return
@@ -266,7 +266,7 @@ func (l *lines) line(line []byte, from delivery) {
 		l.header = record
 	case slices.Equal(record, l.header): // another writer begins
 	case len(record) != len(l.header):
-		l.refuse(grid.Malformed, fmt.Sprintf("%s where the first line has %d: %s", count(len(record), "field"),
+		l.refuse(grid.Malformed, fmt.Sprintf("%s where the first line has %d: %s", countNoun(len(record), "field"),
 			len(l.header), shorten(text)), from.where)
 	default:
 		l.record(record, from)
@@ -274,29 +274,29 @@ func (l *lines) line(line []byte, from delivery) {
 }
 
 // json takes a line with a JSON object.
-func (l *lines) json(line []byte, from delivery) {
+func (l *lines) json(line []byte, from payloadMeta) {
 	v, err := parseJSON(bytes.TrimSpace(line))
 	if err != nil {
 		l.refuse(grid.Malformed, fmt.Sprintf("%s: %v", shorten(string(line)), err), from.where)
 		return
 	}
-	from.source = l.sourceOf(v)
+	from.source = l.lineSource(v)
 	l.value(v, from)
 }
 
 // record takes a line of CSV: an object whose members are texts.
-func (l *lines) record(record []string, from delivery) {
+func (l *lines) record(record []string, from payloadMeta) {
 	object := make(map[string]any, len(record))
 	for i, name := range l.header {
 		object[name] = plainCell(record[i])
 	}
-	from.source = l.sourceOf(object)
+	from.source = l.lineSource(object)
 	l.value(object, from)
 }
 
-// sourceOf returns a number for the members of an object that are neither the time nor an input: a receiver writes
-// which of several sensors a line is of.
-func (l *lines) sourceOf(v any) uint64 {
+// lineSource returns a hash of the members of an object that are neither the time nor an input. A radio receiver, for
+// example, writes the ID of the sensor there. If every member is an input, all lines have the same source.
+func (l *lines) lineSource(v any) uint64 {
 	object, _ := v.(map[string]any)
 	h := fnv.New64a()
 	for _, name := range slices.Sorted(maps.Keys(object)) {
@@ -305,7 +305,7 @@ func (l *lines) sourceOf(v any) uint64 {
 			len(l.columns) == 0 {
 			continue
 		}
-		_, _ = fmt.Fprintf(h, "%q=%v\x00", name, object[name]) // a hash takes all
+		_, _ = fmt.Fprintf(h, "%q=%v\x00", name, object[name]) // a hash never returns an error
 	}
 	return h.Sum64()
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// byHand is a stream whose payloads a test delivers.
-type byHand struct{ payloads }
+// manualSource is a stream whose payloads a test delivers.
+type manualSource struct{ payloads }
 
-func (byHand) probe() error { return nil }
+func (manualSource) probe() error { return nil }
 
-func (b *byHand) begin(r *recorder) (end func() error, err error) {
+func (b *manualSource) begin(r *recorder) (end func() error, err error) {
 	b.put, b.log = r.put, r.log
 	for _, c := range b.columns {
 		b.log.expect(c.input, " from topic t")
@@ -29,8 +29,8 @@ func (b *byHand) begin(r *recorder) (end func() error, err error) {
 }
 
 // live is a stream at work in the time of synctest, whose clock may be wrong.
-type live struct {
-	*byHand
+type liveHarness struct {
+	*manualSource
 	t      *testing.T
 	config Config
 	want   Want
@@ -41,11 +41,11 @@ type live struct {
 }
 
 // began is the time at which live streams begin.
-var liveFrom = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+var harnessStart = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-func newLive(t *testing.T, c Config, w Want, columns map[string]string) *live {
+func newLiveHarness(t *testing.T, c Config, w Want, columns map[string]string) *liveHarness {
 	t.Helper()
-	l := &live{t: t, config: c, want: w, byHand: &byHand{}, env: envAt(t.TempDir())}
+	l := &liveHarness{t: t, config: c, want: w, manualSource: &manualSource{}, env: envAt(t.TempDir())}
 	for _, input := range slices.Sorted(maps.Keys(columns)) {
 		p, err := parsePath(columns[input])
 		if err != nil {
@@ -59,21 +59,21 @@ func newLive(t *testing.T, c Config, w Want, columns map[string]string) *live {
 	}
 	l.clock = of
 	began := time.Now()
-	l.env.Now = func() time.Time { return liveFrom.Add(time.Since(began)).Add(l.ahead) }
+	l.env.Now = func() time.Time { return harnessStart.Add(time.Since(began)).Add(l.ahead) }
 	l.start()
 	return l
 }
 
-func (l *live) start() {
+func (l *liveHarness) start() {
 	l.t.Helper()
-	l.stream = &stream{of: l.byHand, rules: rulesOf(&l.config, nil), room: l.config.room()}
+	l.stream = &stream{of: l.manualSource, rules: rulesFromConfig(&l.config, nil), room: l.config.room()}
 	if err := l.stream.Start(l.env); err != nil {
 		l.t.Fatal(err)
 	}
 	l.rows = l.stream.Open(l.want)
 }
 
-func (l *live) restart() {
+func (l *liveHarness) restart() {
 	l.t.Helper()
 	if err := l.stream.Close(); err != nil {
 		l.t.Fatal(err)
@@ -82,12 +82,12 @@ func (l *live) restart() {
 }
 
 // hear delivers a payload from a topic.
-func (l *live) hear(topic, text string) {
-	l.take([]byte(text), delivery{topic, sourceOf(topic), l.env.Now()})
+func (l *liveHarness) deliver(topic, text string) {
+	l.take([]byte(text), payloadMeta{topic, topicSource(topic), l.env.Now()})
 }
 
 // check holds what the agent makes of the ring against what `agentd data check` makes of it.
-func (l *live) check() (View, Report, error) {
+func (l *liveHarness) compareWithCheck() (View, Report, error) {
 	l.t.Helper()
 	pass(writeEvery)
 	view, err := l.rows.Snapshot()
@@ -110,7 +110,7 @@ func (l *live) check() (View, Report, error) {
 	return view, report, err
 }
 
-func (l *live) end() {
+func (l *liveHarness) end() {
 	if err := l.stream.Close(); err != nil {
 		l.t.Error(err)
 	}
@@ -127,24 +127,24 @@ func everyMinute(join spec.Join) Want {
 // and all before and after them do, at once and after a restart.
 func TestDeviceClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLive(t, Config{}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
+		l := newLiveHarness(t, Config{}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
 		send := func(minutes int) {
 			for range minutes {
 				pass(time.Minute)
-				l.hear("site", `{"t":20,"h":50}`)
+				l.deliver("site", `{"t":20,"h":50}`)
 			}
 		}
 		send(20)
-		if _, _, err := l.check(); err != nil {
+		if _, _, err := l.compareWithCheck(); err != nil {
 			t.Fatal(err)
 		}
 		l.ahead = 9 * 365 * 24 * time.Hour
 		for range 6 {
 			pass(time.Second)
-			l.hear("site", `{"t":20,"h":50}`)
+			l.deliver("site", `{"t":20,"h":50}`)
 		}
-		if _, _, err := l.check(); err != nil { // while the clock is wrong, nobody can know
+		if _, _, err := l.compareWithCheck(); err != nil { // while the clock is wrong, nobody can know
 			t.Error(err)
 		}
 		l.ahead = 0
@@ -153,7 +153,7 @@ func TestDeviceClockAhead(t *testing.T) {
 			if restart {
 				l.restart()
 			}
-			view, report, err := l.check()
+			view, report, err := l.compareWithCheck()
 			c := report.column("temp")
 			if err != nil || view.Rows.Len() < 37 || c.Unused[grid.Future] != 6 || c.Unused[grid.Late] != 0 {
 				t.Errorf("restart %t: %+v, %v, %v", restart, view.Rows, report, err)
@@ -171,7 +171,7 @@ func TestThreeMeters(t *testing.T) {
 	for join, want := range map[spec.Join]float32{spec.JoinSum: 60, spec.JoinCount: 3, spec.JoinMean: 20,
 		spec.JoinMax: 30} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLive(t, Config{Time: "at"}, everyMinute(join), map[string]string{"temp": "v", "hum": "v"})
+			l := newLiveHarness(t, Config{Time: "at"}, everyMinute(join), map[string]string{"temp": "v", "hum": "v"})
 			defer func() { l.end() }()
 			meters := []string{"site/north 10", "site/south 20", "site/west 30", "site/south 20"}
 			for n := range 20 {
@@ -179,14 +179,14 @@ func TestThreeMeters(t *testing.T) {
 				at := l.env.Now().Truncate(time.Minute).Format(time.RFC3339)
 				for k := range meters {
 					topic, v, _ := strings.Cut(meters[(k+n)%len(meters)], " ")
-					l.hear(topic, fmt.Sprintf(`{"at":%q,"v":%s}`, at, v))
+					l.deliver(topic, fmt.Sprintf(`{"at":%q,"v":%s}`, at, v))
 				}
 			}
 			for _, restart := range []bool{false, true} {
 				if restart {
 					l.restart()
 				}
-				view, report, err := l.check()
+				view, report, err := l.compareWithCheck()
 				if err != nil || view.Rows.Len() < 17 || report.column("temp").Unused[grid.Twice] == 0 ||
 					slices.ContainsFunc(view.Rows.All().X, func(x float32) bool { return x != want }) {
 					t.Fatalf("%s, restart %t: %v, %v, %v; want %v", join, restart, view.Rows.All(), report, err, want)
@@ -196,8 +196,8 @@ func TestThreeMeters(t *testing.T) {
 	}
 }
 
-// TestMissingInPayloads: what stands for no value costs neither the other inputs of the message nor the device its
-// part.
+// TestMissingInPayloads: what is a missing value where a number is needed costs neither the other inputs of the
+// message nor the device its part.
 func TestMissingInPayloads(t *testing.T) {
 	for _, none := range []string{`NaN`, `nan`, `-nan`, `null`, `None`, `"nan"`, `"unavailable"`, `"unknown"`, `"None"`,
 		`"NA"`, `""`, `-9999`, `-9999.0`, `"offline"`} {
@@ -206,7 +206,7 @@ func TestMissingInPayloads(t *testing.T) {
 			w.Features = []string{"hum"}
 			w.Target = "hum in 1m"
 			w.Recipe.Inputs[1].Range = []float64{0, 100}
-			l := newLive(t, Config{MissingValues: []Word{"-9999", "offline"}}, w,
+			l := newLiveHarness(t, Config{MissingValues: []Word{"-9999", "offline"}}, w,
 				map[string]string{"temp": "t", "hum": "h"})
 			defer func() { l.end() }()
 			for n := range 60 {
@@ -215,9 +215,9 @@ func TestMissingInPayloads(t *testing.T) {
 				if n%3 == 0 {
 					value = none
 				}
-				l.hear("esp", fmt.Sprintf(`{"t":%s,"h":60.0}`, value))
+				l.deliver("esp", fmt.Sprintf(`{"t":%s,"h":60.0}`, value))
 			}
-			view, report, err := l.check()
+			view, report, err := l.compareWithCheck()
 			missing := report.column("temp").Unused[grid.Missing] + l.log.columns()[1].Unused[grid.Missing]
 			if err != nil || view.Rows.Len() < 57 || report.column("hum").Used < 59 || missing != 20 ||
 				report.Share != 0 {
@@ -238,12 +238,12 @@ func TestAClassMayBeNA(t *testing.T) {
 				{Name: "temp", Classes: []string{"NA", "1"}}, {Name: "hum"}}}.WithDefaults()
 			w.Recipe = &r
 			w.Features, w.Target = []string{"temp = NA"}, ""
-			l := newLive(t, Config{}, w, map[string]string{"temp": "t", "hum": "h"})
+			l := newLiveHarness(t, Config{}, w, map[string]string{"temp": "t", "hum": "h"})
 			defer func() { l.end() }()
 			pass(time.Minute)
-			l.hear("esp", fmt.Sprintf(`{"t":%s}`, value))
+			l.deliver("esp", fmt.Sprintf(`{"t":%s}`, value))
 			pass(time.Minute)
-			l.hear("esp", `{"h":1}`)
+			l.deliver("esp", `{"h":1}`)
 			pass(writeEvery)
 			if _, err := l.rows.Snapshot(); err != nil && !strings.Contains(err.Error(), "no row can be made yet") {
 				t.Fatal(err)
@@ -259,20 +259,20 @@ func TestAClassMayBeNA(t *testing.T) {
 // TestPayloadsOfPrograms: zeros, blanks and a mark around a payload do not matter, and what cannot be read is shown.
 func TestPayloadsOfPrograms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLive(t, Config{Time: "ts"}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
+		l := newLiveHarness(t, Config{Time: "ts"}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
 		good := `{"ts":"2026-03-01T00:00:00Z","t":20.1,"h":50}`
 		for _, text := range []string{good + "\x00", good + "\x00\x00 \r\n", "\ufeff" + good, "\x00" + good} {
-			l.hear("esp/bme", text)
+			l.deliver("esp/bme", text)
 		}
 		if c := l.log.columns()[0]; c.Used != 4 {
 			t.Errorf("%+v", c)
 		}
 		for text, want := range map[string]string{
 			"{'t': 1}": `"{'t': 1}": invalid character '\''`,
-			good + "x": `"x" follows the JSON value`,
-			`{"t":1`:   "the JSON value has no end",
-			`{"t":1}`:  `there is no time under "ts"`,
+			good + "x": `unexpected "x" after the JSON value`,
+			`{"t":1`:   "the JSON value is incomplete",
+			`{"t":1}`:  `no time found at the path "ts"`,
 			`{"ts":"01.03.2026 12:00","t":1}`: `"01.03.2026 12:00" is not a time as 2026-03-01T12:00:00Z or in seconds since 1970: ` +
 				`set data.time_format to "02.01.2006 15:04"`,
 			`{"ts":1772366400000,"t":1}`: `set data.time_format to "unix_ms"`,
@@ -280,7 +280,7 @@ func TestPayloadsOfPrograms(t *testing.T) {
 			`{"ts":86400,"t":1,"h":1}`:   "1970-01-02T00:00:00Z is before the year 2000",
 			"\xff\xfe":                   `"ÿþ"`,
 		} {
-			l.hear("esp/bme", text)
+			l.deliver("esp/bme", text)
 			if got := l.log.columns()[0].Problem; !strings.Contains(got, want) {
 				t.Errorf("%q: %s, want %s", text, got, want)
 			}
@@ -292,36 +292,36 @@ func TestPayloadsOfPrograms(t *testing.T) {
 // values come.
 func TestReasonFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLive(t, Config{Time: "ts"}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
+		l := newLiveHarness(t, Config{Time: "ts"}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
 		reason := func(want, text string) {
 			t.Helper()
 			if !l.rows.Changed() {
 				t.Error("nothing has changed")
 			}
-			_, _, err := l.check()
+			_, _, err := l.compareWithCheck()
 			bad := (*Error)(nil)
 			if !errors.As(err, &bad) || bad.Reason != want || !strings.Contains(bad.Problem, text) ||
 				strings.Contains(bad.Problem, "nothing has come") != (want == string(Silent)) {
 				t.Errorf("%v, want %s and %q", err, want, text)
 			}
 		}
-		if _, _, err := l.check(); err == nil || !strings.Contains(err.Error(), "nothing has come since") {
+		if _, _, err := l.compareWithCheck(); err == nil || !strings.Contains(err.Error(), "nothing has come since") {
 			t.Error(err)
 		}
 		for range 40 {
-			l.hear("esp", `{"ts":"2026-03-01T00:00:00Z","t":20`)
+			l.deliver("esp", `{"ts":"2026-03-01T00:00:00Z","t":20`)
 		}
-		reason("malformed", `what has come cannot be used: esp: "{\"ts\":\"2026-03-01T00:00:00Z\",\"t\""…: the JSON value has no end`)
+		reason("malformed", `the received values cannot be used: esp: "{\"ts\":\"2026-03-01T00:00:00Z\",\"t\""…: the JSON value is incomplete`)
 		for range 100 {
-			l.hear("esp", `{"t":20}`)
+			l.deliver("esp", `{"t":20}`)
 		}
-		reason("bad_time", `there is no time under "ts"`)
+		reason("bad_time", `no time found at the path "ts"`)
 		for n := range 200 {
 			pass(time.Minute)
-			l.hear("esp", fmt.Sprintf(`{"ts":%d,"t":20,"h":%d}`, l.env.Now().Unix(), n))
+			l.deliver("esp", fmt.Sprintf(`{"ts":%d,"t":20,"h":%d}`, l.env.Now().Unix(), n))
 		}
-		if view, report, err := l.check(); err != nil || view.Rows.Len() < 195 {
+		if view, report, err := l.compareWithCheck(); err != nil || view.Rows.Len() < 195 {
 			t.Error(view, report, err)
 		}
 	})

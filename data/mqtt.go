@@ -31,7 +31,7 @@ func subscriptions(c *Config) (all []subscription, err error) {
 		return nil, err
 	}
 	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
-		filter, text, err := cutTopic(c.Columns[input])
+		filter, text, err := splitTopic(c.Columns[input])
 		var p path
 		if err == nil {
 			p, err = parsePath(strings.TrimSpace(text))
@@ -66,8 +66,9 @@ func subscriptions(c *Config) (all []subscription, err error) {
 	return all, nil
 }
 
-// cutTopic parts a topic from the path behind it. A topic with blanks is in quotes.
-func cutTopic(text string) (topic, path string, err error) {
+// splitTopic splits text into a topic and the path that follows it after a space. A topic that contains spaces must
+// be in double quotes.
+func splitTopic(text string) (topic, path string, err error) {
 	if !strings.HasPrefix(text, `"`) {
 		topic, path, _ = strings.Cut(text, " ")
 		return topic, path, nil
@@ -77,27 +78,28 @@ func cutTopic(text string) (topic, path string, err error) {
 		topic, err = strconv.Unquote(quoted)
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("topic %s: the quote at its beginning has no end, or what is between them no meaning",
+		return "", "", fmt.Errorf("%s: the quoted topic is invalid; it must end with a quote, and \" and \\ in it "+
+			"need a \\ before them",
 			shorten(text))
 	}
 	return topic, text[len(quoted):], nil
 }
 
-// sourceOf returns the number of a topic, as readings have it.
-func sourceOf(topic string) uint64 {
+// topicSource returns the hash of a topic, which is the Source of its readings.
+func topicSource(topic string) uint64 {
 	h := fnv.New64a()
-	_, _ = io.WriteString(h, topic) // a hash takes all
+	_, _ = io.WriteString(h, topic) // a hash never returns an error
 	return h.Sum64()
 }
 
-// checkPaths reports paths with a slash: more likely each is the rest of a topic with blanks.
+// checkPaths reports paths that contain a slash. Such a path is probably the rest of a topic that contains spaces.
 func (c *Config) checkPaths(problems *spec.Check, section string) {
 	for _, input := range sortedKeys(c.Columns) {
-		topic, path, err := cutTopic(c.Columns[input])
+		topic, path, err := splitTopic(c.Columns[input])
 		if path = strings.TrimSpace(path); err == nil && strings.Contains(path, "/") {
-			problems.Need(false, section+".columns."+input, "the topic is %s, and the path in its payload is %s, "+
-				"which has a slash; if the topic has spaces, write it in quotes: '%q'", shorten(topic), shorten(path),
-				topic+" "+path)
+			problems.Need(false, section+".columns."+input, "is read as topic %s and JSON path %s, but "+
+				"the path contains a slash; if the topic contains spaces, put it in quotes: '%q'",
+				shorten(topic), shorten(path), topic+" "+path)
 		}
 	}
 }
@@ -138,7 +140,7 @@ func (c *Config) Topics() []string {
 
 func openMQTT(c *Config) (Source, error) {
 	s, err := subscriptions(c)
-	return &stream{of: topics(s), rules: rulesOf(c, nil), room: c.room()}, err
+	return &stream{of: topics(s), rules: rulesFromConfig(c, nil), room: c.room()}, err
 }
 
 // topics are what a source hears.
@@ -156,7 +158,7 @@ func (all topics) begin(r *recorder) (end func() error, err error) {
 	}
 	conn, err := r.env.Connect(func(t mqtt.Traffic) {
 		if t.Incoming && t.Dropped {
-			problem := "more messages came than could be read"
+			problem := "messages arrived faster than they could be processed"
 			if t.SizeLimit > 0 {
 				problem = fmt.Sprintf("the message has %d bytes: at most %d are read", t.PacketSize, t.SizeLimit)
 				r.log.oversized(t.Topic, t.PacketSize, t.SizeLimit)
@@ -205,7 +207,7 @@ func (all topics) each(topic string, do func(*subscription)) {
 func (all topics) hear(r *recorder, e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.Received:
-		from := delivery{e.Topic, sourceOf(e.Topic), r.env.Now()}
+		from := payloadMeta{e.Topic, topicSource(e.Topic), r.env.Now()}
 		all.each(e.Topic, func(s *subscription) {
 			if !e.Retained || len(s.clock.path) > 0 {
 				s.take(e.Payload, from)

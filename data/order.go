@@ -6,171 +6,185 @@ import (
 	"time"
 )
 
-// order judges the times of the lines of a file, or of the entries of a ring, in the order in which they were written.
-// It finds the few times that are ahead of all that follows them: a clock that jumped to 2036 for a moment, a day and a
-// month that were swapped. Without it, one such time would make everything behind it late.
+// timeOrder detects timestamps that are out of order. It examines the lines of a file, or the entries of a ring, in
+// the order in which they were written.
 //
-// The lines whose times ascend are the chain. When a line is late, an alternative begins: the chain without the lines
-// that are ahead of this one. The alternative wins when more lines have continued it than it leaves out, or as soon as
-// the lines that it leaves out are ahead of the clock. The lines left out are then ahead: the source has to be read
-// once more, and take says of each of them that it is.
-type order struct {
-	lateness int64 // how much older than the newest line another one may be, in nanoseconds
-	clock    int64 // times after it are in the future; 0 = the device does not know the time
+// Its main purpose is to find outliers: a few timestamps that are later than all the lines that follow them, for
+// example because a clock jumped to 2036 for a moment, or because day and month were swapped. Without it, a single
+// outlier would make every following line late.
+//
+// The lines with ascending timestamps form the main chain. A late line starts an alternative chain: the main chain
+// without its last part, whose timestamps are later than the late line. Following lines extend one chain or both. The
+// alternative replaces the main chain as soon as one of two conditions holds:
+//   - it has gained more lines than it omits;
+//   - the omitted lines are in the future and the line that extends it is not.
+//
+// The omitted lines are then recorded as outliers. Lines already classified as late may have been in order, so
+// foundOutliers tells the caller to read the source again with the same set of outliers.
+type timeOrder struct {
+	lateness int64 // maximum difference by which a line may be older than the newest line, in nanoseconds
+	latest   int64 // latest timestamp that is not in the future; 0 if the device does not know the time
 
-	chain []link   // the last ones
-	short bool     // older ones were forgotten
-	other struct { // the alternative
-		cut   int    // index of the first link of the chain that it leaves out
-		links []link // that have continued it; none = there is no alternative
+	chain       []chainEntry // the most recent entries of the main chain
+	trimmed     bool         // older entries of chain were dropped
+	alternative struct {
+		start   int          // index in chain of the first omitted entry
+		entries []chainEntry // entries that follow chain[:start]; empty if there is no alternative
 	}
-	ahead map[uint64]bool // lines that do not count, by number
-	found bool            // lines were added to ahead: all has to be read once more
-	lines int             // that were taken
-	last  position        // of the last one
-	at    uint64          // its number
+	outliers      map[uint64]bool // numbers of the lines that are outliers
+	foundOutliers bool            // outliers were added since newTimeOrder
+
+	lines      int // number of classified lines
+	lastNumber uint64
+	lastClass  orderClass // class of the line lastNumber
 }
 
-// link is a line of the chain.
-type link struct {
-	newest int64 // of the times of the chain up to this line
-	number uint64
+// chainEntry is a line of a chain.
+type chainEntry struct {
+	newest int64  // newest timestamp of the chain up to this line
+	number uint64 // number of the line
 }
 
-// position is the result of order.take.
-type position int
+// orderClass is the result of timeOrder.classify.
+type orderClass int
 
 const (
-	inOrder position = iota
-	isLate           // older than the newest line by more than the lateness
-	isAhead          // of the lines that follow
+	inOrder   orderClass = iota
+	isLate               // older than the newest line by more than the lateness
+	isOutlier            // later than the lines that follow
 )
 
 const (
-	// chainMost bounds the links that are kept. An alternative that leaves out more of them does not begin.
-	chainMost = 1 << 10
-	// aheadMost bounds the lines that are ahead.
-	aheadMost = 1 << 16
-	// leap is how far ahead of the clock the last lines of a source must be to be ahead without any line behind them.
-	// Less than a day may be the time zone of the whole file.
-	leap = 24 * time.Hour
+	// maxChain is the number of entries that remain when the main chain is trimmed, at twice this length. A line that
+	// is older than all remaining entries does not start an alternative.
+	maxChain = 1 << 10
+	// maxOutliers is the maximum number of outliers that are recorded.
+	maxOutliers = 1 << 16
+	// minTailJump is the jump into the future that makes the last lines of a source outliers although no line follows
+	// them. A smaller jump may be caused by a wrong time zone.
+	minTailJump = 24 * time.Hour
 )
 
-// newOrder returns an order that begins at the first line. ahead is what an earlier reading has found.
-func newOrder(lateness time.Duration, now time.Time, ahead map[uint64]bool) *order {
-	o := &order{lateness: int64(lateness), ahead: ahead}
+// newTimeOrder returns a timeOrder that starts at the first line of a source. outliers contains the outliers that a
+// previous pass over the same source found. It may be nil.
+func newTimeOrder(lateness time.Duration, now time.Time, outliers map[uint64]bool) *timeOrder {
+	o := &timeOrder{lateness: int64(lateness), outliers: outliers}
 	o.setClock(now)
 	return o
 }
 
-// setClock takes note of the time. A device that was never told the time does not know the future.
-func (o *order) setClock(now time.Time) {
-	if o.clock = 0; now.UnixNano() >= leastTime {
-		o.clock = now.Add(futureMost).UnixNano()
+// setClock sets the current time. A time before the year 2000 means that the clock of the device was never set. In that
+// case no timestamp is considered to be in the future.
+func (o *timeOrder) setClock(now time.Time) {
+	if o.latest = 0; now.UnixNano() >= leastTime {
+		o.latest = now.Add(futureMost).UnixNano()
 	}
 }
 
-// clone returns a copy for lines that may have to be taken back.
-func (o *order) clone() *order {
+// clone returns a copy with its own chains, for lines that may have to be undone. The copy shares the set of outliers.
+func (o *timeOrder) clone() *timeOrder {
 	n := *o
-	n.chain, n.other.links = slices.Clone(o.chain), slices.Clone(o.other.links)
+	n.chain, n.alternative.entries = slices.Clone(o.chain), slices.Clone(o.alternative.entries)
 	return &n
 }
 
-// take judges a line: the next one, or the same one again.
-func (o *order) take(at int64, number uint64) position {
-	if o.lines > 0 && o.at == number {
-		return o.last
+// classify returns the class of the next line. If it is called again for the same line, it returns the same class.
+func (o *timeOrder) classify(at int64, number uint64) orderClass {
+	if o.lines > 0 && o.lastNumber == number {
+		return o.lastClass
 	}
 	o.lines++
-	o.at, o.last = number, o.judge(at, number)
-	return o.last
+	o.lastNumber, o.lastClass = number, o.classifyNew(at, number)
+	return o.lastClass
 }
 
-func (o *order) judge(at int64, number uint64) position {
-	if o.ahead[number] {
-		return isAhead
+func (o *timeOrder) classifyNew(at int64, number uint64) orderClass {
+	if o.outliers[number] {
+		return isOutlier
 	}
 	if len(o.chain) == 0 || at >= o.chain[len(o.chain)-1].newest-o.lateness {
-		if len(o.other.links) > 0 {
-			o.other.links = extend(o.other.links, at, number)
+		if len(o.alternative.entries) > 0 {
+			o.alternative.entries = appendEntry(o.alternative.entries, at, number)
 		}
-		o.chain = extend(o.chain, at, number)
-		o.forget()
+		o.chain = appendEntry(o.chain, at, number)
+		o.trim()
 		return inOrder
 	}
-	cut := o.after(at + o.lateness)
-	if cut == 0 && o.short {
+	start := o.firstAfter(at + o.lateness)
+	if start == 0 && o.trimmed {
 		return isLate
 	}
-	if i := o.after(at - 1); o.chain[i].newest == at {
-		return isLate // a second time, as in the hour in which clocks go back: that does not speak against the first
+	if i := o.firstAfter(at - 1); o.chain[i].newest == at {
+		// A repeated timestamp, as in the hour when clocks are set back, is no evidence against the first occurrence.
+		return isLate
 	}
-	switch n := len(o.other.links); {
-	case n > 0 && cut <= o.other.cut && at >= o.other.links[n-1].newest-o.lateness:
-		o.other.links = extend(o.other.links, at, number)
-	case n < 2 || cut > o.other.cut:
-		o.other.cut, o.other.links = cut, extend(o.other.links[:0], at, number)
+	switch n := len(o.alternative.entries); {
+	case n > 0 && start <= o.alternative.start && at >= o.alternative.entries[n-1].newest-o.lateness:
+		o.alternative.entries = appendEntry(o.alternative.entries, at, number)
+	case n < 2 || start > o.alternative.start:
+		o.alternative.start, o.alternative.entries = start, appendEntry(o.alternative.entries[:0], at, number)
 	default:
-		return isLate // for both
+		return isLate // in both chains
 	}
-	first := o.chain[o.other.cut].newest
-	if len(o.other.links) > len(o.chain)-o.other.cut || o.clock != 0 && first > o.clock && at <= o.clock {
-		o.leaveOut(o.other.cut)
-		o.chain, o.other.links = append(o.chain, o.other.links...), o.other.links[:0]
+	omitted := o.chain[o.alternative.start:]
+	if len(o.alternative.entries) > len(omitted) ||
+		o.latest != 0 && omitted[0].newest > o.latest && at <= o.latest {
+		o.markOutliers(o.alternative.start)
+		o.chain, o.alternative.entries = append(o.chain, o.alternative.entries...), o.alternative.entries[:0]
 	}
 	return isLate
 }
 
-// extend appends a line to a chain.
-func extend(chain []link, at int64, number uint64) []link {
+// appendEntry appends a line to a chain.
+func appendEntry(chain []chainEntry, at int64, number uint64) []chainEntry {
 	if n := len(chain); n > 0 {
 		at = max(at, chain[n-1].newest)
 	}
-	return append(chain, link{at, number})
+	return append(chain, chainEntry{at, number})
 }
 
-// after returns the index of the first link of the chain with a time after t.
-func (o *order) after(t int64) int {
+// firstAfter returns the index of the first entry of the main chain whose timestamp is later than t, or len(o.chain).
+func (o *timeOrder) firstAfter(t int64) int {
 	return sort.Search(len(o.chain), func(i int) bool { return o.chain[i].newest > t })
 }
 
-// forget drops the oldest links if there are many.
-func (o *order) forget() {
-	if len(o.chain) < 2*chainMost {
+// trim drops the oldest entries of the main chain when it has reached 2*maxChain entries. An alternative that starts at
+// a dropped entry is abandoned.
+func (o *timeOrder) trim() {
+	if len(o.chain) < 2*maxChain {
 		return
 	}
-	n := len(o.chain) - chainMost
-	o.chain, o.short = append(o.chain[:0], o.chain[n:]...), true
-	if o.other.cut -= n; o.other.cut < 0 {
-		o.other.links = o.other.links[:0]
+	n := len(o.chain) - maxChain
+	o.chain, o.trimmed = append(o.chain[:0], o.chain[n:]...), true
+	if o.alternative.start -= n; o.alternative.start < 0 {
+		o.alternative.entries = o.alternative.entries[:0]
 	}
 }
 
-// leaveOut ends the chain before a link. The lines behind it are ahead.
-func (o *order) leaveOut(cut int) {
-	if o.ahead == nil {
-		o.ahead = map[uint64]bool{}
+// markOutliers removes the entries from index start on from the main chain and records their lines as outliers.
+func (o *timeOrder) markOutliers(start int) {
+	if o.outliers == nil {
+		o.outliers = map[uint64]bool{}
 	}
-	for _, l := range o.chain[cut:] {
-		if len(o.ahead) == aheadMost {
+	for _, entry := range o.chain[start:] {
+		if len(o.outliers) == maxOutliers {
 			break
 		}
-		o.ahead[l.number], o.found = true, true
+		o.outliers[entry.number], o.foundOutliers = true, true
 	}
-	o.chain = o.chain[:cut]
+	o.chain = o.chain[:start]
 }
 
-// end judges the last lines, behind which there are none yet: they are ahead if they leap into the future from lines
-// that are not. A source whose times are all in the future is not judged: its clock may be right, and the device's
-// wrong.
-func (o *order) end() {
-	if o.clock == 0 {
+// checkTail marks the last lines of a source as outliers if they are in the future, follow at least one line that is
+// not, and jump by more than minTailJump. If all timestamps of a source are in the future, checkTail marks none: the
+// clock of the device may be the one that is wrong.
+func (o *timeOrder) checkTail() {
+	if o.latest == 0 {
 		return
 	}
-	cut := o.after(o.clock)
-	if cut > 0 && cut < len(o.chain) && o.chain[cut].newest-o.chain[cut-1].newest > int64(leap) &&
-		o.chain[cut].newest-o.clock > int64(leap) {
-		o.leaveOut(cut)
+	start := o.firstAfter(o.latest)
+	if start > 0 && start < len(o.chain) && o.chain[start].newest-o.chain[start-1].newest > int64(minTailJump) &&
+		o.chain[start].newest-o.latest > int64(minTailJump) {
+		o.markOutliers(start)
 	}
 }

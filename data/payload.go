@@ -53,7 +53,7 @@ func parsePath(text string) (path, error) {
 	return p, nil
 }
 
-// dotted returns the path as parsePath reads it.
+// dotted returns the path as text in the syntax of parsePath.
 func (p path) dotted() string {
 	escape := strings.NewReplacer(`\`, `\\`, `.`, `\.`)
 	names := make([]string, len(p))
@@ -83,14 +83,15 @@ func (p path) in(v any) (any, bool) {
 	return v, true
 }
 
-// parseJSON reads one JSON value. Numbers stay as they were written. NaN, Infinity and the like, which many programs
-// write though JSON has no such words, are read as null and as numbers that are too large.
+// parseJSON parses one JSON value. Numbers are returned as json.Number, with their text unchanged. Many programs
+// write words that JSON does not define: parseJSON reads NaN, None and undefined as null, and Infinity as a number
+// that is too large. The case of words does not matter.
 func parseJSON(text []byte) (any, error) {
 	v, err := strictJSON(text)
 	if err == nil {
 		return v, nil
 	}
-	if v, wrong := strictJSON(replaceWords(text)); wrong == nil {
+	if v, wrong := strictJSON(replaceNonJSONWords(text)); wrong == nil {
 		return v, nil
 	}
 	return nil, err
@@ -102,22 +103,23 @@ func strictJSON(text []byte) (any, error) {
 	var v any
 	if err := d.Decode(&v); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New("the JSON value has no end")
+			err = errors.New("the JSON value is incomplete")
 		}
 		return nil, err
 	}
 	if d.More() {
-		return nil, fmt.Errorf("%s follows the JSON value", shorten(string(text[d.InputOffset():])))
+		return nil, fmt.Errorf("unexpected %s after the JSON value", shorten(string(text[d.InputOffset():])))
 	}
 	return v, nil
 }
 
-// words are what programs write where JSON has no word.
-var words = map[string]string{"nan": "null", "none": "null", "undefined": "null", "inf": "1e999", "infinity": "1e999",
-	"true": "true", "false": "false", "null": "null"}
+// nonJSONWords maps words in lower case to their JSON equivalents.
+var nonJSONWords = map[string]string{"nan": "null", "none": "null", "undefined": "null", "inf": "1e999",
+	"infinity": "1e999",
+	"true":     "true", "false": "false", "null": "null"}
 
-// replaceWords replaces words outside of strings by what JSON has for them.
-func replaceWords(text []byte) []byte {
+// replaceNonJSONWords returns text with each word of nonJSONWords outside of strings replaced by its JSON equivalent.
+func replaceNonJSONWords(text []byte) []byte {
 	letter := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 	all := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -133,7 +135,7 @@ func replaceWords(text []byte) []byte {
 		case letter(c) || (c == '-' || c == '+') && i+1 < len(text) && letter(text[i+1]):
 			for i++; i < len(text) && letter(text[i]); i++ {
 			}
-			if word, found := words[strings.ToLower(strings.TrimLeft(string(text[from:i]), "+-"))]; found {
+			if word, found := nonJSONWords[strings.ToLower(strings.TrimLeft(string(text[from:i]), "+-"))]; found {
 				if c == '-' && word == "1e999" {
 					word = "-1e999"
 				}
@@ -142,7 +144,8 @@ func replaceWords(text []byte) []byte {
 			}
 		default:
 			for i++; i < len(text) && text[i] != '"' && text[i] != '-' && text[i] != '+' && !letter(text[i]); i++ {
-				if c := text[i]; c >= '0' && c <= '9' { // a number, with its exponent
+				// skip the whole number, so that the e of its exponent is no word
+				if c := text[i]; c >= '0' && c <= '9' {
 					for i+1 < len(text) && strings.IndexByte("0123456789.eE+-", text[i+1]) >= 0 {
 						i++
 					}
@@ -181,15 +184,16 @@ type payloads struct {
 	log     *ledger
 }
 
-// delivery is where and when a payload has come.
-type delivery struct {
-	where  string // a topic, or a line
-	source uint64
-	at     time.Time
+// payloadMeta describes the origin and the arrival of a payload.
+type payloadMeta struct {
+	where  string    // topic or line number, for messages
+	source uint64    // Source of its readings
+	at     time.Time // time of arrival
 }
 
-// take reads a payload. Zeros at its end, as programs in C send them, and blanks do not matter.
-func (p *payloads) take(text []byte, from delivery) {
+// take processes a payload. It ignores a byte order mark, and white space and NUL bytes at both ends. Programs in C
+// often send a final NUL byte.
+func (p *payloads) take(text []byte, from payloadMeta) {
 	text = bytes.Trim(bytes.TrimPrefix(text, []byte("\ufeff")), "\x00 \t\r\n")
 	if len(p.columns) == 1 && len(p.columns[0].path) == 0 {
 		p.reading(p.columns[0].input, plainValue(text), from.at.UnixNano(), from)
@@ -204,18 +208,19 @@ func (p *payloads) take(text []byte, from delivery) {
 }
 
 // value reads a payload that was parsed.
-func (p *payloads) value(v any, from delivery) {
+func (p *payloads) value(v any, from payloadMeta) {
 	at := from.at.UnixNano()
 	if len(p.clock.path) > 0 {
 		written, found := p.clock.path.in(v)
 		text := strings.TrimSpace(fmt.Sprint(written))
 		var err error
 		if at, err = p.clock.parse(text); !found {
-			p.refuse(grid.BadTime, fmt.Sprintf("there is no time under %s", shorten(p.clock.path.dotted())), from.where)
+			p.refuse(grid.BadTime, fmt.Sprintf("no time found at the path %s", shorten(p.clock.path.dotted())),
+				from.where)
 			return
 		} else if err != nil {
 			p.refuse(grid.BadTime, fmt.Sprintf("%s is not a time %s%s", shorten(text), p.clock.example(),
-				p.clock.advice(text)), from.where)
+				p.clock.formatAdvice(text)), from.where)
 			return
 		}
 	}
@@ -229,8 +234,8 @@ func (p *payloads) value(v any, from delivery) {
 	}
 }
 
-// members takes each member of an object for an input, but for the time, and for those that hold more.
-func (p *payloads) members(v any, at int64, from delivery) {
+// members reads each member of an object as an input. It skips the time, and members that contain objects or lists.
+func (p *payloads) members(v any, at int64, from payloadMeta) {
 	object, _ := v.(map[string]any)
 	for name, value := range object {
 		switch value.(type) {
@@ -254,9 +259,9 @@ func (p *payloads) refuse(why Reason, problem, where string) {
 	}
 }
 
-// reading records a value, or counts why it is not used. A text that stands for no value is recorded: it may be the
-// name of a class, which the task decides.
-func (p *payloads) reading(input string, value any, at int64, from delivery) {
+// reading records a value, or counts the reason for which it is rejected. A text such as NA is recorded although it
+// means a missing value: the task may have a class with this name.
+func (p *payloads) reading(input string, value any, at int64, from payloadMeta) {
 	r, why := Reading{Input: input, Time: at, Source: from.source}, Reason("")
 	switch v := value.(type) {
 	case json.Number:
@@ -283,16 +288,16 @@ func (p *payloads) reading(input string, value any, at int64, from delivery) {
 		}
 	}
 	says := ""
-	set := from.at.UnixNano() >= leastTime // else the device does not know the time
+	clockSet := from.at.UnixNano() >= leastTime // a clock before the year 2000 was never set
 	switch {
 	case why == grid.Missing:
-		says = "there is no value"
+		says = "the value is absent, null or empty"
 	case why != "":
 		says = problem(fmt.Sprint(value), why)
 	case at < leastTime:
-		why, says = grid.BadTime, fmt.Sprintf("%s is before the year 2000%s", moment(at), p.clock.early(at))
-	case set && at > from.at.Add(futureMost).UnixNano():
-		why, says = grid.Future, moment(at)+" is ahead of the device's clock"
+		why, says = grid.BadTime, fmt.Sprintf("%s is before the year 2000%s", moment(at), p.clock.unitAdvice(at))
+	case clockSet && at > from.at.Add(futureMost).UnixNano():
+		why, says = grid.Future, moment(at)+" is in the future according to the device's clock"
 	}
 	if why != "" {
 		p.log.unused(input, why, says, from.where)

@@ -47,7 +47,7 @@ func take(t testing.TB, columns map[string]string, at clock, text string, arrive
 		}
 		p.columns = append(p.columns, column{input, of})
 	}
-	p.take([]byte(text), delivery{where: "here", at: arrived})
+	p.take([]byte(text), payloadMeta{where: "here", at: arrived})
 	slices.SortFunc(got.readings, func(a, b Reading) int { return strings.Compare(a.Input, b.Input) })
 	for _, c := range log.columns() {
 		for why, n := range c.Unused {

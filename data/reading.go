@@ -17,11 +17,11 @@ type feed interface {
 	where(input string, line int64) string
 	// changed reports whether read would pass anything on. It is cheap, and may say so where nothing has come.
 	changed() bool
-	// read passes on the readings that have come since the last call. One without an input tells the time of a line:
-	// take reports whether that time counts, or is ahead of those that follow. If those passed on before are void, it
-	// calls void with the reason before it begins. Readings that were passed on before an error count: the next call
-	// goes on behind them, or calls void.
-	read(void func(why string), take func(Reading) (counts bool)) error
+	// read calls take for each reading that has arrived since the last call. A reading without an input contains only
+	// the time of a line; take returns false if this time is an outlier. If earlier readings have become invalid, read
+	// calls void with the reason before the first take. After an error, the readings passed to take remain valid: the
+	// next call continues after them, or calls void.
+	read(void func(why string), take func(Reading) (inOrder bool)) error
 	// rewind has the next read pass on all readings that there are, after it has called void with the reason.
 	rewind(why string)
 }

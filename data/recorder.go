@@ -37,16 +37,16 @@ type recorder struct {
 	closed chan struct{}
 	done   chan struct{}
 
-	keptWrong uint64    // values that were not recorded, when the counts were kept
-	keptAt    time.Time // that was
+	savedUnused   uint64    // number of rejected values at the last write of the counts file
+	countsSavedAt time.Time // time of the last write of the counts file
 }
 
 // newRecorder begins to record.
 func newRecorder(e Env, log *ledger) *recorder {
 	r := &recorder{env: e, log: log, wake: make(chan struct{}, 1), soon: make(chan struct{}, 1),
 		closed: make(chan struct{}), done: make(chan struct{})}
-	log.refuse = func() { signal(r.wake) } // the counts are kept
-	go r.run(!r.flush())                   // which opens the ring
+	log.onUnused = func() { signal(r.wake) } // run writes the counts file
+	go r.run(!r.flush())                     // flush opens the ring
 	return r
 }
 
@@ -59,7 +59,7 @@ func (r *recorder) put(reading Reading) {
 	}
 	r.mu.Unlock()
 	if n == pendingMost {
-		r.log.unused(reading.Input, grid.Dropped, "the disk takes nothing, and no more readings can wait", "")
+		r.log.unused(reading.Input, grid.Dropped, "the disk cannot be written and the queue of readings is full", "")
 		return
 	}
 	signal(r.wake)
@@ -118,7 +118,7 @@ func (r *recorder) flush() bool {
 		}
 	}
 	if err == nil {
-		err = r.keepCounts()
+		err = r.saveCounts()
 	}
 	r.log.trouble(Storage, "", err)
 	return err == nil
@@ -160,7 +160,7 @@ func (r *recorder) open() (*store.Ring, error) {
 			found.Cut))
 	}
 	if err == nil {
-		err = r.forgetCounts()
+		err = r.removeCounts()
 	}
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ type ringFeed struct {
 	*recorder
 	wanted []string
 	place  store.RingPlace
-	wrong  uint64 // values that were not recorded, at the last read
+	wrong  uint64 // number of rejected values at the last read
 	again  string // why all readings are to be passed on once more
 }
 
@@ -222,12 +222,12 @@ func (f *ringFeed) where(input string, _ int64) string { return f.log.from(input
 
 func (f *ringFeed) changed() bool {
 	ring := f.opened()
-	return ring != nil && ring.Next() != f.place.Next() || f.again != "" || f.log.unusedSoFar() != f.wrong
+	return ring != nil && ring.Next() != f.place.Next() || f.again != "" || f.log.unusedTotal() != f.wrong
 }
 
 // read implements feed. Readings that made room were handed out before, or never.
 func (f *ringFeed) read(void func(why string), take func(Reading) bool) (err error) {
-	f.wrong = f.log.unusedSoFar()
+	f.wrong = f.log.unusedTotal()
 	if f.again != "" {
 		void(f.again)
 		f.place, f.again = store.RingPlace{}, ""

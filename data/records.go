@@ -12,44 +12,44 @@ import (
 )
 
 const (
-	// maxRecord bounds a line of CSV, in bytes. The rest of a longer one is skipped.
+	// maxRecord is the maximum size of a line of CSV, in bytes. A longer line is an error.
 	maxRecord = 1 << 20
-	// maxQuoted bounds a record whose quoted fields contain line breaks, in bytes. Beyond it the quote is taken for a
-	// stray one.
+	// maxQuoted is the maximum size of a record whose quoted fields contain line breaks, in bytes. If no closing quote
+	// follows within this size, the opening quote is read as ordinary text.
 	maxQuoted = 64 << 10
 )
 
-// records reads the records of CSV text. A line that cannot be parsed costs no other line: Read returns an error for
-// it, and continues with the next one. A record is a line, unless a quoted field contains line breaks and the record
-// then has as many fields as the header.
+// records reads the records of a CSV text. Read returns an error for a line that cannot be parsed, and the next call
+// continues with the next line. A record is one line. If a quoted field contains line breaks, a record consists of
+// several lines, provided that these have the right number of fields together.
 type records struct {
 	buffer    *bufio.Reader
 	delimiter rune
-	comment   string // lines that begin with it are skipped; empty = none
-	skip      int    // lines above the header
-	least     int    // fields of the header
-	width     int    // fields of a record; 0 = not known yet
+	comment   string // prefix of lines to skip; empty = none
+	skip      int    // number of lines above the header
+	least     int    // number of fields of the header
+	width     int    // expected number of fields of a record; 0 = not known yet
 	regular   bool   // a record had as many fields as the header
 
-	first   int      // line of the header
-	line    int      // of the last record, from 1
-	next    int      // lines that were read
-	ahead   [][]byte // lines that were read to judge the one before, and not used yet
-	failed  error    // of the read behind them
+	first   int      // line number of the header
+	line    int      // line number of the last record, from 1
+	next    int      // number of lines read
+	ahead   [][]byte // lines read in advance, which readLine returns next
+	failed  error    // error of the read after these lines, which readLine returns then
 	fields  []string
-	columns []int // byte of each field in its record, from 1
+	columns []int // position of each field in its record, in bytes from 1
 }
 
-// lineError says what is wrong with a line. Reading may continue.
+// lineError describes a line that cannot be parsed. The caller may continue to read.
 type lineError struct {
 	line    int
-	problem string // for a person
+	problem string // human-readable
 }
 
 func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.problem) }
 
-// Read returns the next record, or a *lineError, io.EOF, or the failure of the underlying reader. The record is valid
-// until the next call; its fields stay valid. Empty lines and comments are skipped.
+// Read returns the next record. It skips comments and lines without any text. The error is a *lineError, io.EOF, or the
+// error of the underlying reader. The slice is valid until the next call; its strings remain valid.
 func (r *records) Read() ([]string, error) {
 	for {
 		line, err := r.readLine()
@@ -69,17 +69,17 @@ func (r *records) Read() ([]string, error) {
 		case r.width == 0 || n == r.width:
 			r.regular = r.regular || n == r.least
 			return r.fields, nil
-		case r.regular && n >= r.least && r.nextHas(n): // a column was added to the file
+		case r.regular && n >= r.least && r.nextLineHas(n): // a column was added to the file
 			r.width = n
 			return r.fields, nil
 		}
-		return nil, &lineError{r.line, fmt.Sprintf("%s where the header has %d: %s", count(n, "field"), r.width,
+		return nil, &lineError{r.line, fmt.Sprintf("%s where the header has %d: %s", countNoun(n, "field"), r.width,
 			shorten(text))}
 	}
 }
 
-// parse sets the fields of a line. Empty fields behind the last column do not count: some programs end each line with a
-// delimiter.
+// parse splits a line into r.fields. It drops empty fields after the last column, because some programs end each line
+// with a delimiter.
 func (r *records) parse(text string) {
 	if strings.IndexByte(text, '"') < 0 {
 		r.split(text)
@@ -91,12 +91,12 @@ func (r *records) parse(text string) {
 	}
 }
 
-// nextHas reports whether the next line has so many fields, too. One line alone with more fields than the header is
-// rather two lines of which a power cut has taken the line break.
-func (r *records) nextHas(n int) bool {
+// nextLineHas reports whether the next line has n fields. It does not consume this line. A single line with too many
+// fields is not a sign of a new column: it may be two lines whose line break was lost in a power cut.
+func (r *records) nextLineHas(n int) bool {
 	line, err := r.readLine()
 	if err != nil {
-		r.failed = err // of the next read
+		r.failed = err // for the next call of readLine
 		return false
 	}
 	r.ahead = append([][]byte{bytes.Clone(line)}, r.ahead...)
@@ -106,10 +106,10 @@ func (r *records) nextHas(n int) bool {
 	return len(next.fields) == n
 }
 
-// FieldPos returns the line of the last record, and the byte at which a field of it begins.
+// FieldPos returns the line number of the last record, and the position of one of its fields in bytes from 1.
 func (r *records) FieldPos(field int) (line, column int) { return r.line, r.columns[field] }
 
-// readLine returns the next line without its line break. It is valid until the next call.
+// readLine returns the next line without its line break. The slice is valid until the next call.
 func (r *records) readLine() ([]byte, error) {
 	if len(r.ahead) > 0 {
 		line := r.ahead[0]
@@ -119,7 +119,7 @@ func (r *records) readLine() ([]byte, error) {
 	}
 	if err := r.failed; err != nil {
 		r.failed = nil
-		return nil, r.count(err)
+		return nil, r.countLine(err)
 	}
 	line, err := r.buffer.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
@@ -128,12 +128,12 @@ func (r *records) readLine() ([]byte, error) {
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		err = nil
 	}
-	// A power cut leaves zeros where a block was not written.
-	return bytes.Trim(line, "\x00\r\n"), r.count(err)
+	// After a power cut, a block that was not written contains NUL bytes.
+	return bytes.Trim(line, "\x00\r\n"), r.countLine(err)
 }
 
-// count counts a line that was read, or is too long to be.
-func (r *records) count(err error) error {
+// countLine increments the line number if a line was read or was too long, and sets the line number of a *lineError.
+func (r *records) countLine(err error) error {
 	if bad := (*lineError)(nil); err == nil || errors.As(err, &bad) {
 		r.next++
 		if bad != nil {
@@ -143,7 +143,8 @@ func (r *records) count(err error) error {
 	return err
 }
 
-// readLong reads the rest of a line that is longer than the buffer.
+// readLong reads the rest of a line that is longer than the buffer. The error is a *lineError if the line has more than
+// maxRecord bytes.
 func (r *records) readLong(begin []byte) ([]byte, error) {
 	line := bytes.Clone(begin)
 	for {
@@ -161,7 +162,7 @@ func (r *records) readLong(begin []byte) ([]byte, error) {
 	}
 }
 
-// split parses a line in which quotes mean nothing.
+// split splits a line at each delimiter. Quotes have no special meaning.
 func (r *records) split(line string) {
 	r.fields, r.columns = r.fields[:0], r.columns[:0]
 	for from := 0; ; {
@@ -176,27 +177,29 @@ func (r *records) split(line string) {
 	}
 }
 
-// quoted parses a line with quotes. A quote inside a field is text, as in 3/4" valve. A quote that nothing closes may
-// begin a field with line breaks; else quotes mean nothing in this line.
+// quoted parses a line that contains quotes. A quote inside a field is ordinary text, as in 3/4" valve. If a quote is
+// not closed, the field may continue on the next lines; if these do not close it either, the line is split at each
+// delimiter. If the line has stray quotes and an unexpected number of fields, it is also split if that gives the
+// expected number.
 func (r *records) quoted(line string) {
 	open, stray := r.unquote(line)
-	if open && r.buffer != nil && r.joinLines(line) || !open && !stray || !open && r.fits() {
+	if open && r.buffer != nil && r.joinLines(line) || !open && !stray || !open && r.hasExpectedWidth() {
 		return
 	}
-	if r.split(line); !open && !r.fits() {
+	if r.split(line); !open && !r.hasExpectedWidth() {
 		r.unquote(line)
 	}
 }
 
-// fits reports whether the record has as many fields as others.
-func (r *records) fits() bool { return r.width == 0 || len(r.fields) == r.width }
+// hasExpectedWidth reports whether the record has the expected number of fields.
+func (r *records) hasExpectedWidth() bool { return r.width == 0 || len(r.fields) == r.width }
 
-// unquote parses a text by the rules of RFC 4180. open reports that a quoted field has no end; stray that a quote was
-// taken for text.
+// unquote parses a record by the rules of RFC 4180. open reports that the last field has no closing quote. stray
+// reports that a quote was read as ordinary text.
 func (r *records) unquote(text string) (open, stray bool) {
 	r.fields, r.columns = r.fields[:0], r.columns[:0]
 	delimiter := string(r.delimiter)
-	blanks := strings.ReplaceAll(" \t", delimiter, "") // around a quoted field
+	blanks := strings.ReplaceAll(" \t", delimiter, "") // ignored around a quoted field
 	for at := 0; ; {
 		rest := strings.TrimLeft(text[at:], blanks)
 		if !strings.HasPrefix(rest, `"`) {
@@ -230,7 +233,7 @@ func (r *records) unquote(text string) (open, stray bool) {
 				at = len(text) - len(behind) + len(delimiter)
 				break
 			}
-			if field.WriteByte('"'); text[at] == '"' { // two quotes are one
+			if field.WriteByte('"'); text[at] == '"' { // a doubled quote is an escaped quote
 				at++
 			} else {
 				stray = true
@@ -240,15 +243,15 @@ func (r *records) unquote(text string) (open, stray bool) {
 	}
 }
 
-// joinLines reads more lines for a record whose last field is open. It reports false, and takes none, unless they
-// make a record of the right width without stray quotes.
+// joinLines appends the next lines to a record whose last field has no closing quote, until the field is closed. It
+// returns true if the result has the expected number of fields and no stray quotes. Otherwise it consumes no line.
 func (r *records) joinLines(record string) bool {
 	var more [][]byte
 	first := r.next
 	for len(record) < maxQuoted {
 		line, err := r.readLine()
 		if err != nil {
-			r.failed = err // of the next read
+			r.failed = err // for a later call of readLine
 			break
 		}
 		more = append(more, bytes.Clone(line))
@@ -257,7 +260,7 @@ func (r *records) joinLines(record string) bool {
 			continue
 		}
 		open, stray := r.unquote(record)
-		if !open && !stray && r.fits() {
+		if !open && !stray && r.hasExpectedWidth() {
 			return true
 		}
 		if !open || stray {
@@ -268,13 +271,13 @@ func (r *records) joinLines(record string) bool {
 	return false
 }
 
-// begin skips the lines above the header, a byte order mark, and the line in which Excel names the delimiter. It
-// waits for no more of the text than a line.
+// begin skips the lines above the header, a byte order mark, and the line with which Excel declares the delimiter. It
+// waits for no more input than the header line, since the text may be typed on a terminal.
 func (r *records) begin() {
 	for n := 0; ; n++ {
 		line, err := r.readLine()
 		if err != nil {
-			r.failed = err // of the next read
+			r.failed = err // returned by the next read
 			return
 		}
 		if n == 0 {
@@ -294,8 +297,8 @@ func (r *records) begin() {
 	}
 }
 
-// header reads the first line that is not skipped: the names of the columns, without blanks around them. The file's
-// name is for errors.
+// header reads the first line that is not skipped, and returns the column names without surrounding space. file is the
+// file name for errors.
 func (r *records) header(file string) ([]string, error) {
 	r.begin()
 	record, err := r.Read()
@@ -309,15 +312,15 @@ func (r *records) header(file string) ([]string, error) {
 	for i, name := range record {
 		names[i] = strings.TrimSpace(name)
 	}
-	for n := len(names); n > 1 && names[n-1] == ""; n-- { // a delimiter at the end of each line
+	for n := len(names); n > 1 && names[n-1] == ""; n-- { // each line ends with a delimiter
 		names = names[:n-1]
 	}
 	r.least, r.width, r.first = len(names), len(names), r.line
 	return names, nil
 }
 
-// count says how many there are of something.
-func count(n int, what string) string {
+// countNoun returns n and the noun what, with a plural s unless n is 1.
+func countNoun(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -112,7 +112,7 @@ func TestRangeAndMissingValues(t *testing.T) {
 		case 40:
 			v = "850"
 		}
-		at := liveFrom.Add(time.Duration(k) * time.Hour).Format(time.RFC3339)
+		at := harnessStart.Add(time.Duration(k) * time.Hour).Format(time.RFC3339)
 		lines = append(lines, fmt.Sprintf("%s,%s,%d", at, v, k))
 	}
 	text := "time,rms,k\n" + strings.Join(lines, "\n") + "\n"
@@ -150,7 +150,7 @@ func TestOutliersAreReported(t *testing.T) {
 		if k == 70 || k == 71 {
 			v = "-9999"
 		}
-		at := liveFrom.Add(time.Duration(k) * time.Hour).Format(time.RFC3339)
+		at := harnessStart.Add(time.Duration(k) * time.Hour).Format(time.RFC3339)
 		lines = append(lines, fmt.Sprintf("%s,%s,%d", at, v, k%7))
 	}
 	text := "time,rms,k\n" + strings.Join(lines, "\n") + "\n"

@@ -33,7 +33,7 @@ type ColumnReport struct {
 	// Unused has values, and under grid.Gap and grid.NoLabel the rows that were not made for lack of one.
 	Unused map[Reason]uint64
 	Where  string // file and line, or topic or time, of the last value that was not used
-	// Problem says what is wrong with that value, with its text. It stays on the device.
+	// Problem describes that value and its fault. It contains data and never leaves the device.
 	Problem string
 
 	recent float64 // of the last values: the share that is wrong
@@ -97,8 +97,9 @@ func (r *Report) column(name string) *ColumnReport {
 	return &r.Columns[i]
 }
 
-// warn adds a trouble for each of the columns of which more than half of the values are not used though they are there.
-func (r *Report) warn(names []string) {
+// addUnusedTroubles adds a trouble of the kind Unused for each column that has at least minWarnValues values and more
+// than half of them rejected for another reason than being missing. If names is not nil, it checks only these columns.
+func (r *Report) addUnusedTroubles(names []string) {
 	for i := range r.Columns {
 		c := &r.Columns[i]
 		if names != nil && !slices.Contains(names, c.Name) {
@@ -107,7 +108,7 @@ func (r *Report) warn(names []string) {
 		all, left := c.Used, uint64(0)
 		for why, n := range c.Unused {
 			switch why {
-			case grid.Gap, grid.NoLabel: // of rows
+			case grid.Gap, grid.NoLabel: // these count rows
 				continue
 			case grid.Missing:
 			default:
@@ -115,7 +116,7 @@ func (r *Report) warn(names []string) {
 			}
 			all += n
 		}
-		if all < fewValues || 2*left <= all {
+		if all < minWarnValues || 2*left <= all {
 			continue
 		}
 		text := fmt.Sprintf("%q: %d of %d values are not used: %s", utf8Text(c.Name), left, all, c)
@@ -126,8 +127,8 @@ func (r *Report) warn(names []string) {
 	}
 }
 
-// fewValues is how many values of a column are too few to warn of.
-const fewValues = 10
+// minWarnValues is the minimum number of values, including missing ones, for a trouble of the kind Unused.
+const minWarnValues = 10
 
 // count adds to the count of a reason.
 func (c *ColumnReport) count(why Reason, n uint64) {
@@ -171,7 +172,7 @@ const (
 	Broker  TroubleKind = "broker"  // the site's broker is away, or refuses a topic
 	Command TroubleKind = "command" // a command, or a pipe, has ended
 	Storage TroubleKind = "storage" // the ring cannot be written, or read
-	Unused  TroubleKind = "unused"  // more than half of the values of an input are late, twice or out of range
+	Unused  TroubleKind = "unused"  // more than half of the values of an input are late, duplicate or invalid
 	Outlier TroubleKind = "outlier" // a few values of a column lie far from all others
 	// Oversized is a topic with messages that were dropped because of their size.
 	Oversized TroubleKind = "oversized"

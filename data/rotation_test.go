@@ -13,8 +13,8 @@ import (
 )
 
 // day returns a file of a day of March 2026 with so many hours; the temperature counts hours of the month.
-func day(day, hours int) string {
-	return "time,temp,hum\n" + strings.Join(hoursOf(24*(day-1), 24*(day-1)+hours), "\n") + "\n"
+func dayFile(day, hours int) string {
+	return "time,temp,hum\n" + strings.Join(hourlyLines(24*(day-1), 24*(day-1)+hours), "\n") + "\n"
 }
 
 // wider returns a file with a column more.
@@ -23,7 +23,7 @@ func wider(text string) string {
 }
 
 // numbers returns the numbers from 0 to n − 1.
-func numbers(n int) (all []float32) {
+func sequence(n int) (all []float32) {
 	for k := range n {
 		all = append(all, float32(k))
 	}
@@ -54,44 +54,44 @@ func TestFilesOfDays(t *testing.T) {
 					t.Error("nothing has changed")
 				}
 				v, err := r.Snapshot()
-				want := numbers(hours)
+				want := sequence(hours)
 				if what == "readings" { // the first has no hour before, the last two no target yet
 					want = want[1 : hours-2]
 				}
-				if err != nil || !slices.Equal(firstOf(v, len(w.Features)), want) || (v.Renewed != "") != renewed {
-					t.Fatalf("%q, %s: %v, %q, %v; want %v", name, what, firstOf(v, len(w.Features)), v.Renewed, err,
-						want)
+				got := firstFeatures(v, len(w.Features))
+				if err != nil || !slices.Equal(got, want) || (v.Renewed != "") != renewed {
+					t.Fatalf("%q, %s: %v, %q, %v; want %v", name, what, got, v.Renewed, err, want)
 				}
 				if r.Changed() {
 					t.Error("it has changed again")
 				}
 			}
-			put("log-2026-03-01.csv", day(1, 20))
+			put("log-2026-03-01.csv", dayFile(1, 20))
 			expect(20, false)
-			put("log-2026-03-01.csv", day(1, 24))
+			put("log-2026-03-01.csv", dayFile(1, 24))
 			expect(24, false)
-			put("log-2026-03-02.csv", day(2, 5))
+			put("log-2026-03-02.csv", dayFile(2, 5))
 			put(".log-2026-03-03.csv", "hidden")
 			put("log-2026-03-03.csv.tmp", "temporary")
 			expect(29, false)
-			put("log-2026-03-02.csv", day(2, 24))
-			put("log-2026-03-03.csv", wider(day(3, 3)))
+			put("log-2026-03-02.csv", dayFile(2, 24))
+			put("log-2026-03-03.csv", wider(dayFile(3, 3)))
 			expect(51, false)
 			if err := os.Remove(filepath.Join(dir, "log-2026-03-01.csv")); err != nil {
 				t.Fatal(err)
 			}
 			v, err := r.Snapshot()
-			if err != nil || v.Renewed != "" || v.Rows.Len() != len(firstOf(v, len(w.Features))) {
+			if err != nil || v.Renewed != "" || v.Rows.Len() != len(firstFeatures(v, len(w.Features))) {
 				t.Errorf("an old file is gone: %+v, %v", v, err)
 			}
-			put("log-2026-03-03.csv", wider(day(3, 4)))
+			put("log-2026-03-03.csv", wider(dayFile(3, 4)))
 			expect(52, false)
 		}
 	}
 }
 
-// firstOf returns the first feature of all rows.
-func firstOf(v View, features int) (all []float32) {
+// firstFeatures returns the first feature of all rows.
+func firstFeatures(v View, features int) (all []float32) {
 	if v.Rows == nil {
 		return nil
 	}
@@ -106,28 +106,29 @@ func firstOf(v View, features int) (all []float32) {
 // is in it then goes on behind them. Otherwise all is read again.
 func TestRotation(t *testing.T) {
 	for name, tt := range map[string]struct {
-		turn    func(t *testing.T, path, text string)
+		rotate  func(t *testing.T, path, text string)
 		text    string // of the new file
 		want    []float32
 		renewed bool
 	}{
-		"truncated":     {truncate, day(2, 2), numbers(26), false},
-		"replaced":      {replaceFile, day(2, 2), numbers(26), false},
-		"link":          {turnLink, day(2, 2), numbers(26), false},
-		"no row yet":    {truncate, "time,temp,hum\n", numbers(24), false},
-		"empty":         {truncate, "", numbers(24), false},
-		"written again": {replaceFile, day(1, 12), numbers(12), true},
-		"written again, longer": {replaceFile, day(1, 24) + strings.Join(hoursOf(24, 30), "\n") + "\n", numbers(30),
+		"truncated":     {truncate, dayFile(2, 2), sequence(26), false},
+		"replaced":      {replaceFile, dayFile(2, 2), sequence(26), false},
+		"link":          {replaceLink, dayFile(2, 2), sequence(26), false},
+		"no row yet":    {truncate, "time,temp,hum\n", sequence(24), false},
+		"empty":         {truncate, "", sequence(24), false},
+		"written again": {replaceFile, dayFile(1, 12), sequence(12), true},
+		"written again, longer": {replaceFile, dayFile(1, 24) + strings.Join(hourlyLines(24, 30), "\n") + "\n",
+			sequence(30),
 			false},
-		"other columns":          {replaceFile, "time,hum,temp\n" + "2026-03-02T00:00:00Z,1,24\n", numbers(25), false},
+		"other columns":          {replaceFile, "time,hum,temp\n" + "2026-03-02T00:00:00Z,1,24\n", sequence(25), false},
 		"behind, without a time": {replaceFile, "temp,hum\n7,1\n", nil, true},
 	} {
-		h, r := growing(t, Want{Features: []string{"temp"}, Target: "hum"})
-		h.put(t, day(1, 24))
+		h, r := followGrowing(t, Want{Features: []string{"temp"}, Target: "hum"})
+		h.put(t, dayFile(1, 24))
 		if got, err := r.Snapshot(); err != nil || got.Rows.Len() != 24 {
 			t.Fatal(got, err)
 		}
-		tt.turn(t, h.path, tt.text)
+		tt.rotate(t, h.path, tt.text)
 		v, err := r.Snapshot()
 		if tt.want == nil {
 			if err == nil || !strings.Contains(err.Error(), `column "time": missing`) {
@@ -135,16 +136,16 @@ func TestRotation(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || !slices.Equal(firstOf(v, 1), tt.want) || (v.Renewed != "") != tt.renewed {
-			t.Errorf("%s: %v, %q, %v", name, firstOf(v, 1), v.Renewed, err)
+		if err != nil || !slices.Equal(firstFeatures(v, 1), tt.want) || (v.Renewed != "") != tt.renewed {
+			t.Errorf("%s: %v, %q, %v", name, firstFeatures(v, 1), v.Renewed, err)
 		}
 		if tt.renewed || tt.text == "" {
 			continue
 		}
-		h.put(t, tt.text+hourOf(40, time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC))+"\n")
+		h.put(t, tt.text+hourlyLine(40, time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC))+"\n")
 		if v, err = r.Snapshot(); name != "other columns" && (err != nil || v.Renewed != "" ||
-			!slices.Equal(firstOf(v, 1), append(tt.want, 40))) {
-			t.Errorf("%s, and grown: %v, %q, %v", name, firstOf(v, 1), v.Renewed, err)
+			!slices.Equal(firstFeatures(v, 1), append(tt.want, 40))) {
+			t.Errorf("%s, and grown: %v, %q, %v", name, firstFeatures(v, 1), v.Renewed, err)
 		}
 	}
 }
@@ -177,7 +178,7 @@ func replaceFile(t *testing.T, path, text string) {
 	}
 }
 
-func turnLink(t *testing.T, path, text string) {
+func replaceLink(t *testing.T, path, text string) {
 	t.Helper()
 	err := os.WriteFile(path+".day", []byte(text), 0o600)
 	if err == nil {
@@ -204,7 +205,7 @@ func TestPatternWithoutFiles(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "log-1.csv"), []byte(day(1, 3)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "log-1.csv"), []byte(dayFile(1, 3)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 3 || s.Probe() != nil {

@@ -42,7 +42,7 @@ type Want struct {
 	// Recipe, if set, says how rows are made of readings; Features and Target are its columns. Without it they are
 	// columns of the source, and a line is a row.
 	Recipe *spec.Recipe
-	// Labels says which targets count. Rows with another one are left out, and counted as unknown_class.
+	// Labels is the set of valid targets. Rows with any other target are skipped and counted as unknown_class.
 	Labels learner.LabelSet
 	// Early asks for rows made of readings before their targets are known, for predictions: their targets are 0. Old
 	// ones may be left out. They are not prepared.
@@ -141,15 +141,15 @@ func noFiles(*Config) map[string]string { return nil }
 // Config is the section of a configuration file that says where rows come from.
 type Config struct {
 	Source  Kind     `yaml:"source"`  // empty = csv
-	CSV     string   `yaml:"csv"`     // the file's path, a pattern such as log-*.csv, or a folder
+	CSV     string   `yaml:"csv"`     // path of a file or a folder, or a pattern such as log-*.csv
 	Lines   string   `yaml:"lines"`   // a named pipe, or "-" for the standard input
 	Command []string `yaml:"command"` // a program and its arguments, whose output is lines
 	Format  string   `yaml:"format"`  // of lines: json (if empty) or csv
 	// Delimiter is between the fields of CSV; empty = a comma. Decimal is in numbers; empty = a point.
 	Delimiter string `yaml:"delimiter"`
 	Decimal   string `yaml:"decimal"`
-	SkipRows  int    `yaml:"skip_rows"` // lines above the one that names the columns
-	Comment   string `yaml:"comment"`   // lines of CSV that begin with it are skipped; empty = none
+	SkipRows  int    `yaml:"skip_rows"` // number of lines above the header
+	Comment   string `yaml:"comment"`   // prefix of lines of CSV to skip; empty = none
 	// Columns says where the inputs, and in CSV the task's columns, are: their columns or paths, for MQTT after the
 	// topic. A column of CSV that is not here has the name that the task gives it.
 	Columns map[string]string `yaml:"columns"`
@@ -159,12 +159,12 @@ type Config struct {
 	TimeZone   string `yaml:"time_zone"`   // of times without one; empty = UTC
 	// Missing is what stands for a value that a row needs and does not have; empty = skip.
 	Missing    grid.Policy   `yaml:"missing"`
-	LastAtMost time.Duration `yaml:"last_at_most"` // the age of a value with missing: last
-	// MissingValues are words and numbers that stand for no value, in addition to the usual ones: see grid.Absent.
+	LastAtMost time.Duration `yaml:"last_at_most"` // maximum age of a value with missing: last
+	// MissingValues are texts and numbers that mean a missing value, in addition to those of grid.MissingValues.
 	MissingValues []Word `yaml:"missing_values"`
-	// Range is the least and the largest value of a column or an input that is believed, by its name in the task.
+	// Range is the valid range [minimum, maximum] of a column or an input, by its name in the task.
 	Range  map[string][]float64 `yaml:"range"`
-	MaxBad float64              `yaml:"max_bad"` // the share of rows, or values, that cannot be used; 0 = 0.2
+	MaxBad float64              `yaml:"max_bad"` // maximum share of unusable rows or values; 0 = 0.2
 	Where  map[string]string    `yaml:"where"`   // only rows whose columns have these texts
 	// The rows may be dealt, one by one, to this many Shares; Share is this one's, counted from 0.
 	Share  int `yaml:"share"`
@@ -174,7 +174,7 @@ type Config struct {
 	Folder string `yaml:"-"`
 }
 
-// Word is a text of a configuration that may look like a number, and needs no quotes then.
+// Word is a text in the configuration. Unlike a string, it needs no quotes in YAML if it looks like a number.
 type Word string
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -183,13 +183,13 @@ func (w *Word) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// absent is what stands for no value.
-func (c *Config) absent() grid.Absent {
+// missingValues returns the definition of missing values for this section.
+func (c *Config) missingValues() grid.MissingValues {
 	words := make([]string, len(c.MissingValues))
 	for i, w := range c.MissingValues {
 		words[i] = string(w)
 	}
-	return grid.NewAbsent(words)
+	return grid.NewMissingValues(words)
 }
 
 // room is where rows may be.
@@ -208,7 +208,7 @@ func (c *Config) Check(problems *spec.Check, section string) {
 	for _, name := range sortedKeys(c.Range) {
 		bounds := c.Range[name]
 		problems.Need(len(bounds) == 2 && bounds[0] < bounds[1], section+".range."+name,
-			"is %v; want the least and the largest value, as in [-50, 60]", bounds)
+			"is %v; want a minimum and a larger maximum, such as [-50, 60]", bounds)
 	}
 	problems.Need(c.MaxBad >= 0 && c.MaxBad < 1, section+".max_bad", "is %v; want 0 (for 0.2) or a share below 1",
 		c.MaxBad)

@@ -21,7 +21,7 @@ func storedCSV(c *Config, _ store.Disk, _ string) (Stored, error) {
 }
 
 func storedReadings(c *Config, disk store.Disk, dir string) (Stored, error) {
-	return &storedRing{disk: disk, dir: dir, rules: rulesOf(c, time.Now), room: c.room()}, nil
+	return &storedRing{disk: disk, dir: dir, rules: rulesFromConfig(c, time.Now), room: c.room()}, nil
 }
 
 // storedRing is the readings that a collector has kept.
@@ -69,8 +69,8 @@ type storedFeed struct {
 	ring   *storedRing
 	wanted []string
 	done   bool
-	again  string // why they are to be passed on once more
-	said          // damage, and what the agent has counted
+	again  string // why all readings have to be passed on again; empty = they do not
+	said          // damage, and the saved counts of the agent
 }
 
 func (f *storedFeed) where(string, int64) string { return f.ring.dir }
@@ -90,7 +90,7 @@ func (f *storedFeed) read(void func(why string), take func(Reading) bool) error 
 	}
 	f.done, f.again = true, ""
 	var all Report
-	counted, err := f.ring.counts(f.wanted)
+	counted, err := f.ring.loadCounts(f.wanted)
 	for _, c := range counted.Columns {
 		all.Columns = append(all.Columns, c.ColumnReport)
 	}
@@ -108,20 +108,21 @@ func (f *storedFeed) read(void func(why string), take func(Reading) bool) error 
 	return err
 }
 
-// Survey implements Stored. As the agent, it reads all once more when readings turn out not to count.
+// Survey implements Stored. Like the agent, it reads everything again if some readings turn out to be outliers.
 func (s *storedRing) Survey(w *Want) *Survey {
-	var ahead map[uint64]bool
+	var outliers map[uint64]bool
 	for passes := 0; ; passes++ {
 		x := &ringSurvey{want: w, by: map[string]*surveyed{}}
 		x.Source = s.dir
 		if w != nil && w.Recipe != nil {
-			x.order = newOrder(toleranceOf(w), s.rules.now(), ahead)
+			x.order = newTimeOrder(maxLateness(w), s.rules.now(), outliers)
 			for _, in := range inputsOf(w) {
 				x.input(in.Name, surveyedInput(in, s.rules))
 			}
 		}
 		err := s.each(x.take, func(err error) {
-			x.fault("", Damaged, Fault{Problem: err.Error()}).Mend = "examine the disk; agentd goes on without"
+			x.fault("", Damaged, Fault{Problem: err.Error()}).Mend = "check the disk; agentd continues " +
+				"without the damaged readings"
 		})
 		switch {
 		case errors.Is(err, errNoRing):
@@ -129,12 +130,12 @@ func (s *storedRing) Survey(w *Want) *Survey {
 		case err != nil:
 			x.fail(err)
 		}
-		if err := x.unrecorded(s); err != nil {
+		if err := x.addUnrecorded(s); err != nil {
 			x.fail(err)
 		}
 		if x.order != nil {
-			if x.order.end(); x.order.found && passes < rereadsMost {
-				ahead = x.order.ahead
+			if x.order.checkTail(); x.order.foundOutliers && passes < maxRereads {
+				outliers = x.order.outliers
 				continue
 			}
 		}
@@ -146,30 +147,31 @@ func (s *storedRing) Survey(w *Want) *Survey {
 type ringSurvey struct {
 	Survey
 	want   *Want
-	order  *order // of the readings' times; nil if nobody wants them
+	order  *timeOrder // checks the times of the readings; nil without a recipe
 	inputs []*surveyed
 	by     map[string]*surveyed
 	mark   int64 // readings before it are late
 }
 
-// unrecorded adds the values that the agent has not recorded since its start.
-func (x *ringSurvey) unrecorded(s *storedRing) error {
+// addUnrecorded adds the values that the agent has rejected since its start. They are not in the ring.
+func (x *ringSurvey) addUnrecorded(s *storedRing) error {
 	var wanted []string
 	if x.want != nil {
 		wanted = x.want.inputs()
 	}
-	counted, err := s.counts(wanted)
+	counted, err := s.loadCounts(wanted)
 	for _, c := range counted.Columns {
 		for _, why := range Reasons() {
 			n := int(c.Unused[why])
 			if n == 0 {
 				continue
 			}
-			says := fmt.Sprintf("since %s, not recorded", counted.Since.UTC().Format(time.RFC3339))
+			problem := fmt.Sprintf("not recorded since the start of agentd at %s",
+				counted.Since.UTC().Format(time.RFC3339))
 			if c.Problem != "" {
-				says += fmt.Sprintf("; the last value of the input that was not: %s: %s", c.Where, c.Problem)
+				problem += fmt.Sprintf("; the input's last such value: %s: %s", c.Where, c.Problem)
 			}
-			x.fault(c.Name, why, Fault{Problem: says}).Count += n - 1
+			x.fault(c.Name, why, Fault{Problem: problem}).Count += n - 1
 			if of := x.by[c.Name]; of != nil && why == grid.Missing {
 				of.Missing += uint64(n)
 			} else if of != nil {
@@ -189,11 +191,11 @@ func (x *ringSurvey) input(name string, c *surveyed) *surveyed {
 func (x *ringSurvey) take(r Reading) {
 	x.Lines++
 	c := x.by[r.Input]
-	if x.order != nil && x.order.take(r.Time, r.Number) == isAhead {
+	if x.order != nil && x.order.classify(r.Time, r.Number) == isOutlier {
 		if c != nil {
 			c.Unused++
 			x.fault(r.Input, grid.Future, Fault{Problem: moment(r.Time) +
-				" is ahead of the readings that follow, or of the clock"})
+				" is later than the readings that follow, or in the future"})
 		}
 		return
 	}

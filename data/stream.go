@@ -15,7 +15,7 @@ type stream struct {
 		// probe returns why nothing can come.
 		probe() error
 	}
-	rules    rules // but for the time
+	rules    rules // without the clock, which Open adds
 	room     room
 	made     shared
 	recorder *recorder // nil before Start
@@ -87,7 +87,7 @@ func (r *recorder) nothing(wanted []string) error {
 	why := "nothing has come since " + r.log.began.UTC().Format(time.RFC3339)
 	for _, c := range r.log.columns() {
 		if c.Came > 0 && (wanted == nil || slices.Contains(wanted, c.Name) || c.Name == "") {
-			why = "what has come cannot be used"
+			why = "the received values cannot be used"
 			if c.Problem != "" {
 				why += fmt.Sprintf(": %s: %s", c.Where, c.Problem)
 				break

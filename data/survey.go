@@ -42,7 +42,7 @@ type Faults struct {
 
 // Fault is a place, and what is wrong there.
 type Fault struct {
-	File    string `json:"file,omitempty"`   // of several; empty = the source
+	File    string `json:"file,omitempty"`   // the file, if the source has several; empty = the source
 	Line    int    `json:"line,omitempty"`   // from 1; 0 = of the whole source
 	Column  int    `json:"column,omitempty"` // byte in the line, from 1; 0 = the whole line
 	Problem string `json:"problem"`
@@ -110,7 +110,8 @@ func newSurveyed(name string) *surveyed { return &surveyed{Summary: Summary{Name
 
 func surveyedInput(in spec.Input, by rules) *surveyed {
 	c := newSurveyed(in.Name)
-	c.Unit, c.Texts, c.wait, c.judge = in.Unit, in.Classes, in.Wait, grid.Judge(in, by.absent, by.ranges[in.Name])
+	c.Unit, c.Texts, c.wait, c.judge = in.Unit, in.Classes, in.Wait,
+		grid.Judge(in, by.missingValues, by.ranges[in.Name])
 	c.classes = make([]int, len(in.Classes))
 	return c
 }

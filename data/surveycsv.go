@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// csvSurvey is a survey of a CSV file, or of several, under way.
+// csvSurvey is the state of a survey of one or several CSV files.
 type csvSurvey struct {
 	Survey
 	file     *csvFile
@@ -17,17 +17,17 @@ type csvSurvey struct {
 	want     *Want // nil = all columns
 	readings bool  // lines are readings, not rows
 
-	path     string // of the file that is read
-	index    int    // of it, from 0
-	several  bool   // there are others
-	header   []string
-	columns  []*surveyed
-	time     int // the place of the time; -1 = there is none
-	where    conditions
-	selected int
-	order    *order // of the times; nil if nobody wants them
-	labels   labelCount
-	mark     int64 // readings before it are late
+	path      string // of the current file
+	index     int    // of the current file, from 0
+	manyFiles bool   // the source may have several files
+	header    []string
+	columns   []*surveyed
+	time      int // the place of the time; -1 = there is none
+	where     conditions
+	selected  int
+	order     *timeOrder // checks the times; nil without a task or a time column
+	labels    targetFilter
+	mark      int64 // readings before it are late
 	// Hints that the dialect is another: times that cannot be read, with the number of those that can; cells that
 	// are no numbers, those of them that are with the other decimal, and numbers that are not.
 	times                 sample[string]
@@ -35,42 +35,42 @@ type csvSurvey struct {
 	strange, other, these int
 }
 
-// Survey implements Stored. As the agent, it reads all once more when lines turn out not to count.
+// Survey implements Stored. Like the agent, it reads everything again if some lines turn out to be invalid.
 func (f *csvFile) Survey(w *Want) *Survey {
 	d := f.filter.dialect
 	var changes []Change
-	var ahead map[uint64]bool
-	minus := false
+	var outliers map[uint64]bool
+	minusOne := false
 	for passes := 0; ; {
 		s := &csvSurvey{file: f, dialect: d, want: w, time: -1}
 		s.Source, s.readings = f.path, w != nil && w.Recipe != nil && f.filter.Time != ""
 		if w != nil && f.filter.Time != "" {
-			s.order = newOrder(0, f.now(), ahead)
+			s.order = newTimeOrder(0, f.now(), outliers)
 			if s.readings {
-				s.order.lateness = int64(toleranceOf(w))
+				s.order.lateness = int64(maxLateness(w))
 			}
 		}
 		if w != nil && !s.readings {
-			if s.labels.LabelSet = w.Labels; minus {
-				s.labels.minus, s.labels.chosen = true, true
+			if s.labels.LabelSet = w.Labels; minusOne {
+				s.labels.acceptMinusOne, s.labels.decided = true, true
 			}
 		}
 		s.read()
 		if len(changes) < 3 { // a delimiter, a decimal and a time format
 			if c, ok := s.guess(); ok {
-				changes, d, ahead, minus = append(changes, c), s.dialect, nil, false
+				changes, d, outliers, minusOne = append(changes, c), s.dialect, nil, false
 				continue
 			}
 		}
 		if s.order != nil {
-			s.order.end()
+			s.order.checkTail()
 		}
-		if y := (&tally{order: s.order, labels: s.labels}); y.mistaken() && passes < rereadsMost {
+		if y := (&tally{order: s.order, labels: s.labels}); y.needsReread() && passes < maxRereads {
 			if passes++; s.order != nil {
-				ahead = s.order.ahead
+				outliers = s.order.outliers
 			}
-			if s.labels.wrong() {
-				minus = !s.labels.minus
+			if s.labels.acceptsMinority() {
+				minusOne = !s.labels.acceptMinusOne
 			}
 			continue
 		}
@@ -79,14 +79,14 @@ func (f *csvFile) Survey(w *Want) *Survey {
 	}
 }
 
-// read reads the files from their beginning to their end.
+// read surveys all files.
 func (s *csvSurvey) read() {
-	paths, err := pathsOf(s.file.path)
+	paths, err := expandPath(s.file.path)
 	if err != nil {
 		s.fail(err)
 		return
 	}
-	s.several = several(s.file.path)
+	s.manyFiles = matchesMany(s.file.path)
 	for s.index, s.path = range paths {
 		s.readFile()
 	}
@@ -107,14 +107,14 @@ func (s *csvSurvey) readFile() {
 	s.findColumns()
 	t := &table{file: s.path, filter: s.file.filter, time: s.time, where: s.where}
 	t.filter.dialect = s.dialect
-	if s.want == nil || t.filter.refuses() { // a survey goes on
+	if s.want == nil || t.filter.failsOnBadRow() { // a survey does not stop at a bad row
 		t.filter.missing.Policy = grid.Skip
 	}
 	for _, x := range s.columns {
 		t.columns = append(t.columns, x.place)
 	}
 	y := tally{matched: s.selected}
-	err = y.each(c, t, 0, func(record []string, line int) error {
+	err = y.eachRow(c, t, 0, func(record []string, line int) error {
 		s.line(record, line, c)
 		return nil
 	}, func(bad *Error) { s.malformed(bad, c) })
@@ -124,29 +124,30 @@ func (s *csvSurvey) readFile() {
 	s.Lines, s.selected = s.Lines+y.rows, y.matched
 }
 
-// toleranceOf returns how much older than the newest reading another one may be and still not count against it.
-func toleranceOf(w *Want) time.Duration {
+// maxLateness returns the maximum age of a reading, relative to the newest one, that is no evidence of a wrong clock:
+// the lateness, plus the longest wait for the labels, which arrive later than the other readings.
+func maxLateness(w *Want) time.Duration {
 	lateness := w.Recipe.Grid.Lateness
-	for _, in := range w.Recipe.Inputs { // labels come later
+	for _, in := range w.Recipe.Inputs { // only labels have a wait
 		lateness = max(lateness, w.Recipe.Grid.Lateness+in.Wait)
 	}
 	return lateness
 }
 
-// malformed adds the fault of a line that cannot be parsed.
+// malformed adds a fault for a line that cannot be parsed.
 func (s *csvSurvey) malformed(bad *Error, c *records) {
-	f := s.fault("", grid.Malformed, s.at(Fault{Line: bad.Line, Problem: bad.Problem}))
+	f := s.fault("", grid.Malformed, s.inFile(Fault{Line: bad.Line, Problem: bad.Problem}))
 	switch {
 	case len(c.fields) == 2*len(s.header) && s.dialect.delimiter == 0:
 		f.Mend = `if numbers have a decimal comma, export the file with another delimiter, such as ";"`
 	case f.Mend == "":
-		f.Mend = "only these lines are left out; if they are comments, set data.comment"
+		f.Mend = "only these lines are skipped; if they are comments, set data.comment"
 	}
 }
 
-// at names the file of a fault where there are several.
-func (s *csvSurvey) at(f Fault) Fault {
-	if s.several {
+// inFile returns the fault with the name of the current file, if the source may have several files.
+func (s *csvSurvey) inFile(f Fault) Fault {
+	if s.manyFiles {
 		f.File = s.path
 	}
 	return f
@@ -156,7 +157,7 @@ func (s *csvSurvey) at(f Fault) Fault {
 func (s *csvSurvey) findColumns() {
 	s.where, s.time = nil, -1
 	switch {
-	case s.index > 0: // those of the first file
+	case s.index > 0: // the columns of the first file remain
 	case s.want == nil:
 		for _, name := range s.header[:min(len(s.header), mostInputs)] {
 			if name != "" && name != s.file.filter.Time {
@@ -170,7 +171,7 @@ func (s *csvSurvey) findColumns() {
 	default:
 		for i, name := range s.want.columns() {
 			s.columns = append(s.columns, newSurveyed(name))
-			s.columns[i].judge = s.judgeRow(name, i == len(s.want.Features))
+			s.columns[i].judge = s.rowNumberCheck(name, i == len(s.want.Features))
 		}
 	}
 	wanted := map[string]bool{}
@@ -200,15 +201,15 @@ func (s *csvSurvey) findColumns() {
 	}
 }
 
-// judgeRow returns what judges a number of a row.
-func (s *csvSurvey) judgeRow(name string, target bool) func(Reading) (float64, Reason) {
+// rowNumberCheck returns a function that validates a number in a column of a row.
+func (s *csvSurvey) rowNumberCheck(name string, target bool) func(Reading) (float64, Reason) {
 	return func(r Reading) (float64, Reason) {
 		_, why := held[float32](r.Value, "")
 		switch {
 		case why != "":
 		case outside(r.Value, s.file.filter.ranges[name]):
 			why = grid.OutOfRange
-		case target && !s.labels.take(r.Value):
+		case target && !s.labels.accept(r.Value):
 			why = grid.UnknownClass
 		}
 		return r.Value, why
@@ -228,7 +229,7 @@ func (s *csvSurvey) find(column, name string) int {
 		return at
 	}
 	if s.index == 0 || s.readings {
-		s.fault(column, NoColumn, s.at(Fault{Line: 1, Problem: problem}))
+		s.fault(column, NoColumn, s.inFile(Fault{Line: 1, Problem: problem}))
 	}
 	return -1
 }
@@ -243,7 +244,7 @@ func (s *csvSurvey) line(record []string, line int, c *records) {
 		}
 		_, column := c.FieldPos(x.place)
 		late = s.cell(x, strings.TrimSpace(record[x.place]), at, good,
-			s.at(Fault{Line: line, Column: column})) || late
+			s.inFile(Fault{Line: line, Column: column})) || late
 	}
 	if late {
 		s.late(line, c, shorten(strings.TrimSpace(record[s.time]))+
@@ -259,7 +260,7 @@ func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good 
 	text, name := strings.TrimSpace(record[s.time]), s.file.filter.Time
 	_, column := c.FieldPos(s.time)
 	at, err := s.dialect.time.parse(text)
-	f := s.at(Fault{Line: line, Column: column})
+	f := s.inFile(Fault{Line: line, Column: column})
 	if err != nil {
 		f.Problem = shorten(text) + " is not a time " + s.dialect.time.example()
 		s.fault(name, grid.BadTime, f)
@@ -270,21 +271,21 @@ func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good 
 	}
 	s.good++
 	s.spoke(at)
-	position := inOrder
+	class := inOrder
 	if s.order != nil {
 		p := place{index: s.index}
-		position = s.order.take(at, uint64(p.number(line)))
+		class = s.order.classify(at, uint64(p.number(line)))
 	}
 	f.Problem = shorten(text)
 	switch {
-	case position == isAhead:
-		f.Problem += " is ahead of the lines that follow, or of the clock"
-		s.fault(name, grid.Future, f).Mend = "only this line is left out; correct its time if it is needed"
+	case class == isOutlier:
+		f.Problem += " is later than the lines that follow, or in the future"
+		s.fault(name, grid.Future, f).Mend = "only this line is skipped; to use it, correct its time"
 		return at, false
 	case at > s.file.now().Add(futureMost).UnixNano():
 		f.Problem += " is later than now"
 		s.fault(name, grid.Future, f).Mend = "is data.time_zone right, and the clock of the device?"
-	case position == isLate && !s.readings:
+	case class == isLate && !s.readings:
 		s.late(line, c, f.Problem+" is before the time of a row above")
 		return at, false
 	}
@@ -294,7 +295,7 @@ func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good 
 // late adds the fault of a line that is not in order.
 func (s *csvSurvey) late(line int, c *records, problem string) {
 	_, column := c.FieldPos(s.time)
-	f := s.fault(s.file.filter.Time, grid.Late, s.at(Fault{Line: line, Column: column, Problem: problem}))
+	f := s.fault(s.file.filter.Time, grid.Late, s.inFile(Fault{Line: line, Column: column, Problem: problem}))
 	f.Mend = "sort the file by time"
 	if z := s.dialect.time.zone; z != nil && z != time.UTC {
 		f.Mend += "; of the hour that comes twice when clocks go back only the first counts"
@@ -305,7 +306,7 @@ func (s *csvSurvey) late(line int, c *records, problem string) {
 func (s *csvSurvey) cell(x *surveyed, text string, at int64, good bool, f Fault) (late bool) {
 	v, said, why := 0.0, "", Reason("")
 	if len(x.classes) > 0 && text != "" {
-		if said = text; s.dialect.absent.Text(text) && !slices.Contains(x.Texts, text) {
+		if said = text; s.dialect.missingValues.HasText(text) && !slices.Contains(x.Texts, text) {
 			why = grid.Missing
 		}
 	} else {

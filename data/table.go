@@ -15,10 +15,10 @@ type table struct {
 	file   string
 	filter Filter
 	header []string
-	// delimiter of the file, which may name it itself; 0 = as the filter says.
+	// delimiter of the file, from its line sep= or from the configuration; 0 = the default
 	delimiter rune
-	names     []string // of the features, then the target if there is one; or of the inputs
-	columns   []int    // their places; -1 = an input that the file lacks
+	names     []string // of the features, then of the target if any; or of the inputs
+	columns   []int    // index of each name in the header; -1 = an input that the file does not have
 	target    int      // which of them is the target; -1 = none
 	time      int      // the place of the time; -1 = there is none
 	where     conditions
@@ -76,7 +76,8 @@ func newTable(file string, header, features []string, target string, filter Filt
 	return t, nil
 }
 
-// find returns the place of a column by its name in the file; -1, and why, if it has none.
+// find returns the index of a column in the header. If the header does not have this name exactly once, it returns -1
+// and an *Error.
 func (t *table) find(name string) (int, error) {
 	e := &Error{File: t.file, Line: 1, Column: name}
 	switch at := slices.Index(t.header, name); {
@@ -91,7 +92,7 @@ func (t *table) find(name string) (int, error) {
 	return -1, e
 }
 
-// add appends a row, or counts why it cannot be used. number is that of the line over all files.
+// add appends a row, or counts the reason why it is unusable. number is the result of place.number for the line.
 func (b *batch[T]) add(t *table, record []string, line int, number int64) error {
 	at, bad := b.time(t, record, line)
 	if bad == nil && b.order != nil {
@@ -116,13 +117,13 @@ func (b *batch[T]) add(t *table, record []string, line int, number int64) error 
 		return nil
 	}
 	b.x = b.x[:x]
-	if b.drop(bad); t.filter.refuses() {
+	if b.drop(bad); t.filter.failsOnBadRow() {
 		return bad
 	}
 	return nil
 }
 
-// ascends returns why a row is not in the order of time; nil if it is.
+// ascends returns an error if the row is late or its time is an outlier.
 func (b *batch[T]) ascends(t *table, record []string, line int, at, number int64) *Error {
 	text := strings.TrimSpace(record[t.time])
 	why := b.order.reason(at, number)
@@ -134,12 +135,12 @@ func (b *batch[T]) ascends(t *table, record []string, line int, at, number int64
 	return &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem(text, why), Reason: string(why)}
 }
 
-// reason returns why a line does not count by its time; empty if it does.
-func (o *order) reason(at, number int64) Reason {
-	switch o.take(at, uint64(number)) {
+// reason classifies a line and returns the reason for which its time is rejected, or "" if it is in order.
+func (o *timeOrder) reason(at, number int64) Reason {
+	switch o.classify(at, uint64(number)) {
 	case isLate:
 		return grid.Late
-	case isAhead:
+	case isOutlier:
 		return grid.Future
 	}
 	return ""
@@ -155,7 +156,7 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 		case why != "":
 		case outside(v, t.filter.ranges[t.names[i]]):
 			why = grid.OutOfRange
-		case i == t.target && !b.labels.take(v):
+		case i == t.target && !b.labels.accept(v):
 			why = grid.UnknownClass
 		}
 		if why == "" {
@@ -177,6 +178,7 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 	return bad
 }
 
+// outside reports whether v is outside of [minimum, maximum]. Every value is inside if bounds is nil.
 func outside(v float64, bounds []float64) bool {
 	return len(bounds) == 2 && (v < bounds[0] || v > bounds[1])
 }
@@ -207,7 +209,7 @@ func held[T learner.Float](v float64, why Reason) (T, Reason) {
 	return x, why
 }
 
-// shorten quotes a text of the data for a message, as valid UTF-8.
+// shorten returns a text of the data for a message: quoted, in UTF-8, and with at most 32 characters.
 func shorten(text string) string {
 	const most = 32
 	text = utf8Text(text[:min(len(text), 1<<10)])

@@ -9,17 +9,17 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// tally is what rows that were read leave to those below them.
+// tally contains the counts of the rows read so far, and the state that following rows need.
 type tally struct {
-	rows, matched int         // all, and those that the conditions select
-	used, bad     int         // of the own share: those that are used, and those that cannot be
-	malformed     int         // of these, lines that cannot be parsed
-	recent        grid.Recent // of these
-	newest        int64       // of the times that were read, but for those that are ahead
-	order         *order      // of the times; nil if there are none, or a grid judges them
-	cells         []cells     // of each wanted column, then of the time
-	last          *Error      // of a row that cannot be used
-	labels        labelCount
+	rows, matched int         // all rows, and the rows that the conditions select
+	used, bad     int         // used and unusable rows of the own share
+	malformed     int         // lines that cannot be parsed; part of bad
+	recent        grid.Recent // share of unusable rows among the most recent ones
+	newest        int64       // newest time of a row, without outliers
+	order         *timeOrder  // checks the times; nil if there are none, or if gridRows checks them
+	cells         []cells     // counts of each wanted column, then of the time
+	last          *Error      // error of the last unusable row
+	labels        targetFilter
 }
 
 // cells counts the cells of a column.
@@ -27,13 +27,13 @@ type cells struct {
 	used   uint64
 	unused map[Reason]uint64
 	recent grid.Recent
-	bad    cell // the last one that was not used
+	bad    cell // the last rejected cell
 	sum    float64
 	last   float64
 	lastAt int64
 }
 
-// cell is a cell of a file that was not used.
+// cell is a rejected cell of a file.
 type cell struct {
 	file string
 	line int
@@ -41,7 +41,7 @@ type cell struct {
 	why  Reason
 }
 
-// clone returns a copy for lines that may have to be taken back.
+// clone returns a copy for lines that may have to be undone.
 func (y *tally) clone() tally {
 	n := *y
 	n.cells = slices.Clone(y.cells)
@@ -54,14 +54,14 @@ func (y *tally) clone() tally {
 	return n
 }
 
-// begin makes the cells of so many columns, unless there are any.
+// begin allocates the counts for the given number of columns and the time, unless they exist.
 func (y *tally) begin(columns int) {
 	if y.cells == nil {
 		y.cells = make([]cells, columns+1)
 	}
 }
 
-// drop counts a row that cannot be used.
+// drop counts an unusable row.
 func (y *tally) drop(why *Error) {
 	y.bad++
 	y.recent.Take(true)
@@ -88,7 +88,7 @@ func (c *cells) drop(bad cell) {
 	if why.Wrong() {
 		c.recent.Take(true)
 	}
-	bad.text = strings.Clone(bad.text) // it holds its line
+	bad.text = strings.Clone(bad.text) // the text is part of its line, which would stay in memory
 	c.bad = bad
 }
 

@@ -172,10 +172,10 @@ func TestLastLine(t *testing.T) {
 	expect(true, "", 1, 2, 3, 4)
 	age = 0
 	h.put(t, h.content()+"5\r\n6,6\r\n")
-	expect(true, "its last line was continued; its rows are read again", 1, 2, 3, 4, 6)
+	expect(true, "its last line was extended after it had been read; its rows are read again", 1, 2, 3, 4, 6)
 	age = stillFor
 	h.put(t, h.content()+"7")
-	expect(true, "was continued", 1, 2, 3, 4, 6) // too few fields: it is not whole, and the view is as it was
+	expect(true, "was extended", 1, 2, 3, 4, 6) // too few fields: it is not whole, and the view is as it was
 	h.put(t, h.content()+",7\r")
 	expect(true, "", 1, 2, 3, 4, 6, 7)
 	h.put(t, h.content()+"\n")

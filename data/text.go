@@ -19,14 +19,14 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Text files come from programs of all ages: compressed, as UTF-16, in Latin-1, with the line ends of old Macs. All of
-// them are read as UTF-8 with line feeds.
+// Text files may be compressed or encoded in UTF-16 or Windows-1252, and their lines may end with a carriage return,
+// as on the classic Mac OS. This file converts them to UTF-8 with line feeds.
 
-// sniffed is how much of a file is looked at to find its encoding.
-const sniffed = 64 << 10
+// sniffBytes is the number of bytes that are examined to detect the encoding of a file.
+const sniffBytes = 64 << 10
 
-// plainText reads the text of an open file from its beginning. plain reports whether the text is the file's own bytes,
-// so that it can be read on from an offset.
+// plainText returns a reader for the text of an open file, decompressed and converted if necessary. plain reports
+// whether the text is identical to the bytes of the file, so that reading can later continue at an offset.
 func plainText(path string, f *os.File) (text io.Reader, plain bool, err error) {
 	r := io.Reader(f)
 	if compressed(path) {
@@ -34,8 +34,8 @@ func plainText(path string, f *os.File) (text io.Reader, plain bool, err error) 
 			return nil, false, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	b := bufio.NewReaderSize(r, sniffed)
-	head, err := b.Peek(sniffed)
+	b := bufio.NewReaderSize(r, sniffBytes)
+	head, err := b.Peek(sniffBytes)
 	if err != nil && len(head) == 0 && !errors.Is(err, io.EOF) {
 		return nil, false, fmt.Errorf("%s: %w", path, err)
 	}
@@ -43,16 +43,16 @@ func plainText(path string, f *os.File) (text io.Reader, plain bool, err error) 
 		return transform.NewReader(b, decoder), false, nil
 	}
 	if i := bytes.IndexByte(head, '\r'); i >= 0 && i < len(head)-1 && !bytes.Contains(head, []byte("\n")) {
-		return lineFeeds{b}, false, nil
+		return carriageReturnReader{b}, false, nil
 	}
 	return b, !compressed(path), nil
 }
 
-// utf16Of returns the decoder of a text in UTF-16, with or without a byte order mark; nil of another text.
+// utf16Of returns a decoder if the text is in UTF-16, with or without a byte order mark, and nil otherwise.
 func utf16Of(head []byte) transform.Transformer {
 	bom, little := unicode.UseBOM, true
 	if len(head) < 4 || !bytes.HasPrefix(head, []byte{0xff, 0xfe}) && !bytes.HasPrefix(head, []byte{0xfe, 0xff}) {
-		// Without a mark: each second byte of the first letters is zero.
+		// Without a byte order mark: in Latin letters, every second byte is zero.
 		even, odd := 0, 0
 		some := head[:min(len(head), 64)&^1]
 		for i := 0; i < len(some); i += 2 {
@@ -75,10 +75,10 @@ func utf16Of(head []byte) transform.Transformer {
 	return unicode.UTF16(endianness, bom).NewDecoder().Transformer
 }
 
-// lineFeeds reads a text whose lines end in a carriage return.
-type lineFeeds struct{ r io.Reader }
+// carriageReturnReader converts carriage returns to line feeds.
+type carriageReturnReader struct{ r io.Reader }
 
-func (l lineFeeds) Read(p []byte) (int, error) {
+func (l carriageReturnReader) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
 	for i, c := range p[:n] {
 		if c == '\r' {
@@ -88,23 +88,23 @@ func (l lineFeeds) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// latin1 is how a line that is not UTF-8 is read. It is what spreadsheets of Western Europe write, and has all of
-// Latin-1.
-var latin1 encoding.Encoding = charmap.Windows1252
+// fallbackEncoding is the encoding of lines that are not valid UTF-8. Spreadsheets in Western Europe write
+// Windows-1252, which includes all printable characters of Latin-1.
+var fallbackEncoding encoding.Encoding = charmap.Windows1252
 
-// utf8Text returns a text as UTF-8.
+// utf8Text returns the text in UTF-8. A text that is not valid UTF-8 is decoded with fallbackEncoding.
 func utf8Text(text string) string {
 	if utf8.ValidString(text) {
 		return text
 	}
-	decoded, err := latin1.NewDecoder().String(text)
+	decoded, err := fallbackEncoding.NewDecoder().String(text)
 	if err != nil {
 		return strings.ToValidUTF8(text, "\ufffd")
 	}
 	return decoded
 }
 
-// OpenFile opens a file of text, which may be compressed (.gz), in UTF-16, or with the line ends of old Macs.
+// OpenFile opens a text file. It decompresses a file named *.gz, and converts UTF-16 and carriage returns as line ends.
 func OpenFile(path string) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -120,7 +120,7 @@ func OpenFile(path string) (io.ReadCloser, error) {
 
 func compressed(path string) bool { return strings.HasSuffix(path, ".gz") }
 
-// openText is the text of an open file.
+// openText reads the converted text of a file and closes the file.
 type openText struct {
 	io.Reader
 	io.Closer

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// units are the time formats that count from 1970.
-var units = map[string]time.Duration{"unix": time.Second, "unix_ms": time.Millisecond, "unix_us": time.Microsecond,
+// unitByFormat contains the unit of each time format that is a number since 1970.
+var unitByFormat = map[string]time.Duration{"unix": time.Second, "unix_ms": time.Millisecond,
+	"unix_us": time.Microsecond,
 	"unix_ns": time.Nanosecond}
 
-// timeFormat is how times are written: rfc3339, unix, unix_ms, unix_us, unix_ns, or a layout of package time; empty
-// takes RFC 3339 and seconds since 1970. Times without a zone are in Zone, or UTC.
+// timeFormat is the format of times: rfc3339, unix, unix_ms, unix_us, unix_ns, or a layout of package time. The empty
+// format accepts RFC 3339 and seconds since 1970. Times without a zone are in zone, or in UTC if zone is nil.
 type timeFormat struct {
 	format string
 	zone   *time.Location
@@ -28,22 +29,23 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 			return f, fmt.Errorf("the system knows no time zone %q; write it as Europe/Berlin", zone)
 		}
 	}
-	if format == "" || format == "rfc3339" || units[format] > 0 {
+	if format == "" || format == "rfc3339" || unitByFormat[format] > 0 {
 		return f, nil
 	}
 	sample := time.Date(2003, 4, 5, 17, 8, 9, 0, time.UTC)
 	if back, err := time.ParseInLocation(format, sample.Format(format), time.UTC); err != nil ||
 		back.YearDay() != sample.YearDay() || back.Year() != sample.Year() {
-		return f, fmt.Errorf("%q is none of rfc3339, unix, unix_ms, unix_us and unix_ns, and no layout such as "+
-			"\"2006-01-02 15:04:05\" with year, month and day", format)
+		return f, fmt.Errorf("%q is none of rfc3339, unix, unix_ms, unix_us and unix_ns, nor a Go time layout with "+
+			"year, "+
+			"month and day, such as \"2006-01-02 15:04:05\"", format)
 	}
 	return f, nil
 }
 
-// parse reads a time, in nanoseconds since 1970, from there up to 2261. Midnight may be written as 24:00 of the day
-// before, and as a date without a time.
+// parse returns a time in nanoseconds since 1970. It accepts the years 1970 to 2261. With a layout that has a time of
+// day, 24:00 is midnight at the end of the day, and a date without a time is midnight at its beginning.
 func (f timeFormat) parse(text string) (int64, error) {
-	if unit := units[f.format]; unit > 0 {
+	if unit := unitByFormat[f.format]; unit > 0 {
 		return parseSince(text, unit)
 	}
 	layout, zone := f.format, f.zone
@@ -69,7 +71,7 @@ func (f timeFormat) parse(text string) (int64, error) {
 	return at.UnixNano(), err
 }
 
-// parseMidnight reads a time that is written as 24:00, or as a date alone. Else it returns the error.
+// parseMidnight parses a time that is written as 24:00, or as a date alone. It returns err for any other text.
 func parseMidnight(layout, text string, zone *time.Location, err error) (time.Time, error) {
 	for i := range len(text) - 1 {
 		if text[i:i+2] != "24" {
@@ -90,7 +92,7 @@ func parseMidnight(layout, text string, zone *time.Location, err error) (time.Ti
 
 // parseSince reads a number of units since 1970.
 func parseSince(text string, unit time.Duration) (int64, error) {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil { // exactly: a float64 rounds nanoseconds
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil { // a float64 would round nanoseconds
 		if n < 0 || n > int64(math.MaxInt64/unit) {
 			return 0, strconv.ErrRange
 		}
@@ -126,17 +128,19 @@ func (f timeFormat) example() string {
 	return "as " + f.format
 }
 
-// advice says which format a time has that this one cannot read; empty if none is known.
-func (f timeFormat) advice(text string) string {
+// formatAdvice returns the advice to set another format, if text is not a time in this format but in a known one. It
+// returns "" if no known format fits.
+func (f timeFormat) formatAdvice(text string) string {
 	if format, _ := guessFormat([]string{text}, f.zone); format != "" {
 		return fmt.Sprintf(": set data.time_format to %q", format)
 	}
 	return ""
 }
 
-// early says which unit a time has that is before 2000 when it is read in this one; empty if none fits.
-func (f timeFormat) early(at int64) string {
-	unit := units[f.format]
+// unitAdvice returns the advice to set a larger unit, if a time before 2000 was probably parsed in too small a unit.
+// at is the parsed time in nanoseconds. It returns "" if no unit fits.
+func (f timeFormat) unitAdvice(at int64) string {
+	unit := unitByFormat[f.format]
 	if f.format == "" {
 		unit = time.Second
 	}
@@ -144,7 +148,7 @@ func (f timeFormat) early(at int64) string {
 		return ""
 	}
 	for _, format := range []string{"unix", "unix_ms", "unix_us"} {
-		if other := units[format]; other > unit && at/int64(unit) < math.MaxInt64/int64(other) {
+		if other := unitByFormat[format]; other > unit && at/int64(unit) < math.MaxInt64/int64(other) {
 			if year := time.Unix(0, at/int64(unit)*int64(other)).UTC().Year(); year >= 2000 && year < 2100 {
 				return fmt.Sprintf(": set data.time_format to %q", format)
 			}

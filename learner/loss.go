@@ -63,13 +63,13 @@ type Labels struct {
 	zero, minus int // the last rows, from 1, where a 0 and a −1 were seen; 0 = none
 }
 
-// LabelSet is the targets that a risk takes. The zero value takes every number.
+// LabelSet is the set of valid targets of a risk. The zero value contains every number.
 type LabelSet struct {
-	Classes int  // above 0: whole numbers from 0 to Classes − 1
-	Signs   bool // 0 and 1, or −1 and 1
+	Classes int  // if above 0, the targets are the whole numbers from 0 to Classes − 1
+	Signs   bool // the targets are 0 and 1, or −1 and 1
 }
 
-// LabelSet returns the targets that the architecture's risk takes.
+// LabelSet returns the set of valid targets for the architecture's risk.
 func (a Architecture) LabelSet() LabelSet {
 	switch a.Risk {
 	case spec.RiskSoftmax:

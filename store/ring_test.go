@@ -200,7 +200,7 @@ var ringDamages = []ringDamage{
 		return append(appendHead(nil, segment{number: 9, first: 11}), p[segmentHead:]...)
 	}, false, "it is of segment 9", []uint64{11, 30}},
 	{"another version", 2, func(p []byte) []byte { p[4] = 7; return p }, false,
-		"has format version 7, this program reads version 1", []uint64{11, 30}},
+		"has format version 7, this program reads version 2", []uint64{11, 30}},
 	{"a batch twice", 2, func(p []byte) []byte {
 		again := p[segmentHead : segmentHead+batchExtra+10*8]
 		return slices.Concat(p, again, again)

@@ -144,7 +144,7 @@ func TestPredictBadRows(t *testing.T) {
 	}
 	for _, want := range []string{
 		`line 3: column "a": empty where a number is needed`, `line 4: column "b": "x" is not a number`,
-		`line 5: column "b": "1e39" is too large`, `line 6: column "a": "nan" stands for no value`,
+		`line 5: column "b": "1e39" is too large`, `line 6: column "a": "nan" is a missing value where a number is needed`,
 		"line 7: 1 field where the header has 2",
 	} {
 		if !strings.Contains(problems, "agentd: standard input: "+want) {

@@ -11,18 +11,18 @@ import (
 
 // Config says which rows are made.
 type Config struct {
-	Recipe   spec.Recipe    // with its defaults
-	Features []string       // without short forms
-	Target   string         // empty = none, and rows have 0 in its place
-	Zone     *time.Location // of the calendar; nil = UTC
-	Missing  Fill
-	Absent   Absent
-	// by input, least and largest value of this device's sensor, in addition to the recipe's
+	Recipe        spec.Recipe    // with its defaults
+	Features      []string       // without short forms
+	Target        string         // empty = none, and rows have 0 in its place
+	Zone          *time.Location // of the calendar; nil = UTC
+	Missing       Fill
+	MissingValues MissingValues
+	// valid range [minimum, maximum] by input on this device, in addition to the recipe's
 	Ranges map[string][]float64
-	// Label, if set, reports whether a target is one of the task's classes. Rows with another target are not made.
-	Label func(y float64) bool
-	Queue int  // the most readings that wait; 0 = DefaultQueue
-	Early bool // rows are made as soon as their point is over, for a prediction: their targets are 0
+	// AcceptTarget, if set, reports whether a target is valid. No rows are made with other targets.
+	AcceptTarget func(y float64) bool
+	Queue        int  // maximum number of waiting readings; 0 = DefaultQueue
+	Early        bool // rows are made as soon as their point is over, for a prediction: their targets are 0
 }
 
 // Fill says what stands for a value that is not there.
@@ -32,7 +32,7 @@ type Fill struct {
 }
 
 const (
-	// DefaultQueue is the most readings that wait, at 32 bytes each.
+	// DefaultQueue is the default maximum number of waiting readings, at 32 bytes each.
 	DefaultQueue = 1 << 18
 	// Silence is after how many points without a reading a grid begins anew.
 	Silence = spec.MaxReach
@@ -48,30 +48,30 @@ type Rows struct {
 
 // Grid makes rows. It serves one goroutine at a time.
 type Grid struct {
-	zone     *time.Location
-	missing  Fill
-	step     int64
-	lateness int64
-	most     int // of the queue
-	inputs   []input
-	places   map[string]int
-	columns  []*column
-	back     int64 // the points before its own that a row sees
-	target   goal
-	early    bool
-	label    func(float64) bool
+	zone         *time.Location
+	missing      Fill
+	step         int64
+	lateness     int64
+	most         int // of the queue
+	inputs       []input
+	places       map[string]int
+	columns      []*column
+	back         int64 // the points before its own that a row sees
+	target       goal
+	early        bool
+	acceptTarget func(float64) bool
 
-	queue     queue
-	number    int64     // of the last reading
-	lines     bool      // numbers are lines
-	newest    int64     // of the times that came
-	watermark int64     // readings before it are late
-	released  []waiting // by input, the last reading that left the queue; its time is −1 if there is none
-	begun     bool
-	first     int64  // the first point since the beginning, or a silence
-	open      int64  // the point that is being joined; those before are closed
-	spoke     int64  // the last point with a reading
-	heard     []bool // of closed points, in a ring: whether they have one
+	queue        queue
+	number       int64     // of the last reading
+	lines        bool      // numbers are lines
+	newest       int64     // of the times that came
+	watermark    int64     // readings before it are late
+	lastReleased []waiting // by input, the last reading that left the queue; its time is −1 before the first
+	begun        bool
+	first        int64  // the first point since the beginning, or a silence
+	open         int64  // the point that is being joined; those before are closed
+	spoke        int64  // the last point with a reading
+	heard        []bool // of closed points, in a ring: whether they have one
 
 	rows    Rows
 	row     []float32 // in the making
@@ -95,7 +95,8 @@ func New(c Config) (*Grid, error) {
 	g := &Grid{zone: c.Zone, missing: c.Missing, step: int64(c.Recipe.Grid.Step),
 		lateness: int64(c.Recipe.Grid.Lateness), most: c.Queue, places: map[string]int{},
 		early:  c.Early || c.Target == "",
-		inputs: make([]input, len(c.Recipe.Inputs)), released: make([]waiting, len(c.Recipe.Inputs)), label: c.Label}
+		inputs: make([]input, len(c.Recipe.Inputs)), lastReleased: make([]waiting, len(c.Recipe.Inputs)),
+		acceptTarget: c.AcceptTarget}
 	if g.zone == nil {
 		g.zone = time.UTC
 	}
@@ -103,8 +104,8 @@ func New(c Config) (*Grid, error) {
 		g.most = DefaultQueue
 	}
 	for i, in := range c.Recipe.Inputs {
-		g.inputs[i] = newInput(in, c.Absent, c.Ranges[in.Name])
-		g.places[in.Name], g.released[i].time = i, -1
+		g.inputs[i] = newInput(in, c.MissingValues, c.Ranges[in.Name])
+		g.places[in.Name], g.lastReleased[i].time = i, -1
 	}
 	return g, g.compile(c.Features, c.Target)
 }
@@ -140,8 +141,8 @@ func (g *Grid) compile(features []string, target string) error {
 	return nil
 }
 
-// Refuse counts a reading that is not used for a reason that the grid does not know.
-func (g *Grid) Refuse(r Reading, why Reason) {
+// Reject counts a reading that the caller has rejected for the given reason.
+func (g *Grid) Reject(r Reading, why Reason) {
 	if i, there := g.places[r.Input]; there {
 		g.inputs[i].count.drop(why, r)
 	}
@@ -205,11 +206,11 @@ func (g *Grid) pass(to int64) {
 func (g *Grid) release(w waiting) {
 	i := w.input()
 	in := &g.inputs[i]
-	if last := g.released[i]; last.time == w.time && last.source == w.source {
+	if last := g.lastReleased[i]; last.time == w.time && last.source == w.source {
 		in.count.drop(Twice, g.readingOf(w))
 		return
 	}
-	g.released[i] = w
+	g.lastReleased[i] = w
 	k := g.pointOf(w.time)
 	if !g.begun {
 		g.begun = true
@@ -226,7 +227,7 @@ func (g *Grid) release(w waiting) {
 	in.joining.add(w.value)
 }
 
-// readingOf returns what is known of a reading that has waited: its line only if it was read from a file.
+// readingOf returns a queued reading with its time, its value and, if it was read from a file, its line.
 func (g *Grid) readingOf(w waiting) Reading {
 	r := Reading{Time: w.time, Value: w.value}
 	if g.lines {
@@ -311,7 +312,7 @@ func (g *Grid) make(k int64, y float64) {
 		}
 		row = append(row, float32(v))
 	}
-	if !finite32(y) || g.label != nil && !g.early && !g.label(y) {
+	if !finite32(y) || g.acceptTarget != nil && !g.early && !g.acceptTarget(y) {
 		lack(g.target.input, y, k+g.target.ahead, k+g.target.ahead)
 	}
 	switch g.lacks = lacks; {
@@ -324,7 +325,7 @@ func (g *Grid) make(k int64, y float64) {
 	}
 }
 
-// finite32 reports whether a value is finite as a float32.
+// finite32 reports whether a value is finite after the conversion to float32.
 func finite32(v float64) bool { x := float32(v); return x-x == 0 }
 
 // lacking is an input that has no value for a row, and why.
@@ -356,8 +357,8 @@ func (g *Grid) heardFrom(first, last int64) bool {
 	return true
 }
 
-// Reach returns over what time a row needs readings, from the first point that a column sees to the moment at which its
-// target is known, and over what time there are some.
+// Reach returns two time spans. need is the span of readings that a row requires: from the first grid point of its
+// columns to the time at which its target is known. have is the span of the readings so far, rounded to seconds.
 func (g *Grid) Reach() (need, have time.Duration) {
 	need = time.Duration((g.back+g.target.ahead+1)*g.step + g.lateness + g.target.wait)
 	if g.newest > 0 {

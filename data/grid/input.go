@@ -31,32 +31,33 @@ func known(v float64) bool { return v == v }
 // input is what is kept of an input. The values of the last points are in a ring: that of point k at k mod its length.
 type input struct {
 	spec.Input
-	absent  Absent
-	own     []float64 // least and largest value by the device's configuration; nil = no bounds
-	numbers []float64 // that the classes stand for; NaN for a class that is no number
-	count   Count
-	used    bool // by a column or the target
-	values  []float64
-	doubts  doubts  // since the beginning, or a silence
-	joining joining // of the open point
-	heard   bool    // since the beginning, or a silence
-	last    float64 // value of the point lastAt
-	lastAt  int64
-	sum     float64 // of all points with a value
-	points  float64
-	classes []int // how many points had each class
-	lacked  int64 // the last point whose row was not made for lack of a value; −1 = none
+	missingValues MissingValues
+	deviceRange   []float64 // valid range [minimum, maximum] from the device's configuration; nil = any value
+	classNumbers  []float64 // the classes as numbers; NaN for a class that is not a number
+	count         Count
+	used          bool // by a column or the target
+	values        []float64
+	doubts        doubts  // since the beginning, or a silence
+	joining       joining // of the open point
+	heard         bool    // since the beginning, or a silence
+	last          float64 // value of the point lastAt
+	lastAt        int64
+	sum           float64 // of all points with a value
+	points        float64
+	classes       []int // how many points had each class
+	lacked        int64 // the last point whose row was not made for lack of a value; −1 = none
 }
 
-func newInput(in spec.Input, absent Absent, own []float64) input {
-	n := input{Input: in, absent: absent, own: own, count: Count{Input: in.Name}, classes: make([]int, len(in.Classes)),
-		lacked: -1}
+// newInput returns the state of an input without readings.
+func newInput(in spec.Input, missingValues MissingValues, deviceRange []float64) input {
+	n := input{Input: in, missingValues: missingValues, deviceRange: deviceRange,
+		count: Count{Input: in.Name}, classes: make([]int, len(in.Classes)), lacked: -1}
 	for _, class := range in.Classes {
 		v, err := strconv.ParseFloat(class, 64)
 		if err != nil {
 			v = nothing
 		}
-		n.numbers = append(n.numbers, v)
+		n.classNumbers = append(n.classNumbers, v)
 	}
 	return n
 }
@@ -68,12 +69,12 @@ type Count struct {
 	Newest int64 // time of the newest that was used or waits; 0 = none
 	// Unused has readings, and under Gap and NoLabel the rows that were not made because they lack the input.
 	Unused map[Reason]uint64
-	Line   int64   // of the last reading that was not used; 0 = that was not read from a file
-	At     int64   // its time; 0 = all were used
-	Why    Reason  // it was not used
-	Text   string  // it said; empty = Value
-	Value  float64 // it had
-	Lacked int64   // time of the last row that was not made; 0 = none
+	Line   int64   // line of the last rejected reading; 0 = it was not read from a file
+	At     int64   // time of the last rejected reading; 0 = no reading was rejected
+	Why    Reason  // reason of the last rejected reading
+	Text   string  // text of the last rejected reading; empty = it had a value
+	Value  float64 // value of the last rejected reading
+	Lacked int64   // time of the last row that was not made for lack of this input; 0 = none
 	Recent Recent
 }
 
@@ -106,34 +107,35 @@ func (in *input) value(r Reading) (float64, Reason) {
 	}
 	v := r.Value
 	switch {
-	case r.Text != "" && in.absent.Text(r.Text), r.Text == "" && in.absent.Number(v):
+	case r.Text != "" && in.missingValues.HasText(r.Text), r.Text == "" && in.missingValues.HasNumber(v):
 		return 0, Missing
 	case !known(v):
 		return 0, NotANumber
 	case v-v != 0:
 		return 0, NotFinite
-	case outside(v, in.Range), outside(v, in.own), in.Scale == spec.ScaleLog1p && v <= -1:
+	case outside(v, in.Range), outside(v, in.deviceRange), in.Scale == spec.ScaleLog1p && v <= -1:
 		return 0, OutOfRange
 	}
 	return v, ""
 }
 
-// class returns the index of the class that a reading names. Numbers are compared as numbers, so that 1.0 is the class
-// 1. A class may have the name of a missing value, such as NA.
+// class returns the index of the class that a reading names, or the reason why it names none. Numbers are compared by
+// value: 1.0 is the class 1. A class takes precedence over a missing value with the same text, such as NA.
 func (in *input) class(r Reading) (float64, Reason) {
 	i := slices.Index(in.Classes, r.Text)
 	if v := r.number(); i < 0 && known(v) {
-		i = slices.Index(in.numbers, v)
+		i = slices.Index(in.classNumbers, v)
 	}
 	switch {
 	case i >= 0:
 		return float64(i), ""
-	case r.Text != "" && in.absent.Text(r.Text), r.Text == "" && in.absent.Number(r.Value):
+	case r.Text != "" && in.missingValues.HasText(r.Text), r.Text == "" && in.missingValues.HasNumber(r.Value):
 		return 0, Missing
 	}
 	return 0, UnknownClass
 }
 
+// outside reports whether v is outside of [minimum, maximum]. Every value is inside if bounds is nil.
 func outside(v float64, bounds []float64) bool {
 	return len(bounds) == 2 && (v < bounds[0] || v > bounds[1])
 }

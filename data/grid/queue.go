@@ -5,7 +5,7 @@ type waiting struct {
 	time   int64
 	value  float64
 	source uint64
-	key    uint64 // its input, then its line, or its number in the order in which readings came
+	key    uint64 // index of the input in the high bits; below it the line, or the number in the order of arrival
 }
 
 const keyBits = 48 // of a key, for the number
@@ -14,8 +14,8 @@ func (w waiting) input() int { return int(w.key >> keyBits) }
 
 func (w waiting) number() int64 { return int64(w.key & (1<<keyBits - 1)) }
 
-// before orders by time, input, source and number. The order of arrival counts only between readings of one source, so
-// that the sum of several sources is the same to the bit in whatever order they arrive.
+// before compares by time, input, source and number. Arrival order matters only within one source, so that a sum over
+// several sources is bit-identical for any order of arrival.
 func (w waiting) before(o waiting) bool {
 	switch {
 	case w.time != o.time:
@@ -28,7 +28,7 @@ func (w waiting) before(o waiting) bool {
 	return w.key < o.key
 }
 
-// queue is a binary heap of readings; the first in the order of before is on top.
+// queue is a binary heap of readings. The first element is the first one in the order of waiting.before.
 type queue []waiting
 
 func (q *queue) push(w waiting) {

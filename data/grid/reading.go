@@ -6,21 +6,21 @@ import "strconv"
 type Reading struct {
 	Input string
 	Time  int64 // nanoseconds since 1970, UTC
-	// Source tells apart several sensors that deliver the same input, such as the topics of a wildcard. Two readings
-	// with the same input, time and source are the same reading.
+	// Source distinguishes several sensors of the same input, such as the topics that match a wildcard. Two readings
+	// with the same input, time and source are duplicates.
 	Source uint64
 	// Text, if it is not empty, is what was said in words: an input with classes takes it. Value is then the number
 	// that it stands for, as "21.5" and "true" do; NaN if it stands for none.
 	Text  string
 	Value float64
-	// Line is the line that it was read from, as its feed counts lines: 0 if it was not read from a file.
+	// Line is the line from which the reading was read, in the numbering of its feed; 0 if it was not read from a file.
 	Line int64
-	// Number is the position of the line or the entry in its source. It increases, and stays the same when the source
-	// is read again.
+	// Number is the position of the line or the entry in its source. It is ascending, and remains the same when the
+	// source is read again.
 	Number uint64
 }
 
-// number returns the number that a reading says: NaN if it says a word.
+// number returns the value of a reading, or its text parsed as a number. It returns NaN if the text is not a number.
 func (r *Reading) number() float64 {
 	if r.Text == "" {
 		return r.Value
@@ -37,17 +37,17 @@ type Reason string
 
 // The reasons.
 const (
-	Missing      Reason = "missing"       // there is no such value, or one that stands for none; see Absent
+	Missing      Reason = "missing"       // absent, or in MissingValues
 	NotANumber   Reason = "not_a_number"  // a text where a number is needed
 	NotFinite    Reason = "not_finite"    // infinite, or too large for a float32
 	OutOfRange   Reason = "out_of_range"  // of the input
 	UnknownClass Reason = "unknown_class" // none of the input's
 	Late         Reason = "late"          // older than the newest reading by more than the lateness
-	Twice        Reason = "twice"         // the same source has delivered the input at the same time before
+	Twice        Reason = "twice"         // a duplicate: same input, source and time
 	Stuck        Reason = "stuck"         // the input has had the same value for too long
 	Jump         Reason = "jump"          // too far from the value before
 	BadTime      Reason = "bad_time"      // not a time, or one before 1970 or after 2261
-	Future       Reason = "future"        // ahead of the device's clock, or of the readings that follow
+	Future       Reason = "future"        // later than the device's clock, or than the readings that follow
 	Malformed    Reason = "malformed"     // in a line or a payload that cannot be parsed
 	Dropped      Reason = "dropped"       // there was no room for it: too much came, or the disk took nothing
 	Gap          Reason = "gap"           // of a row: it needs a value of the input, and there is none

@@ -39,25 +39,25 @@ func TestSources(t *testing.T) {
 
 // TestAbsent: the words and numbers that stand for no value, in any case and spelling.
 func TestAbsent(t *testing.T) {
-	var usual grid.Absent
-	own := grid.NewAbsent([]string{"-9999", "Offline", "1e20", " 65535.0 "})
+	var usual grid.MissingValues
+	own := grid.NewMissingValues([]string{"-9999", "Offline", "1e20", " 65535.0 "})
 	for _, text := range []string{"", " ", "-", "--", "?", "NA", "n/a", "#N/A", "NaN", "-nan", "null", "None", "nil",
 		"unavailable", "Unknown", "UNDEF", "<NA>"} {
-		if !usual.Text(text) || !own.Text(text) {
+		if !usual.HasText(text) || !own.HasText(text) {
 			t.Errorf("%q is a value", text)
 		}
 	}
 	for _, text := range []string{"-9999", "-9999.0", "-9.999e3", "OFFLINE", "100000000000000000000", "65535"} {
-		if usual.Text(text) || !own.Text(text) {
-			t.Errorf("%q: %t and %t, want false and true", text, usual.Text(text), own.Text(text))
+		if usual.HasText(text) || !own.HasText(text) {
+			t.Errorf("%q: %t and %t, want false and true", text, usual.HasText(text), own.HasText(text))
 		}
 	}
 	for _, text := range []string{"0", "N", "on", "none of them", "9999", "inf"} {
-		if usual.Text(text) || own.Text(text) {
+		if usual.HasText(text) || own.HasText(text) {
 			t.Errorf("%q is none", text)
 		}
 	}
-	if !own.Number(-9999) || own.Number(9999) || usual.Number(-9999) {
+	if !own.HasNumber(-9999) || own.HasNumber(9999) || usual.HasNumber(-9999) {
 		t.Error("numbers")
 	}
 }

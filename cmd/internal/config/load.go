@@ -34,7 +34,7 @@ type Source struct {
 	// Text, unless it is nil, is the file's content, which then is not read.
 	Text []byte
 	// EnvPrefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. "" reads none.
-	// A list is written a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=c:d.
+	// A list is written as a,b,c, a map as k=v,k=v, and a map of lists as k=a:b,k=c:d.
 	EnvPrefix string
 	// EnvAllowed are variables that have the prefix but set no key, such as AGENTD_CONFIG, the path itself. Any other
 	// unknown variable with the prefix is refused.

@@ -83,7 +83,7 @@ func (d *document) value(n ast.Node, at origin) value {
 }
 
 // written reads text from the environment or the command line as the field's type wants it: a list as a,b,c, a map as
-// k=v,k=v or, if its values are lists, k=a:b,k=a:b, and [a,b] as the list of a field that reads itself.
+// k=v,k=v, or as k=a:b,k=a:b if its values are lists, and [a,b] as the list of a field that parses itself.
 func (l *loader) written(f *field, text string, at origin) value {
 	v := value{at: at, kind: single, scalar: scalar{text, bare}}
 	inner, open := strings.CutPrefix(text, "[")

@@ -35,7 +35,7 @@ func TestGrowingFile(t *testing.T) {
 	one.Await(t, `line 29: 4 fields where the header has 3`)
 	testkit.Until(t, "its metric says so", func() bool { return testkit.Metric(t, url, "agentd_samples") == 0 })
 	put(t, f.Path("one.csv"), os.O_TRUNC, plane(25))
-	one.Await(t, "it was cut off")
+	one.Await(t, "it was truncated")
 	one.Await(t, "rows=25 before=27")
 	testkit.Until(t, "its metric says so", func() bool { return testkit.Metric(t, url, "agentd_samples") == 25 })
 	for _, p := range []*testkit.Process{one, two, lead} {

@@ -56,7 +56,7 @@ type input struct {
 	Newest *time.Time             `json:"newest,omitempty"` // of the times of its values
 	Unused map[data.Reason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
 	Where  string                 `json:"where,omitempty"`  // the last value was that was not used
-	// Problem says what is wrong with that value, with its text.
+	// Problem describes that value and its fault.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -1,0 +1,55 @@
+package grid
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// MissingValues is the set of texts and numbers that mean "no value". All sources and column types use it, so that
+// NA, an empty cell and a configured number such as -9999 have the same meaning everywhere. The zero value contains
+// only the standard texts, such as NA and null, and NaN.
+type MissingValues struct {
+	words   []string // in lower case, in addition to the standard texts
+	numbers []float64
+}
+
+// NewMissingValues returns a set that also contains the given texts and numbers. Texts are compared without case, and
+// numbers by value: -9999 matches -9999.0.
+func NewMissingValues(more []string) MissingValues {
+	var a MissingValues
+	for _, text := range more {
+		text = strings.ToLower(strings.TrimSpace(text))
+		if v, err := strconv.ParseFloat(text, 64); err == nil && v == v {
+			a.numbers = append(a.numbers, v)
+		} else {
+			a.words = append(a.words, text)
+		}
+	}
+	return a
+}
+
+// HasText reports whether a text means a missing value.
+func (a *MissingValues) HasText(text string) bool {
+	text = strings.ToLower(strings.TrimSpace(text))
+	switch text {
+	case "", "-", "--", "?", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "nil", "none", "undef",
+		"undefined",
+		"unavailable", "unknown":
+		return true
+	}
+	if slices.Contains(a.words, text) {
+		return true
+	}
+	if len(a.numbers) == 0 {
+		return false
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	return err == nil && a.HasNumber(v)
+}
+
+// HasNumber reports whether a number means a missing value.
+func (a *MissingValues) HasNumber(v float64) bool {
+	return math.IsNaN(v) || slices.Contains(a.numbers, v)
+}
