@@ -279,7 +279,9 @@ func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], i
 			return err
 		}
 		return take()
-	}, nil)
+	}, func(bad *Error) { // counted beside the columns, like a bad time
+		b.cells[len(b.cells)-1].drop(cell{bad.File, bad.Line, bad.Problem, grid.Malformed})
+	})
 	if err == nil {
 		err = take()
 	}

@@ -98,6 +98,9 @@ func (b *batch[T]) add(t *table, record []string, line int, number int64) error 
 	if bad == nil && b.order != nil {
 		bad = b.ascends(t, record, line, at, number)
 	}
+	if bad == nil {
+		b.cells[len(t.columns)].use()
+	}
 	x := len(b.x)
 	if bad == nil {
 		bad = b.numbers(t, record, line, at)

@@ -77,7 +77,7 @@ func TestReportOfColumns(t *testing.T) {
 		{Name: "x", Used: 2, Newest: 9e9, Where: "line 7",
 			Unused: map[Reason]uint64{grid.Missing: 1, grid.NotANumber: 1, grid.NotFinite: 1}},
 		{Name: "y", Used: 3, Newest: 9e9, Where: "line 4", Unused: map[Reason]uint64{grid.Missing: 2}},
-		{Name: "t", Where: "line 6", Unused: map[Reason]uint64{grid.BadTime: 1, grid.Late: 1}},
+		{Name: "t", Used: 5, Where: "line 6", Unused: map[Reason]uint64{grid.BadTime: 1, grid.Late: 1}},
 	}
 	second := textOf(r).Open(Want{Features: []string{"t"}, Target: "y"})
 	if _, err := second.Snapshot(); err != nil {

@@ -154,7 +154,7 @@ func (f *federation) checkData(t *testing.T) {
 	code, bad, stderr := programs.Run(t, "agentd", "data", "check", "--config", f.Path("broken.yaml"))
 	for got, want := range map[string]string{good: "this device would take part", bad: "would decline: " +
 		f.Path("broken.csv") + `: line 3: column "b": "warm" is not a number`} {
-		if !strings.Contains(got, "task    plane, from the broker ") || !strings.Contains(got, want) {
+		if !strings.Contains(got, "task    plane, from the running agentd") || !strings.Contains(got, want) {
 			t.Errorf("data check says %s\nwant %q", got, want)
 		}
 	}

@@ -48,7 +48,9 @@ func TestAudience(t *testing.T) {
 		t.Errorf("%d forecasts are expected of %d hours, want 95 to 100 %%", len(a.wanted), hours)
 	}
 	say := func(of stationHour, value float64, more string) {
-		text := fmt.Sprintf(`{"time":%q,"prediction":%v%s}`, time.Unix(of.at, 0).Format(time.RFC3339), value, more)
+		at := time.Unix(of.at, 0)
+		text := fmt.Sprintf(`{"time":%q,"for":%q,"device":%q,"prediction":%v%s}`, at.Format(time.RFC3339),
+			at.Add(ahead).Format(time.RFC3339), of.station, value, more)
 		a.take(mqtt.Message{Topic: forecastsOf(of.station), Payload: []byte(text)})
 	}
 	noon := air.HeldFrom.Add(12 * time.Hour)
