@@ -202,7 +202,7 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 // the rows of all devices.
 func (c *agreement) evaluated(t *testing.T, lead *testkit.Process, w []float64) {
 	t.Helper()
-	said := "agents have evaluated a model on the rows that they hold out version=6 agents=3 rows=120 risk="
+	said := "agents have evaluated a model on the rows that they hold out version=6 agents=3 present=3 rows=120 risk="
 	if c.own > 0 { // the biases are on the devices
 		lead.Await(t, said)
 		return

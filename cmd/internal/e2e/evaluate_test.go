@@ -26,7 +26,7 @@ func TestEvaluate(t *testing.T) {
 		agents = append(agents, f.Daemon(t, "agentd", fmt.Sprint("a", i), "--set", "evaluation.held_out=0.2"))
 	}
 	for version := 1; version <= 3; version++ {
-		lead.Await(t, fmt.Sprintf("on the rows that they hold out version=%d agents=5 rows=60", version))
+		lead.Await(t, fmt.Sprintf("on the rows that they hold out version=%d agents=5 present=5 rows=60", version))
 	}
 	for i, a := range agents {
 		a.Await(t, fmt.Sprintf("on the rows that are held out agent=a%d version=3 rows=12", i))
