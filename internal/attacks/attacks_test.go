@@ -56,7 +56,8 @@ var messages = []attack{
 		stranger + ", " + broker + ", " + device,
 		"memory is bounded before anything is believed; no daemon ends", []of{
 			tests("wire", "TestClaimsAllocateNothing", "TestClaimsAreRefused"),
-			tests("mqtt", "TestR14EvilBroker", "TestR14LargestPacket", "TestGuard"),
+			tests("mqtt", "TestR14EvilBroker", "TestR14LargestPacket", "TestR14OversizedMessages",
+				"TestOversizedAllocatesNothing", "TestGuard"),
 			tests("mqtt/broker", "TestHugeClaimBeforeConnectDisconnects", "TestOversizePacketDisconnects")}},
 	{"wrong shape", "an update of another length, schema or base model", device, "it is refused with its reason",
 		[]of{tests("coordinator", "TestHostileMessages")}},
