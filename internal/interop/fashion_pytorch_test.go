@@ -41,7 +41,8 @@ func TestFashion(t *testing.T) {
 	}
 	lead.AwaitFor(t, 4*time.Minute, "run finished")
 	// Each device evaluates the last model on its tenth of the test images.
-	said := lead.Await(t, fmt.Sprintf("evaluated a model on the rows that they hold out version=%d agents=3 present=3 rows=3000",
+	said := lead.Await(t, fmt.Sprintf("evaluated a model on the rows that they hold out version=%d agents=3 "+
+		"present=3 rows=3000",
 		rounds))
 	_, text, _ := strings.Cut(said, " accuracy=")
 	share, err := strconv.ParseFloat(strings.Fields(text + " ?")[0], 64)
