@@ -76,7 +76,8 @@ var devices = []attack{
 	{"poison", "updates backwards, ten times as long as honest ones or of their length", device,
 		"with round.robust one of seven costs a few rounds more, without it accuracy and never the run; nothing is " +
 			"promised for a fifth of liars or more", []of{
-			tests("coordinator", "TestOneLiarOfSeven", "TestOneLiarOfSevenWithoutRobust"), tests("round", "TestBound", "TestLongAreTheLiars")}},
+			tests("coordinator", "TestOneLiarOfSeven", "TestOneLiarOfSevenWithoutRobust"),
+			tests("round", "TestBound", "TestLongAreTheLiars")}},
 	{"steer Prometheus", "an address to be scraped that is another's", device,
 		"as shipped Prometheus asks the coordinator alone; a report's address is host and port, or nothing", []of{
 			tests("metrics", "TestTargets"), tests("cmd/fedlab/internal/monitoring", "TestPrometheusIsNotSteered")}},
@@ -90,7 +91,8 @@ var devices = []attack{
 			tests("round", "TestJudgedEdges", "TestAwaitsReports"),
 			tests("cmd/fedlab/internal/demo", "TestLyingNeighborDoesLittle")}},
 	{"false weight", "a claim of a billion rows, where weights go by rows", device,
-		"it is named; with round.robust it counts as five devices at most", []of{tests("coordinator", "TestOneLiarOfSeven")}},
+		"it is named; with round.robust it counts as five devices at most", []of{
+			tests("coordinator", "TestOneLiarOfSeven")}},
 	{"false statistics", "means and scales that are not of the device's rows", device,
 		"one of five or more does not bend the standardisation", []of{
 			tests("coordinator", "TestStatisticsOfOneLiar", "TestImpossibleStatistics"),
