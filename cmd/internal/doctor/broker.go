@@ -2,7 +2,9 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -75,6 +77,12 @@ func (b *Broker) network(ctx context.Context, r *report) bool {
 		r.add("network", Bad, mend, "%s cannot be reached: %v", what, err)
 		return false
 	}
+	switch u.Scheme {
+	case "tls", "ssl", "mqtts", "wss":
+		if b.Options.Proxy == nil {
+			b.hangUp(ctx, conn, u.Hostname())
+		}
+	}
 	_ = conn.Close() // nothing was said
 	r.good("network", "%s answers at %s after %v", what, conn.RemoteAddr(),
 		time.Since(began).Round(100*time.Microsecond))
@@ -83,6 +91,26 @@ func (b *Broker) network(ctx context.Context, r *report) bool {
 		here.mosquitto(ctx, r, local, remote)
 	}
 	return true
+}
+
+// hangUp makes a TLS handshake and ends it properly, because a broker logs a connection without one as an error. A
+// failed handshake is reported by session.
+func (b *Broker) hangUp(ctx context.Context, conn net.Conn, host string) {
+	config := &tls.Config{}
+	if b.Options.TLS != nil {
+		config = b.Options.TLS.Clone()
+	}
+	if config.ServerName == "" {
+		config.ServerName = host
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	secure := tls.Client(conn, config)
+	if secure.HandshakeContext(ctx) != nil || secure.CloseWrite() != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	_, _ = io.Copy(io.Discard, secure) // until the broker closes, too: unread bytes would reset the connection
 }
 
 // visit is a session with the broker.
