@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -22,6 +24,54 @@ const (
 	// MissingAccess: the broker's access rules withhold messages from the device.
 	MissingAccess MissingReason = "access"
 )
+
+// Problem describes the cause of a missing announcement.
+func (f AnnouncementMissing) Problem() string {
+	switch f.Reason {
+	case MissingKey:
+		return fmt.Sprintf("the announcement of federation %s is signed with a key that this device does not accept",
+			f.Federation)
+	case MissingFederation:
+		return fmt.Sprintf("the coordinator with the configured key announces federation %s, but agentd.yaml has "+
+			"federation: %s", f.others(), f.Federation)
+	case MissingAccess:
+		return "the broker's access rules withhold messages from this user"
+	case MissingNone:
+	}
+	text := fmt.Sprintf("the broker has no announcement of federation %s", f.Federation)
+	if len(f.Others) > 0 {
+		text += "; other federations at this broker: " + f.others()
+	}
+	return text
+}
+
+// others returns the names of the other federations, separated by commas.
+func (f AnnouncementMissing) others() string {
+	names := make([]string, len(f.Others))
+	for i, o := range f.Others {
+		names[i] = string(o)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Remedy returns the step that resolves the cause.
+func (f AnnouncementMissing) Remedy() string {
+	switch f.Reason {
+	case MissingKey:
+		return "set identity.coordinator_key to what `coordinator key show coordinator.key` prints; a device that " +
+			"joined with a token joins again (`coordinator devices rotate ID`)"
+	case MissingFederation:
+		return fmt.Sprintf("set federation: %s in agentd.yaml and restart agentd", f.others())
+	case MissingAccess:
+		return mqtt.LoadAccessRules
+	case MissingNone:
+	}
+	return "start the coordinator; if it runs, compare federation, broker.prefix and broker.url in agentd.yaml and " +
+		"coordinator.yaml"
+}
+
+// Advice returns the problem with its remedy.
+func (f AnnouncementMissing) Advice() string { return f.Problem() + ": " + f.Remedy() }
 
 const (
 	// missingAfter is the time from the connection to the first search for the cause of a missing announcement. The

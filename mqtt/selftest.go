@@ -28,6 +28,10 @@ const (
 	deniedFirst = 30 * time.Second
 )
 
+// LoadAccessRules is the remedy for access rules that withhold messages from a user of the federation.
+const LoadAccessRules = "load the federation's access rules (Mosquitto: copy the file of the coordinator's key " +
+	"enrol.acl, or the output of `coordinator acl`, to its acl_file, and run `systemctl reload mosquitto`)"
+
 // SelfTestResult is how a self-test ended. It is a metric's label.
 type SelfTestResult string
 
@@ -57,10 +61,7 @@ func (r SelfTested) Advice() string {
 	switch r.Result {
 	case SelfTestDenied:
 		return fmt.Sprintf("the broker's access rules withhold messages from this user (a test message to %[1]s did "+
-			"not come back): load the federation's access rules "+
-			"(Mosquitto: copy the file of the coordinator's key enrol.acl, or the output of `coordinator acl`, to its "+
-			"acl_file, and run `systemctl reload mosquitto`; the file must have `topic readwrite %[1]s` for this user)",
-			r.Topic)
+			"not come back): %[2]s; they must have `topic readwrite %[1]s` for this user", r.Topic, LoadAccessRules)
 	case SelfTestSwallowed:
 		return fmt.Sprintf("the broker silently drops messages of %d bytes, so no larger model or update comes "+
 			"through: let it take 131072 bytes (Mosquitto: remove message_size_limit, and set max_packet_size 131072)",

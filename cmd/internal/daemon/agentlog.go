@@ -137,9 +137,9 @@ func (l agentLog) missing(f agent.AnnouncementMissing) {
 		l.Info("the coordinator's announcement has arrived")
 	case agent.MissingAccess: // the result of the broker test names the change
 	case agent.MissingNone:
-		l.Warn(status.Missing(f))
+		l.Warn(f.Advice())
 	case agent.MissingKey, agent.MissingFederation:
-		l.Error(status.Missing(f))
+		l.Error(f.Advice())
 	}
 }
 

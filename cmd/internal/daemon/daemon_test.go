@@ -14,7 +14,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/cmd/internal/settings"
-	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -100,7 +99,7 @@ func TestReadiness(t *testing.T) {
 			"503 not ready: cannot save the model: no space left on device\n"},
 		{func() { leads.Observe(coordinator.StorageMended{}) }, "200 ready\n"},
 		{func() { works.Observe(agent.AnnouncementMissing{Reason: agent.MissingNone}) }, "200 ready\n"},
-		{func() { works.Observe(wrong) }, "503 not ready: " + status.Missing(wrong) + "\n"},
+		{func() { works.Observe(wrong) }, "503 not ready: " + wrong.Advice() + "\n"},
 		{func() { works.Observe(agent.AnnouncementMissing{}) }, "200 ready\n"},
 		{func() { works.Observe(agent.SubscriptionsRefused{Filters: []string{"round"}}) },
 			"503 not ready: the broker refuses round: " + mqtt.RefusalCauses + "\n"},

@@ -67,15 +67,15 @@ var agentLines = []line{
 	{agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "s/a/loop", Bytes: 61504}},
 		"<3>ERROR the broker's access rules withhold messages from this user (a test message to s/a/loop did not " +
 			"come back): load the federation's access rules (Mosquitto: copy the file of the coordinator's key " +
-			"enrol.acl, or the output of `coordinator acl`, to its acl_file, and run `systemctl reload mosquitto`; " +
-			"the file must have `topic readwrite s/a/loop` for this user)"},
+			"enrol.acl, or the output of `coordinator acl`, to its acl_file, and run `systemctl reload mosquitto`); " +
+			"they must have `topic readwrite s/a/loop` for this user"},
 	{agent.AnnouncementMissing{Reason: agent.MissingAccess, Federation: "air"}, ""}, // the line above says it
 	{agent.AnnouncementMissing{Reason: agent.MissingNone, Federation: "air"},
 		"<4>WARN  the broker has no announcement of federation air: start the coordinator; if it runs, compare " +
 			"federation, broker.prefix and broker.url in agentd.yaml and coordinator.yaml"},
 	{agent.AnnouncementMissing{Reason: agent.MissingFederation, Federation: "air", Others: []wire.Federation{"airs"}},
 		"<3>ERROR the coordinator with the configured key announces federation airs, but agentd.yaml has federation: " +
-			"air: correct it and restart agentd"},
+			"air: set federation: airs in agentd.yaml and restart agentd"},
 	{agent.AnnouncementMissing{Federation: "air"}, "<6>INFO  the coordinator's announcement has arrived"},
 	{round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
 		`<4>WARN  the rest of the month's byte budget is too small for a round round=2 bytes=90000 left=80000`},

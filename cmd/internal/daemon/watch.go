@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/cmd/internal/status"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/round"
 )
@@ -67,7 +66,7 @@ func (w AgentWatch) missing(f agent.AnnouncementMissing) {
 		w.Ready.missing.Store(nil)
 		return
 	}
-	text := status.Missing(f)
+	text := f.Advice()
 	w.Ready.missing.Store(&text)
 }
 

@@ -40,9 +40,10 @@ type Missing struct {
 
 func (m *Missing) Error() string { return m.err.Error() }
 
-// missing returns a Missing.
-func missing(reason agent.MissingReason, mend, format string, args ...any) *Missing {
-	return &Missing{reason, fmt.Errorf(format, args...), mend}
+// missing returns the Missing of a reason.
+func (f *fetch) missing(reason agent.MissingReason, others ...wire.Federation) *Missing {
+	fact := agent.AnnouncementMissing{Reason: reason, Federation: wire.Federation(f.topics.Federation), Others: others}
+	return &Missing{reason, errors.New(fact.Problem()), fact.Remedy()}
 }
 
 // TaskPath is where a running agent answers with a HeldTask.
@@ -142,9 +143,7 @@ func (f *fetch) open(p []byte) (wire.Announcement, error) {
 		return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w", f.topics.Round(), err)
 	}
 	if !f.accepts(&e) {
-		return wire.Announcement{}, missing(agent.MissingKey, "set identity.coordinator_key to what `coordinator key "+
-			"show coordinator.key` prints; a device that joined with a token joins again (`coordinator devices rotate "+
-			"ID`)", "the announcement on %s is signed with a key that this device does not accept", f.topics.Round())
+		return wire.Announcement{}, f.missing(agent.MissingKey)
 	}
 	return wire.DecodeAnnouncement(e.Body)
 }
@@ -165,24 +164,13 @@ func (f *fetch) search() error {
 
 // found returns the reason for a missing announcement, as an error.
 func (f *fetch) found() error {
-	fed := f.topics.Federation
-	const compare = "start the coordinator; if it runs, compare federation, broker.prefix and broker.url in " +
-		"agentd.yaml and coordinator.yaml"
 	switch {
 	case f.same != "":
-		return missing(agent.MissingFederation, fmt.Sprintf("set federation: %s in agentd.yaml", f.same),
-			"the coordinator with the configured key announces federation %s, not %s", f.same, fed)
+		return f.missing(agent.MissingFederation, f.same)
 	case !f.returned:
-		return missing(agent.MissingAccess, "load the federation's access rules at the broker (Mosquitto: copy the "+
-			"file of the coordinator's key enrol.acl, or the output of `coordinator acl`, to its acl_file, and run "+
-			"`systemctl reload mosquitto`)", "the broker's access rules withhold messages from this user: nothing is "+
-			"retained on %s, and a message to %s did not come back", f.topics.Round(), f.loop)
-	case len(f.others) > 0:
-		return missing(agent.MissingNone, compare, "nothing is retained on %s: no coordinator has announced "+
-			"federation %s; this broker has announcements of %s", f.topics.Round(), fed, f.others)
+		return f.missing(agent.MissingAccess)
 	}
-	return missing(agent.MissingNone, compare, "nothing is retained on %s: no coordinator has announced federation %s",
-		f.topics.Round(), fed)
+	return f.missing(agent.MissingNone, f.others...)
 }
 
 // takeOther takes the announcement of another federation.
@@ -253,8 +241,8 @@ func (f *fetch) hear(e mqtt.Event) error {
 			f.conn.Unsubscribe(e.Filter)
 			return nil
 		}
-		return missing(agent.MissingAccess, "let this user read the topic; `coordinator acl` writes the rules for "+
-			"Mosquitto", "the broker refuses the topic %s", e.Filter)
+		return &Missing{agent.MissingAccess, fmt.Errorf("the broker refuses the topic %s", e.Filter),
+			mqtt.LoadAccessRules}
 	case mqtt.Received:
 		kind, _, id, part, _ := f.topics.Parse(e.Topic)
 		switch {

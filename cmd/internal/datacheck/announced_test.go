@@ -196,14 +196,14 @@ func TestNotAnnounced(t *testing.T) {
 		says, mend string
 		reason     agent.MissingReason // empty = the error is another one
 	}{
-		"refused": {refused, "the broker refuses the topic fl/v1/air/round", "coordinator " +
-			"acl", agent.MissingAccess},
+		"refused": {refused, "the broker refuses the topic fl/v1/air/round",
+			"coordinator acl", agent.MissingAccess},
 		"unreachable": {unreachable, "connection refused", "", ""},
-		"none": {agentAt(empty.URL()), "no coordinator has announced federation air", "start the " +
-			"coordinator", agent.MissingNone},
-		"others": {agentAt(others.URL()), "announcements of [mill]", "broker.prefix", agent.MissingNone},
-		"federation": {agentAt(same.URL()), "announces federation airs, not air", "set federation: " +
-			"airs", agent.MissingFederation},
+		"none": {agentAt(empty.URL()), "the broker has no announcement of federation air",
+			"start the coordinator", agent.MissingNone},
+		"others": {agentAt(others.URL()), "other federations at this broker: mill", "broker.prefix", agent.MissingNone},
+		"federation": {agentAt(same.URL()), "announces federation airs, but agentd.yaml has federation: air",
+			"set federation: airs", agent.MissingFederation},
 		"no key": {noKey, "identity.coordinator_key", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
-	"github.com/fedmesh/fedmesh/wire"
 )
 
 // agentPicture is the state of an agent, as agentd status shows it.
@@ -211,7 +210,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		v.noteIf(f.For > 0, "stale", func() string { return Stale(f.For) })
 	case agent.AnnouncementMissing:
 		v.is.Missing = f.Reason // the problem of a denied test of the broker says the same
-		v.noteIf(f.Reason != "" && f.Reason != agent.MissingAccess, "missing", func() string { return Missing(f) })
+		v.noteIf(f.Reason != "" && f.Reason != agent.MissingAccess, "missing", f.Advice)
 	case agent.CertificateUsed:
 		v.certified(f.Until)
 	case agent.CertificateEnding:
@@ -259,90 +258,6 @@ func (v *AgentView) Observe(fact agent.Fact) {
 		agent.NeighborsFound, agent.PersonalBegun,
 		agent.RootTaken: // not shown
 	}
-}
-
-// NotConfined says that a trainer may do what agentd may, and why.
-func NotConfined(f agent.TrainerStarted) string {
-	return fmt.Sprintf("trainer %s is not confined: it may use as much memory and network as agentd: %s", f.Trainer,
-		f.Loose)
-}
-
-// Stale says that no announcement has come, and what to look at.
-func Stale(wait time.Duration) string {
-	return fmt.Sprintf("no later announcement has come for %s, three times the longest round, although a round is "+
-		"open: the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status",
-		wait)
-}
-
-// Missing describes why a device has no announcement of the coordinator, with the remedy.
-func Missing(f agent.AnnouncementMissing) string {
-	switch f.Reason {
-	case agent.MissingKey:
-		return fmt.Sprintf("the announcement of federation %s is signed with a key that this device does not "+
-			"accept: set identity.coordinator_key to what `coordinator key show coordinator.key` prints; a device "+
-			"that joined with a token joins again (`coordinator devices rotate ID`)", f.Federation)
-	case agent.MissingFederation:
-		return fmt.Sprintf("the coordinator with the configured key announces federation %s, but agentd.yaml has "+
-			"federation: %s: correct it and restart agentd", names(f.Others), f.Federation)
-	case agent.MissingAccess:
-		return fmt.Sprintf("the broker's access rules withhold the announcement of federation %s from this device: "+
-			"load the federation's access rules at the broker; `agentd doctor` names the topics", f.Federation)
-	case agent.MissingNone:
-	}
-	text := fmt.Sprintf("the broker has no announcement of federation %s: start the coordinator; if it runs, compare "+
-		"federation, broker.prefix and broker.url in agentd.yaml and coordinator.yaml", f.Federation)
-	if len(f.Others) > 0 {
-		text += "; other federations at this broker: " + names(f.Others)
-	}
-	return text
-}
-
-// Ending says that a device's certificate ends, and what to do.
-func Ending(f agent.CertificateEnding) string {
-	what := "expires in " + days(f.Left)
-	if f.Left <= 0 {
-		what = "has expired"
-	}
-	why := "the coordinator has not answered; see that it runs, and that this device reaches it"
-	if f.Refused != 0 {
-		why = "the coordinator refuses another one: " + agent.Refusal(f.Refused)
-	}
-	return "the certificate for the broker " + what + ": " + why + "; one of another authority is renewed by hand"
-}
-
-// days is a time in whole days, or exactly if there are few.
-func days(d time.Duration) string {
-	if d < 48*time.Hour {
-		return d.Round(time.Second).String()
-	}
-	return fmt.Sprintf("%d days", int(d.Hours()/24))
-}
-
-// Behind says that the machine's clock is behind, and what to do.
-func Behind(f agent.ClockBehind) string {
-	return fmt.Sprintf("clock is behind: using %s UTC for certificates, as the coordinator has signed or this program "+
-		"was built, since the machine says %s; set it, and keep it right with NTP",
-		f.Using.UTC().Format(time.DateTime), f.Machine.UTC().Format(time.DateTime))
-}
-
-// ToBeHeard says that and why the coordinator does not hear a device, and what to do.
-func ToBeHeard(reason wire.UnheardReason) string {
-	why := reason.String()
-	switch reason {
-	case wire.UnheardUnlisted:
-		why = "its id is not in the list of agents, or the device was revoked; to admit it, run `coordinator enrol " +
-			"--device ID` and `agentd join` in a federation with tokens, or add a line with its id and its " +
-			"public key (`agentd key show`) to the coordinator's identity.agents_file and reload it"
-	case wire.UnheardKey:
-		why = "the list of agents has another key for its id; put its public key (`agentd key show`) into the " +
-			"coordinator's identity.agents_file, and reload it"
-	case wire.UnheardBehind:
-		why = "its counter of starts is behind, as when the state folder was lost; run `coordinator devices reset " +
-			"ID` at the coordinator"
-	case wire.UnheardClone:
-		why = "another device has its identity; give one of them an id and a key of its own, and restart it"
-	}
-	return "the coordinator does not hear this device: " + why
 }
 
 // modelProblem says why a new model is not in use; empty if it is.

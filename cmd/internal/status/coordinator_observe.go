@@ -79,7 +79,7 @@ func (v *CoordinatorView) ObserveRound(fact round.CoordinatorFact) {
 		text := ""
 		if len(f.Agents) > 0 && !f.Capped {
 			text = fmt.Sprintf("more than five times the median number of rows is reported by %s, which decide the "+
-				"model: if that is not true, set round.robust or revoke them", list(f.Agents))
+				"model: if that is not true, set round.robust or revoke them", names(f.Agents))
 		}
 		v.note("rows", text)
 	case round.EdgeEnded, round.EdgesJudged: // not shown
@@ -100,17 +100,9 @@ func (v *CoordinatorView) Observe(fact coordinator.Fact) {
 	case coordinator.ModelReady:
 		v.modelReady(f)
 	case coordinator.StatisticsReady:
-		text := ""
-		if len(f.Constant) > 0 {
-			text = fmt.Sprintf("columns are constant on all devices and are not scaled: %s; remove them from "+
-				"task.features, or, if they should vary, subtract a constant from them", names(f.Constant))
-		}
-		v.note("constant", text)
+		v.standardised(f)
 	case coordinator.ModelRejected:
-		v.rejected = f.Next
-		v.note("rejected", fmt.Sprintf("model %d had diverged and was rejected; the run continues from model %d as "+
-			"version %d. Largest updates in it: %s. If these devices are honest, lower task.step_size; to go back "+
-			"further: coordinator model rollback --to VERSION", f.Version, f.Earlier, f.Next, list(f.Agents)))
+		v.modelRejected(f)
 	case coordinator.UpdateLarge:
 		delete(v.large, f.Agent)
 		if f.Times > 0 && f.Usual > 0 {
@@ -241,13 +233,20 @@ func (v *CoordinatorView) refusal(agent wire.AgentID, r wire.RoundID, what, reas
 // rejectedShown is the number of versions for which a rejected model is shown.
 const rejectedShown = 20
 
-// list returns the agents' ids, separated by commas.
-func list(agents []wire.AgentID) string {
-	var ids []string
-	for _, a := range agents {
-		ids = append(ids, string(a))
+func (v *CoordinatorView) modelRejected(f coordinator.ModelRejected) {
+	v.rejected = f.Next
+	v.note("rejected", fmt.Sprintf("model %d had diverged and was rejected; the run continues from model %d as "+
+		"version %d. Largest updates in it: %s. If these devices are honest, lower task.step_size; to go back "+
+		"further: coordinator model rollback --to VERSION", f.Version, f.Earlier, f.Next, names(f.Agents)))
+}
+
+func (v *CoordinatorView) standardised(f coordinator.StatisticsReady) {
+	text := ""
+	if len(f.Constant) > 0 {
+		text = fmt.Sprintf("columns are constant on all devices and are not scaled: %s; remove them from "+
+			"task.features, or, if they should vary, subtract a constant from them", names(f.Constant))
 	}
-	return names(ids)
+	v.note("constant", text)
 }
 
 func (v *CoordinatorView) modelReady(f coordinator.ModelReady) {

@@ -111,8 +111,8 @@ func (c *coordinatorPicture) drawRound(p *page) {
 	}
 	p.line("phase", "%s for %s", phase, span(c.At.Sub(c.PhaseSince)))
 	if c.Ended != "" {
-		p.paragraph("", "to continue: `coordinator task show > task.yaml`, change what ended the run (round.rounds or "+
-			"round.stop; 0 is without limit), and `coordinator task apply task.yaml`")
+		p.paragraph("", "to continue: `coordinator task set KEY=VALUE` with the key that ended the run (round.rounds, "+
+			"or a key of round.stop; 0 is without limit)")
 	}
 	if c.Waits != nil {
 		p.paragraph("", c.Waits.draw(c.At))

@@ -249,8 +249,8 @@ func TestAnnouncementMissingPage(t *testing.T) {
 		want []string
 	}{
 		{agent.AnnouncementMissing{Reason: agent.MissingKey, Federation: "air"},
-			[]string{"signed with a key that this device does not accept", "identity.coordinator_key", "devices " +
-				"rotate ID"}},
+			[]string{"signed with a key that this device does not accept", "identity.coordinator_key",
+				"devices rotate ID"}},
 		{agent.AnnouncementMissing{Reason: agent.MissingFederation, Federation: "air",
 			Others: []wire.Federation{"airs"}}, []string{"announces federation airs", "has federation: air:"}},
 		{agent.AnnouncementMissing{Reason: agent.MissingNone, Federation: "air", Others: []wire.Federation{"mill"}},
