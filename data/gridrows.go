@@ -124,8 +124,7 @@ func (r *gridRows) read(m *made) error {
 		if err == nil {
 			r.order.checkTail()
 		}
-		if y := (&tally{order: r.order, labels: r.labels}); err != nil || !y.needsReread() ||
-			!r.reads.allow(r.order.lines) {
+		if err != nil || !needsReread(r.order, &r.labels) || !r.reads.allow(r.order.lines) {
 			return cmp.Or(err, r.grid.Refused())
 		}
 		r.feed.rewind("some of its readings turned out to be invalid")
@@ -231,7 +230,7 @@ func (r *gridRows) explainShortage(all *Report) string {
 // one of which much is wrong.
 func (r *gridRows) blame(all *Report) *Error {
 	for _, t := range all.Troubles {
-		if t.Kind != Silent && t.Kind != Unused && t.Kind != Outlier {
+		if t.Kind != Silent && !t.Kind.Doubtful() {
 			return &Error{Reason: string(t.Kind)}
 		}
 	}

@@ -182,3 +182,6 @@ const (
 func TroubleKinds() []TroubleKind {
 	return []TroubleKind{Silent, Broker, Command, Storage, Unused, Outlier, Oversized}
 }
+
+// Doubtful reports whether readings arrive in spite of the trouble, but some of them are rejected or suspicious.
+func (k TroubleKind) Doubtful() bool { return k == Unused || k == Outlier || k == Oversized }

@@ -12,7 +12,8 @@ import (
 // collected shows what has come of the data.
 type collected struct {
 	values   *prometheus.CounterVec // by input and result
-	troubles gaugeSet               // by kind
+	troubles gaugeSet               // by kind, that keep readings from coming
+	doubts   gaugeSet               // by kind, the others
 	newest   measure
 	share    measure
 
@@ -29,6 +30,14 @@ const (
 )
 
 func newCollected(r registrar) *collected {
+	var troubles, doubts []data.TroubleKind
+	for _, kind := range data.TroubleKinds() {
+		if kind.Doubtful() {
+			doubts = append(doubts, kind)
+		} else {
+			troubles = append(troubles, kind)
+		}
+	}
 	return &collected{
 		values: r.counters("data_values_total",
 			"Values of the data, by input or column (the first 64), and whether they are used, or why not; under gap "+
@@ -36,7 +45,10 @@ func newCollected(r registrar) *collected {
 			"input", "result"),
 		troubles: r.gaugeBy("data_troubles",
 			"How many things keep readings from coming now, by kind; agentd status names them.", "kind",
-			words(data.TroubleKinds())),
+			words(troubles)),
+		doubts: r.gaugeBy("data_doubts",
+			"Number of inputs, columns and topics with doubtful data now, by kind; agentd status names them.", "kind",
+			words(doubts)),
 		newest: r.measure("data_newest_timestamp_seconds",
 			"Time of the newest value of the input that is furthest behind, in Unix time; only of data with times."),
 		share: r.measure("data_unusable_ratio",
@@ -93,7 +105,9 @@ func (c *collected) observe(f agent.DataCollected) {
 	for _, t := range f.Troubles {
 		kinds[string(t.Kind)]++
 	}
-	for _, kind := range c.troubles.values {
-		c.troubles.WithLabelValues(kind).Set(float64(kinds[kind]))
+	for _, set := range []gaugeSet{c.troubles, c.doubts} {
+		for _, kind := range set.values {
+			set.WithLabelValues(kind).Set(float64(kinds[kind]))
+		}
 	}
 }

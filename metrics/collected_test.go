@@ -21,7 +21,7 @@ func TestCollected(t *testing.T) {
 		Troubles: []data.Trouble{{Kind: data.Silent}, {Kind: data.Silent}, {Kind: data.Broker}}}
 	second := data.Report{Share: 0.25, Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 45, Newest: 1772366460e9, Unused: map[data.Reason]uint64{grid.Missing: 3}},
-		{Name: "temp", Used: 2, Newest: 1772366300e9}}, Troubles: []data.Trouble{{Kind: data.Broker}}}
+		{Name: "temp", Used: 2, Newest: 1772366300e9}}, Troubles: []data.Trouble{{Kind: data.Broker}, {Kind: data.Outlier}, {Kind: data.Outlier}}}
 	a.Observe(agent.DataCollected{Report: first})
 	a.Observe(agent.DataCollected{Report: first}) // another agent's
 	a.Observe(agent.DataCollected{Report: second, Before: first})
@@ -31,6 +31,7 @@ func TestCollected(t *testing.T) {
 		`agentd_data_values_total{input="pm25",result="missing"} 5`,
 		`agentd_data_values_total{input="door",result="future"} 0`,
 		`agentd_data_troubles{kind="broker"} 1`, `agentd_data_troubles{kind="silent"} 0`,
+		`agentd_data_doubts{kind="outlier"} 2`, `agentd_data_doubts{kind="unused"} 0`,
 		`agentd_data_unusable_ratio 0.25`,
 		`agentd_data_newest_timestamp_seconds 1.7723663e+09`} {
 		if !strings.Contains(text, want+"\n") {

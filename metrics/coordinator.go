@@ -171,7 +171,7 @@ type fleet struct {
 	sitOut          prometheus.Gauge
 	sidelined       *prometheus.CounterVec // by reason
 	readmittedEarly prometheus.Counter
-	capped          prometheus.Counter
+	samplesLarge    prometheus.Counter
 
 	joined   prometheus.Counter
 	declined *prometheus.CounterVec // by reason
@@ -221,7 +221,7 @@ func newFleet(r registrar) fleet {
 			"reason", words(round.SidelineReasons())),
 		readmittedEarly: r.counter("agents_readmitted_early_total",
 			"Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there."),
-		capped: r.counter("agents_samples_capped_total",
+		samplesLarge: r.counter("agents_samples_large_total",
 			"Agents that began to report more than five times the median number of rows, with weights samples; "+
 				"round.robust caps their weights there."),
 		joined: r.counter("participants_joined_total", "Participants that went to work."),

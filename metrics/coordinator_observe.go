@@ -37,7 +37,7 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 	case round.EdgeEnded:
 		c.edgesEnded.WithLabelValues(f.Edge.Reason.String()).Inc()
 	case round.SamplesLarge:
-		c.capped.Add(float64(len(f.Agents)))
+		c.samplesLarge.Add(float64(len(f.Agents)))
 	case round.RoundOpened:
 		c.opened(f)
 	case round.RoundClosed:

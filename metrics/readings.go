@@ -74,6 +74,7 @@ var readings = []reading{
 	{50, "agentd_anomalies_total", "", true},
 	{51, "agentd_data_unusable_ratio", "", false},
 	{52, "agentd_data_troubles", "", false},
+	{53, "agentd_data_doubts", "", false},
 }
 
 // readingOf returns the reading of an ID; ok is false if this build does not know it.

@@ -165,7 +165,7 @@ func rowsOf(s data.Source, w data.Want, heldOut float64) *Rows {
 		}
 	}
 	for _, t := range m.Report.Troubles {
-		if t.Kind == data.Unused || t.Kind == data.Outlier {
+		if t.Kind.Doubtful() {
 			r.Warnings = append(r.Warnings, t.Text)
 		}
 	}
