@@ -30,20 +30,24 @@ func (c *Coordinator) fold(e round.Fold) {
 	})
 }
 
-// risksOf returns the risks of the base model that the agents of the set reported in the signed manifests of their
-// updates; nil if one of them cannot be read.
-func risksOf(spool *store.Spool, set []round.Contribution) []float64 {
-	told := map[wire.AgentID]float64{}
+// reportedRisks returns the risks of the base model that the agents reported in the signed manifests of their updates.
+func reportedRisks(spool *store.Spool) map[wire.AgentID]float64 {
+	reported := map[wire.AgentID]float64{}
 	for _, entry := range spool.Entries() {
 		if e, err := wire.Open(entry.Meta); err == nil {
 			if u, err := wire.DecodeUpdate(e.Body); err == nil {
-				told[wire.AgentID(entry.Agent)] = u.RiskBefore
+				reported[wire.AgentID(entry.Agent)] = u.RiskBefore
 			}
 		}
 	}
+	return reported
+}
+
+// risksOf returns the reported risks of a set; nil if one of them is missing.
+func risksOf(reported map[wire.AgentID]float64, set []round.Contribution) []float64 {
 	all := make([]float64, len(set))
 	for i, x := range set {
-		risk, ok := told[x.Agent]
+		risk, ok := reported[x.Agent]
 		if !ok {
 			return nil
 		}
@@ -80,7 +84,8 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 		folded.LeftOut[a] = f
 	}
 	began := w.now()
-	told := round.Summarise(risksOf(spool, e.Set))
+	reported := reportedRisks(spool)
+	told := round.Summarise(risksOf(reported, e.Set))
 	if e.Diverged || w.held == nil && e.Plan.Diverged(told) {
 		if back, facts, ok := w.goBack(run, &e, told); ok || e.Diverged {
 			return back, facts
@@ -111,7 +116,7 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 		return round.Folded{Round: e.Round, Err: err}, nil
 	}
 	facts = append(facts, w.remember(&folded.Next, &e, taken, told)...)
-	risks := risksOf(spool, taken.set)
+	risks := risksOf(reported, taken.set)
 	for k, r := range risks {
 		folded.Told = append(folded.Told, stop.AgentRisk{Agent: taken.set[k].Agent, Risk: r})
 	}
@@ -128,8 +133,8 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 	return folded, append(facts, ready)
 }
 
-// remember puts into the next plan what later folds are judged by, and returns the facts about agents whose updates are
-// long in fold after fold.
+// remember sets the fields of the next plan with which later folds are compared, and returns the facts about agents
+// whose updates are long in consecutive folds.
 func (w *workbench) remember(next *round.Plan, e *round.Fold, taken *attempt, told round.Told) (facts []Fact) {
 	b := w.bounds(e)
 	next.Recent = round.Remember(e.Plan.Recent, taken.risk(), told, taken.lengths)
@@ -161,9 +166,9 @@ func (w *workbench) remember(next *round.Plan, e *round.Fold, taken *attempt, to
 // largeFolds is the number of consecutive long updates from which on an agent is reported.
 const largeFolds = 3
 
-// goBack rejects the base model of a round, which has diverged by what its participants report, and plans the next
-// round on the newest archived model before it. The updates of the round are dropped. It returns false if there is no
-// such model in the present columns.
+// goBack rejects the base model of a round, which has diverged according to its participants, and plans the next round
+// on the newest earlier model in the archive. The updates of the round are dropped. It returns false if the archive has
+// no earlier model with the present standardisation.
 func (w *workbench) goBack(run wire.RunID, e *round.Fold, told round.Told) (round.Folded, []Fact, bool) {
 	p, now := &e.Plan, w.problem.Standardization()
 	folded := round.Folded{Round: e.Round, Excluded: p.Suspects, LeftOut: map[wire.AgentID]wire.Fate{}}

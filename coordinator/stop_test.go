@@ -77,7 +77,7 @@ func newestLine(t *testing.T, path string) (line map[string]any) {
 }
 
 // TestPatienceAfterAChangeOfMembers: a device whose data are harder to fit joins, or an easy one is revoked. The risks
-// of the new group are not compared with those of the old one, and the run goes on for its patience at least.
+// of the new group are not compared with those of the old one, and the run continues for at least its patience.
 func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 	const patience = 12
 	for _, joins := range []bool{true, false} {

@@ -268,7 +268,7 @@ func TestTimesAhead(t *testing.T) {
 	}
 }
 
-// growing follows a file of hours.
+// followGrowing follows a file to which a test adds lines.
 func followGrowing(t *testing.T, w Want) (*csvHarness, Rows) {
 	t.Helper()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}

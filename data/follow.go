@@ -158,7 +158,7 @@ func (c *csvText) none(renewed string) error {
 // was read before may have changed, or if some lines have turned out to be invalid.
 func (c *csvText) make(m *made) error {
 	lost := m.raw.err()
-	if !c.look() && lost == nil && !c.read.needsReread() {
+	if !c.look() && lost == nil && !needsReread(c.read.order, &c.read.labels) {
 		return nil
 	}
 	before := c.read
@@ -176,7 +176,7 @@ func (c *csvText) make(m *made) error {
 		if err == nil && to.order != nil {
 			to.order.checkTail()
 		}
-		if again = err == nil && to.needsReread() && c.reads.allow(to.rows); again {
+		if again = err == nil && needsReread(to.order, &to.labels) && c.reads.allow(to.rows); again {
 			if into != m.raw {
 				into.cut(0)
 			}
@@ -218,9 +218,9 @@ func (c *csvText) make(m *made) error {
 }
 
 // needsReread reports whether another pass over the source would use different lines, because it found outliers or
-// because the wrong number was accepted for the second class.
-func (y *tally) needsReread() bool {
-	return y.order != nil && y.order.foundOutliers || y.labels.acceptsMinority()
+// because the wrong number was accepted for the second class. order is nil if the lines have no time.
+func needsReread(order *timeOrder, labels *targetFilter) bool {
+	return order != nil && order.foundOutliers || labels.acceptsMinority()
 }
 
 // rereadLimit limits the number of rereads because of lines that turned out to be invalid. Otherwise a sensor whose

@@ -399,7 +399,7 @@ func edges(f io.ReaderAt, offset int64) (e [2][]byte, err error) {
 	return e, nil
 }
 
-// lastBreak returns the offset after the last line break in [from, to), or from if there is none.
+// lastBreak returns the offset after the last line break in [from, to), or from without a line break.
 func lastBreak(f io.ReaderAt, from, to int64) (int64, error) {
 	piece := make([]byte, edgeBytes)
 	for to > from {

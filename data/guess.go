@@ -1,7 +1,6 @@
 package data
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,7 +27,7 @@ func (s *csvSurvey) guess() (Change, bool) {
 		return s.changeDecimal(), true
 	}
 	if s.good > 0 && len(s.times.all) == 0 && s.Last.UnixNano() < minPlausibleUnix {
-		if format := s.guessUnit(); format != "" {
+		if format := s.dialect.time.plausibleUnit(s.First.UnixNano(), s.Last.UnixNano()); format != "" {
 			s.dialect.time.format = format
 			return Change{"time_format", format, "the times would be before 1990"}, true
 		}
@@ -40,23 +39,6 @@ func (s *csvSurvey) guess() (Change, bool) {
 		}
 	}
 	return Change{}, false
-}
-
-// guessUnit returns the time format in whose unit all times of the file are between 1990 and 2100, or "" if there is
-// none. It converts the times that were read in the present unit.
-func (s *csvSurvey) guessUnit() string {
-	unit := unitByFormat[cmp.Or(s.dialect.time.format, "unix")]
-	if unit == 0 {
-		return ""
-	}
-	for _, format := range []string{"unix", "unix_ms", "unix_us"} {
-		first, last := float64(s.First.UnixNano()), float64(s.Last.UnixNano())
-		factor := float64(unitByFormat[format]) / float64(unit)
-		if first*factor >= float64(minPlausibleUnix) && last*factor <= float64(maxPlausibleUnix) {
-			return format
-		}
-	}
-	return ""
 }
 
 // guessDelimiter looks for a delimiter that makes more of the wanted columns.

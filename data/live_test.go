@@ -28,7 +28,7 @@ func (b *manualSource) begin(r *recorder) (end func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// live is a stream at work in the time of synctest, whose clock may be wrong.
+// liveHarness is a running stream in the time of synctest. The clock of its device may be wrong.
 type liveHarness struct {
 	*manualSource
 	t      *testing.T
@@ -40,7 +40,7 @@ type liveHarness struct {
 	rows   Rows
 }
 
-// began is the time at which live streams begin.
+// harnessStart is the time at which the stream of a liveHarness starts.
 var harnessStart = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func newLiveHarness(t *testing.T, c Config, w Want, columns map[string]string) *liveHarness {
@@ -81,12 +81,12 @@ func (l *liveHarness) restart() {
 	l.start()
 }
 
-// hear delivers a payload from a topic.
+// deliver delivers a payload from a topic.
 func (l *liveHarness) deliver(topic, text string) {
 	l.take([]byte(text), payloadMeta{topic, topicSource(topic), l.env.Now()})
 }
 
-// check holds what the agent makes of the ring against what `agentd data check` makes of it.
+// compareWithCheck compares the rows and counts of the agent with the result of `agentd data check` on the same ring.
 func (l *liveHarness) compareWithCheck() (View, Report, error) {
 	l.t.Helper()
 	pass(writeEvery)
@@ -144,7 +144,7 @@ func TestDeviceClockAhead(t *testing.T) {
 			pass(time.Second)
 			l.deliver("site", `{"t":20,"h":50}`)
 		}
-		if _, _, err := l.compareWithCheck(); err != nil { // while the clock is wrong, nobody can know
+		if _, _, err := l.compareWithCheck(); err != nil { // while the clock is wrong, the readings look correct
 			t.Error(err)
 		}
 		l.ahead = 0
@@ -165,8 +165,8 @@ func TestDeviceClockAhead(t *testing.T) {
 	})
 }
 
-// TestThreeMeters: three meters under a wildcard send at the same second. All of them count, in whatever order they
-// come; what one meter sends twice counts once.
+// TestThreeMeters: three meters under a wildcard send at the same second. All readings are used, in any order of
+// arrival. A reading that a meter sends twice is used once.
 func TestThreeMeters(t *testing.T) {
 	for join, want := range map[spec.Join]float32{spec.JoinSum: 60, spec.JoinCount: 3, spec.JoinMean: 20,
 		spec.JoinMax: 30} {
@@ -196,8 +196,8 @@ func TestThreeMeters(t *testing.T) {
 	}
 }
 
-// TestMissingInPayloads: what is a missing value where a number is needed costs neither the other inputs of the
-// message nor the device its part.
+// TestMissingInPayloads: a missing value in a payload has no effect on the other inputs of the message, and the device
+// does not decline.
 func TestMissingInPayloads(t *testing.T) {
 	for _, none := range []string{`NaN`, `nan`, `-nan`, `null`, `None`, `"nan"`, `"unavailable"`, `"unknown"`, `"None"`,
 		`"NA"`, `""`, `-9999`, `-9999.0`, `"offline"`} {
@@ -256,7 +256,8 @@ func TestAClassMayBeNA(t *testing.T) {
 	}
 }
 
-// TestPayloadsOfPrograms: zeros, blanks and a mark around a payload do not matter, and what cannot be read is shown.
+// TestPayloadsOfPrograms: NUL bytes, white space and a byte order mark around a payload are ignored. An unreadable
+// payload is reported with its text.
 func TestPayloadsOfPrograms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, Config{Time: "ts"}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
@@ -288,8 +289,8 @@ func TestPayloadsOfPrograms(t *testing.T) {
 	})
 }
 
-// TestReasonFollows: the reason for which a device declines is that of what has come, at once, and is over when good
-// values come.
+// TestReasonFollows: a device declines for the fault of the newest values, as soon as they arrive, and no longer
+// declines when valid values arrive.
 func TestReasonFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, Config{Time: "ts"}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})

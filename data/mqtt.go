@@ -79,8 +79,7 @@ func splitTopic(text string) (topic, path string, err error) {
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("%s: the quoted topic is invalid; it must end with a quote, and \" and \\ in it "+
-			"need a \\ before them",
-			shorten(text))
+			"need a \\ before them", shorten(text))
 	}
 	return topic, text[len(quoted):], nil
 }

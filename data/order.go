@@ -29,7 +29,7 @@ type timeOrder struct {
 	trimmed     bool         // older entries of chain were dropped
 	alternative struct {
 		start   int          // index in chain of the first omitted entry
-		entries []chainEntry // entries that follow chain[:start]; empty if there is no alternative
+		entries []chainEntry // entries after chain[:start]; empty = no alternative
 	}
 	outliers      map[uint64]bool // numbers of the lines that are outliers
 	foundOutliers bool            // outliers were added since newTimeOrder

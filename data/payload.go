@@ -115,8 +115,7 @@ func strictJSON(text []byte) (any, error) {
 
 // nonJSONWords maps words in lower case to their JSON equivalents.
 var nonJSONWords = map[string]string{"nan": "null", "none": "null", "undefined": "null", "inf": "1e999",
-	"infinity": "1e999",
-	"true":     "true", "false": "false", "null": "null"}
+	"infinity": "1e999", "true": "true", "false": "false", "null": "null"}
 
 // replaceNonJSONWords returns text with each word of nonJSONWords outside of strings replaced by its JSON equivalent.
 func replaceNonJSONWords(text []byte) []byte {

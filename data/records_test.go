@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestRecords reads lines as programs, people and power cuts leave them. What is wrong with one costs no other.
+// TestRecords reads lines that programs, people and power cuts have damaged. A bad line does not affect other lines.
 func TestRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
@@ -84,8 +84,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestUnitsBelowTheNames: a line of units is no line that cannot be used, wherever no number is. A line further below
-// is.
+// TestUnitsBelowTheNames: a line of units directly below the header is not counted as unusable. The same line further
+// below is.
 func TestUnitsBelowTheNames(t *testing.T) {
 	for text, bad := range map[string]int{
 		"t,x,y\nTS,°C,\n,Avg,Avg\n60,1,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n": 0,
@@ -100,8 +100,8 @@ func TestUnitsBelowTheNames(t *testing.T) {
 	}
 }
 
-// TestRangeAndMissingValues: declared numbers stand for no value, and values outside of the device's range do not
-// count, in rows as in readings.
+// TestRangeAndMissingValues: numbers in data.missing_values are missing values, and values outside of data.range are
+// rejected, in rows and in readings.
 func TestRangeAndMissingValues(t *testing.T) {
 	var lines []string
 	for k := range 60 {
@@ -141,8 +141,8 @@ func TestRangeAndMissingValues(t *testing.T) {
 	}
 }
 
-// TestOutliersAreReported: -9999 in a few rows is reported with the column, the number and the value, for rows as for
-// readings, and no more once it is declared.
+// TestOutliersAreReported: -9999 in a few rows is reported with the column, the number and the value, for rows and for
+// readings. It is not reported if it is in data.missing_values.
 func TestOutliersAreReported(t *testing.T) {
 	var lines []string
 	for k := range 200 {

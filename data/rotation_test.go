@@ -12,17 +12,17 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// day returns a file of a day of March 2026 with so many hours; the temperature counts hours of the month.
+// dayFile returns a file with the first hours of a day of March 2026. The temperature is the hour of the month.
 func dayFile(day, hours int) string {
 	return "time,temp,hum\n" + strings.Join(hourlyLines(24*(day-1), 24*(day-1)+hours), "\n") + "\n"
 }
 
-// wider returns a file with a column more.
+// wider returns the file with an additional column.
 func wider(text string) string {
 	return strings.ReplaceAll(strings.Replace(text, "hum\n", "hum,new\n", 1), ",1\n", ",1,7\n")
 }
 
-// numbers returns the numbers from 0 to n − 1.
+// sequence returns the numbers from 0 to n − 1.
 func sequence(n int) (all []float32) {
 	for k := range n {
 		all = append(all, float32(k))
@@ -102,8 +102,8 @@ func firstFeatures(v View, features int) (all []float32) {
 	return all
 }
 
-// TestRotation: rows stay when the file is copied and truncated, replaced, or a link is turned to another one, if what
-// is in it then goes on behind them. Otherwise all is read again.
+// TestRotation: rows remain when the file is copied and truncated, replaced, or a link whose target changes, if the new
+// file has later times. Otherwise the file is read again.
 func TestRotation(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rotate  func(t *testing.T, path, text string)

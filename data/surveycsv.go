@@ -65,7 +65,7 @@ func (f *csvFile) Survey(w *Want) *Survey {
 		if s.order != nil {
 			s.order.checkTail()
 		}
-		if y := (&tally{order: s.order, labels: s.labels}); y.needsReread() && passes < maxRereads {
+		if needsReread(s.order, &s.labels) && passes < maxRereads {
 			if passes++; s.order != nil {
 				outliers = s.order.outliers
 			}
@@ -207,7 +207,7 @@ func (s *csvSurvey) rowNumberCheck(name string, target bool) func(Reading) (floa
 		_, why := held[float32](r.Value, "")
 		switch {
 		case why != "":
-		case outside(r.Value, s.file.filter.ranges[name]):
+		case grid.Outside(r.Value, s.file.filter.ranges[name]):
 			why = grid.OutOfRange
 		case target && !s.labels.accept(r.Value):
 			why = grid.UnknownClass

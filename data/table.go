@@ -157,7 +157,7 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 		x, why := held[T](v, why)
 		switch {
 		case why != "":
-		case outside(v, t.filter.ranges[t.names[i]]):
+		case grid.Outside(v, t.filter.ranges[t.names[i]]):
 			why = grid.OutOfRange
 		case i == t.target && !b.labels.accept(v):
 			why = grid.UnknownClass
@@ -179,11 +179,6 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 		b.x = append(b.x, T(v))
 	}
 	return bad
-}
-
-// outside reports whether v is outside of [minimum, maximum]. Every value is inside if bounds is nil.
-func outside(v float64, bounds []float64) bool {
-	return len(bounds) == 2 && (v < bounds[0] || v > bounds[1])
 }
 
 // time reads the time of a row. It is 0 if rows have none.

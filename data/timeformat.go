@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -10,8 +11,7 @@ import (
 
 // unitByFormat contains the unit of each time format that is a number since 1970.
 var unitByFormat = map[string]time.Duration{"unix": time.Second, "unix_ms": time.Millisecond,
-	"unix_us": time.Microsecond,
-	"unix_ns": time.Nanosecond}
+	"unix_us": time.Microsecond, "unix_ns": time.Nanosecond}
 
 // timeFormat is the format of times: rfc3339, unix, unix_ms, unix_us, unix_ns, or a layout of package time. The empty
 // format accepts RFC 3339 and seconds since 1970. Times without a zone are in zone, or in UTC if zone is nil.
@@ -36,8 +36,7 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 	if back, err := time.ParseInLocation(format, sample.Format(format), time.UTC); err != nil ||
 		back.YearDay() != sample.YearDay() || back.Year() != sample.Year() {
 		return f, fmt.Errorf("%q is none of rfc3339, unix, unix_ms, unix_us and unix_ns, nor a Go time layout with "+
-			"year, "+
-			"month and day, such as \"2006-01-02 15:04:05\"", format)
+			"year, month and day, such as \"2006-01-02 15:04:05\"", format)
 	}
 	return f, nil
 }
@@ -137,21 +136,26 @@ func (f timeFormat) formatAdvice(text string) string {
 	return ""
 }
 
-// unitAdvice returns the advice to set a larger unit, if a time before 2000 was probably parsed in too small a unit.
-// at is the parsed time in nanoseconds. It returns "" if no unit fits.
+// unitAdvice returns the advice to set another unit for a time in nanoseconds that is too early, or "" if no unit fits.
 func (f timeFormat) unitAdvice(at int64) string {
-	unit := unitByFormat[f.format]
-	if f.format == "" {
-		unit = time.Second
+	if format := f.plausibleUnit(at, at); format != "" {
+		return fmt.Sprintf(": set data.time_format to %q", format)
 	}
-	if unit == 0 || at <= 0 {
+	return ""
+}
+
+// plausibleUnit returns the format with a larger unit in which times are between 1990 and 2100, or "" if none fits.
+// first and last are the bounds of the times in nanoseconds, as parsed in this format.
+func (f timeFormat) plausibleUnit(first, last int64) string {
+	unit := unitByFormat[cmp.Or(f.format, "unix")]
+	if unit == 0 {
 		return ""
 	}
 	for _, format := range []string{"unix", "unix_ms", "unix_us"} {
-		if other := unitByFormat[format]; other > unit && at/int64(unit) < math.MaxInt64/int64(other) {
-			if year := time.Unix(0, at/int64(unit)*int64(other)).UTC().Year(); year >= 2000 && year < 2100 {
-				return fmt.Sprintf(": set data.time_format to %q", format)
-			}
+		factor := float64(unitByFormat[format]) / float64(unit)
+		if factor > 1 && float64(first)*factor >= float64(minPlausibleUnix) &&
+			float64(last)*factor <= float64(maxPlausibleUnix) {
+			return format
 		}
 	}
 	return ""

@@ -8,15 +8,15 @@ import (
 const (
 	// robustRows is how many rows, spread evenly over all, give the median and the MAD of a column.
 	robustRows = 4096
-	// robustWidth is how far from its median, in units of 1.4826 MAD, a value may lie and still count as it is. For
-	// normal values that unit is σ. Twenty of them leave heavy tails alone: of exponential values, 3 in 10⁷ lie beyond.
+	// robustWidth is the largest distance from the median of a value that is no outlier, in units of 1.4826 MAD. For
+	// normal values this unit is σ. Of exponential values, 3 in 10⁷ are further away.
 	robustWidth = 20
 	// madSigma times the median absolute deviation (MAD) is σ of normal values.
 	madSigma = 1.4826
 )
 
-// Bounds is the interval of a column outside of which values are outliers: median ± 20·1.4826·MAD. It is the whole line
-// for a column of which most values are equal, since its MAD is 0.
+// Bounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column. Values outside are outliers. For
+// a column with mostly equal values it is the whole line, since the MAD is 0.
 type Bounds struct{ Low, Median, High float64 }
 
 // Outside reports whether v is an outlier.
@@ -74,7 +74,7 @@ func boundsOf(values []float64) Bounds {
 type Outliers struct {
 	Column   int // the target is the last
 	N        int
-	Worst    float64 // the one that is furthest from the bounds
+	Worst    float64 // the outlier with the largest distance from the bounds
 	Low      float64 // the least of the other values
 	High     float64 // the largest of them
 	of       Bounds

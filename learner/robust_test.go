@@ -40,7 +40,7 @@ func TestRobustMoments(t *testing.T) {
 	}
 }
 
-// TestRobustBounds: a column of which most values are equal has no bounds, and neither have heavy tails outliers.
+// TestRobustBounds: a column with mostly equal values has no bounds, and exponential values have no outliers.
 func TestRobustBounds(t *testing.T) {
 	for name, values := range map[string][]float64{"none": nil, "one": {3}, "constant": {2, 2, 2, 2},
 		"rain": {0, 0, 0, 0, 0, 0, 40}, "two values": {0, 1, 0, 1, 1}} {

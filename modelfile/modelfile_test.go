@@ -315,7 +315,7 @@ func TestNumpy(t *testing.T) {
 	}
 }
 
-// TestGoal: what a model predicts, in which unit, and how far ahead.
+// TestGoal: the target of a model, its unit and its horizon.
 func TestGoal(t *testing.T) {
 	recipe := &spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
 		{Name: "pm25", Unit: "µg/m³", Scale: spec.ScaleLog1p}, {Name: "temp", Unit: "°C"}, {Name: "count",

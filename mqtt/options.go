@@ -85,9 +85,9 @@ type Options struct {
 
 // Traffic is one message as Options.Observe sees it. Dropped means, for an
 // incoming message, that the mailbox was full or that the message exceeded
-// SizeLimit and, for an outgoing one, that the link went down, or the session closed, before it was written (QoS 0) or
-// acknowledged (QoS 1): such a message may have arrived or not, and is never
-// sent again.
+// SizeLimit and, for an outgoing one, that the link went down, or the session
+// closed, before it was written (QoS 0) or acknowledged (QoS 1): such a message
+// may have arrived or not, and is never sent again.
 type Traffic struct {
 	Incoming bool
 	Topic    string

@@ -51,8 +51,8 @@ type Gather struct {
 	Target int `yaml:"target"`
 	// Minimum is enough when the window ends; with fewer, the window is opened again.
 	Minimum int `yaml:"minimum"`
-	// First is enough for the first round of a run, if it is more than Minimum: a run whose first models are made by a
-	// few agents takes their risks for those of all. 0 = Minimum.
+	// First replaces Minimum in the first round of a run if it is larger. If only a few agents make the first models,
+	// the run compares later risks with the risks of these few agents. 0 = Minimum.
 	First int `yaml:"first"`
 	// Within is the length of the window.
 	Within time.Duration `yaml:"within"`
@@ -153,8 +153,7 @@ func (c *Config) Validate() error {
 		"must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.Target)
 	check.Need(c.Gather.First >= 0, "gather.first", "must not be negative, is %d", c.Gather.First)
 	check.Need(c.Gather.First == 0 || c.Gather.Target == 0 || c.Gather.First <= c.Gather.Target,
-		"gather.first",
-		"must be at most gather.target (%d), is %d", c.Gather.Target, c.Gather.First)
+		"gather.first", "must be at most gather.target (%d), is %d", c.Gather.Target, c.Gather.First)
 	check.Need(c.Gather.Within > 0 && c.Gather.Within <= longest, "gather.within",
 		"must be longer than 0 and at most %s, is %s", longest, c.Gather.Within)
 	check.Need(c.Gather.Spread >= 0 && c.Gather.Spread < max(c.Gather.Within, 1), "gather.spread",

@@ -155,7 +155,7 @@ func median(x []float64) float64 {
 	return slices.Sorted(slices.Values(x))[(len(x)-1)/2]
 }
 
-// largeOf returns what the plan remembers of an agent's long updates.
+// largeOf returns the entry of Plan.Large of an agent, or a new entry.
 func (p *Plan) largeOf(a wire.AgentID) Large {
 	for _, l := range p.Large {
 		if l.Agent == a {

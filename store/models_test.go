@@ -205,8 +205,8 @@ func TestModelsDamage(t *testing.T) {
 	}
 }
 
-// TestHourly: the newest model of each of the last hours in which there were any is kept beside the newest ones, and a
-// version that is gone is reported with those that are there.
+// TestHourly: beside the newest models, the newest model of each of the last hours with models is kept. The error for a
+// removed version lists the versions on disk.
 func TestHourly(t *testing.T) {
 	dir := t.TempDir()
 	models, err := Machine.OpenModels(dir)

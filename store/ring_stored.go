@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 )
 
-// ReadRing gives take the batches of the ring in a folder, in order, and changes nothing: another process may have
+// ReadRing calls take with each batch of the ring in a folder, in order. It writes no file, so another process may have
 // the ring open. first is the number of the batch's first entry. The body of the batch is only valid during the call.
-// Batches that the other process is writing, or removes in the meantime, are left out. A segment that is damaged is
-// read up to the damage, and damaged gets why: a *CorruptError or a *VersionError. The error is a failure to read: it
-// may pass, and what was passed on before it is not the whole ring.
+// Batches that the other process is writing, or removes in the meantime, are left out. A damaged segment is read up to
+// the damage, and damaged is called with a *CorruptError or a *VersionError. The returned error is a failure to read:
+// take was not called with all batches, and a later call may succeed.
 func (d Disk) ReadRing(dir string, take func(first uint64, b Batch), damaged func(error)) error {
 	entries, err := d.ReadDir(dir)
 	if err != nil {

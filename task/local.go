@@ -61,10 +61,9 @@ func checkFinite[T learner.Float](out Outcome[T]) error {
 	return nil
 }
 
-// Statistics returns an agent's part of the statistics round:
-// [n, s_1 … s_m, q_1 … q_m] over its features and the target. All that leaves
-// the device are these counts, means and squared deviations, and nothing does when
-// there are fewer than the task's MinSamples rows.
+// Statistics returns an agent's vector for the statistics round, [n, mean_1 … mean_m, squares_1 … squares_m] over the
+// features and the target: see [learner.Moments.Vector]. With fewer rows than the task's MinSamples it is an error, so
+// that no statistics leave the device.
 func (p *Problem[T]) Statistics(s *learner.Samples[T]) ([]float64, error) {
 	return p.statistics(s, learner.MomentsOf)
 }

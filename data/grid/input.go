@@ -113,7 +113,7 @@ func (in *input) value(r Reading) (float64, Reason) {
 		return 0, NotANumber
 	case v-v != 0:
 		return 0, NotFinite
-	case outside(v, in.Range), outside(v, in.deviceRange), in.Scale == spec.ScaleLog1p && v <= -1:
+	case Outside(v, in.Range), Outside(v, in.deviceRange), in.Scale == spec.ScaleLog1p && v <= -1:
 		return 0, OutOfRange
 	}
 	return v, ""
@@ -135,8 +135,8 @@ func (in *input) class(r Reading) (float64, Reason) {
 	return 0, UnknownClass
 }
 
-// outside reports whether v is outside of [minimum, maximum]. Every value is inside if bounds is nil.
-func outside(v float64, bounds []float64) bool {
+// Outside reports whether v is outside of bounds, [minimum, maximum]. Every value is inside if bounds is nil.
+func Outside(v float64, bounds []float64) bool {
 	return len(bounds) == 2 && (v < bounds[0] || v > bounds[1])
 }
 

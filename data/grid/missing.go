@@ -35,8 +35,7 @@ func (a *MissingValues) HasText(text string) bool {
 	text = strings.ToLower(strings.TrimSpace(text))
 	switch text {
 	case "", "-", "--", "?", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "nil", "none", "undef",
-		"undefined",
-		"unavailable", "unknown":
+		"undefined", "unavailable", "unknown":
 		return true
 	}
 	if slices.Contains(a.words, text) {

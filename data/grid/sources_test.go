@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// TestSources: sensors that deliver an input at the same time all count, and the sum has the same bits in whatever
-// order they come. What one sensor delivers twice counts once.
+// TestSources: the readings of all sensors that deliver an input at the same time are used, and their sum has the same
+// bits in any order of arrival. A reading that a sensor delivers twice is used once.
 func TestSources(t *testing.T) {
 	values := []float64{1e16, 1, -1e16, 0.1}
 	var first []float32
@@ -37,7 +37,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestAbsent: the words and numbers that stand for no value, in any case and spelling.
+// TestAbsent: texts and numbers are recognised as missing values in upper and lower case and in any notation.
 func TestAbsent(t *testing.T) {
 	var usual grid.MissingValues
 	own := grid.NewMissingValues([]string{"-9999", "Offline", "1e20", " 65535.0 "})

@@ -165,7 +165,7 @@ func (s *State) find(a wire.AgentID) (int, bool) {
 	return i, i < len(s.Agents) && s.Agents[i].Agent == a
 }
 
-// compare judges the risks that agents report now by those that the same agents reported with the best risk.
+// compare compares the risks that agents report now with the risks that the same agents reported with the best risk.
 func (s *State) compare(c *Config, version wire.ModelVersion, agents []AgentRisk) {
 	all := slices.Clone(s.Agents)
 	for i := range all {

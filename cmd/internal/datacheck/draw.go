@@ -1,6 +1,7 @@
 package datacheck
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -110,12 +111,13 @@ func (r *Rows) draw(b *strings.Builder) {
 	}
 	var lacking, unused, last []string
 	for _, u := range r.Unused {
+		name := cmp.Or(u.Column, "unreadable") // lines and payloads of no column
 		if u.Reason == grid.Gap || u.Reason == grid.NoLabel {
-			lacking = append(lacking, fmt.Sprintf("%s %d", u.Column, u.Count))
+			lacking = append(lacking, fmt.Sprintf("%s %d", name, u.Count))
 			continue
 		}
-		unused = append(unused, fmt.Sprintf("%s %d %s", u.Column, u.Count, u.Reason))
-		switch at := u.Column + " at " + u.Last; u.Reason {
+		unused = append(unused, fmt.Sprintf("%s %d %s", name, u.Count, u.Reason))
+		switch at := name + " at " + u.Last; u.Reason {
 		case grid.Twice, grid.Stuck, grid.Jump, grid.Dropped: // which are no faults of a line by itself
 			if !slices.Contains(last, at) {
 				last = append(last, at)

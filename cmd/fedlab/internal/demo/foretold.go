@@ -90,13 +90,12 @@ func (a *audience) take(m mqtt.Message) {
 		a.bad = fmt.Errorf("topic %s: %w", m.Topic, err)
 		return
 	}
-	if station := strings.TrimPrefix(m.Topic, forecastsOf("")); f.Device != station || !f.For.Equal(f.Time.Add(ahead)) {
+	of := stationHour{strings.TrimPrefix(m.Topic, forecastsOf("")), f.Time.Unix()}
+	if f.Device != of.station || !f.For.Equal(f.Time.Add(ahead)) {
 		a.bad = fmt.Errorf("topic %s: forecast of device %q at %s for %s, want device %q and %s later", m.Topic,
-			f.Device,
-			f.Time, f.For, station, ahead)
+			f.Device, f.Time, f.For, of.station, ahead)
 		return
 	}
-	of := stationHour{strings.TrimPrefix(m.Topic, forecastsOf("")), f.Time.Unix()}
 	if f.Residual != nil || of.at < a.from[of.station] {
 		return
 	}
