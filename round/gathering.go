@@ -112,6 +112,9 @@ func (c *Coordinator) hello(now time.Time, e HelloCame) {
 		c.rec.Stop.Left(e.Agent)
 		c.report(AgentUnfit{e.Agent, m.unfit, e.Hello.Misfit, c.roster.drawn})
 	case news:
+		if c.cfg.Stop.On() {
+			c.rec.Stop.Joined(e.Agent)
+		}
 		c.report(AgentCounted{e.Agent, m.samples, c.roster.drawn})
 	}
 	c.answerHello(now, &e)

@@ -51,11 +51,13 @@ type AgentRisk struct {
 // all participants are compared: a few agents change them little.
 const mostKnown = 256
 
-// Known is an agent that has reported risks since the membership last changed.
+// Known is a member of the federation.
 type Known struct {
 	Agent wire.AgentID
-	Told  []At     `json:",omitempty"` // its reports in the last [Window] aggregations
-	Best  *float64 `json:",omitempty"` // its mean risk when the best risk was found; nil if it did not report then
+	// Told are its reports in the [Window] aggregations up to its last report, since the membership last changed.
+	Told []At `json:",omitempty"`
+	// Best is its mean risk when the best risk was found, or else its first mean risk after that; nil before.
+	Best *float64 `json:",omitempty"`
 }
 
 // At is a risk reported for the aggregation that made a version.
@@ -87,8 +89,8 @@ type State struct {
 	BestAt  wire.ModelVersion `json:",omitempty"` // the model whose aggregation had it
 	Without int               `json:",omitempty"` // risks since then
 	Noted   int               `json:",omitempty"` // aggregations with reports of known agents so far
-	Agents  []Known           `json:",omitempty"` // in id order; none with held-out data or in a large federation
-	Large   bool              `json:",omitempty"` // more agents than are compared one by one have reported
+	Agents  []Known           `json:",omitempty"` // members, in id order; none with held-out data or in a large federation
+	Large   bool              `json:",omitempty"` // the federation has more agents than are compared one by one
 	// Rescaled says that the risks to come are in other columns, and not to be compared with those before.
 	Rescaled bool `json:",omitempty"`
 }
@@ -104,14 +106,15 @@ func (s *State) Resume(c *Config, now time.Time) {
 }
 
 // Note takes the figures of a new model. Without held-out data the risk of an agent is the mean of its reports in the
-// last [Window] aggregations, and the risk of the model is the median over the agents. Only agents that reported both
-// now and when the best risk was found are compared. All counts start again when an agent reports for the first time,
-// and when most agents are others than before; the risk is known from the [Window]-th aggregation after that.
+// last [Window] aggregations, and the risk of the model is the median over the agents that reported in these. All counts
+// start again when an agent joins; the risk is known from the [Window]-th aggregation after that.
 func (s *State) Note(c *Config, version wire.ModelVersion, f Figures) {
 	s.R2, s.Accuracy = value(f.R2), value(f.Accuracy)
 	if held := f.Risk != nil; s.Rescaled || held != s.HeldOut {
 		s.Forget()
-		s.Rescaled, s.HeldOut = false, held
+		if s.Rescaled, s.HeldOut = false, held; held {
+			s.Agents = nil
+		}
 	}
 	switch {
 	case s.HeldOut:
@@ -136,28 +139,27 @@ func (s *State) judge(c *Config, version wire.ModelVersion, risk float64) {
 	s.Judged++
 }
 
-// knows reports whether the agents' risks are compared one by one. It adds agents that report for the first time, after
-// which all counts start again.
+// knows reports whether the agents' risks are compared one by one. It adds agents that are not known yet.
 func (s *State) knows(agents []AgentRisk) bool {
-	if len(agents) == 0 || s.Large {
-		return false
-	}
-	var fresh []Known
 	for _, a := range agents {
-		if _, known := s.find(a.Agent); !known {
-			fresh = append(fresh, Known{Agent: a.Agent})
-		}
+		s.Joined(a.Agent)
 	}
-	if len(fresh) == 0 {
-		return true
+	return len(agents) > 0 && !s.Large
+}
+
+// Joined adds an agent that has not been a member before. All counts start again, since the risks so far are the risks
+// of another group of agents. With held-out data agents are not counted.
+func (s *State) Joined(a wire.AgentID) {
+	i, known := s.find(a)
+	if known || s.HeldOut || s.Large {
+		return
 	}
 	s.Forget()
-	s.Agents = append(slices.Clone(s.Agents), fresh...)
-	sort.Slice(s.Agents, func(i, j int) bool { return s.Agents[i].Agent < s.Agents[j].Agent })
-	if s.Large = len(s.Agents) > mostKnown; s.Large {
+	if s.Large = len(s.Agents) == mostKnown; s.Large {
 		s.Agents = nil
+		return
 	}
-	return !s.Large
+	s.Agents = slices.Insert(slices.Clone(s.Agents), i, Known{Agent: a})
 }
 
 func (s *State) find(a wire.AgentID) (int, bool) {
@@ -165,41 +167,35 @@ func (s *State) find(a wire.AgentID) (int, bool) {
 	return i, i < len(s.Agents) && s.Agents[i].Agent == a
 }
 
-// compare compares the risks that agents report now with the risks that the same agents reported with the best risk.
+// compare judges the risks of the agents that reported in the last [Window] aggregations. Each agent is compared with
+// itself: with its risk when the best risk was found, or with its first risk after that. So it does not matter which
+// agents are drawn.
 func (s *State) compare(c *Config, version wire.ModelVersion, agents []AgentRisk) {
 	all := slices.Clone(s.Agents)
-	for i := range all {
-		all[i].Told = slices.DeleteFunc(slices.Clone(all[i].Told),
-			func(t At) bool { return t.Version+Window <= version })
-	}
 	for _, a := range agents {
 		i, _ := s.find(a.Agent)
-		all[i].Told = append(all[i].Told, At{version, a.Risk})
+		recent := slices.DeleteFunc(slices.Clone(all[i].Told), func(t At) bool { return t.Version+Window <= version })
+		all[i].Told = append(recent, At{version, a.Risk})
 	}
 	s.Agents = all
 	if s.Noted++; s.Noted < Window {
 		return
 	}
-	var risks, now, best []float64
+	var now, best []float64
 	for i := range all {
-		if len(all[i].Told) == 0 {
+		k := &all[i]
+		if n := len(k.Told); n == 0 || k.Told[n-1].Version+Window <= version {
 			continue
 		}
-		risks = append(risks, all[i].mean())
-		if all[i].Best != nil {
-			now, best = append(now, all[i].mean()), append(best, *all[i].Best)
+		risk := k.mean()
+		if k.Best == nil {
+			k.Best = &risk
 		}
+		now, best = append(now, risk), append(best, *k.Best)
 	}
-	if s.Judged > 0 && 2*len(now) < len(risks) { // most of these agents were not there
-		s.Forget()
-		return
-	}
-	better := s.Judged == 0
-	if !better {
-		b := median(best)
-		better = median(now) < b-c.Improvement*math.Abs(b)
-	}
-	s.Risk = median(risks)
+	before := median(best)
+	better := s.Judged == 0 || median(now) < before-c.Improvement*math.Abs(before)
+	s.Risk = median(now)
 	s.Judged++
 	s.Without++
 	if !better {
@@ -207,7 +203,7 @@ func (s *State) compare(c *Config, version wire.ModelVersion, agents []AgentRisk
 	}
 	s.Best, s.BestAt, s.Without = s.Risk, version, 0
 	for i := range all {
-		if all[i].Best = nil; len(all[i].Told) > 0 {
+		if len(all[i].Told) > 0 {
 			risk := all[i].mean()
 			all[i].Best = &risk
 		}

@@ -3,7 +3,9 @@ package stop_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -229,6 +231,35 @@ func TestEqualPopulations(t *testing.T) {
 		why, at, s := run(c, tt.figures)
 		if at != tt.version || (why == stop.Patience) != (tt.version > 0) {
 			t.Errorf("%s: ends with %q at %d, want %d; %+v", tt.name, why, at, tt.version, s)
+		}
+	}
+}
+
+// TestDraws: of many agents a few are drawn for each aggregation. Patience ends a run with constant risks, and no run
+// with falling risks.
+func TestDraws(t *testing.T) {
+	const patience = 10
+	for _, agents := range []int{20, 60, 100, 256} {
+		for _, factor := range []float64{1, 0.97} {
+			c, rng := stop.Config{Patience: patience, Improvement: 0.01}, rand.New(rand.NewPCG(1, uint64(agents)))
+			s, ended := stop.State{}, 0
+			name := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%03d", i)) }
+			for i := range agents {
+				s.Joined(name(i))
+			}
+			for v := 1; v <= 100 && ended == 0; v++ {
+				f := told(1)
+				for _, i := range rng.Perm(agents)[:min(agents, 6)] {
+					risk := float64(1+i%7) * math.Pow(factor, float64(v))
+					f.Agents = append(f.Agents, stop.AgentRisk{Agent: name(i), Risk: risk})
+				}
+				if s.Note(&c, wire.ModelVersion(v), f); s.Verdict(&c, began) != "" {
+					ended = v
+				}
+			}
+			if want := stop.Window + patience; factor == 1 && ended != want || factor < 1 && ended != 0 {
+				t.Errorf("6 of %d agents, risks times %v: ended at %d; %+v", agents, factor, ended, s)
+			}
 		}
 	}
 }
