@@ -42,7 +42,6 @@ type Coordinator struct {
 	refused   mqtt.RefusedFilters // but for what the publisher reads back
 	begins    bool                // a new run was asked for, and has not been announced
 	begun     bool                // the machine has started
-	fresh     bool                // the state folder had no run at the start, and no flag asked for a new one
 	stopped   error               // why the coordinator cannot go on
 	ending    bool                // between two rounds
 	ahead     ahead

@@ -42,6 +42,7 @@ type disk struct {
 	told    bool       // this process has seen to a line of it
 	applied uint64     // the version of the applied task under which the journal's run stands
 	sealed  bool       // the blobs of the last announcement are sealed
+	fresh   bool       // the run was begun in a folder without one, without a flag, and no broker was read since
 
 	run, model, task, control, seals *store.Slots
 
@@ -77,6 +78,7 @@ type savedRecord struct {
 	Published published
 	Applied   uint64 `json:",omitempty"`
 	Sealed    bool   `json:",omitempty"`
+	Fresh     bool   `json:",omitempty"`
 }
 
 // newDisk makes the disk of a folder from which is only read, but for the journal.
@@ -107,7 +109,7 @@ func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
 
 // saveRecord makes the record count, and with it the model that it names.
 func (d *disk) saveRecord(r round.Record) error {
-	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin, d.listed, d.applied, d.sealed})
+	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin, d.listed, d.applied, d.sealed, d.fresh})
 	if err == nil {
 		err = d.run.Save(recordVersion, body)
 	}
@@ -135,7 +137,7 @@ func (d *disk) loadRecord() (round.Record, bool, error) {
 		return round.Record{}, false, err
 	}
 	d.epoch, d.origin, d.listed, d.torn = max(s.Epoch, d.least), s.Origin, s.Published, found.Damaged
-	d.applied, d.sealed = s.Applied, s.Sealed
+	d.applied, d.sealed, d.fresh = s.Applied, s.Sealed, s.Fresh
 	return s.Record, true, nil
 }
 

@@ -320,7 +320,7 @@ func (c *Coordinator) looked(retained *spot) {
 	behind := retained != nil && !f.leads(*retained)
 	raised := !c.begun && (c.cfg.TakeOver || c.begins && behind)
 	switch {
-	case retained != nil && c.fresh && !c.begun && !c.cfg.TakeOver:
+	case retained != nil && retained.order.Run != f.place.order.Run && c.disk.fresh && !c.begun && !c.cfg.TakeOver:
 		c.refuseFresh(retained.order)
 		return
 	case raised:
@@ -331,6 +331,7 @@ func (c *Coordinator) looked(retained *spot) {
 		c.fallBehind(retained.order)
 		return
 	}
+	c.disk.fresh = false
 	if !c.begun {
 		c.cfg.Observer.Observe(Began{Epoch: c.disk.epoch, Raised: raised, Rule: c.cfg.Round.Aggregation.Rule,
 			ServerOptimizer: c.cfg.Round.ServerOptimizer.Name})

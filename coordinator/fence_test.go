@@ -416,8 +416,14 @@ func TestLostFolder(t *testing.T) {
 		f.coord.stop()
 		before := h.last().order
 		f.coord.dir = t.TempDir()
-		for range 2 { // the first refusal leaves the folder as it was
+		for try := range 3 { // the first refusal leaves the folder as it was
 			wait(time.Hour) // the run of a new folder has a higher number
+			if try == 2 { // a life that ends before it has read the broker
+				f.coord.start()
+				f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
+				wait(time.Minute)
+				f.coord.stop()
+			}
 			f.coord.start()
 			life := f.coord.life
 			why := f.coord.behind(time.Minute)

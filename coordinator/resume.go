@@ -61,6 +61,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 			return record, err
 		}
 	}
+	c.disk.fresh = c.disk.fresh && !begins
 	switch {
 	case begins && unsound:
 		aside, failed := c.disk.run.SetAside()
@@ -78,7 +79,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 		if _, newest := c.disk.newestModel(); newest > 0 {
 			return record, c.disk.undecided(recordFile, "the journal is missing, but there are models of a run", nil)
 		}
-		c.fresh = true
+		c.disk.fresh = true
 		return c.begin(round.Record{}, "")
 	}
 	if c.disk.torn != nil {

@@ -21,7 +21,8 @@ func TestCollected(t *testing.T) {
 		Troubles: []data.Trouble{{Kind: data.Silent}, {Kind: data.Silent}, {Kind: data.Broker}}}
 	second := data.Report{Share: 0.25, Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 45, Newest: 1772366460e9, Unused: map[data.Reason]uint64{grid.Missing: 3}},
-		{Name: "temp", Used: 2, Newest: 1772366300e9}}, Troubles: []data.Trouble{{Kind: data.Broker}, {Kind: data.Outlier}, {Kind: data.Outlier}}}
+		{Name: "temp", Used: 2, Newest: 1772366300e9}},
+		Troubles: []data.Trouble{{Kind: data.Broker}, {Kind: data.Outlier}, {Kind: data.Outlier}}}
 	a.Observe(agent.DataCollected{Report: first})
 	a.Observe(agent.DataCollected{Report: first}) // another agent's
 	a.Observe(agent.DataCollected{Report: second, Before: first})

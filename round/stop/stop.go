@@ -106,8 +106,8 @@ func (s *State) Resume(c *Config, now time.Time) {
 }
 
 // Note takes the figures of a new model. Without held-out data the risk of an agent is the mean of its reports in the
-// last [Window] aggregations, and the risk of the model is the median over the agents that reported in these. All counts
-// start again when an agent joins; the risk is known from the [Window]-th aggregation after that.
+// last [Window] aggregations, and the risk of the model is the median over the agents that reported in these. All
+// counts start again when an agent joins; the risk is known from the [Window]-th aggregation after that.
 func (s *State) Note(c *Config, version wire.ModelVersion, f Figures) {
 	s.R2, s.Accuracy = value(f.R2), value(f.Accuracy)
 	if held := f.Risk != nil; s.Rescaled || held != s.HeldOut {
