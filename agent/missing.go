@@ -89,14 +89,15 @@ type missing struct {
 	searching bool      // the agent receives the announcements of other federations
 	searched  bool      // it has done so over this link
 	found     bool      // a valid announcement has arrived over this link
-	denied    bool      // the access rules withhold messages
+	denied    bool      // the access rules withhold messages, by the last test of the broker
+	unsigned  bool      // an announcement signed with another key has arrived over this link
 	reason    MissingReason
 	others    []wire.Federation // sorted
 }
 
 // up plans the search for a link that has just come up.
 func (m *missing) up(now time.Time) {
-	*m = missing{at: now.Add(missingAfter), reason: m.reason, others: m.others}
+	*m = missing{at: now.Add(missingAfter), denied: m.denied, reason: m.reason, others: m.others}
 }
 
 // down ends the search. The reason remains until an announcement arrives.
@@ -111,7 +112,7 @@ func (a *Agent) lookForMissing(now time.Time) {
 	m.at = time.Time{}
 	switch {
 	case a.spent():
-	case m.reason == MissingKey, m.denied: // known already
+	case m.unsigned, m.denied: // known already
 	case !m.searched:
 		m.searching, m.searched, m.at = true, true, now.Add(searchTime)
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Rounds())
@@ -190,6 +191,7 @@ func (a *Agent) accessTested(r mqtt.SelfTestResult) {
 // a valid one has arrived over this link: anybody may publish on a broker without access rules.
 func (a *Agent) announcementUnsigned() {
 	if !a.missing.found {
+		a.missing.unsigned = true
 		a.endSearch()
 		a.tellMissing(MissingKey)
 	}

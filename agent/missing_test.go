@@ -84,6 +84,38 @@ func TestAnnouncementMissing(t *testing.T) {
 	}
 }
 
+// TestMissingAfterReconnect: over a new link the cause is found anew. Access rules that have withheld messages are the
+// cause until a test passes; a wrong key is not, once its announcement is gone.
+func TestMissingAfterReconnect(t *testing.T) {
+	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
+	for name, tt := range map[string]struct {
+		before func(s *scene)
+		want   agent.MissingReason
+	}{
+		"access":    {func(*scene) { wait(25 * time.Second) }, agent.MissingAccess},
+		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")); s.returnsProbe() }, agent.MissingNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				s.cfg.SelfTest = 2 * time.Minute
+				s.start()
+				tt.before(s)
+				s.tell(mqtt.Down{})
+				s.tell(mqtt.Up{})
+				if tt.want == agent.MissingNone {
+					s.returnsProbe()
+				}
+				wait(40 * time.Second)
+				all := factsOf[agent.AnnouncementMissing](s)
+				if len(all) == 0 || all[len(all)-1].Reason != tt.want {
+					t.Errorf("facts %+v, want %s at last", all, tt.want)
+				}
+			})
+		})
+	}
+}
+
 // TestAccessRepaired: once the test of the broker passes, the agent subscribes again to get what is retained.
 func TestAccessRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

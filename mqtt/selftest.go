@@ -24,8 +24,9 @@ const (
 	// queue delays them, so access rules are the likely cause.
 	probeWait = 10 * time.Second
 	// deniedFirst is the time until a test is repeated on the same link after few bytes were lost. It doubles up to
-	// loopAgain. Rules that are loaded meanwhile apply to a link that exists.
+	// deniedMost. Rules that are loaded in the meantime apply to existing links.
 	deniedFirst = 30 * time.Second
+	deniedMost  = 5 * time.Minute
 )
 
 // LoadAccessRules is the remedy for access rules that withhold messages from a user of the federation.
@@ -212,7 +213,7 @@ func (t *SelfTest) Tick(now time.Time) (ended *SelfTested) {
 		return nil
 	case t.stage == loopProbing:
 		ended = t.end(now, SelfTestDenied)
-		t.deniedWait = min(max(deniedFirst, 2*t.deniedWait), loopAgain)
+		t.deniedWait = min(max(deniedFirst, 2*t.deniedWait), deniedMost)
 		t.again = now.Add(t.deniedWait)
 		t.at = t.again
 		return ended

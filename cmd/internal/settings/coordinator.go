@@ -109,9 +109,6 @@ func (s *Coordinator) Validate() error {
 	c.Need(agents == 0 || s.Round.Gather.Minimum <= agents, "round.gather.minimum",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile,
 		agents, s.Round.Gather.Minimum)
-	c.Need(agents == 0 || s.Round.Gather.First <= agents, "round.gather.first",
-		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, agents,
-		s.Round.Gather.First)
 	t := s.Task.Wire(s.Round.Algorithm == spec.FedDec)
 	s.Round.CheckPairs(&c.Check, &t)
 	s.Task.check(&c.Check, s.Round.Algorithm == spec.FedDec)
