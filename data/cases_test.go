@@ -280,6 +280,37 @@ func followGrowing(t *testing.T, w Want) (*csvHarness, Rows) {
 	return h, s.Open(w)
 }
 
+// TestFirstLabelIsWrong: of the numbers 0 and −1 for the second class the more frequent one is accepted, although the
+// other one is in the first row. The file is read a second time for it, and no more.
+func TestFirstLabelIsWrong(t *testing.T) {
+	for _, y := range []string{"0", "-1"} {
+		wrong := map[string]string{"0": "-1", "-1": "0"}[y]
+		lines := []string{"0," + wrong}
+		for k := range 30 {
+			lines = append(lines, fmt.Sprintf("%d,%s", k, []string{y, "1"}[k%2]))
+		}
+		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
+		h.put(t, "x,y\n"+strings.Join(lines, "\n")+"\n")
+		w := Want{Features: []string{"x"}, Target: "y", Labels: learner.LabelSet{Signs: true}}
+		c := Config{CSV: h.path}
+		s, err := c.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := s.Open(w)
+		if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 30 {
+			t.Errorf("first %s: %+v, %v", wrong, v, err)
+		}
+		if n := r.(*rows).of.maker.(*csvText).reads.n; n != 1 {
+			t.Errorf("first %s: the file was read again %d times, want once", wrong, n)
+		}
+		faults := storedAt(t, &c, "").Survey(&w).Faults
+		if len(faults) != 1 || faults[0].Reason != grid.UnknownClass || faults[0].Count != 1 {
+			t.Errorf("first %s: the check finds %+v", wrong, faults)
+		}
+	}
+}
+
 // TestTimesOfAnotherZone: a file whose times are all ahead of the clock is used, and so is one whose last times are, as
 // long as its clock may be right in another time zone.
 func TestTimesOfAnotherZone(t *testing.T) {

@@ -62,7 +62,7 @@ func (f *csvFile) Open(w Want) Rows {
 			feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, needed: w.inputs(), follower: follows}
 			return newGridRows(feed, w, f.rules(), f.room, func() error { return nil })
 		}
-		c := &csvText{csvFile: f, want: w, follower: follows}
+		c := &csvText{csvFile: f, want: w, follower: follows, labels: targetFilter{LabelSet: w.Labels}}
 		return &made{maker: c, name: f.path,
 			raw: &rawRows{room: f.room, features: len(w.Features), timed: f.filter.Time != ""}}
 	})
@@ -128,7 +128,7 @@ type csvText struct {
 	said
 	want     Want
 	outliers map[uint64]bool // numbers of the lines whose times are outliers
-	minusOne bool            // with Want.Labels.Signs: the second class is −1, not 0
+	labels   targetFilter    // at the beginning of a pass
 	reads    rereadLimit
 }
 
@@ -184,9 +184,7 @@ func (c *csvText) make(m *made) error {
 			if c.read = (progress{}); to.order != nil {
 				c.outliers = to.order.outliers
 			}
-			if to.labels.acceptsMinority() {
-				c.minusOne = !to.labels.acceptMinusOne
-			}
+			c.labels = to.labels.nextPass()
 			continue
 		}
 		c.tell(to.report(c.want.columns(), c.filter.Time))
@@ -249,15 +247,15 @@ const batchRows = 512
 // parse reads the rows of a text.
 func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], into *rawRows) error {
 	r := c.filter.dialect.reader(text, at)
+	if y.cells == nil {
+		y.labels = c.labels
+	}
 	y.begin(len(c.want.columns()))
 	if y.order == nil && c.filter.Time != "" {
 		y.order = newTimeOrder(0, c.csvFile.now(), c.outliers)
 	}
 	if y.order != nil {
 		y.order.setClock(c.csvFile.now())
-	}
-	if y.labels.LabelSet = c.want.Labels; c.minusOne {
-		y.labels.acceptMinusOne, y.labels.decided = true, true
 	}
 	if at.offset == 0 {
 		var err error

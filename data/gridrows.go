@@ -72,8 +72,7 @@ func newGridRows(f feed, w Want, by rules, at room, nothing func() error) *made 
 // the readings whose times are known to be outliers.
 func (r *gridRows) begin(outliers map[uint64]bool) {
 	r.grid, r.bad = grid.New(r.config)
-	r.labels = targetFilter{LabelSet: r.labels.LabelSet,
-		acceptMinusOne: r.labels.acceptMinusOne != r.labels.acceptsMinority(), decided: r.labels.acceptsMinority()}
+	r.labels = r.labels.nextPass()
 	r.order = newTimeOrder(maxLateness(&Want{Recipe: &r.config.Recipe}), r.rules.now(), outliers)
 }
 

@@ -32,6 +32,12 @@ func (l *targetFilter) accept(y float64) bool {
 	return l.acceptMinusOne == (y == -1)
 }
 
+// nextPass returns the filter for another pass over the source. It accepts the more frequent number from the first row
+// on.
+func (l *targetFilter) nextPass() targetFilter {
+	return targetFilter{LabelSet: l.LabelSet, acceptMinusOne: l.acceptMinusOne != l.acceptsMinority(), decided: l.decided}
+}
+
 // acceptsMinority reports whether the rejected number for the second class is more frequent than the accepted one.
 func (l *targetFilter) acceptsMinority() bool {
 	return l.decided && (l.acceptMinusOne && l.zeros > l.minusOnes || !l.acceptMinusOne && l.minusOnes > l.zeros)

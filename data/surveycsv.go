@@ -40,7 +40,10 @@ func (f *csvFile) Survey(w *Want) *Survey {
 	d := f.filter.dialect
 	var changes []Change
 	var outliers map[uint64]bool
-	minusOne := false
+	labels := targetFilter{}
+	if w != nil {
+		labels.LabelSet = w.Labels
+	}
 	for passes := 0; ; {
 		s := &csvSurvey{file: f, dialect: d, want: w, time: -1}
 		s.Source, s.readings = f.path, w != nil && w.Recipe != nil && f.filter.Time != ""
@@ -51,14 +54,13 @@ func (f *csvFile) Survey(w *Want) *Survey {
 			}
 		}
 		if w != nil && !s.readings {
-			if s.labels.LabelSet = w.Labels; minusOne {
-				s.labels.acceptMinusOne, s.labels.decided = true, true
-			}
+			s.labels = labels
 		}
 		s.read()
 		if len(changes) < 3 { // a delimiter, a decimal and a time format
 			if c, ok := s.guess(); ok {
-				changes, d, outliers, minusOne = append(changes, c), s.dialect, nil, false
+				changes, d, outliers = append(changes, c), s.dialect, nil
+				labels = targetFilter{LabelSet: labels.LabelSet}
 				continue
 			}
 		}
@@ -69,9 +71,7 @@ func (f *csvFile) Survey(w *Want) *Survey {
 			if passes++; s.order != nil {
 				outliers = s.order.outliers
 			}
-			if s.labels.acceptsMinority() {
-				minusOne = !s.labels.acceptMinusOne
-			}
+			labels = s.labels.nextPass()
 			continue
 		}
 		s.Changes = changes
