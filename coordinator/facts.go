@@ -219,7 +219,7 @@ type (
 		Median   float64        // of these risks
 		Score    *learner.Score // on the evaluation data; nil without any
 		Spread   float64        // of the updates in it around their mean, as a Euclidean distance
-		Fold     float64        // Euclidean norm of the fold of the updates,
+		Fold     float64        // Euclidean norm of the fold of the updates; NaN if an earlier model was taken,
 		Step     float64        // and of the model's step that the server's optimiser has made of it
 		FoldTook time.Duration
 	}

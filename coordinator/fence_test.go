@@ -418,7 +418,7 @@ func TestLostFolder(t *testing.T) {
 		f.coord.dir = t.TempDir()
 		for try := range 3 { // the first refusal leaves the folder as it was
 			wait(time.Hour) // the run of a new folder has a higher number
-			if try == 2 { // a life that ends before it has read the broker
+			if try == 2 {   // a life that ends before it has read the broker
 				f.coord.start()
 				f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
 				wait(time.Minute)

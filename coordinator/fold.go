@@ -208,7 +208,7 @@ func (w *workbench) goBack(run wire.RunID, e *round.Fold, told round.Told) (roun
 		ModelRejected{Round: e.Round, Version: p.Version, Earlier: wire.ModelVersion(earlier.version), Next: version,
 			Told: told.Median, Agents: p.Suspects},
 		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.base.ref.Length),
-			Risk: math.NaN(), Median: math.NaN(), Spread: math.NaN()}}
+			Risk: math.NaN(), Median: math.NaN(), Spread: math.NaN(), Fold: math.NaN(), Step: math.NaN()}}
 	if folded.Next = next; w.refreshes(version) {
 		folded.Next, folded.Err = w.refresh(&next)
 	}

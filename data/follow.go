@@ -20,9 +20,11 @@ func checkCSV(c *Config, problems *spec.Check, section string) {
 		"is csv, with which lines, command and format do not go: remove them")
 	problems.Valid(section+".delimiter", checkDialect(c.Delimiter, c.Decimal))
 	problems.Need(c.SkipRows >= 0, section+".skip_rows", "must not be negative, is %d", c.SkipRows)
-	_, err := filepath.Match(c.CSV, "")
-	problems.Valid(section+".csv", err)
-	_, err = newTimeFormat(c.TimeFormat, c.TimeZone)
+	if matchesMany(c.CSV) {
+		_, err := filepath.Match(c.CSV, "")
+		problems.Valid(section+".csv", err)
+	}
+	_, err := newTimeFormat(c.TimeFormat, c.TimeZone)
 	problems.Valid(section+".time_format", err)
 	problems.Need(c.Missing != grid.Last || c.Time != "", section+".time",
 		"is empty, and missing: last needs the time of a row: name its column")

@@ -81,11 +81,10 @@ func (p *progress) where(number int64) string {
 
 // matchesMany reports whether path is a pattern or a folder, and not the path of a single file.
 func matchesMany(path string) bool {
-	if strings.ContainsAny(filepath.Base(path), "*?[") {
-		return true
+	if info, err := os.Stat(path); err == nil { // also a file named export[1].csv
+		return info.IsDir()
 	}
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+	return strings.ContainsAny(filepath.Base(path), "*?[")
 }
 
 // textFiles contains the extensions of the files that are read in a folder.

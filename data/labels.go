@@ -35,7 +35,8 @@ func (l *targetFilter) accept(y float64) bool {
 // nextPass returns the filter for another pass over the source. It accepts the more frequent number from the first row
 // on.
 func (l *targetFilter) nextPass() targetFilter {
-	return targetFilter{LabelSet: l.LabelSet, acceptMinusOne: l.acceptMinusOne != l.acceptsMinority(), decided: l.decided}
+	accept := l.acceptMinusOne != l.acceptsMinority()
+	return targetFilter{LabelSet: l.LabelSet, acceptMinusOne: accept, decided: l.decided}
 }
 
 // acceptsMinority reports whether the rejected number for the second class is more frequent than the accepted one.

@@ -45,6 +45,9 @@ func (m *made) Report() Report {
 
 // examine looks for outliers again if the rows have grown by a tenth, or are other ones.
 func (m *made) examine() {
+	if m.examined.renew != m.renew {
+		m.outliers.Store(nil)
+	}
 	if m.examined.renew == m.renew && m.rows < m.examined.rows+max(1, m.examined.rows/10) || m.raw.recent ||
 		m.rows < minWarnValues {
 		return

@@ -195,7 +195,7 @@ func (s *csvSurvey) findColumns() {
 		}
 	}
 	for _, name := range s.header {
-		if !wanted[name] && len(s.Others) < mostInputs {
+		if !wanted[name] && len(s.Others) < mostInputs && !slices.Contains(s.Others, name) {
 			s.Others = append(s.Others, name)
 		}
 	}

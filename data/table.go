@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
@@ -210,7 +211,14 @@ func held[T learner.Float](v float64, why Reason) (T, Reason) {
 // shorten returns a text of the data for a message: quoted, in UTF-8, and with at most 32 characters.
 func shorten(text string) string {
 	const most = 32
-	text = utf8Text(text[:min(len(text), 1<<10)])
+	if len(text) > 1<<10 {
+		cut := 1 << 10
+		for cut > 1<<10-utf8.UTFMax && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut]
+	}
+	text = utf8Text(text)
 	if runes := []rune(text); len(runes) > most {
 		return strconv.Quote(string(runes[:most])) + "…"
 	}

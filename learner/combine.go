@@ -123,11 +123,14 @@ func (b *columns) take(m *Moments) {
 }
 
 // binary reports whether all values of a column are 0 or 1, or all are −1 or 1: the sum is then a whole number, and the
-// squared deviations follow from the mean.
+// squared deviations follow from the mean. They are 0 or at least ½.
 func (m *Moments) binary(j int) bool {
 	const rounded = 1e-9
 	n, mean, q := m.Rows, m.Mean[j], m.Squares[j]
 	sum := n * mean
+	if q < 0.5-rounded {
+		return q == 0 && (mean == 0 || math.Abs(mean) == 1)
+	}
 	return math.Abs(mean) <= 1 && math.Abs(sum-math.Round(sum)) <= rounded*n &&
 		(math.Abs(q-n*mean*(1-mean)) <= rounded*n || math.Abs(q-n*(1-mean*mean)) <= rounded*n)
 }

@@ -147,6 +147,7 @@ func TestSpreadFarFromZero(t *testing.T) {
 		{"a latitude within 80 m", 52.52, 2.3e-4, true},
 		{"a meter in Wh", 12_345_678, 250, true},
 		{"seconds since 1970 within 6 hours", 1.7e9, 6000, true},
+		{"a current of nanoamperes", 5e-10, 3e-10, true},
 		{"a constant", 0.1, 0, false},
 		{"a large constant", 16_777_217, 0, false},
 	} {

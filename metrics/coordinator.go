@@ -255,8 +255,9 @@ func newFleet(r registrar) fleet {
 			"reason", names(wire.RefuseReasons())),
 		leftOut: r.counterBy("updates_left_out_total",
 			"Accepted updates that the model was made without, or that no model could be made with: it would not "+
-				"have been finite, its risk on held-out data would have exploded, one norm outweighs all "+
-				"others, or is above refuse_above; or the rule has chosen others, as krum does in each round.",
+				"have been finite, its risk would have exploded on held-out data or at the next participants, one "+
+				"norm outweighs all others, or is above refuse_above; or the rule has chosen others, as krum does in "+
+				"each round.",
 			"reason", words(coordinator.LeaveOutReasons())),
 		clipped: r.counterBy("updates_clipped_total",
 			"Updates of which a part counts, by the bound in aggregation that they are above: clip, clip_above, or "+

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/coordinator"
@@ -137,7 +138,9 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.spread.set(f.Spread)
 		c.fold.set(f.Fold)
 		c.step.set(f.Step)
-		c.foldTook.Observe(f.FoldTook.Seconds())
+		if !math.IsNaN(f.Fold) {
+			c.foldTook.Observe(f.FoldTook.Seconds())
+		}
 		c.held.set(f.Score)
 	case coordinator.MeshMade:
 		c.meshMade(f)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 
@@ -97,9 +98,13 @@ user, while the coordinator is stopped.`,
 }
 
 func restore(cmd *cobra.Command, dir string, args []string) (err error) {
-	if len(args) > 0 { // a backup has all that a new folder needs
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && len(args) > 0 { // a backup has all that it needs
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("the state folder: %w", err)
+		}
+		if os.Geteuid() == 0 { // CheckOwner cannot know for whom it is
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s was made and belongs to root: if the service runs as "+
+				"another user, give it the folder (chown -R USER %[2]s)\n", program, dir)
 		}
 	}
 	if err := service.CheckOwner("the state folder", dir); err != nil {

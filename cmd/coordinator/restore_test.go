@@ -28,8 +28,13 @@ func TestRestoreMakesFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "state")
 	file, backup := write(t, "coordinator.yaml", "state_dir: "+dir+"\n"), write(t, "backup.tar", "")
 	if code, _, stderr := clitest.Run(rootCommand(), "restore", backup, "--config", file); code != 1 ||
-		strings.Contains(stderr, "no such file or directory") {
+		strings.Contains(stderr, "no such file or directory") ||
+		strings.Contains(stderr, "belongs to root") != (os.Geteuid() == 0) {
 		t.Errorf("exit status %d, %s", code, stderr)
+	}
+	_, _, stderr := clitest.Run(rootCommand(), "restore", backup, "--config", file)
+	if strings.Contains(stderr, "warning") {
+		t.Errorf("a folder that is there: %s", stderr)
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		t.Errorf("the state folder: %v", err)

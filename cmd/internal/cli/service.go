@@ -72,6 +72,9 @@ The user, the program and the configuration are checked first. If a check or the
 installation fails, nothing is left behind. --print only shows what would be installed, for
 this system or, with --manager, for an image or another machine.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !show && cmd.Flags().Changed("manager") {
+				return Usage("--manager goes with --print")
+			}
 			if !show {
 				if err := service.MayChange(); err != nil {
 					return err

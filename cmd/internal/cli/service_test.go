@@ -56,3 +56,17 @@ func TestInstallChecksFirst(t *testing.T) {
 		t.Errorf("exit %d: %s", code, &errs)
 	}
 }
+
+// TestManagerIsOfPrint wants --manager to be refused where it would have no effect.
+func TestManagerIsOfPrint(t *testing.T) {
+	root := Group("toy", "", ServiceCommand(systemd.Agent(), func(*Loader) (Served, error) {
+		t.Error("the configuration is read first")
+		return nil, errors.New("none")
+	}))
+	var errs bytes.Buffer
+	root.SetErr(&errs)
+	if code := run(t.Context(), root, []string{"service", "install", "--manager", "procd"}); code != exitUsage ||
+		!strings.Contains(errs.String(), "--manager goes with --print") {
+		t.Errorf("exit %d: %s", code, &errs)
+	}
+}
