@@ -129,6 +129,8 @@ func TestDeviceClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, Config{}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
+		l.env.Keep.Age = time.Hour // the wrong times remove no reading, either
+		l.restart()
 		send := func(minutes int) {
 			for range minutes {
 				pass(time.Minute)

@@ -33,7 +33,8 @@ type Ring struct {
 	newest   int64     // time of all entries
 }
 
-// Keep says how much a ring keeps. Each bound is kept to a sixteenth: that is how much goes at once.
+// Keep limits the size of a ring. A sixteenth of a limit is removed at once. Entries may become a quarter older than
+// Age, because a few wrong times must not remove the others: see expired.
 type Keep struct {
 	Bytes   int64         // on the disk, at least LeastRing
 	Entries int           // 0 = no bound
@@ -147,12 +148,13 @@ func (r *Ring) makeRoom(b Batch) error {
 		bytes += s.end
 		entries += s.entries
 	}
+	expired := r.expired()
 	for len(r.segments) > 0 {
 		s := r.segments[0]
-		if bytes <= r.keep.Bytes && (r.keep.Entries == 0 || entries <= r.keep.Entries) &&
-			(r.keep.Age == 0 || s.newest >= max(r.newest, b.Newest)-int64(r.keep.Age)) {
+		if bytes <= r.keep.Bytes && (r.keep.Entries == 0 || entries <= r.keep.Entries) && expired == 0 {
 			return nil
 		}
+		expired = max(0, expired-1)
 		if len(r.segments) == 1 {
 			r.seal()
 		}
@@ -164,6 +166,29 @@ func (r *Ring) makeRoom(b Batch) error {
 		r.segments = r.segments[1:]
 	}
 	return nil
+}
+
+// expired returns the number of segments, counted from the oldest, whose entries are all older than keep.Age. The age
+// is relative to the oldest batch of the last three segments, and a segment expires at the latest with the next two: a
+// clock that is years ahead for a moment neither removes the earlier entries nor keeps its own segment for years.
+func (r *Ring) expired() (n int) {
+	const several = 3
+	last := len(r.segments) - several
+	if r.keep.Age == 0 {
+		return 0
+	}
+	for n < last {
+		limit, newest := int64(math.MaxInt64), int64(math.MaxInt64)
+		for i := range several {
+			limit = min(limit, r.segments[last+i].oldest-int64(r.keep.Age))
+			newest = min(newest, r.segments[n+i].newest)
+		}
+		if newest >= limit {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // begin makes a segment with a batch. It is durable, or it is not there.

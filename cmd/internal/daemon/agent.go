@@ -65,10 +65,11 @@ func (o *AgentOptions) traffic(x mqtt.Traffic, kind mqtt.Kind) {
 	}
 }
 
-// dial opens a session with a broker.
-func (o *AgentOptions) dial(ctx context.Context, b *settings.Broker, cfg *agent.Config,
+// dial opens a session with a broker. Log messages of the session contain name.
+func (o *AgentOptions) dial(ctx context.Context, name string, b *settings.Broker, cfg *agent.Config,
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
-	return o.wrapped(dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), cfg.Logger, o.traffic,
+	log := cfg.Logger.With("connection", name)
+	return o.wrapped(dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), log, o.traffic,
 		func(m *mqtt.Options) {
 			m.Now = cfg.Clock.Now
 			more(m)
@@ -232,7 +233,7 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *AgentOption
 		if !s.D2D.Uplink {
 			site := s.D2D.Site()
 			cfg.Mesh.Connect = func() (mqtt.Conn, error) {
-				return o.dial(ctx, &site, &cfg, func(*mqtt.Options) {})
+				return o.dial(ctx, "neighbours", &site, &cfg, func(*mqtt.Options) {})
 			}
 		}
 	}
@@ -283,7 +284,9 @@ func (d *shared) run(ctx context.Context, s *settings.Agent, cfg agent.Config, o
 	present *atomic.Pointer[agent.Agent]) error {
 	for {
 		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
-			return o.dial(ctx, s.Uplink(), &cfg, func(m *mqtt.Options) { m.Will, m.Meter = will, &d.meter })
+			return o.dial(ctx, "coordinator", s.Uplink(), &cfg, func(m *mqtt.Options) {
+				m.Will, m.Meter = will, &d.meter
+			})
 		})
 		if err != nil {
 			return err

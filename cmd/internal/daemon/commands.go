@@ -223,7 +223,7 @@ func (f *Federation) Steer(ctx context.Context, course round.Course, now bool) (
 	defer f.decisions.Unlock()
 	over := func() bool { return f.view.Phase() == round.CoordinatorFinished && f.control.Next == nil }
 	finished := api.Conflict("the run is finished: raise round.rounds, or what else has ended it, with `coordinator " +
-		"task apply FILE`, or begin a new one with `coordinator task apply --new-run`")
+		"task set KEY=VALUE`, or begin a new one with `coordinator task apply --new-run`")
 	switch {
 	case over() && f.control.Course != round.CourseStop:
 		return f.task(), finished

@@ -196,7 +196,8 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	case round.RolloutEnded:
 		l.rolloutEnded(f)
 	case round.RunFinished:
-		l.Info("run finished", "version", f.Version, "reason", f.Reason)
+		l.Info("run finished", "version", f.Version, "reason", f.Reason,
+			"to_continue", "coordinator task set KEY=VALUE")
 	case round.RoundWaits:
 		l.waits(f)
 	case round.AgentJoined, round.EdgesJudged, round.PhaseEntered, round.StopJudged: // not logged

@@ -342,7 +342,7 @@ var coordinatorLines = []line{
 	{round.RoundWaits{Reason: round.WaitWindow, Until: time.Date(2026, 3, 1, 22, 0, 0, 0, time.UTC)},
 		`<6>INFO  rounds rest until the next window of round.schedule opens=2026-03-01T22:00:00Z`},
 	{round.RunFinished{Version: 50, Reason: stop.Patience},
-		`<6>INFO  run finished version=50 reason=patience`},
+		`<6>INFO  run finished version=50 reason=patience to_continue="coordinator task set KEY=VALUE"`},
 	{round.RolloutBegan{Candidate: one, Released: two, Agents: 4, Least: 3},
 		`<6>INFO  a model is rolled out to a share of the agents model=7/1 released=6/2 agents=4`},
 	{round.RolloutBegan{Candidate: one, Released: two, Agents: 2, Least: 3},
