@@ -24,8 +24,8 @@ func dataCommand() *cobra.Command {
 			"value that cannot be used by itself is shown with line and column, the first 20 of each column and " +
 			"reason; those that are stuck, jump or come twice are counted; each column is described; then the rows " +
 			"that the agent makes of them. The exit status is 1 if the agent would decline. The task is that of " +
-			"--task FILE (as `coordinator task apply` takes it and `coordinator task show` writes it), or else that of the " +
-			"running agent, or the one announced at the broker. Nothing is changed, and agentd may run.",
+			"--task FILE (as `coordinator task apply` takes it and `coordinator task show` writes it), or else that " +
+			"of the running agent, or the one announced at the broker. Nothing is changed, and agentd may run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := dataOnly(settings.DefaultAgent())
 			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
