@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// retainedBy returns the announcement of a federation, signed with a key.
+// retainedBy returns the retained announcement of a federation, signed with the given key.
 func (s *scene) retainedBy(key ed25519.PrivateKey, federation wire.Federation) mqtt.Received {
 	h, a := s.header(wire.TypeAnnouncement, 1), s.training(taskOf("a"), 0, 0)
 	h.Federation = federation

@@ -62,7 +62,7 @@ type models struct {
 	jobs    *host.Line
 	newest  offer       // zero before an announcement
 	judged  wire.Digest // the last model that was judged
-	last    offer       // the same, or the model in use that was announced again
+	last    offer       // the same, or a repeated announcement of the model in use
 	pulling offer       // is pulled to predict with, whether the agent trains on it or not
 	busy    bool        // one is being judged
 	nextAt  time.Time   // none is taken before, after a failure

@@ -143,7 +143,7 @@ func replaceNonJSONWords(text []byte) []byte {
 			}
 		default:
 			for i++; i < len(text) && text[i] != '"' && text[i] != '-' && text[i] != '+' && !letter(text[i]); i++ {
-				// skip the whole number, so that the e of its exponent is no word
+				// skip the whole number: the e of its exponent is not a word
 				if c := text[i]; c >= '0' && c <= '9' {
 					for i+1 < len(text) && strings.IndexByte("0123456789.eE+-", text[i+1]) >= 0 {
 						i++

@@ -119,8 +119,8 @@ func NewAgent(reg prometheus.Registerer, now func() time.Time, federation string
 		givenUp: r.counter("update_residuals_lost_total", "How often what the codec top_k had not sent was given up, "+
 			"because nobody could say what became of the update, or it was of another run or other columns."),
 		stale: r.gauge("announcements_stale",
-			"1 while no later announcement has come for three times the longest round, although a round is open: the "+
-				"coordinator is away, or somebody holds its announcements back."),
+			"1 if a round is open, but no new announcement has arrived for three times the maximum duration of a "+
+				"round: the coordinator is offline, or the broker withholds its announcements."),
 		working: r.gauge("round_in_progress", "Whether this device is at work in a round (1) or not (0)."),
 		lastRound: r.measure("last_round_timestamp_seconds",
 			"When this device's part in a round last ended, whatever the result, in Unix time."),

@@ -16,7 +16,8 @@ type oversized struct {
 }
 
 const (
-	// mostLoggedTopics bounds the topics that oversized logs and remembers: a publisher may use any number of topics.
+	// mostLoggedTopics is the maximum number of topics with an oversized message that are logged and remembered. A
+	// publisher may use any number of topics.
 	mostLoggedTopics = 64
 	// mostLoggedBytes bounds a topic in the log.
 	mostLoggedBytes = 128

@@ -29,7 +29,7 @@ func useCommand() *cobra.Command {
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().BoolVar(&a.Now, "now", false, "give up the round under way")
+	cmd.Flags().BoolVar(&a.Now, "now", false, "abandon the open round")
 	return cmd
 }
 

@@ -170,7 +170,7 @@ func taskApplyCommand() *cobra.Command {
 	cmd.Flags().StringVar(&a.From, "from", "",
 		"begin a new run from a model: present, VERSION, RUN/VERSION, or a safetensors file that the coordinator can "+
 			"read")
-	cmd.Flags().BoolVar(&a.Now, "now", false, "give up the round under way")
+	cmd.Flags().BoolVar(&a.Now, "now", false, "abandon the open round")
 	return cmd
 }
 
@@ -226,7 +226,7 @@ func taskSetCommand() *cobra.Command {
 			for _, arg := range args {
 				key, value, ok := strings.Cut(arg, "=")
 				if !ok || !settings.IsApplied(key) {
-					return cli.Usage("%q: want KEY=VALUE with a key of task, round, mesh or predict", arg)
+					return cli.Usage("%q: want KEY=VALUE with a key in the section task, round, mesh or predict", arg)
 				}
 				set[key] = value
 			}
@@ -247,7 +247,7 @@ func taskSetCommand() *cobra.Command {
 	}
 	l.Flags(cmd, program)
 	cmd.Flags().BoolVar(&a.Check, "check", false, "only show what would change")
-	cmd.Flags().BoolVar(&a.Now, "now", false, "give up the round under way")
+	cmd.Flags().BoolVar(&a.Now, "now", false, "abandon the open round")
 	return cmd
 }
 
@@ -348,7 +348,7 @@ func steerCommand(name, short, done, waits string) *cobra.Command {
 	}
 	l.Flags(cmd, program)
 	if name != "resume" {
-		cmd.Flags().BoolVar(&s.Now, "now", false, "give up the round under way")
+		cmd.Flags().BoolVar(&s.Now, "now", false, "abandon the open round")
 	}
 	return cmd
 }

@@ -58,7 +58,7 @@ func TestTaskSetKeys(t *testing.T) {
 		want string
 	}{
 		{[]string{"apply", "--new-run", "--set", "task.step_size.constant=0.7"}, "coordinator task set KEY=VALUE"},
-		{[]string{"set", "broker.url=tcp://b:1"}, "want KEY=VALUE with a key of task, round, mesh or predict"},
+		{[]string{"set", "broker.url=tcp://b:1"}, "with a key in the section task, round, mesh or predict"},
 		{[]string{"set", "task.name"}, "want KEY=VALUE"},
 	} {
 		code, _, stderr := clitest.Run(rootCommand(), append(append([]string{"task"}, tt.args...), "--config", file)...)

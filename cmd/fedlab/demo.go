@@ -43,7 +43,7 @@ the regression of the FedDec paper, or the air data.`,
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of all random draws; the same seed gives the same model, to the bit")
 	f.IntVar(&o.Rounds, "rounds", 0, "rounds of training (default: 50, or 100 for an mlp)")
 	f.IntVar(&o.Participants, "participants", o.Participants, "agents that take part in a round "+
-		"(default: 6, or 2 of feddec's regression)")
+		"(default: 6; 2 for the regression of feddec)")
 	f.StringVar(&o.Model, "model", o.Model, "linear or mlp")
 	f.StringVar(&o.Broker, "broker", "",
 		"URL of a broker that runs already, such as tcp://127.0.0.1:1883 (default: an embedded one)")

@@ -70,7 +70,7 @@ type At struct {
 func (k *Known) mean() float64 {
 	sum := 0.0
 	for _, t := range k.Told {
-		sum += t.Risk / float64(len(k.Told)) // a device may report the largest number
+		sum += t.Risk / float64(len(k.Told)) // divided before the sum, which may overflow otherwise
 	}
 	return sum
 }

@@ -255,7 +255,7 @@ func agentRoutes(view *status.AgentView, present func() *agent.Agent) []api.Rout
 		func(r *http.Request) (datacheck.HeldTask, error) {
 			a := present()
 			if a == nil {
-				return datacheck.HeldTask{}, api.Conflict("the agent has not begun yet: try again")
+				return datacheck.HeldTask{}, api.Conflict("the agent is still starting: try again")
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), commandTime)
 			defer cancel()
@@ -265,7 +265,7 @@ func agentRoutes(view *status.AgentView, present func() *agent.Agent) []api.Rout
 		func(r *http.Request, _ Resetting) (KeyRotated, error) {
 			a := present()
 			if a == nil {
-				return KeyRotated{}, api.Conflict("the agent has not begun yet: try again")
+				return KeyRotated{}, api.Conflict("the agent is still starting: try again")
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), commandTime)
 			defer cancel()

@@ -125,7 +125,7 @@ func (l agentLog) personalBegun(f agent.PersonalBegun) {
 
 func (l agentLog) stale(f agent.AnnouncementsStale) {
 	if f.For == 0 {
-		l.Info("announcements come again")
+		l.Info("announcements arrive again")
 		return
 	}
 	l.Error(status.Stale(f.For))

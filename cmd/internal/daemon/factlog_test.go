@@ -97,9 +97,9 @@ var agentLines = []line{
 		"<3>ERROR the coordinator does not hear this device: its counter of starts is behind, as when the state " +
 			"folder was lost; run `coordinator devices reset ID` at the coordinator reason=counter_behind"},
 	{agent.AnnouncementsStale{For: time.Minute},
-		"<3>ERROR no later announcement has come for 1m0s, three times the longest round, although a round is open: " +
-			"the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status"},
-	{agent.AnnouncementsStale{}, `<6>INFO  announcements come again`},
+		"<3>ERROR a round is open, but no new announcement has arrived for 1m0s (three times the maximum duration of " +
+			"a round): the coordinator is offline, or the broker withholds its announcements; see coordinator status"},
+	{agent.AnnouncementsStale{}, `<6>INFO  announcements arrive again`},
 	{agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0)}, ""},
 	{agent.PersonalBegun{Round: 7, Parameters: 198},
 		"<6>INFO  what of the model is the device's own begins anew round=7 parameters=198"},
@@ -111,11 +111,12 @@ var agentLines = []line{
 			"expires=\"2026-09-21 14:13:20\""},
 	{agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), Left: 100 * time.Hour},
 		"<4>WARN  the certificate for the broker expires in 4 days: the coordinator has not answered; see that it " +
-			"runs, and that this device reaches it; one of another authority is renewed by hand " +
+			"runs, and that this device reaches it; a certificate of another authority must be renewed manually " +
 			"expires=\"2026-09-21 14:13:20\""},
 	{agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), Left: -time.Hour, Refused: wire.RenewFailed},
 		"<4>WARN  the certificate for the broker has expired: the coordinator refuses another one: it could not " +
-			"store it (its log says why); one of another authority is renewed by hand expires=\"2026-09-21 14:13:20\""},
+			"store it (its log says why); a certificate of another authority must be renewed manually " +
+			"expires=\"2026-09-21 14:13:20\""},
 	{agent.RenewalRefused{Reason: wire.RenewOther},
 		"<3>ERROR the coordinator gives this device no other key or certificate: the new key is in its list under " +
 			"another device's name reason=other_device"},

@@ -73,7 +73,8 @@ func TestDemoInterrupted(t *testing.T) {
 // TestDemoRefuses wants usage errors before anything begins.
 func TestDemoRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"--participants 13": "fedlab: --participants must be 1 to 12, or 0 for 6, is 13\nsee 'fedlab demo --help'\n",
+		"--participants 13": "fedlab: --participants must be between 1 and 12 (0 means 6), is 13\n" +
+			"see 'fedlab demo --help'\n",
 		"--model tree":      "fedlab: --model must be linear or mlp, is \"tree\"\nsee 'fedlab demo --help'\n",
 		"now":               "fedlab: unknown command \"now\" for \"fedlab demo\"\nsee 'fedlab demo --help'\n",
 	} {

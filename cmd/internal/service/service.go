@@ -81,8 +81,9 @@ func Manager() string {
 func on(name string, u systemd.Unit) (*Service, error) {
 	p, known := platforms[name]
 	if !known {
-		return nil, fmt.Errorf("this system's service manager (%s) is not supported; systemd, OpenRC, launchd and "+
-			"Windows are. Let yours run %q as a user of its own", name, ownProgram(u.Executable)+" run")
+		return nil, fmt.Errorf("this system's service manager (%s) is not supported, unlike systemd, OpenRC, launchd "+
+			"and Windows: set it up yourself to run %q under a dedicated user account", name,
+			ownProgram(u.Executable)+" run")
 	}
 	text, err := p.render(u)
 	if err != nil {

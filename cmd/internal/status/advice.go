@@ -12,14 +12,14 @@ import (
 
 // NotConfined says that a trainer may do what agentd may, and why.
 func NotConfined(f agent.TrainerStarted) string {
-	return fmt.Sprintf("trainer %s is not confined: it may use as much memory and network as agentd: %s", f.Trainer,
-		f.Loose)
+	return fmt.Sprintf("trainer %s is not confined (%s): it has the same access to memory and network as agentd",
+		f.Trainer, f.Loose)
 }
 
 // Stale says that no announcement has come, and what to look at.
 func Stale(wait time.Duration) string {
-	return fmt.Sprintf("no later announcement has come for %s, three times the longest round, although a round is "+
-		"open: the coordinator is away, or somebody at the broker holds its announcements back; see coordinator status",
+	return fmt.Sprintf("a round is open, but no new announcement has arrived for %s (three times the maximum duration "+
+		"of a round): the coordinator is offline, or the broker withholds its announcements; see coordinator status",
 		wait)
 }
 
@@ -33,7 +33,8 @@ func Ending(f agent.CertificateEnding) string {
 	if f.Refused != 0 {
 		why = "the coordinator refuses another one: " + agent.Refusal(f.Refused)
 	}
-	return "the certificate for the broker " + what + ": " + why + "; one of another authority is renewed by hand"
+	return "the certificate for the broker " + what + ": " + why +
+		"; a certificate of another authority must be renewed manually"
 }
 
 // days is a time in whole days, or exactly if there are few.
@@ -66,7 +67,7 @@ func ToBeHeard(reason wire.UnheardReason) string {
 		why = "its counter of starts is behind, as when the state folder was lost; run `coordinator devices reset " +
 			"ID` at the coordinator"
 	case wire.UnheardClone:
-		why = "another device has its identity; give one of them an id and a key of its own, and restart it"
+		why = "another device uses the same identity; give one of them an id and a key of its own, and restart it"
 	}
 	return "the coordinator does not hear this device: " + why
 }

@@ -24,7 +24,7 @@ type DevicesView struct {
 	round   wire.RoundID
 	listed  int  // agents in the list that is in effect
 	changed bool // since it was saved
-	asks    bool // not every agent says hello: round.gather.respond
+	asks    bool // only some agents send a hello (round.gather.respond)
 }
 
 var _ coordinator.Observer = (*DevicesView)(nil)
