@@ -272,7 +272,7 @@ func TestTimesAhead(t *testing.T) {
 func followGrowing(t *testing.T, w Want) (*csvHarness, Rows) {
 	t.Helper()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
-	s, err := (&Config{CSV: h.path, Time: "time", MaxBad: 0.5}).Open()
+	s, err := (&Config{CSV: h.path, Time: "time", MaxBad: 0.9}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,12 @@
 package data
 
 import (
+	"compress/flate"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -69,16 +72,22 @@ func (e *Error) Where() string {
 func ReadCSV[T learner.Float](r io.Reader, file string, features []string, target string,
 	filter Filter) (*learner.Samples[T], error) {
 	c := filter.dialect.reader(r, nil)
+	c.final = true
 	t, err := readHeader(c, file, features, target, filter)
 	if err != nil {
 		return nil, err
 	}
-	some := batch[T]{}
+	some, at := batch[T]{}, place{table: t}
 	some.begin(len(t.names))
-	if err := some.eachRow(c, t, 0, func(record []string, line int) error {
-		return some.add(t, record, line, 0)
+	if err := some.eachRow(c, &at, func(header []string) (*table, error) {
+		return newTable(file, header, features, target, filter)
+	}, func(record []string, line int) error {
+		return some.add(at.table, record, line, 0)
 	}, nil); err != nil {
 		return nil, err
+	}
+	if at.problem != nil {
+		return nil, at.problem
 	}
 	if len(some.y) == 0 {
 		return nil, noneSelected(file, some.rows)
@@ -113,32 +122,63 @@ type batch[T learner.Float] struct {
 	times []int64 // with a column for them
 }
 
-// eachRow calls do for each selected row until the end of the text. above is the number of lines in the file before the
-// first line that c reads. A line that cannot be parsed is counted and passed to malformed, unless malformed is nil. It
-// is an error if the filter does not allow bad rows.
-func (y *tally) eachRow(c *records, t *table, above int, do func(record []string, line int) error,
-	malformed func(*Error)) error {
+// eachRow calls do for each selected row until the end of the text, which begins at the given place. A line that cannot
+// be parsed is counted and passed to malformed, unless malformed is nil. It is an error if the filter does not allow
+// bad rows. If a later line is a header with other columns, newTable returns the table for the lines below it.
+//
+// eachRow sets the fields of the place that depend on the content.
+func (y *tally) eachRow(c *records, at *place, newTable func(header []string) (*table, error),
+	do func(record []string, line int) error, malformed func(*Error)) error {
+	above, t := at.lines, at.table
+	c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
+	defer func() { at.width, at.regular, at.readBytes, at.readLines = c.width, c.regular, c.offset, c.next }()
+	reject := func(line int, problem string) error {
+		y.rows++
+		y.malformed++
+		e := &Error{File: t.file, Line: line, Problem: problem, Reason: string(grid.Malformed)}
+		if y.drop(e); t.filter.failsOnBadRow() {
+			return e
+		}
+		if malformed != nil {
+			malformed(e)
+		}
+		return nil
+	}
 	for begin := above == 0; ; {
 		record, err := c.Read()
 		bad := (*lineError)(nil)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
+		case isTruncated(err):
+			at.problem = readError(t.file, err)
+			return nil
 		case errors.As(err, &bad):
-			y.rows++
-			y.malformed++
-			e := &Error{File: t.file, Line: above + bad.line, Problem: bad.problem, Reason: string(grid.Malformed)}
-			if y.drop(e); t.filter.failsOnBadRow() {
-				return e
+			if err := reject(above+bad.line, bad.problem); err != nil {
+				return err
 			}
-			if malformed != nil {
-				malformed(e)
+			continue
+		case errors.Is(err, errHeader):
+			if header := c.setHeader(record); !slices.Equal(header, t.header) {
+				if at.table, err = newTable(header); err != nil {
+					at.table = &table{file: t.file, filter: t.filter, header: header, broken: fmt.Sprintf(
+						"the header in line %d does not fit: %v", above+c.line, err)}
+				}
+				at.table.delimiter = t.delimiter
+				t = at.table
+				c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
 			}
 			continue
 		case err != nil:
 			return readError(t.file, err)
 		}
 		line, _ := c.FieldPos(0)
+		if t.broken != "" {
+			if err := reject(above+line, t.broken); err != nil {
+				return err
+			}
+			continue
+		}
 		if begin && line <= c.first+maxUnitLines && t.isUnitLine(record) {
 			continue
 		}
@@ -155,6 +195,13 @@ func (y *tally) eachRow(c *records, t *table, above int, do func(record []string
 			return err
 		}
 	}
+}
+
+// isTruncated reports whether an error means that the end of a compressed text is missing or damaged. The text before
+// it can be used.
+func isTruncated(err error) bool {
+	var corrupt flate.CorruptInputError
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrChecksum) || errors.As(err, &corrupt)
 }
 
 // maxUnitLines is the maximum number of lines below the header that may contain units or similar text.

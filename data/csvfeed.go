@@ -75,7 +75,9 @@ func (f *csvFeed) inputNames() (all []string) {
 
 // hasColumn reports whether at least one file has a column for the input with this index.
 func (p *progress) hasColumn(input int) bool {
-	return slices.ContainsFunc(p.files, func(f place) bool { return f.table != nil && f.table.columns[input] >= 0 })
+	return slices.ContainsFunc(p.files, func(f place) bool {
+		return f.table != nil && f.table.broken == "" && f.table.columns[input] >= 0
+	})
 }
 
 // pass passes on the readings of a text.
@@ -92,18 +94,18 @@ func (f *csvFeed) pass(text *counter, at *place, y *tally, take func(Reading) bo
 		}
 		at.table.delimiter = c.delimiter
 	}
-	err := y.eachRow(c, at.table, at.lines, func(record []string, line int) error {
+	return y.eachRow(c, at, func(header []string) (*table, error) {
+		return f.places(at.stamp.path, header)
+	}, func(record []string, line int) error {
 		f.line(at, y, record, line, take)
 		return nil
 	}, func(bad *Error) {
-		for i, column := range at.table.columns {
-			if column >= 0 {
+		for i := range f.inputs {
+			if at.table.broken != "" || at.table.columns[i] >= 0 {
 				y.cells[i].drop(cell{bad.File, bad.Line, bad.Problem, grid.Malformed})
 			}
 		}
 	})
-	at.width, at.regular = c.width, c.regular
-	return err
 }
 
 // places says where the inputs are. A file may lack some: others may have them.
@@ -119,6 +121,7 @@ func (f *csvFeed) places(file string, header []string) (*table, error) {
 			return nil, err
 		}
 		t.names, t.columns, found = append(t.names, in.Name), append(t.columns, at), found || at >= 0
+		t.texts = append(t.texts, len(in.Classes) > 0)
 	}
 	if !found {
 		names := make([]string, 0, len(f.needed))
@@ -152,7 +155,7 @@ func (f *csvFeed) line(place *place, y *tally, record []string, line int, take f
 		r := Reading{Input: t.names[i], Time: at, Source: source, Line: number, Number: uint64(number)}
 		why := Reason("")
 		if len(f.inputs[i].Classes) > 0 {
-			r.Text = text
+			r.Text, r.Value = f.filter.dialect.classCell(text, f.inputs[i].Classes)
 		} else {
 			r.Value, why = f.filter.dialect.number(text)
 		}

@@ -74,7 +74,7 @@ func TestCSVFeedBeginsAgain(t *testing.T) {
 	}{
 		{"t,x\n60,1\n120,2\n180,3\n240,4\n", "", []float32{1, 2}, false},
 		{"t,x\n60,1\n120,2\n180,3\n240,4\n300,5,5\n", "", []float32{1, 2}, false},
-		{"t,x\n60,1\n120,2\n180,3\n240,4\n300,5\n", "", []float32{1, 2, 3}, true},
+		{"t,x\n60,1\n120,2\n180,3\n240,4\n300,5\n", "", []float32{1, 2, 3}, false},
 		{"t,x\n60,9\n120,8\n180,7\n240,6\n", "", []float32{9, 8}, true},
 		{"t,x\n60,9\n120,8\n180,7\n240,6\n300,a\n360,b\n", `line 7: column "x": not_a_number; 2 of 5 values`, nil, false},
 		{"time,x\n60,9\n", `column "t": missing`, nil, false},

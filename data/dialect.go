@@ -17,6 +17,7 @@ import (
 type dialect struct {
 	delimiter     rune              // between fields; 0 = a comma
 	comma         bool              // in numbers, in place of the point
+	thousands     string            // separator between thousands, which only a survey removes; empty = none
 	columns       map[string]string // the names in the file, by those of the task
 	time          timeFormat
 	missingValues grid.MissingValues
@@ -57,6 +58,9 @@ func (d *dialect) reader(text io.Reader, at *place) *records {
 	if d.delimiter != 0 {
 		r.delimiter = d.delimiter
 	}
+	if at != nil {
+		r.fixed, r.final = at.fixed, at.final || !at.plain
+	}
 	if at != nil && at.offset > 0 {
 		r.least, r.width, r.regular = len(at.table.header), at.width, at.regular
 		if r.delimiter = at.table.delimiter; r.delimiter == 0 {
@@ -82,6 +86,11 @@ func (d *dialect) number(text string) (float64, Reason) {
 		return 0, grid.Missing
 	}
 	number := text
+	if d.thousands != "" {
+		if plain, _, ok := withoutThousands(text, d.thousands); ok {
+			text, number = plain, plain
+		}
+	}
 	if d.comma {
 		if strings.Contains(text, ".") {
 			return 0, grid.NotANumber

@@ -79,6 +79,7 @@ func (f *csvFile) rules() rules {
 // time column, firstTime returns the minimum time: such a text cannot continue another one.
 func (f *csvFile) firstTime(text io.Reader) (at int64, found bool) {
 	c := f.filter.dialect.reader(text, nil)
+	c.fixed = true // the first lines are sufficient
 	header, err := c.header(f.path)
 	if err != nil {
 		return 0, false
@@ -173,6 +174,12 @@ func (c *csvText) make(m *made) error {
 		var err error
 		b := &batch[float32]{}
 		to, err = c.follow(func(why string) {
+			if into == m.raw {
+				into.cut(m.rows)
+			} else {
+				into.cut(0)
+			}
+			b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
 			into, anew, c.outliers = m.fresh(), why, nil
 		}, func(text *counter, at *place, y *tally) error { return c.parse(text, at, y, b, into) })
 		if err == nil && to.order != nil {
@@ -274,7 +281,9 @@ func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], i
 		b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
 		return err
 	}
-	err := b.eachRow(r, at.table, at.lines, func(record []string, line int) error {
+	err := b.eachRow(r, at, func(header []string) (*table, error) {
+		return newTable(at.stamp.path, header, c.want.Features, c.want.Target, c.filter)
+	}, func(record []string, line int) error {
 		if err := b.add(at.table, record, line, at.number(line)); err != nil || len(b.y) < batchRows {
 			return err
 		}
@@ -285,6 +294,6 @@ func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], i
 	if err == nil {
 		err = take()
 	}
-	*y, at.width, at.regular = b.tally, r.width, r.regular
+	*y = b.tally
 	return err
 }

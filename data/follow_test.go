@@ -54,7 +54,8 @@ func TestHalfALine(t *testing.T) {
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n", []float32{1, 34, 6, 8}, ""},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\nwarm,1\n", nil, `d.csv: line 7: column "x": "warm" is not a number`},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n\"a\nb\",1\n", nil, `d.csv: line 8: column "x": "a\nb" is not a number`},
-		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n", nil, `d.csv: line 8: 3 fields where the header has 2: "11,1,1"`},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n", []float32{1, 34, 6, 8, 10}, ""},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n1,1\n", nil, `d.csv: line 8: 3 fields where the header has 2: "11,1,1"`},
 		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1\n", []float32{1, 34, 6, 8, 10, 11}, ""},
 	} {
 		h.put(t, step.text)
@@ -241,8 +242,9 @@ func TestCutOffWhileRead(t *testing.T) {
 	if err := os.Truncate(h.path, 12); err != nil {
 		t.Fatal(err)
 	}
-	err = readTo(f, 14, &place{stamp: stamp{path: h.path}}, &tally{}, func(text *counter, _ *place, _ *tally) error {
-		_, err := io.Copy(io.Discard, text)
+	err = readTo(f, 14, &place{stamp: stamp{path: h.path}}, &tally{}, func(text *counter, at *place, _ *tally) error {
+		n, err := io.Copy(io.Discard, text)
+		at.readBytes, at.readLines = n, 2
 		return err
 	})
 	if want := h.path + ": line 3: the file was cut off here while it was read"; err == nil || err.Error() != want {

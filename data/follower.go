@@ -2,6 +2,7 @@ package data
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ type follower struct {
 	first  func(text io.Reader) (at int64, found bool)
 	looked []stamp // of the files at the last call of look, sorted by name
 	read   progress
+	fixed  map[string]bool // paths of the files for which records.fixed was found
 }
 
 // stillFor is the time for which a file must be unchanged before a last line without a line break is read.
@@ -60,7 +62,13 @@ type place struct {
 	width  int       // number of fields of its last lines
 	// regular is true if a line had as many fields as the header. Only then may a column have been added.
 	regular bool
-	index   int // number of files started before this one, since the last start from scratch
+	fixed   bool  // lines have no more fields than the header
+	final   bool  // a later file exists: no program appends to this one
+	problem error // why the file, or its end, cannot be read
+	index   int   // number of files started before this one, since the last start from scratch
+
+	readBytes int64 // bytes and lines that the parser has read since the offset
+	readLines int
 }
 
 // lineBits is the number of bits for the line in the result of place.number. The higher bits contain the file's index.
@@ -176,8 +184,10 @@ func (f *follower) look() bool {
 type parser func(text *counter, at *place, y *tally) error
 
 // follow passes the data that was added after f.read to parse, and returns the new progress. If data that was read
-// before may have changed, it first calls void with the reason and reads all files from the beginning.
+// before may have changed, it calls void with the reason and reads all files from the beginning. Of several files, one
+// that cannot be read is skipped and reported.
 func (f *follower) follow(void func(why string), parse parser) (to progress, err error) {
+	var unread error
 	if len(f.looked) == 0 {
 		paths, err := expandPath(f.path)
 		if err == nil {
@@ -195,9 +205,10 @@ func (f *follower) follow(void func(why string), parse parser) (to progress, err
 	}
 	if to = (progress{slices.Clone(f.read.files), f.read.clone()}); why != "" {
 		void(why)
-		to = progress{}
+		to, f.fixed = progress{}, nil
 	}
-	for _, s := range f.looked {
+	for i := 0; i < len(f.looked); i++ {
+		s := f.looked[i]
 		p := to.place(s.path)
 		if p == nil || rotated[s.path] {
 			to.files = append(to.files, place{stamp: stamp{path: s.path}, index: len(to.files)})
@@ -205,11 +216,40 @@ func (f *follower) follow(void func(why string), parse parser) (to progress, err
 		} else if s.equal(p.stamp) && (!p.open || !s.still) {
 			continue
 		}
-		if err := readOn(s, p, &to.tally, parse); err != nil {
+		p.fixed, p.final, p.problem = f.fixed[s.path], i < len(f.looked)-1, nil
+		err := readOn(s, p, &to.tally, parse)
+		bad, other := (*Error)(nil), (*contentError)(nil)
+		unreadable := errors.As(err, &bad) || errors.As(err, &other) || isTruncated(err)
+		switch {
+		case errors.Is(err, errNotAdded) && !p.fixed:
+			if f.fixed == nil {
+				f.fixed = map[string]bool{}
+			}
+			f.fixed[s.path] = true
+			void(errNotAdded.Error())
+			to, i = progress{}, -1
+		case matchesMany(f.path) && p.table == nil && unreadable:
+			p.stamp, p.problem = s, err
+			unread = cmp.Or(unread, err)
+		case err != nil:
 			return to, err
 		}
 	}
+	if unread != nil && !slices.ContainsFunc(to.files, func(p place) bool { return p.table != nil }) {
+		return to, unread // no file can be read
+	}
 	return to, nil
+}
+
+// report returns the counts, and the files that cannot be read.
+func (p *progress) report(names []string, time string) Report {
+	r := p.tally.report(names, time)
+	for _, f := range p.files {
+		if f.problem != nil {
+			r.Troubles = append(r.Troubles, Trouble{Unused, f.problem.Error()})
+		}
+	}
+	return r
 }
 
 // compare compares the files with what was read of them before. rotated contains the paths of changed files that
@@ -321,9 +361,15 @@ func readOn(s stamp, p *place, y *tally, parse parser) error {
 	}
 	p.stamp = s
 	if !p.plain {
+		if !s.still {
+			if err := checkComplete(s.path); err != nil {
+				p.open = true // a program may still be writing the file
+				return err
+			}
+		}
 		c := &counter{r: text}
 		err = parse(c, p, y)
-		p.offset, p.lines = s.size, c.lines
+		p.offset, p.lines = s.size, p.readLines
 		return err
 	}
 	end, err := lastBreak(file, p.offset, s.size)
@@ -350,6 +396,19 @@ func readOn(s stamp, p *place, y *tally, parse parser) error {
 	return nil
 }
 
+// checkComplete returns an error if the end of a compressed file is missing.
+func checkComplete(path string) error {
+	text, err := OpenFile(path)
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	if _, err := io.Copy(io.Discard, text); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
 // readTo reads a plain file from the given place to the offset end.
 func readTo(file io.ReaderAt, end int64, p *place, y *tally, parse parser) error {
 	text := &counter{r: io.NewSectionReader(file, p.offset, end-p.offset)}
@@ -357,28 +416,26 @@ func readTo(file io.ReaderAt, end int64, p *place, y *tally, parse parser) error
 		return err
 	}
 	cut := end - p.offset - text.bytes
-	p.offset, p.lines = end, p.lines+text.lines
+	p.offset, p.lines = p.offset+p.readBytes, p.lines+p.readLines
 	if cut > 0 {
 		return &Error{File: p.stamp.path, Line: p.lines + 1, Problem: "the file was cut off here while it was read"}
 	}
 	var err error
-	p.edges, err = edges(file, end)
+	p.edges, err = edges(file, p.offset)
 	last := p.edges[1]
 	p.torn = len(last) > 0 && last[len(last)-1] != '\n'
 	return err
 }
 
-// counter counts the bytes and the line breaks that are read through it.
+// counter counts the bytes that are read through it.
 type counter struct {
 	r     io.Reader
 	bytes int64
-	lines int
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.bytes += int64(n)
-	c.lines += bytes.Count(p[:n], []byte{'\n'})
 	return n, err
 }
 

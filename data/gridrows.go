@@ -257,24 +257,38 @@ func (r *gridRows) count(rows int) {
 	for _, c := range counts {
 		e := ColumnReport{Name: c.Input, Used: c.Used, Newest: c.Newest, Unused: c.Unused,
 			recent: c.Recent.Share()}
-		if c.Why != "" {
-			e.Problem = readingProblem(c)
-		}
-		switch {
-		case c.Line > 0:
-			e.Where = r.feed.where(c.Input, c.Line)
-		case c.At > 0:
-			e.Where = strings.TrimSpace(r.feed.where(c.Input, 0) + " at " + moment(c.At))
-		case c.Lacked > 0:
+		if c.Lacked > 0 {
 			e.Where = "the row at " + moment(c.Lacked)
+			for why := range c.Unused { // of those without a rejected reading
+				e.setExample(why, Example{Where: e.Where})
+			}
+		}
+		for why, rejected := range c.LastBy {
+			e.setExample(why, r.example(c.Input, rejected))
+		}
+		if c.Last.Why != "" {
+			last := e.Last[c.Last.Why]
+			e.Where, e.Problem = cmp.Or(last.Where, e.Where), last.Problem
 		}
 		all.Columns = append(all.Columns, e)
 	}
 	r.tell(all)
 }
 
-// readingProblem describes the last reading that the grid has rejected.
-func readingProblem(c grid.Count) string {
+// example returns the place and the description of a reading that the grid has rejected.
+func (r *gridRows) example(input string, of grid.Rejected) Example {
+	e := Example{Problem: readingProblem(of)}
+	switch {
+	case of.Line > 0:
+		e.Where = r.feed.where(input, of.Line)
+	case of.At > 0:
+		e.Where = strings.TrimSpace(r.feed.where(input, 0) + " at " + moment(of.At))
+	}
+	return e
+}
+
+// readingProblem describes a reading that the grid has rejected.
+func readingProblem(c grid.Rejected) string {
 	text := c.Text
 	if text == "" {
 		text = strconv.FormatFloat(c.Value, 'g', -1, 64)
@@ -310,6 +324,9 @@ func (r *gridRows) Report() Report {
 		e.recent = 1 - (1-e.recent)*(1-c.recent) // the grid judges what the feed has let pass
 		for why, n := range c.Unused {
 			e.count(why, n)
+		}
+		for why, last := range c.Last {
+			e.setExample(why, last)
 		}
 	}
 	_, worst := r.worst(&all)

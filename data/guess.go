@@ -1,15 +1,15 @@
 package data
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
-	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -23,13 +23,14 @@ func (s *csvSurvey) guess() (Change, bool) {
 		s.dialect.delimiter = d
 		return c, true
 	}
-	if s.other > s.these && s.other > s.strange/2 {
+	if s.other > s.these && s.other > s.strange/2 && s.dialect.thousands == "" {
 		return s.changeDecimal(), true
 	}
-	if s.good > 0 && len(s.times.all) == 0 && s.Last.UnixNano() < minPlausibleUnix {
-		if format := s.dialect.time.plausibleUnit(s.First.UnixNano(), s.Last.UnixNano()); format != "" {
+	if s.good > s.times.n && s.Last.UnixNano() < minPlausibleUnix {
+		if format := s.dialect.time.plausibleFormat(s.First.UnixNano(), s.Last.UnixNano()); format != "" {
 			s.dialect.time.format = format
-			return Change{"time_format", format, "the times would be before 1990"}, true
+			why := "the times would be before 1990" + zoneHint(format, s.dialect.time.zone)
+			return Change{"time_format", format, why}, true
 		}
 	}
 	if s.good == 0 && len(s.times.all) > 0 {
@@ -53,6 +54,9 @@ func (s *csvSurvey) guessDelimiter() (best rune, found bool) {
 func (s *csvSurvey) betterDelimiter(names []string) (best rune, found bool) {
 	most := known(names, s.header)
 	for _, r := range ";\t,|" {
+		if r == cmp.Or(s.dialect.delimiter, ',') {
+			continue
+		}
 		d := s.dialect
 		d.delimiter = r
 		header, err := headerOf(s.file.path, &d)
@@ -141,26 +145,44 @@ func (s *csvSurvey) decimal(text string, why Reason) {
 	}
 }
 
-// changeDecimal makes the decimal the other one.
+// changeDecimal replaces the decimal comma of the dialect with a point, or the point with a comma. If this character
+// separates thousands in the file, it removes the separators instead and returns a change of the file.
 func (s *csvSurvey) changeDecimal() Change {
-	s.dialect.comma = !s.dialect.comma
-	if !s.dialect.comma {
-		return Change{"decimal", ".", "the numbers have a point"}
+	separator := ","
+	if s.dialect.comma {
+		separator = "."
 	}
-	if d := s.dialect.delimiter; d == 0 || d == ',' {
+	between := cmp.Or(s.dialect.delimiter, ',') == ','
+	number, _, sure := s.thousands(separator)
+	if number != "" && (sure || between && separator == ",") {
+		s.dialect.thousands = separator
+		return Change{Why: thousandsAdvice(number)}
+	}
+	s.dialect.comma = !s.dialect.comma
+	doubt := ""
+	if number != "" {
+		plain, _, _ := withoutThousands(number, separator)
+		doubt = fmt.Sprintf("; if %q means %s, export the file without thousands separators instead", number, plain)
+	}
+	switch {
+	case separator == ".":
+		return Change{"decimal", ".", "the numbers have a point" + doubt}
+	case between:
 		return Change{Why: `the numbers have a decimal comma, and there are commas between the columns: export the ` +
 			`file with another delimiter, such as ";"`}
 	}
-	return Change{"decimal", ",", "the numbers have a decimal comma"}
+	return Change{"decimal", ",", "the numbers have a decimal comma" + doubt}
 }
 
 // layouts are ways to write a time. Of two that fit the first is guessed.
 var layouts = []string{"rfc3339", "unix", "unix_ms", "unix_us", "unix_ns", "2006-01-02 15:04:05", "2006-01-02 15:04",
 	"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02T15:04Z07:00",
-	"2006-01-02 15:04:05 -0700", "2006-01-02", "02.01.2006 15:04:05", "02.01.2006 15:04", "2.1.2006 15:04",
-	"02.01.2006", "2006/01/02 15:04:05", "2006/01/02 15:04", "02/01/2006 15:04:05", "02/01/2006 15:04",
-	"01/02/2006 15:04:05", "01/02/2006 15:04", "1/2/2006 15:04", "1/2/2006 3:04:05 PM", "1/2/2006 3:04 PM",
-	"20060102150405", "20060102 15:04", time.RFC1123, time.RFC1123Z, time.ANSIC, time.UnixDate}
+	"2006-01-02 15:04:05-0700", "2006-01-02T15:04:05-0700", "2006-01-02 15:04:05-07", "2006-01-02 15:04:05 -0700",
+	"2006-01-02 15:04:05 -07:00", "2006-01-02 15:04:05 MST", "2006-01-02", "02.01.2006 15:04:05",
+	"02.01.2006 15:04", "2.1.2006 15:04", "02.01.2006", "02.01.06 15:04", "2006/01/02 15:04:05", "2006/01/02 15:04",
+	"02/01/2006 15:04:05", "02/01/2006 15:04", "01/02/2006 15:04:05", "01/02/2006 15:04", "1/2/2006 15:04",
+	"1/2/2006 3:04:05 PM", "1/2/2006 3:04 PM", "20060102", "200601021504", "20060102150405", "20060102 15:04",
+	time.RFC1123, time.RFC1123Z, time.ANSIC, time.UnixDate}
 
 // guessFormat returns a format that all times have, and why; "" if there is none.
 func guessFormat(texts []string, zone *time.Location) (format, why string) {
@@ -176,11 +198,33 @@ func guessFormat(texts []string, zone *time.Location) (format, why string) {
 			return format, fmt.Sprintf("%s, which %q fits, too", why, layout)
 		}
 	}
-	if zone == nil && strings.Contains(format, "2006") && !strings.Contains(format, "07") &&
-		!strings.Contains(format, "MST") { // a time of some zone
-		why += "; with data.time_zone, if they are not in UTC"
+	return format, why + zoneHint(format, zone)
+}
+
+// zoneHint returns the hint to set a zone for times in the given format, or "" if they need none.
+func zoneHint(format string, zone *time.Location) string {
+	if zone != nil || !strings.Contains(format, "06") || hasOffset(format) || hasAbbreviation(format) {
+		return ""
 	}
-	return format, why
+	return "; with data.time_zone, if they are not in UTC"
+}
+
+// guessAbbreviation returns a layout that matches all times, if the zone abbreviation of at least one time is unknown
+// in the given zone. It returns "" if no layout matches.
+func guessAbbreviation(texts []string, zone *time.Location) (layout string, unknown *abbreviationError) {
+	for _, layout := range layouts {
+		if !hasAbbreviation(layout) {
+			continue
+		}
+		unknown = nil
+		if !slices.ContainsFunc(texts, func(text string) bool {
+			_, err := timeFormat{layout, zone}.parse(text)
+			return err != nil && !errors.As(err, &unknown)
+		}) && unknown != nil {
+			return layout, unknown
+		}
+	}
+	return "", nil
 }
 
 // parseAll parses times in the given format. A time as a number must be between 1990 and 2100; otherwise the unit is
@@ -204,76 +248,6 @@ const (
 	minPlausibleUnix = 631_152_000 * int64(time.Second)
 	maxPlausibleUnix = 4_102_444_800 * int64(time.Second)
 )
-
-// mend says what to do about faults.
-func (s *csvSurvey) mend() {
-	for _, f := range s.Faults {
-		switch {
-		case f.Mend != "":
-		case f.Reason == NoColumn && s.want != nil && s.want.Recipe != nil && !s.readings:
-			f.Mend = "if the lines are readings, name the column of their time (data.time)"
-		case f.Reason == NoColumn && f.Column != "":
-			f.Mend = s.mendColumn(f.Column)
-		case f.Reason == grid.BadTime && s.good < f.Count:
-			f.Mend = "set data.time_format, to a layout of Go that writes the moment 2006-01-02 15:04:05 in that way"
-		case f.Reason == grid.UnknownClass:
-			f.Mend = s.mendClass(f)
-		}
-	}
-}
-
-// mendColumn says which column may be meant.
-func (s *csvSurvey) mendColumn(column string) string {
-	name := s.dialect.named(column)
-	near := spec.Closest(name, s.Others, foldColumn)
-	_, condition := s.file.filter.Where[column]
-	hint := strings.TrimPrefix(s.dialect.headerHint(s.path, []string{name}), "; ")
-	switch {
-	case hint != "":
-		return hint
-	case slices.Contains(s.header, name):
-		return "rename one of them, or name another column in data.columns"
-	case near == "":
-		return "the file has the columns " + list(s.header)
-	case column == s.file.filter.Time:
-		return fmt.Sprintf("did you mean %q? set data.time to it", near)
-	case condition:
-		return fmt.Sprintf("did you mean %q? correct data.where", near)
-	}
-	return fmt.Sprintf("did you mean %q? set data.columns: {%q: %q}", near, column, near)
-}
-
-// foldColumn is what counts of a column's name: PM2.5 (µg/m³) is pm25.
-func foldColumn(name string) string {
-	if i := strings.IndexAny(name, "(["); i > 0 {
-		name = name[:i]
-	}
-	const most = 200 // runes, which keeps the distance cheap
-	folded := []rune(strings.Map(func(r rune) rune {
-		if unicode.IsLetter(r) || unicode.IsDigit(r) {
-			return unicode.ToLower(r)
-		}
-		return -1
-	}, name))
-	return string(folded[:min(len(folded), most)])
-}
-
-// mendClass names the classes of an input.
-func (s *csvSurvey) mendClass(f *Faults) string {
-	switch set := s.labels.LabelSet; {
-	case set.Classes > 0:
-		return fmt.Sprintf("the task expects whole numbers from 0 to %d; only rows with other targets are skipped",
-			set.Classes-1)
-	case set.Signs:
-		return "the task expects 0 and 1, or -1 and 1; only rows with other targets are skipped"
-	}
-	for _, x := range s.columns {
-		if x.Name == f.Column {
-			return "its classes are " + list(x.Texts)
-		}
-	}
-	return ""
-}
 
 // CheckFile adds warnings about a section that was validated before: the reason why its file cannot be read now,
 // columns that are missing in the header, and paths that look like parts of topics.

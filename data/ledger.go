@@ -113,6 +113,7 @@ func (l *ledger) unused(input string, why Reason, problem, where string) {
 		e.last.Take(true)
 	}
 	e.Where, e.Problem = cmp.Or(where, e.Where), cmp.Or(problem, e.Problem)
+	e.setExample(why, Example{where, problem})
 }
 
 // unusedTotal returns the number of rejected values of all inputs.
@@ -173,7 +174,7 @@ func (l *ledger) columns() []ColumnReport {
 	all := make([]ColumnReport, 0, len(l.inputs))
 	for _, name := range slices.Sorted(maps.Keys(l.inputs)) {
 		c := l.inputs[name].ColumnReport
-		c.Unused, c.recent = maps.Clone(c.Unused), l.inputs[name].last.Share()
+		c.Unused, c.Last, c.recent = maps.Clone(c.Unused), maps.Clone(c.Last), l.inputs[name].last.Share()
 		all = append(all, c)
 	}
 	return all

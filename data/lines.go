@@ -87,7 +87,10 @@ type lines struct {
 	command   []string
 	csv       bool
 	leastWait time.Duration
-	header    []string // of CSV
+	header    []string  // of CSV
+	width     int       // number of fields after a column was added; 0 = that of the header
+	fixed     bool      // lines have no more fields than the header
+	wider     []csvLine // lines with more fields, until it is known whether a column was added
 
 	mu   sync.Mutex
 	open io.Closer // what is read; closing it ends the reading
@@ -222,6 +225,7 @@ func (l *lines) run(ctx context.Context, now func() time.Time) error {
 
 // read takes lines up to the end. Those that are too long, and what is behind the last line break, count as refused.
 func (l *lines) read(from io.Reader, now func() time.Time) error {
+	defer l.dropWider()
 	r := bufio.NewReaderSize(from, longestLine)
 	for n, long := 1, false; ; {
 		line, err := r.ReadSlice('\n')
@@ -237,7 +241,7 @@ func (l *lines) read(from io.Reader, now func() time.Time) error {
 			l.refuse(grid.Malformed, problem, fmt.Sprintf("line %d", n))
 		case len(bytes.TrimSpace(line)) > 0:
 			l.log.trouble(Command, "", nil)
-			l.line(bytes.Trim(line, "\x00\r\n"), payloadMeta{where: fmt.Sprintf("line %d", n), at: now()})
+			l.line(bytes.TrimRight(line, "\r\n"), payloadMeta{where: fmt.Sprintf("line %d", n), at: now()})
 		}
 		n, long = n+1, false
 		if err != nil {
@@ -252,32 +256,87 @@ func (l *lines) read(from io.Reader, now func() time.Time) error {
 // line takes a line.
 func (l *lines) line(line []byte, from payloadMeta) {
 	if !l.csv {
-		l.json(line, from)
+		l.json(bytes.Trim(line, "\x00"), from)
 		return
 	}
-	text := utf8Text(string(line))
-	r := records{delimiter: ',', width: len(l.header)}
-	r.parse(text)
-	switch record := slices.Clone(r.fields); {
-	case l.header == nil:
-		for i, name := range record {
-			record[i] = strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))
-		}
-		l.header = record
-	case slices.Equal(record, l.header): // another writer begins
-	case len(record) != len(l.header):
-		l.refuse(grid.Malformed, fmt.Sprintf("%s where the first line has %d: %s", countNoun(len(record), "field"),
-			len(l.header), shorten(text)), from.where)
-	default:
-		l.record(record, from)
+	text := newLine(line, 0)
+	if text.problem != "" {
+		l.refuse(grid.Malformed, text.problem, from.where)
+		return
 	}
+	r := records{delimiter: ',', width: max(len(l.header), l.width)}
+	if len(l.wider) > 0 {
+		r.width = len(l.wider[0].record)
+	}
+	r.parse(strings.TrimPrefix(utf8Text(string(text.text)), "\ufeff"))
+	record := slices.Clone(r.fields)
+	switch n := len(record); {
+	case isBlank(record):
+	case l.header == nil, l.isHeader(record): // the first line, or another writer begins
+		l.dropWider()
+		l.header, l.width, l.fixed = r.setHeader(record), 0, false
+	case n == len(l.header):
+		l.fixed = l.fixed || l.width > 0 // no column was added
+		l.width = 0
+		l.dropWider()
+		l.record(record, from)
+	case n == l.width:
+		l.record(record, from)
+	case n > len(l.header) && !l.fixed:
+		if len(l.wider) > 0 && len(l.wider[0].record) != n {
+			l.dropWider()
+		}
+		if l.wider = append(l.wider, csvLine{record, from}); len(l.wider) < addedLines {
+			return
+		}
+		l.width = n
+		for _, line := range l.wider {
+			l.record(line.record, line.from)
+		}
+		l.wider = nil
+	default:
+		l.refuseFields(csvLine{record, from})
+	}
+}
+
+// csvLine is a line of CSV, and where it comes from.
+type csvLine struct {
+	record []string
+	from   payloadMeta
+}
+
+// addedLines is the number of consecutive lines with the same number of fields, more than the header has, that are
+// evidence of an added column.
+const addedLines = 3
+
+// isHeader reports whether a record contains the names of the time, if there is one, and of an input.
+func (l *lines) isHeader(record []string) bool {
+	has := func(p path) bool {
+		return len(p) > 0 && slices.ContainsFunc(record, func(f string) bool { return strings.TrimSpace(f) == p[0] })
+	}
+	return (len(l.clock.path) == 0 || has(l.clock.path)) && slices.ContainsFunc(l.columns,
+		func(c column) bool { return has(c.path) }) || slices.Equal(record, l.header)
+}
+
+// dropWider rejects the lines that were kept because a column may have been added.
+func (l *lines) dropWider() {
+	for _, line := range l.wider {
+		l.refuseFields(line)
+	}
+	l.wider = nil
+}
+
+// refuseFields rejects a line because of its number of fields.
+func (l *lines) refuseFields(line csvLine) {
+	l.refuse(grid.Malformed, fmt.Sprintf("%s where the header has %d: %s", countNoun(len(line.record), "field"),
+		len(l.header), shorten(strings.Join(line.record, ","))), line.from.where)
 }
 
 // json takes a line with a JSON object.
 func (l *lines) json(line []byte, from payloadMeta) {
-	v, err := parseJSON(bytes.TrimSpace(line))
+	v, err := parseJSON(line)
 	if err != nil {
-		l.refuse(grid.Malformed, fmt.Sprintf("%s: %v", shorten(string(line)), err), from.where)
+		l.refuse(grid.Malformed, err.Error(), from.where)
 		return
 	}
 	from.source = l.lineSource(v)

@@ -210,3 +210,44 @@ func TestPipeComes(t *testing.T) {
 	wantTroubles(t, of, nil)
 	mustClose(t, of)
 }
+
+// TestLinesOfCSV tests lines of CSV with a delimiter at their ends, an added column, another header, and damage.
+func TestLinesOfCSV(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text      string
+		want      string
+		malformed uint64
+	}{
+		"a comma at some ends": {"temp,hum,\n1,2,\n3,4\n5,6,\n", "1 2 3 4 5 6", 0},
+		"a column more":        {"temp,hum\n1,2\n3,4,9\n5,6,\n7,8,9\n10,11,\n", "1 2 3 4 5 6 7 8 10 11", 0},
+		"a comma in a note":    {"temp,hum,note\n1,2,a\n3,4,b,c\n5,6,d,e\n7,8,f\n", "1 2 7 8", 2},
+		"wider lines that do not stay": {"temp,hum\n1,2\n3,4,9\n5,6,9\n7,8,9\n1,1\n2,2,2\n3,3\n",
+			"1 2 3 4 5 6 7 8 1 1 3 3", 1},
+		"wider lines at the end": {"temp,hum\n1,2\n3,4,9\n5,6,9\n", "1 2", 2},
+		"another header":         {"temp,hum\n1,2\nhum,x,temp\n4,9,3\n", "1 2 3 4", 0},
+		"half a line":            {"temp,hum\n1,2\n3,4\x00\x00\n\x00\x005,6\n", "1 2 5 6", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "text")
+			if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := linesOf(t, Config{Command: []string{"/bin/sh", "-c", `cat "$0"; exec sleep 1000 >&-`, file},
+				Format: "csv", Columns: map[string]string{"temp": "temp", "hum": "hum"}})
+			texts, columns := await(t, s, uint64(len(strings.Fields(tt.want)))+2*tt.malformed)
+			var got []string
+			for i := range texts {
+				_, v, _ := strings.Cut(texts[i], " ")
+				got = append(got, strings.TrimSuffix(v, " "))
+			}
+			// The readings of a line are in the order of their names: hum, temp.
+			want := strings.Fields(tt.want)
+			for i := 0; i+1 < len(want); i += 2 {
+				want[i], want[i+1] = want[i+1], want[i]
+			}
+			if !slices.Equal(got, want) || columns[0].Unused[grid.Malformed] != tt.malformed {
+				t.Errorf("%q, %v; want %q and %d malformed", got, columns, want, tt.malformed)
+			}
+		})
+	}
+}

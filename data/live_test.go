@@ -272,16 +272,16 @@ func TestPayloadsOfPrograms(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 		for text, want := range map[string]string{
-			"{'t': 1}": `"{'t': 1}": invalid character '\''`,
-			good + "x": `unexpected "x" after the JSON value`,
-			`{"t":1`:   "the JSON value is incomplete",
+			"{'t': 1}": "invalid character '\\'' looking for beginning of object key string: `{'t': 1}`",
+			good + "x": "more text follows the JSON value: …`00:00Z\",\"t\":20.1,\"h\":50}x`",
+			`{"t":1`:   "the JSON value is incomplete: `{\"t\":1`",
 			`{"t":1}`:  `no time found at the path "ts"`,
 			`{"ts":"01.03.2026 12:00","t":1}`: `"01.03.2026 12:00" is not a time as 2026-03-01T12:00:00Z or in seconds since 1970: ` +
 				`set data.time_format to "02.01.2006 15:04"`,
 			`{"ts":1772366400000,"t":1}`: `set data.time_format to "unix_ms"`,
 			`{"ts":1772366400000000000}`: `set data.time_format to "unix_ns"`,
 			`{"ts":86400,"t":1,"h":1}`:   "1970-01-02T00:00:00Z is before the year 2000",
-			"\xff\xfe":                   `"ÿþ"`,
+			"\xff\xfe":                   "`ÿþ`",
 		} {
 			l.deliver("esp/bme", text)
 			if got := l.log.columns()[0].Problem; !strings.Contains(got, want) {
@@ -315,7 +315,8 @@ func TestReasonFollows(t *testing.T) {
 		for range 40 {
 			l.deliver("esp", `{"ts":"2026-03-01T00:00:00Z","t":20`)
 		}
-		reason("malformed", `the received values cannot be used: esp: "{\"ts\":\"2026-03-01T00:00:00Z\",\"t\""…: the JSON value is incomplete`)
+		reason("malformed", "the received values cannot be used: esp: the JSON value is incomplete: "+
+			"…`-03-01T00:00:00Z\",\"t\":20`")
 		for range 100 {
 			l.deliver("esp", `{"t":20}`)
 		}

@@ -16,7 +16,8 @@ import (
 // The lines with ascending timestamps form the main chain. A late line starts an alternative chain: the main chain
 // without its last part, whose timestamps are later than the late line. Following lines extend one chain or both. The
 // alternative replaces the main chain as soon as one of two conditions holds:
-//   - it has gained more lines than it omits;
+//   - it has gained more lines than it omits, or 8 times as many if the clock was set back by more than 400 days: a
+//     clock that was reset, for example to the year 2000, is more probable than so many lines with times ahead;
 //   - the omitted lines are in the future and the line that extends it is not.
 //
 // The omitted lines are then recorded as outliers. Lines already classified as late may have been in order, so
@@ -60,6 +61,11 @@ const (
 	maxChain = 1 << 10
 	// maxOutliers is the maximum number of outliers that are recorded.
 	maxOutliers = 1 << 16
+	// resetJump is the smallest jump into the past that is probably a clock that was reset. A date with day and month
+	// swapped, or with the number of the wrong year, is off by less. After such a jump, resetFactor times as many lines
+	// are needed to replace the main chain.
+	resetJump   = 400 * 24 * time.Hour
+	resetFactor = 8
 	// minTailJump is the jump into the future that makes the last lines of a source outliers although no line follows
 	// them. A smaller jump may be caused by a wrong time zone.
 	minTailJump = 24 * time.Hour
@@ -127,7 +133,11 @@ func (o *timeOrder) classifyNew(at int64, number uint64) orderClass {
 		return isLate // in both chains
 	}
 	omitted := o.chain[o.alternative.start:]
-	if len(o.alternative.entries) > len(omitted) ||
+	needed := len(omitted)
+	if omitted[0].newest-o.alternative.entries[0].newest > int64(resetJump) {
+		needed *= resetFactor
+	}
+	if len(o.alternative.entries) > needed ||
 		o.latest != 0 && omitted[0].newest > o.latest && at <= o.latest {
 		o.markOutliers(o.alternative.start)
 		o.chain, o.alternative.entries = append(o.chain, o.alternative.entries...), o.alternative.entries[:0]

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -83,79 +82,6 @@ func (p path) in(v any) (any, bool) {
 	return v, true
 }
 
-// parseJSON parses one JSON value. Numbers are returned as json.Number, with their text unchanged. Many programs
-// write words that JSON does not define: parseJSON reads NaN, None and undefined as null, and Infinity as a number
-// that is too large. The case of words does not matter.
-func parseJSON(text []byte) (any, error) {
-	v, err := strictJSON(text)
-	if err == nil {
-		return v, nil
-	}
-	if v, wrong := strictJSON(replaceNonJSONWords(text)); wrong == nil {
-		return v, nil
-	}
-	return nil, err
-}
-
-func strictJSON(text []byte) (any, error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New("the JSON value is incomplete")
-		}
-		return nil, err
-	}
-	if d.More() {
-		return nil, fmt.Errorf("unexpected %s after the JSON value", shorten(string(text[d.InputOffset():])))
-	}
-	return v, nil
-}
-
-// nonJSONWords maps words in lower case to their JSON equivalents.
-var nonJSONWords = map[string]string{"nan": "null", "none": "null", "undefined": "null", "inf": "1e999",
-	"infinity": "1e999", "true": "true", "false": "false", "null": "null"}
-
-// replaceNonJSONWords returns text with each word of nonJSONWords outside of strings replaced by its JSON equivalent.
-func replaceNonJSONWords(text []byte) []byte {
-	letter := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
-	all := make([]byte, 0, len(text))
-	for i := 0; i < len(text); {
-		from := i
-		switch c := text[i]; {
-		case c == '"':
-			for i++; i < len(text) && text[i] != '"'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
-			i = min(i+1, len(text))
-		case letter(c) || (c == '-' || c == '+') && i+1 < len(text) && letter(text[i+1]):
-			for i++; i < len(text) && letter(text[i]); i++ {
-			}
-			if word, found := nonJSONWords[strings.ToLower(strings.TrimLeft(string(text[from:i]), "+-"))]; found {
-				if c == '-' && word == "1e999" {
-					word = "-1e999"
-				}
-				all = append(all, word...)
-				continue
-			}
-		default:
-			for i++; i < len(text) && text[i] != '"' && text[i] != '-' && text[i] != '+' && !letter(text[i]); i++ {
-				// skip the whole number: the e of its exponent is not a word
-				if c := text[i]; c >= '0' && c <= '9' {
-					for i+1 < len(text) && strings.IndexByte("0123456789.eE+-", text[i+1]) >= 0 {
-						i++
-					}
-				}
-			}
-		}
-		all = append(all, text[from:i]...)
-	}
-	return all
-}
-
 // column is where the values of an input are in a payload.
 type column struct {
 	input string
@@ -193,32 +119,39 @@ type payloadMeta struct {
 // take processes a payload. It ignores a byte order mark, and white space and NUL bytes at both ends. Programs in C
 // often send a final NUL byte.
 func (p *payloads) take(text []byte, from payloadMeta) {
-	text = bytes.Trim(bytes.TrimPrefix(text, []byte("\ufeff")), "\x00 \t\r\n")
+	text = trimPayload(text)
 	if len(p.columns) == 1 && len(p.columns[0].path) == 0 {
 		p.reading(p.columns[0].input, plainValue(text), from.at.UnixNano(), from)
 		return
 	}
 	v, err := parseJSON(text)
 	if err != nil {
-		p.refuse(grid.Malformed, fmt.Sprintf("%s: %v", shorten(string(text)), err), from.where)
+		p.refuse(grid.Malformed, err.Error(), from.where)
 		return
 	}
 	p.value(v, from)
 }
+
+// trimPayload returns a payload without a byte order mark, and without white space and NUL bytes at both ends.
+func trimPayload(text []byte) []byte { return bytes.Trim(text, "\ufeff\x00 \t\r\n") }
 
 // value reads a payload that was parsed.
 func (p *payloads) value(v any, from payloadMeta) {
 	at := from.at.UnixNano()
 	if len(p.clock.path) > 0 {
 		written, found := p.clock.path.in(v)
-		text := strings.TrimSpace(fmt.Sprint(written))
+		text := strings.TrimSpace(textOfJSON(written))
 		var err error
 		if at, err = p.clock.parse(text); !found {
 			p.refuse(grid.BadTime, fmt.Sprintf("no time found at the path %s", shorten(p.clock.path.dotted())),
 				from.where)
 			return
 		} else if err != nil {
-			p.refuse(grid.BadTime, fmt.Sprintf("%s is not a time %s%s", shorten(text), p.clock.example(),
+			shown := shorten(text)
+			if written == nil {
+				shown = "null"
+			}
+			p.refuse(grid.BadTime, fmt.Sprintf("%s is not a time %s%s", shown, p.clock.example(),
 				p.clock.formatAdvice(text)), from.where)
 			return
 		}
@@ -292,7 +225,7 @@ func (p *payloads) reading(input string, value any, at int64, from payloadMeta) 
 	case why == grid.Missing:
 		says = "the value is absent, null or empty"
 	case why != "":
-		says = problem(fmt.Sprint(value), why)
+		says = problem(textOfJSON(value), why)
 	case at < leastTime:
 		why, says = grid.BadTime, fmt.Sprintf("%s is before the year 2000%s", moment(at), p.clock.unitAdvice(at))
 	case clockSet && at > from.at.Add(futureMost).UnixNano():

@@ -27,17 +27,34 @@ type records struct {
 	delimiter rune
 	comment   string // prefix of lines to skip; empty = none
 	skip      int    // number of lines above the header
-	least     int    // number of fields of the header
-	width     int    // expected number of fields of a record; 0 = not known yet
-	regular   bool   // a record had as many fields as the header
 
-	first   int      // line number of the header
-	line    int      // line number of the last record, from 1
-	next    int      // number of lines read
-	ahead   [][]byte // lines read in advance, which readLine returns next
-	failed  error    // error of the read after these lines, which readLine returns then
+	least   int  // number of fields of the header
+	width   int  // expected number of fields of a record; 0 = not known yet
+	regular bool // a record had as many fields as the header
+	// fixed forbids more fields than in the header: an earlier pass found that no column was added. See hasChanged.
+	fixed bool
+	// final is true if no program will append lines to the text.
+	final bool
+	// isHeader reports whether a record repeats the header, perhaps with other columns. It may be nil.
+	isHeader func(record []string) bool
+	// isPlausible reports whether the wanted columns of a record contain values. It may be nil.
+	isPlausible func(record []string) bool
+
+	first   int    // line number of the header
+	line    int    // line number of the last record, from 1
+	next    int    // number of lines read
+	offset  int64  // size of these lines, in bytes
+	ahead   []line // lines read in advance, which readLine returns next
+	failed  error  // error of the read after these lines
 	fields  []string
 	columns []int // position of each field in its record, in bytes from 1
+}
+
+// line is a line without its line break.
+type line struct {
+	text    []byte
+	size    int    // in bytes, with the line break
+	problem string // why the line cannot be parsed; empty = it can
 }
 
 // lineError describes a line that cannot be parsed. The caller may continue to read.
@@ -48,10 +65,20 @@ type lineError struct {
 
 func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.problem) }
 
-// Read returns the next record. It skips comments and lines without any text. The error is a *lineError, io.EOF, or the
-// error of the underlying reader. The slice is valid until the next call; its strings remain valid.
+var (
+	// errHeader is returned by Read with a record that repeats the header.
+	errHeader = errors.New("the header is repeated")
+	// errNotAdded is returned by Read if lines with more fields than the header turn out to have no added column. The
+	// text has to be read again with fixed.
+	errNotAdded = errors.New("lines with more fields than the header were followed by lines with as many as it has")
+)
+
+// Read returns the next record. It skips comments and lines without any text. The error is a *lineError, errHeader,
+// errNotAdded, io.EOF, or the error of the underlying reader. The slice is valid until the next call; its strings
+// remain valid.
 func (r *records) Read() ([]string, error) {
 	for {
+		before := r.offset
 		line, err := r.readLine()
 		if err != nil {
 			return nil, err
@@ -64,18 +91,60 @@ func (r *records) Read() ([]string, error) {
 		r.parse(text)
 		n := len(r.fields)
 		switch {
-		case !slices.ContainsFunc(r.fields, func(f string) bool { return strings.TrimSpace(f) != "" }):
+		case isBlank(r.fields):
 			continue
+		case r.isHeader != nil && r.isHeader(r.fields):
+			return r.fields, errHeader
 		case r.width == 0 || n == r.width:
 			r.regular = r.regular || n == r.least
 			return r.fields, nil
-		case r.regular && n >= r.least && r.nextLineHas(n): // a column was added to the file
-			r.width = n
-			return r.fields, nil
+		case n == r.least && n < r.width, n > r.width && r.regular && !r.fixed &&
+			(r.isPlausible == nil || r.isPlausible(r.fields)):
+			changed, known := r.hasChanged(n)
+			switch {
+			case !known: // the line is read again when another one was appended
+				r.offset, r.next = before, r.line-1
+				return nil, io.EOF
+			case changed && n < r.width:
+				return nil, errNotAdded
+			case changed:
+				r.width = n
+				return r.fields, nil
+			}
 		}
 		return nil, &lineError{r.line, fmt.Sprintf("%s where the header has %d: %s", countNoun(n, "field"), r.width,
 			shorten(text))}
 	}
+}
+
+// isBlank reports whether no field contains text.
+func isBlank(fields []string) bool {
+	return !slices.ContainsFunc(fields, func(f string) bool { return strings.TrimSpace(f) != "" })
+}
+
+// hasChanged reports whether the lines of the text have n fields from now on, because columns were added to it: more
+// of the next lines have n fields than have the present number. Otherwise the last line may contain a delimiter in a
+// field, as in "rain, heavy", or it may consist of two lines whose line break was lost in a power cut. known is false
+// if there is no next line yet.
+func (r *records) hasChanged(n int) (changed, known bool) {
+	const examined = 8
+	votes, next := 0, records{delimiter: r.delimiter, width: max(n, r.width)}
+	for i := range examined {
+		line, err := r.peek(i)
+		if err != nil {
+			return votes > 0, i > 0 || r.final || !errors.Is(err, io.EOF)
+		}
+		if line.problem != "" {
+			continue
+		}
+		switch next.parse(utf8Text(string(line.text))); len(next.fields) {
+		case n:
+			votes++
+		case r.width:
+			votes--
+		}
+	}
+	return votes > 0, true
 }
 
 // parse splits a line into r.fields. It drops empty fields after the last column, because some programs end each line
@@ -91,75 +160,96 @@ func (r *records) parse(text string) {
 	}
 }
 
-// nextLineHas reports whether the next line has n fields. It does not consume this line. A single line with too many
-// fields is not a sign of a new column: it may be two lines whose line break was lost in a power cut.
-func (r *records) nextLineHas(n int) bool {
-	line, err := r.readLine()
-	if err != nil {
-		r.failed = err // for the next call of readLine
-		return false
-	}
-	r.ahead = append([][]byte{bytes.Clone(line)}, r.ahead...)
-	r.next--
-	next := records{delimiter: r.delimiter, width: r.width}
-	next.parse(utf8Text(string(line)))
-	return len(next.fields) == n
-}
-
 // FieldPos returns the line number of the last record, and the position of one of its fields in bytes from 1.
 func (r *records) FieldPos(field int) (line, column int) { return r.line, r.columns[field] }
 
+// peek returns the line that is n lines after the next one. It consumes no line.
+func (r *records) peek(n int) (line, error) {
+	for len(r.ahead) <= n {
+		if r.failed != nil {
+			return line{}, r.failed
+		}
+		first, rest, err := r.fetch()
+		if r.failed = err; err == nil {
+			first.text = bytes.Clone(first.text)
+			r.ahead = append(append(r.ahead, first), rest...)
+		}
+	}
+	return r.ahead[n], nil
+}
+
 // readLine returns the next line without its line break. The slice is valid until the next call.
 func (r *records) readLine() ([]byte, error) {
+	var next line
 	if len(r.ahead) > 0 {
-		line := r.ahead[0]
-		r.ahead = r.ahead[1:]
-		r.next++
-		return line, nil
+		next, r.ahead = r.ahead[0], r.ahead[1:]
+	} else {
+		if r.failed == nil {
+			next, r.ahead, r.failed = r.fetch()
+		}
+		if r.failed != nil {
+			return nil, r.failed
+		}
 	}
-	if err := r.failed; err != nil {
-		r.failed = nil
-		return nil, r.countLine(err)
+	r.next++
+	r.offset += int64(next.size)
+	if next.problem != "" {
+		r.line = r.next
+		return nil, &lineError{r.next, next.problem}
 	}
-	line, err := r.buffer.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		line, err = r.readLong(line)
+	return next.text, nil
+}
+
+// fetch reads the text up to the next line feed. A carriage return within it ends a line, too: rest contains the lines
+// after the first one. first.text is valid until the next call.
+func (r *records) fetch() (first line, rest []line, err error) {
+	text, err := r.buffer.ReadSlice('\n')
+	size := len(text)
+	for long := []byte(nil); errors.Is(err, bufio.ErrBufferFull); text = long {
+		if len(long) == 0 {
+			long = bytes.Clone(text)
+		}
+		var more []byte
+		more, err = r.buffer.ReadSlice('\n')
+		if size += len(more); len(long) <= maxRecord {
+			long = append(long, more...)
+		}
 	}
-	if errors.Is(err, io.EOF) && len(line) > 0 {
+	if errors.Is(err, io.EOF) && size > 0 {
 		err = nil
 	}
-	// After a power cut, a block that was not written contains NUL bytes.
-	return bytes.Trim(line, "\x00\r\n"), r.countLine(err)
+	if err != nil {
+		return line{}, nil, err
+	}
+	if len(text) > maxRecord {
+		return line{size: size, problem: fmt.Sprintf("longer than %d bytes", maxRecord)}, nil, nil
+	}
+	text = bytes.TrimRight(text, "\r\n")
+	at := bytes.IndexByte(text, '\r')
+	if at < 0 {
+		return newLine(text, size), nil, nil
+	}
+	first = newLine(text[:at], at+1)
+	for from := at + 1; from <= len(text); {
+		part, _, more := bytes.Cut(text[from:], []byte("\r"))
+		n := len(part) + 1
+		if !more {
+			n = size - from
+		}
+		rest = append(rest, newLine(bytes.Clone(part), n))
+		from += len(part) + 1
+	}
+	return first, rest, nil
 }
 
-// countLine increments the line number if a line was read or was too long, and sets the line number of a *lineError.
-func (r *records) countLine(err error) error {
-	if bad := (*lineError)(nil); err == nil || errors.As(err, &bad) {
-		r.next++
-		if bad != nil {
-			r.line, bad.line = r.next, r.next
-		}
+// newLine returns a line, without the NUL bytes before it: after a power cut, a block that was not written contains NUL
+// bytes. NUL bytes after a text mean that its end was not written.
+func newLine(text []byte, size int) line {
+	text = bytes.TrimLeft(text, "\x00")
+	if begin := bytes.TrimRight(text, "\x00"); len(begin) < len(text) {
+		return line{size: size, problem: "cut off, NUL bytes follow: " + shorten(string(begin))}
 	}
-	return err
-}
-
-// readLong reads the rest of a line that is longer than the buffer. The error is a *lineError if the line has more than
-// maxRecord bytes.
-func (r *records) readLong(begin []byte) ([]byte, error) {
-	line := bytes.Clone(begin)
-	for {
-		more, err := r.buffer.ReadSlice('\n')
-		if len(line) <= maxRecord {
-			line = append(line, more...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err == nil && len(line) > maxRecord, errors.Is(err, io.EOF) && len(line) > maxRecord:
-			return nil, &lineError{problem: fmt.Sprintf("longer than %d bytes", maxRecord)}
-		}
-		return line, err
-	}
+	return line{text: text, size: size}
 }
 
 // split splits a line at each delimiter. Quotes have no special meaning.
@@ -244,56 +334,59 @@ func (r *records) unquote(text string) (open, stray bool) {
 }
 
 // joinLines appends the next lines to a record whose last field has no closing quote, until the field is closed. It
-// returns true if the result has the expected number of fields and no stray quotes. Otherwise it consumes no line.
+// returns true if the result has the expected number of fields and no stray quotes. Otherwise, or if one of the lines
+// is a complete record, it consumes no line.
 func (r *records) joinLines(record string) bool {
-	var more [][]byte
-	first := r.next
-	for len(record) < maxQuoted {
-		line, err := r.readLine()
-		if err != nil {
-			r.failed = err // for a later call of readLine
-			break
+	alone := records{delimiter: r.delimiter}
+	for n := 0; len(record) < maxQuoted; n++ {
+		line, err := r.peek(n)
+		if err != nil || line.problem != "" {
+			return false
 		}
-		more = append(more, bytes.Clone(line))
-		record += "\n" + utf8Text(string(line))
-		if !bytes.Contains(line, []byte(`"`)) {
+		text := utf8Text(string(line.text))
+		alone.split(text)
+		if len(alone.fields) == r.width && r.isPlausible != nil && r.isPlausible(alone.fields) {
+			return false
+		}
+		if record += "\n" + text; !strings.Contains(text, `"`) {
 			continue
 		}
 		open, stray := r.unquote(record)
 		if !open && !stray && r.hasExpectedWidth() {
+			for range n + 1 {
+				_, _ = r.readLine() // no error: peek returned these lines
+			}
 			return true
 		}
 		if !open || stray {
-			break
+			return false
 		}
 	}
-	r.ahead, r.next = append(more, r.ahead...), first
 	return false
 }
 
 // begin skips the lines above the header, a byte order mark, and the line with which Excel declares the delimiter. It
 // waits for no more input than the header line, since the text may be typed on a terminal.
 func (r *records) begin() {
-	for n := 0; ; n++ {
-		line, err := r.readLine()
+	for n := range r.skip + 1 {
+		line, err := r.peek(0)
 		if err != nil {
-			r.failed = err // returned by the next read
-			return
+			return // the next read returns it
 		}
 		if n == 0 {
-			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+			r.ahead[0].text = bytes.TrimPrefix(line.text, []byte("\ufeff"))
 		}
-		if n < r.skip {
-			continue
-		}
-		if rest, is := bytes.CutPrefix(line, []byte("sep=")); is && n == 0 {
-			if c, size := utf8.DecodeRune(rest); size > 0 && size == len(rest) {
-				r.delimiter = c
-				return
+		if n == 0 && r.skip == 0 {
+			if rest, is := bytes.CutPrefix(r.ahead[0].text, []byte("sep=")); is {
+				if c, size := utf8.DecodeRune(rest); size > 0 && size == len(rest) {
+					r.delimiter = c
+					_, _ = r.readLine() // no error: peek returned the line
+				}
 			}
 		}
-		r.ahead, r.next = append([][]byte{bytes.Clone(line)}, r.ahead...), r.next-1
-		return
+		if n < r.skip {
+			_, _ = r.readLine() // a line above the header may be damaged
+		}
 	}
 }
 
@@ -308,6 +401,13 @@ func (r *records) header(file string) ([]string, error) {
 	case err != nil:
 		return nil, readError(file, err)
 	}
+	names := r.setHeader(record)
+	r.first = r.line
+	return names, nil
+}
+
+// setHeader sets the number of fields to that of a header, and returns the column names without surrounding space.
+func (r *records) setHeader(record []string) []string {
 	names := make([]string, len(record)) // a copy: the record is used again
 	for i, name := range record {
 		names[i] = strings.TrimSpace(name)
@@ -315,8 +415,8 @@ func (r *records) header(file string) ([]string, error) {
 	for n := len(names); n > 1 && names[n-1] == ""; n-- { // each line ends with a delimiter
 		names = names[:n-1]
 	}
-	r.least, r.width, r.first = len(names), len(names), r.line
-	return names, nil
+	r.least, r.width, r.regular = len(names), len(names), false
+	return names
 }
 
 // countNoun returns n and the noun what, with a plural s unless n is 1.

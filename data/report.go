@@ -35,8 +35,30 @@ type ColumnReport struct {
 	Where  string // file and line, or topic or time, of the last value that was not used
 	// Problem describes that value and its fault. It contains data and never leaves the device.
 	Problem string
+	// Last has the last unused value by reason. It is nil if the source keeps no values by reason.
+	Last map[Reason]Example
 
 	recent float64 // of the last values: the share that is wrong
+}
+
+// Example is the place of an unused value, or of a row that was not made, and a description of the value and its fault.
+type Example struct{ Where, Problem string }
+
+// String returns the place and the description, as far as they are known.
+func (e Example) String() string {
+	if e.Where == "" || e.Problem == "" {
+		return e.Where + e.Problem
+	}
+	return e.Where + ": " + e.Problem
+}
+
+// Example returns the last unused value with the given reason. If the source keeps no values by reason, it returns the
+// last unused value.
+func (c *ColumnReport) Example(why Reason) Example {
+	if c.Last == nil {
+		return Example{c.Where, c.Problem}
+	}
+	return c.Last[why]
 }
 
 // Reasons are those for which a value is not used, or a row is not made.
@@ -138,6 +160,14 @@ func (c *ColumnReport) count(why Reason, n uint64) {
 	c.Unused[why] += n
 }
 
+// setExample sets the last value with the given reason.
+func (c *ColumnReport) setExample(why Reason, e Example) {
+	if c.Last == nil {
+		c.Last = map[Reason]Example{}
+	}
+	c.Last[why] = e
+}
+
 // said is the last report, which may be asked for from any goroutine.
 type said struct{ last atomic.Pointer[Report] }
 
@@ -152,7 +182,8 @@ func (s *said) Report() Report {
 	all := *r
 	all.Columns = slices.Clone(all.Columns)
 	for i := range all.Columns {
-		all.Columns[i].Unused = maps.Clone(all.Columns[i].Unused)
+		c := &all.Columns[i]
+		c.Unused, c.Last = maps.Clone(c.Unused), maps.Clone(c.Last)
 	}
 	return all
 }

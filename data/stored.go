@@ -168,8 +168,8 @@ func (x *ringSurvey) addUnrecorded(s *storedRing) error {
 			}
 			problem := fmt.Sprintf("not recorded since the start of agentd at %s",
 				counted.Since.UTC().Format(time.RFC3339))
-			if c.Problem != "" {
-				problem += fmt.Sprintf("; the input's last such value: %s: %s", c.Where, c.Problem)
+			if last := c.Example(why); last.Problem != "" {
+				problem += fmt.Sprintf("; the last one: %s", last)
 			}
 			x.fault(c.Name, why, Fault{Problem: problem}).Count += n - 1
 			if of := x.by[c.Name]; of != nil && why == grid.Missing {

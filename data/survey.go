@@ -37,7 +37,9 @@ type Faults struct {
 	Count  int     `json:"count"`
 	First  []Fault `json:"first"`               // the first ones
 	Last   int     `json:"last_line,omitempty"` // line of the last one
-	Mend   string  `json:"mend,omitempty"`      // what to do, if that is known
+	// LastFile is the file of the last one, if the source has several; empty = the source.
+	LastFile string `json:"last_file,omitempty"`
+	Mend     string `json:"mend,omitempty"` // what to do, if that is known
 }
 
 // Fault is a place, and what is wrong there.
@@ -68,7 +70,7 @@ func (s *Survey) fault(column string, why Reason, f Fault) *Faults {
 	}
 	of := s.Faults[i]
 	of.Count++
-	of.Last = f.Line
+	of.Last, of.LastFile = f.Line, f.File
 	if len(of.First) < mostFaults {
 		of.First = append(of.First, f)
 	}
@@ -79,7 +81,9 @@ func (s *Survey) fault(column string, why Reason, f Fault) *Faults {
 func (s *Survey) fail(err error) {
 	f := Fault{Problem: err.Error()}
 	if bad, ok := err.(*Error); ok { //nolint:errorlint // a wrapped one says more
-		f = Fault{Line: bad.Line, Problem: bad.Problem}
+		if f = (Fault{Line: bad.Line, Problem: bad.Problem}); bad.File != s.Source { // a file of a folder or a pattern
+			f.File = bad.File
+		}
 	}
 	s.fault("", Unreadable, f)
 }
@@ -103,7 +107,8 @@ type surveyed struct {
 	texts   texts // in place of numbers
 	judge   func(Reading) (float64, Reason)
 	wait    time.Duration // of a label
-	place   int           // of the column; -1 = the file lacks it
+	place   int           // index of the column in the current file; -1 = the file lacks it
+	found   bool          // a file has the column
 }
 
 func newSurveyed(name string) *surveyed { return &surveyed{Summary: Summary{Name: name}} }

@@ -1,6 +1,8 @@
 package data
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,17 +19,21 @@ type csvSurvey struct {
 	want     *Want // nil = all columns
 	readings bool  // lines are readings, not rows
 
-	path      string // of the current file
-	index     int    // of the current file, from 0
-	manyFiles bool   // the source may have several files
-	header    []string
-	columns   []*surveyed
-	time      int // the place of the time; -1 = there is none
-	where     conditions
-	selected  int
-	order     *timeOrder // checks the times; nil without a task or a time column
-	labels    targetFilter
-	mark      int64 // readings before it are late
+	path          string          // of the current file
+	index         int             // of the current file, from 0
+	manyFiles     bool            // the source may have several files
+	usable        int             // number of files whose header fits
+	fixed         map[string]bool // paths of the files for which records.fixed was found
+	foundNotAdded bool            // fixed was extended
+	newest        int64           // newest time in the current file
+	header        []string
+	columns       []*surveyed
+	time          int // the place of the time; -1 = there is none
+	where         conditions
+	selected      int
+	order         *timeOrder // checks the times; nil without a task or a time column
+	labels        targetFilter
+	mark          int64 // readings before it are late
 	// Hints that the dialect is another: times that cannot be read, with the number of those that can; cells that
 	// are no numbers, those of them that are with the other decimal, and numbers that are not.
 	times                 sample[string]
@@ -40,12 +46,13 @@ func (f *csvFile) Survey(w *Want) *Survey {
 	d := f.filter.dialect
 	var changes []Change
 	var outliers map[uint64]bool
+	fixed := map[string]bool{}
 	labels := targetFilter{}
 	if w != nil {
 		labels.LabelSet = w.Labels
 	}
 	for passes := 0; ; {
-		s := &csvSurvey{file: f, dialect: d, want: w, time: -1}
+		s := &csvSurvey{file: f, dialect: d, want: w, time: -1, fixed: fixed}
 		s.Source, s.readings = f.path, w != nil && w.Recipe != nil && f.filter.Time != ""
 		if w != nil && f.filter.Time != "" {
 			s.order = newTimeOrder(0, f.now(), outliers)
@@ -56,7 +63,9 @@ func (f *csvFile) Survey(w *Want) *Survey {
 		if w != nil && !s.readings {
 			s.labels = labels
 		}
-		s.read()
+		if s.read(); s.foundNotAdded {
+			continue
+		}
 		if len(changes) < 3 { // a delimiter, a decimal and a time format
 			if c, ok := s.guess(); ok {
 				changes, d, outliers = append(changes, c), s.dialect, nil
@@ -88,11 +97,12 @@ func (s *csvSurvey) read() {
 	}
 	s.manyFiles = matchesMany(s.file.path)
 	for s.index, s.path = range paths {
-		s.readFile()
+		s.readFile(s.index == len(paths)-1)
 	}
 }
 
-func (s *csvSurvey) readFile() {
+// readFile surveys the current file. Programs may append lines to the last one.
+func (s *csvSurvey) readFile(last bool) {
 	r, err := OpenFile(s.path)
 	if err != nil {
 		s.fail(err)
@@ -100,25 +110,29 @@ func (s *csvSurvey) readFile() {
 	}
 	defer r.Close()
 	c := s.dialect.reader(r, nil)
-	if s.header, err = c.header(s.path); err != nil {
+	c.fixed, c.final = s.fixed[s.path], !last || !r.(openText).plain
+	header, err := c.header(s.path)
+	if err != nil {
 		s.fail(err)
 		return
 	}
-	s.findColumns()
-	t := &table{file: s.path, filter: s.file.filter, time: s.time, where: s.where}
-	t.filter.dialect = s.dialect
-	if s.want == nil || t.filter.failsOnBadRow() { // a survey does not stop at a bad row
-		t.filter.missing.Policy = grid.Skip
+	t, err := s.findColumns(header)
+	if err != nil && s.manyFiles {
+		return
 	}
-	for _, x := range s.columns {
-		t.columns = append(t.columns, x.place)
+	if err == nil {
+		s.usable++
 	}
-	y := tally{matched: s.selected}
-	err = y.eachRow(c, t, 0, func(record []string, line int) error {
+	y, at := tally{matched: s.selected}, place{table: t}
+	s.newest = 0
+	err = y.eachRow(c, &at, s.findColumns, func(record []string, line int) error {
 		s.line(record, line, c)
 		return nil
 	}, func(bad *Error) { s.malformed(bad, c) })
-	if err != nil {
+	if errors.Is(err, errNotAdded) {
+		s.foundNotAdded, s.fixed[s.path] = true, true
+	}
+	if err = cmp.Or(err, at.problem); err != nil {
 		s.fail(fmt.Errorf("after line %d: %w", c.next, err))
 	}
 	s.Lines, s.selected = s.Lines+y.rows, y.matched
@@ -153,11 +167,12 @@ func (s *csvSurvey) inFile(f Fault) Fault {
 	return f
 }
 
-// findColumns says where the wanted columns are.
-func (s *csvSurvey) findColumns() {
-	s.where, s.time = nil, -1
+// findColumns finds the wanted columns in a header, and returns their table. It adds a fault for each column that is
+// missing. The error is errUnfit if the agent cannot use lines with this header.
+func (s *csvSurvey) findColumns(header []string) (*table, error) {
+	s.header, s.where, s.time = header, nil, -1
 	switch {
-	case s.index > 0: // the columns of the first file remain
+	case len(s.columns) > 0: // the columns of the first header remain
 	case s.want == nil:
 		for _, name := range s.header[:min(len(s.header), mostInputs)] {
 			if name != "" && name != s.file.filter.Time {
@@ -199,7 +214,28 @@ func (s *csvSurvey) findColumns() {
 			s.Others = append(s.Others, name)
 		}
 	}
+	t := &table{file: s.path, filter: s.file.filter, header: header, time: s.time, where: s.where}
+	t.filter.dialect = s.dialect
+	if s.want == nil || t.filter.failsOnBadRow() { // a survey does not stop at a bad row
+		t.filter.missing.Policy = grid.Skip
+	}
+	found := 0
+	for _, x := range s.columns {
+		t.columns, t.texts = append(t.columns, x.place), append(t.texts, len(x.classes) > 0)
+		if x.place >= 0 {
+			x.found = true
+			found++
+		}
+	}
+	if s.want != nil && (found == 0 || !s.readings && found < len(s.columns)) ||
+		s.file.filter.Time != "" && s.time < 0 || len(s.where) < len(s.file.filter.Where) {
+		return t, errUnfit
+	}
+	return t, nil
 }
+
+// errUnfit is returned by findColumns, which has added the faults.
+var errUnfit = errors.New("columns are missing")
 
 // rowNumberCheck returns a function that validates a number in a column of a row.
 func (s *csvSurvey) rowNumberCheck(name string, target bool) func(Reading) (float64, Reason) {
@@ -228,9 +264,7 @@ func (s *csvSurvey) find(column, name string) int {
 	default:
 		return at
 	}
-	if s.index == 0 || s.readings {
-		s.fault(column, NoColumn, s.inFile(Fault{Line: 1, Problem: problem}))
-	}
+	s.fault(column, NoColumn, s.inFile(Fault{Line: 1, Problem: problem}))
 	return -1
 }
 
@@ -238,6 +272,7 @@ func (s *csvSurvey) find(column, name string) int {
 func (s *csvSurvey) line(record []string, line int, c *records) {
 	at, good := s.when(record, line, c)
 	late := false
+	defer func() { s.newest = max(s.newest, at) }()
 	for _, x := range s.columns {
 		if x.place < 0 {
 			continue
@@ -247,7 +282,7 @@ func (s *csvSurvey) line(record []string, line int, c *records) {
 			s.inFile(Fault{Line: line, Column: column})) || late
 	}
 	if late {
-		s.late(line, c, shorten(strings.TrimSpace(record[s.time]))+
+		s.late(line, at, c, shorten(strings.TrimSpace(record[s.time]))+
 			" is older than a line above by more than the lateness")
 	}
 }
@@ -286,17 +321,21 @@ func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good 
 		f.Problem += " is later than now"
 		s.fault(name, grid.Future, f).Mend = "is data.time_zone right, and the clock of the device?"
 	case class == isLate && !s.readings:
-		s.late(line, c, f.Problem+" is before the time of a row above")
+		s.late(line, at, c, f.Problem+" is before the time of a row above")
 		return at, false
 	}
 	return at, true
 }
 
 // late adds the fault of a line that is not in order.
-func (s *csvSurvey) late(line int, c *records, problem string) {
+func (s *csvSurvey) late(line int, at int64, c *records, problem string) {
 	_, column := c.FieldPos(s.time)
 	f := s.fault(s.file.filter.Time, grid.Late, s.inFile(Fault{Line: line, Column: column, Problem: problem}))
 	f.Mend = "sort the file by time"
+	if s.manyFiles && at >= s.newest {
+		f.Mend = "the files are read in the order of their names, which is not that of their times: rename them, as " +
+			"in log-2026-03-01.csv"
+	}
 	if z := s.dialect.time.zone; z != nil && z != time.UTC {
 		f.Mend += "; of the hour that comes twice when clocks go back only the first counts"
 	}
@@ -306,7 +345,8 @@ func (s *csvSurvey) late(line int, c *records, problem string) {
 func (s *csvSurvey) cell(x *surveyed, text string, at int64, good bool, f Fault) (late bool) {
 	v, said, why := 0.0, "", Reason("")
 	if len(x.classes) > 0 && text != "" {
-		if said = text; s.dialect.missingValues.HasText(text) && !slices.Contains(x.Texts, text) {
+		said, v = s.dialect.classCell(text, x.Texts)
+		if s.dialect.missingValues.HasText(text) && !slices.Contains(x.Texts, text) {
 			why = grid.Missing
 		}
 	} else {
@@ -345,7 +385,7 @@ func (s *csvSurvey) cell(x *surveyed, text string, at int64, good bool, f Fault)
 // end completes the survey.
 func (s *csvSurvey) end() *Survey {
 	for _, x := range s.columns {
-		if x.place >= 0 {
+		if x.found {
 			s.Columns = append(s.Columns, x.summary())
 		}
 		if x.ofTexts() { // then a text is none of its faults

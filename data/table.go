@@ -20,9 +20,58 @@ type table struct {
 	delimiter rune
 	names     []string // of the features, then of the target if any; or of the inputs
 	columns   []int    // index of each name in the header; -1 = an input that the file does not have
+	texts     []bool   // whether each column contains the texts of classes; nil = none does
 	target    int      // which of them is the target; -1 = none
 	time      int      // the place of the time; -1 = there is none
 	where     conditions
+	broken    string // why the lines below this header cannot be used; empty = they can
+}
+
+// isHeader reports whether a record contains the name of the time column, if there is one, and the name of a wanted
+// column; without a time column, the names of two wanted columns, or of the only one.
+func (t *table) isHeader(record []string) bool {
+	has := func(name string) bool {
+		return slices.ContainsFunc(record, func(field string) bool {
+			return len(field) >= len(name) && strings.TrimSpace(field) == name
+		})
+	}
+	needed := 2
+	if t.time >= 0 || len(t.columns) == 1 {
+		needed = 1
+	}
+	if t.time >= 0 && !has(t.header[t.time]) {
+		return false
+	}
+	for _, column := range t.columns {
+		if column >= 0 && has(t.header[column]) {
+			needed--
+		} else if needed == 2 {
+			return false // the first name decides for most records
+		}
+		if needed == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// isPlausible reports whether a record has a time in the time column, and in each wanted column a number, the text of a
+// class, or a missing value.
+func (t *table) isPlausible(record []string) bool {
+	if t.time >= 0 {
+		if _, err := t.filter.dialect.time.parse(strings.TrimSpace(record[t.time])); err != nil {
+			return false
+		}
+	}
+	for i, column := range t.columns {
+		if column < 0 || i < len(t.texts) && t.texts[i] {
+			continue
+		}
+		if _, why := t.filter.dialect.number(strings.TrimSpace(record[column])); why == grid.NotANumber {
+			return false
+		}
+	}
+	return true
 }
 
 // conditions are the texts that columns of a row must have.

@@ -27,7 +27,8 @@ type cells struct {
 	used   uint64
 	unused map[Reason]uint64
 	recent grid.Recent
-	bad    cell // the last rejected cell
+	bad    cell            // the last rejected cell
+	badBy  map[Reason]cell // the last rejected cell by reason
 	sum    float64
 	last   float64
 	lastAt int64
@@ -46,7 +47,8 @@ func (y *tally) clone() tally {
 	n := *y
 	n.cells = slices.Clone(y.cells)
 	for i := range n.cells {
-		n.cells[i].unused = maps.Clone(n.cells[i].unused)
+		c := &n.cells[i]
+		c.unused, c.badBy = maps.Clone(c.unused), maps.Clone(c.badBy)
 	}
 	if y.order != nil {
 		n.order = y.order.clone()
@@ -82,14 +84,19 @@ func (c *cells) use() {
 func (c *cells) drop(bad cell) {
 	why := bad.why
 	if c.unused == nil {
-		c.unused = map[Reason]uint64{}
+		c.unused, c.badBy = map[Reason]uint64{}, map[Reason]cell{}
 	}
 	c.unused[why]++
 	if why.Wrong() {
 		c.recent.Take(true)
 	}
 	bad.text = strings.Clone(bad.text) // the text is part of its line, which would stay in memory
-	c.bad = bad
+	c.bad, c.badBy[why] = bad, bad
+}
+
+// example returns the place and the description of a rejected cell.
+func (c cell) example() Example {
+	return Example{fmt.Sprintf("%s: line %d", c.file, c.line), problem(c.text, c.why)}
 }
 
 // fill returns what stands for a cell without a value.
@@ -138,8 +145,11 @@ func (y *tally) report(names []string, time string) Report {
 			e.Name = time
 		}
 		if c.bad.line > 0 {
-			e.Where = fmt.Sprintf("%s: line %d", c.bad.file, c.bad.line)
-			e.Problem = problem(c.bad.text, c.bad.why)
+			last := c.bad.example()
+			e.Where, e.Problem = last.Where, last.Problem
+		}
+		for why, bad := range c.badBy {
+			e.setExample(why, bad.example())
 		}
 		r.Columns = append(r.Columns, e)
 	}

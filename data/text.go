@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -30,7 +31,12 @@ const sniffBytes = 64 << 10
 func plainText(path string, f *os.File) (text io.Reader, plain bool, err error) {
 	r := io.Reader(f)
 	if compressed(path) {
-		if r, err = gzip.NewReader(f); err != nil {
+		r, err = gzip.NewReader(f)
+		if errors.Is(err, gzip.ErrHeader) {
+			return nil, false, &contentError{path, "the name ends in .gz, but the content is not gzip",
+				"rename the file without .gz"}
+		}
+		if err != nil {
 			return nil, false, fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -38,6 +44,14 @@ func plainText(path string, f *os.File) (text io.Reader, plain bool, err error) 
 	head, err := b.Peek(sniffBytes)
 	if err != nil && len(head) == 0 && !errors.Is(err, io.EOF) {
 		return nil, false, fmt.Errorf("%s: %w", path, err)
+	}
+	if bytes.HasPrefix(head, []byte("\x1f\x8b")) && !compressed(path) {
+		return nil, false, &contentError{path, "the content is gzip, but the name does not end in .gz",
+			"rename the file to " + filepath.Base(path) + ".gz"}
+	}
+	if bytes.HasPrefix(head, []byte("PK\x03\x04")) {
+		return nil, false, &contentError{path, "the content is a ZIP archive or an Excel workbook, not text",
+			"export the table as a CSV file"}
 	}
 	if decoder := utf16Of(head); decoder != nil {
 		return transform.NewReader(b, decoder), false, nil
@@ -47,6 +61,11 @@ func plainText(path string, f *os.File) (text io.Reader, plain bool, err error) 
 	}
 	return b, !compressed(path), nil
 }
+
+// contentError is the error for a file whose content is not a text, or not of the kind that its name announces.
+type contentError struct{ path, problem, remedy string }
+
+func (e *contentError) Error() string { return fmt.Sprintf("%s: %s: %s", e.path, e.problem, e.remedy) }
 
 // utf16Of returns a decoder if the text is in UTF-16, with or without a byte order mark, and nil otherwise.
 func utf16Of(head []byte) transform.Transformer {
@@ -110,12 +129,12 @@ func OpenFile(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, _, err := plainText(path, f)
+	text, plain, err := plainText(path, f)
 	if err != nil {
 		_ = f.Close() // the first error is the one to show
 		return nil, err
 	}
-	return openText{text, f}, nil
+	return openText{text, f, plain}, nil
 }
 
 func compressed(path string) bool { return strings.HasSuffix(path, ".gz") }
@@ -124,6 +143,7 @@ func compressed(path string) bool { return strings.HasSuffix(path, ".gz") }
 type openText struct {
 	io.Reader
 	io.Closer
+	plain bool // see plainText
 }
 
 // ReadFile reads all rows of a CSV file, which may be compressed.

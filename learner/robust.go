@@ -1,6 +1,7 @@
 package learner
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -13,10 +14,39 @@ const (
 	robustWidth = 20
 	// madSigma times the median absolute deviation (MAD) is σ of normal values.
 	madSigma = 1.4826
+
+	// Outliers are few. Values outside of the bounds are no outliers if they are more than this share of all, or more
+	// than the smaller share with more than manyDistinct distinct values: an appliance that is on at times
+	// has such values.
+	manyShare, severalShare = 0.1, 0.005
+	manyDistinct            = 8
+
+	// The next three apply if more than half of the values of a column are equal.
+
+	// isolatedFactor times the largest distance of the other values from the median is the smallest distance of an
+	// outlier. Rain of 60 mm is 22 times as far from 0 as rain of 2.8 mm, and should not be an outlier.
+	isolatedFactor = 30
+	// oppositeFactor replaces isolatedFactor if all other values lie on the other side of the median. −9999 is 10 times
+	// as far from 0 as a solar radiation of 1,000 W/m², and should be an outlier.
+	oppositeFactor = 5
+	// isolatedSteps times the smallest distance is not an outlier. Rain of 60 mm is 600 steps of a gauge with steps of
+	// 0.1 mm. In a column of 0 and 1, 999 should be an outlier.
+	isolatedSteps = 750
 )
 
-// Bounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column. Values outside are outliers. For
-// a column with mostly equal values it is the whole line, since the MAD is 0.
+// Bounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column. Values outside are outliers,
+// unless they are more than 10 % of all, or more than 0.5 % with more than 8 distinct values. The interval is then the
+// whole line: a power of 2,000 W beside a standby of 0.5 W is honest.
+//
+// If more than half of the values are equal, as in a column of rain or of 0 and 1, the MAD is 0. The bounds then follow
+// from the distinct other values and their distances from the median. The width of the interval on one side of the
+// median is 30 times the largest distance, or 5 times if all these values lie on the other side. It is at least 750
+// times the smallest distance. Outliers among these values do not count: the values are added in the order of their
+// distances, and the first one outside of the bounds that the previous ones have is left out with all that follow. Of
+// n values, at most (n − 1)/10, rounded up, can be left out. So a rare event is no outlier if its size is similar to
+// that of other events, or if there are no others.
+//
+// If all values of a column are equal, the interval is the whole line.
 type Bounds struct{ Low, Median, High float64 }
 
 // Outside reports whether v is an outlier.
@@ -59,15 +89,52 @@ func boundsOf(values []float64) Bounds {
 	}
 	slices.Sort(values)
 	median := values[len(values)/2]
+	distances := make([]float64, len(values))
 	for i, v := range values {
-		values[i] = math.Abs(v - median)
+		distances[i] = math.Abs(v - median)
 	}
-	slices.Sort(values)
-	reach := robustWidth * madSigma * values[len(values)/2]
+	slices.Sort(distances)
+	reach := robustWidth * madSigma * distances[len(values)/2]
 	if reach == 0 {
-		return Bounds{math.Inf(-1), 0, math.Inf(1)}
+		return boundsWithoutMAD(values, median)
 	}
-	return Bounds{median - reach, median, median + reach}
+	b := Bounds{median - reach, median, median + reach}
+	outside := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !b.Outside(v) })
+	share := float64(len(outside)) / float64(len(values))
+	if share > manyShare || share > severalShare && len(slices.Compact(outside)) > manyDistinct {
+		return Bounds{math.Inf(-1), median, math.Inf(1)}
+	}
+	return b
+}
+
+// boundsWithoutMAD returns the bounds of a column whose MAD is 0, from its sorted values. It changes the values.
+func boundsWithoutMAD(values []float64, median float64) Bounds {
+	values = slices.DeleteFunc(slices.Compact(values), func(v float64) bool { return v == median })
+	if len(values) == 0 {
+		return Bounds{math.Inf(-1), median, math.Inf(1)}
+	}
+	distance := func(v float64) float64 { return math.Abs(v - median) }
+	slices.SortFunc(values, func(a, b float64) int { return cmp.Compare(distance(a), distance(b)) })
+	for n := 9*(len(values)-1)/10 + 1; n < len(values); n++ {
+		if b := boundsAround(values[:n], median); b.Outside(values[n]) {
+			return b
+		}
+	}
+	return boundsAround(values, median)
+}
+
+// boundsAround returns the bounds that follow from values that differ from the median. The values are in the order of
+// their distances from the median and contain no outliers.
+func boundsAround(values []float64, median float64) Bounds {
+	least, largest := isolatedSteps*math.Abs(values[0]-median), math.Abs(values[len(values)-1]-median)
+	low, high := max(oppositeFactor*largest, least), max(oppositeFactor*largest, least)
+	if slices.Min(values) < median {
+		low = max(isolatedFactor*largest, least)
+	}
+	if slices.Max(values) > median {
+		high = max(isolatedFactor*largest, least)
+	}
+	return Bounds{median - low, median, median + high}
 }
 
 // Outliers describes the values of a column outside of its bounds.

@@ -71,8 +71,8 @@ func TestWhatIsNotUsedIsCounted(t *testing.T) {
 	}
 }
 
-// TestCountsSayWhere wants line and time of the last reading that was not used, and the time of the last row that was
-// not made, whether a reading was refused when it came or when it left the queue.
+// TestCountsSayWhere wants line and time of the last reading that was not used, in total and for each reason, and the
+// time of the last row that was not made, whether a reading was refused when it came or when it left the queue.
 func TestCountsSayWhere(t *testing.T) {
 	at := func(line, at int64, v float64) grid.Reading {
 		return grid.Reading{Input: "temp", Time: at, Value: v, Line: line}
@@ -81,14 +81,16 @@ func TestCountsSayWhere(t *testing.T) {
 	other := func(at int64) grid.Reading { return grid.Reading{Input: "wd", Time: at * hour, Text: "N", Line: 5} }
 	_, g := run(t, c, []grid.Reading{at(2, 10*hour, 1), at(3, 11*hour, 99), at(4, 10*hour, 2)})
 	counts, _, _ := g.Counts()
-	if n := counts[0]; n.Line != 3 || n.At != 11*hour || n.Lacked != 0 || n.Unused[grid.OutOfRange] != 1 {
+	if n := counts[0]; n.Last.Line != 3 || n.Last.At != 11*hour || n.Lacked != 0 || n.Unused[grid.OutOfRange] != 1 {
 		t.Errorf("%+v, want line 3", n)
 	}
 	_, g = run(t, c, []grid.Reading{at(2, 10*hour, 1), at(3, 11*hour, 99), at(4, 10*hour, 2), other(12),
 		other(13), at(6, 15*hour, 2), at(7, 16*hour, 3)})
 	counts, dropped, _ := g.Counts()
-	if n := counts[0]; n.Line != 4 || n.At != 10*hour || n.Lacked != 12*hour || n.Unused[grid.Twice] != 1 ||
-		n.Unused[grid.Gap] != 1 || dropped != 1 { // at 12; the others need 11 or 14, when all is off
+	if n := counts[0]; n.Last.Line != 4 || n.Last.At != 10*hour || n.Lacked != 12*hour ||
+		n.Unused[grid.Twice] != 1 || n.Unused[grid.Gap] != 1 || dropped != 1 ||
+		n.LastBy[grid.OutOfRange] != (grid.Rejected{Why: grid.OutOfRange, Line: 3, At: 11 * hour, Value: 99}) ||
+		n.LastBy[grid.Twice] != n.Last || len(n.LastBy) != 2 { // at 12; the others need 11 or 14, when all is off
 		t.Errorf("%+v, %d rows dropped; want line 4", n, dropped)
 	}
 }

@@ -387,7 +387,7 @@ func (g *Grid) Take() Rows {
 func (g *Grid) Counts() (inputs []Count, dropped, strange uint64) {
 	for i := range g.inputs {
 		c := g.inputs[i].count
-		c.Unused = maps.Clone(c.Unused)
+		c.Unused, c.LastBy = maps.Clone(c.Unused), maps.Clone(c.LastBy)
 		inputs = append(inputs, c)
 	}
 	return inputs, g.dropped, g.strange

@@ -3,7 +3,6 @@ package grid
 import (
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/fedmesh/fedmesh/spec"
@@ -33,7 +32,7 @@ type input struct {
 	spec.Input
 	missingValues MissingValues
 	deviceRange   []float64 // valid range [minimum, maximum] from the device's configuration; nil = any value
-	classNumbers  []float64 // the classes as numbers; NaN for a class that is not a number
+	classNumbers  []float64 // the classes as numbers, see numberOf
 	count         Count
 	used          bool // by a column or the target
 	values        []float64
@@ -53,11 +52,7 @@ func newInput(in spec.Input, missingValues MissingValues, deviceRange []float64)
 	n := input{Input: in, missingValues: missingValues, deviceRange: deviceRange,
 		count: Count{Input: in.Name}, classes: make([]int, len(in.Classes)), lacked: -1}
 	for _, class := range in.Classes {
-		v, err := strconv.ParseFloat(class, 64)
-		if err != nil {
-			v = nothing
-		}
-		n.classNumbers = append(n.classNumbers, v)
+		n.classNumbers = append(n.classNumbers, numberOf(class))
 	}
 	return n
 }
@@ -69,13 +64,19 @@ type Count struct {
 	Newest int64 // time of the newest that was used or waits; 0 = none
 	// Unused has readings, and under Gap and NoLabel the rows that were not made because they lack the input.
 	Unused map[Reason]uint64
-	Line   int64   // line of the last rejected reading; 0 = it was not read from a file
-	At     int64   // time of the last rejected reading; 0 = no reading was rejected
-	Why    Reason  // reason of the last rejected reading
-	Text   string  // text of the last rejected reading; empty = it had a value
-	Value  float64 // value of the last rejected reading
-	Lacked int64   // time of the last row that was not made for lack of this input; 0 = none
+	Last   Rejected            // the last rejected reading; the zero value = no reading was rejected
+	LastBy map[Reason]Rejected // the last rejected reading by reason
+	Lacked int64               // time of the last row that was not made for lack of this input; 0 = none
 	Recent Recent
+}
+
+// Rejected describes a rejected reading.
+type Rejected struct {
+	Why   Reason
+	Line  int64 // 0 = it was not read from a file
+	At    int64 // its time
+	Text  string
+	Value float64 // if it has no text
 }
 
 // use counts a reading that is used.
@@ -97,7 +98,11 @@ func (c *Count) drop(why Reason, r Reading) {
 	if why.Wrong() {
 		c.Recent.Take(true)
 	}
-	c.At, c.Line, c.Why, c.Text, c.Value = r.Time, r.Line, why, r.Text, r.Value
+	if c.LastBy == nil {
+		c.LastBy = map[Reason]Rejected{}
+	}
+	c.Last = Rejected{why, r.Line, r.Time, r.Text, r.Value}
+	c.LastBy[why] = c.Last
 }
 
 // value returns the number of a reading, or why there is none.
@@ -119,8 +124,9 @@ func (in *input) value(r Reading) (float64, Reason) {
 	return v, ""
 }
 
-// class returns the index of the class that a reading names, or the reason why it names none. Numbers are compared by
-// value: 1.0 is the class 1. A class takes precedence over a missing value with the same text, such as NA.
+// class returns the index of the class that a reading names, or the reason why it names none. If no class has the same
+// text, numbers are compared by value, and true and false are 1 and 0: 1.0 and TRUE are the class 1, and TRUE and 1 are
+// the class true. A class takes precedence over a missing value with the same text, such as NA.
 func (in *input) class(r Reading) (float64, Reason) {
 	i := slices.Index(in.Classes, r.Text)
 	if v := r.number(); i < 0 && known(v) {

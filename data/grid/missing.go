@@ -34,11 +34,11 @@ func NewMissingValues(more []string) MissingValues {
 func (a *MissingValues) HasText(text string) bool {
 	text = strings.ToLower(strings.TrimSpace(text))
 	switch text {
-	case "", "-", "--", "?", "na", "n/a", "#n/a", "<na>", "nan", "+nan", "-nan", "null", "nil", "none", "undef",
+	case "", "-", "--", "?", "na", "n/a", "#n/a", "<na>", "null", "nil", "none", "undef",
 		"undefined", "unavailable", "unknown":
 		return true
 	}
-	if slices.Contains(a.words, text) {
+	if IsNaN(text) || slices.Contains(a.words, text) {
 		return true
 	}
 	if len(a.numbers) == 0 {
@@ -51,4 +51,21 @@ func (a *MissingValues) HasText(text string) bool {
 // HasNumber reports whether a number means a missing value.
 func (a *MissingValues) HasNumber(v float64) bool {
 	return math.IsNaN(v) || slices.Contains(a.numbers, v)
+}
+
+// IsNaN reports whether a text means "not a number". The case of letters does not matter. Besides NaN and -NaN, these
+// are the texts that the C library of Windows prints, such as -nan(ind), 1.#QNAN and -1.#IND00.
+func IsNaN(text string) bool {
+	text = strings.ToLower(text)
+	if text != "" && (text[0] == '-' || text[0] == '+') {
+		text = text[1:]
+	}
+	if rest, found := strings.CutPrefix(text, "nan"); found {
+		return rest == "" || rest[0] == '(' && strings.HasSuffix(rest, ")")
+	}
+	if rest, found := strings.CutPrefix(text, "1.#"); found {
+		rest = strings.TrimRight(rest, "0") // %.6f fills up to 6 characters
+		return rest == "qnan" || rest == "snan" || rest == "ind" || rest == "j"
+	}
+	return false
 }

@@ -1,6 +1,9 @@
 package grid
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Reading is a value of an input at a time.
 type Reading struct {
@@ -20,12 +23,24 @@ type Reading struct {
 	Number uint64
 }
 
-// number returns the value of a reading, or its text parsed as a number. It returns NaN if the text is not a number.
+// number returns the value of a reading, or the number that its text stands for. It returns NaN if there is none.
 func (r *Reading) number() float64 {
 	if r.Text == "" {
 		return r.Value
 	}
-	v, err := strconv.ParseFloat(r.Text, 64)
+	return numberOf(r.Text)
+}
+
+// numberOf returns the number that a text stands for. true and false, in upper or lower case, are 1 and 0. It returns
+// NaN for other texts that are not numbers.
+func numberOf(text string) float64 {
+	switch {
+	case strings.EqualFold(text, "true"):
+		return 1
+	case strings.EqualFold(text, "false"):
+		return 0
+	}
+	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return nothing
 	}

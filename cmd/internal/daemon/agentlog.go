@@ -289,9 +289,10 @@ func (l agentLog) dataCollected(f agent.DataCollected) {
 		for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
 			n, was := c.Unused[why], before[c.Name][why]
 			if len(strconv.FormatUint(n, 10)) > len(strconv.FormatUint(was, 10)) || n > 0 && was == 0 {
-				attributes := []any{"input", c.Name, "reason", why, "values", n, "used", c.Used, "last", c.Where}
-				if c.Problem != "" {
-					attributes = append(attributes, "problem", c.Problem)
+				last := c.Example(why)
+				attributes := []any{"input", c.Name, "reason", why, "values", n, "used", c.Used, "last", last.Where}
+				if last.Problem != "" {
+					attributes = append(attributes, "problem", last.Problem)
 				}
 				l.Warn("values of an input are not used", attributes...)
 			}

@@ -145,6 +145,12 @@ var agentLines = []line{
 	{agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{{Name: "pm25", Used: 30,
 		Unused: map[data.Reason]uint64{grid.OutOfRange: 4}, Where: "a.csv: line 9"}}}},
 		`<4>WARN  values of an input are not used input=pm25 reason=out_of_range values=4 used=30 last="a.csv: line 9"`},
+	{agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{{Name: "pm25", Used: 30,
+		Unused: map[data.Reason]uint64{grid.OutOfRange: 4}, Where: "line 9",
+		Problem: "the value is absent, null or empty",
+		Last:    map[data.Reason]data.Example{grid.OutOfRange: {Where: "line 7", Problem: "2000 is out of range"}}}}}},
+		`<4>WARN  values of an input are not used input=pm25 reason=out_of_range values=4 used=30 last="line 7" ` +
+			`problem="2000 is out of range"`},
 	{agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{{Name: "pm25",
 		Unused: map[data.Reason]uint64{grid.OutOfRange: 9}}}},
 		Before: data.Report{Columns: []data.ColumnReport{{Name: "pm25",

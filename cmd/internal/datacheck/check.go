@@ -2,6 +2,7 @@
 package datacheck
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -77,7 +78,7 @@ type Unused struct {
 	Column string      `json:"column"`
 	Reason data.Reason `json:"reason"`
 	Count  uint64      `json:"count"`
-	Last   string      `json:"last"` // place of the last one of the column, whatever its reason
+	Last   string      `json:"last"` // place of the last one
 }
 
 // Run checks the data. t is nil if nobody knows the task; noTask then says why.
@@ -144,10 +145,14 @@ func unreadable(s *data.Survey) string {
 		}
 		switch f.Reason {
 		case data.Unreadable, data.Damaged, data.Unrecorded, data.NoColumn, grid.Malformed, grid.BadTime:
-			if f.First[0].Line > 0 {
-				return fmt.Sprintf("%s: line %d: %s", s.Source, f.First[0].Line, f.First[0].Problem)
+			first := f.First[0]
+			switch file := printable(cmp.Or(first.File, s.Source)); {
+			case first.Line > 0:
+				return fmt.Sprintf("%s: line %d: %s", file, first.Line, first.Problem)
+			case first.File != "":
+				return fmt.Sprintf("%s: %s", file, first.Problem)
 			}
-			return f.First[0].Problem
+			return first.Problem
 		}
 	}
 	return ""
@@ -160,7 +165,7 @@ func rowsOf(s data.Source, w data.Want, heldOut float64) *Rows {
 	for _, c := range m.Report.Columns {
 		for _, reason := range data.Reasons() {
 			if n := c.Unused[reason]; n > 0 {
-				r.Unused = append(r.Unused, Unused{c.Name, reason, n, c.Where})
+				r.Unused = append(r.Unused, Unused{c.Name, reason, n, c.Example(reason).Where})
 			}
 		}
 	}
@@ -198,11 +203,14 @@ func (r *Result) Summary() string {
 	return text
 }
 
-// line is a line of a fault, with its place.
+// line returns a line of text with the place and the description of a fault.
 func line(source string, f data.Fault) string {
 	var place strings.Builder
+	if f.Line == 0 && f.File != "" {
+		fmt.Fprintf(&place, "%s: ", printable(f.File))
+	}
 	if f.Line > 0 {
-		fmt.Fprintf(&place, "%s:%d:", source, f.Line)
+		fmt.Fprintf(&place, "%s:%d:", printable(cmp.Or(f.File, source)), f.Line)
 		if f.Column > 0 {
 			fmt.Fprintf(&place, "%d:", f.Column)
 		}

@@ -91,6 +91,9 @@ func (r *Result) faults(b *strings.Builder) {
 			fmt.Fprintf(b, "  and %d more", more)
 			if f.Last > 0 {
 				fmt.Fprintf(b, ", the last in line %d", f.Last)
+				if f.LastFile != "" {
+					fmt.Fprintf(b, " of %s", printable(f.LastFile))
+				}
 			}
 			b.WriteString("\n")
 		}
@@ -117,11 +120,9 @@ func (r *Rows) draw(b *strings.Builder) {
 			continue
 		}
 		unused = append(unused, fmt.Sprintf("%s %d %s", name, u.Count, u.Reason))
-		switch at := name + " at " + u.Last; u.Reason {
+		switch u.Reason {
 		case grid.Twice, grid.Stuck, grid.Jump, grid.Dropped: // which are no faults of a line by itself
-			if !slices.Contains(last, at) {
-				last = append(last, at)
-			}
+			last = append(last, fmt.Sprintf("%s %s at %s", name, u.Reason, u.Last))
 		}
 	}
 	for _, part := range []struct {
@@ -260,8 +261,11 @@ func cut(text string) string {
 }
 
 // plain is a text of the data for a terminal: cut, and quoted if a part of it would not be seen, or obeyed.
-func plain(text string) string {
-	text = cut(text)
+func plain(text string) string { return printable(cut(text)) }
+
+// printable returns a text that is safe to print on a terminal. It is quoted if it is empty or contains characters that
+// are not printable.
+func printable(text string) string {
 	if quoted := strconv.Quote(text); len(quoted) > len(text)+2 || text == "" {
 		return quoted
 	}

@@ -32,7 +32,7 @@ func TestFindings(t *testing.T) {
 		{"no task", "a,y\n" + rows, nil, "good", []string{"20 lines; they are held against no task: nobody knows it"}},
 		{"two classes of faults", "a,y\n,1\nx,2\nx,3\n" + rows, plane, "warn warn good", []string{
 			`column "a": 1 missing, the first: `, "d.csv:2:1: empty where", `column "a": 2 not_a_number, the first: `,
-			"`agentd data check` shows all"}},
+			`if "x" stands for a missing value, add it to data.missing_values: ["x"]`}},
 		{"too few", "a,y\n1,2\n", plane, "bad", []string{"would decline: 1 rows to train on, fewer than the 10"}},
 		{"a delimiter", "a;y\n" + strings.ReplaceAll(rows, ",", ";"), plane, "bad bad", []string{
 			`set data.delimiter: ";"`, "would decline"}},

@@ -75,8 +75,8 @@ func TestDemoRefuses(t *testing.T) {
 	for args, want := range map[string]string{
 		"--participants 13": "fedlab: --participants must be between 1 and 12 (0 means 6), is 13\n" +
 			"see 'fedlab demo --help'\n",
-		"--model tree":      "fedlab: --model must be linear or mlp, is \"tree\"\nsee 'fedlab demo --help'\n",
-		"now":               "fedlab: unknown command \"now\" for \"fedlab demo\"\nsee 'fedlab demo --help'\n",
+		"--model tree": "fedlab: --model must be linear or mlp, is \"tree\"\nsee 'fedlab demo --help'\n",
+		"now":          "fedlab: unknown command \"now\" for \"fedlab demo\"\nsee 'fedlab demo --help'\n",
 	} {
 		code, stdout, stderr := programs.Run(t, "fedlab", append([]string{"demo"}, strings.Fields(args)...)...)
 		if code != 2 || stdout != "" || stderr != want {

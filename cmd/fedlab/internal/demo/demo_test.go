@@ -307,7 +307,7 @@ func TestOptions(t *testing.T) {
 	}{
 		{func(o *Options) { o.Participants = 13 }, "--participants must be between 1 and 12 (0 means 6), is 13"},
 		{func(o *Options) { o.Algorithm, o.Participants = "feddec", 21 },
-			"--participants must be 1 to 20, or 0 for 2, is 21"},
+			"--participants must be between 1 and 20 (0 means 2), is 21"},
 		{func(o *Options) { o.Agentd = "/bin/true" }, "--agentd goes with --processes"},
 		{func(o *Options) { o.Codec = "int8" }, "--codec goes with --algorithm feddec: it packs what neighbours " +
 			"exchange; for updates use --set task.codec=int8"},

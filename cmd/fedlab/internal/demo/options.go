@@ -118,7 +118,8 @@ func (o *Options) Validate() error {
 	}
 	valid := func(flag string, err error) { need(err == nil, "%s: %w", flag, err) }
 	need(o.Participants >= 0 && o.Participants <= o.agents(),
-		"--participants must be between 1 and %d (0 means %d), is %d", o.agents(), (&Options{Algorithm: o.Algorithm, Task: o.Task}).draws(), o.Participants)
+		"--participants must be between 1 and %d (0 means %d), is %d", o.agents(),
+		(&Options{Algorithm: o.Algorithm, Task: o.Task}).draws(), o.Participants)
 	need(o.Agentd == "" || o.Processes, "--agentd goes with --processes")
 	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
 	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)

@@ -1,0 +1,216 @@
+package data
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// TestChangedLines changes lines of a file in the ways of loggers, spreadsheets and power cuts. No value may be read
+// from a wrong column, and only the named lines may be lost, whether the file is read at once or while it grows. The
+// check finds as many faults as the agent.
+func TestChangedLines(t *testing.T) {
+	lines := hourlyLines(0, 60)
+	for name, tt := range map[string]struct {
+		change func(lines []string) []string
+		lost   []int // lines whose values are not used, from 0
+	}{
+		"another order of columns": {func(l []string) []string {
+			for i := 30; i < len(l); i++ {
+				f := strings.Split(l[i], ",")
+				l[i] = strings.Join([]string{f[0], f[2], f[1]}, ",")
+			}
+			return slices.Insert(l, 30, "time,hum,temp")
+		}, nil},
+		"a column inserted": {func(l []string) []string {
+			for i := 30; i < len(l); i++ {
+				at, rest, _ := strings.Cut(l[i], ",")
+				l[i] = at + ",1013," + rest
+			}
+			return slices.Insert(l, 30, "time,press,temp,hum")
+		}, nil},
+		"the same header": {func(l []string) []string { return slices.Insert(l, 30, "time,temp,hum") }, nil},
+		"a column added, often empty": {func(l []string) []string {
+			for i := 30; i < len(l); i++ {
+				if l[i] += ","; i%2 == 0 {
+					l[i] += "7"
+				}
+			}
+			return l
+		}, nil},
+		"a column added and half a line": {func(l []string) []string {
+			for i := 30; i < len(l); i++ {
+				l[i] += ",7"
+			}
+			l[40] = strings.TrimSuffix(l[40], ",7")
+			return l
+		}, []int{40}},
+		"decimal commas at times": {func(l []string) []string {
+			for i := 12; i < 60; i++ {
+				if i%12 < 6 {
+					l[i] = strings.Replace(l[i], ",", ",5,", 1)
+				}
+			}
+			return l
+		}, []int{12, 13, 14, 15, 16, 17, 24, 25, 26, 27, 28, 29, 36, 37, 38, 39, 40, 41, 48, 49, 50, 51, 52, 53}},
+		"two lines without a break": {func(l []string) []string {
+			l[30] += l[31]
+			return slices.Delete(l, 31, 32)
+		}, []int{30, 31}},
+		"NUL bytes behind half a line": {func(l []string) []string {
+			l[30] = l[30][:len(l[30])-1] + "\x00\x00\x00"
+			return l
+		}, []int{30}},
+		"carriage returns only": {func(l []string) []string {
+			return append(l[:40:40], strings.Join(l[40:50], "\r"), strings.Join(l[50:], "\n"))
+		}, nil},
+		"a reset clock": {func(l []string) []string {
+			for i := 20; i < 45; i++ {
+				l[i] = hourlyLine(i, time.Date(2000, 1, 1, i, 0, 0, 0, time.UTC))
+			}
+			return l
+		}, []int{20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			good := slices.Clone(lines)
+			for _, n := range slices.Backward(tt.lost) {
+				good = slices.Delete(good, n, n+1)
+			}
+			changed := tt.change(slices.Clone(lines))
+			for what, w := range map[string]Want{"rows": {Features: []string{"temp"}, Target: "hum"},
+				"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
+				read := func(lines []string, grows bool) (x []float32, bad uint64) {
+					h, r := followGrowing(t, w)
+					for n := range lines {
+						if grows || n == len(lines)-1 {
+							h.put(t, "time,temp,hum\n"+strings.Join(lines[:n+1], "\n")+"\n")
+							if v, err := r.Snapshot(); err == nil {
+								x = v.Rows.All().X
+							} else if n > 5 {
+								t.Fatalf("%s: line %d: %v", what, n, err)
+							}
+						}
+					}
+					for _, c := range r.(Reporter).Report().Columns {
+						bad = max(bad, c.Unused[grid.Malformed])
+					}
+					survey := storedAt(t, &Config{CSV: h.path, Time: "time", MaxBad: 0.5}, "").Survey(&w)
+					faults := uint64(0)
+					for _, f := range survey.Faults {
+						if f.Reason == grid.Malformed {
+							faults += uint64(f.Count)
+						}
+					}
+					if faults != bad {
+						t.Errorf("%s: %d lines are malformed, by the check %d", what, bad, faults)
+					}
+					return x, bad
+				}
+				want, _ := read(good, false)
+				for _, grows := range []bool{false, true} {
+					if got, _ := read(changed, grows); !slices.Equal(got, want) {
+						t.Errorf("%s, grows %t: %d values, want %d: %v", what, grows, len(got), len(want), got)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestUnclosedQuotes wants an unclosed quote not to swallow the lines up to the next one.
+func TestUnclosedQuotes(t *testing.T) {
+	text := "time,note,temp,hum\n"
+	for i := range 30 {
+		note := map[int]string{5: `"hatch open`, 20: `pipe 3"`}[i]
+		text += fmt.Sprintf("2026-03-01T%02d:%02d:00Z,%s,%d,%d\n", i/2, i%2*30, note, 20+i, 50+i)
+	}
+	h, r := followGrowing(t, Want{Features: []string{"temp"}, Target: "hum"})
+	h.put(t, text)
+	v, err := r.Snapshot()
+	if err != nil || v.Rows.Len() != 30 || v.Rows.All().X[20] != 40 {
+		t.Errorf("%v, %v; %v", v.Rows, err, r.(Reporter).Report())
+	}
+}
+
+// TestBadFilesOfFolder wants one file of a folder that cannot be read to be named, and all others to be used.
+func TestBadFilesOfFolder(t *testing.T) {
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, err := z.Write([]byte(dayFile(4, 1000)))
+	if err == nil {
+		err = z.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		file, text string
+		more       int // rows that are read of it
+	}{
+		"empty":            {"log-2026-03-03.csv", "", 0},
+		"half a header":    {"log-2026-03-03.csv", "time,te", 0},
+		"NUL bytes":        {"log-2026-03-03.csv", strings.Repeat("\x00", 600), 0},
+		"notes":            {"readme.txt", "These files were\nwritten by\nthe logger.\n", 0},
+		"another sort":     {"log-2026-03-03.csv", strings.ReplaceAll(dayFile(3, 4), ",", ";"), 0},
+		"a column is gone": {"log-2026-03-03.csv", "time,temp\n2026-03-03T00:00:00Z,1\n", 0},
+		"torn gzip":        {"log-2026-03-04.csv.gz", zipped.String()[:zipped.Len()*3/4], 1},
+		"no gzip":          {"log-2026-03-04.csv.gz", dayFile(4, 5), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for day := 1; day <= 2; day++ {
+				put(t, filepath.Join(dir, fmt.Sprintf("log-2026-03-%02d.csv", day)), dayFile(day, 24))
+			}
+			put(t, filepath.Join(dir, tt.file), tt.text)
+			old := time.Now().Add(-time.Hour)
+			if err := os.Chtimes(filepath.Join(dir, tt.file), old, old); err != nil {
+				t.Fatal(err)
+			}
+			config := Config{CSV: dir, Time: "time"}
+			w := Want{Features: []string{"temp"}, Target: "hum"}
+			s, err := config.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := s.Open(w)
+			v, err := r.Snapshot()
+			if err != nil || v.Rows.Len() < 48+tt.more || tt.more == 0 && v.Rows.Len() != 48 {
+				t.Fatalf("%+v, %v", v, err)
+			}
+			troubles := r.(Reporter).Report().Troubles
+			if len(troubles) != 1 || troubles[0].Kind != Unused || !strings.Contains(troubles[0].Text, tt.file) {
+				t.Errorf("troubles %q", troubles)
+			}
+			survey := storedAt(t, &config, "").Survey(&w)
+			if len(survey.Changes) > 0 || len(survey.Faults) == 0 || survey.Faults[0].First[0].File == "" &&
+				!strings.Contains(survey.Faults[0].First[0].Problem, tt.file) {
+				t.Errorf("the check: %+v, changes %+v", survey.Faults, survey.Changes)
+			}
+			if survey.Lines != v.Rows.Len() {
+				t.Errorf("the check has %d lines, the agent %d rows", survey.Lines, v.Rows.Len())
+			}
+			put(t, filepath.Join(dir, tt.file), strings.Replace(dayFile(3, 4), "time", "time", 1))
+			if strings.HasSuffix(tt.file, ".csv") { // it is complete now
+				if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 52 {
+					t.Errorf("after the repair: %+v, %v", v, err)
+				}
+			}
+		})
+	}
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
