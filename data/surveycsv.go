@@ -154,6 +154,8 @@ func (s *csvSurvey) malformed(bad *Error, c *records) {
 	switch {
 	case len(c.fields) == 2*len(s.header) && s.dialect.delimiter == 0:
 		f.Mend = `if numbers have a decimal comma, export the file with another delimiter, such as ";"`
+	case f.Mend == "" && len(c.fields) > 1 && len(c.fields) < len(s.header):
+		f.Mend = "only these lines are skipped; write an empty cell with its delimiter"
 	case f.Mend == "":
 		f.Mend = "only these lines are skipped; if they are comments, set data.comment"
 	}
@@ -332,7 +334,9 @@ func (s *csvSurvey) late(line int, at int64, c *records, problem string) {
 	_, column := c.FieldPos(s.time)
 	f := s.fault(s.file.filter.Time, grid.Late, s.inFile(Fault{Line: line, Column: column, Problem: problem}))
 	f.Mend = "sort the file by time"
-	if s.manyFiles && at >= s.newest {
+	if s.newest-at > int64(resetJump) {
+		f.Mend = "only these lines are skipped: the clock was reset, or their times have another format"
+	} else if s.manyFiles && at >= s.newest {
 		f.Mend = "the files are read in the order of their names, which is not that of their times: rename them, as " +
 			"in log-2026-03-01.csv"
 	}
