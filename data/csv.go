@@ -131,7 +131,10 @@ func (y *tally) eachRow(c *records, at *place, newTable func(header []string) (*
 	do func(record []string, line int) error, malformed func(*Error)) error {
 	above, t := at.lines, at.table
 	c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
-	defer func() { at.width, at.regular, at.readBytes, at.readLines = c.width, c.regular, c.offset, c.next }()
+	defer func() {
+		at.width, at.regular, at.trailing = c.width, c.regular, c.trailing
+		at.readBytes, at.readLines = c.offset, c.next
+	}()
 	reject := func(line int, problem string) error {
 		y.rows++
 		y.malformed++
@@ -161,8 +164,8 @@ func (y *tally) eachRow(c *records, at *place, newTable func(header []string) (*
 		case errors.Is(err, errHeader):
 			if header := c.setHeader(record); !slices.Equal(header, t.header) {
 				if at.table, err = newTable(header); err != nil {
-					at.table = &table{file: t.file, filter: t.filter, header: header, broken: fmt.Sprintf(
-						"the header in line %d does not fit: %v", above+c.line, err)}
+					at.table = &table{file: t.file, filter: t.filter, header: header, names: t.names, time: -1,
+						target: -1, broken: fmt.Sprintf("the header in line %d does not fit: %v", above+c.line, err)}
 				}
 				at.table.delimiter = t.delimiter
 				t = at.table

@@ -62,7 +62,8 @@ func (d *dialect) reader(text io.Reader, at *place) *records {
 		r.fixed, r.final = at.fixed, at.final || !at.plain
 	}
 	if at != nil && at.offset > 0 {
-		r.least, r.width, r.regular = len(at.table.header), at.width, at.regular
+		r.least, r.width = len(at.table.header), at.width
+		r.regular, r.trailing = at.regular, at.trailing
 		if r.delimiter = at.table.delimiter; r.delimiter == 0 {
 			r.delimiter = ','
 		}

@@ -62,10 +62,12 @@ type place struct {
 	width  int       // number of fields of its last lines
 	// regular is true if a line had as many fields as the header. Only then may a column have been added.
 	regular bool
-	fixed   bool  // lines have no more fields than the header
-	final   bool  // a later file exists: no program appends to this one
-	problem error // why the file, or its end, cannot be read
-	index   int   // number of files started before this one, since the last start from scratch
+	// trailing is true if a line ended with a delimiter: see records.trailing.
+	trailing bool
+	fixed    bool  // lines have no more fields than the header
+	final    bool  // a later file exists: no program appends to this one
+	problem  error // why the file, or its end, cannot be read
+	index    int   // number of files started before this one, since the last start from scratch
 
 	readBytes int64 // bytes and lines that the parser has read since the offset
 	readLines int
@@ -207,32 +209,36 @@ func (f *follower) follow(void func(why string), parse parser) (to progress, err
 		void(why)
 		to, f.fixed = progress{}, nil
 	}
-	for i := 0; i < len(f.looked); i++ {
-		s := f.looked[i]
-		p := to.place(s.path)
-		if p == nil || rotated[s.path] {
-			to.files = append(to.files, place{stamp: stamp{path: s.path}, index: len(to.files)})
-			p = &to.files[len(to.files)-1]
-		} else if s.equal(p.stamp) && (!p.open || !s.still) {
-			continue
-		}
-		p.fixed, p.final, p.problem = f.fixed[s.path], i < len(f.looked)-1, nil
-		err := readOn(s, p, &to.tally, parse)
-		bad, other := (*Error)(nil), (*contentError)(nil)
-		unreadable := errors.As(err, &bad) || errors.As(err, &other) || isTruncated(err)
-		switch {
-		case errors.Is(err, errNotAdded) && !p.fixed:
-			if f.fixed == nil {
-				f.fixed = map[string]bool{}
+	for again := true; again; {
+		again = false
+		for i, s := range f.looked {
+			p := to.place(s.path)
+			if p == nil || rotated[s.path] {
+				to.files = append(to.files, place{stamp: stamp{path: s.path}, index: len(to.files)})
+				p = &to.files[len(to.files)-1]
+			} else if s.equal(p.stamp) && (!p.open || !s.still) {
+				continue
 			}
-			f.fixed[s.path] = true
+			p.fixed, p.final, p.problem = f.fixed[s.path], i < len(f.looked)-1, nil
+			err := readOn(s, p, &to.tally, parse)
+			bad, other := (*Error)(nil), (*contentError)(nil)
+			unreadable := errors.As(err, &bad) || errors.As(err, &other) || isTruncated(err)
+			switch {
+			case errors.Is(err, errNotAdded) && !p.fixed:
+				if f.fixed == nil {
+					f.fixed = map[string]bool{}
+				}
+				f.fixed[s.path], again = true, true
+			case matchesMany(f.path) && p.table == nil && unreadable:
+				p.stamp, p.problem = s, err
+				unread = cmp.Or(unread, err)
+			case err != nil:
+				return to, err
+			}
+		}
+		if again {
 			void(errNotAdded.Error())
-			to, i = progress{}, -1
-		case matchesMany(f.path) && p.table == nil && unreadable:
-			p.stamp, p.problem = s, err
-			unread = cmp.Or(unread, err)
-		case err != nil:
-			return to, err
+			to = progress{}
 		}
 	}
 	if unread != nil && !slices.ContainsFunc(to.files, func(p place) bool { return p.table != nil }) {
@@ -267,6 +273,12 @@ func (f *follower) compare() (rotated map[string]bool, why string, err error) {
 			}
 			continue
 		}
+		if p.table == nil && !s.equal(p.stamp) && slices.ContainsFunc(f.looked[i+1:], func(later stamp) bool {
+			q := f.read.place(later.path)
+			return q != nil && q.table != nil
+		}) {
+			return nil, fmt.Sprintf("%s has changed, and later files were read without it", s.path), nil
+		}
 		if p.offset == 0 || s.equal(p.stamp) {
 			continue
 		}
@@ -291,6 +303,7 @@ func (f *follower) compare() (rotated map[string]bool, why string, err error) {
 			f.looked[i] = p.stamp // the file has no row yet: keep the rows read before
 		default:
 			rotated[s.path] = true
+			delete(f.fixed, s.path)
 		}
 	}
 	return rotated, "", nil
@@ -367,6 +380,7 @@ func readOn(s stamp, p *place, y *tally, parse parser) error {
 				return err
 			}
 		}
+		p.open = false
 		c := &counter{r: text}
 		err = parse(c, p, y)
 		p.offset, p.lines = s.size, p.readLines
@@ -387,8 +401,11 @@ func readOn(s stamp, p *place, y *tally, parse parser) error {
 	if err := readTo(file, end, p, y, parse); err != nil || !p.open || !s.still {
 		return err
 	}
+	if p.open = p.offset == end; !p.open { // the line above is read together with the next complete line
+		return nil
+	}
 	at, before := *p, y.clone()
-	if err := readTo(file, s.size, p, y, parse); err != nil || y.malformed == before.malformed {
+	if err := readTo(file, s.size, p, y, parse); err != nil || y.malformed == before.malformed || p.readLines > 1 {
 		p.open = false
 		return err
 	}
@@ -412,6 +429,9 @@ func checkComplete(path string) error {
 // readTo reads a plain file from the given place to the offset end.
 func readTo(file io.ReaderAt, end int64, p *place, y *tally, parse parser) error {
 	text := &counter{r: io.NewSectionReader(file, p.offset, end-p.offset)}
+	if p.torn { // the text begins with the break of a line that was counted
+		p.lines--
+	}
 	if err := parse(text, p, y); err != nil {
 		return err
 	}
@@ -423,7 +443,7 @@ func readTo(file io.ReaderAt, end int64, p *place, y *tally, parse parser) error
 	var err error
 	p.edges, err = edges(file, p.offset)
 	last := p.edges[1]
-	p.torn = len(last) > 0 && last[len(last)-1] != '\n'
+	p.torn = p.offset == end && len(last) > 0 && last[len(last)-1] != '\n'
 	return err
 }
 

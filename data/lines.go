@@ -90,6 +90,7 @@ type lines struct {
 	header    []string  // of CSV
 	width     int       // number of fields after a column was added; 0 = that of the header
 	fixed     bool      // lines have no more fields than the header
+	trailing  bool      // a line ended with a delimiter: see records.trailing
 	wider     []csvLine // lines with more fields, until it is known whether a column was added
 
 	mu   sync.Mutex
@@ -265,11 +266,12 @@ func (l *lines) line(line []byte, from payloadMeta) {
 		return
 	}
 	r := records{delimiter: ',', width: max(len(l.header), l.width)}
-	if len(l.wider) > 0 {
+	if len(l.wider) > 0 && !l.trailing {
 		r.width = len(l.wider[0].record)
 	}
 	r.parse(strings.TrimPrefix(utf8Text(string(text.text)), "\ufeff"))
 	record := slices.Clone(r.fields)
+	l.trailing = l.trailing || r.trailing && l.header != nil
 	switch n := len(record); {
 	case isBlank(record):
 	case l.header == nil, l.isHeader(record): // the first line, or another writer begins

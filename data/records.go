@@ -31,6 +31,9 @@ type records struct {
 	least   int  // number of fields of the header
 	width   int  // expected number of fields of a record; 0 = not known yet
 	regular bool // a record had as many fields as the header
+	// trailing is true if a line ended with a delimiter after the last column. An empty last field is then no evidence
+	// of an added column.
+	trailing bool
 	// fixed forbids more fields than in the header: an earlier pass found that no column was added. See hasChanged.
 	fixed bool
 	// final is true if no program will append lines to the text.
@@ -129,6 +132,9 @@ func isBlank(fields []string) bool {
 func (r *records) hasChanged(n int) (changed, known bool) {
 	const examined = 8
 	votes, next := 0, records{delimiter: r.delimiter, width: max(n, r.width)}
+	if r.trailing {
+		next.width = r.least
+	}
 	for i := range examined {
 		line, err := r.peek(i)
 		if err != nil {
@@ -156,7 +162,7 @@ func (r *records) parse(text string) {
 		r.quoted(text)
 	}
 	for n := len(r.fields); r.width > 0 && n > r.width && strings.TrimSpace(r.fields[n-1]) == ""; n-- {
-		r.fields = r.fields[:n-1]
+		r.fields, r.trailing = r.fields[:n-1], true
 	}
 }
 

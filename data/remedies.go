@@ -38,13 +38,13 @@ func (s *csvSurvey) remedy(f *Faults) string {
 	switch f.Reason {
 	case NoColumn:
 		switch {
-		case s.manyFiles && s.usable > 0:
-			return "the file is left out, the others are used: export it with the columns of the others, or leave it " +
-				"out with a pattern in data.csv"
 		case s.want != nil && s.want.Recipe != nil && !s.readings:
 			return "if the lines are readings, name the column of their time (data.time)"
 		case f.Column == "":
 			return "correct data.where: the texts must be equal to those in the file, in upper and lower case, too"
+		case s.manyFiles && s.usable > 0:
+			return "other files have the column: export this file with their columns, or leave it out with a pattern " +
+				"in data.csv"
 		}
 		return s.mendColumn(f.Column)
 	case Unreadable:

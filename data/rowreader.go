@@ -23,6 +23,7 @@ func (c *Config) ReadRows(text io.Reader, file string, columns []string) (*RowRe
 		}
 	}
 	r := &RowReader{records: d.reader(text, nil)}
+	r.records.fixed, r.records.final = true, true // rows are read once, without waiting for the next ones
 	header, err := r.records.header(file)
 	if err != nil {
 		return nil, err

@@ -69,6 +69,7 @@ func (f *csvFile) Survey(w *Want) *Survey {
 		if len(changes) < 3 { // a delimiter, a decimal and a time format
 			if c, ok := s.guess(); ok {
 				changes, d, outliers = append(changes, c), s.dialect, nil
+				clear(fixed)
 				labels = targetFilter{LabelSet: labels.LabelSet}
 				continue
 			}
@@ -223,7 +224,8 @@ func (s *csvSurvey) findColumns(header []string) (*table, error) {
 	}
 	found := 0
 	for _, x := range s.columns {
-		t.columns, t.texts = append(t.columns, x.place), append(t.texts, len(x.classes) > 0)
+		t.names, t.columns = append(t.names, x.Name), append(t.columns, x.place)
+		t.texts = append(t.texts, s.want == nil || len(x.classes) > 0)
 		if x.place >= 0 {
 			x.found = true
 			found++

@@ -27,32 +27,31 @@ type table struct {
 	broken    string // why the lines below this header cannot be used; empty = they can
 }
 
-// isHeader reports whether a record contains the name of the time column, if there is one, and the name of a wanted
-// column; without a time column, the names of two wanted columns, or of the only one.
+// isHeader reports whether a record is a header: it contains the name of the time column, and no time in this column.
+// Without a time column, it contains the names of the first two wanted columns, or of the only one.
 func (t *table) isHeader(record []string) bool {
 	has := func(name string) bool {
 		return slices.ContainsFunc(record, func(field string) bool {
 			return len(field) >= len(name) && strings.TrimSpace(field) == name
 		})
 	}
-	needed := 2
-	if t.time >= 0 || len(t.columns) == 1 {
-		needed = 1
-	}
-	if t.time >= 0 && !has(t.header[t.time]) {
-		return false
-	}
-	for _, column := range t.columns {
-		if column >= 0 && has(t.header[column]) {
-			needed--
-		} else if needed == 2 {
-			return false // the first name decides for most records
+	if name := t.filter.Time; name != "" {
+		if !has(name) {
+			return false
 		}
-		if needed == 0 {
+		if t.time < 0 || t.time >= len(record) {
 			return true
 		}
+		_, err := t.filter.dialect.time.parse(strings.TrimSpace(record[t.time]))
+		return err != nil
 	}
-	return false
+	first := t.names[:min(2, len(t.names))]
+	for _, name := range first {
+		if !has(t.filter.dialect.named(name)) {
+			return false
+		}
+	}
+	return len(first) > 0
 }
 
 // isPlausible reports whether a record has a time in the time column, and in each wanted column a number, the text of a

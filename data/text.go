@@ -36,6 +36,9 @@ func plainText(path string, f *os.File) (text io.Reader, plain bool, err error) 
 			return nil, false, &contentError{path, "the name ends in .gz, but the content is not gzip",
 				"rename the file without .gz"}
 		}
+		if errors.Is(err, io.EOF) { // the file is empty
+			err = io.ErrUnexpectedEOF
+		}
 		if err != nil {
 			return nil, false, fmt.Errorf("%s: %w", path, err)
 		}

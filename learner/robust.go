@@ -95,10 +95,10 @@ func boundsOf(values []float64) Bounds {
 	}
 	slices.Sort(distances)
 	reach := robustWidth * madSigma * distances[len(values)/2]
-	if reach == 0 {
-		return boundsWithoutMAD(values, median)
-	}
 	b := Bounds{median - reach, median, median + reach}
+	if reach == 0 {
+		b = boundsWithoutMAD(slices.Clone(values), median)
+	}
 	outside := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !b.Outside(v) })
 	share := float64(len(outside)) / float64(len(values))
 	if share > manyShare || share > severalShare && len(slices.Compact(outside)) > manyDistinct {

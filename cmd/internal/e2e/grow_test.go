@@ -31,14 +31,14 @@ func TestGrowingFile(t *testing.T) {
 	one.Await(t, "local data have grown agent=one task=plane rows=27 before=20")
 	testkit.Until(t, "its metric says so", func() bool { return testkit.Metric(t, url, "agentd_samples") == 27 })
 
-	put(t, f.Path("one.csv"), os.O_APPEND, ",3,4\n")
+	put(t, f.Path("one.csv"), os.O_APPEND, ",3,4\n1,2,3\n")
 	one.Await(t, `4 fields where the header has 3`) // this line alone is left out
-	if n := testkit.Metric(t, url, "agentd_samples"); n != 27 {
+	if n := testkit.Metric(t, url, "agentd_samples"); n != 28 {
 		t.Errorf("%v rows beside a malformed line", n)
 	}
 	put(t, f.Path("one.csv"), os.O_TRUNC, plane(25))
 	one.Await(t, "it was truncated")
-	one.Await(t, "rows=25 before=27")
+	one.Await(t, "rows=25 before=28")
 	testkit.Until(t, "its metric says so", func() bool { return testkit.Metric(t, url, "agentd_samples") == 25 })
 	for _, p := range []*testkit.Process{one, two, lead} {
 		p.Stop(t, syscall.SIGTERM, 0)
