@@ -214,3 +214,147 @@ func put(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+// TestLinesReadOnce wants each line to be read once, with its number in the file, while the last line has no line break
+// or cannot be parsed.
+func TestLinesReadOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		steps []string // texts that are appended one after the other
+		want  []float32
+		where string // of the last line that is not used
+	}{
+		"a line without a break below a wider one": {
+			[]string{"time,temp,hum\n1,1,1\n2,2,2,2\n3,3,3", "\n4,4,4\n"}, []float32{1, 3, 4}, "line 3"},
+		"a wider line waits": {[]string{"time,temp,hum\n1,1,1\n2,2,2,2\n3,3", ",3,3\n4,4,4,4\n"},
+			[]float32{1, 2, 3, 4}, ""},
+		"half a line behind a carriage return": {[]string{"time,temp,hum\n1,1,1\n2,2,2\r3,3", ",3\n"},
+			[]float32{1, 2, 3}, ""},
+		"a line break that follows": {[]string{"time,temp,hum\n1,1,1\n2,2,2", "\n3,3\n4,4,4\n"},
+			[]float32{1, 2, 4}, "line 4"},
+		"a delimiter at each end": {[]string{"time,temp,hum,\n1,1,1,\n2,2,5,2,\n3,3,3,\n4,4,4,\n5,5,5,\n"},
+			[]float32{1, 3, 4, 5}, "line 3"},
+		"a header that does not fit": {[]string{"time,temp,hum\n1,1,1\ntime,temp\n2,2\n", "time,temp,hum\n3,3,3\n"},
+			[]float32{1, 3}, "line 4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, r := followGrowing(t, Want{Features: []string{"temp"}, Target: "hum"})
+			text := ""
+			for _, step := range tt.steps {
+				text += step
+				h.put(t, text)
+				for range 3 { // and when the file is still
+					old := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+					v, err := r.Snapshot()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if x := v.Rows.All().X; len(slices.Compact(slices.Clone(x))) < len(x) {
+						t.Errorf("rows are doubled: %v", x)
+					}
+					if err := os.Chtimes(h.path, old, old); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			v, err := r.Snapshot()
+			if err != nil || !slices.Equal(v.Rows.All().X, tt.want) {
+				t.Errorf("%v, %v; want %v", v.Rows.All().X, err, tt.want)
+			}
+			where := ""
+			for _, c := range r.(Reporter).Report().Columns {
+				if c.Unused[grid.Malformed] > 0 {
+					_, where, _ = strings.Cut(c.Where, ": ")
+				}
+			}
+			if where != tt.where {
+				t.Errorf("the last line that is not used is %q, want %q", where, tt.where)
+			}
+		})
+	}
+}
+
+// TestFolderIsCompleted wants the rows of all files in their order, when a file is completed after later ones were
+// read.
+func TestFolderIsCompleted(t *testing.T) {
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, err := z.Write([]byte(dayFile(2, 24)))
+	if err == nil {
+		err = z.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct{ file, before, after string }{
+		"an empty file":     {"log-2.csv", "", dayFile(2, 24)},
+		"an empty gzip":     {"log-2.csv.gz", "", zipped.String()},
+		"a part of a gzip":  {"log-2.csv.gz", zipped.String()[:zipped.Len()-9], zipped.String()},
+		"the last, in part": {"log-9.csv.gz", zipped.String()[:zipped.Len()-9], zipped.String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, now := t.TempDir(), time.Now()
+			put(t, filepath.Join(dir, "log-1.csv"), dayFile(1, 24))
+			if tt.file != "log-9.csv.gz" {
+				put(t, filepath.Join(dir, "log-3.csv"), dayFile(3, 10))
+			}
+			put(t, filepath.Join(dir, tt.file), tt.before)
+			s, err := (&Config{CSV: dir, Time: "time"}).Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.(*csvFile).now = func() time.Time { return now }
+			r := s.Open(Want{Features: []string{"temp"}, Target: "hum"})
+			if _, err := r.Snapshot(); err != nil {
+				t.Fatal(err)
+			}
+			put(t, filepath.Join(dir, tt.file), tt.after)
+			want := 58
+			if tt.file == "log-9.csv.gz" {
+				want = 48
+			}
+			for range 3 {
+				now = now.Add(time.Minute)
+				v, err := r.Snapshot()
+				if err != nil || v.Rows.Len() != want || v.Rows.All().X[24] != 24 {
+					t.Fatalf("%v, %v", v.Rows, err)
+				}
+			}
+		})
+	}
+}
+
+// TestHeaderOfAnotherInput wants readings below a new header to belong to its columns, also if the header has none of
+// the columns above.
+func TestHeaderOfAnotherInput(t *testing.T) {
+	text := "time,temp\n"
+	for i, line := range hourlyLines(0, 40) {
+		f := strings.Split(line, ",")
+		if i == 20 {
+			text += "time,hum\n"
+		}
+		text += f[0] + "," + f[1] + "\n"
+	}
+	h, r := followGrowing(t, hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"}))
+	h.put(t, text)
+	_, err := r.Snapshot()
+	report := r.(Reporter).Report()
+	temp, hum := report.column("temp"), report.column("hum")
+	if temp.Used != 20 || hum.Used != 19 { // the last one waits
+		t.Errorf("%v, %v", err, report)
+	}
+}
+
+// TestLastRowIsPredicted wants a row reader to wait for no line behind a longer one.
+func TestLastRowIsPredicted(t *testing.T) {
+	r, err := (&Config{}).ReadRows(strings.NewReader("a,b\n1,2\n1,2,3\n"), "f.csv", []string{"a", "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := make([]float32, 2)
+	if _, err := r.Next(x); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Next(x); err == nil || !strings.Contains(err.Error(), "3 fields where the header has 2") {
+		t.Error(err)
+	}
+}
