@@ -233,19 +233,9 @@ func TestTimesAhead(t *testing.T) {
 		good = slices.Delete(good, tt.place, tt.place+len(tt.ahead))
 		for what, w := range map[string]Want{"rows": {Features: []string{"temp"}, Target: "hum"},
 			"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
-			read := func(lines []string, grows bool) (x []float32, report Report) {
-				h, r := followGrowing(t, w)
-				for n := range lines {
-					if grows || n == len(lines)-1 {
-						h.put(t, "time,temp,hum\n"+strings.Join(lines[:n+1], "\n")+"\n")
-						if v, err := r.Snapshot(); err == nil {
-							x = v.Rows.All().X
-						} else if n > 5 {
-							t.Fatalf("%s, %s: line %d: %v", tt.name, what, n, err)
-						}
-					}
-				}
-				return x, r.(Reporter).Report()
+			read := func(lines []string, grows bool) ([]float32, Report) {
+				x, _, report := readLines(t, w, lines, grows)
+				return x, report
 			}
 			want, _ := read(good, false)
 			for _, grows := range []bool{false, true} {
@@ -266,6 +256,25 @@ func TestTimesAhead(t *testing.T) {
 			}
 		}
 	}
+}
+
+// readLines follows a file to which lines are appended, at once or one by one. It returns the features of the rows, the
+// path of the file, and the report.
+func readLines(t *testing.T, w Want, lines []string, grows bool) (x []float32, path string, report Report) {
+	t.Helper()
+	h, r := followGrowing(t, w)
+	for n := range lines {
+		if !grows && n < len(lines)-1 {
+			continue
+		}
+		h.put(t, "time,temp,hum\n"+strings.Join(lines[:n+1], "\n")+"\n")
+		if v, err := r.Snapshot(); err == nil {
+			x = v.Rows.All().X
+		} else if n > 5 {
+			t.Fatalf("line %d: %v", n, err)
+		}
+	}
+	return x, h.path, r.(Reporter).Report()
 }
 
 // followGrowing follows a file to which a test adds lines.

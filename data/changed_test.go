@@ -89,21 +89,11 @@ func TestChangedLines(t *testing.T) {
 			for what, w := range map[string]Want{"rows": {Features: []string{"temp"}, Target: "hum"},
 				"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
 				read := func(lines []string, grows bool) (x []float32, bad uint64) {
-					h, r := followGrowing(t, w)
-					for n := range lines {
-						if grows || n == len(lines)-1 {
-							h.put(t, "time,temp,hum\n"+strings.Join(lines[:n+1], "\n")+"\n")
-							if v, err := r.Snapshot(); err == nil {
-								x = v.Rows.All().X
-							} else if n > 5 {
-								t.Fatalf("%s: line %d: %v", what, n, err)
-							}
-						}
-					}
-					for _, c := range r.(Reporter).Report().Columns {
+					x, path, report := readLines(t, w, lines, grows)
+					for _, c := range report.Columns {
 						bad = max(bad, c.Unused[grid.Malformed])
 					}
-					survey := storedAt(t, &Config{CSV: h.path, Time: "time", MaxBad: 0.5}, "").Survey(&w)
+					survey := storedAt(t, &Config{CSV: path, Time: "time"}, "").Survey(&w)
 					faults := uint64(0)
 					for _, f := range survey.Faults {
 						if f.Reason == grid.Malformed {

@@ -88,7 +88,7 @@ type lines struct {
 	csv       bool
 	leastWait time.Duration
 	header    []string  // of CSV
-	width     int       // number of fields after a column was added; 0 = that of the header
+	width     int       // number of fields after a column was added; 0 = no column was added
 	fixed     bool      // lines have no more fields than the header
 	trailing  bool      // a line ended with a delimiter: see records.trailing
 	wider     []csvLine // lines with more fields, until it is known whether a column was added

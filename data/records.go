@@ -412,7 +412,7 @@ func (r *records) header(file string) ([]string, error) {
 	return names, nil
 }
 
-// setHeader sets the number of fields to that of a header, and returns the column names without surrounding space.
+// setHeader sets the expected number of fields from a header, and returns the column names without surrounding space.
 func (r *records) setHeader(record []string) []string {
 	names := make([]string, len(record)) // a copy: the record is used again
 	for i, name := range record {

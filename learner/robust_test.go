@@ -177,7 +177,7 @@ func withZeros(values ...float64) []float64 { return append(values, make([]float
 func TestRobustBoundsOfTwoModes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for name, tt := range map[string]struct {
-		on       int // of 1,500 values, those of about 2,000 W
+		on       int // number of values of about 2,000 W, of 1,500
 		watts    func() float32
 		outliers int
 	}{

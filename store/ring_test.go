@@ -442,7 +442,8 @@ func TestRingAgeOfASegment(t *testing.T) {
 	mustCloseRing(t, r)
 }
 
-// TestRingWrongTimes wants a moment of times that are years ahead to remove nothing, and to keep nothing for years.
+// TestRingWrongTimes appends a few batches with times that are years ahead. The earlier batches must remain, and the
+// wrong ones must expire with the batches after them.
 func TestRingWrongTimes(t *testing.T) {
 	keep := Keep{Bytes: roomy.Bytes, Age: 160 * time.Second}
 	dir := filepath.Join(t.TempDir(), "ring")

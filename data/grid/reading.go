@@ -23,7 +23,7 @@ type Reading struct {
 	Number uint64
 }
 
-// number returns the value of a reading, or the number that its text stands for. It returns NaN if there is none.
+// number returns the value of a reading, or its text as a number. It returns NaN if the text is not a number.
 func (r *Reading) number() float64 {
 	if r.Text == "" {
 		return r.Value

@@ -10,7 +10,7 @@ import (
 
 // The log and the status report these problems of an agent with the same text.
 
-// NotConfined says that a trainer may do what agentd may, and why.
+// NotConfined returns the warning that a trainer has the same access as agentd, with the reason.
 func NotConfined(f agent.TrainerStarted) string {
 	return fmt.Sprintf("trainer %s is not confined (%s): it has the same access to memory and network as agentd",
 		f.Trainer, f.Loose)
