@@ -2,6 +2,7 @@ package world
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -241,9 +242,11 @@ func (c *check) says(p *party, m mqtt.Message) {
 	sealed := kind == mqtt.KindRound || kind == mqtt.KindDirect || kind == mqtt.KindStatus ||
 		kind == mqtt.KindUpdate && name == transfer.ManifestPart
 	if len(m.Payload) == 0 || !sealed {
+		c.addToDigest(p, wire.Envelope{})
 		return
 	}
 	e, err := c.w.reveal(m)
+	c.addToDigest(p, e)
 	if err != nil {
 		c.w.fail("%s says what is no message: %v", p.id, err)
 		return
@@ -275,6 +278,23 @@ func (c *check) says(p *party, m mqtt.Message) {
 		}
 		c.offered(p, e)
 	}
+}
+
+// addToDigest adds a sent message to the run's digest: its time, the sender, the type (0 for part of a model or an
+// update), the round, and the hash of the model or update that the message names.
+func (c *check) addToDigest(p *party, e wire.Envelope) {
+	var content wire.Digest
+	switch e.Type {
+	case wire.TypeAnnouncement:
+		if a, err := wire.DecodeAnnouncement(e.Body); err == nil {
+			content = a.Base.Hash
+		}
+	case wire.TypeUpdate:
+		if u, err := wire.DecodeUpdate(e.Body); err == nil {
+			content = u.Payload.Hash
+		}
+	}
+	_, _ = fmt.Fprintf(c.w.digest, "%d %d %d %d %x\n", c.w.here().Sub(c.w.began), p.number, e.Type, e.Round, content)
 }
 
 // offered holds an offer against what a power cut would leave.

@@ -41,6 +41,7 @@ type World struct {
 	still    int // events, and waits that returned at once, since time has passed
 	sum      hash.Hash
 	out      io.Writer // of the transcript; nil for none
+	digest   hash.Hash // of what the parties send: see Result.Digest
 }
 
 // Bugs are planted to see them found. The zero value has none.
@@ -58,24 +59,27 @@ type Bugs struct {
 
 // Result is how a run went.
 type Result struct {
-	Failure    string        // what was broken; empty if nothing was
-	Transcript string        // the SHA-256 of all that happened
-	Took       time.Duration // in virtual time
-	Events     int
-	Rounds     int             // closed
-	Opened     []time.Duration // when each round was announced first
-	Messages   int
-	Balanced   int // blocks in which mixing was seen to conserve
-	Drawn      int // draws that were made again
-	Folded     int // models that were computed anew
-	LeftOut    int // updates that refuse_above left out
-	Clipped    int // updates that clip shortened
-	Refreshed  int // models that were expressed in other columns in the middle of a run
-	Evaluated  int // evaluations of models by their agents
-	Residuals  int // of the codec top_k, that were held against what became of their updates
-	Commits    int // journals that counted on several machines
-	Signed     int // signatures
-	Verified   int
+	Failure    string // what was broken; empty if nothing was
+	Transcript string // the SHA-256 of all that happened
+	// Digest is a hash of each sent message's time, sender, type, round and model or update. It has no names of Go and
+	// no bytes of the protocol in it, so that a renamed type or a new section does not change it.
+	Digest    string
+	Took      time.Duration // in virtual time
+	Events    int
+	Rounds    int             // closed
+	Opened    []time.Duration // when each round was announced first
+	Messages  int
+	Balanced  int // blocks in which mixing was seen to conserve
+	Drawn     int // draws that were made again
+	Folded    int // models that were computed anew
+	LeftOut   int // updates that refuse_above left out
+	Clipped   int // updates that clip shortened
+	Refreshed int // models that were expressed in other columns in the middle of a run
+	Evaluated int // evaluations of models by their agents
+	Residuals int // of the codec top_k, that were held against what became of their updates
+	Commits   int // journals that counted on several machines
+	Signed    int // signatures
+	Verified  int
 }
 
 // The bounds of a run.
@@ -95,7 +99,7 @@ func Run(plan Plan, bugs Bugs, out io.Writer) Result {
 // run is Run, and returns the world at its end.
 func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 	w := &World{plan: plan, bugs: bugs, rng: rand.New(rand.NewPCG(plan.Seed, 1)), sum: sha256.New(), out: out,
-		engine: engine.New(), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+		digest: sha256.New(), engine: engine.New(), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	w.now = w.began
 	w.broker = newBroker(w)
 	w.check = newCheck(w)
@@ -106,7 +110,8 @@ func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 	w.healed = w.began
 	w.live()
 	w.end()
-	return w, Result{Failure: w.failure, Transcript: hex.EncodeToString(w.sum.Sum(nil)), Took: w.now.Sub(w.began),
+	return w, Result{Failure: w.failure, Transcript: hex.EncodeToString(w.sum.Sum(nil)),
+		Digest: hex.EncodeToString(w.digest.Sum(nil)[:8]), Took: w.now.Sub(w.began),
 		Events: w.events, Rounds: w.check.closed, Opened: w.check.began, Messages: w.check.messages,
 		Balanced: w.check.balanced, Drawn: w.check.drawings, Folded: w.check.folds, LeftOut: w.check.refusedAbove,
 		Clipped: w.check.clipped, Refreshed: w.check.refreshes, Residuals: w.check.residuals,

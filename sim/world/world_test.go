@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"os"
 	"reflect"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +19,29 @@ var (
 	seeds = flag.Int("seeds", plans, "how many plans are drawn and run")
 	first = flag.Uint64("first", 0, "the seed of the first of them")
 	show  = flag.Bool("show", false, "write the transcript of the first of them, and run no other")
+
+	update = flag.Bool("update", false, "rewrite testdata/digests, with -seeds 1000")
 )
+
+// digestFile has the digest of each of the first 1,000 plans, one a line. It is the same on every processor. A
+// restructuring must not change it; a change of behaviour does, and its commit says why.
+const digestFile = "testdata/digests"
+
+func readDigests(t *testing.T) []string {
+	t.Helper()
+	if *update {
+		return nil
+	}
+	text, err := os.ReadFile(digestFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digests := strings.Fields(string(text))
+	if len(digests) != 1000 {
+		t.Fatalf("%s has %d digests, want 1000", digestFile, len(digests))
+	}
+	return digests
+}
 
 // A run is the same each time, to the byte.
 func TestReplay(t *testing.T) {
@@ -41,8 +65,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestSeeds runs plans, as many at a time as there are processors. A plan that fails is shrunk, and written as a test
-// keeps it.
+// TestSeeds runs plans, as many at a time as there are processors, and compares their digests with the committed ones.
+// A plan that fails is shrunk, and written as a test keeps it.
 func TestSeeds(t *testing.T) {
 	if *show {
 		p := world.NewPlan(*first)
@@ -53,6 +77,7 @@ func TestSeeds(t *testing.T) {
 	if testing.Short() {
 		seeds = min(seeds, 10)
 	}
+	digests, computed := readDigests(t), make([]string, seeds)
 	var mu sync.Mutex
 	var total world.Result
 	next, failed, began := *first, 0, time.Now()
@@ -90,6 +115,11 @@ func TestSeeds(t *testing.T) {
 				}
 				few := failed <= 5
 				mu.Unlock()
+				computed[seed-*first] = r.Digest
+				if seed < uint64(len(digests)) && r.Digest != digests[seed] {
+					t.Errorf("seed %d: digest %s, want %s: the parties send other messages, or at other times", seed,
+						r.Digest, digests[seed])
+				}
 				if r.Failure != "" {
 					t.Errorf("seed %d: %s", seed, r.Failure)
 				}
@@ -100,6 +130,11 @@ func TestSeeds(t *testing.T) {
 		})
 	}
 	workers.Wait()
+	if *update {
+		if err := os.WriteFile(digestFile, []byte(strings.Join(computed, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	real := time.Since(began)
 	fmt.Printf("%d plans, %d failed: %d rounds, %d draws and %d folds made again, %d updates refused above, %d "+
 		"clipped, %d models standardised again, %d residuals, %d evaluations, %d journals on several machines, "+

@@ -27,6 +27,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
+// The goldens have times of day, which must not depend on the machine.
+func init() { time.Local = time.UTC }
+
 // clock is moved by hand.
 type clock struct{ time.Time }
 
@@ -37,25 +40,29 @@ func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 	return round.UpdateAccepted{Agent: id, Round: 8, Update: wire.Update{LocalSteps: e}}
 }
 
-// compare holds what a person sees against a file, and that a machine gets JSON.
-func compare(t *testing.T, file string, p Picture) {
+// compare compares the text for a person and the JSON for a program with the files NAME.txt and NAME.json.
+func compare(t *testing.T, name string, p Picture) {
 	t.Helper()
-	if _, err := json.Marshal(p); err != nil {
+	object, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
 		t.Error(err)
 	}
-	got := p.Draw(110)
-	path := "testdata/" + file + ".txt"
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+	for path, got := range map[string]string{
+		"testdata/" + name + ".txt":  p.Draw(110),
+		"testdata/" + name + ".json": string(object) + "\n",
+	} {
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
+		if got != string(want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
+		}
 	}
 	for line := range strings.Lines(p.Draw(40)) {
 		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 40 {
