@@ -28,7 +28,10 @@ import (
 var update = flag.Bool("update", false, "rewrite testdata")
 
 // The goldens have times of day, which must not depend on the machine.
-func init() { time.Local = time.UTC }
+func TestMain(m *testing.M) {
+	time.Local = time.UTC
+	m.Run()
+}
 
 // clock is moved by hand.
 type clock struct{ time.Time }

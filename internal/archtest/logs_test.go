@@ -1,0 +1,227 @@
+package archtest
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata")
+
+// TestLogMessages compares every log call in the source of a daemon, with its level, message and attribute names, with
+// testdata/log-PROGRAM.txt. What is only known when the program runs is shown as "…".
+func TestLogMessages(t *testing.T) {
+	for _, program := range []string{"agentd", "coordinator"} {
+		t.Run(program, func(t *testing.T) {
+			got := strings.Join(logCalls(t, "./cmd/"+program), "\n") + "\n"
+			file := "testdata/log-" + program + ".txt"
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, now := strings.Split(string(want), "\n"), strings.Split(got, "\n")
+			for _, line := range now {
+				if !slices.Contains(before, line) {
+					t.Errorf("%s lacks: %s", file, line)
+				}
+			}
+			for _, line := range before {
+				if !slices.Contains(now, line) {
+					t.Errorf("no longer logged: %s", line)
+				}
+			}
+			if t.Failed() {
+				t.Log("if the change is intended: go test ./internal/archtest -run TestLogMessages -update")
+			}
+		})
+	}
+}
+
+// logCalls returns the log calls of the packages of this module that a program links, sorted and without duplicates.
+func logCalls(t *testing.T, program string) []string {
+	t.Helper()
+	type listed struct {
+		ImportPath, Dir, Export string
+		GoFiles                 []string
+	}
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", program)
+	cmd.Dir = root
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -export %s: %v", program, err)
+	}
+	exports := map[string]string{}
+	var packages []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		exports[p.ImportPath] = p.Export
+		if strings.HasPrefix(p.ImportPath, module+"/") {
+			packages = append(packages, p)
+		}
+	}
+	fset := token.NewFileSet()
+	config := types.Config{Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})}
+	var calls []string
+	for _, p := range packages {
+		var files []*ast.File
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, file)
+		}
+		calls = append(calls, logCallsIn(t, config, fset, p.ImportPath, files)...)
+	}
+	slices.Sort(calls)
+	return slices.Compact(calls)
+}
+
+// logCallsIn returns the log calls of one package.
+func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path string, files []*ast.File) []string {
+	t.Helper()
+	info := types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
+	if _, err := config.Check(path, fset, files, &info); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	// function returns the function of log/slog that is called, or "".
+	function := func(call *ast.CallExpr) string {
+		name := call.Fun
+		if selector, ok := name.(*ast.SelectorExpr); ok {
+			name = selector.Sel
+		}
+		id, _ := name.(*ast.Ident)
+		if f, ok := info.Uses[id].(*types.Func); ok && f.Pkg() != nil && f.Pkg().Path() == "log/slog" {
+			return f.Name()
+		}
+		return ""
+	}
+	text := func(e ast.Expr) string { return constantText(&info, e) }
+	// keysOf returns the names of attributes: each second argument, or the first one of slog.String and its like.
+	keysOf := func(args []ast.Expr) []string {
+		var names []string
+		for i := 0; i < len(args); i++ {
+			attr, ok := args[i].(*ast.CallExpr)
+			if ok && info.Types[attr].Type.String() == "log/slog.Attr" && function(attr) != "" {
+				names = append(names, text(attr.Args[0]))
+				continue
+			}
+			names = append(names, text(args[i]))
+			i++
+		}
+		return names
+	}
+	// inSlices returns the names of the attributes that a function collects in a []any before it logs them.
+	inSlices := func(f *ast.FuncDecl) []string {
+		var names []string
+		ast.Inspect(f, func(n ast.Node) bool {
+			e, ok := n.(ast.Expr)
+			if !ok || info.Types[e].Type == nil || info.Types[e].Type.String() != "[]any" {
+				return true
+			}
+			switch e := e.(type) {
+			case *ast.CompositeLit:
+				names = append(names, keysOf(e.Elts)...)
+			case *ast.CallExpr:
+				if id, ok := e.Fun.(*ast.Ident); ok && id.Name == "append" && !e.Ellipsis.IsValid() {
+					names = append(names, keysOf(e.Args[1:])...)
+				}
+			}
+			return true
+		})
+		return names
+	}
+	var calls []string
+	for _, file := range files {
+		var within *ast.FuncDecl
+		keys := func(args []ast.Expr, spread bool) string {
+			if !spread {
+				return strings.Join(keysOf(args), " ")
+			}
+			names := append(keysOf(args[:len(args)-1]), "…")
+			return strings.Join(append(names, inSlices(within)...), " ")
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if f, ok := n.(*ast.FuncDecl); ok {
+				within = f
+			}
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			args, spread := call.Args, call.Ellipsis.IsValid()
+			line := ""
+			switch name := function(call); name {
+			case "Debug", "Info", "Warn", "Error":
+				line = fmt.Sprintf("%-5s %s | %s", strings.ToUpper(name), text(args[0]), keys(args[1:], spread))
+			case "DebugContext", "InfoContext", "WarnContext", "ErrorContext":
+				level := strings.ToUpper(strings.TrimSuffix(name, "Context"))
+				line = fmt.Sprintf("%-5s %s | %s", level, text(args[1]), keys(args[2:], spread))
+			case "Log", "LogAttrs":
+				line = fmt.Sprintf("%-5s %s | %s", levelText(&info, args[1]), text(args[2]), keys(args[3:], spread))
+			case "With":
+				line = "with  | " + keys(args, spread)
+			}
+			if line != "" {
+				calls = append(calls, strings.TrimRight(line, " |"))
+			}
+			return true
+		})
+	}
+	return calls
+}
+
+// levelText returns the name of a level that is known at compile time, else "…".
+func levelText(info *types.Info, e ast.Expr) string {
+	if v, ok := constant.Int64Val(cmp.Or(info.Types[e].Value, constant.MakeUnknown())); ok {
+		return map[int64]string{-4: "DEBUG", 0: "INFO", 4: "WARN", 8: "ERROR"}[v]
+	}
+	return "…"
+}
+
+// constantText returns a text as far as it is known at compile time: of a sum, its constant parts; of fmt.Sprintf, the
+// format. The rest is "…".
+func constantText(info *types.Info, e ast.Expr) string {
+	if v := info.Types[e].Value; v != nil && v.Kind() == constant.String {
+		return constant.StringVal(v)
+	}
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return constantText(info, e.X)
+	case *ast.BinaryExpr:
+		return constantText(info, e.X) + constantText(info, e.Y)
+	case *ast.CallExpr:
+		if s, ok := e.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Sprintf" {
+			return constantText(info, e.Args[0])
+		}
+	}
+	return "…"
+}
