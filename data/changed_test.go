@@ -38,6 +38,14 @@ func TestChangedLines(t *testing.T) {
 			}
 			return slices.Insert(l, 30, "time,press,temp,hum")
 		}, nil},
+		"a column inserted without a header": {func(l []string) []string {
+			for i := 30; i < len(l); i++ {
+				at, rest, _ := strings.Cut(l[i], ",")
+				l[i] = at + ",1013," + rest
+			}
+			return l
+		}, []int{30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55,
+			56, 57, 58, 59}},
 		"the same header": {func(l []string) []string { return slices.Insert(l, 30, "time,temp,hum") }, nil},
 		"a column added, often empty": {func(l []string) []string {
 			for i := 30; i < len(l); i++ {
@@ -113,6 +121,65 @@ func TestChangedLines(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAddedField finds the place of the fields that lines have more than those above them.
+func TestAddedField(t *testing.T) {
+	above := []string{"1,20.5,50,ok", "2,20.7,51,ok", "3,20.4,,ok", "4,20.8,52,warm", "5,20.6,51,ok"}
+	for lines, want := range map[string]int{
+		"6,20.5,51,ok,1013\n7,20.6,50,ok,1014": -1,
+		"6,24.9,58,ok,1013\n7,24.8,58,ok,1014": -1, // after a gap
+		"6,20.5,51,ok,new\n7,20.6,50,ok,new":   -1,
+		"6,1013,20.5,51,ok\n7,1014,20.6,50,ok": 1,
+		"6,20.5,1013,51,ok\n7,20.6,1014,50,ok": 2,
+		"6,20.5,51,7,ok\n7,20.6,50,7,ok":       3,
+		"6,a,b,20.5,51,ok\n7,a,b,20.6,50,ok":   1,
+		"x,6,20.5,51,ok\nx,7,20.6,50,ok":       0,
+	} {
+		var recent recentRecords
+		for range 3 {
+			for _, line := range above {
+				recent.add(strings.Split(line, ","))
+			}
+		}
+		var wider [][]string
+		for _, line := range strings.Split(lines, "\n") {
+			wider = append(wider, strings.Split(line, ","))
+		}
+		if got := recent.inserted(wider); got != want {
+			t.Errorf("%q: field %d, want %d", lines, got, want)
+		}
+	}
+	var few recentRecords
+	few.add([]string{"1", "20.5"})
+	if got := few.inserted([][]string{{"2", "1013", "20.5"}}); got != -1 {
+		t.Errorf("one record above: field %d, want -1", got)
+	}
+}
+
+// TestAddedFieldsAreReported wants a doubt and a fault for lines with more fields than the header, until a header names
+// them.
+func TestAddedFieldsAreReported(t *testing.T) {
+	lines := hourlyLines(0, 20)
+	for i := 10; i < len(lines); i++ {
+		lines[i] += ",7"
+	}
+	w := Want{Features: []string{"temp"}, Target: "hum"}
+	_, path, report := readLines(t, w, lines, true)
+	want := path + ": line 12: from here on, lines have 4 fields where the header has 3: the last ones are not used; " +
+		nameAddedFields
+	if len(report.Troubles) != 1 || report.Troubles[0] != (Trouble{Unused, want}) {
+		t.Errorf("%q, want %q", report.Troubles, want)
+	}
+	faults := storedAt(t, &Config{CSV: path, Time: "time"}, "").Survey(&w).Faults
+	if len(faults) != 1 || faults[0].Reason != AddedFields || faults[0].First[0].Line != 12 ||
+		faults[0].Mend != nameAddedFields {
+		t.Errorf("faults %+v", faults)
+	}
+	_, _, report = readLines(t, w, slices.Insert(lines, 10, "time,temp,hum,press"), true)
+	if len(report.Troubles) != 0 {
+		t.Errorf("with a header: %q", report.Troubles)
 	}
 }
 

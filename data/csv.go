@@ -132,7 +132,9 @@ func (y *tally) eachRow(c *records, at *place, newTable func(header []string) (*
 	above, t := at.lines, at.table
 	c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
 	defer func() {
-		at.width, at.regular, at.trailing = c.width, c.regular, c.trailing
+		if at.layout = c.layout.clone(); c.widenedAt > 0 {
+			at.widenedAt = above + c.widenedAt
+		}
 		at.readBytes, at.readLines = c.offset, c.next
 	}()
 	reject := func(line int, problem string) error {
@@ -162,6 +164,7 @@ func (y *tally) eachRow(c *records, at *place, newTable func(header []string) (*
 			}
 			continue
 		case errors.Is(err, errHeader):
+			at.widenedAt = 0
 			if header := c.setHeader(record); !slices.Equal(header, t.header) {
 				if at.table, err = newTable(header); err != nil {
 					at.table = &table{file: t.file, filter: t.filter, header: header, names: t.names, time: -1,

@@ -59,15 +59,12 @@ type place struct {
 	lines  int       // number of lines before the offset
 	edges  [2][]byte // result of edges for the offset
 	table  *table    // columns of its header
-	width  int       // number of fields of its last lines
-	// regular is true if a line had as many fields as the header. Only then may a column have been added.
-	regular bool
-	// trailing is true if a line ended with a delimiter: see records.trailing.
-	trailing bool
-	fixed    bool  // lines have no more fields than the header
-	final    bool  // a later file exists: no program appends to this one
-	problem  error // why the file, or its end, cannot be read
-	index    int   // number of files started before this one, since the last start from scratch
+	layout
+	widenedAt int   // number of the first line with an added column; 0 = no column was added
+	fixed     bool  // lines have no more fields than the header
+	final     bool  // a later file exists: no program appends to this one
+	problem   error // why the file, or its end, cannot be read
+	index     int   // number of files started before this one, since the last start from scratch
 
 	readBytes int64 // bytes and lines that the parser has read since the offset
 	readLines int
@@ -253,6 +250,10 @@ func (p *progress) report(names []string, time string) Report {
 	for _, f := range p.files {
 		if f.problem != nil {
 			r.Troubles = append(r.Troubles, Trouble{Unused, f.problem.Error()})
+		}
+		if f.widenedAt > 0 {
+			r.Troubles = append(r.Troubles, Trouble{Unused, fmt.Sprintf("%s: line %d: %s; %s", f.stamp.path,
+				f.widenedAt, widenedProblem(f.width, len(f.table.header)), nameAddedFields)})
 		}
 	}
 	return r

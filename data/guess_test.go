@@ -120,6 +120,23 @@ func TestTimesBeforeALaterHeader(t *testing.T) {
 	}
 }
 
+// TestMalformedRemedies wants the cause of lines that cannot be parsed.
+func TestMalformedRemedies(t *testing.T) {
+	const good = "t,a,b,y\n1,2,3,4\n2,2,3,4\n3,2,3,4\n4,2,3,4\n"
+	for text, want := range map[string]string{
+		"t,a,b,y\n1,20,5,3,7,1\n2,20,6,3,8,1\n":      "decimal comma",
+		"t,a,b,y\n1,20,5,3,0\n2,20,6,3,1\n":          "decimal comma",
+		good + "5,2\x00\x00\n":                       "the power probably failed",
+		good + "5,2,3\n":                             "write an empty cell with its delimiter",
+		good + "5,2,ok, or so,4\n6,2,3,4\n7,2,3,4\n": "data.comment",
+		good + "5,9000,2,3,4\n6,9001,2,3,4\n":        nameAddedFields,
+	} {
+		if f := surveyText(t, text, Config{}).of("", grid.Malformed); f.Count == 0 || !strings.Contains(f.Mend, want) {
+			t.Errorf("%q: %+v, want %q", text, f, want)
+		}
+	}
+}
+
 // TestThousands: separators between thousands are not taken for a decimal comma or point, and a decimal comma or point
 // is not taken for one.
 func TestThousands(t *testing.T) {

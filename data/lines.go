@@ -90,8 +90,11 @@ type lines struct {
 	header    []string  // of CSV
 	width     int       // number of fields after a column was added; 0 = no column was added
 	fixed     bool      // lines have no more fields than the header
-	trailing  bool      // a line ended with a delimiter: see records.trailing
+	trailing  bool      // a line ended with a delimiter: see layout.trailing
 	wider     []csvLine // lines with more fields, until it is known whether a column was added
+	// For insertedAt and recent see layout.
+	insertedAt int
+	recent     recentRecords
 
 	mu   sync.Mutex
 	open io.Closer // what is read; closing it ends the reading
@@ -265,7 +268,7 @@ func (l *lines) line(line []byte, from payloadMeta) {
 		l.refuse(grid.Malformed, text.problem, from.where)
 		return
 	}
-	r := records{delimiter: ',', width: max(len(l.header), l.width)}
+	r := records{delimiter: ',', layout: layout{width: max(len(l.header), l.width)}}
 	if len(l.wider) > 0 && !l.trailing {
 		r.width = len(l.wider[0].record)
 	}
@@ -277,21 +280,36 @@ func (l *lines) line(line []byte, from payloadMeta) {
 	case l.header == nil, l.isHeader(record): // the first line, or another writer begins
 		l.dropWider()
 		l.header, l.width, l.fixed = r.setHeader(record), 0, false
+		l.insertedAt, l.recent = 0, recentRecords{}
+		l.log.trouble(Unused, "", nil)
 	case n == len(l.header):
-		l.fixed = l.fixed || l.width > 0 // no column was added
-		l.width = 0
+		if l.width > 0 { // no column was added
+			l.fixed, l.width = true, 0
+			l.log.trouble(Unused, "", nil)
+		}
 		l.dropWider()
+		l.recent.add(record)
 		l.record(record, from)
 	case n == l.width:
 		l.record(record, from)
-	case n > len(l.header) && !l.fixed:
+	case n > len(l.header) && !l.fixed && l.insertedAt == 0:
 		if len(l.wider) > 0 && len(l.wider[0].record) != n {
 			l.dropWider()
 		}
 		if l.wider = append(l.wider, csvLine{record, from}); len(l.wider) < addedLines {
 			return
 		}
+		var wider [][]string
+		for _, line := range l.wider {
+			wider = append(wider, line.record)
+		}
+		if l.insertedAt = 1 + l.recent.inserted(wider); l.insertedAt > 0 {
+			l.dropWider()
+			return
+		}
 		l.width = n
+		l.log.trouble(Unused, "", fmt.Errorf("%s: %s; %s", l.wider[0].from.where, widenedProblem(n, len(l.header)),
+			nameAddedFields))
 		for _, line := range l.wider {
 			l.record(line.record, line.from)
 		}
@@ -330,8 +348,8 @@ func (l *lines) dropWider() {
 
 // refuseFields rejects a line because of its number of fields.
 func (l *lines) refuseFields(line csvLine) {
-	l.refuse(grid.Malformed, fmt.Sprintf("%s where the header has %d: %s", countNoun(len(line.record), "field"),
-		len(l.header), shorten(strings.Join(line.record, ","))), line.from.where)
+	l.refuse(grid.Malformed, fieldsProblem(len(line.record), len(l.header), l.insertedAt,
+		strings.Join(line.record, ",")), line.from.where)
 }
 
 // json takes a line with a JSON object.

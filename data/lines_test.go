@@ -224,8 +224,10 @@ func TestLinesOfCSV(t *testing.T) {
 		"wider lines that do not stay": {"temp,hum\n1,2\n3,4,9\n5,6,9\n7,8,9\n1,1\n2,2,2\n3,3\n",
 			"1 2 3 4 5 6 7 8 1 1 3 3", 1},
 		"wider lines at the end": {"temp,hum\n1,2\n3,4,9\n5,6,9\n", "1 2", 2},
-		"another header":         {"temp,hum\n1,2\nhum,x,temp\n4,9,3\n", "1 2 3 4", 0},
-		"half a line":            {"temp,hum\n1,2\n3,4\x00\x00\n\x00\x005,6\n", "1 2 5 6", 1},
+		"a column inserted": {"temp,hum\n1,500\n2,501\n1,500\n3,502\n7,2,500\n8,2,501\n9,1,500\n8,1,501\n2,501\n",
+			"1 500 2 501 1 500 3 502 2 501", 4},
+		"another header": {"temp,hum\n1,2\nhum,x,temp\n4,9,3\n", "1 2 3 4", 0},
+		"half a line":    {"temp,hum\n1,2\n3,4\x00\x00\n\x00\x005,6\n", "1 2 5 6", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "text")

@@ -28,12 +28,10 @@ type records struct {
 	comment   string // prefix of lines to skip; empty = none
 	skip      int    // number of lines above the header
 
-	least   int  // number of fields of the header
-	width   int  // expected number of fields of a record; 0 = not known yet
-	regular bool // a record had as many fields as the header
-	// trailing is true if a line ended with a delimiter after the last column. An empty last field is then no evidence
-	// of an added column.
-	trailing bool
+	least int // number of fields of the header
+	layout
+	// widenedAt is the number of the first line with an added column; 0 = no column was added.
+	widenedAt int
 	// fixed forbids more fields than in the header: an earlier pass found that no column was added. See hasChanged.
 	fixed bool
 	// final is true if no program will append lines to the text.
@@ -51,6 +49,25 @@ type records struct {
 	failed  error  // error of the read after these lines
 	fields  []string
 	columns []int // position of each field in its record, in bytes from 1
+}
+
+// layout describes the fields that a reader expects, after the records it has read.
+type layout struct {
+	width   int  // expected number of fields of a record; 0 = not known yet
+	regular bool // a record had as many fields as the header
+	// trailing is true if a line ended with a delimiter after the last column. An empty last field is then no evidence
+	// of an added column.
+	trailing bool
+	// insertedAt is the number of an added field in front of the last column; 0 = no such field. Lines with this field
+	// are invalid until a header names it.
+	insertedAt int
+	recent     recentRecords
+}
+
+func (l *layout) clone() layout {
+	c := *l
+	c.recent = l.recent.clone()
+	return c
 }
 
 // line is a line without its line break.
@@ -100,10 +117,13 @@ func (r *records) Read() ([]string, error) {
 			return r.fields, errHeader
 		case r.width == 0 || n == r.width:
 			r.regular = r.regular || n == r.least
+			if r.width > 0 {
+				r.recent.add(r.fields)
+			}
 			return r.fields, nil
-		case n == r.least && n < r.width, n > r.width && r.regular && !r.fixed &&
+		case n == r.least && n < r.width, n > r.width && r.regular && !r.fixed && r.insertedAt == 0 &&
 			(r.isPlausible == nil || r.isPlausible(r.fields)):
-			changed, known := r.hasChanged(n)
+			same, changed, known := r.hasChanged(n)
 			switch {
 			case !known: // the line is read again when another one was appended
 				r.offset, r.next = before, r.line-1
@@ -111,13 +131,33 @@ func (r *records) Read() ([]string, error) {
 			case changed && n < r.width:
 				return nil, errNotAdded
 			case changed:
-				r.width = n
+				r.insertedAt = 1 + r.recent.inserted([][]string{r.fields, same})
+			}
+			if changed && r.insertedAt == 0 {
+				r.width, r.recent, r.widenedAt = n, recentRecords{}, r.line
 				return r.fields, nil
 			}
 		}
-		return nil, &lineError{r.line, fmt.Sprintf("%s where the header has %d: %s", countNoun(n, "field"), r.width,
-			shorten(text))}
+		return nil, &lineError{r.line, fieldsProblem(n, r.width, r.insertedAt, text)}
 	}
+}
+
+// fieldsProblem describes a line with n fields in the place of want. insertedAt is layout.insertedAt.
+func fieldsProblem(n, want, insertedAt int, text string) string {
+	problem := fmt.Sprintf("%s where the header has %d: %s", countNoun(n, "field"), want, shorten(text))
+	if insertedAt > 0 && n > want {
+		problem += fmt.Sprintf("; field %d was probably added, which the header does not name", insertedAt)
+	}
+	return problem
+}
+
+// nameAddedFields is the advice for lines with more fields than the header.
+const nameAddedFields = "begin a new file, or write a line with the names of all columns above these lines"
+
+// widenedProblem describes lines whose additional fields are not used.
+func widenedProblem(n, want int) string {
+	return fmt.Sprintf("from here on, lines have %s where the header has %d: the last ones are not used",
+		countNoun(n, "field"), want)
 }
 
 // isBlank reports whether no field contains text.
@@ -128,17 +168,17 @@ func isBlank(fields []string) bool {
 // hasChanged reports whether the lines of the text have n fields from now on, because columns were added to it: more
 // of the next lines have n fields than have the present number. Otherwise the last line may contain a delimiter in a
 // field, as in "rain, heavy", or it may consist of two lines whose line break was lost in a power cut. known is false
-// if there is no next line yet.
-func (r *records) hasChanged(n int) (changed, known bool) {
+// if there is no next line yet. same is the next record with n fields.
+func (r *records) hasChanged(n int) (same []string, changed, known bool) {
 	const examined = 8
-	votes, next := 0, records{delimiter: r.delimiter, width: max(n, r.width)}
+	votes, next := 0, records{delimiter: r.delimiter, layout: layout{width: max(n, r.width)}}
 	if r.trailing {
 		next.width = r.least
 	}
 	for i := range examined {
 		line, err := r.peek(i)
 		if err != nil {
-			return votes > 0, i > 0 || r.final || !errors.Is(err, io.EOF)
+			return same, votes > 0, i > 0 || r.final || !errors.Is(err, io.EOF)
 		}
 		if line.problem != "" {
 			continue
@@ -146,11 +186,14 @@ func (r *records) hasChanged(n int) (changed, known bool) {
 		switch next.parse(utf8Text(string(line.text))); len(next.fields) {
 		case n:
 			votes++
+			if same == nil {
+				same = slices.Clone(next.fields)
+			}
 		case r.width:
 			votes--
 		}
 	}
-	return votes > 0, true
+	return same, votes > 0, true
 }
 
 // parse splits a line into r.fields. It drops empty fields after the last column, because some programs end each line
@@ -248,12 +291,15 @@ func (r *records) fetch() (first line, rest []line, err error) {
 	return first, rest, nil
 }
 
+// cutOff begins the problem of a line whose end was not written.
+const cutOff = "cut off, NUL bytes follow: "
+
 // newLine returns a line, without the NUL bytes before it: after a power cut, a block that was not written contains NUL
 // bytes. NUL bytes after a text mean that its end was not written.
 func newLine(text []byte, size int) line {
 	text = bytes.TrimLeft(text, "\x00")
 	if begin := bytes.TrimRight(text, "\x00"); len(begin) < len(text) {
-		return line{size: size, problem: "cut off, NUL bytes follow: " + shorten(string(begin))}
+		return line{size: size, problem: cutOff + shorten(string(begin))}
 	}
 	return line{text: text, size: size}
 }
@@ -421,7 +467,8 @@ func (r *records) setHeader(record []string) []string {
 	for n := len(names); n > 1 && names[n-1] == ""; n-- { // each line ends with a delimiter
 		names = names[:n-1]
 	}
-	r.least, r.width, r.regular = len(names), len(names), false
+	r.least, r.widenedAt = len(names), 0
+	r.layout = layout{width: len(names), trailing: r.trailing}
 	return names
 }
 

@@ -56,6 +56,8 @@ const (
 	Damaged    Reason = "damaged"    // a part of what was recorded is not what was written: it is left out
 	Unrecorded Reason = "unrecorded" // there is no ring yet
 	NoColumn   Reason = "no_column"  // the header lacks it, or has it twice
+	// AddedFields means that lines have more fields than the header names, and the last ones are not used.
+	AddedFields Reason = "added_fields"
 )
 
 // mostFaults is how many faults of a column and a reason are told.

@@ -133,6 +133,10 @@ func (s *csvSurvey) readFile(last bool) {
 	if errors.Is(err, errNotAdded) {
 		s.foundNotAdded, s.fixed[s.path] = true, true
 	}
+	if at.widenedAt > 0 {
+		s.fault("", AddedFields, s.inFile(Fault{Line: at.widenedAt,
+			Problem: widenedProblem(at.width, len(s.header))})).Mend = nameAddedFields
+	}
 	if err = cmp.Or(err, at.problem); err != nil {
 		s.fail(fmt.Errorf("after line %d: %w", c.next, err))
 	}
@@ -153,13 +157,34 @@ func maxLateness(w *Want) time.Duration {
 func (s *csvSurvey) malformed(bad *Error, c *records) {
 	f := s.fault("", grid.Malformed, s.inFile(Fault{Line: bad.Line, Problem: bad.Problem}))
 	switch {
-	case len(c.fields) == 2*len(s.header) && s.dialect.delimiter == 0:
+	case strings.HasPrefix(bad.Problem, cutOff):
+		f.Mend = cmp.Or(f.Mend, "only these lines are skipped: the power probably failed while they were written")
+	case c.insertedAt > 0 && len(c.fields) > c.width:
+		f.Mend = nameAddedFields
+	case s.dialect.delimiter == 0 && (!c.regular || f.Count > 2) && hasDecimalCommas(c.fields, len(s.header)):
 		f.Mend = `if numbers have a decimal comma, export the file with another delimiter, such as ";"`
 	case f.Mend == "" && len(c.fields) > 1 && len(c.fields) < len(s.header):
 		f.Mend = "only these lines are skipped; write an empty cell with its delimiter"
 	case f.Mend == "":
 		f.Mend = "only these lines are skipped; if they are comments, set data.comment"
 	}
+}
+
+// hasDecimalCommas reports whether a record has more fields than the header, and as many as expected if pairs of fields
+// with digits are parts of numbers with a decimal comma.
+func hasDecimalCommas(record []string, want int) bool {
+	isDigits := func(s string) bool {
+		return s != "" && strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }) < 0
+	}
+	pairs := 0
+	for i := 0; i+1 < len(record); i++ {
+		whole := strings.TrimLeft(strings.TrimSpace(record[i]), "+-")
+		if isDigits(whole) && isDigits(strings.TrimSpace(record[i+1])) {
+			pairs++
+			i++
+		}
+	}
+	return len(record) > want && pairs >= len(record)-want
 }
 
 // inFile returns the fault with the name of the current file, if the source may have several files.
