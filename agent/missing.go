@@ -131,7 +131,7 @@ func (a *Agent) takeOther(p []byte) {
 	m := &a.missing
 	for i := range a.trust.keys {
 		if e.VerifyBy(a.cfg.Signatures, a.trust.keys[i].public) == nil {
-			m.others = []wire.Federation{e.Federation}
+			m.others, m.at = []wire.Federation{e.Federation}, time.Time{}
 			a.endSearch()
 			a.tellMissing(MissingFederation)
 			return

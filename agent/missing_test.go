@@ -46,7 +46,7 @@ func TestAnnouncementMissing(t *testing.T) {
 			}
 			s.tell(s.retainedBy(stranger, "mill"))
 			s.tell(s.retainedBy(s.key, "plants"))
-		}, 0, agent.MissingFederation, []wire.Federation{"plants"}},
+		}, 10 * time.Second, agent.MissingFederation, []wire.Federation{"plants"}},
 		"refused search": {func(s *scene) {
 			s.returnsProbe()
 			wait(26 * time.Second)

@@ -126,17 +126,23 @@ func (d *disk) putRest(t *tar.Writer) error {
 // maxRestored bounds a file of a backup, in bytes.
 const maxRestored = 1 << 32
 
-// RestoreBackup makes a state folder of a backup, and raises its epoch: see Restore. The folder must be empty, or not
-// be there; after an error it may hold a part.
+// RestoreBackup writes a backup into a state folder, and raises the epoch: see Restore. The folder must not contain a
+// run. Other files in it, such as those of a coordinator that refused to start without its run, are renamed. After an
+// error the folder may contain a part of the backup.
 func RestoreBackup(dir string, backup io.Reader) (wire.Order, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return wire.Order{}, err
 	}
+	if _, found, err := newDisk(store.Machine, dir).loadRecord(); found || err != nil {
+		return wire.Order{}, errors.Join(fmt.Errorf("state folder %s contains a run: restore into a new folder, or "+
+			"empty this one if an interrupted restore has left it", dir), err)
+	}
 	for _, e := range entries {
-		if e.Name() != store.LockFile {
-			return wire.Order{}, fmt.Errorf("state folder %s: it is not empty (%s): restore into a new one, or empty "+
-				"it if it holds a part that an interrupted restore has left", dir, e.Name())
+		if e.Name() != store.LockFile && !strings.Contains(e.Name(), ".aside-") {
+			if _, err := store.Machine.SetAside(filepath.Join(dir, e.Name())); err != nil {
+				return wire.Order{}, err
+			}
 		}
 	}
 	t := tar.NewReader(backup)

@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"archive/tar"
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,7 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 )
 
-// TestBackup: a fleet that has gone on obeys a restored backup, which stands where it was made, applied task and all.
+// TestBackup: a fleet that has gone on obeys a restored backup, which stands where it was made, applied task and all. A
+// coordinator that refused to start without its state folder has left files in the folder.
 func TestBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
@@ -29,7 +31,12 @@ func TestBackup(t *testing.T) {
 		f.coord.stop()
 		newest := present(t, f)
 
-		f.coord.dir = filepath.Join(t.TempDir(), "new")
+		f.coord.dir = t.TempDir()
+		f.coord.start()
+		f.coord.behind(time.Minute)
+		if files, err := os.ReadDir(f.coord.dir); err != nil || len(files) == 0 {
+			t.Fatalf("the refused start left %v, %v", files, err)
+		}
 		order, err := coordinator.RestoreBackup(f.coord.dir, bytes.NewReader(backup.Bytes()))
 		must(t, err)
 		was := present(t, f)
@@ -41,7 +48,7 @@ func TestBackup(t *testing.T) {
 		f.finished(time.Hour)
 		f.stop()
 		if _, err := coordinator.RestoreBackup(f.coord.dir, bytes.NewReader(backup.Bytes())); err == nil ||
-			!strings.Contains(err.Error(), "it is not empty") {
+			!strings.Contains(err.Error(), "contains a run") {
 			t.Errorf("into a folder that is in use: %v", err)
 		}
 	})

@@ -328,7 +328,7 @@ func TestEnvironmentAndCommandLineErrors(t *testing.T) {
 	wantMessage(t, err, `
 environment AGENTD_BROKER_PASSWORD: broker.password: is "[redacted]", which config show prints in place of a secret; write the secret itself
 environment AGENTD_BROKER_ULR: unknown variable; did you mean "AGENTD_BROKER_URL"?
-environment AGENTD_LABELS: labels: want name=value, got "a"
+environment AGENTD_LABELS: labels: want name=value, got "a"; or write {name: value}, as in the file
 environment AGENTD_LABELS: duplicate key "b"
 environment AGENTD_PORTS: ports[1]: want a whole number, got "x"
 environment AGENTD_TASK: unknown variable

@@ -34,7 +34,8 @@ type Source struct {
 	// Text, unless it is nil, is the file's content, which then is not read.
 	Text []byte
 	// EnvPrefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. "" reads none.
-	// A list is written as a,b,c, a map as k=v,k=v, and a map of lists as k=a:b,k=c:d.
+	// Lists and maps are written as in the file, [a, b] and {k: v}, or a list as a,b,c, a map as k=v,k=v, and a map of
+	// lists as k=a:b,k=c:d.
 	EnvPrefix string
 	// EnvAllowed are variables that have the prefix but set no key, such as AGENTD_CONFIG, the path itself. Any other
 	// unknown variable with the prefix is refused.
@@ -162,13 +163,13 @@ func (l *loader) override(f *field, text string, at origin) {
 	maps.DeleteFunc(l.origins, func(key string, _ origin) bool {
 		return strings.HasPrefix(key, f.key+"[") || strings.HasPrefix(key, f.key+".")
 	})
-	if f.typ.Kind() == reflect.Slice {
+	if f.typ.Kind() == reflect.Slice && !isFlow(text) {
 		switch inner := f.typ.Elem(); {
 		case inner.Kind() == reflect.Slice:
-			l.failKey(at, f.key, "is a list of lists", "write it in the file")
+			l.failKey(at, f.key, "is a list of lists", "write [[a, b], [c, d]]")
 			return
 		case isSection(inner):
-			l.failKey(at, f.key, "is a list of sections", "write it in the file")
+			l.failKey(at, f.key, "is a list of sections", "write [{a: b}, {a: c}]")
 			return
 		}
 	}

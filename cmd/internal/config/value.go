@@ -82,19 +82,25 @@ func (d *document) value(n ast.Node, at origin) value {
 	return v
 }
 
-// written reads text from the environment or the command line as the field's type wants it: a list as a,b,c, a map as
-// k=v,k=v, or as k=a:b,k=a:b if its values are lists, and [a,b] as the list of a field that parses itself.
+// written parses a text from the environment or the command line: a list or a map as in the file, such as ["a", b] or
+// {k: v}; a list also as a,b,c, a map as k=v,k=v, and a map of lists as k=a:b,k=a:b.
 func (l *loader) written(f *field, text string, at origin) value {
 	v := value{at: at, kind: single, scalar: scalar{text, bare}}
-	inner, open := strings.CutPrefix(text, "[")
-	inner, closed := strings.CutSuffix(inner, "]")
+	if isFlow(text) && (readsItself(f.typ) || f.typ.Kind() == reflect.Map || f.typ.Kind() == reflect.Slice) {
+		_, root, failure := readDocument(Source{Path: at.name, Text: []byte(text)}, l.schema)
+		if failure == nil {
+			return root.fromText(at)
+		}
+		l.failKey(at, f.key, failure.Problem+": "+quote(text), failure.Hint)
+		return v
+	}
 	switch {
 	case f.typ.Kind() == reflect.Map:
 		v.kind = mapping
 		for _, part := range splitList(text) {
 			name, text, ok := strings.Cut(part, "=")
 			if !ok {
-				l.failKey(at, f.key, "want name=value, got "+quote(part), "")
+				l.failKey(at, f.key, "want name=value, got "+quote(part), "or write {name: value}, as in the file")
 				continue
 			}
 			one := value{at: at, kind: single, scalar: scalar{text, bare}}
@@ -108,14 +114,34 @@ func (l *loader) written(f *field, text string, at origin) value {
 			v.entries = append(v.entries, entry{name, at, one})
 		}
 		return v
-	case readsItself(f.typ) && open && closed:
-		text = inner
 	case readsItself(f.typ) || f.typ.Kind() != reflect.Slice:
 		return v
 	}
 	v.kind = list
 	for _, part := range splitList(text) {
 		v.list = append(v.list, value{at: at, kind: single, scalar: scalar{part, bare}})
+	}
+	return v
+}
+
+// isFlow reports whether a text is a list in brackets or a map in braces.
+func isFlow(text string) bool {
+	return strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") ||
+		strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}")
+}
+
+// fromText returns a value of the file as one of the environment or the command line: its parts have the origin at, and
+// a number without quotes may also be a text.
+func (v value) fromText(at origin) value {
+	v.at = at
+	if v.style == plain {
+		v.style = bare
+	}
+	for i := range v.list {
+		v.list[i] = v.list[i].fromText(at)
+	}
+	for i := range v.entries {
+		v.entries[i].at, v.entries[i].value = at, v.entries[i].value.fromText(at)
 	}
 	return v
 }

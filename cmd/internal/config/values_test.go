@@ -95,8 +95,48 @@ func TestSelfReadingErrors(t *testing.T) {
 		}
 	}
 	if _, err := loadSelfReading(t, "numbers: [1]\n", map[string]string{"rows": "1,2"}); err == nil ||
-		!strings.Contains(err.Error(), "is a list of lists; write it in the file") {
+		!strings.Contains(err.Error(), "is a list of lists; write [[a, b], [c, d]]") {
 		t.Errorf("rows from the command line: %v", err)
+	}
+}
+
+// TestFlowOnTheCommandLine wants lists and maps as they are written in the file.
+func TestFlowOnTheCommandLine(t *testing.T) {
+	type fields struct {
+		Words  []string             `yaml:"words"`
+		Rows   [][]float64          `yaml:"rows"`
+		Names  map[string]string    `yaml:"names"`
+		Ranges map[string][]float64 `yaml:"ranges"`
+		Text   string               `yaml:"text"`
+	}
+	load := func(key, text string) (fields, error) {
+		var cfg fields
+		return cfg, config.Load(&cfg, config.Source{Overrides: map[string]string{key: text}})
+	}
+	for _, tt := range []struct{ key, text, want string }{
+		{"words", `["off, line", -9999]`, `[off, line -9999] [] map[] map[]`},
+		{"words", `a, b`, `[a b] [] map[] map[]`},
+		{"words", `[]`, `[] [] map[] map[]`},
+		{"rows", `[[1, 2], [3]]`, `[] [[1 2] [3]] map[] map[]`},
+		{"names", `{a: "b: c", d: e}`, `[] [] map[a:b: c d:e] map[]`},
+		{"names", `a=b,d=e`, `[] [] map[a:b d:e] map[]`},
+		{"ranges", `{a: [0, 50]}`, `[] [] map[] map[a:[0 50]]`},
+		{"text", `[a]`, `[] [] map[] map[][a]`},
+	} {
+		cfg, err := load(tt.key, tt.text)
+		if got := fmt.Sprint(cfg.Words, cfg.Rows, cfg.Names, cfg.Ranges, cfg.Text); err != nil || got != tt.want {
+			t.Errorf("%s=%s gives %q, %v; want %q", tt.key, tt.text, got, err, tt.want)
+		}
+	}
+	for _, tt := range []struct{ key, text, want string }{
+		{"words", `[a, {b: c}]`, "command line: words[1]: want text, got a section of keys"},
+		{"words", `["a]`, "command line: words: "},
+		{"rows", `[[x]]`, "command line: rows[0][0]: want a finite number"},
+		{"ranges", `a=[0,50]`, "or write {name: value}, as in the file"},
+	} {
+		if _, err := load(tt.key, tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s=%s gives %v, want %q", tt.key, tt.text, err, tt.want)
+		}
 	}
 }
 
