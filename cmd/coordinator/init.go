@@ -28,7 +28,7 @@ The folder then has coordinator.yaml, the coordinator's key, an empty list of
 devices (agents.keys), and agentd.yaml, with which every device begins: it lacks
 only the device's id and its data. With --from, columns and kind of task are taken
 from a CSV file as the devices have it: its last column of numbers is the target,
-all other columns of numbers are features. On a terminal the command asks for all
+all other columns of numbers are features, except times. On a terminal the command asks for all
 that no flag gives.
 
 With a broker over TLS (mqtts://), devices join with tokens ("coordinator enrol").
@@ -170,7 +170,10 @@ func (f *founding) next(files found.Files) string {
 	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.Coordinator, files.Key, files.Agents,
 		files.Agent)
 	if f.sample != nil && len(f.sample.Others) > 0 {
-		fmt.Fprintf(&b, "Not used, since they have no numbers: %s\n", strings.Join(f.sample.Others, ", "))
+		fmt.Fprintf(&b, "Not used, since they contain texts or times: %s\n", strings.Join(f.sample.Others, ", "))
+	}
+	if f.sample != nil && f.sample.Time != "" {
+		fmt.Fprintf(&b, "The column %s contains the times (data.time)\n", f.sample.Time)
 	}
 	here := []string{"127.0.0.1", "localhost", "::1"}
 	if u, err := url.Parse(f.Broker); err == nil && slices.Contains(here, u.Hostname()) {

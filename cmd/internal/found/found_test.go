@@ -157,6 +157,20 @@ func TestSample(t *testing.T) {
 		"classes": {"a,y\n1,0\n2,1\n3,2\n4,2\n", []string{"a", "y"}, spec.ModelSoftmax, 3, ""},
 		"comma": {"a;b;y\n1,5;2;3,5\n2,5;3;4,5\n", []string{"a", "b", "y"}, spec.ModelLinear, 0,
 			"\n  delimiter: \";\""},
+		"seconds": {"time,a,y\n1772366400,1,2.5\n1772366460,2,3\n", []string{"a", "y"}, spec.ModelLinear, 0,
+			"\n  time: time"},
+		"local times": {"a;Messung;y\n1;01.03.2026 12:00:00;2.5\n2;13.03.2026 12:00:00;3\n", []string{"a", "y"},
+			spec.ModelLinear, 0, "\n  time: Messung"},
+		"a format": {"a;Messung;y\n1;01.03.2026 12:00:00;2.5\n2;13.03.2026 12:00:00;3\n", []string{"a", "y"},
+			spec.ModelLinear, 0, "\n  time_format: \"02.01.2006 15:04:05\""},
+		"two times": {"time,date,a,y\n1772366400,2026-03-01T12:00:00Z,1,2.5\n1772366460,2026-03-01T12:01:00Z,2,3\n",
+			[]string{"a", "y"}, spec.ModelLinear, 0, "\n  time: date"},
+		"not in order": {"time,a,y\n1772366460,1,2.5\n1772366400,2,3\n", []string{"a", "y"}, spec.ModelLinear, 0,
+			"\n  time: \"\""},
+		"hours of operation": {"time,a,y\n1,1,2.5\n2,2,3\n", []string{"time", "a", "y"}, spec.ModelLinear, 0,
+			"\n  time: \"\""},
+		"a large number": {"energy,a,y\n1772366400,1,2.5\n1772366460,2,3\n", []string{"energy", "a", "y"},
+			spec.ModelLinear, 0, "\n  time: \"\""},
 	} {
 		path := filepath.Join(t.TempDir(), "sample.csv")
 		if err := os.WriteFile(path, []byte(tt.csv), 0o600); err != nil {
@@ -210,7 +224,7 @@ func TestSampleRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for target, want := range map[string]string{"site": "the column site has no numbers",
+	for target, want := range map[string]string{"site": "the column site contains texts or times",
 		"powr":    `did you mean "power"?`,
 		"nothing": "it has heat, power"} {
 		if _, err := s.Columns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(), want) {

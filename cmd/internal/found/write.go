@@ -90,7 +90,8 @@ func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
 		agent["metrics.listen"] = "" // several devices may run on a machine
 	}
 	if sample != nil {
-		for key, value := range map[string]string{"data.delimiter": sample.Delimiter, "data.decimal": sample.Decimal} {
+		for key, value := range map[string]string{"data.delimiter": sample.Delimiter, "data.decimal": sample.Decimal,
+			"data.time": sample.Time, "data.time_format": sample.TimeFormat} {
 			if value != "" {
 				agent[key] = value
 			}
