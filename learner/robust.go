@@ -34,9 +34,13 @@ const (
 	isolatedSteps = 750
 )
 
+// sentinels are usual codes for a missing value. They are outliers even if they are more than 10 % of all values.
+var sentinels = []float64{-999, -9999, 9999, -99999, 99999, -999999, 999999, math.MinInt16, math.MaxInt16,
+	math.MaxUint16, math.MinInt32, math.MaxInt32, 1 << 31, math.MaxUint32, 1 << 32} // the powers of two are float32
+
 // Bounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column. Values outside are outliers,
-// unless they are more than 10 % of all, or more than 0.5 % with more than 8 distinct values. The interval is then the
-// whole line: a power of 2,000 W beside a standby of 0.5 W is honest.
+// unless they are more than 10 % of all and not only sentinels such as −9999, or more than 0.5 % with more than 8
+// distinct values. The interval is then the whole line: a power of 2,000 W beside a standby of 0.5 W is honest.
 //
 // If more than half of the values are equal, as in a column of rain or of 0 and 1, the MAD is 0. The bounds then follow
 // from the distinct other values and their distances from the median. The width of the interval on one side of the
@@ -100,8 +104,10 @@ func boundsOf(values []float64) Bounds {
 		b = boundsWithoutMAD(slices.Clone(values), median)
 	}
 	outside := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !b.Outside(v) })
-	share := float64(len(outside)) / float64(len(values))
-	if share > manyShare || share > severalShare && len(slices.Compact(outside)) > manyDistinct {
+	share, distinct := float64(len(outside))/float64(len(values)), slices.Compact(outside)
+	isSentinel := func(v float64) bool { return slices.Contains(sentinels, v) }
+	if share > manyShare && slices.ContainsFunc(distinct, func(v float64) bool { return !isSentinel(v) }) ||
+		share > severalShare && len(distinct) > manyDistinct {
 		return Bounds{math.Inf(-1), median, math.Inf(1)}
 	}
 	return b

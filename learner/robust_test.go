@@ -188,6 +188,8 @@ func TestRobustBoundsOfTwoModes(t *testing.T) {
 		"a sentinel":                       {30, func() float32 { return -9999 }, 30},
 		"a glitch of three values":         {3, func() float32 { return 5e6 * rng.Float32() }, 3},
 		"a sentinel in a tenth or so":      {149, func() float32 { return 65535 }, 149},
+		"a sentinel in a third":            {500, func() float32 { return -9999 }, 500},
+		"two sentinels in a third":         {500, func() float32 { return []float32{-9999, 32767}[rng.IntN(2)] }, 500},
 	} {
 		x, y := make([]float32, 1500), make([]float32, 1500)
 		for i := range x {
