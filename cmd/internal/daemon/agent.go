@@ -260,7 +260,12 @@ func agentRoutes(view *status.AgentView, present func() *agent.Agent) []api.Rout
 			ctx, cancel := context.WithTimeout(r.Context(), commandTime)
 			defer cancel()
 			task, err := a.Task(ctx)
-			return datacheck.HeldTask{Task: task}, err
+			held := datacheck.HeldTask{Task: task}
+			missing, unheard := view.Obstacles()
+			if held.Missing, held.Others = missing.Reason, missing.Others; unheard != 0 {
+				held.Unheard = status.ToBeHeard(unheard)
+			}
+			return held, err
 		}), api.Post("/v1/key/rotate", "Give the device another key.",
 		func(r *http.Request, _ Resetting) (KeyRotated, error) {
 			a := present()

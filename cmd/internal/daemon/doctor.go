@@ -64,9 +64,17 @@ func (a *announcement) examine(ctx context.Context, url string) doctor.Finding {
 	at := *a.settings
 	at.Broker.URLs = config.OneOrMore{url}
 	t, err := datacheck.Announced(ctx, &at)
-	missing := (*datacheck.Missing)(nil)
+	missing, unheard := (*datacheck.Missing)(nil), (*datacheck.UnheardError)(nil)
 	f := doctor.Finding{About: "coordinator"}
 	switch {
+	case err == nil && t.Unheard != "":
+		a.task, a.err = t, nil
+		f.State, f.Found, f.Mend = doctor.Bad, "it announces the task "+t.Name+" and ignores this device", t.Unheard
+		return f
+	case errors.As(err, &unheard):
+		a.err = errors.New("the coordinator ignores this device")
+		f.State, f.Found, f.Mend = doctor.Bad, a.err.Error(), unheard.Mend
+		return f
 	case err == nil:
 		a.task, a.err = t, nil
 		f.State, f.Found = doctor.Good, "it announces the task "+t.Name

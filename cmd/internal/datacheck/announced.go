@@ -41,40 +41,52 @@ type Missing struct {
 func (m *Missing) Error() string { return m.err.Error() }
 
 // missing returns the Missing of a reason.
-func (f *fetch) missing(reason agent.MissingReason, others ...wire.Federation) *Missing {
-	fact := agent.AnnouncementMissing{Reason: reason, Federation: wire.Federation(f.topics.Federation), Others: others}
+func missing(federation string, reason agent.MissingReason, others ...wire.Federation) *Missing {
+	fact := agent.AnnouncementMissing{Reason: reason, Federation: wire.Federation(federation), Others: others}
 	return &Missing{reason, errors.New(fact.Problem()), fact.Remedy()}
 }
 
 // TaskPath is where a running agent answers with a HeldTask.
 const TaskPath = "/v1/task"
 
-// HeldTask is the task of a running agent.
+// HeldTask is the task of a running agent, or why it has none.
 type HeldTask struct {
-	Task []byte `json:"task,omitempty"` // as it is announced; absent if the agent has none yet
+	Task    []byte              `json:"task,omitempty"` // as it is announced; absent if the agent has none
+	Missing agent.MissingReason `json:"missing,omitempty"`
+	Others  []wire.Federation   `json:"other_federations,omitempty"`
+	Unheard string              `json:"not_heard,omitempty"` // why the coordinator ignores the agent's messages
 }
 
-// running returns the task of the agent that runs; nil if none runs, it has none, or this user may not ask it.
-func running(ctx context.Context, s *settings.Agent) *Task {
+// UnheardError is the error of a running agent without a task whose messages the coordinator ignores.
+type UnheardError struct{ Mend string }
+
+func (e *UnheardError) Error() string { return e.Mend }
+
+// running returns the task of the agent that runs. Both results are nil if no agent can be asked.
+func running(ctx context.Context, s *settings.Agent) (*Task, error) {
 	var held HeldTask
 	client := api.Client{Program: "agentd", Dir: s.Folder(), Patience: patience}
-	if err := client.Call(ctx, http.MethodGet, TaskPath, nil, &held); err != nil || held.Task == nil {
-		return nil
+	if err := client.Call(ctx, http.MethodGet, TaskPath, nil, &held); err != nil {
+		return nil, nil
 	}
-	t, err := wire.DecodeTask(held.Task)
-	if err != nil {
-		return nil
+	switch {
+	case held.Task != nil:
+		t, err := wire.DecodeTask(held.Task)
+		return &Task{t, "the running agentd", held.Unheard}, err
+	case held.Unheard != "":
+		return nil, &UnheardError{held.Unheard}
+	case held.Missing != "":
+		return nil, missing(s.Federation, held.Missing, held.Others...)
 	}
-	return &Task{t, "the running agentd"}
+	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or see `agentd status`")
 }
 
-// Announced returns the task that the coordinator announces: from the agent if it runs and has the task, or else as the
-// broker retains it. A second session would end the agent's session where the broker takes the user's name for the
-// client id, as our configurations of Mosquitto do. If there is no announcement that the device accepts, the error is a
-// Missing.
+// Announced returns the task that the coordinator announces: from the agent if it runs, or else as the broker retains
+// it. A second session would end the agent's session where the broker takes the user's name for the client id, as our
+// configurations of Mosquitto do. If there is no announcement that the device accepts, the error is a Missing.
 func Announced(ctx context.Context, s *settings.Agent) (*Task, error) {
-	if t := running(ctx, s); t != nil {
-		return t, nil
+	if t, err := running(ctx, s); t != nil || err != nil {
+		return t, err
 	}
 	keys, err := s.CoordinatorKeys()
 	if err != nil {
@@ -89,7 +101,7 @@ func Announced(ctx context.Context, s *settings.Agent) (*Task, error) {
 		return nil, err
 	}
 	if o.ClientID == "" {
-		return nil, fmt.Errorf("id: %q is none of an agent", s.ID)
+		return nil, fmt.Errorf("id: %q is not the id of a device: set it in agentd.yaml, or with --set id=ID", s.ID)
 	}
 	o.ClientID += "-check"
 	warning := new(logging.Last)
@@ -111,7 +123,7 @@ func Announced(ctx context.Context, s *settings.Agent) (*Task, error) {
 		return nil, err
 	}
 	t, err := wire.DecodeTask(blob)
-	return &Task{t, "the broker " + o.URL}, err
+	return &Task{Task: t, From: "the broker " + o.URL}, err
 }
 
 var errNoLink = errors.New("no link")
@@ -143,7 +155,7 @@ func (f *fetch) open(p []byte) (wire.Announcement, error) {
 		return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w", f.topics.Round(), err)
 	}
 	if !f.accepts(&e) {
-		return wire.Announcement{}, f.missing(agent.MissingKey)
+		return wire.Announcement{}, missing(f.topics.Federation, agent.MissingKey)
 	}
 	return wire.DecodeAnnouncement(e.Body)
 }
@@ -166,11 +178,11 @@ func (f *fetch) search() error {
 func (f *fetch) found() error {
 	switch {
 	case f.same != "":
-		return f.missing(agent.MissingFederation, f.same)
+		return missing(f.topics.Federation, agent.MissingFederation, f.same)
 	case !f.returned:
-		return f.missing(agent.MissingAccess)
+		return missing(f.topics.Federation, agent.MissingAccess)
 	}
-	return f.missing(agent.MissingNone, f.others...)
+	return missing(f.topics.Federation, agent.MissingNone, f.others...)
 }
 
 // takeOther takes the announcement of another federation.

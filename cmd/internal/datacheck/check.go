@@ -22,7 +22,9 @@ import (
 // Task is a task and where it comes from.
 type Task struct {
 	wire.Task
-	From string // a file, or a broker
+	From string // a file, a running agent or a broker
+	// Unheard is why the coordinator ignores the running agent's messages, with a remedy; empty = it does not.
+	Unheard string
 }
 
 // Result is what a check found.

@@ -8,13 +8,14 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestAnnouncementMissing: a wrong coordinator_key, a wrong federation and missing access rules have texts of their
-// own, in the status of the device and from its doctor, whose exit status is 1.
+// TestAnnouncementMissing: a wrong coordinator_key, a wrong federation, missing access rules and a device that is not in
+// the list have texts of their own, in the status of the device and from its doctor, whose exit status is 1.
 func TestAnnouncementMissing(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "good", plane(60)) + f.AddAgent(t, "key", plane(60)) + f.AddAgent(t, "name", plane(60)) +
 		f.AddAgent(t, "access", plane(60))
+	f.AddAgent(t, "unlisted", plane(60))
 	f.lead(t, list, `{participants: 1, quorum: 1, pause: 50ms, deadline: 20s, gather: {minimum: 1, spread: 10ms}}`)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	good := f.Daemon(t, "agentd", "good")
@@ -52,6 +53,13 @@ func TestAnnouncementMissing(t *testing.T) {
 		!strings.Contains(out, "it announces the task") {
 		t.Errorf("doctor of a good device: exit status %d\n%s", code, out)
 	}
+	unlisted := f.Daemon(t, "agentd", "unlisted")
+	unlisted.Await(t, "the coordinator does not hear this device")
+	code, out, _ := programs.Run(t, "agentd", "doctor", "--config", f.Path("unlisted.yaml"))
+	if code != 1 || !strings.Contains(out, "ignores this device") || !strings.Contains(out, "agentd key show") {
+		t.Errorf("doctor of a device that is not in the list: exit status %d\n%s", code, out)
+	}
+	unlisted.Stop(t, syscall.SIGTERM, 0)
 	good.Stop(t, syscall.SIGTERM, 0)
 	lead.Stop(t, syscall.SIGTERM, 0)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // agentPicture is the state of an agent, as agentd status shows it.
@@ -123,6 +124,8 @@ type AgentView struct {
 	mu       sync.Mutex // pictures are asked for from other goroutines
 	is       agentPicture
 	problems map[string]string // by subject
+	missing  agent.AnnouncementMissing
+	unheard  wire.UnheardReason
 }
 
 var _ agent.Observer = (*AgentView)(nil)
@@ -148,6 +151,14 @@ func (v *AgentView) Picture() Picture {
 	}
 	slices.Sort(p.Problems)
 	return &p
+}
+
+// Obstacles returns why the agent has no announcement (an empty reason = it has one, or the cause is not known yet), and
+// why the coordinator ignores the agent's messages (0 = it does not).
+func (v *AgentView) Obstacles() (agent.AnnouncementMissing, wire.UnheardReason) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.missing, v.unheard
 }
 
 // ObserveRound implements agent.Observer.
@@ -209,7 +220,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.AnnouncementsStale:
 		v.noteIf(f.For > 0, "stale", func() string { return Stale(f.For) })
 	case agent.AnnouncementMissing:
-		v.is.Missing = f.Reason // the problem of a denied test of the broker says the same
+		v.missing, v.is.Missing = f, f.Reason // the problem of a denied test of the broker says the same
 		v.noteIf(f.Reason != "" && f.Reason != agent.MissingAccess, "missing", f.Advice)
 	case agent.CertificateUsed:
 		v.certified(f.Until)
@@ -236,6 +247,7 @@ func (v *AgentView) Observe(fact agent.Fact) {
 	case agent.CloneSeen:
 		v.note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
 	case agent.Unheard:
+		v.unheard = f.Reason
 		v.noteIf(f.Reason != 0, "unheard", func() string { return ToBeHeard(f.Reason) })
 	case agent.BudgetUsed:
 		v.spent(f)
