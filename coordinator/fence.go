@@ -200,6 +200,18 @@ func (f *fence) returned(now time.Time, s spot, retained bool) {
 	}
 }
 
+// overwritten records that somebody else has published on the topic: whether the broker still retains the present
+// announcement is checked again.
+func (f *fence) overwritten(now time.Time, retained bool) {
+	switch {
+	case f.mute || f.kept.times == 0: // nothing comes back, or nothing was published over this link
+	case f.kept.asked && retained:
+		f.kept.at = now
+	case f.kept.at.IsZero():
+		f.kept.at = now.Add(f.kept.wait(keptFirst))
+	}
+}
+
 // leads reports whether this coordinator goes on although another one has made the announcement other. At equal places
 // the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest; both coordinators
 // read both announcements, so exactly one goes on.
@@ -257,6 +269,8 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 	if len(m.Payload) == 0 {
 		if f.looking {
 			c.looked(nil)
+		} else {
+			f.overwritten(c.owner.Now(), m.Retained)
 		}
 		return nil
 	}
@@ -268,11 +282,12 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 		return nil
 	}
 	e, err := c.openOwn(m.Payload)
-	if err != nil {
-		return err
+	var a wire.Announcement
+	if err == nil {
+		a, err = wire.DecodeAnnouncement(e.Body)
 	}
-	a, err := wire.DecodeAnnouncement(e.Body)
 	if err != nil {
+		f.overwritten(c.owner.Now(), m.Retained)
 		return err
 	}
 	c.issued = max(c.issued, a.Issued)

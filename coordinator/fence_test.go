@@ -36,7 +36,7 @@ func newHerald(f *federation) *herald {
 	h.conn.Subscribe(mqtt.AtLeastOnce, f.topics.Round())
 	go func() {
 		for e := range h.conn.Events() {
-			if m, ok := e.(mqtt.Received); ok && len(m.Payload) > 0 {
+			if m, ok := e.(mqtt.Received); ok && len(m.Payload) > 0 && string(m.Payload) != "junk" {
 				h.hear(m.Payload)
 			}
 		}
@@ -332,6 +332,46 @@ func TestForeignAnnouncement(t *testing.T) {
 			t.Errorf("%v is retained", after[len(after)-1].order)
 		}
 	})
+}
+
+// TestOverwrittenAnnouncement: a message of a stranger replaces the announcement that the broker retains, also an empty
+// message, which deletes it. The coordinator publishes the announcement again.
+func TestOverwrittenAnnouncement(t *testing.T) {
+	for name, junk := range map[string]string{"junk": "junk", "deleted": ""} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFederation(t, 3, memory.Options{})
+				h := newHerald(f)
+				f.start()
+				f.finished(time.Hour)
+				wait(time.Minute)
+				last := h.last()
+				stranger := f.broker.Connect("stranger", nil)
+				defer func() { must(t, stranger.Close()) }()
+				for range 2 {
+					must(t, stranger.Publish(mqtt.Message{Topic: f.topics.Round(), Payload: []byte(junk), Retained: true}))
+					wait(time.Minute)
+				}
+				late := f.broker.Connect("late", nil)
+				late.Subscribe(mqtt.AtLeastOnce, f.topics.Round())
+				var got []byte
+				for got == nil {
+					select {
+					case e := <-late.Events():
+						if m, ok := e.(mqtt.Received); ok {
+							got = m.Payload
+						}
+					case <-time.After(time.Minute):
+						got = []byte("nothing")
+					}
+				}
+				must(t, late.Close())
+				if !bytes.Equal(got, last.payload) {
+					t.Errorf("the broker retains %.20q, want the announcement of %v", got, last.order)
+				}
+			})
+		})
+	}
 }
 
 // Nodes of a cluster deliver an announcement and return the one before to whoever subscribes: its own node to the

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,7 +36,7 @@ type liveHarness struct {
 	config Config
 	want   Want
 	env    Env
-	ahead  time.Duration // of the device's clock
+	ahead  atomic.Int64 // nanoseconds by which the device's clock is ahead
 	stream *stream
 	rows   Rows
 }
@@ -59,7 +60,7 @@ func newLiveHarness(t *testing.T, c Config, w Want, columns map[string]string) *
 	}
 	l.clock = of
 	began := time.Now()
-	l.env.Now = func() time.Time { return harnessStart.Add(time.Since(began)).Add(l.ahead) }
+	l.env.Now = func() time.Time { return harnessStart.Add(time.Since(began)).Add(time.Duration(l.ahead.Load())) }
 	l.start()
 	return l
 }
@@ -141,7 +142,7 @@ func TestDeviceClockAhead(t *testing.T) {
 		if _, _, err := l.compareWithCheck(); err != nil {
 			t.Fatal(err)
 		}
-		l.ahead = 9 * 365 * 24 * time.Hour
+		l.ahead.Store(int64(9 * 365 * 24 * time.Hour))
 		for range 6 {
 			pass(time.Second)
 			l.deliver("site", `{"t":20,"h":50}`)
@@ -149,7 +150,7 @@ func TestDeviceClockAhead(t *testing.T) {
 		if _, _, err := l.compareWithCheck(); err != nil { // while the clock is wrong, the readings look correct
 			t.Error(err)
 		}
-		l.ahead = 0
+		l.ahead.Store(0)
 		send(20)
 		for _, restart := range []bool{false, true} {
 			if restart {
