@@ -88,6 +88,10 @@ func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 		path = modelfile.ActivePath(dir)
 	}
 	file, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && path == modelfile.ActivePath(dir) {
+		return nil, fmt.Errorf("the agent has no model to predict with (%s): set predict.keep above 0 in its "+
+			"configuration and wait for the next model, or name a file with --model", path)
+	}
 	if err != nil {
 		return nil, err
 	}

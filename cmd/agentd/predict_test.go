@@ -174,7 +174,7 @@ func TestPredictRefuses(t *testing.T) {
 	}{
 		"a column is missing": {dir, "a,c\n1,2\n", `line 1: column "b": missing; the columns are "a", "c"`, nil},
 		"nothing":             {dir, "", "the first line must name the columns", nil},
-		"no model":            {t.TempDir(), "a,b\n", "model.safetensors", nil},
+		"no model":            {t.TempDir(), "a,b\n", "set predict.keep above 0", nil},
 		"a damaged model":     {damaged, "a,b\n", "the file is damaged", nil},
 		"another format":      {dir, "a,b\n", "want csv or json", []string{"--format=xml"}},
 		"a quote without end": {dir, "a,b\n1,\"" + strings.Repeat("x", 2<<20), "1 of 1 rows have no prediction", nil},

@@ -187,7 +187,15 @@ func TestRunRefused(t *testing.T) {
 			}
 		}, "of another root than the token"},
 		"an open token": {func(_ string, s *Setup) { s.Token = o.token(t, "", "") }, "--id"},
-		"another name":  {func(_ string, s *Setup) { s.Agent = "press-02" }, "the token is of the device press-01"},
+		"an open token, used for another device": {func(dir string, s *Setup) {
+			first := o.setup(dir, o.token(t, "", ""))
+			first.Agent = "prees-06"
+			if _, err := first.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.Token, s.Agent = first.Token, "press-06"
+		}, "belongs to the device prees-06"},
+		"another name": {func(_ string, s *Setup) { s.Agent = "press-02" }, "the token is of the device press-01"},
 		"a configuration that cannot be read": {func(dir string, s *Setup) {
 			if err := os.WriteFile(s.Config, []byte("federation: [\n"), 0o600); err != nil {
 				t.Fatal(err)

@@ -56,9 +56,14 @@ func (s *Setup) path(names ...string) string {
 	return filepath.Join(append([]string{filepath.Dir(s.Config)}, names...)...)
 }
 
-// id names the token in files, which a thief of the disk cannot use.
+// id returns the content of a file that names the token, and the device if the token is for any device. Whoever reads it
+// cannot use the token.
 func (s *Setup) id() []byte {
-	return []byte(hex.EncodeToString(keys.Public(s.Token.Key())) + "\n")
+	text := hex.EncodeToString(keys.Public(s.Token.Key()))
+	if s.Token.Agent == "" {
+		text += " " + string(s.Agent)
+	}
+	return []byte(text + "\n")
 }
 
 // Run joins. It reports whether the device had joined with this token before.
@@ -75,8 +80,16 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 	if err := s.Agent.ValidateAgent(); err != nil {
 		return false, err
 	}
-	if is, err := s.Disk.ReadFile(s.path(joinedFile)); err == nil && bytes.Equal(is, s.id()) {
-		return true, s.clear()
+	if is, err := s.Disk.ReadFile(s.path(joinedFile)); err == nil {
+		if bytes.Equal(is, s.id()) {
+			return true, s.clear()
+		}
+		was, device, _ := strings.Cut(strings.TrimSpace(string(is)), " ")
+		if now, _, _ := strings.Cut(string(s.id()), " "); was == now && device != "" {
+			return false, fmt.Errorf("the folder %s belongs to the device %s, which joined with this token: choose "+
+				"another folder with --config, or, if this device has a new name, move %s away and revoke %[2]s at the "+
+				"coordinator", filepath.Dir(s.Config), device, s.path(joinedFile))
+		}
 	}
 	if err := s.Disk.MakeDir(filepath.Dir(s.Config)); err != nil {
 		return false, err
