@@ -42,8 +42,8 @@ type forecaster struct {
 	model  *modelfile.Model
 	goal   modelfile.Goal // of the model
 	by     *learner.Predictor[float32]
-	early  *follower // rows for predictions; nil if those with targets come as early
-	whole  *follower
+	early  *follower // rows whose targets may not be known yet; nil if the model has no target
+	whole  *follower // rows with targets
 	usual  residuals
 	paired paired
 	ready  []Forecast // that wait until the connection has room
@@ -99,8 +99,10 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	if f.model == nil || !f.model.Alike(m) {
 		want := data.Want{Features: m.Features, Target: m.Target, Recipe: m.Recipe}
 		f.early, f.whole, f.usual = nil, &follower{rows: source.Open(want)}, residuals{}
-		if m.Recipe != nil && m.Target != "" {
-			want.Early = true
+		if m.Target != "" {
+			if want.Early = m.Recipe != nil; !want.Early {
+				want.Target = "" // a line of a file, with or without the target
+			}
 			f.early = &follower{rows: source.Open(want)}
 		}
 	}
@@ -151,20 +153,25 @@ func (p *paired) add(x []float32, y float32, r float64) {
 
 // predict returns the forecasts of all rows that have come since the last call, and how many rows have none; of rows
 // that were there before the first call only the newest is told. anomaly is the share of the residuals that is usual.
+//
+// A row made of readings has a second forecast, with the residual, when its target is known. A line of a file has only
+// this one, or, if the line has no target, one without a residual. This needs times, which identify a line.
 func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err error) {
-	if f.early != nil {
-		v, from, old, err := f.early.fresh()
-		if err != nil {
+	lines := f.model.Recipe == nil
+	if f.early != nil && !lines {
+		if all, bad, err = f.beforeTargets(); err != nil {
 			return nil, 0, err
 		}
-		if old {
-			from = v.Rows.Len() - 1
-		}
-		all, bad = f.rows(v, from, func(x []float32, _ float32) (Forecast, error) { return f.forecast(x) })
 	}
 	v, from, old, err := f.whole.fresh()
+	if f.early != nil && lines {
+		all, _, _ = f.beforeTargets() // an error concerns the lines with targets, too
+		all = slices.DeleteFunc(all, func(c Forecast) bool {
+			return c.Time.IsZero() || v.Times != nil && v.Times.Has(c.Time.UnixNano())
+		})
+	}
 	if err != nil {
-		if f.early != nil {
+		if len(all) > 0 || f.early != nil && !lines {
 			err = nil // labels come later
 		}
 		return all, bad, err
@@ -175,12 +182,25 @@ func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err erro
 	told, wrong := f.rows(v, from,
 		func(x []float32, y float32) (Forecast, error) { return f.labelled(x, y, anomaly, old) })
 	switch {
-	case old && f.early != nil:
+	case old && (len(all) > 0 || f.early != nil && !lines): // the newest row has no target yet
 		told = nil
 	case old:
 		told = told[max(0, len(told)-1):]
 	}
 	return append(all, told...), bad + wrong, nil
+}
+
+// beforeTargets returns the forecasts of the new rows whose targets may not be known yet.
+func (f *forecaster) beforeTargets() (all []Forecast, bad int, err error) {
+	v, from, old, err := f.early.fresh()
+	if err != nil || v.Rows == nil {
+		return nil, 0, err
+	}
+	if old {
+		from = v.Rows.Len() - 1
+	}
+	all, bad = f.rows(v, from, func(x []float32, _ float32) (Forecast, error) { return f.forecast(x) })
+	return all, bad, nil
 }
 
 // rows returns the forecasts of the rows of a view from one on.

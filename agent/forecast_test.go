@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -101,6 +102,34 @@ func history(from, to int) string {
 		fmt.Fprintf(&b, "%d,%d,%d,%d\n", 3600*i, x, z, 2*x-z+1-2*(i%2))
 	}
 	return b.String()
+}
+
+// TestForecastsWithoutTargets: a line of a file without a target has one forecast, also if the target is written later.
+func TestForecastsWithoutTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []string
+		publish := func(f agent.Forecast) error {
+			residual := "unknown"
+			if f.Residual != nil {
+				residual = fmt.Sprint(*f.Residual)
+			}
+			all = append(all, fmt.Sprintf("%d: %v, residual %s", f.Time.Unix()/3600, f.Value, residual))
+			return nil
+		}
+		head := "t,a,b,y\n" + history(0, 100)
+		l := forecasting(t, head+"360000,1,1,\n", publish, 2, -1)
+		for _, text := range []string{"360000,1,1,\n363600,2,1,\n", "360000,1,1,\n363600,2,1,\n367200,2,2,3\n",
+			"360000,1,1,4\n363600,2,1,\n367200,2,2,3\n370800,1,3,\n"} {
+			wait(2 * time.Minute)
+			l.write(head + text)
+		}
+		wait(2 * time.Minute)
+		want := []string{"100: 1, residual unknown", "101: 3, residual unknown", "102: 2, residual 1",
+			"103: -1, residual unknown"}
+		if !slices.Equal(all, want) {
+			t.Errorf("%q, want %q", all, want)
+		}
+	})
 }
 
 // TestForecasts: each row that comes is predicted once, with its residual, while no coordinator is heard and the link

@@ -33,7 +33,7 @@ func TestBackup(t *testing.T) {
 
 		f.coord.dir = t.TempDir()
 		f.coord.start()
-		f.coord.behind(time.Minute)
+		_ = f.coord.behind(time.Minute) // waits for the refusal
 		if files, err := os.ReadDir(f.coord.dir); err != nil || len(files) == 0 {
 			t.Fatalf("the refused start left %v, %v", files, err)
 		}

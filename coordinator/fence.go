@@ -204,7 +204,7 @@ func (f *fence) returned(now time.Time, s spot, retained bool) {
 // announcement is checked again.
 func (f *fence) overwritten(now time.Time, retained bool) {
 	switch {
-	case f.mute || f.kept.times == 0: // nothing comes back, or nothing was published over this link
+	case f.mute || f.kept.times == 0: // the broker returns no messages, or no announcement was published over this link
 	case f.kept.asked && retained:
 		f.kept.at = now
 	case f.kept.at.IsZero():

@@ -349,7 +349,8 @@ func TestOverwrittenAnnouncement(t *testing.T) {
 				stranger := f.broker.Connect("stranger", nil)
 				defer func() { must(t, stranger.Close()) }()
 				for range 2 {
-					must(t, stranger.Publish(mqtt.Message{Topic: f.topics.Round(), Payload: []byte(junk), Retained: true}))
+					must(t, stranger.Publish(mqtt.Message{Topic: f.topics.Round(), Payload: []byte(junk),
+						Retained: true}))
 					wait(time.Minute)
 				}
 				late := f.broker.Connect("late", nil)

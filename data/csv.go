@@ -132,7 +132,7 @@ func (y *tally) eachRow(c *records, at *place, newTable func(header []string) (*
 	above, t := at.lines, at.table
 	c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
 	defer func() {
-		if at.layout = c.layout.clone(); c.widenedAt > 0 {
+		if at.layout = c.cloneLayout(); c.widenedAt > 0 {
 			at.widenedAt = above + c.widenedAt
 		}
 		at.readBytes, at.readLines = c.offset, c.next

@@ -62,7 +62,7 @@ func (d *dialect) reader(text io.Reader, at *place) *records {
 		r.fixed, r.final = at.fixed, at.final || !at.plain
 	}
 	if at != nil && at.offset > 0 {
-		r.least, r.layout = len(at.table.header), at.layout.clone()
+		r.least, r.layout = len(at.table.header), at.cloneLayout()
 		if r.delimiter = at.table.delimiter; r.delimiter == 0 {
 			r.delimiter = ','
 		}

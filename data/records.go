@@ -64,7 +64,7 @@ type layout struct {
 	recent     recentRecords
 }
 
-func (l *layout) clone() layout {
+func (l *layout) cloneLayout() layout {
 	c := *l
 	c.recent = l.recent.clone()
 	return c

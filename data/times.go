@@ -38,3 +38,9 @@ func (t *Times) copyTo(dst []int64, from int) {
 	}
 	t.of.read(nil, nil, dst, from)
 }
+
+// Has reports whether a row was taken at the given time.
+func (t *Times) Has(at int64) bool {
+	i := t.Find(at)
+	return i < t.n && t.At(i) == at
+}

@@ -21,7 +21,8 @@ func TestInit(t *testing.T) {
 	}{
 		{"air --from SAMPLE", 0, []string{
 			"air learns power, one of 3 classes, from heat, wind: softmax, fedavg, at most 100 rounds",
-			"Not used, since they contain texts or times: site", "The broker is on this machine", "agentd key new agent.key\n",
+			"Not used, since they contain texts or times: site", "The broker is on this machine",
+			"agentd key new agent.key\n",
 			"agentd run --config agentd.yaml --set id=ID --set data.csv=FILE\n", `echo "ID KEY" >> DIR/agents.keys`,
 			" run --config DIR/coordinator.yaml\n"}},
 		{"air --from SAMPLE --robust", 0, []string{"air learns power"}},

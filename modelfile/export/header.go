@@ -16,7 +16,7 @@ func (n *network) header() []byte {
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	outputs := max(n.classes, 1)
 	p("/* Model %s of the task %s: %s, %s.", n.Name(), comment(n.Task), n.Architecture.Risk, n.shape())
-	p(" * Written by \"coordinator model export --format c\"; hash %x.", n.Hash)
+	p(" * Written by \"coordinator model export --format c\"; hash %s.", n.Hash)
 	p(" * %d bytes of constants, and %d bytes of the stack. It is plain C99, and calls the functions of <math.h>. */",
 		n.constants(), 4*(len(n.Features)+2*n.widest()+n.layers[len(n.layers)-1].out))
 	p("#ifndef FEDMESH_MODEL_H\n#define FEDMESH_MODEL_H\n\n#include <math.h>\n")

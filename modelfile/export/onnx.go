@@ -236,7 +236,7 @@ func (n *network) model(g *graph, outputs message) []byte {
 	m.text(2, "fedmesh")
 	m.bytes(7, body)
 	m.bytes(8, opset)
-	about := [][2]string{{"task", n.Task}, {"model", n.Name()}, {"hash", fmt.Sprintf("%x", n.Hash)},
+	about := [][2]string{{"task", n.Task}, {"model", n.Name()}, {"hash", n.Hash.String()},
 		{"target", n.Target}}
 	for i, f := range n.Features {
 		about = append(about, [2]string{fmt.Sprint("feature", i), f})

@@ -41,7 +41,7 @@ type World struct {
 	still    int // events, and waits that returned at once, since time has passed
 	sum      hash.Hash
 	out      io.Writer // of the transcript; nil for none
-	digest   hash.Hash // of what the parties send: see Result.Digest
+	digest   hash.Hash // of the sent messages: see Result.Digest
 }
 
 // Bugs are planted to see them found. The zero value has none.

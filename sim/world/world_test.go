@@ -24,7 +24,7 @@ var (
 )
 
 // digestFile has the digest of each of the first 1,000 plans, one a line. It is the same on every processor. A
-// restructuring must not change it; a change of behaviour does, and its commit says why.
+// restructuring must not change it. A change of behaviour does, and its commit gives the reason.
 const digestFile = "testdata/digests"
 
 func readDigests(t *testing.T) []string {

@@ -164,7 +164,7 @@ func TestCoordinatorSurface(t *testing.T) {
 		entries = append(entries,
 			fmt.Sprintf("  %s | agent=%s | about=%s | who=%s\n", e.Event, e.Agent, e.About, e.Who))
 	}
-	slices.Sort(entries) // those of Note are written later than those of Record
+	slices.Sort(entries) // Note writes an entry later than Record does
 	out.WriteString("\naudit log\n" + strings.Join(entries, ""))
 	compareSurface(t, "coordinator-surface.txt", out.String())
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestAnnouncementMissing: a wrong coordinator_key, a wrong federation, missing access rules and a device that is not in
-// the list have texts of their own, in the status of the device and from its doctor, whose exit status is 1.
+// TestAnnouncementMissing: a wrong coordinator_key, a wrong federation, missing access rules and a device that is not
+// in the list have texts of their own, in the status of the device and from its doctor, whose exit status is 1.
 func TestAnnouncementMissing(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))

@@ -57,8 +57,8 @@ func ReadSample(path string) (*Sample, error) {
 	return s, nil
 }
 
-// timeNames contains usual names of time columns, in lower case. A column of numbers is a time column only if it has one
-// of these names and plausible times.
+// timeNames contains usual names of time columns, in lower case. A column of numbers is a time column only if it has
+// one of these names and plausible times.
 var timeNames = []string{"time", "timestamp", "datetime", "date_time", "date", "unixtime", "epoch", "ts", "utc", "zeit",
 	"datum", "zeitstempel"}
 

@@ -56,8 +56,8 @@ func (s *Setup) path(names ...string) string {
 	return filepath.Join(append([]string{filepath.Dir(s.Config)}, names...)...)
 }
 
-// id returns the content of a file that names the token, and the device if the token is for any device. Whoever reads it
-// cannot use the token.
+// id returns the content of a file that names the token, and the device if the token is for any device. Whoever reads
+// it cannot use the token.
 func (s *Setup) id() []byte {
 	text := hex.EncodeToString(keys.Public(s.Token.Key()))
 	if s.Token.Agent == "" {
@@ -87,8 +87,8 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 		was, device, _ := strings.Cut(strings.TrimSpace(string(is)), " ")
 		if now, _, _ := strings.Cut(string(s.id()), " "); was == now && device != "" {
 			return false, fmt.Errorf("the folder %s belongs to the device %s, which joined with this token: choose "+
-				"another folder with --config, or, if this device has a new name, move %s away and revoke %[2]s at the "+
-				"coordinator", filepath.Dir(s.Config), device, s.path(joinedFile))
+				"another folder with --config, or, if this device has a new name, move %s away and revoke %[2]s at "+
+				"the coordinator", filepath.Dir(s.Config), device, s.path(joinedFile))
 		}
 	}
 	if err := s.Disk.MakeDir(filepath.Dir(s.Config)); err != nil {

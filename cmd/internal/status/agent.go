@@ -153,8 +153,8 @@ func (v *AgentView) Picture() Picture {
 	return &p
 }
 
-// Obstacles returns why the agent has no announcement (an empty reason = it has one, or the cause is not known yet), and
-// why the coordinator ignores the agent's messages (0 = it does not).
+// Obstacles returns why the agent has no announcement (an empty reason = it has one, or the cause is not known yet),
+// and why the coordinator ignores the agent's messages (0 = it does not).
 func (v *AgentView) Obstacles() (agent.AnnouncementMissing, wire.UnheardReason) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
