@@ -173,8 +173,8 @@ func (l agentLog) trained(f agent.Trained) {
 	}
 	l.Info("trained", attrs...)
 	if s := f.Held; s != nil {
-		l.Info("base model scored on held-out rows", "round", f.Round, "version", f.Version, "rows", s.Samples,
-			"risk", short(s.Risk), "r2", short(s.R2), "accuracy", short(s.Accuracy))
+		attrs := []any{"round", f.Round, "version", f.Version, "rows", s.Samples, "risk", short(s.Risk)}
+		l.Info("base model scored on held-out rows", append(attrs, metricsOf(s)...)...)
 	}
 	if s := f.Mixed; s != nil {
 		l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late,

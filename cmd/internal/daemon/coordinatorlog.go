@@ -376,13 +376,7 @@ func (l coordinatorLog) modelReady(f coordinator.ModelReady) {
 	if !math.IsNaN(f.Risk) {
 		attrs = append(attrs, "risk", short(f.Risk))
 	}
-	if f.Score != nil && !math.IsNaN(f.Score.R2) {
-		attrs = append(attrs, "r2", short(f.Score.R2))
-	}
-	if f.Score != nil && !math.IsNaN(f.Score.Accuracy) {
-		attrs = append(attrs, "accuracy", short(f.Score.Accuracy))
-	}
-	l.Info("model ready", attrs...)
+	l.Info("model ready", append(attrs, metricsOf(f.Score)...)...)
 	if of, risk := riskOf(f); l.risks.explode(f.Version, risk) {
 		l.Warn("the model has become much worse: look at who was clipped or left out last; `coordinator run --from "+
 			"VERSION` goes on from an earlier model", "version", f.Version, "risk", short(risk), "of", of,

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math"
 
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -30,6 +31,17 @@ func selfTested(l *slog.Logger, r mqtt.SelfTested) {
 		return
 	}
 	l.Debug("the broker carries the largest messages", "bytes", r.Bytes)
+}
+
+// metricsOf returns the attributes r2 and accuracy, as far as the score has them. The score may be nil.
+func metricsOf(s *learner.Score) (attrs []any) {
+	if s != nil && !math.IsNaN(s.R2) {
+		attrs = append(attrs, "r2", short(s.R2))
+	}
+	if s != nil && !math.IsNaN(s.Accuracy) {
+		attrs = append(attrs, "accuracy", short(s.Accuracy))
+	}
+	return attrs
 }
 
 // short rounds a number for people.

@@ -27,6 +27,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
@@ -68,6 +69,8 @@ var agentEvents = []line{
 	{fact: agent.BlockBegan{Block: 2, From: agent.FromNeighbor, Neighbors: 2}},
 	{fact: agent.Trained{Round: 2, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25,
 		Mixed: &d2d.Stats{Steps: 10, Flows: 38, Late: 2, Skipped: 1, Unreconciled: 1}, MixedFor: time.Second}},
+	{fact: agent.Trained{Round: 3, Version: 2, Held: &learner.Score{Risk: 0.5, R2: 0.25, Accuracy: math.NaN(),
+		Samples: 90}}},
 	{fact: agent.TrainerStarted{Trainer: "defects", Name: "sklearn", Rows: 90, Loose: "no user namespaces"}},
 	{fact: agent.TrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"), Again: time.Second}},
 	{fact: agent.LinkChanged{Back: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}},
