@@ -65,7 +65,7 @@ test-install-vm: ## the same on emulated amd64 and arm64, with limits on memory;
 	go test -tags vm -count=1 -timeout 40m -v -run 'TestVM|TestCage|TestClockJumps' ./internal/testkit/machine
 
 sim-soak: ## run SEEDS=10000 federations with faults in virtual time, from FIRST=0; a seed that fails is shrunk to a script
-	go test -count=1 -timeout 24h -v -run TestSeeds ./sim/world -args -seeds $(or $(SEEDS),10000) -first $(or $(FIRST),0)
+	go test -count=1 -timeout 24h -v -run TestSeeds ./lab/world -args -seeds $(or $(SEEDS),10000) -first $(or $(FIRST),0)
 
 test-powercut: ## cut the power of real programs CUTS=10 times, on a file system that forgets what was not synced (needs /dev/fuse; SEED=1)
 	tools/deps.sh test
@@ -123,7 +123,7 @@ publish: ## put the packages of dist/ into a suite of a repository of apt (KEY=F
 
 size: deps ## fail when agentd or coordinator is too large; print what agentd weighs, and what it holds in memory
 	tools/size.sh
-	@go test -count=1 -run '^TestResidentMemory$$' -v ./cmd/internal/e2e | sed -n 's/.*_test.go:[0-9]*: //p;/^FAIL/{p;q1}'
+	@go test -count=1 -run '^TestResidentMemory$$' -v ./internal/e2e | sed -n 's/.*_test.go:[0-9]*: //p;/^FAIL/{p;q1}'
 
 test-package: ## make the packages of one processor, twice, and look at them (lintian, rpm)
 	tools/deps.sh package
@@ -141,12 +141,12 @@ bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
 bench-sim: ## race the simulator against bare local steps, one core against two, and against numpy (docs/BENCHMARKS.md)
-	go test ./sim -run '^$$' -bench 'FedAvg|FedDec|Million' -benchtime 3s
+	go test ./lab/sim -run '^$$' -bench 'FedAvg|FedDec|Million' -benchtime 3s
 	test -x bin/numpy/bin/python || { python3 -m venv bin/numpy && bin/numpy/bin/pip install --quiet numpy; }
-	NUMPY=$(CURDIR)/bin/numpy/bin/python go test ./sim -run '^$$' -bench Numpy -benchtime 11x
+	NUMPY=$(CURDIR)/bin/numpy/bin/python go test ./lab/sim -run '^$$' -bench Numpy -benchtime 11x
 
 bench-learner: bin/numpy ## race local steps against numpy's (docs/BENCHMARKS.md); takes minutes
-	NUMPY_PYTHON=$(CURDIR)/bin/numpy/bin/python3 go test -run '^$$' -bench Numpy -benchtime 1x ./internal/bench/learner
+	NUMPY_PYTHON=$(CURDIR)/bin/numpy/bin/python3 go test -run '^$$' -bench Numpy -benchtime 1x ./lab/bench/learner
 
 bin/numpy:
 	python3 -m venv bin/numpy && bin/numpy/bin/pip install --quiet numpy==2.3.5 || { rm -rf bin/numpy; exit 1; }
@@ -158,11 +158,11 @@ bench-flower: deps build ## race Flower's gRPC clients (from PyPI) and write the
 	bin/fedlab bench-flower --into docs/BENCHMARKS.md
 
 bench-mixing: deps ## race neighbours that mix against bare paho on the same graph (docs/BENCHMARKS.md); takes minutes
-	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./internal/bench/mixing
+	go test -run '^$$' -bench Mixing -benchtime 7x -timeout 1h ./lab/bench/mixing
 
 bench-scale: deps ## measure coordinator, Mosquitto and NATS with up to 2,000 thin agents, and write docs/SCALE.md from it; takes minutes
-	go test -tags nightly -count=1 -timeout 1h -v -run 'TestScale$$' ./internal/bench/scale -update
-	go test -count=1 -run TestPage ./internal/bench/scale -update
+	go test -tags nightly -count=1 -timeout 1h -v -run 'TestScale$$' ./lab/bench/scale -update
+	go test -count=1 -run TestPage ./lab/bench/scale -update
 
 nightly: deps ## what is too long for each commit: all under the race detector, the nightly tests, virtual machines, fuzzing (a seventh of the targets, FUZZ=10m each), chaos, ARM, the Python package; two parts at a time, what they print in nightly/
 	tools/nightly.sh $(or $(FUZZ),10m)

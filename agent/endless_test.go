@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/agent/slow"
+	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"

@@ -10,7 +10,7 @@ import (
 )
 
 // Trainer makes of an agent's data what leaves the device. The product's is Learner. A laboratory puts decorators
-// around it, which slow it down (agent/slow), lie (agent/liar) or look at what it works on. internal/testkit/trainers
+// around it, which slow it down (lab/slow), lie (lab/liar) or look at what it works on. internal/testkit/trainers
 // holds all to the same.
 type Trainer interface {
 	// Block prepares the local steps of block r. It only prepares: the owner may wait for it. No step begins after the

@@ -50,7 +50,7 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 }
 
 // FedDec gives one model, to the bit, when steps wait for their neighbours: whatever the order of arrival, over the
-// coordinator's broker or one of the site, sealed or not. sim/world holds it against the simulator's.
+// coordinator's broker or one of the site, sealed or not. lab/world holds it against the simulator's.
 func TestFedDec(t *testing.T) {
 	models := map[wire.Digest]string{}
 	for _, tt := range []struct {

@@ -18,8 +18,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/agent/liar"
-	"github.com/fedmesh/fedmesh/agent/slow"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/data"
@@ -27,6 +25,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/engine"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/lab/liar"
+	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"

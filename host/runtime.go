@@ -8,7 +8,7 @@ import (
 )
 
 // Runtime is the time in which a program lives, and what runs its jobs. RealTime is the one of the programs; package
-// sim/world has another, in which nothing happens at once and no time passes but by plan.
+// lab/world has another, in which nothing happens at once and no time passes but by plan.
 type Runtime interface {
 	Now() time.Time
 	// Go runs a job beside its caller.

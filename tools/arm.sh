@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.." || exit 1
 # qemu hangs for minutes where Go interrupts its goroutines by signals.
 export CGO_ENABLED=0 GODEBUG=asyncpreemptoff=1
 
-leave_out='/(cmd/fedlab|cmd/internal/e2e|agent/external|internal/(archtest|bench|chaos|conformance|interop|testkit/(acltest|brokers|machine))|mqtt/broker|packaging)(/|$)'
+leave_out='/(cmd/fedlab|lab/(air|bench|datasets|demo|faults|fold|monitoring|plot|reproduce|simulate|testbed|wisdm)|agent/external|internal/(archtest|e2e|chaos|conformance|interop|testkit/(acltest|brokers|machine))|mqtt/broker|packaging)(/|$)'
 skip='^(TestProxyOfTheEnvironmentIsNotAsked|TestUpdatesWaitForRoom)$'
 mapfile -t packages < <(go list ./... | grep -Ev "$leave_out"; echo ./mqtt/broker/acl)
 failed=()

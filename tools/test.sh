@@ -6,7 +6,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 args=(-tags machine -p $((2 * $(getconf _NPROCESSORS_ONLN))) -parallel 8)
-packages=(./cmd/internal/e2e ./internal/testkit/machine ./cmd/fedlab/internal/demo ./internal/conformance ./...)
+packages=(./internal/e2e ./internal/testkit/machine ./lab/demo ./internal/conformance ./...)
 [ "${CI:-}" = true ] || exec go test "${args[@]}" "${packages[@]}"
 
 log=$(mktemp) || exit 1

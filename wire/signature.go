@@ -2,7 +2,7 @@ package wire
 
 import "crypto/ed25519"
 
-// Signatures is how envelopes are signed: by [Ed25519] in the programs. Package sim/world, where signatures would be
+// Signatures is how envelopes are signed: by [Ed25519] in the programs. Package lab/world, where signatures would be
 // more than half of the work, has another one.
 type Signatures interface {
 	// Sign returns the signature of a message, of [ed25519.SignatureSize] bytes.

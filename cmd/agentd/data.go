@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/cli"
-	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
-	"github.com/fedmesh/fedmesh/cmd/internal/datacheck"
-	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/datacheck"
+	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
 func dataCommand() *cobra.Command {

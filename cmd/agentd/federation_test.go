@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/clitest"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"

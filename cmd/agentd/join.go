@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/cli"
-	"github.com/fedmesh/fedmesh/cmd/internal/config"
-	"github.com/fedmesh/fedmesh/cmd/internal/join"
-	"github.com/fedmesh/fedmesh/cmd/internal/service"
+	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/join"
+	"github.com/fedmesh/fedmesh/internal/service"
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/clitest"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/spec"

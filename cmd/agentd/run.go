@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/cmd/internal/cli"
-	"github.com/fedmesh/fedmesh/cmd/internal/config"
-	"github.com/fedmesh/fedmesh/cmd/internal/daemon"
-	"github.com/fedmesh/fedmesh/cmd/internal/service"
-	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/service"
+	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/metrics"
 )
 

@@ -6,9 +6,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/coordinator/replica/jetstream"
+	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
 // storeOf returns what connects to the servers that keep the state of several coordinators.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/settings"
 	"github.com/fedmesh/fedmesh/coordinator/replica/jetstream"
+	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )

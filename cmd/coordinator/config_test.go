@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
 // write writes a file into a folder of its own.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
-	"github.com/fedmesh/fedmesh/cmd/internal/found"
+	"github.com/fedmesh/fedmesh/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/found"
 )
 
 // TestInit: where nobody can be asked, flags and a sample are enough, and what lacks is named.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
 // TestRestandardizeNeedsTheOwner: a request that another user writes could not be read by the service's user. None is

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
 // TestRestoreNothing: where no run is there is none to restore, and nothing is begun.

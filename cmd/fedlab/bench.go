@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/bench"
-	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/lab/bench"
 )
 
 func benchCommand() *cobra.Command {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/cli"
 	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 )

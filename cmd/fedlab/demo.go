@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/agent/liar"
-	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/demo"
-	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/lab/demo"
+	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 )

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
 // TestDemoSet: a key of the demo's configurations that is none, or a value that is none, is refused as in a file.

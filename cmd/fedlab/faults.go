@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/agent/liar"
+	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 )

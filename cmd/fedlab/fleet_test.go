@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent/liar"
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
-	"github.com/fedmesh/fedmesh/cmd/internal/keys"
-	"github.com/fedmesh/fedmesh/cmd/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 )

@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
 func TestManual(t *testing.T) { clitest.Manual(t, rootCommand()) }

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/reproduce"
-	"github.com/fedmesh/fedmesh/cmd/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/lab/reproduce"
 )
 
 func reproduceCommand() *cobra.Command {

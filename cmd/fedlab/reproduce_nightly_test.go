@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/datasets"
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/clitest"
+	"github.com/fedmesh/fedmesh/lab/datasets"
 )
 
 // TestReproduceFashion runs the experiments on images for two rounds.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/reproduce"
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/clitest"
+	"github.com/fedmesh/fedmesh/lab/reproduce"
 )
 
 // promised are values of each experiment by the keys of docs/EXPERIMENTS.md.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/cmd/fedlab/internal/reproduce"
-	"github.com/fedmesh/fedmesh/cmd/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/clitest"
+	"github.com/fedmesh/fedmesh/lab/reproduce"
 )
 
 func TestReproduceOne(t *testing.T) {

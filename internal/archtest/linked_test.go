@@ -102,7 +102,7 @@ func TestLinksRed(t *testing.T) {
 	const server = module + "/cmd/coordinator"
 	for path, want := range map[string]string{
 		module + "/mqtt/broker":     "coordinator links " + module + "/mqtt/broker, imported by " + server,
-		module + "/sim/data":        "coordinator links " + module + "/sim/data",
+		module + "/lab/sim/data":    "coordinator links " + module + "/lab/sim/data",
 		module + "/mqtt/broker/acl": "",
 		"gonum.org/v1/gonum/mat":    "",
 	} {

@@ -51,8 +51,8 @@ var rooms = []room{
 		"no rounds"},
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
 	{"agent/external", 3, false, "programs of the device's owner as trainers, around any trainer"},
-	{"agent/slow", 3, false, "a slow device for benches and tests, around any trainer"},
-	{"agent/liar", 3, false, "a device that lies, for tests and the laboratory, around any trainer"},
+	{"lab/slow", 3, false, "a slow device for benches and tests, around any trainer"},
+	{"lab/liar", 3, false, "a device that lies, for tests and the laboratory, around any trainer"},
 	{"coordinator", 3, false, "I/O host of the coordinator"},
 	{"coordinator/edges", 3, false, "who mixes with whom: needs the eigensolver, which agentd must not link"},
 	{"coordinator/audit", 3, false, "who changed what, and whom the coordinator kept out: a chain of hashes on disk"},
@@ -61,45 +61,46 @@ var rooms = []room{
 		"compare-and-set, and a folder"},
 	{"coordinator/replica/jetstream", 3, false, "that head in NATS: only the coordinator's program links its client"},
 	{"coordinator/enrol", 3, false, "how devices come into the list: tokens, certificates, a listener"},
-	{"sim", 3, false, "the fast path of experiments: loops around the kernels that the daemons call"},
-	{"sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
-	{"sim/attack", 2, true, "what liars send: the simulator and the laboratory's agents have one table"},
-	{"sim/npy", 1, false, "arrays in numpy's files: it knows a format, not what is in it"},
-	{"sim/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code " +
+	{"lab/sim", 3, false, "the fast path of experiments: loops around the kernels that the daemons call"},
+	{"lab/sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
+	{"lab/attack", 2, true, "what liars send: the simulator and the laboratory's agents have one table"},
+	{"lab/npy", 1, false, "arrays in numpy's files: it knows a format, not what is in it"},
+	{"lab/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code " +
 		"reproduces them"},
-	{"sim/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the " +
+	{"lab/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the " +
 		"simulator means something"},
-	{"sim/crowd", 4, false, "a million agents around the machines of both programs: it has only tests"},
-	{"sim/world", 4, false, "both programs in virtual time, with faults: it runs their hosts, so it " +
+	{"lab/crowd", 4, false, "a million agents around the machines of both programs: it has only tests"},
+	{"lab/world", 4, false, "both programs in virtual time, with faults: it runs their hosts, so it " +
 		"stands above them"},
 	{"metrics", 3, false, "facts to Prometheus: the logic below reports facts and never calls a metric"},
 
-	{"cmd/...", 4, false, "commands wire the rooms together; nobody imports a command"},
+	{"internal/testkit/engine", 3, false, "what coordinators share, in memory, for tests and the world"},
+	{"internal/testkit/memory", 2, false, "sessions without a network, for tests and the laboratory"},
+	{"internal/testkit/...", 4, false, "starts what tests of any room run on: brokers, machines, finished programs"},
 	{"internal/archtest", 4, false, "looks at the house from outside"},
 	{"internal/attacks", 4, false, "names the tests of other rooms that try an attack: it has only tests"},
 	{"internal/chaos", 4, false, "breaks a federation of finished programs: it has only tests"},
 	{"internal/conformance", 4, false, "holds every broker to the same, with the real hosts as its clients"},
-	{"internal/testkit/engine", 3, false, "what coordinators share, in memory, for tests and the world"},
-	{"internal/testkit/memory", 2, false, "sessions without a network, for tests and the laboratory"},
-	{"internal/testkit/...", 4, false, "starts what tests of any room run on: brokers, machines, finished programs"},
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
-	{"internal/bench/learner", 4, false, "a benchmark that races local steps against numpy: it has only tests"},
-	{"internal/bench/mixing", 4, false, "a benchmark that races neighbours against bare paho: it has only tests"},
-	{"internal/bench/scale", 4, false, "a benchmark of the finished coordinator and Mosquitto, and the page that is " +
-		"made of it: its tests run it"},
+	{"internal/...", 4, false, "what the programs share: configuration, commands, status, the wiring of the hosts"},
+
+	{"lab/...", 5, false, "the laboratory: experiments, demonstrations, testbeds, benchmarks on the daemons' own code"},
+
+	{"cmd/...", 6, false, "commands wire the rooms together; nobody imports a command"},
 }
 
 // beside lists the imports that are allowed within one floor.
 var beside = []struct{ from, to, why string }{
-	{"cmd/...", "cmd/...", "the commands share cmd/internal, and Go's internal rule keeps it among them"},
+	{"internal/...", "internal/...", "the commands of a program share its configuration, status and messages"},
+	{"lab/...", "lab/...", "an experiment uses the simulator, a picture and a data set"},
 	{"metrics", "agent", "an observer reads the facts of the host"},
 	{"metrics", "coordinator", "an observer reads the facts of the host"},
 	{"coordinator/replica/jetstream", "coordinator/replica", "an engine is written against what it serves"},
 	{"metrics", "coordinator/replica", "an observer reads the facts of the replica"},
 	{"metrics", "coordinator/enrol", "an observer reads the facts of the desk"},
-	{"agent/external", "agent", "the same as agent/slow"},
-	{"agent/slow", "agent", "a decorator is written against the host's own types"},
-	{"agent/liar", "agent", "the same as agent/slow"},
+	{"agent/external", "agent", "the same as lab/slow"},
+	{"lab/slow", "agent", "a decorator is written against the host's own types"},
+	{"lab/liar", "agent", "the same as lab/slow"},
 	{"coordinator/edges", "coordinator", "it makes what the host asks for"},
 	{"coordinator", "coordinator/audit", "the host signs the log's head in each line of the history"},
 	{"coordinator", "coordinator/enrolled", "the host asks the list who may take part"},
@@ -115,11 +116,9 @@ var beside = []struct{ from, to, why string }{
 	{"wire", "spec", "words travel as bytes, by one table for each type"},
 	{"learner", "spec", "a model is described in the words that files use"},
 	{"d2d/graph", "d2d", "a graph hands its links to the mixing kernel; the kernel knows no graphs"},
-	{"sim", "sim/data", "a simulation runs on a problem; the problems know no algorithm"},
 	{"mqtt/broker/...", "mqtt", "a broker is written against the session's own types"},
 	{"internal/testkit/engine", "coordinator/replica", "an engine is written against what it serves"},
 	{"internal/testkit/memory", "mqtt", "a transport for tests is written against the session's own types"},
-	{"internal/testkit/...", "internal/testkit/...", "a broker is tried with the table of who may do what"},
 }
 
 // impureImports may not be imported by a pure package; "/..." covers a path and everything under it, "/*" only what is
@@ -142,9 +141,7 @@ var impureImports = []struct{ path, why string }{
 var unlinked = []struct{ program, path, except, why string }{
 	{"agentd", module + "/mqtt/broker/...", "", "the embedded broker is the laboratory's"},
 	{"agentd", module + "/internal/testkit/...", "", "a test's launcher is no product"},
-	{"agentd", module + "/agent/slow", "", "a slow device is the laboratory's: a product's training never sleeps"},
-	{"agentd", module + "/agent/liar", "", "a lying device is the laboratory's"},
-	{"agentd", module + "/sim/...", "", "experiments are the laboratory's"},
+	{"agentd", module + "/lab/...", "", "the laboratory runs the daemons; a daemon must not need it"},
 	{"agentd", "github.com/nats-io/...", "", "an agent knows the broker, not the engine behind it"},
 	{"agentd", "gonum.org/v1/gonum/mat/...", "", "the eigensolver is the coordinator's: a device never calls it"},
 	{"agentd", "gonum.org/v1/plot/...", "", "a device draws nothing"},
@@ -156,7 +153,7 @@ var unlinked = []struct{ program, path, except, why string }{
 	{"agentd", "net/http/pprof", "", "a device serves no profiles: half a megabyte, and a door"},
 	{"coordinator", module + "/mqtt/broker", "", "the embedded broker is the laboratory's"},
 	{"coordinator", module + "/internal/testkit/...", "", "a test's launcher is no product"},
-	{"coordinator", module + "/sim/...", "", "experiments are the laboratory's"},
+	{"coordinator", module + "/lab/...", "", "the laboratory runs the daemons; a daemon must not need it"},
 	{"coordinator", "gonum.org/v1/plot/...", "", "a server draws nothing"},
 	{"coordinator", "github.com/spf13/cobra/doc/...", "", "manual pages are made when packages are"},
 }

@@ -80,7 +80,7 @@ var devices = []attack{
 			tests("round", "TestBound", "TestLongAreTheLiars")}},
 	{"steer Prometheus", "an address to be scraped that is another's", device,
 		"as shipped Prometheus asks the coordinator alone; a report's address is host and port, or nothing", []of{
-			tests("metrics", "TestTargets"), tests("cmd/fedlab/internal/monitoring", "TestPrometheusIsNotSteered")}},
+			tests("metrics", "TestTargets"), tests("lab/monitoring", "TestPrometheusIsNotSteered")}},
 	{"a false beginning", "parameters for a neighbour that comes back in a block without an end", device,
 		"it begins with the median of 3 neighbours or more, and else with its own", []of{
 			tests("d2d", "TestBeginsWithTheMedian")}},
@@ -89,7 +89,7 @@ var devices = []attack{
 		[]of{
 			tests("d2d", "TestClipIsTheSameAtBothEnds", "TestClippedMeanIsConserved", "TestSeen"),
 			tests("round", "TestJudgedEdges", "TestAwaitsReports"),
-			tests("cmd/fedlab/internal/demo", "TestLyingNeighborDoesLittle")}},
+			tests("lab/demo", "TestLyingNeighborDoesLittle")}},
 	{"false weight", "a claim of a billion rows, where weights go by rows", device,
 		"it is named; with round.robust it counts as five devices at most", []of{
 			tests("coordinator", "TestOneLiarOfSeven")}},
@@ -116,13 +116,13 @@ var others = []attack{
 			tests("mqtt/broker", "TestAuthenticateWithCertificate"),
 			tests("packaging/mosquitto", "TestCertificatesRefused"), tests("coordinator", "TestClones")}},
 	{"connections", "all that the broker may have, held without a word", stranger, "devices still come in", []of{
-		tests("packaging/mosquitto", "TestIdleConnections"), tests("cmd/internal/doctor", "TestFirewall"),
+		tests("packaging/mosquitto", "TestIdleConnections"), tests("internal/doctor", "TestFirewall"),
 		tests("mqtt/broker", "TestSilentStrangers", "TestTooManyConnectionsFromOneAddress",
 			"TestRefusalsAreToldInBrief")}},
 	{"fill the broker", "retained messages or subscriptions without end", device,
 		"bounded on the embedded broker; on Mosquitto by memory_limit, and what is foreign is deleted and named", []of{
 			tests("mqtt/broker", "TestQuota", "TestQuotaOfWills", "TestSubscriptionsAreBounded"),
-			tests("coordinator", "TestForeignRetained"), tests("cmd/internal/doctor", "TestMemory"),
+			tests("coordinator", "TestForeignRetained"), tests("internal/doctor", "TestMemory"),
 			tests("packaging/mosquitto", "TestBoundsAndPersistence")}},
 	{"flood the coordinator", "messages and updates faster than it works", device + ", " + broker,
 		"mailbox and memory are bounded; the oldest of what can be had again is dropped, and counted", []of{
@@ -135,7 +135,7 @@ var others = []attack{
 		"sizes, times and names: no parameter, moment, risk or count of rows; no key in a log, fact or metric", []of{
 			tests("coordinator", "TestBrokerLearnsNothing", "TestRepublishedSealed"),
 			tests("wire", "TestSealedMessages", "TestSealedBlobs", "TestSealedManifests"),
-			tests("sim/world", "TestPowerCutAtEachOperation")}},
+			tests("lab/world", "TestPowerCutAtEachOperation")}},
 	{"have models opened", "an old message of a device from before it sealed, shown again", broker,
 		"tasks and models stay sealed: only a hello to the present announcement opens them, and that is said", []of{
 			tests("coordinator", "TestBrokerLearnsNothing")}},
@@ -165,18 +165,18 @@ var others = []attack{
 		"one command: its next message is dropped, it is told, its session is ended, the broker gets other rules",
 		[]of{
 			tests("coordinator", "TestRevoked", "TestRevokedIsTold", "TestRevokedWhileStopped"),
-			tests("cmd/internal/e2e", "TestJoin"),
+			tests("internal/e2e", "TestJoin"),
 			tests("packaging/mosquitto", "TestRevokedCertificate", "TestReloadedRules")}},
 	{"another key for a device", "a request for a key or certificate by a stranger, by a key before, replayed, " +
 		"without the certificate's key, of a revoked device", stranger + ", " + device + ", " + thief,
 		"no answer, or a refusal; the list stays; the key before is heard no more", []of{
 			tests("coordinator", "TestRenewalsAreChecked"), tests("wire", "TestVouched", "TestHalfARequest"),
-			tests("cmd/internal/daemon", "TestRenewRefused", "TestRenewRevoked", "TestKeyRotates"),
+			tests("internal/daemon", "TestRenewRefused", "TestRenewRevoked", "TestKeyRotates"),
 			tests("agent", "TestForeignCertificates")}},
 	{"an old certificate of the broker", "one that has ended, shown to a device whose clock begins in 1970",
 		stranger + ", " + broker, "refused, by the time that the coordinator signed last, or the program was built; " +
 			"a thief's time ends with the next root document", []of{
-			tests("agent", "TestClockFloor", "TestClockOfThief"), tests("cmd/internal/daemon", "TestDeviceOf1970")}},
+			tests("agent", "TestClockFloor", "TestClockOfThief"), tests("internal/daemon", "TestDeviceOf1970")}},
 	{"a second coordinator", "with the key and a copy of the state folder", thief,
 		"the one that is behind stops and says so; it leads again only by a raised epoch", []of{
 			tests("coordinator", "TestTwoCoordinators", "TestForeignAnnouncement", "TestForeignAnnouncementLeads"),
@@ -185,14 +185,14 @@ var others = []attack{
 		"refused; five wrong tries a minute and source; the device pins the root before it tells its token", []of{
 			tests("coordinator/enrol", "TestJoinRefused", "TestTokenRefused", "TestTries", "TestTriesAreBounded",
 				"TestUsedTokenStaysUsed"),
-			tests("cmd/internal/join", "TestManInTheMiddle", "TestOldRoot")}},
+			tests("internal/join", "TestManInTheMiddle", "TestOldRoot")}},
 	{"weak keys", "one key under two names, points of small order, key files that others can read",
 		device + ", " + writer, "refused, or said", []of{
-			tests("cmd/internal/keys", "TestWeakKeys", "TestAgents", "TestPrivateIsClosed"),
+			tests("internal/keys", "TestWeakKeys", "TestAgents", "TestPrivateIsClosed"),
 			tests("coordinator", "TestWeakPeerKey"), tests("wire", "TestWeakPeerKeys")}},
 	{"rewrite the past", "the log of who changed what, edited or cut", writer,
 		"`coordinator audit verify` finds it, up to the end of the last round", []of{
-			tests("coordinator/audit", "TestTampered", "TestAnotherKey"), tests("cmd/internal/e2e", "TestJoin")}},
+			tests("coordinator/audit", "TestTampered", "TestAnotherKey"), tests("internal/e2e", "TestJoin")}},
 	{"damaged or foreign files", "the state folder's files changed, cut or of an earlier copy", writer,
 		"what can be made again is; else the program ends and says what to do", []of{
 			tests("coordinator", "TestDamagedFolder", "TestUpdateChangedOnDisk", "TestForeignBackup"),

@@ -79,7 +79,7 @@ func (p *program) gather(stage string, b *binary) error {
 	if name == "fedlab" { // whose demonstration holds data of others
 		at := doc + "data-sources.md"
 		err = errors.Join(err, p.add(everywhere(file{tar: "data-sources.md", mode: 0o644}, at),
-			"cmd/fedlab/internal/demo/data/SOURCE.md"))
+			"lab/demo/data/SOURCE.md"))
 	}
 	if name == "agentd" {
 		err = errors.Join(err,

@@ -1,4 +1,4 @@
-"""fedmesh.history against `coordinator history export`: golden/, which TestPython of cmd/internal/history watches."""
+"""fedmesh.history against `coordinator history export`: golden/, which TestPython of internal/history watches."""
 
 from __future__ import annotations
 

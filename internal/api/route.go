@@ -1,0 +1,246 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+)
+
+// Role is what a token allows.
+type Role string
+
+// The roles. Who may operate may view.
+const (
+	View    Role = "view"
+	Operate Role = "operate"
+)
+
+// Caller is who asks, and what it may do; without a role, nothing.
+type Caller struct {
+	Role Role
+	Name string // for the log
+}
+
+// Route is one operation.
+type Route struct {
+	Method  string
+	Path    string // as in http.ServeMux, with {names}
+	Role    Role
+	Summary string
+	Query   []Parameter
+	In, Out any    // a value of the type of the body and of the answer, for the document; nil if there is none
+	Type    string // of the answer; JSON if it is empty
+
+	serve func(w http.ResponseWriter, r *http.Request) error
+}
+
+// Parameter is one of a route's query.
+type Parameter struct{ Name, About string }
+
+// maxBody bounds a request's body: a task file has less than 1 MiB.
+const maxBody = 2 << 20
+
+// Get makes a route that answers with what do returns.
+func Get[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...Parameter) Route {
+	var out Out
+	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Query: query, Out: out,
+		serve: func(w http.ResponseWriter, r *http.Request) error {
+			out, err := do(r)
+			if err != nil {
+				return err
+			}
+			answer(w, r, out)
+			return nil
+		}}
+}
+
+// Post makes a route that takes a body and answers with what do returns. It needs the role Operate.
+func Post[In, Out any](path, summary string, do func(r *http.Request, in In) (Out, error)) Route {
+	var in In
+	var out Out
+	return Route{Method: http.MethodPost, Path: path, Role: Operate, Summary: summary, In: in, Out: out,
+		serve: func(w http.ResponseWriter, r *http.Request) error {
+			var in In
+			if err := decode(r, &in); err != nil {
+				return err
+			}
+			out, err := do(r, in)
+			if err != nil {
+				return err
+			}
+			answer(w, r, out)
+			return nil
+		}}
+}
+
+// Stream makes a route that writes its answer itself, of another type than JSON. After an error in the middle of it the
+// connection is cut, so that nobody takes a part for the whole.
+func Stream(path, summary, contentType string, do func(w io.Writer, r *http.Request) error) Route {
+	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Type: contentType,
+		serve: func(w http.ResponseWriter, r *http.Request) error {
+			w.Header().Set("Content-Type", contentType)
+			counted := &counter{Writer: w}
+			err := do(counted, r)
+			if err != nil && counted.n > 0 {
+				panic(http.ErrAbortHandler)
+			}
+			return err
+		}}
+}
+
+// counter counts what is written.
+type counter struct {
+	io.Writer
+	n int
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.n += n
+	return n, err
+}
+
+// Needs returns the route with another role.
+func (r Route) Needs(role Role) Route {
+	r.Role = role
+	return r
+}
+
+// decode reads a body strictly; an empty one leaves in as it is.
+func decode(r *http.Request, in any) error {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	if err != nil {
+		return &Error{Status: http.StatusRequestEntityTooLarge, Problem: err.Error()}
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(in); err != nil {
+		return Bad("the body is not what this route takes: %v", err)
+	}
+	return nil
+}
+
+// drawn is an answer that may also be shown as text.
+type drawn interface {
+	// Draw returns the text, no line wider than width.
+	Draw(width int) string
+}
+
+// answer writes JSON, or for a terminal text of the query's width. The daemon draws the text, so that a command of
+// another version can show it.
+func answer(w http.ResponseWriter, r *http.Request, out any) {
+	if d, ok := out.(drawn); ok && strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
+		width, err := strconv.Atoi(r.URL.Query().Get("width"))
+		if err != nil {
+			width = 160
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, d.Draw(width)) // the client may have gone
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(out) // the client may have gone
+}
+
+// Error is the answer to a request that was not carried out.
+type Error struct {
+	Status  int    `json:"-"`
+	Problem string `json:"problem"`
+	// Wrong says that a configuration is wrong, whose lines Problem names.
+	Wrong bool `json:"wrong,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Problem }
+
+// Bad is the error of a request that asks for what cannot be.
+func Bad(format string, args ...any) *Error {
+	return &Error{Status: http.StatusBadRequest, Problem: fmt.Sprintf(format, args...)}
+}
+
+// Conflict is the error of a request that does not go with what is.
+func Conflict(format string, args ...any) *Error {
+	return &Error{Status: http.StatusConflict, Problem: fmt.Sprintf(format, args...)}
+}
+
+// Missing is the error of a request for what is not there.
+func Missing(format string, args ...any) *Error {
+	return &Error{Status: http.StatusNotFound, Problem: fmt.Sprintf(format, args...)}
+}
+
+// errorOf makes an answer of any error.
+func errorOf(err error) *Error {
+	var known *Error
+	var wrong *config.Error
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &wrong):
+		return &Error{http.StatusUnprocessableEntity, err.Error(), true}
+	}
+	return &Error{Status: http.StatusInternalServerError, Problem: err.Error()}
+}
+
+// Witness is told of every request that may change something, with the name of who makes it.
+type Witness interface {
+	// Asked is told before it is carried out. An error refuses it.
+	Asked(who string, r *http.Request) error
+	// Answered is told how it ended, also where its caller may not make it.
+	Answered(who string, r *http.Request, err error)
+}
+
+// Handler serves routes. caller returns who makes a request, as [Owner] or [Tokens.Caller] do. A program whose routes
+// change nothing has no witness.
+func Handler(routes []Route, caller func(*http.Request) Caller, witness Witness) http.Handler {
+	mux := http.NewServeMux()
+	for _, route := range routes {
+		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
+			c := caller(r)
+			err := permit(&route, c.Role)
+			changes := route.Role == Operate && witness != nil
+			if err == nil && changes {
+				err = witness.Asked(c.Name, r)
+			}
+			if err == nil {
+				err = route.serve(w, r)
+			}
+			if changes {
+				witness.Answered(c.Name, r, err)
+			}
+			if err != nil {
+				refuse(w, errorOf(err))
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, Missing("%s has no %s", r.Method, r.URL.Path))
+	})
+	return mux
+}
+
+func permit(route *Route, role Role) error {
+	switch {
+	case role == "":
+		return &Error{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer TOKEN"}
+	case role != Operate && route.Role == Operate:
+		return &Error{Status: http.StatusForbidden, Problem: "this token may only view"}
+	}
+	return nil
+}
+
+func refuse(w http.ResponseWriter, e *Error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Status)
+	_ = json.NewEncoder(w).Encode(e)
+}

@@ -1,0 +1,224 @@
+// Package cli is the part that all programs' command lines share: exit codes, signals, and the config, key and service
+// commands.
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/logging"
+	"github.com/fedmesh/fedmesh/internal/settings"
+)
+
+// The exit codes besides 0 and config.ExitConfig.
+const (
+	exitFailure     = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // as a shell reports a program that Ctrl-C ended
+)
+
+// exitError ends a program with an exit code and prints nothing.
+type exitError struct{ code int }
+
+func (e exitError) Error() string { return fmt.Sprint("exit status ", e.code) }
+
+// Shown is the failure of a command that has shown by itself what is wrong.
+func Shown() error { return exitError{exitFailure} }
+
+// usageError marks errors of the command line itself.
+type usageError struct{ error }
+
+// Main runs a program's command line, with a context that ends on SIGINT or
+// SIGTERM, and returns its exit code. A second signal ends the process at once.
+func Main(root *cobra.Command, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return run(ctx, root, args)
+}
+
+func run(ctx context.Context, root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	if exit := (exitError{}); errors.As(err, &exit) {
+		return exit.code
+	}
+	report(root, err)
+	var bad *config.Error
+	switch {
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.As(err, &bad):
+		return config.ExitConfig
+	case errors.As(err, &usageError{}), cmd == root:
+		// the root itself does nothing, so its only error is an unknown command
+		fmt.Fprintf(root.ErrOrStderr(), "see '%s --help'\n", cmd.CommandPath())
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// report writes an error: for a person together with the wrong lines of the file; for journald as one line per error,
+// with priority 3.
+func report(root *cobra.Command, err error) {
+	if !logging.ToJournal(root.ErrOrStderr()) {
+		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
+		return
+	}
+	for _, line := range config.Lines(err) {
+		fmt.Fprintln(root.ErrOrStderr(), "<3>"+line)
+	}
+}
+
+// Args wraps a check of positional arguments, so that its errors count as
+// usage errors.
+func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}
+
+// Usage returns a usage error.
+func Usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Group returns a command that only has subcommands.
+func Group(use, short string, below ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: Args(cobra.NoArgs), DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(below...)
+	return cmd
+}
+
+// Loader reads a program's configuration from --config and --set.
+type Loader struct {
+	Path string
+	Set  Overrides
+}
+
+// Flags adds the flags to a command of a program.
+func (l *Loader) Flags(cmd *cobra.Command, program string) {
+	l.fileFlag(cmd, program)
+	cmd.Flags().Var(&l.Set, "set", "set a configuration key, such as broker.url=tcp://broker:1883; may be repeated")
+}
+
+func (l *Loader) fileFlag(cmd *cobra.Command, program string) {
+	cmd.Flags().StringVarP(&l.Path, "config",
+		"c", cmp.Or(os.Getenv(settings.PathVariable(program)), DefaultFile(program)), "configuration file")
+}
+
+// DefaultFile is where a program looks for its configuration unless told otherwise.
+func DefaultFile(program string) string { return "/etc/" + program + "/" + program + ".yaml" }
+
+// Overrides is the value of the flag --set: configuration keys with their values. Unlike pflag's maps it does not split
+// at commas, which separate the elements of a list.
+type Overrides map[string]string
+
+// String implements pflag.Value; with the empty text the help shows no default.
+func (o *Overrides) String() string { return "" }
+
+// Type implements pflag.Value.
+func (o *Overrides) Type() string { return "KEY=VALUE" }
+
+// Set implements pflag.Value.
+func (o *Overrides) Set(s string) error {
+	key, value, ok := strings.Cut(s, "=")
+	if !ok || key == "" {
+		return errors.New("want KEY=VALUE")
+	}
+	if *o == nil {
+		*o = Overrides{}
+	}
+	(*o)[key] = value
+	return nil
+}
+
+// ConfigCommand returns the commands "config check" and "config show". load fills and checks a fresh configuration;
+// open, if it is not nil, opens the data of a good one. What is wrong there is a warning: the daemon starts, and waits
+// until they can be read.
+func ConfigCommand[S any](program string, load func(l *Loader) (S, error), open func(l *Loader) error) *cobra.Command {
+	var l Loader
+	check := &cobra.Command{
+		Use: "check", Short: "Check the configuration, and show each error with its line",
+		Args: Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := load(&l); err != nil {
+				return err
+			}
+			if open != nil {
+				if err := open(&l); err != nil {
+					report(cmd.Root(), fmt.Errorf("warning: %w", err))
+					return printLine(cmd.OutOrStdout(), l.Path+" is good, but its data cannot be used now: "+program+
+						" starts, and waits until they can")
+				}
+			}
+			return printLine(cmd.OutOrStdout(), l.Path+" is good")
+		},
+	}
+	show := &cobra.Command{
+		Use: "show", Short: "Show the configuration in effect, secrets hidden", Args: Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := load(&l)
+			if err != nil {
+				return err
+			}
+			return config.Write(cmd.OutOrStdout(), cfg)
+		},
+	}
+	l.Flags(check, program)
+	l.Flags(show, program)
+	return Group("config", "Check or show the configuration", check, show)
+}
+
+// KeyCommand returns the commands "key new" and "key show".
+func KeyCommand() *cobra.Command {
+	return Group("key", "Make or show a key", &cobra.Command{
+		Use: "new FILE", Short: "Make a private key file and print its public key", Args: Args(cobra.ExactArgs(1)),
+		Long: `Make a private key file, which stays on this machine, and print its public key.
+
+The public key of an agent belongs in the coordinator's list of agents
+(identity.agents_file), as a line "ID KEY"; that of the coordinator belongs in
+every agent's configuration (identity.coordinator_key).`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := keys.Create(args[0])
+			if err != nil {
+				return err
+			}
+			return printLine(cmd.OutOrStdout(), keys.Format(keys.Public(key)))
+		},
+	}, &cobra.Command{
+		Use: "show FILE", Short: "Print the public key of a private key file", Args: Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := keys.Private(args[0])
+			if err != nil {
+				return err
+			}
+			return printLine(cmd.OutOrStdout(), keys.Format(keys.Public(key)))
+		},
+	})
+}
+
+func printLine(w io.Writer, s string) error {
+	_, err := fmt.Fprintln(w, s)
+	return err
+}

@@ -1,0 +1,81 @@
+// Package clitest tests a program's command line, and writes its manual pages and its completions for shells, which
+// the packages hold. Only tests import it, so that no daemon links cobra/doc.
+package clitest
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/fedmesh/fedmesh/internal/cli"
+)
+
+// Run runs a program's command line in this process, to its end.
+func Run(root *cobra.Command, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	code = cli.Main(root, args)
+	return code, out.String(), errs.String()
+}
+
+// The folder to which Manual writes, and the date on the pages.
+var (
+	dir  = flag.String("manual", "", "write manual pages and completions into this folder")
+	date = flag.String("manual.date", "1970-01-01", "the date on the manual pages")
+)
+
+// Manual writes the manual of a program into the folder of the test's flag -manual, or else into a temporary one. It
+// fails if a command has no short description.
+func Manual(t *testing.T, root *cobra.Command) {
+	t.Helper()
+	to := *dir
+	if to == "" {
+		to = t.TempDir()
+	}
+	on, err := time.Parse(time.DateOnly, *date)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := write(to, on, root); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write makes man/*.1 and completions/{bash,zsh,fish} in a folder.
+func write(dir string, on time.Time, root *cobra.Command) error {
+	man, completions := filepath.Join(dir, "man"), filepath.Join(dir, "completions")
+	if err := errors.Join(os.MkdirAll(man, 0o755), os.MkdirAll(completions, 0o755)); err != nil {
+		return err
+	}
+	if err := prepare(root); err != nil {
+		return err
+	}
+	header := &doc.GenManHeader{Section: "1", Date: &on, Source: "fedmesh", Manual: "fedmesh"}
+	return errors.Join(
+		doc.GenManTree(root, header, man),
+		root.GenBashCompletionFileV2(filepath.Join(completions, "bash"), true),
+		root.GenZshCompletionFile(filepath.Join(completions, "zsh")),
+		root.GenFishCompletionFile(filepath.Join(completions, "fish"), true),
+	)
+}
+
+// prepare removes the date of the build from the pages of a command and its subcommands.
+func prepare(cmd *cobra.Command) error {
+	cmd.DisableAutoGenTag = true
+	var err error
+	if cmd.Short == "" {
+		err = errors.New(cmd.CommandPath() + " does not say what it does (Short)")
+	}
+	for _, c := range cmd.Commands() {
+		err = errors.Join(err, prepare(c))
+	}
+	return err
+}

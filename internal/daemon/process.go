@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/logging"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// Logger returns the process's logger. A later change of level, if it is not nil, changes the log's level.
+func Logger(w io.Writer, l settings.Log, level *slog.LevelVar) (*slog.Logger, error) {
+	return logging.New(w, logging.Options{Level: l.Level, Changing: level, Format: l.Format,
+		Journal: logging.ToJournal(w)})
+}
+
+// Serve serves the process's metrics until ctx ends; for an empty address it returns a nil Server.
+func Serve(ctx context.Context, listen string, h http.Handler, log *slog.Logger) (*metrics.Server, error) {
+	if listen == "" {
+		return nil, nil
+	}
+	s, err := metrics.Listen(listen, h)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("serving metrics", "url", s.URL())
+	context.AfterFunc(ctx, func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = s.Close(closing) // the process is about to end
+	})
+	return s, nil
+}
+
+// Ready is the readiness of a process that is always ready.
+func Ready() error { return nil }
+
+// Readiness is the answer of /-/ready. A daemon is ready once its state is open, as long as its state folder can be
+// written and the broker refuses none of its subscriptions. An agent also has to accept the coordinator's
+// announcements.
+type Readiness struct {
+	open    atomic.Bool
+	failing atomic.Pointer[error]    // of the state folder; nil while it can be written
+	refused atomic.Pointer[[]string] // filters; nil before the first refusal
+	missing atomic.Pointer[string]   // why an agent has no announcement; nil while it has one
+	stands  atomic.Pointer[string]   // the coordinator that it stands by for; nil while it does not
+}
+
+// Opened notes that the state is open.
+func (r *Readiness) Opened() { r.open.Store(true) }
+
+// Err returns why the daemon is not ready, or nil.
+func (r *Readiness) Err() error {
+	if leader := r.stands.Load(); leader != nil {
+		return fmt.Errorf("it stands by: %s leads", cmp.Or(*leader, unknownLeader))
+	}
+	if !r.open.Load() {
+		return errors.New("the state folder is being opened")
+	}
+	if err := r.failing.Load(); err != nil {
+		return *err
+	}
+	if refused := r.refused.Load(); refused != nil && len(*refused) > 0 {
+		return fmt.Errorf("the broker refuses %s: %s", strings.Join(*refused, " and "), mqtt.RefusalCauses)
+	}
+	if why := r.missing.Load(); why != nil {
+		return errors.New(*why)
+	}
+	return nil
+}
+
+// AllReady returns what says why one of several is not ready.
+func AllReady(all []Readiness) func() error {
+	return func() error {
+		for i := range all {
+			if err := all[i].Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// fails notes that a write to the state folder failed.
+func (r *Readiness) fails(what string, err error) {
+	err = fmt.Errorf("cannot %s: %w", what, err)
+	r.failing.Store(&err)
+}

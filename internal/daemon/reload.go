@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/logging"
+	"github.com/fedmesh/fedmesh/internal/settings"
+)
+
+// Reloader reads a daemon's configuration, a *T, again. Some settings take effect at once; the log names changed
+// ones that need a restart. A bad configuration changes nothing.
+type Reloader[T any] struct {
+	Log     *slog.Logger
+	Level   *slog.LevelVar
+	Running *T // the configuration that the daemon was started with
+	Load    func() (*T, error)
+	LogOf   func(*T) settings.Log
+	// Apply, if set, puts settings other than the log level into effect.
+	Apply func(ctx context.Context, fresh *T) error
+	// Applied, if set, reports whether a command, and no start, puts a key into effect.
+	Applied func(key string) bool
+	// Reloaded is called with whether the reload succeeded.
+	Reloaded func(good bool)
+}
+
+// reloadable are the keys that need no restart.
+var reloadable = []string{"log.level"}
+
+// Reload reads the configuration and puts it into effect.
+func (r *Reloader[T]) Reload(ctx context.Context) {
+	fresh, err := r.Load()
+	if err == nil && r.Apply != nil {
+		err = r.Apply(ctx, fresh)
+	}
+	r.Reloaded(err == nil)
+	if err != nil {
+		for _, line := range config.Lines(err) {
+			r.Log.Error("the configuration was not reloaded; the previous one stays in effect: " + line)
+		}
+		return
+	}
+	if level, err := logging.ParseLevel(r.LogOf(fresh).Level); err == nil { // as Load has checked
+		r.Level.Set(level)
+	}
+	changed := slices.DeleteFunc(config.Changed(r.Running, fresh), func(key string) bool {
+		return slices.Contains(reloadable, key) || r.Applied != nil && r.Applied(key)
+	})
+	if len(changed) > 0 {
+		r.Log.Warn("the configuration was reloaded, but these settings need a restart",
+			"keys", changed)
+		return
+	}
+	r.Log.Info("the configuration was reloaded")
+}

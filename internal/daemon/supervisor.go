@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/service/notify"
+)
+
+// Supervisor connects a daemon to systemd: it reports readiness, status and liveness, and reloads the
+// configuration on SIGHUP.
+type Supervisor struct {
+	Status *Status // to observe the daemon's facts
+
+	log      *slog.Logger
+	tell     func(assignments ...string) error
+	watchdog time.Duration // systemd ends the process after this time without a sign of life; 0 = never
+	hangups  chan os.Signal
+	begun    sync.WaitGroup
+}
+
+// Supervise begins to collect SIGHUPs, which would end the process otherwise. Without systemd it reports to nobody.
+func Supervise(log *slog.Logger) (*Supervisor, error) {
+	socket, err := notify.Open(os.Getenv("NOTIFY_SOCKET"))
+	if err != nil {
+		return nil, err
+	}
+	watchdog, err := notify.Watchdog(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	s := &Supervisor{Status: newStatus(), log: log, tell: socket.Tell, watchdog: watchdog,
+		hangups: make(chan os.Signal, 1)}
+	signal.Notify(s.hangups, syscall.SIGHUP)
+	return s, nil
+}
+
+// Worker is a part of the daemon with a liveness check. Alive returns an error if there is no answer before ctx ends.
+type Worker struct {
+	Name  string
+	Alive func(ctx context.Context) error
+}
+
+// Begin reports that the daemon is ready, and supervises it in a goroutine until ctx ends.
+func (s *Supervisor) Begin(ctx context.Context, reload func(ctx context.Context), workers ...Worker) {
+	s.say("READY=1", notify.Status(s.Status.String()))
+	s.begun.Go(func() { s.run(ctx, reload, workers) })
+}
+
+// Wait waits for the end of the goroutine of Begin.
+func (s *Supervisor) Wait() {
+	signal.Stop(s.hangups)
+	s.begun.Wait()
+}
+
+func (s *Supervisor) run(ctx context.Context, reload func(ctx context.Context), workers []Worker) {
+	var checks <-chan time.Time // never, without a watchdog
+	if s.watchdog > 0 {
+		ticker := time.NewTicker(s.watchdog / 3)
+		defer ticker.Stop()
+		checks = ticker.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			s.say("STOPPING=1")
+			return
+		case <-checks:
+			s.feed(ctx, workers)
+		case <-s.hangups:
+			s.say("RELOADING=1")
+			bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+			reload(bounded)
+			cancel()
+			s.say("READY=1", notify.Status(s.Status.String()))
+		case <-s.Status.changed:
+			s.say(notify.Status(s.Status.String()))
+		}
+	}
+}
+
+// feed checks every worker and feeds the watchdog only if all answer: systemd must end a process even if only a part
+// of it hangs.
+func (s *Supervisor) feed(ctx context.Context, workers []Worker) {
+	ctx, cancel := context.WithTimeout(ctx, s.watchdog/3)
+	defer cancel()
+	for _, w := range workers {
+		if err := w.Alive(ctx); err != nil {
+			s.log.Error(fmt.Sprintf("the %s does not answer; if this lasts, the watchdog ends the process and its "+
+				"stacks are written here", w.Name), "err", err)
+			return
+		}
+	}
+	s.say("WATCHDOG=1")
+}
+
+// say sends assignments to systemd; a failure is only logged.
+func (s *Supervisor) say(assignments ...string) {
+	if err := s.tell(assignments...); err != nil {
+		s.log.Warn("systemd did not receive the status of this service", "err", err)
+	}
+}

@@ -1,0 +1,222 @@
+// Package datacheck holds an agent's data against a task, for a person.
+package datacheck
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Task is a task and where it comes from.
+type Task struct {
+	wire.Task
+	From string // a file, a running agent or a broker
+	// Unheard is why the coordinator ignores the running agent's messages, with a remedy; empty = it does not.
+	Unheard string
+}
+
+// Result is what a check found.
+type Result struct {
+	Task   *About       `json:"task,omitempty"`    // nil = nobody knows the task: then only the source is described
+	NoTask string       `json:"no_task,omitempty"` // why
+	Data   *data.Survey `json:"data"`
+	Rows   *Rows        `json:"rows,omitempty"` // nil without a task
+	// Declines says why the agent would not take part. Without a task it says why the source cannot be read.
+	Declines string `json:"declines,omitempty"`
+
+	recorded bool // the lines are readings
+}
+
+// About is what is said of a task.
+type About struct {
+	Name     string   `json:"name"`
+	From     string   `json:"from"`
+	Features []string `json:"features"`
+	Target   string   `json:"target"`
+}
+
+// Rows is what the agent makes of its source. If the source needs changes, they are as if those were made.
+type Rows struct {
+	Made    int       `json:"made"`
+	First   time.Time `json:"first,omitzero"`
+	Last    time.Time `json:"last,omitzero"`
+	Trained int       `json:"trained"`
+	HeldOut int       `json:"held_out"`
+	// Boundary is the time of the first row that is held out. A run that has begun keeps its own.
+	Boundary time.Time      `json:"boundary,omitzero"`
+	Columns  []data.Summary `json:"columns"` // the features, then the target
+	Unused   []Unused       `json:"unused,omitempty"`
+	Problem  string         `json:"problem,omitempty"` // why there are no rows
+	// Warnings name inputs of which most values are not used, and columns with outliers.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Constant returns the columns of numbers whose values do not differ, or by less than a float32 can store.
+func (r *Rows) Constant() (names []string) {
+	const precision = 1.0 / (1 << 23)
+	for _, c := range r.Columns {
+		if c.Used > 1 && len(c.Texts) == 0 && c.Sigma <= precision*math.Abs(c.Mean) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// Unused is how many values of a column or an input were not used for a reason, or how many rows were not made for lack
+// of one.
+type Unused struct {
+	Column string      `json:"column"`
+	Reason data.Reason `json:"reason"`
+	Count  uint64      `json:"count"`
+	Last   string      `json:"last"` // place of the last one
+}
+
+// Run checks the data. t is nil if nobody knows the task; noTask then says why.
+func Run(s *settings.Agent, t *Task, noTask string) (*Result, error) {
+	section := s.Data
+	section.Folder = folder(s.Folder())
+	ring := filepath.Join(s.Folder(), "readings")
+	stored, err := section.Stored(store.Machine, ring)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{NoTask: noTask, recorded: s.Data.Source != data.CSV && s.Data.Source != ""}
+	if t == nil {
+		r.Data = stored.Survey(nil)
+		r.Declines = unreadable(r.Data)
+		return r, nil
+	}
+	r.Task = &About{t.Name, t.From, t.Features, t.Target}
+	problem, err := task.Compile[float32](t.Task)
+	if err != nil {
+		r.Data, r.Declines = stored.Survey(nil), fmt.Sprintf("this agent does not know what the task needs: %v", err)
+		return r, nil
+	}
+	want := data.Want{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
+		Labels: problem.Model.Architecture().LabelSet()}
+	r.Data = stored.Survey(&want)
+	want.Prepare = problem.Preparer()
+	least := max(t.MinSamples, uint64(s.Privacy.MinRows))
+	if r.Rows = rowsOf(stored, want, s.Evaluation.HeldOut); r.Rows.Problem != "" {
+		r.Declines = r.Rows.Problem
+	} else if uint64(r.Rows.Trained) < least {
+		r.Declines = fmt.Sprintf("%d rows to train on, fewer than the %d that are needed", r.Rows.Trained, least)
+	}
+	if len(r.Data.Changes) > 0 {
+		if stored, err = section.Changed(r.Data.Changes).Stored(store.Machine, ring); err != nil {
+			return nil, err
+		}
+		r.Rows = rowsOf(stored, want, s.Evaluation.HeldOut)
+	}
+	return r, nil
+}
+
+// folder is where rows that are too many for memory may be: the agent's, since the system's for temporary files may be
+// in memory; or the system's ("") if the user cannot write there.
+func folder(state string) string {
+	f, err := os.CreateTemp(state, ".check-*")
+	if err != nil {
+		return ""
+	}
+	if errors.Join(f.Close(), os.Remove(f.Name())) != nil {
+		return ""
+	}
+	return state
+}
+
+// unreadable says why nobody could use a source, whatever the task.
+func unreadable(s *data.Survey) string {
+	for _, c := range s.Changes {
+		return c.Why
+	}
+	for _, f := range s.Faults {
+		if (f.Reason == grid.BadTime || f.Reason == data.Damaged) && !s.First.IsZero() {
+			continue // others can be read: how many may be bad is for the task
+		}
+		switch f.Reason {
+		case data.Unreadable, data.Damaged, data.Unrecorded, data.NoColumn, grid.Malformed, grid.BadTime:
+			first := f.First[0]
+			switch file := printable(cmp.Or(first.File, s.Source)); {
+			case first.Line > 0:
+				return fmt.Sprintf("%s: line %d: %s", file, first.Line, first.Problem)
+			case first.File != "":
+				return fmt.Sprintf("%s: %s", file, first.Problem)
+			}
+			return first.Problem
+		}
+	}
+	return ""
+}
+
+// rowsOf makes the rows as the agent does.
+func rowsOf(s data.Source, w data.Want, heldOut float64) *Rows {
+	m, err := data.Make(s, w)
+	r := &Rows{Columns: m.Columns}
+	for _, c := range m.Report.Columns {
+		for _, reason := range data.Reasons() {
+			if n := c.Unused[reason]; n > 0 {
+				r.Unused = append(r.Unused, Unused{c.Name, reason, n, c.Example(reason).Where})
+			}
+		}
+	}
+	for _, t := range m.Report.Troubles {
+		if t.Kind.Doubtful() {
+			r.Warnings = append(r.Warnings, t.Text)
+		}
+	}
+	if err != nil {
+		r.Problem = err.Error()
+		return r
+	}
+	v := m.View
+	r.Made, r.Trained = v.Rows.Len(), v.Rows.Len()
+	if t := v.Times; t != nil {
+		r.First, r.Last = time.Unix(0, t.At(0)).UTC(), time.Unix(0, t.At(t.Len()-1)).UTC()
+	}
+	if heldOut > 0 {
+		b := v.HoldOut(heldOut)
+		trained, held := v.Split(b)
+		r.Trained, r.HeldOut, r.Boundary = trained.Len(), held.Len(), b.Time
+	}
+	return r
+}
+
+// Summary says in a line what was found.
+func (r *Result) Summary() string {
+	if r.Rows == nil {
+		return fmt.Sprintf("%s: %s", r.Data.Source, r.lines())
+	}
+	text := fmt.Sprintf("%s: %d rows for the task %s", r.Data.Source, r.Rows.Made, r.Task.Name)
+	if n := r.Rows.HeldOut; n > 0 {
+		text += fmt.Sprintf(", %d of them held out", n)
+	}
+	return text
+}
+
+// line returns a line of text with the place and the description of a fault.
+func line(source string, f data.Fault) string {
+	var place strings.Builder
+	if f.Line == 0 && f.File != "" {
+		fmt.Fprintf(&place, "%s: ", printable(f.File))
+	}
+	if f.Line > 0 {
+		fmt.Fprintf(&place, "%s:%d:", printable(cmp.Or(f.File, source)), f.Line)
+		if f.Column > 0 {
+			fmt.Fprintf(&place, "%d:", f.Column)
+		}
+		place.WriteString(" ")
+	}
+	return place.String() + f.Problem
+}

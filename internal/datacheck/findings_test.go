@@ -1,0 +1,114 @@
+package datacheck
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/doctor"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestFindings: the doctor gets a finding for each class of faults, then one that says whether the agent would take
+// part; each bad one says what to do.
+func TestFindings(t *testing.T) {
+	plane := &Task{From: "a file", Task: wire.Task{Name: "plane", Features: []string{"a"}, Target: "y", MinSamples: 2,
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, ResponseProb: 1, Budget: 1000,
+			MinSteps: 1, MaxSteps: 1}}}
+	rows := strings.Repeat("1,2\n", 20)
+	for _, tt := range []struct {
+		name, text string
+		task       *Task
+		found      string // states
+		says       []string
+	}{
+		{"good", "a,y\n" + rows, plane, "good", []string{"d.csv: 20 rows for the task plane"}},
+		{"no task", "a,y\n" + rows, nil, "good", []string{"20 lines; they are held against no task: nobody knows it"}},
+		{"two classes of faults", "a,y\n,1\nx,2\nx,3\n" + rows, plane, "warn warn good", []string{
+			`column "a": 1 missing, the first: `, "d.csv:2:1: empty where", `column "a": 2 not_a_number, the first: `,
+			`if "x" stands for a missing value, add it to data.missing_values: ["x"]`}},
+		{"too few", "a,y\n1,2\n", plane, "bad", []string{"would decline: 1 rows to train on, fewer than the 10"}},
+		{"a delimiter", "a;y\n" + strings.ReplaceAll(rows, ",", ";"), plane, "bad bad", []string{
+			`set data.delimiter: ";"`, "would decline"}},
+		{"no column", "b,y\n" + rows, plane, "warn bad", []string{`the header has no column "a"`}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := settings.DefaultAgent()
+			s.StateDir, s.Data.CSV = t.TempDir(), filepath.Join(t.TempDir(), "d.csv")
+			if err := os.WriteFile(s.Data.CSV, []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Run(&s, tt.task, "nobody knows it")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var states []string
+			text := ""
+			for _, f := range r.Findings() {
+				states = append(states, string(f.State))
+				text += f.Found + " → " + f.Mend + "\n"
+				if f.State == doctor.Bad && f.Mend == "" {
+					t.Errorf("%+v does not say what to do", f)
+				}
+			}
+			if got := strings.Join(states, " "); got != tt.found {
+				t.Errorf("%s, want %s\n%s", got, tt.found, text)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(text, want) {
+					t.Errorf("no %q in\n%s", want, text)
+				}
+			}
+			if left, err := os.ReadDir(s.StateDir); len(left) > 0 || err != nil {
+				t.Errorf("the check left %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// TestNoReadings: before the agent has run there are no readings, which is not bad; a ring that cannot be read, or of
+// which all is damaged, is.
+func TestNoReadings(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		make     func(dir string) error
+		findings int
+		state    doctor.State
+		last     string
+	}{
+		{"no ring", func(string) error { return nil }, 1, doctor.Warn, "nothing was recorded yet"},
+		{"an empty one", func(dir string) error { return os.Mkdir(dir, 0o700) }, 1, doctor.Warn,
+			"nothing was recorded yet"},
+		{"no folder", func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, 2, doctor.Bad,
+			"this device would decline: store: list "},
+		{"all damaged", func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700),
+				os.WriteFile(filepath.Join(dir, "ring-000000000001.segment"), []byte("FMG1\x09\x00"+
+					strings.Repeat("x", 100)), 0o600))
+		}, 2, doctor.Bad, "this device would decline: store: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := settings.DefaultAgent()
+			s.StateDir = t.TempDir()
+			s.Data = data.Config{Source: data.MQTT, Columns: map[string]string{"a": "site/a"}}
+			if err := tt.make(filepath.Join(s.StateDir, "readings")); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Run(&s, nil, "nobody knows it")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := r.Findings()
+			if last := all[len(all)-1]; len(all) != tt.findings || last.State != tt.state ||
+				!strings.HasPrefix(last.Found, tt.last) {
+				t.Errorf("%+v", all)
+			}
+		})
+	}
+}

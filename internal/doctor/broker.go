@@ -1,0 +1,338 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/logging"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// Broker is the broker as a daemon uses it.
+type Broker struct {
+	Options mqtt.Options
+	Reads   []string // the filters that the daemon subscribes to
+	Loop    string   // the topic that only the daemon writes and reads
+	// Presence is the topic of the daemon's will; empty if it has none.
+	Presence string
+	// Retains is true if the daemon needs its own messages retained.
+	Retains bool
+	// Queue is how many messages the broker should queue for a slow reader; 0 = not examined.
+	Queue int
+}
+
+const (
+	// patience is how long an answer may take.
+	patience = 10 * time.Second
+	// testTime bounds the self-test, reconnects included.
+	testTime = 6 * patience
+	// clashes short links in a row, ended within patience each, are a sign of another client with the same id.
+	clashes = 2
+)
+
+// nodes returns the broker at each of its URLs.
+func (b *Broker) nodes() []*Broker {
+	var all []*Broker
+	for _, u := range append([]string{b.Options.URL}, b.Options.MoreURLs...) {
+		node := *b
+		node.Options.URL, node.Options.MoreURLs = u, nil
+		all = append(all, &node)
+	}
+	return all
+}
+
+// network examines whether the broker accepts a TCP connection. It sends no data.
+func (b *Broker) network(ctx context.Context, r *report) bool {
+	u, err := url.Parse(b.Options.URL)
+	if err != nil {
+		r.add("network", Bad, "correct broker.url", "%v", err)
+		return false
+	}
+	to, what := u, "the broker"
+	if b.Options.Proxy != nil {
+		to, what = b.Options.Proxy, "the proxy"
+	}
+	port := to.Port()
+	if port == "" {
+		port = map[string]string{"ws": "80", "wss": "443", "http": "80"}[to.Scheme]
+	}
+	d := net.Dialer{Timeout: patience}
+	began := time.Now()
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(to.Hostname(), port))
+	if err != nil {
+		mend := "check the host name and the system's name server (on Android: set dns)"
+		if !strings.Contains(err.Error(), "lookup") {
+			mend = "check that it runs, that it listens on this address (Mosquitto listens only on loopback unless " +
+				"its configuration has `listener 1883`), and that no firewall blocks the connection"
+		}
+		r.add("network", Bad, mend, "%s cannot be reached: %v", what, err)
+		return false
+	}
+	switch u.Scheme {
+	case "tls", "ssl", "mqtts", "wss":
+		if b.Options.Proxy == nil {
+			b.hangUp(ctx, conn, u.Hostname())
+		}
+	}
+	_ = conn.Close() // nothing was said
+	r.good("network", "%s answers at %s after %v", what, conn.RemoteAddr(),
+		time.Since(began).Round(100*time.Microsecond))
+	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
+	if b.Options.Proxy == nil && local.IsValid() && remote.IsValid() {
+		here.mosquitto(ctx, r, local, remote)
+	}
+	return true
+}
+
+// hangUp makes a TLS handshake and ends it properly, because a broker logs a connection without one as an error. A
+// failed handshake is reported by session.
+func (b *Broker) hangUp(ctx context.Context, conn net.Conn, host string) {
+	config := &tls.Config{}
+	if b.Options.TLS != nil {
+		config = b.Options.TLS.Clone()
+	}
+	if config.ServerName == "" {
+		config.ServerName = host
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	secure := tls.Client(conn, config)
+	if secure.HandshakeContext(ctx) != nil || secure.CloseWrite() != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	_, _ = io.Copy(io.Discard, secure) // until the broker closes, too: unread bytes would reset the connection
+}
+
+// visit is a session with the broker.
+type visit struct {
+	*Broker
+	report *report
+	conn   *mqtt.Session
+	events <-chan mqtt.Event
+	kept   map[string]bool // topics with a retained message
+	denied []string        // filters that the broker refuses
+	up     time.Time       // when the link was made
+	short  int             // links in a row that ended within patience
+}
+
+// note records an event.
+func (v *visit) note(e mqtt.Event) {
+	switch e := e.(type) {
+	case mqtt.Up:
+		v.up = time.Now()
+	case mqtt.Down:
+		if v.short++; time.Since(v.up) >= patience {
+			v.short = 0
+		}
+	case mqtt.SubscribeRefused:
+		if !slices.Contains(v.denied, e.Filter) { // the session subscribes again, and is refused again
+			v.denied = append(v.denied, e.Filter)
+		}
+	case mqtt.RefusalOver:
+		v.denied = slices.DeleteFunc(v.denied, func(filter string) bool { return filter == e.Filter })
+	case mqtt.Received:
+		v.kept[e.Topic] = v.kept[e.Topic] || e.Retained
+	}
+}
+
+// session examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session lasted
+// to the end.
+func (b *Broker) session(ctx context.Context, r *report) bool {
+	taken := b.watch(ctx)
+	v := b.visit(ctx, r)
+	if v != nil {
+		defer v.conn.Close()
+	}
+	if another := taken(); v == nil {
+		return false
+	} else if another {
+		v.clash("if this device was cut off less than two minutes ago, try again; else find that client: ",
+			"was connected with the client id %s: the broker has ended its connection for this one", v.Options.ClientID)
+		return false
+	}
+	if !v.selfTest(ctx) {
+		return false
+	}
+	v.refused("let this user read the topic; `coordinator acl` writes the rules for Mosquitto")
+	if len(v.denied) == 0 {
+		r.good("access", "no subscription is refused; but a broker such as Mosquitto refuses none and withholds the "+
+			"messages instead, which shows only when others publish")
+	}
+	v.retained(ctx)
+	return true
+}
+
+// visit opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the client in.
+func (b *Broker) visit(ctx context.Context, r *report) *visit {
+	warning := new(logging.Last)
+	o := b.Options
+	o.Logger = slog.New(warning)
+	o.MaxReconnectDelay = time.Second // a single client needs no spreading
+	conn, err := mqtt.Dial(ctx, o)
+	if err != nil {
+		r.add("connection", Bad, "mend the configuration", "%v", err)
+		return nil
+	}
+	v := &visit{Broker: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
+	conn.Subscribe(mqtt.AtMostOnce, b.Reads...)
+	if !v.await(ctx, patience, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
+		r.add("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
+			"%s", warning.Text("no answer"))
+		_ = conn.Close() // nothing was said
+		return nil
+	}
+	r.good("connection", "the broker accepts the client %s", b.Options.ClientID)
+	return v
+}
+
+// refused adds the filters that the broker refuses.
+func (v *visit) refused(mend string) {
+	for _, filter := range v.denied {
+		v.report.add("access", Bad, mend, "the broker refuses %s", filter)
+	}
+}
+
+// await notes events until right returns true for one, for at most so long.
+func (v *visit) await(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return false
+		case e := <-v.events:
+			v.note(e)
+			if right(e) {
+				return true
+			}
+		}
+	}
+}
+
+// selfTest sends a large message to itself. It reports whether the test had a result.
+func (v *visit) selfTest(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, testTime)
+	defer cancel()
+	test := mqtt.NewSelfTest(v.conn, v.Loop, patience, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
+	test.Step(time.Now(), mqtt.Up{})
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var result *mqtt.SelfTested
+		select {
+		case <-ctx.Done():
+			v.report.add("messages", Bad, "see the broker's log, and try again",
+				"the test with the largest message has not ended after %v: %v", testTime, ctx.Err())
+			return false
+		case e := <-v.events:
+			v.note(e)
+			_, result = test.Step(time.Now(), e)
+			if result == nil && v.short >= clashes {
+				v.clash("find that client: ", "has the client id %s: the broker ended %d connections in a row, each "+
+					"within %v", v.Options.ClientID, v.short, patience)
+				return false
+			}
+		case <-tick.C:
+			if at, due := test.Deadline(); due && !time.Now().Before(at) {
+				result = test.Tick(time.Now())
+			}
+		}
+		if result == nil {
+			continue
+		}
+		if advice := result.Advice(); advice != "" {
+			found, mend, _ := strings.Cut(advice, ": ")
+			v.report.add("messages", Bad, mend, "%s", found)
+		} else {
+			v.report.good("messages", "a message of %d bytes comes back from %s", result.Bytes, result.Topic)
+		}
+		return true
+	}
+}
+
+// clash reports another client with the same client id.
+func (v *visit) clash(find, found string, args ...any) {
+	v.report.add("identity", Bad, find+"the same program with another state_dir, a copy of this device, or a fleet; "+
+		"stop it, or give it an id and a key of its own", "another client "+found, args...)
+}
+
+// willTime is how long a broker may take from the end of a connection to the message that its client left as its will.
+const willTime = time.Second
+
+// watch listens, as another client, for the will of a client that has the daemon's id. taken is to be called when the
+// doctor has connected with that id: it ends the watch, and reports whether the broker has ended another one's
+// connection. A will that was kept says nothing, since it may be old. Where the broker does not let this client in, or
+// takes the user's name for its id as well, nobody is seen.
+func (b *Broker) watch(ctx context.Context) (taken func() bool) {
+	if b.Presence == "" {
+		return func() bool { return false }
+	}
+	o := b.Options
+	o.ClientID, o.Logger = o.ClientID+"-check", slog.New(slog.DiscardHandler)
+	conn, err := mqtt.Dial(ctx, o)
+	if err != nil {
+		return func() bool { return false }
+	}
+	v := &visit{Broker: b, conn: conn, events: conn.Events(), kept: map[string]bool{}}
+	conn.Subscribe(mqtt.AtMostOnce, b.Presence, b.Loop)
+	isUp := func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }
+	if v.await(ctx, patience, isUp) {
+		// A message to itself comes back when the broker has handled the subscriptions; rules may withhold it.
+		_ = conn.Publish(mqtt.Message{Topic: b.Loop, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
+		v.await(ctx, willTime, func(e mqtt.Event) bool {
+			m, ok := e.(mqtt.Received)
+			return ok && m.Topic == b.Loop
+		})
+	}
+	return func() bool {
+		defer conn.Close()
+		will := false
+		v.await(ctx, willTime, func(e mqtt.Event) bool {
+			switch e := e.(type) {
+			case mqtt.Received:
+				will = e.Topic == b.Presence && !e.Retained
+			case mqtt.Down: // this one had the doctor's id: it must not come back
+				return true
+			}
+			return will
+		})
+		return will
+	}
+}
+
+// retained examines whether the broker keeps retained messages.
+func (v *visit) retained(ctx context.Context) {
+	if !v.Retains {
+		return
+	}
+	text := fmt.Sprint("doctor ", time.Now().UnixNano())
+	err := v.conn.Publish(mqtt.Message{Topic: v.Loop, Payload: []byte(text), QoS: mqtt.AtMostOnce, Retained: true})
+	if err != nil {
+		v.report.add("retained", Bad, "try again", "%v", err)
+		return
+	}
+	v.conn.Subscribe(mqtt.AtMostOnce, v.Loop) // again: the self-test has unsubscribed
+	if v.await(ctx, patience, func(e mqtt.Event) bool {
+		m, ok := e.(mqtt.Received)
+		return ok && string(m.Payload) == text && m.Retained
+	}) {
+		v.report.good("retained", "the broker keeps retained messages")
+	} else {
+		v.report.add("retained", Bad, "let it keep retained messages, which carry the models (Mosquitto: "+
+			"retain_available true, the default)", "the broker did not keep a retained message")
+	}
+	// remove the retained message; if that fails, the next doctor overwrites it
+	_ = v.conn.Publish(mqtt.Message{Topic: v.Loop, QoS: mqtt.AtMostOnce, Retained: true})
+}

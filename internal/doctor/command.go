@@ -1,0 +1,103 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/internal/cli"
+)
+
+// Command returns a program's command "doctor"; load reads the configuration, and targets makes the doctor's targets of
+// it.
+func Command[S any](program string, load func(*cli.Loader) (S, error),
+	targets func(S) ([]*Target, error)) *cobra.Command {
+	var l cli.Loader
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Examine the broker, the disk, the clock and the data, and say what to change",
+		Args: cli.Args(cobra.NoArgs),
+		Long: `Examine what ` + program + ` depends on: its folder, the clock, the way to the broker, and the
+broker's access rules, largest messages, retained messages and queues; of an agent also
+its data, and the broker that they come from. Each finding says what to change.
+While ` + program + ` runs, the checks that need its connection are skipped.
+The exit status is 1 when something is bad.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := load(&l)
+			if err != nil {
+				return err
+			}
+			all, err := targets(settings)
+			if err != nil {
+				return err
+			}
+			show := lines(cmd.OutOrStdout())
+			if asJSON {
+				show = jsonLines(cmd.OutOrStdout())
+			}
+			bad := 0
+			for _, p := range all {
+				bad += p.Examine(cmd.Context(), show)
+			}
+			if bad > 0 {
+				return fmt.Errorf("findings that are bad: %d", bad)
+			}
+			return nil
+		},
+	}
+	l.Flags(cmd, program)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one finding per line")
+	return cmd
+}
+
+// Examine shows each finding, and returns how many are bad.
+func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
+	r := &report{show: show, federation: p.Federation}
+	r.good("configuration", "can be used")
+	lock, runs := p.folder(r)
+	clock(r, time.Now())
+	certificate(r, p.Broker.Options.TLS, time.Now())
+	elsewhere := false
+	if p.Cluster != nil {
+		var found []Finding
+		found, elsewhere = p.Cluster(ctx)
+		for _, f := range found {
+			r.add(f.About, f.State, f.Mend, "%s", f.Found)
+		}
+	}
+	nodes := p.Broker.nodes()
+	for _, node := range nodes {
+		if len(nodes) > 1 {
+			r.where = node.Options.URL + ": "
+		}
+		reached := node.network(ctx, r)
+		switch {
+		case reached && runs:
+			r.add("broker", Skipped, "", "%s runs and uses the connection: stop it to examine the rest, or see "+
+				"`%[1]s status`", p.Program)
+		case reached && elsewhere:
+			r.add("broker", Skipped, "", "another %s leads, and has the connection", p.Program)
+		case reached && node.session(ctx, r):
+			node.queue(ctx, r)
+		}
+		if reached && p.Announced != nil {
+			f := p.Announced(ctx, node.Options.URL)
+			r.add(f.About, f.State, f.Mend, "%s", f.Found)
+		}
+	}
+	r.where = ""
+	if p.Site != nil {
+		p.site(ctx, r)
+	}
+	if p.Data != nil {
+		for _, f := range p.Data(ctx) {
+			r.add(f.About, f.State, f.Mend, "%s", f.Found)
+		}
+	}
+	if lock != nil {
+		_ = lock.Unlock() // the process ends
+	}
+	return r.bad
+}

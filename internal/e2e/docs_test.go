@@ -1,0 +1,290 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+)
+
+const root = "../../"
+
+// shown is commands that a page shows, a line each.
+type shown struct {
+	page   string
+	line   int // of the first command
+	lines  []string
+	notRun []string // begins of lines that are not run; "" = of all
+}
+
+var (
+	fence = regexp.MustCompile("^ *```(sh|console)$")
+	mark  = regexp.MustCompile(`^<!-- not run(?: \(([^)]+)\))?: .+ -->$`)
+	// joined are commands on one line.
+	joined = regexp.MustCompile(` && | \| `)
+	// hidden is a command outside a block of sh, where nobody would run it or read its mark.
+	hidden = regexp.MustCompile(`^ *(sudo |\S+ \| )?(bin/)?(agentd|coordinator|fedlab|make|go) [a-z]`)
+)
+
+// blocks returns what all pages show.
+func blocks(t *testing.T) (all []shown) {
+	t.Helper()
+	pages := []string{root + "README.md", root + "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*.md", "packaging/*/README.md"} {
+		found, err := filepath.Glob(root + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page = strings.TrimPrefix(page, root)
+		all = append(all, blocksOf(page, string(text))...)
+		for i, line := range outside(string(text)) {
+			if hidden.MatchString(line) {
+				t.Errorf("%s:%d: %s: commands stand in a block of sh", page, i+1, strings.TrimSpace(line))
+			}
+		}
+	}
+	return all
+}
+
+// outside yields the lines of a page's code that is in no block of sh: indented lines, and other blocks.
+func outside(text string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		block, sh := false, false
+		for i, line := range strings.Split(text, "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				block, sh = !block, fence.MatchString(line)
+				continue
+			}
+			code := block || strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "\t")
+			if code && (!block || !sh) && !yield(i, line) {
+				return
+			}
+		}
+	}
+}
+
+// blocksOf returns the blocks of a page. Comments above a block say which lines are not run, and why:
+// `<!-- not run: it needs root -->` for all, `<!-- not run (make): … -->` for those that begin so.
+func blocksOf(page, text string) (all []shown) {
+	var marks []string
+	inside := false
+	for i, line := range strings.Split(text, "\n") {
+		m := mark.FindStringSubmatch(line)
+		switch last := len(all) - 1; {
+		case inside && strings.TrimSpace(line) == "```":
+			inside = false
+		case inside && strings.HasSuffix(strings.Join(all[last].lines, ""), `\`):
+			whole := &all[last].lines[len(all[last].lines)-1]
+			*whole = strings.TrimSuffix(*whole, `\`) + strings.TrimSpace(line)
+		case inside:
+			all[last].lines = append(all[last].lines, strings.TrimSpace(line))
+		case fence.MatchString(line):
+			all = append(all, shown{page: page, line: i + 2, notRun: marks})
+			inside, marks = true, nil
+		case m != nil:
+			marks = append(marks, m[1])
+		case strings.TrimSpace(line) != "":
+			marks = nil
+		}
+	}
+	return all
+}
+
+// runs tells whether a line is run.
+func (b *shown) runs(line string) bool {
+	return !slices.ContainsFunc(b.notRun, func(begin string) bool { return strings.HasPrefix(line, begin) })
+}
+
+// command is a line without its comment.
+func command(line string) string {
+	before, _, _ := strings.Cut(line+" ", " # ")
+	return strings.TrimSpace(before)
+}
+
+// TestPages runs the commands of the pages, each page in a folder of its own, one after the other. What is marked as
+// not run, and what is run, has only subcommands, flags and targets of make that there are.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	byPage := map[string][]shown{}
+	for _, b := range blocks(t) {
+		byPage[b.page] = append(byPage[b.page], b)
+		for _, line := range b.lines {
+			checkWords(t, &b, command(line))
+		}
+	}
+	if len(byPage) < 8 {
+		t.Errorf("%d pages show commands", len(byPage))
+	}
+	for page, all := range byPage {
+		t.Run(page, func(t *testing.T) {
+			r := newReader(t)
+			for i := range all {
+				for j, line := range all[i].lines {
+					if all[i].runs(line) && command(line) != "" {
+						r.do(t, fmt.Sprintf("%s:%d", page, all[i].line+j), command(line))
+					}
+				}
+			}
+		})
+	}
+}
+
+// checkWords asks the program of each command for help with the command's own words, which it refuses if a flag or a
+// subcommand is unknown. What the words do is not tried.
+func checkWords(t *testing.T, b *shown, line string) {
+	t.Helper()
+	for _, part := range joined.Split(line, -1) {
+		words := strings.Fields(part)
+		for len(words) > 0 && (words[0] == "sudo" || words[0] == "-u" || words[0] == "coordinator" && len(words) > 1 &&
+			words[1] == "coordinator") {
+			words = words[1:]
+		}
+		if len(words) > 2 && words[0] == "go" && words[1] == "run" {
+			words = append([]string{filepath.Base(words[2])}, words[3:]...)
+		}
+		if len(words) == 0 {
+			continue
+		}
+		if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, ">") }); i > 0 {
+			words = words[:i]
+		}
+		switch program := filepath.Base(words[0]); {
+		case program == "make":
+			out, err := exec.Command("make", append([]string{"-C", root, "-n"}, words[1:]...)...).CombinedOutput()
+			if err != nil {
+				t.Errorf("%s:%d: %s: %v\n%s", b.page, b.line, part, err, out)
+			}
+		case strings.HasPrefix(words[0], "/") || !slices.Contains([]string{"agentd", "coordinator", "fedlab"}, program):
+		default:
+			code, help, stderr := programs.Run(t, program, append(words[1:], "--help")...)
+			if code != 0 || strayed(words, help) {
+				t.Errorf("%s:%d: %s: exit status %d\n%s%s", b.page, b.line, part, code, help, stderr)
+			}
+		}
+	}
+}
+
+// strayed tells whether the help is that of a group of commands which has no command of the next word.
+func strayed(words []string, help string) bool {
+	_, usage, _ := strings.Cut(help, "Usage:\n")
+	line, _, _ := strings.Cut(usage, "\n")
+	var plain, path int
+	for plain < len(words) && !strings.HasPrefix(words[plain], "-") {
+		plain++
+	}
+	for _, word := range strings.Fields(line) {
+		if strings.HasPrefix(word, "[") {
+			break
+		}
+		path++
+	}
+	return strings.Contains(usage, "Available Commands:") && plain > path
+}
+
+// reader does what a page says, in a folder with the files that pages speak of.
+type reader struct {
+	dir     string
+	path    string   // with the programs
+	options []string // of the daemons, as their environment
+	printed string   // by the last key that was made
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	r := &reader{dir: t.TempDir()}
+	bin, err := filepath.Abs(string(programs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(root + "docs/SIMULATION.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, experiment, _ := strings.Cut(string(page), "```yaml\n")
+	experiment, _, _ = strings.Cut(experiment, "```")
+	rows := deviceRows(rand.New(rand.NewPCG(1, 1)), 1, founded[0].target)
+	for name, text := range map[string][]byte{"sample.csv": rows, "measured.csv": rows,
+		"lab.yaml": bytes.Replace([]byte(experiment), []byte("rounds: 1000"), []byte("rounds: 20"), 1)} {
+		if err := os.WriteFile(filepath.Join(r.dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"bin": bin, "sim": filepath.Join(here, "sim")} {
+		if err := os.Symlink(to, filepath.Join(r.dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	broker := brokers.OpenMosquitto(t)
+	r.path = "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH")
+	r.options = []string{ // no round waits for the next
+		"COORDINATOR_ROUND_PAUSE=0s", "COORDINATOR_METRICS_LISTEN=", "COORDINATOR_BROKER_URL=" + broker,
+		"AGENTD_BROKER_URL=" + broker}
+	return r
+}
+
+var daemon = regexp.MustCompile(`^(bin/)?(agentd|coordinator) run `)
+
+// do runs a command, or starts it if it is a daemon. A coordinator is waited for.
+func (r *reader) do(t *testing.T, at, line string) {
+	t.Helper()
+	line = strings.ReplaceAll(line, "go run ./cmd/fedlab", "fedlab")
+	line = regexp.MustCompile(`PUBLIC-KEY[A-Z0-9-]*`).ReplaceAllString(line, r.printed)
+	line = regexp.MustCompile(`^python3 `).ReplaceAllString(line, "/usr/bin/python3 ")
+	if daemon.MatchString(line) {
+		cmd := exec.Command("/bin/sh", "-c", "exec "+line)
+		cmd.Dir, cmd.Env = r.dir, append(append(os.Environ(), r.path), r.options...)
+		if strings.Contains(line, "agentd run") { // its files are beside it, as on the device
+			copyFile(t, filepath.Join(r.dir, "air", "agentd.yaml"), filepath.Join(r.dir, "agentd.yaml"))
+		}
+		p := testkit.Start(t, cmd)
+		if strings.Contains(line, "coordinator run") {
+			p.Await(t, "run finished")
+		}
+		return
+	}
+	ctx, done := context.WithTimeout(t.Context(), 3*testkit.Patience)
+	defer done()
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", line)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = r.dir, append(os.Environ(), r.path), time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %s: %v\n%s", at, line, err, out)
+	}
+	if strings.Contains(line, " key new ") {
+		r.printed = strings.TrimSpace(string(out))
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

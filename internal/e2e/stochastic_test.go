@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// stochastic is the bilinear network of 2nd-order (40) with mini-batches, noise
+// and stragglers, and a number of local steps that no clock decides.
+const stochastic = `{name: saddle, features: [a, b], target: y, standardize: false, step_size: {constant: 0.05}, batch_size: 5,
+  response: {probability: 0.5}, gradient_noise: {law: laplace, variance: 0.01}, steps: {budget: 10s, min: 5, max: 5},
+  model: {kind: mlp, hidden: [3], activation: identity, risk: logistic, bias: false, ridge: 0.1}}`
+
+// TestStochasticGradients: programs and broker leave nothing to chance but what
+// the seed decides. The model is that of the plain loop, to the bit.
+func TestStochasticGradients(t *testing.T) {
+	t.Parallel()
+	f := newFederation(t, brokers.OpenMosquitto(t))
+	ids, data := []string{"one", "three", "two"}, map[string]string{} // in the order of the fold
+	var list strings.Builder
+	for i, id := range ids {
+		data[id] = classes(30 + 7*i)
+		list.WriteString(f.AddAgent(t, id, data[id]))
+	}
+	f.Lead(t, stochastic, list.String(), threeOfThree)
+	lead := f.Daemon(t, "coordinator", "coordinator")
+	var agents []*testkit.Process
+	for _, id := range ids {
+		agents = append(agents, f.Daemon(t, "agentd", id))
+	}
+	lead.Await(t, "run finished version=3")
+	for _, p := range append(agents, lead) {
+		p.Stop(t, syscall.SIGTERM, 0)
+	}
+
+	out := f.Path("model.safetensors")
+	programs.MustRun(t, "coordinator", "model", "export", "3", "--state-dir", f.Path("state"), "--out", out)
+	file, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors, _, err := store.DecodeSafetensors(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	for _, x := range tensors {
+		got = append(got, x.Data...)
+	}
+	cfg := settings.DefaultCoordinator()
+	if err := settings.Load(&cfg, "coordinator", f.Path("coordinator.yaml"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := wire.AppendVector(nil, plainLoop(t, &cfg, ids, data)); !slices.Equal(got, want) {
+		t.Errorf("the model is\n%x, the plain loop's\n%x", got, want)
+	}
+}
+
+// plainLoop is federated averaging of all agents, three rounds, without any host.
+func plainLoop(t *testing.T, cfg *settings.Coordinator, ids []string, rows map[string]string) []float32 {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := task.Compile[float32](cfg.Task.Wire(false))
+	must(err)
+	w := p.Initial(cfg.Round.Seed)
+	for i := range wire.RoundID(3) {
+		var sent []testkit.Sent[float32]
+		next := make([]float32, len(w))
+		for _, id := range ids {
+			s, err := data.ReadCSV[float32](strings.NewReader(rows[id]), id, cfg.Task.Features, cfg.Task.Target,
+				data.Filter{})
+			must(err)
+			must(p.Prepare(s))
+			out, err := p.Local(task.Job[float32]{
+				Base: w, Samples: s, Weight: 1, Steps: 5,
+				Rand: task.Source(cfg.Round.Seed, i+1, task.Stream(wire.AgentID(id))),
+			})
+			must(err)
+			sent = append(sent, testkit.Sent[float32]{ID: wire.AgentID(id), Factor: 1, V: out.Vector})
+		}
+		must(round.Advance(next, w, testkit.Fold(cfg.Round.Seed, 1, 3, sent...)))
+		w = next
+	}
+	return w
+}
+
+// classes returns rows of two classes, on either side of a line.
+func classes(rows int) string {
+	var b strings.Builder
+	b.WriteString("a,b,y\n")
+	for i := range rows {
+		x, z := float64(i%7)-3, float64(i%11)-5
+		y := 1
+		if 2*x-z < 0.5 {
+			y = -1
+		}
+		fmt.Fprintf(&b, "%v,%v,%d\n", x, z, y)
+	}
+	return b.String()
+}

@@ -1,0 +1,302 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// tracking is of run 7, whose task has some keys.
+func tracking(url string, client *http.Client, keys int) *Tracking {
+	return &Tracking{URL: url, Token: "secret", Experiment: "air", Federation: "plant", Version: "v1", HTTP: client,
+		Task: func() (wire.RunID, []config.Setting) {
+			var all []config.Setting
+			for i := range keys {
+				all = append(all, config.Setting{Key: fmt.Sprint("task.key", i), Value: strings.Repeat("v", 3*i)})
+			}
+			return 7, all
+		}}
+}
+
+func newStandIn(t *testing.T) *standIn { return &standIn{t: t, token: "Bearer secret", page: 100} }
+
+// many are rounds of a run: more than a batch takes.
+func many(run wire.RunID, n int) (all []coordinator.HistoryEntry) {
+	for i := range n {
+		risk := 1 / float64(i+1)
+		all = append(all, coordinator.HistoryEntry{Time: time.UnixMilli(int64(1000 * (i + 1))), Run: run,
+			Round: wire.RoundID(i + 1), Kind: "training", Outcome: "closed", Version: wire.ModelVersion(i + 1),
+			Selected: 3, Accepted: 3, Seconds: 1, Risk: &risk})
+	}
+	return all
+}
+
+// TestMLflow exports over a socket: an experiment, a run for each run, parameters of the present one, each value once,
+// whatever is exported how often.
+func TestMLflow(t *testing.T) {
+	s := newStandIn(t)
+	web := httptest.NewServer(s)
+	t.Cleanup(web.Close)
+	about := tracking(web.URL+"/", web.Client(), 2)
+	export := func(all []coordinator.HistoryEntry) {
+		t.Helper()
+		write(t, NewMLflow(t.Context(), about), all)
+	}
+	all := rounds()
+	before := all[4] // the run ends after it, so its line comes again with the reason
+	before.Ended = ""
+	all = append(all[:4:4], before, all[4])
+	export(all[:4])
+	export(all)
+	export(all)
+	s.doubled()
+	if len(s.experiments) != 1 || s.experiments[0] != "air" || len(s.runs) != 2 {
+		t.Fatalf("experiments %v, %d runs", s.experiments, len(s.runs))
+	}
+	earlier, x := s.runs[0], s.runs[1]
+	if len(earlier.params) != 0 || earlier.status != statusFinished || len(earlier.points) != 4 {
+		t.Errorf("the earlier run: %+v", earlier)
+	}
+	at := rounds()[4].Time.UnixMilli()
+	if x.name != "plant/7" || x.status != statusFinished || x.end != at || x.start != rounds()[3].Time.UnixMilli() ||
+		len(x.params) != 2 || x.tags["fedmesh.version"] != "v1" || len(x.points) != 12 {
+		t.Errorf("run 7: %+v", x)
+	}
+	if got := x.points[7]; got != (point{"held_out_risk", 1.125, at, 300}) {
+		t.Errorf("got %+v", got)
+	}
+	about.Task = func() (wire.RunID, []config.Setting) { // another task goes on with the run
+		return 7, []config.Setting{{Key: "task.key0", Value: "other"}, {Key: "task.more", Value: "1"}}
+	}
+	more := all[5] // its rounds are raised: another model, and no end
+	more.Ended, more.Version, more.Time = "", 301, more.Time.Add(time.Second)
+	export(append(all, more))
+	if s.runs[1].status != statusRunning || len(s.runs[1].points) != 18 || s.runs[1].params["task.key0"] != "" ||
+		s.runs[1].params["task.more"] != "1" {
+		t.Errorf("a run that goes on: %+v", s.runs[1])
+	}
+}
+
+// TestMLflowLimits: batches are as small as MLflow wants them, values of parameters too, and all of a long history that
+// comes in pages is found.
+func TestMLflowLimits(t *testing.T) {
+	s := newStandIn(t)
+	for range 2 {
+		write(t, NewMLflow(t.Context(), tracking("http://mlflow", &http.Client{Transport: s}, 2101)), many(7, 700))
+		s.doubled()
+		if x := s.runs[0]; len(x.points) != 4*700 || len(x.params) != 2101 || len(x.params["task.key2100"]) != 6000 {
+			t.Errorf("%d values, %d parameters", len(x.points), len(x.params))
+		}
+	}
+}
+
+// TestMLflowRefuses: errors name what was asked, and a run that a person has deleted stays deleted.
+func TestMLflowRefuses(t *testing.T) {
+	s := newStandIn(t)
+	about := tracking("http://mlflow", &http.Client{Transport: s}, 1)
+	export := func() error {
+		m := NewMLflow(t.Context(), about)
+		for _, e := range many(7, 3) {
+			if err := m.Round(&e); err != nil {
+				return err
+			}
+		}
+		return m.Close()
+	}
+	about.Token = ""
+	if err := export(); err == nil || !strings.HasPrefix(err.Error(),
+		"http://mlflow/api/2.0/mlflow/experiments/get-by-name: 401 Unauthorized: who are you?") {
+		t.Errorf("without a token: %v", err)
+	}
+	about.Token = "secret"
+	s.cut = true
+	if err := export(); err == nil || !strings.Contains(err.Error(), "runs/log-batch: INTERNAL_ERROR: the answer is") {
+		t.Errorf("a lost answer: %v", err)
+	}
+	if err := export(); err != nil || s.values() != 12 {
+		t.Errorf("after a lost answer: %v, %d values", err, s.values())
+	}
+	s.doubled()
+	s.runs[0].stage, s.runs[0].points = "deleted", nil
+	if err := export(); err != nil || s.values() != 0 || len(s.runs) != 1 {
+		t.Errorf("a deleted run: %v, %d values, %d runs", err, s.values(), len(s.runs))
+	}
+}
+
+// following is a history that is followed.
+type following struct {
+	t      *testing.T
+	dir    string
+	server *standIn
+	told   []error // by the process that follows it now
+}
+
+func newFollowing(t *testing.T) *following {
+	return &following{t: t, dir: t.TempDir(), server: newStandIn(t)}
+}
+
+func (f *following) path() string { return filepath.Join(f.dir, "history.jsonl") }
+
+// write appends text to the history.
+func (f *following) write(text string) {
+	f.t.Helper()
+	file, err := os.OpenFile(f.path(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString(text); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *following) add(all ...coordinator.HistoryEntry) {
+	f.t.Helper()
+	for _, e := range all {
+		line, err := json.Marshal(e)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.write(string(line) + "\n")
+	}
+}
+
+// begin starts a process that follows it, in a bubble.
+func (f *following) begin(t *testing.T) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	f.told = nil
+	go Follow(ctx, f.dir, tracking("http://mlflow", &http.Client{Transport: f.server}, 3), func(err error) {
+		f.server.mu.Lock()
+		defer f.server.mu.Unlock()
+		f.told = append(f.told, err)
+	})
+	synctest.Wait()
+	return func() { cancel(); synctest.Wait() }
+}
+
+// last is the result of the last try.
+func (f *following) last() error { return f.told[len(f.told)-1] }
+
+// pass lets time go by. What was read before is read before anything changes then: the lock says so.
+func (f *following) pass(d time.Duration) {
+	f.server.mu.Lock()
+	f.server.mu.Unlock() //nolint:staticcheck // nothing stands between
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// TestFollowNextRun: a server that fails where another run begins gets it later, and the run before stays as it is.
+func TestFollowNextRun(t *testing.T) {
+	f := newFollowing(t)
+	s, first := f.server, many(7, 3)
+	ended := first[2]
+	ended.Reason, ended.Ended = "quorum", "rounds" // the round after the last model was given up
+	f.add(append(first, ended)...)
+	synctest.Test(t, func(t *testing.T) {
+		f.begin(t)()
+		if len(s.runs) != 1 || s.runs[0].status != statusFinished {
+			t.Errorf("a run that ends with a round that was given up: %+v", s.runs)
+		}
+		s.creates = 2
+		f.add(many(8, 4)...)
+		defer f.begin(t)() // a process that reads of both
+		f.pass(time.Hour)
+		s.doubled()
+		if len(s.runs) != 2 || s.runs[0].status != statusFinished || s.runs[1].status != statusRunning ||
+			len(s.runs[1].points) != 4*4 || f.last() != nil {
+			t.Errorf("%d runs, %v", len(s.runs), f.told)
+		}
+	})
+}
+
+// TestFollow logs rounds as they are written; a round that a server has missed, since it was away or its answer was
+// lost, is logged later, also by another process, and nothing twice.
+func TestFollow(t *testing.T) {
+	f, all := newFollowing(t), many(7, 25)
+	synctest.Test(t, func(t *testing.T) { f.away(t, all[:18]) })
+	f.server.away = false
+	synctest.Test(t, func(t *testing.T) { f.again(t, all[18:]) })
+}
+
+// away follows the first rounds of a run, with a server that is away for hours, and loses an answer.
+func (f *following) away(t *testing.T, all []coordinator.HistoryEntry) {
+	s, end := f.server, f.begin(t)
+	if len(f.told) != 1 || f.last() != nil || len(s.experiments) != 1 {
+		t.Errorf("before the first round: %v", f.told)
+	}
+	f.add(all[:3]...)
+	info, err := os.Stat(f.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write(`{"time":`) // a line that is being written
+	f.pass(lookEvery)
+	if s.values() != 12 {
+		t.Errorf("%d values of 3 rounds", s.values())
+	}
+	if err := os.Truncate(f.path(), info.Size()); err != nil {
+		t.Fatal(err)
+	}
+	s.away = true
+	f.add(all[3:13]...)
+	f.pass(time.Hour)
+	failed := len(f.told)
+	if f.pass(time.Hour); len(f.told)-failed < 11 || len(f.told)-failed > 13 || f.told[failed] == nil {
+		t.Errorf("%d tries in an hour", len(f.told)-failed)
+	}
+	s.away, s.cut = false, true
+	f.pass(2 * mostPause)
+	if s.doubled(); s.values() != 4*13 || f.last() != nil {
+		t.Errorf("%d values of 13 rounds: %v", s.values(), f.last())
+	}
+	before := s.calls
+	if f.pass(time.Hour); s.calls != before {
+		t.Errorf("%d calls without a round", s.calls-before)
+	}
+	s.away = true
+	f.add(all[13:]...)
+	f.pass(lookEvery)
+	end()
+}
+
+// again follows the rounds after 18 others, as another process does, until the history is gone.
+func (f *following) again(t *testing.T, all []coordinator.HistoryEntry) {
+	f.add(all[:5]...)
+	s := f.server
+	defer f.begin(t)()
+	if s.doubled(); s.values() != 4*23 || f.told[0] != nil {
+		t.Errorf("another process: %d values of 23 rounds: %v", s.values(), f.told)
+	}
+	if f.add(all[5]); s.runs[0].status != statusRunning {
+		t.Errorf("it is %s", s.runs[0].status)
+	}
+	f.pass(lookEvery)
+	s.away = true
+	f.add(all[6])
+	f.pass(lookEvery)
+	s.away = false
+	f.pass(mostPause)
+	s.doubled()
+	if s.values() != 4*25 || len(s.runs) != 1 || f.last() != nil {
+		t.Errorf("%d values of 25 rounds, %d runs, %v", s.values(), len(s.runs), f.last())
+	}
+	if err := os.Remove(f.path()); err != nil {
+		t.Fatal(err)
+	}
+	f.pass(lookEvery)
+	if f.last() == nil {
+		t.Error("the history is gone, and yet rounds are said to be logged")
+	}
+}

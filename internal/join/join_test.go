@@ -1,0 +1,481 @@
+package join
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// members is a list in memory.
+type members map[wire.AgentID]wire.SignKey
+
+func (m members) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+	if k, is := m[id]; is && k != key && id != replaces {
+		return enrol.ErrListed
+	}
+	return nil
+}
+
+func (m members) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
+	k, is := m[id]
+	return is && k == key, nil
+}
+
+func (m members) Admit(_ context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+	delete(m, replaces)
+	m[id] = key
+	return nil
+}
+
+// told counts the facts of a desk.
+type told int
+
+func (t *told) ObserveEnrolment(enrol.Fact) { *t++ }
+
+// office is a coordinator's desk with its listener.
+type office struct {
+	*enrol.Desk
+	url     string
+	members members
+	told    *told
+}
+
+// open begins a federation, whose keys come from a number.
+func open(t *testing.T, n byte, shared ...wire.Setting) *office {
+	t.Helper()
+	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n, k}, 16)) }
+	made, err := NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := enrol.NewAuthority("plant_7", made.TLS, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(key(1)),
+		CA: authority.Digest()}
+	root.Sign(key(2), nil)
+	o := &office{members: members{}, told: new(told)}
+	if shared == nil {
+		shared = []wire.Setting{{Name: "broker.url", Value: "tls://gw.example:8883"}}
+	}
+	o.Desk, err = enrol.Open(enrol.Config{Root: root.Bytes(), Key: key(1), Authority: authority, Settings: shared,
+		Name: func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members, Observer: o.told,
+		Disk: store.Machine, Path: filepath.Join(t.TempDir(), "tokens"), Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := o.Listen(t.Context(), "127.0.0.1:0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.url = "https://" + at.String()
+	return o
+}
+
+func (o *office) token(t *testing.T, agent, replaces wire.AgentID) wire.Token {
+	t.Helper()
+	token, err := o.Token(agent, replaces, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// setup is a device that joins there.
+func (o *office) setup(dir string, token wire.Token) *Setup {
+	return &Setup{Config: filepath.Join(dir, "agentd.yaml"), Token: token, Disk: store.Machine,
+		Exchange: func(ctx context.Context, t *wire.Token, id wire.AgentID, k *Keys) (*Admitted, error) {
+			return Exchange(ctx, o.url, t, id, k)
+		}}
+}
+
+// joined wants a device whose files belong together, and whose key the coordinator lists.
+func (o *office) joined(t *testing.T, what, dir string, id wire.AgentID) {
+	t.Helper()
+	a := settings.DefaultAgent()
+	data := map[string]string{"data.csv": filepath.Join(dir, "rows.csv")}
+	if err := settings.Load(&a, "agentd", filepath.Join(dir, "agentd.yaml"), data); err != nil {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	key, err := keys.Private(a.Identity.KeyFile)
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	if o.members[id] != wire.SignKeyOf(key) || a.ID != string(id) || a.Federation != "plant_7" ||
+		a.Broker.URLs[0] != "tls://gw.example:8883" {
+		t.Errorf("%s: %s of %s at %s has the key %s; listed are %v", what, a.ID, a.Federation, a.Broker.URLs,
+			keys.Format(keys.Public(key)), o.members)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, folder)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: the folder %s is left: %v", what, folder, err)
+	}
+}
+
+// TestRun: a device joins, and again with the token of a rotation; the same command does nothing the second time.
+func TestRun(t *testing.T) {
+	o, dir := open(t, 1), t.TempDir()
+	token := o.token(t, "press-01", "")
+	for i, want := range []bool{false, true} {
+		before, err := o.setup(dir, token).Run(t.Context())
+		if err != nil || before != want {
+			t.Fatalf("time %d: before is %v, %v", i, before, err)
+		}
+		o.joined(t, "first", dir, "press-01")
+	}
+	was := o.members["press-01"]
+	if _, err := o.setup(dir, o.token(t, "press-01", "press-01")).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o.joined(t, "rotated", dir, "press-01")
+	if o.members["press-01"] == was {
+		t.Error("the key is the same after a rotation")
+	}
+	if _, err := o.setup(dir, o.token(t, "press-1", "press-01")).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o.joined(t, "renamed", dir, "press-1")
+	for _, name := range []string{agentKey, clientKey} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
+// TestRunRefused: each error says what to do, and the device's files stay as they were.
+func TestRunRefused(t *testing.T) {
+	o, other := open(t, 1), open(t, 2)
+	token := o.token(t, "press-01", "")
+	for name, tt := range map[string]struct {
+		prepare func(dir string, s *Setup)
+		want    string
+	}{
+		"another federation's coordinator": {func(_ string, s *Setup) {
+			s.Exchange = other.setup("", token).Exchange
+		}, "not the coordinator that has made the token"},
+		"a key by hand": {func(dir string, _ *Setup) {
+			if _, err := keys.Create(filepath.Join(dir, agentKey)); err != nil {
+				t.Fatal(err)
+			}
+		}, "made by hand"},
+		"a device of another federation": {func(dir string, _ *Setup) {
+			if _, err := other.setup(dir, other.token(t, "press-01", "")).Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}, "of another root than the token"},
+		"an open token": {func(_ string, s *Setup) { s.Token = o.token(t, "", "") }, "--id"},
+		"an open token, used for another device": {func(dir string, s *Setup) {
+			first := o.setup(dir, o.token(t, "", ""))
+			first.Agent = "prees-06"
+			if _, err := first.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.Token, s.Agent = first.Token, "press-06"
+		}, "belongs to the device prees-06"},
+		"another name": {func(_ string, s *Setup) { s.Agent = "press-02" }, "the token is of the device press-01"},
+		"a configuration that cannot be read": {func(dir string, s *Setup) {
+			if err := os.WriteFile(s.Config, []byte("federation: [\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "agentd.yaml"},
+	} {
+		dir := t.TempDir()
+		s := o.setup(dir, token)
+		tt.prepare(dir, s)
+		before := contents(t, dir)
+		s.Token.Pin = token.Pin
+		_, err := s.Run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; want %q", name, err, tt.want)
+		}
+		for path, content := range before {
+			if now, err := os.ReadFile(path); err != nil || string(now) != content {
+				t.Errorf("%s: %s was changed", name, path)
+			}
+		}
+		o.members = members{}
+		if *other.told > 1 {
+			t.Errorf("%s: the wrong coordinator was asked", name)
+		}
+	}
+}
+
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		path := filepath.Join(dir, n.Name())
+		if text, err := os.ReadFile(path); err == nil {
+			all[path] = string(text)
+		}
+	}
+	return all
+}
+
+// TestOldRoot: a device keeps its root document where the coordinator has an older one, or another of that version;
+// once the coordinator has the right one the same command goes on.
+func TestOldRoot(t *testing.T) {
+	for name, tt := range map[string]struct {
+		version wire.Root
+		want    string
+	}{
+		"older":   {wire.FirstRoot + 1, "is version 2 already"},
+		"another": {wire.FirstRoot, "another version 1"},
+	} {
+		o, dir := open(t, 1), t.TempDir()
+		if _, err := o.setup(dir, o.token(t, "press-01", "")).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		right, err := os.ReadFile(filepath.Join(dir, rootFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := o.Root()
+		held.Version, held.Revoked = tt.version, []wire.AgentID{"stolen"}
+		held.Sign(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, 2}, 16)), nil)
+		if err := os.WriteFile(filepath.Join(dir, rootFile), held.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before, s := contents(t, dir), o.setup(dir, o.token(t, "press-01", "press-01"))
+		if _, err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; want %q", name, err, tt.want)
+		}
+		for path, content := range before {
+			if now, err := os.ReadFile(path); err != nil || string(now) != content {
+				t.Errorf("%s: %s was changed", name, path)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, rootFile), right, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Run(t.Context()); err != nil {
+			t.Errorf("%s: with the right one: %v", name, err)
+		}
+		o.joined(t, name, dir, "press-01")
+	}
+}
+
+// TestOlderRootOfAnotherKey: an older root document is refused, too, where another of the same root keys has signed it.
+func TestOlderRootOfAnotherKey(t *testing.T) {
+	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, k}, 16)) }
+	document := func(version wire.Root, signs, other byte) []byte {
+		d := wire.RootDocument{Federation: "plant_7", Version: version, Coordinator: wire.SignKeyOf(key(1)),
+			CA: wire.Digest{1}, Roots: wire.Roots{Threshold: 1, Keys: []wire.SignKey{wire.SignKeyOf(key(other))}}}
+		d.Sign(key(signs), key(signs))
+		return d.Bytes()
+	}
+	s := &Setup{Config: filepath.Join(t.TempDir(), "agentd.yaml"), Disk: store.Machine}
+	if err := os.WriteFile(s.path(rootFile), document(6, 2, 3), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.takes(document(5, 3, 2)); err == nil || !strings.Contains(err.Error(), "is version 6 already") {
+		t.Errorf("version 5 in the place of version 6: %v", err)
+	}
+	if err := s.takes(document(7, 3, 2)); err != nil {
+		t.Error("version 7 in the place of version 6:", err)
+	}
+}
+
+// TestAddress: a slash at the end of the coordinator's address does no harm.
+func TestAddress(t *testing.T) {
+	o := open(t, 1)
+	o.url += "/"
+	if _, err := o.setup(t.TempDir(), o.token(t, "press-01", "")).Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManInTheMiddle: neither a listener with a root of its own, nor one that shows the coordinator's own certificate
+// without its key, is sent anything.
+func TestManInTheMiddle(t *testing.T) {
+	o, thief := open(t, 1), open(t, 2)
+	token := o.token(t, "press-01", "")
+	k, err := NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied, own := o.Certificate(), thief.Certificate()
+	copied.PrivateKey = own.PrivateKey
+	for name, certificate := range map[string]tls.Certificate{"its own root": own, "a copied certificate": copied} {
+		sent := make(chan int, 1)
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{certificate}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			defer close(sent)
+			if conn, err := l.Accept(); err == nil {
+				n, _ := conn.Read(make([]byte, 100)) // of what comes over TLS
+				sent <- n
+				_ = conn.Close()
+			}
+		}()
+		if _, err := Exchange(t.Context(), "https://"+l.Addr().String(), &token, "press-01", &k); err == nil {
+			t.Errorf("%s: joined", name)
+		}
+		_ = l.Close()
+		if n := <-sent; n != 0 {
+			t.Errorf("%s: %d bytes were sent", name, n)
+		}
+	}
+	if _, err := Exchange(t.Context(), o.url, &token, "press-01", &k); err != nil {
+		t.Errorf("the coordinator itself: %v", err)
+	}
+}
+
+// TestSettings: what is not the coordinator's to give is passed over, and a value cannot become a key.
+func TestSettings(t *testing.T) {
+	o := open(t, 1, wire.Setting{Name: "broker.url", Value: "tls://gw.example:8883"},
+		wire.Setting{Name: "data.delimiter", Value: ";\"\npredict:\n  hook: [/bin/false]"},
+		wire.Setting{Name: "predict.hook", Value: "/bin/false"})
+	dir := t.TempDir()
+	s := o.setup(dir, o.token(t, "press-01", ""))
+	if _, err := s.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a, err := settings.ReadUnchecked(s.Config)
+	if err != nil || len(a.Predict.Hook) > 0 || !strings.HasPrefix(a.Data.Delimiter, ";\"\npredict") {
+		t.Errorf("the configuration is %+v, %v", a, err)
+	}
+	if want := []string{"predict.hook"}; fmt.Sprint(s.Passed) != fmt.Sprint(want) {
+		t.Errorf("passed over are %v, want %v", s.Passed, want)
+	}
+}
+
+// failing is a file system on which a process is killed before the operation left = 0, or only that one fails.
+type failing struct {
+	store.FS
+	left *int
+	once bool
+}
+
+var errKilled = errors.New("killed")
+
+func (f failing) goes() error {
+	if *f.left--; *f.left == -1 || *f.left < 0 && !f.once {
+		return errKilled
+	}
+	return nil
+}
+
+func (f failing) OpenFile(path string, flag int, perm fs.FileMode) (store.File, error) {
+	if err := f.goes(); err != nil {
+		return nil, err
+	}
+	return f.FS.OpenFile(path, flag, perm)
+}
+
+func (f failing) Mkdir(dir string, perm fs.FileMode) error {
+	if err := f.goes(); err != nil {
+		return err
+	}
+	return f.FS.Mkdir(dir, perm)
+}
+
+func (f failing) Rename(from, to string) error {
+	if err := f.goes(); err != nil {
+		return err
+	}
+	return f.FS.Rename(from, to)
+}
+
+func (f failing) Remove(path string) error {
+	if err := f.goes(); err != nil {
+		return err
+	}
+	return f.FS.Remove(path)
+}
+
+func (f failing) SyncDir(dir string) error {
+	if err := f.goes(); err != nil {
+		return err
+	}
+	return f.FS.SyncDir(dir)
+}
+
+// TestRunKilled: killed before every operation of the disk, or with that one alone failing, also on the answer's way,
+// the same command again ends well; of a rotation, too.
+func TestRunKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("killed after each of its effects")
+	}
+	for i := range 4 { // the power goes, or one operation fails
+		rotated, once := i%2 == 1, i/2 == 1
+		for cut := 0; ; cut++ {
+			o, dir := open(t, 1), t.TempDir()
+			token := o.token(t, "press-01", "")
+			if rotated {
+				if _, err := o.setup(dir, token).Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				token = o.token(t, "press-01", "press-01")
+			}
+			left := cut
+			s := o.setup(dir, token)
+			s.Disk = store.Disk{FS: failing{store.Machine.FS, &left, once}}
+			_, first := s.Run(t.Context())
+			if first != nil && !errors.Is(first, errKilled) {
+				t.Fatalf("cut %d: %v", cut, first)
+			}
+			what := fmt.Sprintf("cut %d, rotated %v, once %v", cut, rotated, once)
+			if _, err := o.setup(dir, token).Run(t.Context()); err != nil {
+				t.Errorf("%s: the same again: %v", what, err)
+			}
+			o.joined(t, what, dir, "press-01")
+			if left > 0 {
+				if cut < 30 {
+					t.Fatalf("joining takes %d operations of the disk: the test cuts none", cut)
+				}
+				break
+			}
+		}
+	}
+}
+
+// TestAnswerLost: the connection breaks after the token is burnt; the same command gets the answer.
+func TestAnswerLost(t *testing.T) {
+	o, dir := open(t, 1), t.TempDir()
+	s := o.setup(dir, o.token(t, "press-01", ""))
+	whole := s.Exchange
+	s.Exchange = func(ctx context.Context, token *wire.Token, id wire.AgentID, k *Keys) (*Admitted, error) {
+		if _, err := whole(ctx, token, id, k); err != nil {
+			return nil, err
+		}
+		return nil, net.ErrClosed
+	}
+	if _, err := s.Run(t.Context()); !errors.Is(err, net.ErrClosed) {
+		t.Fatal(err)
+	}
+	s.Exchange = whole
+	if _, err := s.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o.joined(t, "again", dir, "press-01")
+}

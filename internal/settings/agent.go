@@ -1,0 +1,439 @@
+package settings
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/external"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Agent is agentd's configuration file.
+type Agent struct {
+	Member   `yaml:",inline"`
+	StateDir string       `yaml:"state_dir"`
+	DNS      string       `yaml:"dns"` // address:port of a name server; empty = the system's
+	Budget   Budget       `yaml:"budget"`
+	Device   Device       `yaml:"device"`
+	Trainers []Trainer    `yaml:"trainers"`
+	Metrics  AgentMetrics `yaml:"metrics"`
+	Log      Log          `yaml:"log"`
+	// Federations are those that the device is in, if it is in several; the keys of Member are their defaults then.
+	Federations []Membership `yaml:"federations"`
+
+	// Name is what the device calls the federation, if it is one of several (Each).
+	Name string `yaml:"-"`
+}
+
+// Member is what may differ between the federations of a device.
+type Member struct {
+	Federation string        `yaml:"federation"`
+	ID         string        `yaml:"id"`
+	Broker     Broker        `yaml:"broker"`
+	Identity   AgentIdentity `yaml:"identity"`
+	Data       data.Config   `yaml:"data"`
+	Readings   Readings      `yaml:"readings"`
+	D2D        *D2D          `yaml:"d2d"`
+	Evaluation Evaluation    `yaml:"evaluation"`
+	Predict    Predict       `yaml:"predict"`
+	Compute    Compute       `yaml:"compute"`
+	Privacy    Privacy       `yaml:"privacy"`
+	Limits     Limits        `yaml:"limits"`
+}
+
+// AgentIdentity names the agent's own key and the coordinator's.
+type AgentIdentity struct {
+	KeyFile        string `yaml:"key_file"`        // the agent's private key
+	RootFile       string `yaml:"root_file"`       // the federation's root document, which names the coordinator's key
+	CoordinatorKey string `yaml:"coordinator_key"` // the coordinator's public key, base64, where there is no root
+}
+
+// D2D says how the agent reaches its neighbours, for an algorithm that mixes. Without it the agent does not mix.
+type D2D struct {
+	// Uplink sends the traffic between neighbours over the coordinator's broker, too. That is devices × steps × model
+	// × neighbours, so it is off by default.
+	Uplink bool   `yaml:"uplink"`
+	Broker Broker `yaml:"broker"` // of the site; not with uplink
+	Place  *Place `yaml:"place"`
+	// Cell is the group of devices in which the agent looks for neighbours, at most MaxDegree of them.
+	Cell      string `yaml:"cell"`
+	MaxDegree int    `yaml:"max_degree"` // 0 = defaultDegree
+}
+
+// defaultDegree is the default of d2d.max_degree.
+const defaultDegree = 6
+
+// Place is the agent's position, in a unit common to the federation.
+type Place struct {
+	X float64 `yaml:"x"`
+	Y float64 `yaml:"y"`
+}
+
+// Site returns the broker of the site.
+func (d *D2D) Site() Broker { return d.Broker.ofSite("d2d-password") }
+
+// Uplink is the coordinator's broker, with the certificate that the coordinator has renewed last.
+func (a *Agent) Uplink() *Broker {
+	b := a.Broker
+	b.renewed = a.Folder()
+	return &b
+}
+
+// ofSite sets the defaults of a broker of the site: its URL has none. The credential is never the one of the uplink.
+func (b Broker) ofSite(credential string) Broker {
+	b.credential = credential
+	b.KeepAlive = cmp.Or(b.KeepAlive, defaultBroker().KeepAlive)
+	b.MinRate = cmp.Or(b.MinRate, defaultBroker().MinRate)
+	b.TLSMin = cmp.Or(b.TLSMin, defaultBroker().TLSMin)
+	return b
+}
+
+// location returns the place in the protocol's form.
+func (d *D2D) location() wire.Location {
+	if d.Place == nil {
+		return wire.Location{}
+	}
+	return wire.Location{Known: true, X: d.Place.X, Y: d.Place.Y}
+}
+
+// Evaluation says how the device scores the models that it trains.
+type Evaluation struct {
+	// HeldOut is the share of the rows, the last ones, that are scored and never trained on; 0 = none.
+	HeldOut float64 `yaml:"held_out"`
+}
+
+// Predict says which models the device keeps to predict with.
+type Predict struct {
+	Keep    int           `yaml:"keep"`    // models; 0 = none are kept
+	Refresh time.Duration `yaml:"refresh"` // the least time between two new models
+	// Margin is how much worse than the model in use a new one may be on the rows that are held out.
+	Margin float64 `yaml:"margin"`
+	// Hook is the command that is run when another model is in use, and its arguments.
+	Hook     config.OneOrMore `yaml:"hook"`
+	HookTime time.Duration    `yaml:"hook_time"` // that it may take
+	// Publish is the topic of the forecasts, on a Broker of the site; empty = none are made.
+	Publish string        `yaml:"publish"`
+	Broker  Broker        `yaml:"broker"`
+	Every   time.Duration `yaml:"every"` // the time between two looks at the data
+	// Anomaly is the share of the device's residuals that is usual.
+	Anomaly float64 `yaml:"anomaly"`
+}
+
+// Site returns the broker of the forecasts.
+func (p *Predict) Site() Broker { return p.Broker.ofSite("predict-password") }
+
+func (c *check) predict(p *Predict, federation string) {
+	c.Need(p.Keep >= 0 && p.Keep <= 1000, "predict.keep", "must be 1 to 1000, or 0 for none, is %d", p.Keep)
+	c.Need(p.Refresh >= 0, "predict.refresh", "must not be negative, is %s", p.Refresh)
+	c.Need(p.Margin >= 0 && p.Margin <= 10, "predict.margin", "must be 0 to 10, a share of the risk, is %v", p.Margin)
+	c.Need(len(p.Hook) == 0 || p.Keep > 0, "predict.hook",
+		"is set, but no models are kept: set predict.keep, or remove predict.hook")
+	if len(p.Hook) > 0 {
+		_, err := exec.LookPath(p.Hook[0])
+		c.Valid("predict.hook", err)
+	}
+	c.Need(p.Every >= time.Second && p.Every <= 24*time.Hour, "predict.every", "must be 1s to 24h, is %s", p.Every)
+	c.Need(p.Anomaly > 0 && p.Anomaly < 1, "predict.anomaly", "must be above 0 and below 1, is %v", p.Anomaly)
+	c.Need((p.Publish == "") == (len(p.Broker.URLs) == 0), "predict.publish",
+		"goes with predict.broker.url: give both or neither")
+	if p.Publish != "" {
+		c.Need(p.Keep > 0, "predict.publish", "is set, but no models are kept: set predict.keep")
+		c.Need(!strings.ContainsAny(p.Publish, "+#"), "predict.publish", "must name one topic, without + and #, is %q",
+			p.Publish)
+		c.Valid("predict.publish", mqtt.CheckSubscription(mqtt.AtMostOnce, p.Publish))
+		var of check
+		site := p.Site()
+		of.broker(&site, federation)
+		c.Take("predict", of.Err())
+	}
+	c.Need(p.HookTime > 0 && p.HookTime <= 10*time.Minute, "predict.hook_time", "must be above 0s, up to 10m, is %s",
+		p.HookTime)
+}
+
+// Compute says how fast the device is.
+type Compute struct {
+	// StepTime declares the time per local step; 0 = measure it.
+	StepTime time.Duration `yaml:"step_time"`
+	// Moments says how the statistics for the common standardisation are computed: robust or exact.
+	Moments Moments `yaml:"moments"`
+}
+
+// Moments is a way to compute the statistics for the common standardisation.
+type Moments string
+
+// The ways.
+const (
+	MomentsRobust Moments = "robust" // each outlier is replaced by the median of its column
+	MomentsExact  Moments = "exact"
+)
+
+// Trainer returns what trains models of agentd's own kinds.
+func (c Compute) Trainer() agent.Learner { return agent.Learner{Robust: c.Moments == MomentsRobust} }
+
+// Privacy bounds what the device reveals of its data.
+type Privacy struct {
+	MinRows int `yaml:"min_rows"` // with fewer rows the agent does not take part
+}
+
+// Limits bounds what the device accepts.
+type Limits struct {
+	MaxModel spec.ByteSize `yaml:"max_model"`
+}
+
+// Budget bounds what the device's link to the broker may cost.
+type Budget struct {
+	// BytesPerMonth is the limit per calendar month, both directions together; 0 = no limit.
+	BytesPerMonth spec.ByteSize `yaml:"bytes_per_month"`
+}
+
+// AgentMetrics says where the device's metrics are found.
+type AgentMetrics struct {
+	Listen string `yaml:"listen"` // host:port; empty = nowhere
+	// ReportEvery is how often the device reports its metrics to the coordinator; 0 = never.
+	ReportEvery time.Duration `yaml:"report_every"`
+	// Advertise is where Prometheus reaches the address in Listen; empty = nowhere.
+	Advertise string `yaml:"advertise"`
+}
+
+// Device says when the device may work.
+type Device struct {
+	Root        string        `yaml:"root"`        // the folder with Linux's proc and sys
+	Load        DeviceBand    `yaml:"load"`        // of the last minute, per core
+	Temperature DeviceBand    `yaml:"temperature"` // °C
+	Battery     DeviceBand    `yaml:"battery"`     // percent, while it discharges
+	Mains       bool          `yaml:"mains"`       // work only on mains
+	Memory      spec.ByteSize `yaml:"memory"`      // that must be available; 0 = no rule
+	Windows     []string      `yaml:"windows"`     // in which it may, in local time
+}
+
+// DeviceBand has the value from which the agent takes fewer local steps (ease) and the value from which it declines
+// rounds (stop); both 0 = no rule.
+type DeviceBand struct {
+	Ease float64 `yaml:"ease"`
+	Stop float64 `yaml:"stop"`
+}
+
+// Rules returns the section in the form of package device.
+func (d *Device) Rules() (*device.Rules, error) {
+	r := &device.Rules{
+		Load: device.Band(d.Load), Temperature: device.Band(d.Temperature), Battery: device.Band(d.Battery),
+		Mains: d.Mains, Memory: uint64(d.Memory),
+	}
+	var err error
+	r.Windows, err = spec.ParseWindows(d.Windows)
+	return r, err
+}
+
+func (c *check) device(d *Device) {
+	for _, b := range []struct {
+		key     string
+		band    DeviceBand
+		falling bool
+		most    float64
+	}{{"load", d.Load, false, 1000}, {"temperature", d.Temperature, false, 200}, {"battery", d.Battery, true, 100}} {
+		key, low, high := "device."+b.key+".stop", b.band.Ease, b.band.Stop
+		if b.falling {
+			low, high = high, low
+		}
+		switch {
+		case b.band == DeviceBand{}:
+		case min(low, high) <= 0 || max(low, high) > b.most:
+			c.Need(false, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v",
+				b.most, b.band.Ease, b.band.Stop)
+		case b.falling:
+			c.Need(low <= high, key, "must be at most ease (%v), is %v: a battery falls", b.band.Ease, b.band.Stop)
+		default:
+			c.Need(low <= high, key, "must be at least ease (%v), is %v", b.band.Ease, b.band.Stop)
+		}
+	}
+	c.Need(d.Root != "", "device.root", "is empty; want the folder with proc and sys, such as /")
+	c.Need(d.Memory >= 0, "device.memory", "must not be negative, is %s", d.Memory)
+	_, err := d.Rules()
+	c.Valid("device.windows", err)
+}
+
+// leastBudget, in bytes, is enough for a month of pings, hellos and small rounds.
+const leastBudget = 20_000_000
+
+// DefaultAgent returns agentd's defaults.
+func DefaultAgent() Agent {
+	return Agent{
+		Member: Member{
+			Broker: defaultBroker(), Privacy: Privacy{MinRows: 10}, Limits: Limits{MaxModel: 64 << 20},
+			Compute: Compute{Moments: MomentsRobust},
+			Data:    data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
+			Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
+			Predict: Predict{Refresh: time.Minute, Margin: 0.05, HookTime: 10 * time.Second,
+				Every: time.Minute, Anomaly: 0.99},
+		},
+		StateDir: "/var/lib/agentd", Device: Device{Root: "/"},
+		Metrics: AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
+		Log:     Log{Level: "info", Format: "text"},
+	}
+}
+
+// Validate reports every problem, by key.
+func (a *Agent) Validate() error {
+	var c check
+	c.Need(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	if a.DNS != "" {
+		_, err := netip.ParseAddrPort(a.DNS)
+		c.Need(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q", a.DNS)
+	}
+	c.federations(a)
+	c.trainers(a.Trainers)
+	a.each(func(section string, m *Agent) { c.Take(section, m.validate()) })
+	c.Need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
+		"must be 0 (no limit) or at least 20MB, is %s: staying connected takes some 10MB a month",
+		a.Budget.BytesPerMonth)
+	c.listen(a.Metrics.Listen)
+	every := a.Metrics.ReportEvery
+	c.Need(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0,
+		"metrics.report_every",
+		"must be 0s (never) or whole seconds up to 24h, is %s", every)
+	if a.Metrics.Advertise != "" {
+		host, _, err := net.SplitHostPort(a.Metrics.Advertise)
+		c.Need(err == nil && host != "" && len(a.Metrics.Advertise) <= wire.MaxName, "metrics.advertise",
+			"must be host:port, such as 192.0.2.7:9465, or empty; is %q", a.Metrics.Advertise)
+	}
+	c.device(&a.Device)
+	c.log(&a.Log)
+	return c.Err()
+}
+
+// validate reports every problem, by key.
+func (a *Agent) validate() error {
+	m := &a.Member
+	var c check
+	c.Valid("federation", wire.Federation(m.Federation).Validate())
+	c.Valid("id", wire.AgentID(m.ID).ValidateAgent())
+	c.broker(&m.Broker, m.Federation)
+	_, err := keys.Private(secretFile(m.Identity.KeyFile))
+	c.Valid("identity.key_file", err)
+	_, _, err = m.trust()
+	c.Take("", err)
+	if m.D2D != nil {
+		c.d2d(m.D2D, m.Federation, m.Broker.URLs)
+	}
+	c.data(a)
+	c.readings(&m.Readings, m.Federation, m.Data.Source == data.MQTT)
+	c.predict(&m.Predict, m.Federation)
+	spec.OneOf(&c.Check, "compute.moments", m.Compute.Moments, MomentsRobust, MomentsExact)
+	c.Need(m.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", m.Compute.StepTime)
+	c.Need(m.Limits.MaxModel > 0 && m.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
+		"must be 1 to %d bytes, is %s", wire.MaxBlob, m.Limits.MaxModel)
+	return c.Err()
+}
+
+// CheckData reports every problem of the data, and of nothing else, by key.
+func (a *Agent) CheckData() error {
+	var c check
+	a.each(func(section string, m *Agent) {
+		var of check
+		of.data(m)
+		c.Take(section, of.Err())
+	})
+	return c.Err()
+}
+
+// CheckFiles reports what the headers of the data files lack, by key.
+func (a *Agent) CheckFiles() error {
+	var c check
+	a.each(func(section string, m *Agent) {
+		var of check
+		if !m.rowless() {
+			m.Data.CheckFile(&of.Check, "data")
+		}
+		c.Take(section, of.Err())
+	})
+	return c.Err()
+}
+
+func (c *check) data(a *Agent) {
+	if !a.rowless() {
+		a.Data.Check(&c.Check, "data")
+	}
+	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
+		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
+	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
+}
+
+// Config returns the configuration of package agent, without the parts that belong to the process: observer, logger,
+// randomness and boot epoch.
+func (a *Agent) Config() (agent.Config, error) {
+	key, err := keys.Private(secretFile(a.Identity.KeyFile))
+	if err != nil {
+		return agent.Config{}, err
+	}
+	coordinator, root, err := a.trust()
+	if err != nil {
+		return agent.Config{}, err
+	}
+	topics, err := mqtt.NewTopics(a.Broker.Prefix, a.Federation)
+	if err != nil {
+		return agent.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
+	}
+	rows := a.Data
+	rows.Folder = a.Folder()
+	var source data.Source = external.NoRows{}
+	if !a.rowless() {
+		if source, err = rows.Open(); err != nil {
+			return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
+		}
+	}
+	var mesh *agent.MeshConfig
+	if a.D2D != nil {
+		mesh = &agent.MeshConfig{Place: a.D2D.location(), Cell: a.D2D.Cell,
+			MaxDegree: cmp.Or(a.D2D.MaxDegree, defaultDegree)}
+	}
+	var predict *agent.Predictions
+	if p := a.Predict; p.Keep > 0 {
+		predict = &agent.Predictions{Keep: p.Keep, Refresh: p.Refresh, Margin: p.Margin,
+			Every: p.Every, Anomaly: p.Anomaly}
+	}
+	return agent.Config{
+		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
+		Coordinator: coordinator, Root: root, Topics: topics,
+		Data: source, Dir: a.Folder(), StepTime: a.Compute.StepTime,
+		HeldOut: a.Evaluation.HeldOut,
+		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel),
+		Rate:        transfer.Rate(a.Broker.MinRate),
+		Certificate: a.Broker.certificate,
+		Reports:     agent.Reports{Every: a.Metrics.ReportEvery, Scrape: a.Metrics.Advertise},
+	}, nil
+}
+
+func (c *check) d2d(d *D2D, federation string, uplink []string) {
+	c.Need(d.Uplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
+		"give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
+	if d.Cell != "" {
+		c.Valid("d2d.cell", mqtt.CheckCell(d.Cell))
+	}
+	c.Need(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree",
+		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, defaultDegree, d.MaxDegree)
+	c.Need(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree",
+		"goes with d2d.cell, which is not set: set d2d.cell, or remove d2d.max_degree")
+	if len(d.Broker.URLs) == 0 {
+		return
+	}
+	c.Need(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }),
+		"d2d.broker.url", "is the coordinator's broker, too: to send the traffic between neighbours over it, write "+
+			"d2d.uplink: true instead")
+	var of check
+	site := d.Site()
+	of.broker(&site, federation)
+	c.Take("d2d", of.Err())
+}

@@ -1,0 +1,243 @@
+// Package settings defines the configuration files of both daemons and turns them into the configurations of the
+// packages below.
+package settings
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/logging"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Broker says how to reach the broker.
+type Broker struct {
+	URLs         config.OneOrMore `yaml:"url"`      // several for the nodes of a cluster
+	Prefix       string           `yaml:"prefix"`   // of all topics
+	Username     string           `yaml:"username"` // empty = the client id
+	Password     config.Secret    `yaml:"password"`
+	PasswordFile string           `yaml:"password_file"`
+	CAFile       string           `yaml:"ca_file"`   // empty = the system's roots
+	CertFile     string           `yaml:"cert_file"` // a client certificate, with its key
+	KeyFile      string           `yaml:"key_file"`
+	TLSMin       string           `yaml:"tls_min"` // the least version of TLS: 1.2 or 1.3
+	KeepAlive    time.Duration    `yaml:"keep_alive"`
+	// MinRate is the lowest rate of the link, in bytes per second.
+	MinRate spec.ByteSize `yaml:"min_rate"`
+	QoS     int           `yaml:"qos"`   // of all messages and subscriptions: 0 or 1
+	Proxy   string        `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
+
+	// renewed is the folder of a certificate that has come in the place of CertFile; empty = there is none.
+	renewed    string `yaml:"-"`
+	credential string `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
+}
+
+// Log says what the daemon logs to stderr.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn or error
+	Format string `yaml:"format"` // text or json
+}
+
+// Metrics says where the daemon serves its metrics.
+type Metrics struct {
+	Listen string `yaml:"listen"` // host:port; empty = nowhere
+}
+
+func defaultBroker() Broker {
+	return Broker{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute, MinRate: mqtt.DefaultRate,
+		TLSMin: leastTLS}
+}
+
+// The least versions of TLS that a broker may speak; the first one is the default.
+const (
+	leastTLS = "1.3"
+	olderTLS = "1.2"
+)
+
+// leastRate and mostRate are in bytes per second. On a link slower than leastRate the coordinator would give a chunk up
+// before it arrives. mostRate fits into an int of 32 bits.
+const (
+	leastRate = 1000
+	mostRate  = 1_000_000_000
+)
+
+// check collects the problems of a configuration.
+type check struct{ spec.Check }
+
+func (c *check) broker(b *Broker, federation string) {
+	var encryption *tls.Config
+	if wire.Federation(federation).Validate() == nil {
+		_, err := mqtt.NewTopics(b.Prefix, federation)
+		c.Valid("broker.prefix", err)
+	}
+	switch {
+	case (b.CertFile == "") != (b.KeyFile == ""):
+		c.Need(false, "broker.cert_file", "goes with broker.key_file: give both or neither")
+	case b.Password != "" && b.PasswordFile != "":
+		c.Need(false, "broker.password", "is set, and so is broker.password_file: remove one of them")
+	default:
+		o, _, err := b.Session("check")
+		c.Take("", err)
+		encryption = o.TLS // only some URLs go with it
+	}
+	c.urls(b.URLs, encryption)
+	c.Need(b.TLSMin == leastTLS || b.TLSMin == olderTLS, "broker.tls_min", "must be %s or %s, is %q", olderTLS,
+		leastTLS, b.TLSMin)
+	c.Need(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0,
+		"broker.keep_alive",
+		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
+	c.Need(b.QoS == 0 || b.QoS == 1, "broker.qos", "must be 0 or 1, is %d", b.QoS)
+	c.Need(b.MinRate >= leastRate && b.MinRate <= mostRate, "broker.min_rate",
+		"must be 1kB to 1GB a second, is %s", b.MinRate)
+	if b.MinRate >= leastRate && b.MinRate <= mostRate {
+		least := mqtt.LeastKeepAlive(int(b.MinRate))
+		c.Need(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
+			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an "+
+				"eighth of it", least, b.MinRate, b.KeepAlive)
+	}
+}
+
+// urls checks each URL by itself, then all together.
+func (c *check) urls(urls []string, encryption *tls.Config) {
+	const key = "broker.url"
+	before := c.Problems()
+	for i, u := range urls {
+		at := key
+		if len(urls) > 1 {
+			at = fmt.Sprintf("%s[%d]", key, i)
+		}
+		c.Valid(at, mqtt.Options{URL: u, ClientID: "check", TLS: encryption}.Validate())
+	}
+	c.Need(len(urls) > 0, key, "is empty; want the broker's, such as tcp://127.0.0.1:1883")
+	if c.Problems() == before {
+		c.Valid(key, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "check", TLS: encryption}.Validate())
+	}
+}
+
+func (c *check) listen(address string) {
+	if address != "" {
+		_, _, err := net.SplitHostPort(address)
+		c.Need(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty; is %q", address)
+	}
+}
+
+func (c *check) log(l *Log) {
+	_, err := logging.ParseLevel(l.Level)
+	c.Valid("log.level", err)
+	_, err = logging.New(nil, logging.Options{Level: "info", Format: l.Format})
+	c.Valid("log.format", err)
+}
+
+// Session returns the options of a session with the broker. warning is not empty if other users can read a secret. The
+// error is a [*spec.FieldError].
+func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err error) {
+	password, warning, err := b.password()
+	if err != nil {
+		return o, "", err
+	}
+	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: password, KeepAlive: b.KeepAlive,
+		MinRate: int(b.MinRate), QoS: mqtt.QoS(b.QoS)}
+	o.Renew = func() (string, *tls.Config, error) {
+		password, _, err1 := b.password()
+		encryption, err2 := b.tls()
+		return password, encryption, errors.Join(err1, err2)
+	}
+	if len(b.URLs) > 0 { // else the session's own check reports it
+		o.URL, o.MoreURLs = b.URLs[0], b.URLs[1:]
+	}
+	if o.Username == "" && o.Password != "" {
+		o.Username = clientID
+	}
+	if b.Proxy != "" {
+		o.Proxy, err = url.Parse(b.Proxy)
+		if err != nil || o.Proxy.Scheme != "http" || o.Proxy.Hostname() == "" || o.Proxy.Port() == "" {
+			return o, "", &spec.FieldError{Key: "broker.proxy",
+				Problem: "must be http://host:port, with user:password@ before the host if the proxy wants that"}
+		}
+	}
+	o.TLS, err = b.tls()
+	return o, warning, err
+}
+
+// password returns the password. warning is not empty if other users can read it.
+func (b *Broker) password() (password, warning string, err error) {
+	secret, warning, err := config.ReadSecret(b.Password, secretFile(b.PasswordFile),
+		cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
+	if err != nil {
+		return "", "", &spec.FieldError{Key: "broker.password", Problem: err.Error()}
+	}
+	return string(secret), warning, nil
+}
+
+// tls reads the certificates; nil where all is as by default.
+func (b *Broker) tls() (*tls.Config, error) {
+	if b.CAFile == "" && b.CertFile == "" && b.TLSMin != olderTLS {
+		return nil, nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
+	if b.TLSMin == olderTLS {
+		cfg.MinVersion = tls.VersionTLS12
+	}
+	if b.CAFile != "" {
+		pem, err := os.ReadFile(b.CAFile)
+		if err != nil {
+			return nil, &spec.FieldError{Key: "broker.ca_file", Problem: err.Error()}
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, &spec.FieldError{Key: "broker.ca_file", Problem: b.CAFile + " holds no certificate in PEM"}
+		}
+	}
+	if b.CertFile != "" {
+		cert, err := b.certificate()
+		if err != nil {
+			return nil, err
+		}
+		if b.renewed != "" {
+			cert, _ = agent.LoadCertificate(store.Machine, b.renewed, cert) // one that cannot be read counts as missing
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	return cfg, nil
+}
+
+// certificate reads the client's certificate, with its key; it is empty if none is configured.
+func (b *Broker) certificate() (cert tls.Certificate, err error) {
+	if b.CertFile == "" {
+		return cert, nil
+	}
+	key := secretFile(b.KeyFile)
+	if cert, err = tls.LoadX509KeyPair(b.CertFile, key); err != nil {
+		return cert, &spec.FieldError{Key: "broker.cert_file", Problem: err.Error()}
+	}
+	if err := keys.Closed(key); err != nil {
+		return cert, &spec.FieldError{Key: "broker.key_file", Problem: err.Error()}
+	}
+	return cert, nil
+}
+
+// Load reads a daemon's configuration: the defaults in cfg, the file, the environment with the program's prefix, then
+// the command line.
+func Load(cfg any, program, path string, overrides map[string]string) error {
+	return config.Load(cfg, config.Source{
+		Path: path, EnvPrefix: strings.ToUpper(program), Environ: os.Environ(), Overrides: overrides,
+		EnvAllowed: []string{PathVariable(program)},
+	})
+}
+
+// PathVariable is the environment variable that names a program's configuration file; --config overrides it.
+func PathVariable(program string) string { return strings.ToUpper(program) + "_CONFIG" }

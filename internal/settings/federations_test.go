@@ -1,0 +1,146 @@
+package settings
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+)
+
+// twoFederations is a good configuration with entries that inherit and override.
+func twoFederations(t *testing.T) string {
+	t.Helper()
+	key, _ := writeKey(t)
+	return "id: roof-1\nstate_dir: /var/lib/x\nbroker:\n  url: tcp://localhost:1883\n  qos: 1\n" +
+		"identity:\n  key_file: " + key + "\n  coordinator_key: " + publicKey(7) + "\n" +
+		"data:\n  csv: rows.csv\nd2d:\n  uplink: true\n  place: {x: 1}\n" +
+		"federations:\n  - federation: air\n  - federation: power\n    id: p-1\n" +
+		"    broker: {url: \"tcp://other:1883\", qos: 0}\n    identity: {coordinator_key: " + publicKey(8) + "}\n" +
+		"    data: {csv: power.csv, columns: {y: watts}}\n    d2d: {cell: hall, place: {y: 2}}\n" +
+		"    privacy: {min_rows: 50}\n"
+}
+
+func loadAgent(path string) (*Agent, error) {
+	s := DefaultAgent()
+	return &s, Load(&s, "agentd", path, nil)
+}
+
+// An entry has what the device has, but for what it says itself; nothing of it comes to the device or to other entries.
+// The printed configuration loads as the same.
+func TestEach(t *testing.T) {
+	t.Setenv("AGENTD_PRIVACY_MIN_ROWS", "20") // of the device: an entry overrides it, too
+	s, err := loadAgent(writeFile(t, "agentd.yaml", twoFederations(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(s *Agent) {
+		t.Helper()
+		all := s.Each()
+		if len(all) != 2 {
+			t.Fatalf("%d federations", len(all))
+		}
+		air, power := all[0], all[1]
+		if air.Federation != "air" || air.Name != "air" || air.ID != "roof-1" || air.Broker.QoS != 1 ||
+			air.Broker.URLs[0] != "tcp://localhost:1883" || air.Data.CSV != "rows.csv" || air.D2D.Cell != "" ||
+			*air.D2D.Place != (Place{X: 1}) || air.Privacy.MinRows != 20 || len(air.Data.Columns) != 0 {
+			t.Errorf("air has %+v", air.Member)
+		}
+		if power.ID != "p-1" || power.Broker.QoS != 0 || power.Broker.URLs[0] != "tcp://other:1883" ||
+			power.Broker.KeepAlive != air.Broker.KeepAlive || power.Identity.CoordinatorKey != publicKey(8) ||
+			power.Identity.KeyFile != air.Identity.KeyFile || power.Data.CSV != "power.csv" ||
+			power.Data.Columns["y"] != "watts" || power.D2D.Cell != "hall" || !power.D2D.Uplink ||
+			*power.D2D.Place != (Place{X: 1, Y: 2}) || power.Privacy.MinRows != 50 {
+			t.Errorf("power has %+v", power.Member)
+		}
+		for _, m := range all {
+			c, err := m.Config()
+			if want := filepath.Join("/var/lib/x", m.Name); err != nil || c.Dir != want || m.Folder() != want {
+				t.Errorf("%s: folder %s, %v", m.Name, c.Dir, err)
+			}
+		}
+	}
+	check(s)
+	var text strings.Builder
+	if err := config.Write(&text, s); err != nil {
+		t.Fatal(err)
+	}
+	again, err := loadAgent(writeFile(t, "agentd.yaml", text.String()))
+	if err != nil {
+		t.Fatalf("%v of\n%s", err, text.String())
+	}
+	check(again)
+	var printed strings.Builder
+	if err := config.Write(&printed, again); err != nil || printed.String() != text.String() {
+		t.Errorf("printed\n%s\nand then\n%s", text.String(), printed.String())
+	}
+	files := s.Files()
+	if files["federations[0].data.csv"] != "rows.csv" || files["federations[1].data.csv"] != "power.csv" ||
+		files["federations[1].identity.key_file"] == "" {
+		t.Errorf("files %v", files)
+	}
+}
+
+// Without entries the file is that of the one federation, whose state is where it was.
+func TestOneFederation(t *testing.T) {
+	s, err := loadAgent(writeFile(t, "agentd.yaml", agentFile(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := s.Each()
+	if len(all) != 1 || all[0].Name != "" || all[0].Folder() != "/var/lib/agentd" || all[0].Federation != "air" {
+		t.Errorf("%d federations: %+v", len(all), all[0])
+	}
+	for _, name := range []string{"", "air"} {
+		if m, err := s.In(name); err != nil || m.Federation != "air" {
+			t.Errorf("in %q: %v", name, err)
+		}
+	}
+}
+
+func TestIn(t *testing.T) {
+	s, err := loadAgent(writeFile(t, "agentd.yaml", twoFederations(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := s.In("power"); err != nil || m.ID != "p-1" {
+		t.Errorf("%v", err)
+	}
+	_, err = s.In("")
+	wantError(t, err, "the device is in several federations: say which one with --federation air or --federation power")
+	_, err = s.In("powr")
+	wantError(t, err, `the device is in no federation "powr": the configuration has air, power`)
+}
+
+func TestFederationProblems(t *testing.T) {
+	checkProblems(t, twoFederations(t), []problem{
+		{"id: roof-1 -> id: roof-1\nfederation: air",
+			`:2:13: federation: is set, and so is federations: write it into an entry there, or remove federations`},
+		{"- federation: power -> - federation: air\n    name: power\n" +
+			"    broker: {url: [\"tcp://a:1\", \"tcp://localhost:1883\"]}\n  - federation: third", `:16:17: federations[1].federation: is as in federations[0]: tcp://localhost:1883 knows a ` +
+			`device once in each federation; remove one of the two`},
+		{"- federation: power -> - federation: air", `:16:15: federations[1].name: is as in federations[0]: the state of ` +
+			`both would be in /var/lib/x/air; give one another name`},
+		{"- federation: power -> - federation: power\n    name: lock", `:17:11: federations[1].name: is lock, a file of the ` +
+			`device in the folder of all; give it another name`},
+		{"- federation: power -> - federation: power\n    name: Power", `:17:11: federations[1].name: federation "Power"`},
+		{"- federation: power\n    id: p-1 -> - id: p-1", `:16:7: federations[1].federation: federation "": `},
+		{"- federation: power -> - federation: power\n    state_dir: /x",
+			`:17:5: unknown key "state_dir"; state_dir belongs at the top, outside all sections`},
+		{"{csv: power.csv -> {csv: \"\"", `:20:17: federations[1].data.csv: is empty`},
+		{"qos: 0} -> qos: 7}", `:18:44: federations[1].broker.qos: must be 0 or 1, is 7`},
+		{"  qos: 1 ->   qos: 7", `:5:8: broker.qos: must be 0 or 1, is 7`}, // once, where it is
+		{" -> predict: {publish: a/b, keep: 1, broker: {url: \"tcp://b:1\"}}",
+			`:23:20: predict.publish: is as in federations[0]: nobody could tell the forecasts apart`},
+	}, func(path string) error { _, err := loadAgent(path); return err })
+	_, err := loadAgent(writeFile(t, "once.yaml", strings.Replace(twoFederations(t), ", qos: 0", "", 1)+
+		"compute: {step_time: -1s}\n"))
+	if n := strings.Count(err.Error(), "compute.step_time: must not be negative"); n != 1 {
+		t.Errorf("what both have from above is told %d times: %v", n, err)
+	}
+	text := strings.ReplaceAll(twoFederations(t), "csv: ", "source: lines, lines: /dev/x, time: t, what: ")
+	text = strings.NewReplacer("data:\n  source: lines, lines: /dev/x, time: t, what: rows.csv",
+		"data: {source: lines, lines: /dev/x}", ", time: t, what: power.csv", "").Replace(text)
+	_, err = loadAgent(writeFile(t, "agentd.yaml", text))
+	wantError(t, err, "federations[1].data.lines: is as in federations[0]: each line comes to one reader")
+}

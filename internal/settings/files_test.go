@@ -1,0 +1,71 @@
+package settings
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/keys"
+)
+
+// TestCredentials reads secrets where systemd puts them: the files themselves
+// are as if they were root's.
+func TestCredentials(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("CREDENTIALS_DIRECTORY", folder)
+	key, err := keys.Create(filepath.Join(folder, "agent.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("mqtt-password", "hush\n")
+	put("d2d-password", "\n") // as the unit says that there is none
+
+	text := strings.Replace(agentFile(t), "  url: tcp://localhost:1883",
+		"  url: tcp://localhost:1883\n  password_file: /etc/agentd/mqtt-password", 1)
+	own := strings.Fields(text[strings.Index(text, "key_file: "):])[1]
+	text = strings.Replace(text, own, "/etc/agentd/agent.key", 1)
+	s := DefaultAgent()
+	if err := Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := s.Config()
+	if err != nil || !cfg.Key.Equal(key) {
+		t.Errorf("the key is not the one of the credential: %v", err)
+	}
+	if o, _, err := s.Broker.Session("c"); err != nil || o.Password != "hush" {
+		t.Errorf("the password is %q, %v", o.Password, err)
+	}
+	site := (&D2D{}).Site()
+	if o, _, err := site.Session("c"); err != nil || o.Password != "" {
+		t.Errorf("the site's broker is told the password %q, %v", o.Password, err)
+	}
+
+	put("agent.key", "\n")
+	// the file is asked for, and named
+	wantError(t, Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil), "/etc/agentd/agent.key")
+}
+
+// TestFiles wants every file that the settings name to be told.
+func TestFiles(t *testing.T) {
+	agent, coordinator := DefaultAgent(), DefaultCoordinator()
+	agent.D2D, coordinator.Held = &D2D{}, &data.Config{}
+	for _, s := range []interface{ Files() map[string]string }{&agent, &coordinator} {
+		files := s.Files()
+		for _, key := range leaves(reflect.TypeOf(s).Elem(), "") {
+			_, told := files[key]
+			part := key[strings.LastIndex(key, ".")+1:]
+			if is := strings.HasSuffix(part, "file") || part == "csv" || part == "initial"; is != told {
+				t.Errorf("%T: %s is a file: %v; told: %v", s, key, is, told)
+			}
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package settings
+
+import (
+	"bufio"
+	"bytes"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/packaging"
+)
+
+// The samples' settings without Validate: an example of everything at once is
+// more than any federation may have.
+type (
+	agentKeys       Agent
+	coordinatorKeys Coordinator
+)
+
+// TestSamplesLoad loads the sample files as the programs do. Only keys, which no
+// sample can bring along, are put beside them.
+func TestSamplesLoad(t *testing.T) {
+	key, _ := writeKey(t)
+	agent := DefaultAgent()
+	if err := Load(&agent, "agentd", writeFile(t, "agentd.yaml", string(packaging.AgentConfig)), map[string]string{
+		"identity.key_file": key, "identity.coordinator_key": publicKey(7),
+	}); err != nil {
+		t.Error(err)
+	}
+	var list strings.Builder
+	for i, id := range []string{"a", "b", "c", "d", "e", "f"} {
+		list.WriteString(id + " " + publicKey(byte(i+1)) + "\n")
+	}
+	coordinator := DefaultCoordinator()
+	if err := Load(&coordinator, "coordinator", writeFile(t, "coordinator.yaml", string(packaging.CoordinatorConfig)),
+		map[string]string{
+			"identity.key_file": key, "identity.agents_file": writeFile(t, "agents.keys", list.String()),
+		}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSamplesAreComplete wants every key in its sample file, with its default
+// unless the line says otherwise.
+func TestSamplesAreComplete(t *testing.T) {
+	agent, coordinator := agentKeys(DefaultAgent()), coordinatorKeys(DefaultCoordinator())
+	coordinator.Held = &data.Config{}
+	agent.D2D = &D2D{Place: &Place{}}
+	t.Run("agentd", func(t *testing.T) {
+		loaded := agentKeys(DefaultAgent())
+		compareSample(t, packaging.AgentConfig, &loaded, &agent)
+	})
+	t.Run("coordinator", func(t *testing.T) {
+		loaded := coordinatorKeys(DefaultCoordinator())
+		compareSample(t, packaging.CoordinatorConfig, &loaded, &coordinator)
+	})
+}
+
+// compareSample loads a sample with all its examples into loaded.
+func compareSample(t *testing.T, sample []byte, loaded, defaults any) {
+	all, marks := uncomment(t, sample)
+	path := writeFile(t, "all.yaml", all)
+	if err := config.Load(loaded, config.Source{Path: path}); err != nil {
+		t.Fatal(err)
+	}
+	want := leaves(reflect.TypeOf(defaults).Elem(), "")
+	if got := slices.Sorted(maps.Keys(marks)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Errorf("the sample has the keys\n%v\nwant\n%v", got, want)
+	}
+	for _, key := range want {
+		is, fallback := lookUp(loaded, key), lookUp(defaults, key)
+		switch same := reflect.DeepEqual(is, fallback); {
+		case marks[key] == "" && !same:
+			t.Errorf("%s is %v and not marked, but the default is %v", key, is, fallback)
+		case marks[key] == "example" && !reflect.ValueOf(fallback).IsZero():
+			t.Errorf("%s is marked (example), but has a default: %v", key, fallback)
+		}
+	}
+}
+
+var (
+	commented = regexp.MustCompile(`^(\s*)#((?:  )*\w+:.*)$`) // a key, not a sentence: those begin with one blank
+	keyLine   = regexp.MustCompile(`^( *)(\w+):(.*)$`)
+	marked    = regexp.MustCompile(`# \((yours|example)\)`)
+)
+
+// uncomment returns the sample with its commented keys, and how each key's line,
+// or the one above it, is marked.
+func uncomment(t *testing.T, sample []byte) (text string, marks map[string]string) {
+	t.Helper()
+	marks = map[string]string{}
+	var b strings.Builder
+	var path []string
+	above := ""
+	s := bufio.NewScanner(bytes.NewReader(sample))
+	for s.Scan() {
+		line := commented.ReplaceAllString(s.Text(), "$1$2")
+		b.WriteString(line + "\n")
+		mark := ""
+		if m := marked.FindStringSubmatch(line); m != nil {
+			mark = m[1]
+		}
+		if m := keyLine.FindStringSubmatch(line); m != nil {
+			path = append(path[:len(m[1])/2], m[2])
+			if value, _, _ := strings.Cut(m[3], "#"); strings.TrimSpace(value) != "" {
+				marks[strings.Join(path, ".")] = mark + above
+			}
+		}
+		above = ""
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			above = mark
+		}
+	}
+	return b.String(), marks
+}
+
+// lookUp returns the value of a key.
+func lookUp(settings any, key string) any {
+	v := reflect.ValueOf(settings).Elem()
+	for name := range strings.SplitSeq(key, ".") {
+		if v.Kind() == reflect.Pointer {
+			v = v.Elem()
+		}
+		for _, f := range reflect.VisibleFields(v.Type()) {
+			if f.Tag.Get("yaml") == name {
+				v = v.FieldByIndex(f.Index)
+				break
+			}
+		}
+	}
+	return v.Interface()
+}
+
+// TestWrittenLoads loads what is printed, as the laboratory's configurations are.
+func TestWrittenLoads(t *testing.T) {
+	key, _ := writeKey(t)
+	agent := DefaultAgent()
+	agent.ID, agent.Federation, agent.StateDir = "a", "plant", t.TempDir()
+	agent.Data.CSV = writeFile(t, "data.csv", "x,y\n1,1\n")
+	agent.Identity = AgentIdentity{KeyFile: key, CoordinatorKey: publicKey(7)}
+	var text strings.Builder
+	if err := config.Write(&text, &agent); err != nil {
+		t.Fatal(err)
+	}
+	back := DefaultAgent()
+	if err := Load(&back, "agentd", writeFile(t, "agentd.yaml", text.String()), nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,83 @@
+package settings
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// fromTelegraf returns a block of the section about Telegraf in docs/DATA.md.
+func fromTelegraf(t *testing.T, language string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/DATA.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "### From Modbus, OPC UA and others with Telegraf\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(section)
+	if m == nil {
+		t.Fatalf("docs/DATA.md has no %s for Telegraf", language)
+	}
+	return m[1]
+}
+
+// TestTelegraf reads the message of docs/DATA.md, which has the form of Telegraf's documentation, with the
+// configuration that stands there.
+func TestTelegraf(t *testing.T) {
+	s := DefaultAgent()
+	text := strings.Replace(agentFile(t), "data:\n  csv: rows.csv\n", fromTelegraf(t, "yaml"), 1)
+	if err := Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil); err != nil {
+		t.Fatal(err)
+	}
+	message := fromTelegraf(t, "json")
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Unix(1772366400, 0)
+		<-time.After(time.Until(at)) // the bubble begins in 2000: the message would be of the future
+		b := memory.New(memory.Options{})
+		source, err := s.Data.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = source.(data.Collector).Start(data.Env{Dir: filepath.Join(t.TempDir(), "readings"), Disk: store.Machine,
+			Keep: s.Readings.Ring(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Connect: func(func(mqtt.Traffic)) (mqtt.Conn, error) { return b.Session("roof-1-data", nil, nil), nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		telegraf := b.Connect("telegraf", nil)
+		defer telegraf.Close()
+		synctest.Wait()
+		for _, stamp := range []string{"1772366400", "1772366410", "1772366420"} {
+			payload := strings.Replace(message, "1772366400", stamp, 1)
+			if err := telegraf.Publish(mqtt.Message{Topic: "site/modbus", Payload: []byte(payload)}); err != nil {
+				t.Error(err)
+			}
+			<-time.After(10 * time.Second)
+		}
+		<-time.After(10 * time.Second) // until it is written
+		recipe := spec.Recipe{Grid: spec.Grid{Step: 10 * time.Second},
+			Inputs: []spec.Input{{Name: "temperature"}, {Name: "pressure"}}}.WithDefaults()
+		v, err := source.Open(data.Want{Features: []string{"temperature", "pressure"}, Target: "temperature in 10s",
+			Recipe: &recipe}).Snapshot()
+		if err != nil || v.Rows.Len() != 1 || v.Times.At(0) != at.UnixNano() ||
+			!slices.Equal(v.Rows.All().X, []float32{64.5, 1.87}) || v.Rows.All().Y[0] != 64.5 {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if err := source.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

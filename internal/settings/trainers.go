@@ -1,0 +1,69 @@
+package settings
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/external"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Trainer is a program of the device's owner, which trains external models.
+type Trainer struct {
+	Name    string           `yaml:"name"`    // as tasks call it
+	Command config.OneOrMore `yaml:"command"` // the program and its arguments
+	Socket  string           `yaml:"socket"`  // in the place of all from command to network: of a program that runs by itself
+	Dir     string           `yaml:"dir"`     // where it runs; empty = the state folder
+	Env     []string         `yaml:"env"`     // NAME=value
+	Memory  spec.ByteSize    `yaml:"memory"`  // of all its processes; 0 = no limit of its own
+	Timeout time.Duration    `yaml:"timeout"` // the longest silence while it works; 0 = defaultTimeout
+	Network bool             `yaml:"network"` // it may use the network
+}
+
+// defaultTimeout is the default of a trainer's timeout.
+const defaultTimeout = 10 * time.Minute
+
+// Programs returns the device's trainers, by name.
+func (a *Agent) Programs() map[string]external.Config {
+	all := map[string]external.Config{}
+	for _, t := range a.Trainers {
+		all[t.Name] = external.Config{Socket: t.Socket, Command: t.Command, Dir: cmp.Or(t.Dir, a.StateDir), Env: t.Env,
+			Memory: uint64(t.Memory), Timeout: cmp.Or(t.Timeout, defaultTimeout), Network: t.Network}
+	}
+	return all
+}
+
+// rowless says that the device has programs, which have rows, and nothing else.
+func (a *Agent) rowless() bool {
+	return len(a.Trainers) > 0 && a.Data.Source == data.CSV && a.Data.CSV == ""
+}
+
+func (c *check) trainers(all []Trainer) {
+	seen := map[string]bool{}
+	for i, t := range all {
+		key := fmt.Sprintf("trainers[%d].", i)
+		c.Need(t.Name != "" && len(t.Name) <= wire.MaxName && !seen[t.Name], key+"name",
+			"is %q; want 1 to %d bytes, and each name once", t.Name, wire.MaxName)
+		seen[t.Name] = true
+		c.Need(t.Socket != "" || len(t.Command) > 0 && t.Command[0] != "", key+"command",
+			"is empty; want a program and its arguments, or the key socket")
+		c.Need(t.Socket == "" || len(t.Command) == 0 && t.Dir == "" && len(t.Env) == 0 && t.Memory == 0 && !t.Network,
+			key+"socket", "is %q, and command, dir, env, memory or network is set: these are of a program that agentd "+
+				"starts; remove them or socket", t.Socket)
+		for _, e := range t.Env {
+			name, _, pair := strings.Cut(e, "=")
+			c.Need(pair && name != "", key+"env", "has %q; want NAME=value", e)
+		}
+		c.Need(t.Memory >= 0, key+"memory", "must not be negative, is %s", t.Memory)
+		c.Need(t.Timeout == 0 || t.Timeout >= leastTimeout && t.Timeout <= 24*time.Hour, key+"timeout",
+			"must be %s to 24h, is %s", leastTimeout, t.Timeout)
+	}
+}
+
+// leastTimeout leaves a program the time for a word in a third of it.
+const leastTimeout = 10 * time.Second

@@ -1,0 +1,105 @@
+package status
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/fedmesh/fedmesh/internal/cli"
+)
+
+// Command returns a program's command "status"; stateDirs are the configured
+// folders: that of each federation of an agent.
+func Command(program string, stateDirs func(*cli.Loader) ([]string, error)) *cobra.Command {
+	var l cli.Loader
+	var watch, json bool
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show what the running " + program + " does", Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dirs, err := stateDirs(&l)
+			if err != nil {
+				return err
+			}
+			ask := func(width int) (all []byte, err error) {
+				for i, dir := range dirs {
+					text, err := fetch(cmd.Context(), program, dir, json, width, patience)
+					if err != nil {
+						return nil, err
+					}
+					if i > 0 && !json {
+						all = append(all, '\n')
+					}
+					all = append(all, text...)
+				}
+				return all, nil
+			}
+			if watch {
+				return follow(cmd, ask, json)
+			}
+			text, err := ask(Width(cmd.OutOrStdout()))
+			if err == nil {
+				_, err = cmd.OutOrStdout().Write(text)
+			}
+			return err
+		},
+	}
+	l.Flags(cmd, program)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the status again every second, until Ctrl-C")
+	cmd.Flags().BoolVar(&json, "json", false, "print JSON, one object per line")
+	return cmd
+}
+
+// follow asks and writes every second. It ends if the first request fails. Later it says once why there is no answer
+// and asks on, since the program may be restarting.
+func follow(cmd *cobra.Command, ask func(width int) ([]byte, error), json bool) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for answered, silent := false, false; ; {
+		width, terminal := size(cmd.OutOrStdout())
+		text, err := ask(width)
+		switch {
+		case err != nil && !answered:
+			return err
+		case err != nil && !silent:
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s; asking again every second\n", err)
+		case err == nil && !json && terminal:
+			text = append([]byte("\x1b[H\x1b[J"), text...) // from the top of an empty screen
+		case err == nil && !json:
+			text = append(text, '\n')
+		}
+		if answered, silent = true, err != nil; !silent {
+			if _, err := cmd.OutOrStdout().Write(text); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Width is the width to draw for.
+func Width(w io.Writer) int {
+	width, _ := size(w)
+	return width
+}
+
+// size returns the width to draw for, and whether w is a terminal.
+func size(w io.Writer) (width int, terminal bool) {
+	const wide = 160 // for files and pipes
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return wide, false
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width == 0 {
+		return 80, true
+	}
+	return width, true
+}

@@ -1,0 +1,142 @@
+package status
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/cli"
+)
+
+func ask(t *testing.T, dir string, args ...string) (string, error) {
+	t.Helper()
+	cmd := Command("agentd", func(*cli.Loader) ([]string, error) { return []string{dir}, nil })
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs(append([]string{}, args...)) // nil would be this process's own
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func serveOne(ctx context.Context, dir string, v *AgentView) {
+	api.Serve(ctx, dir, api.Handler([]api.Route{v.Route()}, api.Owner, nil), slog.New(slog.DiscardHandler))
+}
+
+// TestSocket asks a daemon for text and JSON, also where a daemon that was
+// killed has left its socket, and afterwards.
+func TestSocket(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ask(t, dir); err == nil ||
+		!strings.Contains(err.Error(), "no agentd runs with the state folder "+dir) {
+		t.Errorf("without a daemon: error %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "api.sock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(t, dir); err == nil || !strings.Contains(err.Error(), "no agentd runs") {
+		t.Errorf("where one was killed: error %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	v := NewAgent("v0.1.0", "air", "s1", time.Now)
+	serveOne(ctx, dir, v)
+	if text, err := ask(t, dir); err != nil || !strings.Contains(text, "agent s1 of federation air") {
+		t.Errorf("got %q, error %v", text, err)
+	}
+	text, err := ask(t, dir, "--json")
+	var got agentPicture
+	if err != nil || json.Unmarshal([]byte(text), &got) != nil || got.ID != "s1" || strings.Count(text, "\n") != 1 {
+		t.Errorf("got %q, error %v", text, err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "api.sock")); err != nil || info.Mode()&os.ModeSocket == 0 {
+		t.Errorf("%v, error %v", info, err)
+	}
+	cancel()
+	for err == nil || !strings.Contains(err.Error(), "no agentd runs") { // until it has heard of it
+		_, err = ask(t, dir)
+	}
+}
+
+// TestWatch goes on over a restart of the daemon, and says once that there is
+// none; but not where none has ever answered.
+func TestWatch(t *testing.T) {
+	dir := t.TempDir()
+	if text, err := ask(t, dir, "--watch"); err == nil || !strings.Contains(err.Error(), "no agentd runs") {
+		t.Errorf("without a daemon: %q, error %v", text, err)
+	}
+	serve := func(id string) context.CancelFunc {
+		ctx, cancel := context.WithCancel(t.Context())
+		serveOne(ctx, dir, NewAgent("v0.1.0", "air", id, time.Now))
+		return cancel
+	}
+	stop := serve("s1")
+	cmd := Command("agentd", func(*cli.Loader) ([]string, error) { return []string{dir}, nil })
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	cmd.SetOut(w)
+	cmd.SetErr(w)
+	cmd.SetArgs([]string{"--watch"})
+	ended := make(chan error, 1)
+	go func() { ended <- errors.Join(cmd.ExecuteContext(ctx), w.Close()) }()
+	lines := bufio.NewScanner(r)
+	until := func(want string) (least string) {
+		for lines.Scan() {
+			if least += lines.Text() + "\n"; strings.Contains(lines.Text(), want) {
+				return least
+			}
+		}
+		t.Fatalf("never showed %q: %q", want, least)
+		return ""
+	}
+	until("agent s1 of")
+	stop()
+	until("no agentd runs with the state folder " + dir + "; asking again every second")
+	<-time.After(2500 * time.Millisecond)
+	defer serve("s2")()
+	if text := until("agent s2 of"); strings.Contains(text, "no agentd runs") {
+		t.Errorf("said it again: %q", text)
+	}
+	cancel()
+	for lines.Scan() {
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHungProcess: a process that holds its socket open and answers nothing, as one that is stopped.
+func TestHungProcess(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", api.SocketIn(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = fetch(t.Context(), "coordinator", dir, true, 0, time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(),
+		"coordinator runs with the state folder "+dir+" and does not answer within 1ms") ||
+		!strings.Contains(err.Error(), "coordinator service restart") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSparkline draws the least lowest and the most highest.
+func TestSparkline(t *testing.T) {
+	for want, xs := range map[string][]float64{"": nil, "▁": {3}, "▁▁": {3, 3}, "█▁▅": {8, 1, 5}} {
+		if got := sparkline(xs); got != want {
+			t.Errorf("%v gives %q, want %q", xs, got, want)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+// Package attack is what agents that lie send in the place of their updates: one table, for the simulator and for the
+// laboratory's agents (lab/liar).
+package attack
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// Attack is a line of the table with its number.
+type Attack struct {
+	number float64
+	kind
+}
+
+// kind is a line of the table. One of its functions is there.
+type kind struct {
+	number float64 // where none is given; 0 = it takes none
+	// alone makes one number of one of an update.
+	alone func(v, x float64, rng *rand.Rand) float64
+	// together makes one of what the honest agents of the round send: of their mean and their standard deviation.
+	together func(mean, deviation, x float64) float64
+	// labels has the agent learn from false targets, and send what comes of it.
+	labels bool
+}
+
+var table = map[string]kind{
+	// The update times −x.
+	"signflip": {number: 10, alone: func(v, x float64, _ *rand.Rand) float64 { return -x * v }},
+	// The same number everywhere.
+	"constant": {number: 1, alone: func(_, x float64, _ *rand.Rand) float64 { return x }},
+	// Gaussian noise with the standard deviation x.
+	"noise": {number: 1, alone: func(_, x float64, rng *rand.Rand) float64 { return x * rng.NormFloat64() }},
+	// A Little Is Enough (Baruch et al. 2019): as far from the mean as honest updates often are.
+	"alie": {number: 1.5, together: func(mean, deviation, x float64) float64 { return mean - x*deviation }},
+	// Inner product manipulation (Xie et al. 2019): against the mean.
+	"inner":     {number: 0.5, together: func(mean, _, x float64) float64 { return -x * mean }},
+	"labelflip": {labels: true},
+}
+
+// Names returns the attacks as Parse takes them, sorted, with the numbers that they have where none is given.
+func Names() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		if x := table[name].number; x != 0 {
+			name += ":" + strconv.FormatFloat(x, 'g', -1, 64)
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+// Parse reads an attack, such as signflip, or signflip:10.
+func Parse(text string) (Attack, error) {
+	name, number, given := strings.Cut(text, ":")
+	k, known := table[name]
+	if !known {
+		return Attack{}, fmt.Errorf("want an attack, one of %s, the number as you like; got %q",
+			strings.Join(Names(), ", "), text)
+	}
+	a := Attack{k.number, k}
+	if given {
+		x, err := strconv.ParseFloat(number, 64)
+		if k.number == 0 || err != nil || math.IsInf(x, 0) || math.IsNaN(x) || math.Abs(x) > math.MaxFloat32 {
+			return Attack{}, fmt.Errorf("attack %s: want one of %s, the number as you like", text,
+				strings.Join(Names(), ", "))
+		}
+		a.number = x
+	}
+	return a, nil
+}
+
+// Labels reports whether it is the targets that are false.
+func (a Attack) Labels() bool { return a.labels }
+
+// Together reports whether it takes what the honest agents send.
+func (a Attack) Together() bool { return a.together != nil }
+
+// Change changes an update in place; one of which the targets were false it leaves as it is.
+func Change[T learner.Float](a Attack, v []T, rng *rand.Rand) {
+	if a.alone == nil {
+		return
+	}
+	for j, x := range v {
+		v[j] = T(a.alone(float64(x), a.number, rng))
+	}
+}
+
+// Collude overwrites dst with what the liars of a round send, all the same, where these are the updates of the honest
+// agents; with zeros if there is none.
+func Collude[T learner.Float](a Attack, dst []T, honest [][]T) {
+	clear(dst)
+	n := float64(len(honest))
+	for j := range dst {
+		mean, squares := 0.0, 0.0
+		for _, v := range honest {
+			mean += float64(v[j]) / n
+		}
+		for _, v := range honest {
+			squares += (float64(v[j]) - mean) * (float64(v[j]) - mean) / n
+		}
+		if n > 0 {
+			dst[j] = T(a.together(mean, math.Sqrt(squares), a.number))
+		}
+	}
+}
+
+// Flip returns rows with false targets, in memory: of classes 0 … C−1 the class c becomes C−1−c, of others γ becomes
+// −γ.
+func Flip[T learner.Float](model learner.Architecture, s *learner.Samples[T]) *learner.Samples[T] {
+	all := s.All()
+	var x, y []T
+	for from := 0; from < s.Len(); from += rowsAtATime {
+		part := all.Part(from, rowsAtATime)
+		x = append(x, part.X...)
+		for _, label := range part.Y {
+			y = append(y, FlipLabel(model, label))
+		}
+	}
+	return learner.NewSamples(s.Inputs(), x, y)
+}
+
+const rowsAtATime = 1024
+
+// FlipLabel is the false target in the place of one.
+func FlipLabel[T learner.Float](model learner.Architecture, y T) T {
+	if !model.Risk.Regression() && model.Outputs > 1 {
+		return T(model.Outputs-1) - y
+	}
+	return -y
+}

@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/settings"
+)
+
+// Runs are how often federations of our programs run, and where.
+type Runs struct {
+	Reps     int    // runs of each, in turn; the medians count
+	Rounds   int    // that are measured in a run; 0 = by the size of the model
+	Dir      string // on the disk whose syncs are measured; empty = the folder of temporary files
+	Memory   string // a folder in memory
+	Programs string // the folder of agentd and coordinator; empty = where this program is
+}
+
+// find puts this machine's folders where none are given.
+func (o *Runs) find() error {
+	self, err := os.Executable()
+	o.Dir = cmp.Or(o.Dir, os.TempDir())
+	o.Programs = cmp.Or(o.Programs, filepath.Dir(self))
+	return err
+}
+
+func (o *Runs) check() error {
+	if o.Reps < 1 || o.Rounds != 0 && o.Rounds < window {
+		return fmt.Errorf("--reps must be at least 1 and --rounds 0 or at least %d, are %d and %d", window, o.Reps,
+			o.Rounds)
+	}
+	return nil
+}
+
+// match is a cell of the table.
+type match struct {
+	agents, dim int
+	drawn       int               // agents of each round
+	fleet       bool              // agents share processes, and their local steps cost nothing
+	runs        map[string][]race // by contestant
+}
+
+// parseMatch reads AGENTSxELEMENTS, nil if it is not that. All agents are drawn.
+func parseMatch(text string) *match {
+	agents, dim, ok := strings.Cut(text, "x")
+	n, errN := strconv.Atoi(agents)
+	d, errD := strconv.Atoi(dim)
+	if !ok || errN != nil || errD != nil || n < 1 || d < 2 || hiddenUnits(d) == 0 {
+		return nil
+	}
+	return &match{agents: n, drawn: n, dim: d, runs: map[string][]race{}}
+}
+
+// rounds is how many rounds of a run are measured.
+func (o *Runs) rounds(m *match) int {
+	if o.Rounds > 0 {
+		return o.Rounds
+	}
+	return min(max(20_000_000/(m.dim*m.drawn), 2*window), 200)
+}
+
+// runOurs runs a coordinator with its state on the disk, and agents with theirs in a folder.
+func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, error) {
+	site, err := startMosquitto(m.agents, federation)
+	if err != nil {
+		return race{}, err
+	}
+	defer site.stop()
+	f := &fleet{name: federation, site: site, agents: m.agents, drawn: m.drawn, dim: m.dim}
+	ctx, f.end = context.WithCancel(ctx)
+	defer f.close()
+	leader, agents, err := f.layOut(o.Dir, folder)
+	if err == nil {
+		err = rowsFile(agents[0].Data.CSV, m.dim, dataRows) // one file for all
+	}
+	if err != nil {
+		return race{}, err
+	}
+	leader.Task.BatchSize = 1
+	c := newCrew(ctx, m.agents)
+	defer c.stop()
+	c.broker = site.meter.broker
+	if c.leader, err = o.daemon(c, filepath.Join(f.dirs[0], "coordinator.yaml"), "coordinator", leader); err != nil {
+		return race{}, err
+	}
+	c.beside.Go(func() { c.follow(filepath.Join(leader.StateDir, "history.jsonl")) })
+	start := o.startAgents
+	if m.fleet {
+		start = o.startMembers
+	}
+	if err := start(c, f.dirs[1], agents); err != nil {
+		return race{}, err
+	}
+	return c.measure(o.rounds(m))
+}
+
+// startAgents starts a process for each agent.
+func (o *Runs) startAgents(c *crew, dir string, agents []*settings.Agent) error {
+	for k, s := range agents {
+		pid, err := o.daemon(c, memberConfig(dir, k), "agentd", s)
+		if err != nil {
+			return err
+		}
+		c.agents = append(c.agents, pid)
+	}
+	return nil
+}
+
+// daemon writes a program's configuration, and starts it.
+func (o *Runs) daemon(c *crew, path, program string, s any) (int, error) {
+	if err := writeConfig(path, s); err != nil {
+		return 0, err
+	}
+	return c.start(ignore, filepath.Join(o.Programs, program), "run", "--config", path)
+}
+
+func writeConfig(path string, s any) error {
+	var text strings.Builder
+	if err := config.Write(&text, s); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text.String()), 0o600)
+}

@@ -1,0 +1,311 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/liar"
+	"github.com/fedmesh/fedmesh/lab/slow"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker"
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// federation is what the demo runs, laid out in a folder of its own.
+type federation struct {
+	options     Options
+	log         *slog.Logger
+	dir         string
+	name        string
+	files       *files
+	plan        plan
+	coordinator settings.Coordinator
+	agents      []settings.Agent
+	topics      mqtt.Topics
+	server      *broker.Server                                    // nil with a broker of the user's
+	edges       func([]round.MeshAgent) (coordinator.Mesh, error) // where agents mix
+	// what runs an agent; nil = here, or in a process of its own
+	host    func(context.Context, *settings.Agent) error
+	reached bool                        // the broker, once
+	before  func(context.Context) error // what comes before the coordinator starts; nil = nothing
+	// what comes when the run is finished; nil = nothing
+	after func(context.Context) (*Predictions, error)
+	site  *site // of the streams; nil without them
+
+	predictions *Predictions // of after
+
+	registry      *prometheus.Registry
+	ofCoordinator *metrics.Coordinator
+	ofAgents      *daemon.AgentMetrics
+}
+
+// plan says how the daemons of a federation are set.
+type plan interface {
+	coordinator() settings.Coordinator
+	agent(i int) settings.Agent
+}
+
+// layOut writes data, keys and settings, and starts the embedded broker. After
+// an error there is nothing to clean up but the folder.
+func layOut(o Options, dir string, log *slog.Logger) (*federation, error) {
+	f, err := writeData(dir)
+	if err != nil {
+		return nil, err
+	}
+	return newFederation(o, f, together{&o, f}, dir, log)
+}
+
+// newFederation writes keys and settings, and starts the embedded broker.
+func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_ *federation, err error) {
+	reg := metrics.NewRegistry("coordinator")
+	fed := &federation{
+		options: o, log: log, dir: dir, files: f, plan: p, name: "demo",
+		registry: reg, ofCoordinator: metrics.NewCoordinator(reg, time.Now), ofAgents: daemon.NewAgentMetrics(reg, ""),
+	}
+	if o.Broker != "" {
+		fed.name = "demo_" + strings.ToLower(rand.Text()[:10]) // what others keep at that broker is left alone
+		return fed, fed.enrol(o.Broker)
+	}
+	if fed.server, err = startBroker(dir, log); err != nil {
+		return nil, err
+	}
+	if err := fed.enrol(fed.server.URL()); err != nil {
+		return nil, errors.Join(err, fed.server.Close())
+	}
+	return fed, nil
+}
+
+// passwordFile holds the password of a user of the embedded broker.
+func passwordFile(dir, user string) string { return filepath.Join(dir, user+".password") }
+
+// startBroker starts the embedded broker with the rules of a real one. Who
+// knows the password in a user's file is that user: other programs of this
+// machine are not.
+func startBroker(dir string, log *slog.Logger) (*broker.Server, error) {
+	rules, err := acl.New("")
+	if err != nil {
+		return nil, err
+	}
+	return broker.Start(broker.Options{
+		Authenticate: func(_, user, password string) bool {
+			if filepath.Base(user) != user {
+				return false
+			}
+			want, err := os.ReadFile(passwordFile(dir, user))
+			return err == nil && subtle.ConstantTimeCompare([]byte(password), want) == 1
+		},
+		Allow: rules.Allowed, Quota: rules.Quota, Logger: log,
+	})
+}
+
+// reach says how an agent or the coordinator reaches the broker.
+func (fed *federation) reach(b *settings.Broker, url string, id wire.AgentID) error {
+	b.URLs = config.OneOrMore{url}
+	if fed.server == nil {
+		o := &fed.options
+		b.Username, b.PasswordFile, b.CAFile = o.Username, o.PasswordFile, o.CAFile
+		return nil
+	}
+	b.Username = fed.topics.ClientID(id)
+	b.PasswordFile = passwordFile(fed.dir, b.Username)
+	return os.WriteFile(b.PasswordFile, []byte(rand.Text()), 0o600)
+}
+
+// enrol makes everyone's key and completes the settings.
+func (fed *federation) enrol(url string) (err error) {
+	if fed.topics, err = mqtt.NewTopics("", fed.name); err != nil {
+		return err
+	}
+	key, err := keys.Create(filepath.Join(fed.dir, "coordinator.key"))
+	if err != nil {
+		return err
+	}
+	var list []byte
+	for i, station := range fed.files.stations {
+		s := fed.plan.agent(i)
+		s.Federation = fed.name
+		if err := fed.reach(&s.Broker, url, wire.AgentID(station)); err != nil {
+			return err
+		}
+		if s.D2D != nil && !s.D2D.Uplink { // the neighbours' broker knows the same users
+			s.D2D.Broker.Username, s.D2D.Broker.PasswordFile = s.Broker.Username, s.Broker.PasswordFile
+			s.D2D.Broker.CAFile = s.Broker.CAFile
+		}
+		s.StateDir = filepath.Join(fed.dir, "agent-"+station)
+		s.Identity = settings.AgentIdentity{KeyFile: filepath.Join(fed.dir, station+".key"),
+			CoordinatorKey: keys.Format(keys.Public(key))}
+		k, err := keys.Create(s.Identity.KeyFile)
+		if err != nil {
+			return err
+		}
+		if err := config.Load(&s, config.Source{Overrides: fed.options.AgentSet}); err != nil {
+			return fmt.Errorf("--agent-set: %w", err)
+		}
+		list = fmt.Appendf(list, "%s %s\n", station, keys.Format(keys.Public(k)))
+		fed.agents = append(fed.agents, s)
+	}
+	s := fed.plan.coordinator()
+	s.Federation = fed.name
+	if err := fed.reach(&s.Broker, url, wire.CoordinatorID); err != nil {
+		return err
+	}
+	s.StateDir = filepath.Join(fed.dir, "coordinator")
+	s.Identity = settings.CoordinatorIdentity{
+		KeyFile: filepath.Join(fed.dir, "coordinator.key"), AgentsFile: filepath.Join(fed.dir, "agents.keys"),
+	}
+	if err := os.WriteFile(s.Identity.AgentsFile, list, 0o600); err != nil {
+		return err
+	}
+	if err := config.Load(&s, config.Source{Overrides: fed.options.Set}); err != nil {
+		return fmt.Errorf("--set: %w", err)
+	}
+	fed.coordinator = s
+	return nil
+}
+
+// serve serves the metrics of all, if an address for them is given, and returns
+// their URL.
+func (fed *federation) serve(ctx context.Context) (string, error) {
+	s, err := daemon.Serve(ctx, fed.options.Metrics, metrics.Handler(fed.registry, daemon.Ready), fed.log)
+	return s.URL(), err
+}
+
+// run works until the run is finished or something fails.
+func (fed *federation) run(ctx context.Context, w *watcher) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	runAgent := fed.host
+	if runAgent == nil {
+		var err error
+		if runAgent, err = fed.runner(ctx); err != nil {
+			return err
+		}
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	start := func(name string, run func() error) {
+		all.Go(func() {
+			err := run()
+			if err == nil {
+				err = errors.New("it ended before the run was finished")
+			}
+			cancel(fmt.Errorf("%s: %w", name, err)) // counts only if it comes first
+		})
+	}
+	for i := range fed.agents {
+		s := &fed.agents[i]
+		start("agent "+s.ID, func() error { return runAgent(ctx, s) })
+	}
+	start("coordinator", func() error {
+		if fed.before != nil {
+			if err := fed.before(ctx); err != nil {
+				return err
+			}
+		}
+		return daemon.RunCoordinator(ctx, &fed.coordinator,
+			daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edgesOf})
+	})
+	err := w.wait(ctx)
+	if err == nil && fed.after != nil {
+		fed.predictions, err = fed.after(ctx)
+	}
+	cancel(err)
+	return err
+}
+
+// runner returns what runs one agent: here, or in a process of its own.
+func (fed *federation) runner(ctx context.Context) (func(context.Context, *settings.Agent) error, error) {
+	if !fed.options.Processes {
+		return func(ctx context.Context, s *settings.Agent) error {
+			return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: fed.log, Metrics: fed.ofAgents,
+				Trainer: fed.trainer(s)})
+		}, nil
+	}
+	program, err := fed.agentd(ctx)
+	return func(ctx context.Context, s *settings.Agent) error { return fed.runProcess(ctx, program, s) }, err
+}
+
+// trainer takes local steps as slowly as declared. The first agents lie about them, if any do.
+func (fed *federation) trainer(s *settings.Agent) agent.Trainer {
+	paced := slow.Trainer{Trainer: agent.Learner{}, StepTime: s.Compute.StepTime}
+	for _, other := range fed.agents[:fed.options.Attackers] {
+		if other.ID == s.ID {
+			lie, err := liar.Parse(fed.options.Attack)
+			if err != nil {
+				panic(err) // Validate has parsed it
+			}
+			return liar.Trainer{Trainer: paced, Lie: lie}
+		}
+	}
+	return paced
+}
+
+// runProcess runs one agent as a process of its own, as on a device.
+func (fed *federation) runProcess(ctx context.Context, program string, s *settings.Agent) error {
+	path := filepath.Join(fed.dir, s.ID+".yaml")
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	s.Log.Level = "warn"
+	if err := errors.Join(config.Write(f, s), f.Close()); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, program, "run", "--config", path)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 5 * time.Second
+	cmd.Stderr = fed.options.Stderr
+	return cmd.Run()
+}
+
+// agentd finds the agent's program: the one that was named, the one beside
+// this program, the one in PATH, or one built from this module.
+func (fed *federation) agentd(ctx context.Context) (string, error) {
+	if fed.options.Agentd != "" {
+		return fed.options.Agentd, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "agentd")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	if path, err := exec.LookPath("agentd"); err == nil {
+		return path, nil
+	}
+	fmt.Fprintln(fed.options.Stderr, "building agentd for --processes")
+	built := filepath.Join(fed.dir, "agentd")
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", built,
+		"github.com/fedmesh/fedmesh/cmd/agentd").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("--processes needs the agentd program: put it beside this one, or name it with "+
+			"--agentd (building it failed: %w\n%s)", err, out)
+	}
+	return built, nil
+}
+
+// edgesOf makes the edges of the demo's own graph.
+func (fed *federation) edgesOf(*settings.Coordinator) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
+	return fed.edges, nil
+}

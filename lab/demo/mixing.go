@@ -1,0 +1,299 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/edges"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/faults"
+	"github.com/fedmesh/fedmesh/lab/liar"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// RunMixing shows FedDec beside FedAvg: the same data, model, draws and local
+// steps, once with the agents mixing between server rounds and once without.
+func RunMixing(ctx context.Context, o Options) (_ *MixResult, err error) {
+	began := time.Now()
+	log, dir, err := o.prepare()
+	if err != nil {
+		return nil, err
+	}
+	if o.faulty() { // who asks for faults need not be warned of them
+		log = slog.New(slog.DiscardHandler)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s, err := newScene(&o, dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &mixing{options: o, scene: s, log: log, dir: dir, show: newMixDisplay(o)}
+	r, err := m.run(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = errInterrupted
+		}
+		return nil, err
+	}
+	r.Seconds = time.Since(began).Seconds()
+	if err := m.writeOut(r); err != nil {
+		return nil, err
+	}
+	m.show.result(r)
+	return r, nil
+}
+
+// mixing is a demo of FedDec.
+type mixing struct {
+	options Options
+	scene   *scene
+	log     *slog.Logger
+	dir     string
+	show    mixDisplay
+	alone   *course // FedAvg's
+	mixed   *course // FedDec's
+}
+
+// course is how one of the two federations fared.
+type course struct {
+	algorithm spec.Algorithm
+	rounds    []point
+	mesh      *coordinator.Mesh
+	audit     *audit
+	account   *account
+	model     string       // its blob digest
+	revived   atomic.Int64 // agents that were killed, and run again
+	uplink    atomic.Uint64
+	site      atomic.Uint64
+}
+
+// point is a round of a course: what was reached, and what it had cost until then.
+type point struct {
+	Loss        float64
+	R2          float64
+	Uplink, D2D uint64  // bytes
+	Consensus   float64 // of the last step that all agents have told of
+}
+
+func (c *course) last() point { return c.rounds[len(c.rounds)-1] }
+
+// run runs one federation after the other.
+func (m *mixing) run(ctx context.Context) (_ *MixResult, err error) {
+	dirs := map[spec.Algorithm]string{spec.FedAvg: filepath.Join(m.dir, "fedavg"),
+		spec.FedDec: filepath.Join(m.dir, "feddec")}
+	for _, dir := range dirs {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	site := m.options.SiteBroker
+	if site == "" && m.options.Broker == "" { // no broker is the user's
+		server, err := startBroker(dirs[spec.FedDec], m.log)
+		if err != nil {
+			return nil, err
+		}
+		defer server.Close()
+		site = server.URL()
+	}
+	m.show.start(m, site)
+	if m.alone, err = m.federate(ctx, spec.FedAvg, "", dirs[spec.FedAvg]); err != nil {
+		return nil, fmt.Errorf("FedAvg: %w", err)
+	}
+	m.show.alone(m)
+	if m.mixed, err = m.federate(ctx, spec.FedDec, site, dirs[spec.FedDec]); err != nil {
+		return nil, fmt.Errorf("FedDec: %w", err)
+	}
+	return newMixResult(m), nil
+}
+
+// federate runs a federation to its end, with neighbours that meet at site, or on the uplink if that is empty.
+func (m *mixing) federate(ctx context.Context, algorithm spec.Algorithm, site, dir string) (_ *course, err error) {
+	fed, err := newFederation(m.options, m.scene.files, apart{&m.options, m.scene, algorithm, site}, dir, m.log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, fed.cleanUp(ctx)) }()
+	if err := fed.await(ctx); err != nil {
+		return nil, err
+	}
+	c := &course{algorithm: algorithm, audit: newAudit(len(fed.agents))}
+	if algorithm == spec.FedDec {
+		maker, err := edges.New(m.scene.mesh.Edges, m.scene.mesh.Radius, "", m.scene.mesh.Weights)
+		if err != nil {
+			return nil, err
+		}
+		fed.edges = maker.Make // from places: nobody looks for neighbours
+		c.audit.scheduleKills(fed.ids(), m.options.Kill, m.scene.rounds, uint64(m.scene.task.Steps.Max), m.options.Seed)
+	}
+	fed.host = func(ctx context.Context, s *settings.Agent) error { return m.host(ctx, fed, c, s) }
+	w := newWatcher(&recording{mixing: m, course: c}, m.scene.rounds)
+	w.rough = m.options.Kill > 0 && algorithm == spec.FedDec
+	if err := fed.run(ctx, w); err != nil {
+		return nil, err
+	}
+	c.mesh = w.now.Mesh
+	if c.account, err = c.audit.account(uint64(m.scene.task.Steps.Max)); err != nil {
+		return nil, err
+	}
+	c.model, err = modelHash(fed.coordinator.StateDir)
+	return c, err
+}
+
+func (fed *federation) ids() []wire.AgentID {
+	ids := make([]wire.AgentID, len(fed.agents))
+	for i, a := range fed.agents {
+		ids[i] = wire.AgentID(a.ID)
+	}
+	return ids
+}
+
+// rest is how long a device is away that was killed.
+const rest = 300 * time.Millisecond
+
+// host runs an agent, and runs it again when it was killed.
+func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settings.Agent) error {
+	for {
+		l := &life{Trainer: m.trainer(fed, c, s), course: c, id: wire.AgentID(s.ID), topics: fed.topics,
+			options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
+		alive, end := context.WithCancel(ctx)
+		l.end = end
+		c.audit.onKill(wire.AgentID(s.ID), l.kill)
+		err := daemon.RunAgent(alive, s, daemon.AgentOptions{
+			Logger: fed.log, Metrics: fed.ofAgents, Traffic: c.count, Wrap: l.wrap, Trainer: l,
+		})
+		end()
+		if !l.dead.Load() {
+			return err
+		}
+		c.revived.Add(1)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rest):
+		}
+	}
+}
+
+// trainer is an agent's: the fifth one lies to its neighbours, if any does.
+func (m *mixing) trainer(fed *federation, c *course, s *settings.Agent) agent.Trainer {
+	if m.options.Lie == "" || c.algorithm != spec.FedDec || s.ID != fed.agents[4].ID {
+		return agent.Learner{}
+	}
+	lie, err := liar.Parse(m.options.Lie)
+	if err != nil {
+		panic(err) // Validate has parsed it
+	}
+	return liar.Trainer{Trainer: agent.Learner{}, Lie: lie}
+}
+
+// count counts what goes over an agent's connections: topics and payloads.
+func (c *course) count(x mqtt.Traffic, kind mqtt.Kind) {
+	if x.Dropped {
+		return
+	}
+	sum := &c.uplink
+	if kind == mqtt.KindPeer {
+		sum = &c.site
+	}
+	sum.Add(uint64(x.Bytes + len(x.Topic)))
+}
+
+// life is an agent from its start to its end, or until it is killed.
+type life struct {
+	agent.Trainer
+	*course
+	id      wire.AgentID
+	options *Options
+	topics  mqtt.Topics
+	end     context.CancelFunc
+	dead    atomic.Bool
+	rand    *rand.Rand // of the seeds of the connections' faults
+
+	mu    sync.Mutex
+	conns []*faults.Conn
+}
+
+// wrap puts the faults between the agent and a broker.
+func (l *life) wrap(conn mqtt.Conn) mqtt.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := faults.Wrap(conn, faults.Options{
+		Loss: l.options.Loss, Duplicates: l.options.Duplicates, Delay: l.options.Delay,
+		Rand: rand.New(rand.NewPCG(l.rand.Uint64(), 0)),
+		Spares: func(topic string) bool {
+			kind, _, _, _, _ := l.topics.Parse(topic) // a foreign topic has KindUnknown
+			return kind != mqtt.KindPeer
+		},
+	})
+	l.conns = append(l.conns, c)
+	return c
+}
+
+// kill kills the agent: from one moment to the next nothing is heard of it.
+func (l *life) kill() {
+	l.dead.Store(true)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		c.Cut()
+	}
+	l.end()
+}
+
+// Block implements agent.Trainer.
+func (l *life) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+	error) {
+	b, err := l.Trainer.Block(ctx, r, p, j)
+	return &audited{Block: b, life: l, round: r}, err
+}
+
+// audited is a block that shows the audit what was mixed, after each local step. The demo mixes after every one.
+type audited struct {
+	agent.Block
+	life  *life
+	round wire.RoundID
+	taken uint64
+}
+
+// Take implements agent.Block.
+func (b *audited) Take(x []float32, first, last uint64) error {
+	b.show(x)
+	b.taken = last
+	return b.Block.Take(x, first, last)
+}
+
+// OutcomeFrom implements agent.Block.
+func (b *audited) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
+	b.show(x)
+	return b.Block.OutcomeFrom(base, x)
+}
+
+func (b *audited) show(x []float32) {
+	if b.taken > 0 {
+		b.life.audit.mixed(b.life.id, b.round, b.taken, x)
+	}
+}
+
+// Ended implements agent.Audited. The books of a killed agent died with it.
+func (b *audited) Ended(books d2d.Books) {
+	if !b.life.dead.Load() {
+		b.life.audit.ended(b.round, books)
+	}
+}
+
+var _ agent.Audited = (*audited)(nil)

@@ -1,0 +1,259 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/liar"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Options are the flags of the demo.
+type Options struct {
+	Seed         uint64
+	Rounds       int    // 0 = as many as the model needs
+	Participants int    // L; 0 = 6, or 2 of the regression
+	Model        string // linear or mlp
+	Broker       string // URL of a broker that runs already; empty = embedded
+	// How all of the demo reach that broker, as broker.username, password_file and ca_file of the daemons.
+	Username, PasswordFile, CAFile string
+	Processes                      bool   // each agent in a process of its own
+	Streams                        bool   // the agents hear their stations over a broker of the site, and make the rows
+	Agentd                         string // the program for it; empty = looked for
+
+	Algorithm spec.Algorithm
+	Task      string // of FedDec: air or regression; empty = regression
+	// SiteBroker is the URL of the neighbours' broker; empty = embedded, or the uplink where Broker is set.
+	SiteBroker string
+	Codec      spec.Codec // of snapshots between neighbours
+	// Faults of each message between neighbours: the probability of being lost and of coming twice, and the longest
+	// delay; and how many agents are killed, and come back.
+	Loss, Duplicates float64
+	Delay            time.Duration
+	Kill             int
+	// Clip is task.mixing.clip; Lie is the name of what the fifth agent tells its neighbours, of package liar; empty =
+	// the truth.
+	Clip float64
+	Lie  string
+
+	// Rule is round.aggregation.rule; empty = the mean, as a coordinator has it. Attack is what the first Attackers
+	// agents send in the place of their updates, of package liar; empty = all are honest.
+	Rule, Attack string
+	Attackers    int
+
+	// Set are keys of coordinator.yaml, and AgentSet of each agent's agentd.yaml, in the place of what the demo has.
+	Set, AgentSet map[string]string
+
+	Metrics string // host:port; empty = nowhere
+	Out     string // folder for the results; empty = none
+	JSON    bool
+
+	Stdout, Stderr io.Writer
+}
+
+// Defaults returns the options of a plain run.
+func Defaults() Options {
+	return Options{Seed: 1, Model: "linear", Algorithm: spec.FedAvg, Codec: spec.CodecRaw}
+}
+
+// stepTimes are the declared speeds of the twelve agents, which repeat: the
+// fastest takes eight times as many local steps as the slowest.
+var stepTimes = []time.Duration{
+	2500 * time.Microsecond, 4 * time.Millisecond, 5 * time.Millisecond, 8 * time.Millisecond, 10 * time.Millisecond,
+	20 * time.Millisecond,
+}
+
+// budget is the time for the local steps of a round.
+const budget = 80 * time.Millisecond
+
+// rounds returns how many rounds a model needs.
+func (o *Options) rounds() int {
+	switch {
+	case o.Rounds > 0:
+		return o.Rounds
+	case o.Model == "mlp":
+		return 100
+	}
+	return 50
+}
+
+// stations is the number of agents, except in the regression.
+const stations = 12
+
+// regressionRuns reports whether the demo runs feddec's regression.
+func (o *Options) regressionRuns() bool { return o.Algorithm == spec.FedDec && o.Task != "air" }
+
+func (o *Options) agents() int {
+	if o.regressionRuns() {
+		return regressionAgents
+	}
+	return stations
+}
+
+// draws returns the number of agents drawn in a round, L.
+func (o *Options) draws() int {
+	switch {
+	case o.Participants > 0:
+		return o.Participants
+	case o.regressionRuns():
+		return 2
+	}
+	return 6
+}
+
+// Validate reports what cannot be run.
+func (o *Options) Validate() error {
+	var errs []error
+	need := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	valid := func(flag string, err error) { need(err == nil, "%s: %w", flag, err) }
+	need(o.Participants >= 0 && o.Participants <= o.agents(),
+		"--participants must be between 1 and %d (0 means %d), is %d", o.agents(),
+		(&Options{Algorithm: o.Algorithm, Task: o.Task}).draws(), o.Participants)
+	need(o.Agentd == "" || o.Processes, "--agentd goes with --processes")
+	need(o.Rounds >= 0, "--rounds must be at least 1, is %d", o.Rounds)
+	need(o.Model == "linear" || o.Model == "mlp", "--model must be linear or mlp, is %q", o.Model)
+	need(o.Broker != "" || o.Username == "" && o.PasswordFile == "" && o.CAFile == "",
+		"--username, --password-file and --ca-file go with --broker: the embedded one has users of its own")
+	valid("--algorithm", o.Algorithm.Validate())
+	need(!o.Streams || o.Algorithm != spec.FedDec && !o.Processes && o.Model == "linear",
+		"--streams goes with --algorithm fedavg and --model linear, and not with --processes")
+	o.validateRule(need, valid)
+	if o.Algorithm != spec.FedDec {
+		need(o.Task == "" && o.SiteBroker == "" && !o.faulty() && o.Clip == 0 && o.Lie == "",
+			"--task, --d2d-broker, --loss, --dup, --delay, --kill, --clip and --lie go with --algorithm feddec")
+		need(o.Codec == spec.CodecRaw, "--codec goes with --algorithm feddec: it packs what neighbours exchange; for "+
+			"updates use --set task.codec=%s", o.Codec)
+		return errors.Join(errs...)
+	}
+	need(!o.Processes, "--processes does not go with --algorithm feddec, which adds up what all agents hold: they "+
+		"run in this process")
+	need(o.Metrics == "", "--metrics does not go with --algorithm feddec, which runs two federations")
+	need(o.Task == "" || o.Task == "air" || o.Task == "regression", "--task must be air or regression, is %q", o.Task)
+	need(o.Task == "air" || o.Model == "linear", "--model mlp goes with --task air")
+	valid("--codec", o.Codec.Validate())
+	need(o.Loss >= 0 && o.Loss <= 0.9, "--loss must be 0 to 0.9, is %v", o.Loss)
+	need(o.Duplicates >= 0 && o.Duplicates <= 1, "--dup must be 0 to 1, is %v", o.Duplicates)
+	need(o.Delay >= 0 && o.Delay <= 10*time.Second, "--delay must be 0 to 10s, is %v", o.Delay)
+	need(o.Clip >= 0 && !math.IsInf(o.Clip, 1), "--clip must be 0 or more, and finite, is %v", o.Clip)
+	if o.Lie != "" {
+		_, err := liar.Parse(o.Lie)
+		valid("--lie", err)
+	}
+	need(o.Kill >= 0 && o.Kill < stations, "--kill must be 0 to %d, is %d", stations-1, o.Kill)
+	return errors.Join(errs...)
+}
+
+// validateRule reports what cannot be of the rule and of those that lie about their updates.
+func (o *Options) validateRule(need func(bool, string, ...any), valid func(string, error)) {
+	need(o.Attack == "" && o.Rule == "" && o.Attackers == 0 || o.Algorithm != spec.FedDec,
+		"--rule, --attack and --attackers go with --algorithm fedavg")
+	if o.Rule != "" {
+		var k spec.Check
+		if spec.OneOf(&k, "--rule", o.Rule, rule.Names()...); k.Err() == nil {
+			r := o.aggregation()
+			r.CheckDraws(&k, o.draws())
+		}
+		valid("--rule", k.Err())
+	}
+	if o.Attack == "" {
+		need(o.Attackers == 0, "--attackers is %d: say with --attack what they send", o.Attackers)
+		return
+	}
+	_, err := liar.Parse(o.Attack)
+	valid("--attack", err)
+	need(o.Attackers >= 1 && o.Attackers <= stations, "--attackers must be 1 to %d, is %d", stations, o.Attackers)
+	need(!o.Processes, "--attack does not go with --processes: agentd does not lie")
+}
+
+// aggregation is the section of the rule, whose numbers fit as many attackers.
+func (o *Options) aggregation() rule.Config {
+	a := round.DefaultConfig().Aggregation
+	if o.Rule == "" {
+		return a
+	}
+	switch a.Rule = o.Rule; a.Rule {
+	case rule.Krum:
+		a.Byzantine = o.Attackers
+	case rule.MultiKrum:
+		a.Byzantine, a.Keep = o.Attackers, max(1, o.draws()-o.Attackers)
+	case rule.CenteredClipping:
+		a.Radius = radius
+	}
+	return a
+}
+
+// radius is about as long as an update of the demo is.
+const radius = 0.3
+
+// weights are by rows, where the rule has weights.
+func (o *Options) weights() spec.Weights {
+	var k spec.Check
+	spec.Choice{spec.OptionRule: o.aggregation().Rule, spec.OptionWeights: string(spec.WeightsSamples)}.Check(&k,
+		spec.InCoordinator, nil)
+	if k.Err() != nil {
+		return spec.WeightsEqual
+	}
+	return spec.WeightsSamples
+}
+
+// faulty tells whether something befalls the messages between neighbours.
+func (o *Options) faulty() bool { return o.Loss > 0 || o.Duplicates > 0 || o.Delay > 0 || o.Kill > 0 }
+
+// task returns what is learned. μ is what 20 steps of 0.02 make together,
+// since the step size is divided by E_k.
+func (o *Options) task() settings.Task {
+	t := settings.DefaultCoordinator().Task
+	t.Name, t.Features, t.Target = "air", airFeatures, airTarget
+	t.StepSize.Constant, t.BatchSize, t.Clip, t.MinRows = 0.4, 32, clip, 100
+	t.Steps = settings.Steps{Budget: budget, Min: 1, Max: 100}
+	if o.Model == "mlp" {
+		t.StepSize.Constant = 1
+		t.Model.Kind, t.Model.Hidden = "mlp", []int{32}
+	}
+	return t
+}
+
+// together is the plan of the demo of federated averaging.
+type together struct {
+	*Options
+	files *files
+}
+
+// coordinator returns the coordinator's settings. Everything that could make
+// the result depend on who is faster is shut out: it waits for all agents,
+// needs all participants, and the demo takes a missed deadline for an error.
+func (o together) coordinator() settings.Coordinator {
+	f := o.files
+	s := settings.DefaultCoordinator()
+	s.Task, s.Held = o.task(), &data.Config{CSV: f.held}
+	s.Round.Participants, s.Round.Quorum = o.draws(), o.draws()
+	s.Round.Weights, s.Round.Seed, s.Round.Rounds = o.weights(), o.Seed, o.rounds()
+	s.Round.Aggregation = o.aggregation()
+	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), Within: time.Minute,
+		Spread: 100 * time.Millisecond}
+	s.Round.Deadline = time.Minute
+	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
+	s.Metrics = settings.Metrics{}
+	return s
+}
+
+// agent returns the settings of the agent at station i.
+func (o together) agent(i int) settings.Agent {
+	f := o.files
+	s := settings.DefaultAgent()
+	s.ID, s.Data.CSV = f.stations[i], f.train[i]
+	s.Compute.StepTime = stepTimes[i%len(stepTimes)]
+	s.Metrics = settings.AgentMetrics{}
+	return s
+}

@@ -1,0 +1,214 @@
+package demo
+
+import (
+	"encoding/csv"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	held "github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// scene is where FedDec is shown beside FedAvg: agents with data and places, and a task.
+type scene struct {
+	what    string // in words
+	files   *files
+	task    settings.Task
+	mesh    settings.Mesh
+	places  []settings.Place // of the agents; nil where the edges do not come from places
+	rounds  int
+	uploads int // L, drawn with replacement
+
+	// start and best are f(0) and f*, where the loss is shown as (f − f*)/(f(0) − f*); 1 and 0 where it is shown as it
+	// is.
+	start, best float64
+}
+
+// loss is what is shown of a risk.
+func (s *scene) loss(risk float64) float64 { return (risk - s.best) / (s.start - s.best) }
+
+// newScene lays the data out in dir.
+func newScene(o *Options, dir string) (*scene, error) {
+	lay := regressionScene
+	if o.Task == "air" {
+		lay = airScene
+	}
+	s, err := lay(o, dir)
+	if err != nil {
+		return nil, err
+	}
+	if o.Rounds > 0 {
+		s.rounds = o.Rounds
+	}
+	s.task.StepSize.Normalize = false // feddec Alg. 1: η_t carries no 1/H
+	s.task.Mixing.Every, s.task.Mixing.Wait, s.task.Mixing.Codec = 1, 0, o.Codec
+	s.task.Mixing.Clip = o.Clip
+	if o.faulty() {
+		s.task.Mixing.Wait, s.task.Mixing.Repeat = 2*o.Delay+100*time.Millisecond, o.Delay+50*time.Millisecond
+	}
+	return s, nil
+}
+
+// airScene is the demo's air pollution, where the stations mix round a ring.
+func airScene(o *Options, dir string) (*scene, error) {
+	f, err := writeData(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &scene{
+		what: "air pollution (log PM2.5) six hours ahead, at twelve stations on a ring; the loss is ½ the mean " +
+			"squared error in a year that none has seen",
+		files: f, task: o.task(), mesh: settings.Mesh{Edges: spec.EdgesRing, Weights: spec.Metropolis}, rounds: 50,
+		uploads: o.draws(), start: 1,
+	}
+	s.task.StepSize.Constant = 0.02
+	if o.Model == "mlp" {
+		s.task.StepSize.Constant = 0.05
+	}
+	s.task.Steps = settings.Steps{Budget: time.Minute, Min: 20, Max: 20}
+	return s, nil
+}
+
+// The instance of feddec section 4 with the radius at which it is hardest to connect.
+const (
+	regressionAgents = 20
+	regressionRadius = 0.35
+	regressionSteps  = 10 // H
+)
+
+var regression = data.Regression{Inputs: 25, Rows: 10, Deviation: 0.25, Base: 2}
+
+// regressionScene is feddec's regression: no agent can learn it alone, as each has fewer rows than there are
+// parameters.
+func regressionScene(o *Options, dir string) (*scene, error) {
+	p, err := data.NewRegression[float32](regression, regressionAgents, o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	g, err := graph.ConnectedGeographic(regressionAgents, regressionRadius, rand.New(rand.NewPCG(o.Seed, 1)))
+	if err != nil {
+		return nil, err
+	}
+	f, err := writeRegression(p, dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &scene{
+		what:  "feddec's regression: 25 parameters, of which each agent has 10 rows; the loss is (f − f*)/(f(0) − f*)",
+		files: f, mesh: settings.Mesh{Edges: spec.EdgesRadius, Radius: regressionRadius, Weights: spec.BestConstant},
+		rounds:  100,
+		uploads: o.draws(),
+		best:    p.Objective.Minimum, start: p.Objective.Risk(make([]float64, regression.Inputs)),
+	}
+	for _, at := range g.Positions() {
+		s.places = append(s.places, settings.Place{X: at.X, Y: at.Y})
+	}
+	s.task = settings.DefaultCoordinator().Task
+	s.task.Name, s.task.Features, s.task.Target = "regression", f.features, f.target
+	s.task.Model.Bias, s.task.Standardize, s.task.Clip, s.task.MinRows = false, false, 0, 1
+	s.task.BatchSize = 1
+	s.task.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: p.Objective.StrongConvexity,
+		Smoothness: p.Objective.Smoothness}
+	s.task.Steps = settings.Steps{Budget: time.Minute, Min: regressionSteps, Max: regressionSteps}
+	return s, nil
+}
+
+// writeRegression writes a file for each agent, and one with all rows.
+func writeRegression(p *data.Problem[float32], dir string) (*files, error) {
+	f := &files{target: "y", held: filepath.Join(dir, "all.csv")}
+	for j := range p.Model.Inputs {
+		f.features = append(f.features, fmt.Sprintf("x%02d", j+1))
+	}
+	var all []*learner.Samples[float32]
+	load := p.Loader(nil)
+	for k := range p.Agents {
+		samples := load(k).Samples
+		all = append(all, samples)
+		name := agentName(k)
+		f.stations = append(f.stations, name)
+		f.train = append(f.train, filepath.Join(dir, name+".csv"))
+		if err := f.write(f.train[k], samples); err != nil {
+			return nil, err
+		}
+	}
+	return f, f.write(f.held, all...)
+}
+
+func agentName(k int) string { return fmt.Sprintf("agent-%02d", k+1) }
+
+// write writes samples as CSV, to the bit.
+func (f *files) write(path string, all ...*learner.Samples[float32]) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	w := csv.NewWriter(file)
+	rows := [][]string{append(append([]string(nil), f.features...), f.target)}
+	for _, s := range all {
+		for i := range s.Len() {
+			x, y := s.Row(i)
+			row := make([]string, 0, len(x)+1)
+			for _, v := range x {
+				row = append(row, strconv.FormatFloat(float64(v), 'g', -1, 32))
+			}
+			rows = append(rows, append(row, strconv.FormatFloat(float64(y), 'g', -1, 32)))
+		}
+	}
+	if err := w.WriteAll(rows); err != nil {
+		_ = file.Close() // the first error is the one to show
+		return err
+	}
+	return file.Close()
+}
+
+// apart is the plan of a federation of the scene: FedDec, or FedAvg with the same model and the same local steps.
+type apart struct {
+	*Options
+	*scene
+	algorithm spec.Algorithm
+	site      string // URL of the neighbours' broker; empty: the uplink
+}
+
+func (p apart) coordinator() settings.Coordinator {
+	s := settings.DefaultCoordinator()
+	s.Task, s.Mesh, s.Held = p.task(), p.mesh, &held.Config{CSV: p.files.held}
+	s.Round.Algorithm, s.Round.Sampling, s.Round.Weights = p.algorithm, spec.WithReplacement, spec.WeightsEqual
+	s.Round.Participants, s.Round.Quorum = p.uploads, p.uploads
+	s.Round.Seed, s.Round.Rounds = p.Seed, p.rounds()
+	n := len(p.files.stations)
+	s.Round.Gather = round.Gather{Target: n, Minimum: n, Within: time.Minute, Spread: 100 * time.Millisecond}
+	s.Round.Deadline = time.Minute
+	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
+	s.Metrics = settings.Metrics{}
+	return s
+}
+
+func (p apart) task() settings.Task { return p.scene.task }
+func (p apart) rounds() int         { return p.scene.rounds }
+
+func (p apart) agent(i int) settings.Agent {
+	s := settings.DefaultAgent()
+	s.ID, s.Data.CSV = p.files.stations[i], p.files.train[i]
+	s.Privacy.MinRows = 1
+	s.Metrics = settings.AgentMetrics{}
+	if p.algorithm == spec.FedDec {
+		s.D2D = &settings.D2D{Uplink: p.site == ""}
+		if p.site != "" {
+			s.D2D.Broker.URLs = config.OneOrMore{p.site}
+		}
+		if p.places != nil {
+			s.D2D.Place = &p.places[i]
+		}
+	}
+	return s
+}

@@ -1,0 +1,113 @@
+package demo
+
+import (
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/air"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// streamFeatures are the columns, the first of which is the present value of the target.
+func streamFeatures(r spec.Recipe) []string {
+	var all []string
+	for _, in := range r.Inputs {
+		all = append(all, in.Name)
+	}
+	return r.Expand(append(all, "pm25 lag 3h", "pm25 lag 6h", "pm25 lag 24h", "temp lag 6h", "pres lag 6h", "hour"))
+}
+
+const (
+	streamTarget = "pm25 in 6h"
+	ahead        = 6 * time.Hour
+)
+
+// rows makes the demo's rows of hours.
+func rows(hours []air.Hour, early bool) (grid.Rows, error) {
+	return air.Rows(hours, streamFeatures(air.Recipe()), streamTarget, early)
+}
+
+// writeStreams lays out the rows that the agents will make, for what they are compared with, and those of the year that
+// is held out, at midnight and at noon in Beijing as in the other demo.
+func writeStreams(dir string, streams []air.Stream) (*files, error) {
+	f := &files{features: streamFeatures(air.Recipe()), target: streamTarget, held: filepath.Join(dir, "held-out.csv")}
+	width := len(f.features)
+	var heldX, heldY []float32
+	for _, s := range streams {
+		made, err := rows(s.Train, false)
+		if err != nil {
+			return nil, err
+		}
+		f.stations = append(f.stations, s.Station)
+		f.train = append(f.train, filepath.Join(dir, s.Station+".csv"))
+		if err := f.write(f.train[len(f.train)-1], learner.NewSamples(width, made.X, made.Y)); err != nil {
+			return nil, err
+		}
+		f.rows = append(f.rows, len(made.Y))
+		if made, err = rows(s.Held, false); err != nil {
+			return nil, err
+		}
+		for i, at := range made.Times {
+			t := time.Unix(0, at).UTC()
+			if !t.Before(air.HeldFrom) && t.Add(air.Beijing).Hour()%12 == 0 {
+				heldX = append(heldX, made.X[i*width:(i+1)*width]...)
+				heldY = append(heldY, made.Y[i])
+			}
+		}
+	}
+	return f, f.write(f.held, learner.NewSamples(width, heldX, heldY))
+}
+
+// streamed is the plan of the demo whose agents hear their stations over a broker of the site.
+type streamed struct {
+	together
+	site string // URL of that broker
+}
+
+func (p streamed) coordinator() settings.Coordinator {
+	s := p.together.coordinator()
+	r := air.Recipe()
+	s.Task.Grid, s.Task.Inputs, s.Task.Features, s.Task.Target = r.Grid, r.Inputs, p.files.features, p.files.target
+	return s
+}
+
+func (p streamed) agent(i int) settings.Agent {
+	s := p.together.agent(i)
+	topic := topicOf(p.files.stations[i])
+	s.Data = data.Config{Source: data.MQTT, Time: "time", Columns: map[string]string{}, Missing: grid.Last,
+		LastAtMost: air.FillAtMost}
+	for _, of := range air.Sensors {
+		s.Data.Columns[of.Input.Name] = topic + " " + strings.ReplaceAll(of.Column, ".", `\.`)
+	}
+	s.Readings.Broker.URLs = config.OneOrMore{p.site}
+	s.Privacy.MinRows = p.files.rows[i] // all of them, so that the model does not depend on when they come
+	s.Predict.Keep, s.Predict.Refresh, s.Predict.Every = 1, time.Second, time.Second
+	s.Predict.Publish, s.Predict.Broker.URLs = forecastsOf(p.files.stations[i]), config.OneOrMore{p.site}
+	return s
+}
+
+// topicOf is of what a station says, forecastsOf of what its agent predicts.
+func topicOf(station string) string     { return "air/" + station }
+func forecastsOf(station string) string { return "forecast/" + station }
+
+// inTurn gives hours of all stations, the first of each, then the second.
+func inTurn(streams []air.Stream, of func(air.Stream) []air.Hour, give func(station string, h air.Hour) error) error {
+	for i, more := 0, true; more; i++ {
+		more = false
+		for _, s := range streams {
+			if hours := of(s); i < len(hours) {
+				more = true
+				if err := give(s.Station, hours[i]); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

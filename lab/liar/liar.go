@@ -1,0 +1,174 @@
+// Package liar makes an agent send what is not true, for tests and the laboratory: a decorator around its trainer, as
+// package slow.
+package liar
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/lab/attack"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Lie is what an agent makes of the truth; what is nil or 0 stays true.
+type Lie struct {
+	Update func(v []float32, rng *rand.Rand) // changes Δ_k, or g_k, in place
+	Labels bool                              // it learns from false targets
+
+	Moments func(v []float64) // changes [n, means, sums of squared deviations] in place
+	Rows    uint64            // that it says it has
+	Mixes   func(x []float32) // changes what its neighbours hear, in place; what they say changes nothing of its own
+}
+
+// lies is the table of the lies that have a name.
+var lies = map[string]Lie{
+	"max":     {Update: alone(all(math.MaxFloat32))},
+	"nan":     {Update: alone(all(float32(math.NaN())))},
+	"moments": {Moments: func(v []float64) { moments(v, 1e6, 0) }, Update: alone(all(0))},
+	// A billion rows with no mean, and nothing learned from them.
+	"mix 5":    {Mixes: all(5)},
+	"mix flip": {Mixes: times(-1)},
+	"mix 1e30": {Mixes: all(1e30)},
+	"rows":     {Rows: 1e9, Moments: func(v []float64) { v[0] = 1e9; moments(v, 0, 1) }, Update: alone(all(0))},
+}
+
+// Parse returns the lie of that name: one of the table, or an attack of package attack that takes no word of others.
+func Parse(name string) (Lie, error) {
+	if l, known := lies[name]; known {
+		return l, nil
+	}
+	a, err := attack.Parse(name)
+	if err != nil || a.Together() {
+		return Lie{}, fmt.Errorf("want a lie, one of %s; got %q", strings.Join(Names(), ", "), name)
+	}
+	if a.Labels() {
+		return Lie{Labels: true}, nil
+	}
+	return Lie{Update: func(v []float32, rng *rand.Rand) { attack.Change(a, v, rng) }}, nil
+}
+
+// Names returns the names of all lies, sorted; those with a number take others, too.
+func Names() []string {
+	names := slices.Collect(maps.Keys(lies))
+	for _, name := range attack.Names() {
+		if a, err := attack.Parse(name); err == nil && !a.Together() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func alone(change func(v []float32)) func([]float32, *rand.Rand) {
+	return func(v []float32, _ *rand.Rand) { change(v) }
+}
+
+func all(x float32) func([]float32) {
+	return func(v []float32) {
+		for i := range v {
+			v[i] = x
+		}
+	}
+}
+
+func times(x float32) func([]float32) {
+	return func(v []float32) {
+		for i := range v {
+			v[i] *= x
+		}
+	}
+}
+
+// moments makes v the moments of as many rows whose columns all have the same mean and variance.
+func moments(v []float64, mean, variance float64) {
+	columns := (len(v) - 1) / 2
+	for j := range columns {
+		v[1+j], v[1+columns+j] = mean, v[0]*variance
+	}
+}
+
+// Trainer works as another one, and lies about it.
+type Trainer struct {
+	agent.Trainer
+	Lie
+}
+
+// Rows implements agent.Trainer.
+func (l Trainer) Rows(s *learner.Samples[float32]) uint64 {
+	if l.Lie.Rows > 0 {
+		return l.Lie.Rows
+	}
+	return l.Trainer.Rows(s)
+}
+
+// Moments implements agent.Trainer.
+func (l Trainer) Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error) {
+	v, err := l.Trainer.Moments(p, s)
+	if err == nil && l.Lie.Moments != nil {
+		l.Lie.Moments(v)
+	}
+	return v, err
+}
+
+// Block implements agent.Trainer.
+func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+	error) {
+	if l.Labels {
+		j.Samples = attack.Flip(p.Model.Architecture(), j.Samples)
+	}
+	b, err := l.Trainer.Block(ctx, r, p, j)
+	if err == nil && l.Mixes != nil {
+		b = &twoFaced{Block: b, lie: l.Mixes, own: slices.Clone(j.Base)}
+	}
+	if err != nil || l.Update == nil {
+		return b, err
+	}
+	return block{b, func(v []float32) { l.Update(v, j.Rand) }}, nil
+}
+
+// twoFaced takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a block is
+// agent.Audited.
+type twoFaced struct {
+	agent.Block
+	lie func(x []float32)
+	own []float32
+}
+
+// Take implements agent.Block.
+func (b *twoFaced) Take(x []float32, first, last uint64) error {
+	copy(x, b.own)
+	err := b.Block.Take(x, first, last)
+	if err == nil && !slices.Equal(x, b.own) { // it has taken steps, of which neighbours hear
+		copy(b.own, x)
+		b.lie(x)
+	}
+	return err
+}
+
+// OutcomeFrom implements agent.Block.
+func (b *twoFaced) OutcomeFrom(base, _ []float32) (task.Outcome[float32], error) {
+	return b.Block.OutcomeFrom(base, b.own)
+}
+
+// block is the local steps of a block whose outcome is changed. It hides whether a block is agent.Audited.
+type block struct {
+	agent.Block
+	change func(v []float32)
+}
+
+// OutcomeFrom implements agent.Block.
+func (b block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
+	out, err := b.Block.OutcomeFrom(base, x)
+	if err == nil {
+		b.change(out.Vector)
+	}
+	return out, err
+}

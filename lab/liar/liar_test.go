@@ -1,0 +1,92 @@
+package liar_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/trainers"
+	"github.com/fedmesh/fedmesh/lab/liar"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// A liar is a trainer as any other, whatever it says.
+func TestSuite(t *testing.T) {
+	for _, name := range liar.Names() {
+		t.Run(name, func(t *testing.T) {
+			lie, err := liar.Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			trainers.Suite(t, trainers.Traits{Lies: true},
+				func() agent.Trainer { return liar.Trainer{Trainer: agent.Learner{}, Lie: lie} })
+		})
+	}
+}
+
+// honest is a trainer whose update is 1, 2, and whose moments are of four rows.
+type honest struct{ agent.Learner }
+
+func (honest) Block(context.Context, wire.RoundID, *task.Problem[float32], task.Job[float32]) (agent.Block, error) {
+	return honestBlock{}, nil
+}
+
+func (honest) Moments(*task.Problem[float32], *learner.Samples[float32]) ([]float64, error) {
+	return []float64{4, 6, 8, 20, 30}, nil
+}
+
+type honestBlock struct{ agent.Block }
+
+func (honestBlock) OutcomeFrom([]float32, []float32) (task.Outcome[float32], error) {
+	return task.Outcome[float32]{Vector: []float32{1, 2}}, nil
+}
+
+// The lies are what their names say.
+func TestLies(t *testing.T) {
+	nan := float32(math.NaN())
+	truth := []float64{4, 6, 8, 20, 30}
+	for name, want := range map[string]struct {
+		update  []float32
+		moments []float64
+		rows    uint64
+	}{
+		"constant:1e30": {[]float32{1e30, 1e30}, truth, 4},
+		"max":           {[]float32{math.MaxFloat32, math.MaxFloat32}, truth, 4},
+		"nan":           {[]float32{nan, nan}, truth, 4},
+		"signflip":      {[]float32{-10, -20}, truth, 4},
+		"signflip:1":    {[]float32{-1, -2}, truth, 4},
+		"moments":       {[]float32{0, 0}, []float64{4, 1e6, 1e6, 0, 0}, 4},
+		"rows":          {[]float32{0, 0}, []float64{1e9, 0, 0, 1e9, 1e9}, 1e9},
+	} {
+		lie, err := liar.Parse(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := liar.Trainer{Trainer: honest{}, Lie: lie}
+		b, err := l.Block(t.Context(), 1, nil, task.Job[float32]{Rand: rand.New(rand.NewPCG(1, 2))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := b.OutcomeFrom(nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := l.Moments(nil, nil)
+		rows := l.Rows(learner.NewSamples(1, make([]float32, 4), make([]float32, 4)))
+		equal := func(a, b float32) bool { return a == b || a != a && b != b }
+		if err != nil || !slices.EqualFunc(out.Vector, want.update, equal) || !slices.Equal(v, want.moments) ||
+			rows != want.rows {
+			t.Errorf("%s: update %v, moments %v, %d rows, %v; want %+v", name, out.Vector, v, rows, err, want)
+		}
+	}
+	for _, other := range []string{"truth", "alie"} { // an agent hears nothing of what others send
+		if _, err := liar.Parse(other); err == nil {
+			t.Errorf("%s is a lie", other)
+		}
+	}
+}

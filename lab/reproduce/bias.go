@@ -1,0 +1,134 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/fedmesh/fedmesh/lab/plot"
+	"github.com/fedmesh/fedmesh/lab/theory"
+)
+
+// bias is ch5 problem 5.1: agents that take different numbers of steps, with and without the 1/E_k of (5.26).
+type bias struct{ lms }
+
+// defaultBias is the instance of the experiment `bias`.
+func defaultBias() *bias {
+	b := &bias{lms{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16, 16}, Runs: 48,
+		Window: 20_000}}
+	for k := range 10 {
+		x := float64(k)
+		b.BatchSizes = append(b.BatchSizes, 1)
+		b.Regressors = append(b.Regressors, []float64{0.5 + 0.1*x, 1.5 - 0.1*x})
+		b.NoiseVar = append(b.NoiseVar, 0.01)
+		b.Optima = append(b.Optima, []float64{1 + 0.2*x, 2 - x*x/90})
+	}
+	return b
+}
+
+// About implements Experiment.
+func (b *bias) About() About {
+	return About{"bias", "Without the 1/E_k of (5.26), federated averaging ends at the minimiser of Σ E_k J_k, not " +
+		"of Σ J_k.", "ch5 problem 5.1"}
+}
+
+// Run implements Experiment. The limit of the mean is measured as the average of w_i over the rounds and runs; at a
+// step size that is not small it is not exactly the minimiser, and where it is then follows from the recursion of the
+// mean.
+func (b *bias) Run(ctx context.Context, o Options) (*Report, error) {
+	if err := b.validate(); err != nil {
+		return nil, fmt.Errorf("bias: %w", err)
+	}
+	r := &Report{About: b.About()}
+	figure := plot.Figure{Title: "Where the average of the models ends", X: plot.Axis{Label: "first parameter"},
+		Y: plot.Axis{Label: "second parameter"}}
+	for _, normalized := range []bool{false, true} {
+		problem := b.theory(normalized)
+		exact, err := problem.SteadyState()
+		if err != nil {
+			return nil, fmt.Errorf("bias: %w", err)
+		}
+		t, err := settle(ctx, b.experiment(o, normalized, burn(exact)), b.problem(), nil, burn(exact))
+		if err != nil {
+			return nil, fmt.Errorf("bias: %w", err)
+		}
+		l := limit{name: "unnormalised", target: "argmin Σ E_k J_k", key: "unnormalised_to_sumEJ",
+			at: t.mean(len(exact.Mean)), exact: exact.Mean,
+			small: problem.SmallStepLimit()}
+		if normalized {
+			l.name, l.target, l.key = "normalised", "w⁰", "normalised_to_w0"
+		}
+		l.report(r, exact)
+		figure.Curves = append(figure.Curves, l.points()...)
+	}
+	if len(b.Optima[0]) == 1 {
+		figure.X.Label, figure.Y.Label = "the parameter", ""
+	}
+	r.figure("bias", figure)
+	return r, nil
+}
+
+// limit is where the mean of w_i ends, by measurement, at this step size, and as μ → 0.
+type limit struct {
+	name, target, key string
+	at                []estimate
+	exact, small      []float64
+}
+
+// report sets the values and compares each coordinate with the exact limit, and the distance from the target with the
+// distance from the other minimiser.
+func (l *limit) report(r *Report, exact theory.Steady) {
+	distance, size := estimate{}, norm(l.exact)
+	predicted, apart := 0.0, 0.0
+	for j, e := range l.at {
+		axis := fmt.Sprintf("%d", j)
+		if j < 2 {
+			axis = []string{"x", "y"}[j]
+		}
+		narrow := math.Inf(1) // the interval beside the limit as a whole, of which a coordinate may be 0
+		if l.exact[j] != 0 {
+			narrow = 0.05 * size / math.Abs(l.exact[j])
+		}
+		r.compare(l.name+"_"+axis, fmt.Sprintf("%s, coordinate %s of the mean limit", l.name, axis), e, l.exact[j],
+			narrow)
+		distance.mean += (e.mean - l.small[j]) * (e.mean - l.small[j])
+		distance.half += e.half * e.half
+		predicted += (l.exact[j] - l.small[j]) * (l.exact[j] - l.small[j])
+		apart += (l.small[j] - exact.Optimum[j]) * (l.small[j] - exact.Optimum[j])
+	}
+	distance = estimate{math.Sqrt(distance.mean), math.Sqrt(distance.half)}
+	r.Values.Set(l.key, distance.mean)
+	r.Values.Set(l.key+"_theory", math.Sqrt(predicted))
+	r.Values.Set(l.key+"_ci95", distance.half)
+	// The measured distance of a point that is not exactly known is never zero: it may exceed the predicted one by the
+	// uncertainty of the point.
+	r.find(Finding{What: fmt.Sprintf("%s: distance of the mean limit from %s", l.name, l.target),
+		Measured: distance.String(),
+		Expected: fmt.Sprintf("%.4g at this step size", math.Sqrt(predicted)),
+		Holds:    math.Abs(distance.mean-math.Sqrt(predicted)) <= doubt*distance.half})
+	if math.Sqrt(apart) > 1e-9*norm(exact.Optimum) { // not the same but for rounding
+		r.find(Finding{What: "which is not w⁰: the two are apart by", Measured: fmt.Sprintf("%.4g", math.Sqrt(apart)),
+			Expected: "more than three times that distance",
+			Holds:    math.Sqrt(apart) > 3*distance.mean})
+	}
+}
+
+// points shows the first two coordinates; a model of one parameter is on a line.
+func (l *limit) points() []plot.Curve {
+	at, small := [2]float64{}, [2]float64{}
+	for j := range min(2, len(l.at)) {
+		at[j], small[j] = l.at[j].mean, l.small[j]
+	}
+	return []plot.Curve{
+		{Name: l.name + ", measured", X: at[:1], Y: at[1:], Points: true},
+		{Name: l.target, X: small[:1], Y: small[1:], Points: true, Theory: true},
+	}
+}
+
+func norm(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x * x
+	}
+	return math.Sqrt(sum)
+}

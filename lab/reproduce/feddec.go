@@ -1,0 +1,163 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/lab/sim"
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// feddec compares FedDec with FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic graphs of
+// several radii on the same places, and several H (feddec Fig. 4).
+type feddec struct {
+	Subject About `json:"-"`
+
+	Agents       int     `json:"agents"`       // n
+	Participants int     `json:"participants"` // K of feddec, drawn with replacement
+	Inputs       int     `json:"inputs"`       // d
+	Rows         int     `json:"rows"`         // M
+	Deviation    float64 `json:"deviation"`    // of the elements of X_i
+	Base         float64 `json:"base"`         // c_i = Base^i
+	BatchSize    int     `json:"batch_size"`   // m; 0 = all rows, the exact gradient
+
+	Radii       []float64     `json:"radii"`
+	Weights     spec.EdgeRule `json:"weights"`
+	LinkUp      float64       `json:"link_up"` // probability of each link in each step
+	ServerEvery []int         `json:"server_every"`
+	Iterations  int           `json:"iterations"` // T; values are read at the last t ≤ T with t mod H = 0
+	Instances   int           `json:"instances"`  // problems with places of their own
+	Runs        int           `json:"runs"`       // of each instance
+}
+
+// defaultFedDec is the instance of the experiment `feddec`.
+func defaultFedDec() *feddec {
+	return &feddec{
+		Subject: About{"feddec", "FedDec beats FedAvg, and the more so the less often the server is heard and the " +
+			"better the agents are connected.",
+			"feddec Fig. 4"},
+		Agents: 20, Participants: 2, Inputs: 25, Rows: 10, Deviation: 0.25, Base: 2, BatchSize: 1,
+		Radii: []float64{0.35, 0.5}, Weights: spec.BestConstant, LinkUp: 1, ServerEvery: []int{10, 100},
+		Iterations: 5000,
+		Instances:  32, Runs: 10,
+	}
+}
+
+// defaultFedDecFailures is the instance of the experiment `feddec-failures`.
+func defaultFedDecFailures() *feddec {
+	f := defaultFedDec()
+	f.Subject = About{"feddec-failures",
+		"FedDec beats FedAvg in the same way where half of the links fail at each step.", "feddec section 2"}
+	f.Weights, f.LinkUp = spec.Metropolis, 0.5
+	return f
+}
+
+// About implements Experiment.
+func (f *feddec) About() About { return f.Subject }
+
+// Run implements Experiment. An instance is a problem and places; its runs share both. FedDec and FedAvg draw the same
+// rows and participants, so that their ratio within an instance says more than each alone.
+func (f *feddec) Run(ctx context.Context, o Options) (*Report, error) {
+	fields, err := f.fields(o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Subject.ID, err)
+	}
+	var tracks []*feddecTrack
+	for _, h := range f.ServerEvery {
+		for i := range len(f.Radii) + 1 {
+			t, err := f.simulate(ctx, o, fields, h, i-1)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", f.Subject.ID, err)
+			}
+			tracks = append(tracks, t)
+		}
+	}
+	return f.report(fields, tracks)
+}
+
+// field is one instance: the problem, and its graphs by radius.
+type field struct {
+	problem *data.Problem[float64]
+	mixings []*graph.Mixing
+}
+
+// fields makes the instances. The places are drawn until the graph of the smallest radius is connected.
+func (f *feddec) fields(o Options) ([]field, error) {
+	if err := f.validate(); err != nil {
+		return nil, err
+	}
+	var err error
+	fields := make([]field, f.Instances)
+	for i := range fields {
+		seed := data.Mix(o.Seed, uint64(i))
+		regression := data.Regression{Inputs: f.Inputs, Rows: f.Rows, Deviation: f.Deviation, Base: f.Base}
+		if fields[i].problem, err = data.NewRegression[float64](regression, f.Agents, seed); err != nil {
+			return nil, err
+		}
+		sparsest, err := graph.ConnectedGeographic(f.Agents, slices.Min(f.Radii), rand.New(rand.NewPCG(seed, 0)))
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range f.Radii {
+			m, err := graph.NewMixing(graph.Geographic(sparsest.Positions(), r), f.Weights)
+			if err != nil {
+				return nil, err
+			}
+			fields[i].mixings = append(fields[i].mixings, m)
+		}
+	}
+	return fields, nil
+}
+
+func (f *feddec) validate() error {
+	switch {
+	case f.Agents < 2 || f.Inputs < 1 || f.Rows < 1:
+		return fmt.Errorf("%d agents, %d inputs, %d rows: want at least 2, 1 and 1", f.Agents, f.Inputs, f.Rows)
+	case f.Participants < 1:
+		return fmt.Errorf("%d participants: want at least 1 draw", f.Participants)
+	case f.Instances < 2 || f.Runs < 1:
+		return fmt.Errorf("%d instances of %d runs: want at least 2 of 1, as intervals are over instances", f.Instances,
+			f.Runs)
+	case len(f.Radii) == 0 || len(f.ServerEvery) == 0:
+		return fmt.Errorf("radii %v, server_every %v: want at least one each", f.Radii, f.ServerEvery)
+	case slices.Min(f.ServerEvery) < 1 || slices.Max(f.ServerEvery) > f.Iterations:
+		return fmt.Errorf("server_every %v: want 1 to the %d iterations", f.ServerEvery, f.Iterations)
+	case f.Agents*f.Rows < f.Inputs:
+		return fmt.Errorf("%d rows in all for %d inputs: f is not strongly convex", f.Agents*f.Rows, f.Inputs)
+	}
+	return nil
+}
+
+// experiment is Algorithm 1 with this H.
+func (f *feddec) experiment(o Options, runs, h int) sim.Experiment {
+	e := sim.Default()
+	e.Name, e.Seed, e.Runs = f.Subject.ID, o.Seed, runs
+	e.Algorithm, e.Rounds = spec.FedDec, f.Iterations/h*h
+	e.Record = h * max(1, f.Iterations/(200*h))
+	e.Participants.Count, e.Sampling = f.Participants, spec.WithReplacement
+	e.BatchSize = sim.Each(float64(f.BatchSize))
+	e.StepSize = spec.StepSize{Diminishing: true}
+	e.Mixing.ServerEvery, e.Mixing.LinkUp = h, f.LinkUp
+	return e
+}
+
+// simulate runs all instances with this H on the graphs of a radius, or alone for −1. At an iteration t with t mod H =
+// 0 the server's model is with all.
+func (f *feddec) simulate(ctx context.Context, o Options, fields []field, h, radius int) (*feddecTrack, error) {
+	runs := o.size(f.Runs, 1)
+	r, err := sim.On(ctx, f.experiment(o, len(fields)*runs, h), func(run int) (sim.Instance[float64], error) {
+		in := fields[run/runs]
+		if radius < 0 {
+			return sim.Instance[float64]{Problem: in.problem}, nil
+		}
+		return sim.Instance[float64]{Problem: in.problem, Mixing: in.mixings[radius]}, nil
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return newFedDecTrack(r, fields, h, radius), nil
+}

@@ -1,0 +1,193 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/lab/plot"
+	"github.com/fedmesh/fedmesh/lab/sim"
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/lab/theory"
+)
+
+// Lab is lecture Lab #1 at several settings: the steady-state error of each against its exact value, and what the
+// ratios between them say.
+type Lab struct {
+	Subject      About      `json:"-"`
+	Inputs       int        `json:"inputs"`        // M
+	RegressorVar float64    `json:"regressor_var"` // σ_h²
+	NoiseVar     float64    `json:"noise_var"`     // σ_v²
+	StepSize     float64    `json:"step_size"`     // μ
+	BatchSize    int        `json:"batch_size"`
+	Cases        []LabCase  `json:"cases"`
+	Claims       []LabClaim `json:"claims"`
+	Runs         int        `json:"runs"`   // of each case, each on a problem of its own
+	Window       int        `json:"window"` // rounds averaged in each run, once steady
+}
+
+// LabCase is K, L, E and σ_w².
+type LabCase struct {
+	Agents       int     `json:"agents"`
+	Participants int     `json:"participants"`
+	LocalSteps   int     `json:"local_steps"`
+	Spread       float64 `json:"spread"`
+}
+
+// Key names the case among the values: "K100_L10_E10_sw0.1".
+func (c LabCase) Key() string {
+	return fmt.Sprintf("K%d_L%d_E%d_sw%s", c.Agents, c.Participants, c.LocalSteps,
+		strconv.FormatFloat(c.Spread, 'g', -1, 64))
+}
+
+// seed makes the cases of an experiment independent, and a case the same in every experiment.
+func (c LabCase) seed(seed uint64) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(c.Key()))
+	return data.Mix(seed, h.Sum64())
+}
+
+func (c LabCase) String() string {
+	return fmt.Sprintf("K = %d, L = %d, E = %d, σ_w² = %v", c.Agents, c.Participants, c.LocalSteps, c.Spread)
+}
+
+// short is what a case has that not all have.
+func (l *Lab) short(c LabCase) string {
+	var parts []string
+	for _, p := range []struct {
+		name string
+		of   func(LabCase) float64
+	}{
+		{"K", func(c LabCase) float64 { return float64(c.Agents) }},
+		{"L", func(c LabCase) float64 { return float64(c.Participants) }},
+		{"E", func(c LabCase) float64 { return float64(c.LocalSteps) }},
+		{"σ_w²", func(c LabCase) float64 { return c.Spread }},
+	} {
+		if slices.ContainsFunc(l.Cases, func(o LabCase) bool { return p.of(o) != p.of(c) }) {
+			parts = append(parts, fmt.Sprintf("%s = %v", p.name, p.of(c)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// LabClaim compares the errors of two cases, by their places in the list. Their ratio must be the exact one, and the
+// first larger where the claim is that something hurts.
+type LabClaim struct {
+	Case      int  `json:"case"`
+	To        int  `json:"to"`
+	MustBeBig bool `json:"must_be_big"`
+}
+
+// About implements Experiment.
+func (l *Lab) About() About { return l.Subject }
+
+// Run implements Experiment.
+func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
+	if err := l.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.Subject.ID, err)
+	}
+	r := &Report{About: l.Subject}
+	figure := plot.Figure{Title: "Mean-square deviation; dashed: theory", X: plot.Axis{Label: "round i"},
+		Y: plot.Axis{Label: "E‖w⁰ − w_i‖²", Log: true}}
+	measured := make([]estimate, len(l.Cases))
+	for i, c := range l.Cases {
+		exact := l.theory(c)
+		if math.IsInf(exact.MSD(), 1) {
+			return nil, fmt.Errorf("%s: %v: %w", l.Subject.ID, c, theory.ErrUnstable)
+		}
+		t, err := settle(ctx, l.experiment(c, o), l.problem(c), nil, l.burn(exact))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %v: %w", l.Subject.ID, c, err)
+		}
+		measured[i] = t.average(msd)
+		r.compare(c.Key(), c.String()+": steady-state E‖w⁰ − w‖²", measured[i], exact.MSD(), 0.2)
+		r.Values.Set(c.Key()+"_first_order", exact.FirstOrder())
+		r.Values.Set(c.Key()+"_bound", exact.Bound())
+		figure.Curves = append(figure.Curves, t.curve(l.short(c), msd),
+			t.predicted("", exact.Curve(l.start(c), t.last())))
+	}
+	for _, c := range l.Claims {
+		r.find(l.judge(c, measured))
+	}
+	r.figure(l.Subject.ID, figure)
+	return r, nil
+}
+
+// validate reports what makes no sense. The simulation itself refuses the rest.
+func (l *Lab) validate() error {
+	if len(l.Cases) == 0 || l.Inputs < 1 || l.RegressorVar <= 0 || l.NoiseVar <= 0 || l.StepSize <= 0 ||
+		l.BatchSize < 1 || l.Runs < 2 || l.Window < 1 {
+		return fmt.Errorf("%d cases, %d inputs, variances %v and %v, step size %v, batch size %d, %d runs, a window "+
+			"of %d: want all above 0, and two runs",
+			len(l.Cases), l.Inputs, l.RegressorVar, l.NoiseVar, l.StepSize, l.BatchSize, l.Runs, l.Window)
+	}
+	for _, c := range l.Cases {
+		if c.Participants < 1 || c.Participants > c.Agents || c.LocalSteps < 1 || c.Spread < 0 {
+			return fmt.Errorf("%v: want L from 1 to K, E from 1 and σ_w² from 0", c)
+		}
+	}
+	for _, c := range l.Claims {
+		if min(c.Case, c.To) < 0 || max(c.Case, c.To) >= len(l.Cases) {
+			return fmt.Errorf("a claim on cases %d and %d: there are 0 to %d", c.Case, c.To, len(l.Cases)-1)
+		}
+	}
+	return nil
+}
+
+func (l *Lab) theory(c LabCase) theory.Lab {
+	return theory.Lab{Inputs: l.Inputs, RegressorVar: l.RegressorVar, NoiseVar: l.NoiseVar, StepSize: l.StepSize,
+		BatchSize: l.BatchSize,
+		Agents:    c.Agents, Participants: c.Participants, LocalSteps: c.LocalSteps, Spread: c.Spread}
+}
+
+// start is E‖w⁰ − w_0‖² for w_0 = 0 and w⁰ the mean of K optima around 𝟙.
+func (l *Lab) start(c LabCase) float64 {
+	return float64(l.Inputs) * (1 + c.Spread/float64(c.Agents))
+}
+
+// burn is how many rounds it takes until the error is within a thousandth of the steady-state one, from above or from
+// below.
+func (l *Lab) burn(exact theory.Lab) int {
+	left, steady := l.start(LabCase{Agents: exact.Agents, Spread: exact.Spread}), exact.MSD()
+	away := 1000 * math.Abs(left-steady) / steady
+	return 1 + int(max(0, math.Ceil(-math.Log(away)/math.Log(exact.Gain()))))
+}
+
+func (l *Lab) experiment(c LabCase, o Options) sim.Experiment {
+	e := sim.Default()
+	e.Seed, e.Runs = c.seed(o.Seed), o.size(l.Runs, 24)
+	e.Agents, e.Participants.Count = c.Agents, c.Participants
+	e.LocalSteps, e.BatchSize = sim.Each(float64(c.LocalSteps)), sim.Each(float64(l.BatchSize))
+	e.StepSize.Constant = l.StepSize
+	e.Rounds = l.burn(l.theory(c)) + o.size(l.Window, 500)
+	return e
+}
+
+func (l *Lab) problem(c LabCase) data.Linear {
+	return data.Linear{Inputs: l.Inputs, Regressors: [][]float64{{l.RegressorVar}}, Noise: []float64{l.NoiseVar},
+		Centre: []float64{1}, Spread: c.Spread}
+}
+
+// judge compares a ratio of measured errors with the exact one.
+func (l *Lab) judge(c LabClaim, measured []estimate) Finding {
+	a, b := l.theory(l.Cases[c.Case]), l.theory(l.Cases[c.To])
+	got, want := ratio(measured[c.Case], measured[c.To]), a.MSD()/b.MSD()
+	f := Finding{What: fmt.Sprintf("%v, over %v", l.Cases[c.Case], l.Cases[c.To]), Measured: "×" + got.String(),
+		Holds: got.agrees(want, 0.3)}
+	f.Expected = fmt.Sprintf("×%.4g (to first order in μ ×%.4g)", want, a.FirstOrder()/b.FirstOrder())
+	if c.MustBeBig {
+		f.Expected += ", above 1"
+		f.Holds = f.Holds && got.mean-got.half > 1
+	}
+	return f
+}
+
+// ratio of two independent estimates.
+func ratio(a, b estimate) estimate {
+	q := a.mean / b.mean
+	return estimate{q, math.Abs(q) * math.Hypot(a.half/a.mean, b.half/b.mean)}
+}

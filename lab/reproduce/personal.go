@@ -1,0 +1,146 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/fedmesh/fedmesh/lab/plot"
+	"github.com/fedmesh/fedmesh/lab/sim"
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/lab/wisdm"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// personal is how well models of their own do on the rows that devices hold out, beside one model for all and devices
+// that train alone: the activities of package wisdm, by softmax regression and by a network with a hidden layer.
+type personal struct {
+	Participants int     `json:"participants"` // of 27 devices
+	StepSize     float64 `json:"step_size"`
+	BatchSize    int     `json:"batch_size"`
+	// Passes over a device's rows in a round, of as many steps as they have batches; with 0, LocalSteps instead.
+	Passes     int     `json:"passes"`
+	LocalSteps int     `json:"local_steps"`
+	Hidden     int     `json:"hidden"` // units of the network
+	Lambda     float64 `json:"lambda"` // of ditto
+	Finetune   int     `json:"finetune"`
+	Rounds     int     `json:"rounds"`
+	Runs       int     `json:"runs"`
+}
+
+// defaultPersonal is the instance of docs/EXPERIMENTS.md.
+func defaultPersonal() *personal {
+	return &personal{Participants: 10, StepSize: 0.1, BatchSize: 20, Passes: 5, LocalSteps: 5, Hidden: 32, Lambda: 0.1,
+		Finetune: 100, Rounds: 100, Runs: 8}
+}
+
+// About implements Experiment.
+func (p *personal) About() About {
+	return About{"personal", "A last layer of their own, Ditto and fine-tuning serve devices that differ better than " +
+		"one model for all, and better than training alone.",
+		"Arivazhagan et al. 2019; Li et al. 2021"}
+}
+
+// personalCase is a line of the table.
+type personalCase struct {
+	model string // "softmax" or "mlp"
+	key   string // of the values, behind the model
+	name  string // of the curve
+	least float64
+	set   func(e *sim.Experiment)
+}
+
+func (p *personal) cases() []personalCase {
+	global := func(*sim.Experiment) {}
+	alone := func(e *sim.Experiment) { // λ = 0, and all in every round
+		e.Personal.Method, e.Personal.Lambda, e.Participants.Count = spec.PersonalDitto, 0, 0
+	}
+	return []personalCase{
+		{"softmax", "global", "softmax, one for all", 0, global},
+		{"softmax", "alone", "softmax, alone", 0, alone},
+		{"softmax", "ditto", "softmax, Ditto", 0.79, func(e *sim.Experiment) {
+			e.Personal.Method, e.Personal.Lambda = spec.PersonalDitto, p.Lambda
+		}},
+		{"softmax", "finetune", "softmax, fine-tuned", 0.79,
+			func(e *sim.Experiment) { e.Finetune.Steps = p.Finetune }},
+		{"mlp", "global", "network, one for all", 0, global},
+		{"mlp", "alone", "network, alone", 0, alone},
+		{"mlp", "layers", "network, last layer its own", 0.81,
+			func(e *sim.Experiment) { e.Personal.Layers = []string{learner.Last} }},
+	}
+}
+
+// Run implements Experiment.
+func (p *personal) Run(ctx context.Context, o Options) (*Report, error) {
+	r := &Report{About: p.About()}
+	figure := plot.Figure{Title: "Models of their own", X: plot.Axis{Label: "round i"},
+		Y: plot.Axis{Label: "accuracy on devices' own rows that are held out"}}
+	found := map[string]estimate{}
+	for _, c := range p.cases() {
+		problem, err := wisdm.Own(p.architecture(c.model))
+		if err != nil {
+			return nil, err
+		}
+		e := p.experiment(o, problem)
+		c.set(&e)
+		got, err := sim.On(ctx, e,
+			func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)
+		if err != nil {
+			return nil, fmt.Errorf("personal: %s, %s: %w", c.model, c.key, err)
+		}
+		key := c.model + "_" + c.key
+		for _, of := range []struct{ key, metric string }{{"", "own_accuracy"}, {"_mean", "own_accuracy_mean"},
+			{"_worst", "own_accuracy_worst"}} {
+			a := measured(got.At(of.metric, p.Rounds))
+			found[key+of.key] = a
+			r.Values.Set(key+of.key, a.mean)
+			r.Values.Set(key+of.key+"_ci95", a.half)
+		}
+		p.judge(r, c, found)
+		figure.Curves = append(figure.Curves, curveOf("own_accuracy", c.name, got))
+	}
+	r.figure("personal", figure)
+	return r, nil
+}
+
+func (p *personal) architecture(model string) learner.Architecture {
+	a := wisdm.Model()
+	if model == "mlp" {
+		a.Kind, a.Hidden, a.Activation = spec.ModelMLP, []int{p.Hidden}, spec.ActivationTanh
+	}
+	return a
+}
+
+func (p *personal) experiment(o Options, problem *data.Problem[float32]) sim.Experiment {
+	e := sim.Default()
+	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(p.Runs, 2), p.Rounds, max(1, p.Rounds/10)
+	e.Precision, e.Participants.Count = sim.Float32, p.Participants
+	e.LocalSteps, e.BatchSize = sim.Each(float64(p.LocalSteps)), sim.Each(float64(p.BatchSize))
+	if p.Passes > 0 {
+		var steps []float64
+		rows := problem.Loader(nil)
+		for k := range problem.Agents {
+			steps = append(steps, float64(p.Passes)*math.Ceil(float64(rows(k).Samples.Len())/float64(p.BatchSize)))
+		}
+		e.LocalSteps = sim.Each(steps...)
+	}
+	e.StepSize.Constant, e.StepSize.Normalize = p.StepSize, false
+	return e
+}
+
+// judge holds a method against one model for all and against training alone.
+func (p *personal) judge(r *Report, c personalCase, found map[string]estimate) {
+	if c.least == 0 {
+		return
+	}
+	a, worst := found[c.model+"_"+c.key], found[c.model+"_"+c.key+"_worst"]
+	global, alone := found[c.model+"_global"], found[c.model+"_alone"]
+	r.find(Finding{What: c.name + ": accuracy on own rows", Measured: a.String(),
+		Expected: fmt.Sprintf("at least %.4g, %.4g + 0.03 of one for all, and %.4g + 0.02 alone", c.least, global.mean,
+			alone.mean),
+		Holds: a.mean >= c.least && a.mean >= global.mean+0.03 && a.mean >= alone.mean+0.02})
+	r.find(Finding{What: c.name + ": accuracy of the worst device", Measured: worst.String(),
+		Expected: fmt.Sprintf("at least 0.45; %.4g with one for all", found[c.model+"_global_worst"].mean),
+		Holds:    worst.mean >= 0.45})
+}

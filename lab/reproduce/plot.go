@@ -1,0 +1,51 @@
+package reproduce
+
+import (
+	"bytes"
+
+	"gonum.org/v1/plot/vg"
+
+	"github.com/fedmesh/fedmesh/lab/plot"
+)
+
+// Plot is a picture of a report.
+type Plot struct {
+	Name string // of its file, without extension
+	plot.Drawing
+}
+
+// Graph tells whether it is a graph of devices.
+func (p Plot) Graph() bool {
+	_, graph := p.Drawing.(plot.Network)
+	return graph
+}
+
+// SVG draws it: a figure as wide as a page, a graph half as wide. The error names a figure with nothing in it.
+func (p Plot) SVG() ([]byte, error) {
+	width, height := vg.Length(plot.FigureWidth/2), vg.Length(plot.FigureWidth/2)
+	if f, ok := p.Drawing.(*plot.Figure); ok {
+		if err := f.Validate(); err != nil {
+			return nil, err
+		}
+		width, height = plot.FigureWidth, plot.FigureHeight
+	}
+	var b bytes.Buffer
+	err := plot.SVG(&b, p.Drawing, width, height)
+	return b.Bytes(), err
+}
+
+// figure adds a diagram to the report. Where all is 0, as without noise, axes that should be logarithmic are not.
+func (r *Report) figure(name string, f plot.Figure) {
+	if f.Validate() != nil {
+		f.X.Log, f.Y.Log = false, false
+	}
+	r.Plots = append(r.Plots, Plot{name, &f})
+}
+
+// appendTo appends a point with its interval.
+func (e estimate) appendTo(c *plot.Curve, x float64) {
+	c.X = append(c.X, x)
+	c.Y = append(c.Y, e.mean)
+	c.Low = append(c.Low, e.mean-e.half)
+	c.High = append(c.High, e.mean+e.half)
+}

@@ -1,0 +1,207 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/lab/sim"
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/lab/theory"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// saddle is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict saddle at
+// 0, by how many take part and from where it starts.
+type saddle struct {
+	Means    [][]float64 `json:"means"`    // m_k of h = γ m_k + N(0, σ²I), an agent each
+	Variance float64     `json:"variance"` // σ²
+	Hidden   int         `json:"hidden"`
+	Ridge    float64     `json:"ridge"` // ρ
+
+	Participants []int   `json:"participants"` // the values of L
+	LocalSteps   int     `json:"local_steps"`  // E
+	BatchSize    int     `json:"batch_size"`
+	StepSize     float64 `json:"step_size"`
+	ResponseProb float64 `json:"response_prob"` // δ, of each local step
+	Start        float64 `json:"start"`         // every coordinate of w_0 where it starts beside the saddle
+	NoiseVar     float64 `json:"noise_var"`     // of v, per coordinate, where it starts at the saddle
+
+	Rounds int `json:"rounds"`
+	Steady int `json:"steady"` // the round from which J and ‖∇J‖² are averaged
+	Runs   int `json:"runs"`
+	// Tau is how unstable the end may be, in parts of how unstable the saddle is: λ_min(∇²J) ≥ −τ with τ =
+	// −Tau·λ_min(∇²J(0)).
+	Tau float64 `json:"tau"`
+}
+
+// defaultSaddle is the instance of the experiment `saddle`.
+func defaultSaddle() *saddle {
+	return &saddle{
+		Means: data.SaddleMeans(100, 5), Variance: 1, Hidden: 3, Ridge: 0.1,
+		Participants: []int{1, 10, 50, 100}, LocalSteps: 10, BatchSize: 1, StepSize: 0.05, ResponseProb: 0.5,
+		Start: 0.01, NoiseVar: 0.01,
+		Rounds: 1500, Steady: 1200, Runs: 20, Tau: 0.25,
+	}
+}
+
+// About implements Experiment.
+func (s *saddle) About() About {
+	return About{"saddle", "Federated averaging leaves a strict saddle and ends at a minimum, whatever the share of " +
+		"agents that take part.",
+		"2nd-order Figs. 1–2"}
+}
+
+// saddleStart is a place to start from, with v or without.
+type saddleStart struct {
+	key, what string
+	beside    bool // not at the saddle
+	noise     bool
+}
+
+var saddleStarts = []saddleStart{
+	{"ones", "beside the saddle", true, false},
+	{"zero_v", "at the saddle, with v", false, true},
+	{"zero", "at the saddle, without v", false, false},
+}
+
+// saddleCase is a simulation from one start with one L.
+type saddleCase struct {
+	saddleStart
+	participants int
+	*sim.Result
+	escape []float64 // first round with J ≤ level, by run; +Inf for a run that does not get there
+	lambda []float64 // λ_min(∇²J) at the end, by run
+}
+
+func (c *saddleCase) name(what string) string {
+	return fmt.Sprintf("L%d_%s_%s", c.participants, c.key, what)
+}
+
+func (c *saddleCase) String() string { return fmt.Sprintf("L = %d, %s", c.participants, c.what) }
+
+// Run implements Experiment.
+func (s *saddle) Run(ctx context.Context, o Options) (*Report, error) {
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("saddle: %w", err)
+	}
+	risk := s.theory(saddleStarts[0], s.Participants[0]).Bilinear
+	lowest, _ := risk.Minimum()
+	r := &Report{About: s.About()}
+	r.Values.Set("J_star", lowest)
+	var cases []*saddleCase
+	for _, start := range saddleStarts {
+		for _, l := range s.Participants {
+			c, err := s.simulate(ctx, o, start, l, (math.Ln2+lowest)/2)
+			if err != nil {
+				return nil, fmt.Errorf("saddle: %v: %w", c, err)
+			}
+			for _, w := range c.Final {
+				c.lambda = append(c.lambda, risk.SmallestEigenvalue(w))
+			}
+			s.judge(r, c, lowest)
+			cases = append(cases, c)
+		}
+	}
+	s.plots(r, cases, lowest)
+	return r, nil
+}
+
+// validate reports what makes no sense. The simulation itself refuses the rest.
+func (s *saddle) validate() error {
+	switch {
+	case len(s.Means) == 0 || len(s.Means[0]) == 0 ||
+		slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
+		return errors.New("means: want a vector for each agent, all of one length")
+	case s.Hidden < 1 || s.Variance < 0 || s.Ridge < 0:
+		return fmt.Errorf("%d hidden units, variance %v, ridge %v: want at least 1, 0 and 0", s.Hidden, s.Variance,
+			s.Ridge)
+	case len(s.Participants) == 0 || slices.Min(s.Participants) < 1 || slices.Max(s.Participants) > len(s.Means):
+		return fmt.Errorf("participants %v: want numbers from 1 to the %d agents", s.Participants, len(s.Means))
+	case s.Steady < 0 || s.Steady > s.Rounds:
+		return fmt.Errorf("steady from round %d: want one of the %d rounds", s.Steady, s.Rounds)
+	case s.Runs < 2:
+		return fmt.Errorf("%d runs: want at least 2, for an interval", s.Runs)
+	}
+	flat := s.theory(saddleStarts[0], s.Participants[0])
+	if least := flat.SmallestEigenvalue(make([]float64, s.Hidden*(len(s.Means[0])+1))); least >= 0 {
+		return fmt.Errorf("the Hessian at 0 has λ_min = %.4g: no strict saddle to leave; want a ridge below ½‖mean "+
+			"of m_k‖", least)
+	}
+	return nil
+}
+
+func (s *saddle) theory(start saddleStart, participants int) theory.Averaged {
+	a := theory.Averaged{
+		Bilinear:     theory.Bilinear{Hidden: s.Hidden, Means: s.Means, Variance: s.Variance, Ridge: s.Ridge},
+		Participants: participants, LocalSteps: s.LocalSteps, BatchSize: s.BatchSize, StepSize: s.StepSize,
+		ResponseProb: s.ResponseProb,
+	}
+	if start.noise {
+		a.NoiseVar = s.NoiseVar
+	}
+	return a
+}
+
+// start is w_0.
+func (s *saddle) start(c saddleStart) []float64 {
+	w := make([]float64, s.Hidden*(len(s.Means[0])+1))
+	if c.beside {
+		for j := range w {
+			w[j] = s.Start
+		}
+	}
+	return w
+}
+
+func (s *saddle) simulate(ctx context.Context, o Options, start saddleStart, participants int,
+	level float64) (*saddleCase, error) {
+	c := &saddleCase{saddleStart: start, participants: participants}
+	e := sim.Default()
+	e.Seed = data.Mix(o.Seed, uint64(slices.Index(saddleStarts, start))<<32|uint64(participants))
+	e.Runs, e.Rounds, e.Record = o.size(s.Runs, 5), s.Rounds, 1
+	if o.Quick {
+		e.Record = 10
+	}
+	if !start.beside && !start.noise { // nothing happens
+		e.Runs, e.Record = o.size(s.Runs, 2), max(1, s.Rounds-s.Steady)
+	}
+	e.Participants.Count = participants
+	e.LocalSteps, e.BatchSize = sim.Each(float64(s.LocalSteps)), sim.Each(float64(s.BatchSize))
+	e.StepSize.Constant = s.StepSize
+	e.Response.Probability = sim.Each(s.ResponseProb)
+	if start.noise {
+		e.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: s.NoiseVar}
+	}
+	problem := data.NewClasses[float64](data.Classes{Means: s.Means, Variance: s.Variance, Ridge: s.Ridge,
+		Hidden: s.Hidden}, nil)
+	problem.Start = s.start(start)
+	var err error
+	c.Result, err = sim.On(ctx, e,
+		func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }, nil)
+	if err != nil {
+		return c, err
+	}
+	for _, risk := range c.Metric("risk").Runs {
+		c.escape = append(c.escape, crossing(c.Rounds, risk, level))
+	}
+	return c, nil
+}
+
+// crossing is the first round at which the values, recorded at some rounds, are at most level; between two records they
+// are taken to be on a line.
+func crossing(rounds []int, values []float64, level float64) float64 {
+	for i, v := range values {
+		switch {
+		case v > level:
+		case i == 0:
+			return float64(rounds[0])
+		default:
+			before := values[i-1]
+			return math.Ceil(float64(rounds[i]) - (level-v)/(before-v)*float64(rounds[i]-rounds[i-1]))
+		}
+	}
+	return math.Inf(1)
+}

@@ -1,0 +1,152 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/lab/plot"
+	"github.com/fedmesh/fedmesh/lab/theory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// sampling is the variance of the mean of L of K random vectors, drawn as the coordinator draws its participants
+// (ch5 Lemma 5.1), for every L.
+type sampling struct {
+	Means     [][]float64 `json:"means"`     // ā_k
+	Variances []float64   `json:"variances"` // of a_k, in total over its coordinates
+	Trials    int         `json:"trials"`    // for each L
+}
+
+// defaultSampling is the instance of the experiment `sampling`.
+func defaultSampling() *sampling {
+	s := &sampling{Trials: 200_000}
+	for k := range 8 {
+		s.Means = append(s.Means, []float64{math.Cos(float64(k + 1)), 0.5 * float64(k), float64(1 - 2*(k%2))})
+		s.Variances = append(s.Variances, 0.2*float64(1+k))
+	}
+	return s
+}
+
+// About implements Experiment.
+func (s *sampling) About() About {
+	return About{"sampling", "The mean of L of K random vectors, drawn without replacement, has the variance of " +
+		"Lemma 5.1: " +
+		"what the agents differ by disappears as L approaches K.", "ch5 Lemma 5.1 (5.33)"}
+}
+
+// drawing is a way to draw, and what it predicts.
+type drawing struct {
+	key, what string
+	sample    func([]wire.AgentID, int, *rand.Rand) []round.Draw
+	once      bool // an agent drawn twice answers once and counts twice
+	variance  func(int) float64
+}
+
+// Run implements Experiment. Without replacement, every L from 1 to K; with replacement, where a repeated draw may
+// answer afresh (with_L…) or once for all (with_repeated_L…), as in feddec's server.
+func (s *sampling) Run(ctx context.Context, o Options) (*Report, error) {
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("sampling: %w", err)
+	}
+	k := len(s.Means)
+	m := theory.Mixture{Means: s.Means, Variances: s.Variances}
+	drawings := []drawing{
+		{"without_L", "without replacement", round.SampleWithoutReplacement, true, m.WithoutReplacement},
+		{"with_L", "with replacement", round.SampleWithReplacement, false, m.WithReplacement},
+		{"with_repeated_L", "with replacement, answering once", round.SampleWithReplacement, true, m.WithRepetition},
+	}
+	measured := make([]estimate, len(drawings)*k)
+	err := inParallel(ctx, len(measured), func(i int) {
+		rng := rand.New(rand.NewPCG(o.Seed, uint64(i)))
+		measured[i] = s.measure(drawings[i/k], i%k+1, o.size(s.Trials, 20_000), rng)
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{About: s.About()}
+	figure := plot.Figure{Title: "Variance of the mean of L of K; dashed: theory", X: plot.Axis{Label: "L"},
+		Y: plot.Axis{Label: "E‖â − ā‖²", Log: true}}
+	for d, way := range drawings {
+		points := plot.Curve{Name: way.what, Points: true}
+		line := plot.Curve{Theory: true}
+		for l := 1; l <= k; l++ {
+			e, predicted := measured[d*k+l-1], way.variance(l)
+			r.compare(fmt.Sprintf("%s%d", way.key, l), fmt.Sprintf("L = %d, %s", l, way.what), e, predicted, 0.05)
+			e.appendTo(&points, float64(l))
+			line.X, line.Y = append(line.X, float64(l)), append(line.Y, predicted)
+		}
+		figure.Curves = append(figure.Curves, points, line)
+	}
+	r.figure("sampling", figure)
+	return r, nil
+}
+
+func (s *sampling) validate() error {
+	switch k := len(s.Means); {
+	case k == 0 || len(s.Variances) != k || s.Trials < 2:
+		return fmt.Errorf("%d means, %d variances, %d trials: want a mean or more, as many variances, and two trials "+
+			"or more", k, len(s.Variances), s.Trials)
+	case len(s.Means[0]) == 0 ||
+		slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
+		return errors.New("means: want vectors of one length, of one number or more")
+	case slices.Min(s.Variances) < 0:
+		return fmt.Errorf("variances %v: want 0 or more", s.Variances)
+	}
+	return nil
+}
+
+// measure is E‖â − ā‖² over trials.
+func (s *sampling) measure(way drawing, l, trials int, rng *rand.Rand) estimate {
+	agents := make([]wire.AgentID, len(s.Means))
+	centre := make([]float64, len(s.Means[0]))
+	for k, mean := range s.Means {
+		agents[k] = wire.AgentID(fmt.Sprintf("%06d", k))
+		for j, v := range mean {
+			centre[j] += v / float64(len(s.Means))
+		}
+	}
+	index := make(map[wire.AgentID]int, len(agents))
+	for k, id := range agents {
+		index[id] = k
+	}
+	miss := make([]float64, len(centre))
+	sum, squares := 0.0, 0.0
+	for range trials {
+		for j, v := range centre {
+			miss[j] = -v
+		}
+		for _, d := range way.sample(agents, l, rng) {
+			answers, share := d.Times, 1/float64(l)
+			if way.once {
+				answers, share = 1, float64(d.Times)/float64(l)
+			}
+			for range answers {
+				s.add(miss, index[d.Agent], share, rng)
+			}
+		}
+		square := 0.0
+		for _, v := range miss {
+			square += v * v
+		}
+		sum, squares = sum+square, squares+square*square
+	}
+	n := float64(trials)
+	mean := sum / n
+	return estimate{mean, normal95 * math.Sqrt(max(0, squares/n-mean*mean)/n)}
+}
+
+// normal95 is the 97.5 % quantile of the normal distribution.
+const normal95 = 1.959964
+
+// add adds share·a_k to dst.
+func (s *sampling) add(dst []float64, k int, share float64, rng *rand.Rand) {
+	deviation := math.Sqrt(s.Variances[k] / float64(len(dst)))
+	for j, mean := range s.Means[k] {
+		dst[j] += share * (mean + deviation*rng.NormFloat64())
+	}
+}

@@ -1,0 +1,57 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"reflect"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/lab/sim"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// TestDumpOverAnother replays what was dumped last into a folder, and nothing of what was dumped there before.
+func TestDumpOverAnother(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"feddec, failing links, metropolis", "drawn steps, stragglers, noise", "feddec",
+		"stored rows, batches"} {
+		e := dumpedExperiment(dumped()[name])
+		e.Runs, e.Dump = 1, dir
+		if e.Algorithm == spec.FedDec && name == "feddec" {
+			e.Mixing.Graph = sim.NoGraph
+		}
+		want := run(t, e)
+		again, err := sim.Dumped(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := sim.Run(context.Background(), again, nil)
+		if err != nil || !reflect.DeepEqual(got.Final, want.Final) || (got.Network == nil) != (want.Network == nil) {
+			t.Errorf("%s: after another dump %v, %v, want %v", name, got, err, want.Final)
+		}
+	}
+}
+
+// TestTooLargeADump is refused before anything runs, be it the rows of all agents or the matrices of all iterations
+// that are many.
+func TestTooLargeADump(t *testing.T) {
+	for want, change := range map[string]func(*sim.Experiment){
+		"agents": func(e *sim.Experiment) { e.Agents, e.Participants.Count, e.Data.Pool = 1_000_000, 5, 1000 },
+		"rounds": func(e *sim.Experiment) {
+			e.Agents, e.Rounds, e.Algorithm = 500, 1000, spec.FedDec
+			e.Mixing.Graph, e.Mixing.Weights, e.Mixing.LinkUp = sim.Ring, "metropolis", 0.5
+		},
+	} {
+		e := sim.Default()
+		e.Runs, e.Dump = 1, t.TempDir()
+		change(&e)
+		var field *spec.FieldError
+		if _, err := sim.Run(context.Background(), e, nil); !errors.As(err, &field) || field.Key != want {
+			t.Errorf("want a complaint about %s, got %v", want, err)
+		}
+		if _, err := os.Stat(e.Dump + "/run-0000"); err == nil {
+			t.Errorf("%s: a run is there", want)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Instance is what a run works on.
+type Instance[T learner.Float] struct {
+	Problem *data.Problem[T]
+	Mixing  *graph.Mixing // of spec.FedDec; nil = W = I
+
+	replay *replay[T] // nil = the run draws itself
+}
+
+// Purposes of a generator, beside an agent's draws in a round.
+const (
+	forNumbers uint64 = iota + 101
+	forInstance
+	forGraph
+	forRun
+	forAgent
+	forLinks
+	forAbsence
+	forStart
+	forAttackers
+	forAttack
+)
+
+// runSeed is the seed of a run: the experiment's own for the first.
+func runSeed(seed uint64, run int) uint64 {
+	if run == 0 {
+		return seed
+	}
+	return data.Mix(data.Mix(seed, forRun), uint64(run))
+}
+
+// instances makes the instances that an experiment describes: one for each run, or one for all.
+func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
+	problem := func(seed uint64) (*data.Problem[T], error) {
+		return data.Build[T](e.Data, e.Agents, e.weights(), e.WeighRows, data.Mix(seed, forInstance))
+	}
+	mixing := func(seed uint64, agents int) (*graph.Mixing, error) {
+		if e.Algorithm != spec.FedDec {
+			return nil, nil
+		}
+		return e.Mixing.build(agents, rand.New(rand.NewPCG(data.Mix(seed, forGraph), 0)))
+	}
+	problemOnce := sync.OnceValues(func() (*data.Problem[T], error) { return problem(e.Seed) })
+	var mixingOnce func() (*graph.Mixing, error)
+	var one sync.Once
+	return func(run int) (in Instance[T], err error) {
+		seed := runSeed(e.Seed, run)
+		if e.Data.Fresh {
+			in.Problem, err = problem(seed)
+		} else {
+			in.Problem, err = problemOnce()
+		}
+		if err != nil {
+			return in, err
+		}
+		if e.Mixing.Fresh {
+			in.Mixing, err = mixing(seed, in.Problem.Agents)
+			return in, err
+		}
+		one.Do(func() {
+			mixingOnce = sync.OnceValues(func() (*graph.Mixing, error) { return mixing(e.Seed, in.Problem.Agents) })
+		})
+		in.Mixing, err = mixingOnce()
+		return in, err
+	}
+}
+
+// weights is p_k in some scale; nil for equal ones.
+func (e *Experiment) weights() []float64 {
+	if e.Weights.alike() {
+		return nil
+	}
+	return e.Weights.Values
+}
+
+// build draws or reads the graph of n agents and weighs its edges.
+func (m Mixing) build(n int, rng *rand.Rand) (*graph.Mixing, error) {
+	var g *graph.Graph
+	var err error
+	switch m.Graph {
+	case NoGraph:
+		return nil, nil
+	case Geographic:
+		if g, err = graph.ConnectedGeographic(n, m.Radius, rng); err != nil {
+			return nil, &spec.FieldError{Key: "mixing.radius", Problem: mostlyConnected(err,
+				math.Sqrt(math.Log(float64(n))/(math.Pi*float64(n))))}
+		}
+	case Random:
+		if g, err = graph.ConnectedRandom(n, m.Probability, rng); err != nil {
+			return nil, &spec.FieldError{Key: "mixing.probability", Problem: mostlyConnected(err,
+				math.Log(float64(n))/float64(n))}
+		}
+	case Ring:
+		g = graph.Ring(n)
+	case Complete:
+		g = graph.Complete(n)
+	case GraphFile:
+		return m.read(n)
+	default:
+		return nil, &spec.FieldError{Key: "mixing.graph", Problem: fmt.Sprintf("unknown graph %q", m.Graph)}
+	}
+	return graph.NewMixing(g, m.Weights)
+}
+
+// mostlyConnected adds to an error that no graph of n nodes was connected from where on they are, as n grows.
+func mostlyConnected(err error, from float64) string {
+	_, problem, _ := strings.Cut(err.Error(), ": ") // the key stands before it
+	return fmt.Sprintf("%s; most are from about %.2g on", problem, from)
+}
+
+// read takes the graph, and its weights if it has any, from a file.
+func (m Mixing) read(n int) (*graph.Mixing, error) {
+	text, err := os.ReadFile(m.File)
+	if err != nil {
+		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}
+	}
+	g, weights, err := graph.Parse(text, m.File)
+	switch {
+	case err != nil:
+		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}
+	case g.Nodes() != n:
+		return nil, &spec.FieldError{Key: "mixing.file",
+			Problem: fmt.Sprintf("%s has %d nodes; there are %d agents", m.File, g.Nodes(), n)}
+	case g.RequireConnected() != nil:
+		return nil, &spec.FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s: %v", m.File, g.RequireConnected())}
+	}
+	return ruled(g, weights, m.Weights)
+}
+
+// ruled is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links
+// that fail.
+func ruled(g *graph.Graph, own []float64, rule spec.EdgeRule) (*graph.Mixing, error) {
+	if own != nil && rule != spec.Metropolis {
+		return graph.NewGivenMixing(g, own)
+	}
+	m, err := graph.NewMixing(g, rule)
+	if err == nil && own != nil && !slices.Equal(m.Weights, own) {
+		return graph.NewGivenMixing(g, own)
+	}
+	return m, err
+}

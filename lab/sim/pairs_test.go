@@ -1,0 +1,119 @@
+package sim_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/lab/sim"
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// choose puts words into an experiment.
+var choose = map[spec.Option]func(e *sim.Experiment, word string){
+	spec.OptionAlgorithm: func(e *sim.Experiment, word string) { e.Algorithm = spec.Algorithm(word) },
+	spec.OptionSampling:  func(e *sim.Experiment, word string) { e.Sampling = spec.Sampling(word) },
+	spec.OptionWeights: func(e *sim.Experiment, word string) {
+		if word == "samples" {
+			e.Weights = sim.Each(1, 2, 3, 4, 5, 6)
+		}
+	},
+	spec.OptionWeighting: func(e *sim.Experiment, word string) { e.Weighting = spec.Weighting(word) },
+	spec.OptionRule: func(e *sim.Experiment, word string) {
+		e.Aggregation.Rule = word
+		switch word {
+		case rule.MultiKrum:
+			e.Aggregation.Keep = 2
+		case rule.CenteredClipping:
+			e.Aggregation.Radius = 0.1
+		}
+	},
+	spec.OptionServerOptimizer: func(e *sim.Experiment, word string) { e.ServerOptimizer.Name = word },
+	spec.OptionExchange:        func(e *sim.Experiment, word string) { e.Exchange = spec.Exchange(word) },
+	spec.OptionNormalize:       func(e *sim.Experiment, word string) { e.StepSize.Normalize = word == "true" },
+	spec.OptionProximal:        func(e *sim.Experiment, word string) { e.Proximal = 0.1 * float64(len(word)-1) },
+	spec.OptionCodec:           func(e *sim.Experiment, word string) { e.Codec = codecOf(word) },
+	spec.OptionPersonal: func(e *sim.Experiment, word string) {
+		switch word {
+		case "layers":
+			e.Personal.Layers = []string{"layer0.bias"}
+		case "ditto":
+			e.Personal.Method = spec.PersonalDitto
+		}
+	},
+	spec.OptionFinetune: func(e *sim.Experiment, word string) { e.Finetune.Steps = len(word) - 1 },
+	spec.OptionModelKind: func(e *sim.Experiment, word string) {
+		e.Data.Model.Kind = spec.ModelKind(word)
+		switch word {
+		case "linear":
+			e.Data.Kind = data.KindLinear
+		case "logistic":
+			e.Data.Kind = data.KindLogistic
+		case "mlp", "conv1d":
+			if e.Data.Model.Hidden, e.Data.Model.Risk = []int{3}, spec.RiskSoftmax; word == "conv1d" {
+				e.Data.Model.Convolution = spec.Convolution{Channels: 1, Kernel: 2, Filters: []int{2}, Pool: 1}
+			}
+			fallthrough
+		case "softmax":
+			e.Data.Kind, e.Data.Model.Classes, e.Data.Rows, e.Data.Model.Bias = data.KindBlobs, 3, 60, true
+			e.Data.OwnHeldOut = 0.3
+		}
+	},
+}
+
+// TestTooFewForTheRule: a round with fewer updates than the rule needs leaves the model as it was, as one that a
+// coordinator abandons.
+func TestTooFewForTheRule(t *testing.T) {
+	for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {
+		e := sim.Default()
+		e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Data.Inputs, e.Data.Spread = 2, 2, 1, 6, 2, 1
+		e.Algorithm, e.Mixing.ServerEvery = algorithm, 3
+		e.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // of two it leaves none
+		r := run(t, e)
+		if moved := r.Final[0][0] != 0; moved != (algorithm == spec.FedDec) { // whose agents go on
+			t.Errorf("%s: the model is %v", algorithm, r.Final[0])
+		}
+	}
+}
+
+// codecOf is the codec of a name.
+func codecOf(name string) (c spec.Codec) {
+	if err := c.UnmarshalText([]byte(name)); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// TestPairs: of every two words an experiment runs exactly if the table of package spec does not refuse them.
+func TestPairs(t *testing.T) {
+	testkit.EachPair(t, spec.InExperiment, map[spec.Option][]string{
+		spec.OptionAlgorithm: {"fedavg", "feddec"}, spec.OptionSampling: {"without_replacement", "with_replacement",
+			"importance"},
+		spec.OptionWeights: {"equal", "samples"}, spec.OptionWeighting: {"step", "mean"},
+		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
+		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
+		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: spec.CodecNames(),
+		spec.OptionModelKind: {"mlp", "linear", "logistic", "softmax"},
+		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
+	}, func(c spec.Choice, refused []spec.Pair) {
+		e := sim.Default()
+		e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Data.Inputs = 6, 5, 1, 5, 2
+		e.Mixing.ServerEvery = 2
+		for option, word := range c {
+			choose[option](&e, word)
+		}
+		kind := c[spec.OptionModelKind]
+		if c[spec.OptionPersonal] == "layers" && kind != "mlp" && kind != "softmax" {
+			return // the model of these data is one tensor
+		}
+		err := e.Validate()
+		if len(refused) == 0 && err == nil {
+			run(t, e)
+		} else if err == nil || len(refused) == 0 || !strings.Contains(err.Error(), refused[0].Why) {
+			t.Errorf("%v: error %v, refused %v", c, err, refused)
+		}
+	})
+}

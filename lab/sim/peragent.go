@@ -1,0 +1,176 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+)
+
+// PerAgent is a number for each agent: one for all, a list with one each, or one each drawn from a distribution at the
+// beginning of a run. In a file it is written 10, [1, 2, 4], "uniform(1, 10)" or "geometric(5)".
+type PerAgent struct {
+	Values []float64 // one, or one each; nil with a distribution
+	Draw   Draw
+	A, B   float64 // of the distribution
+}
+
+// Draw is a distribution of whole numbers.
+type Draw string
+
+// The distributions.
+const (
+	Uniform   Draw = "uniform"   // A, A+1, … B, each with the same probability
+	Geometric Draw = "geometric" // 1, 2, … with mean A
+)
+
+// Each is one number for all agents, or one for each of them.
+func Each(values ...float64) PerAgent { return PerAgent{Values: values} }
+
+// At is the number of agent k. The generator of a distribution depends on the seed and k alone.
+func (p *PerAgent) At(k int, seed uint64) float64 {
+	if len(p.Values) == 1 {
+		return p.Values[0]
+	}
+	return p.of(k, seed)
+}
+
+func (p *PerAgent) of(k int, seed uint64) float64 {
+	switch p.Draw {
+	case Uniform:
+		return p.A + float64(p.rng(k, seed).IntN(int(p.B-p.A)+1))
+	case Geometric:
+		if p.A == 1 {
+			return 1
+		}
+		return 1 + math.Floor(p.rng(k, seed).ExpFloat64()/-math.Log1p(-1/p.A))
+	}
+	return p.Values[k]
+}
+
+// least and most are the bounds of all agents' numbers; a geometric distribution has no upper one, and its mean stands
+// for it.
+func (p *PerAgent) least() float64 {
+	switch p.Draw {
+	case Uniform:
+		return p.A
+	case Geometric:
+		return 1
+	}
+	return slices.Min(p.Values)
+}
+
+func (p *PerAgent) most() float64 {
+	switch p.Draw {
+	case Uniform:
+		return p.B
+	case Geometric:
+		return p.A
+	}
+	return slices.Max(p.Values)
+}
+
+func (p *PerAgent) rng(k int, seed uint64) *rand.Rand {
+	return rand.New(rand.NewPCG(data.Mix(seed, forNumbers), data.Mix(forNumbers, uint64(k))))
+}
+
+// alike reports that all agents have the same number.
+func (p *PerAgent) alike() bool { return len(p.Values) == 1 }
+
+// Parse sets p from what stands in a file: the texts of a list, or one text. It returns the place of a text that is
+// none of the forms, and what is wrong with it.
+func (p *PerAgent) Parse(texts []string, list bool) (bad int, err error) {
+	*p = PerAgent{}
+	if name, rest, ok := strings.Cut(texts[0], "("); ok && !list {
+		return 0, p.parseDraw(Draw(strings.TrimSpace(name)), strings.TrimSpace(rest))
+	}
+	for i, text := range texts {
+		v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+			return i, fmt.Errorf("want a number, a list of numbers, %q or %q, got %q", "uniform(1, 10)",
+				"geometric(5)", text)
+		}
+		p.Values = append(p.Values, v)
+	}
+	return 0, nil
+}
+
+func (p *PerAgent) parseDraw(name Draw, rest string) error {
+	inner, ok := strings.CutSuffix(rest, ")")
+	arguments := strings.Split(inner, ",")
+	numbers := make([]float64, len(arguments))
+	for i, a := range arguments {
+		var err error
+		numbers[i], err = strconv.ParseFloat(strings.TrimSpace(a), 64)
+		ok = ok && err == nil
+	}
+	switch {
+	case ok && name == Uniform && len(numbers) == 2:
+		if lo, hi := numbers[0], numbers[1]; lo != math.Trunc(lo) || hi != math.Trunc(hi) || lo > hi ||
+			math.Abs(lo) > 1e9 || hi > 1e9 {
+			return fmt.Errorf("uniform(%v, %v): want two whole numbers of at most 1e9, the "+
+				"smaller one first", lo, hi)
+		}
+		p.Draw, p.A, p.B = name, numbers[0], numbers[1]
+	case ok && name == Geometric && len(numbers) == 1:
+		if !(numbers[0] >= 1 && numbers[0] <= 1e6) {
+			return fmt.Errorf("geometric(%v): the mean must be from 1 to 1e6", numbers[0])
+		}
+		p.Draw, p.A = name, numbers[0]
+	default:
+		return fmt.Errorf(`want "uniform(LOW, HIGH)" or "geometric(MEAN)", got "%s(%s"`, name, rest)
+	}
+	return nil
+}
+
+// String is p as it is written in a file.
+func (p PerAgent) String() string {
+	switch {
+	case p.Draw == Uniform:
+		return fmt.Sprintf("uniform(%v, %v)", p.A, p.B)
+	case p.Draw == Geometric:
+		return fmt.Sprintf("geometric(%v)", p.A)
+	case len(p.Values) == 1:
+		return strconv.FormatFloat(p.Values[0], 'g', -1, 64)
+	}
+	texts := make([]string, len(p.Values))
+	for i, v := range p.Values {
+		texts[i] = strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
+// MarshalJSON writes a number, a list of numbers, or a distribution as text.
+func (p PerAgent) MarshalJSON() ([]byte, error) {
+	switch {
+	case p.Draw != "":
+		return json.Marshal(p.String())
+	case len(p.Values) == 1:
+		return json.Marshal(p.Values[0])
+	}
+	return json.Marshal(p.Values)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (p *PerAgent) UnmarshalJSON(text []byte) error {
+	var one float64
+	var list []float64
+	var draw string
+	switch {
+	case json.Unmarshal(text, &one) == nil:
+		*p = Each(one)
+	case json.Unmarshal(text, &list) == nil:
+		*p = PerAgent{Values: list}
+	case json.Unmarshal(text, &draw) == nil:
+		_, err := p.Parse([]string{draw}, false)
+		return err
+	default:
+		return fmt.Errorf("want a number, a list of numbers or a distribution, got %s", text)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// algorithm is one run of a recursion.
+type algorithm interface {
+	step(i int) error    // from w_{i−1} to w_i
+	model(dst []float64) // w_i; of feddec z̄
+	// measure records what only this recursion has, after the model of round i. An error is of steps that diverge.
+	measure(to *recorder, i int) error
+	keeps(into *State) // what the next rounds need beside the model
+}
+
+// recorder keeps the metrics of one run.
+type recorder struct {
+	names  []string
+	values map[string][]float64
+	point  []float64 // the model that is measured
+	last   []float64 // the model of the last record
+	usual  func(r *recorder)
+}
+
+// newRecorder lists what is known of a problem; of a model of which agents have parts of their own, nothing is.
+func newRecorder[T learner.Float](p *data.Problem[T], parted bool) *recorder {
+	o := &p.Objective
+	gradient := make([]float64, p.Model.Params())
+	return &recorder{values: map[string][]float64{}, point: make([]float64, p.Model.Params()),
+		usual: func(r *recorder) {
+			if parted {
+				return
+			}
+			if o.Minimizer != nil {
+				r.set("msd", squaredDistance(r.point, o.Minimizer))
+			}
+			if o.Excess != nil {
+				r.set("excess_risk", o.Excess(r.point))
+			}
+			if o.Risk != nil {
+				r.set("risk", o.Risk(r.point))
+			}
+			if o.Gradient != nil {
+				o.Gradient(gradient, r.point)
+				r.set("gradient_norm2", squaredDistance(gradient, nil))
+			}
+			for _, m := range p.Metrics {
+				r.set(m.Name, m.Of(r.point))
+			}
+		}}
+}
+
+// squaredDistance is ‖a − b‖², with nil for 0.
+func squaredDistance(a, b []float64) float64 {
+	sum := 0.0
+	for j, v := range a {
+		if b != nil {
+			v -= b[j]
+		}
+		sum += v * v
+	}
+	return sum
+}
+
+func (r *recorder) set(name string, v float64) {
+	if _, known := r.values[name]; !known {
+		r.names = append(r.names, name)
+	}
+	r.values[name] = append(r.values[name], v)
+}
+
+// setBytes records what has been sent so far, as the daemons send it and without what is around it: by agents to the
+// server, and in all.
+func (r *recorder) setBytes(e *Experiment, params int, uploads, downloads, flows int64) {
+	size := func(word spec.Codec) float64 { return float64(codec.Of[float32](word).Size(params)) }
+	up := size(e.Codec) * float64(uploads)
+	r.set("uplink_bytes", up)
+	r.set("total_bytes", up+size(spec.CodecRaw)*float64(downloads)+size(e.Mixing.Codec)*float64(flows))
+}
+
+// maxMetric is where a metric has diverged: its square, which intervals need, is still finite.
+const maxMetric = 1e150
+
+// record measures the model of round i. The error says that a metric has diverged: nothing of this record counts.
+func (r *recorder) record(a algorithm, i int) error {
+	a.model(r.point)
+	r.usual(r)
+	if err := a.measure(r, i); err != nil {
+		return err
+	}
+	for _, name := range r.names {
+		values := r.values[name]
+		if v := values[len(values)-1]; !(math.Abs(v) <= maxMetric) {
+			return fmt.Errorf("%s is %v", name, v)
+		}
+	}
+	r.last = append(r.last[:0], r.point...)
+	return nil
+}

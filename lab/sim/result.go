@@ -1,0 +1,142 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/lab/theory"
+)
+
+// Result is what a simulation measured.
+type Result struct {
+	Experiment Experiment  `json:"experiment"`
+	Rounds     []int       `json:"rounds"` // that were recorded: i of w_i, from 0; of feddec t of z^t, from 1
+	Metrics    []Metric    `json:"metrics"`
+	Final      [][]float64 `json:"final"`      // the last model of each run; nil after a divergence
+	Divergence *Divergence `json:"divergence"` // nil if all runs came to their end; else the curves end before it
+	Network    *Network    `json:"network"`    // of spec.FedDec's first run; nil without a graph
+}
+
+// Network is the graph over which agents mixed.
+type Network struct {
+	*graph.Mixing
+	Health           []float64 // of each edge, the share of the iterations in which it was up; nil after a divergence
+	SecondEigenvalue float64   // |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1); NaN if there are too many agents to tell
+}
+
+// MarshalJSON writes |λ̂₂| and α, null where they are infinite or unknown, the graph with its weights in the form of a
+// graph file, and the health of its edges in that order.
+func (n *Network) MarshalJSON() ([]byte, error) {
+	finite := func(v float64) *float64 {
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			return nil
+		}
+		return &v
+	}
+	return json.Marshal(struct {
+		SecondEigenvalue *float64        `json:"second_eigenvalue"`
+		Alpha            *float64        `json:"alpha"`
+		Graph            json.RawMessage `json:"graph"`
+		Health           []float64       `json:"health"`
+	}{finite(n.SecondEigenvalue), finite(n.Alpha()), n.Graph.JSON(n.Weights), n.Health})
+}
+
+// Alpha is α = |λ̂₂|/(1 − |λ̂₂|).
+func (n *Network) Alpha() float64 { return graph.Alpha(n.SecondEigenvalue) }
+
+// Metric is the course of one number.
+type Metric struct {
+	Name string      `json:"name"`
+	Mean []float64   `json:"mean"` // over the runs, at each recorded round
+	CI95 []float64   `json:"ci95"` // half width of its 95 % interval by Student's t; nil for one run
+	Runs [][]float64 `json:"runs"` // [run][record]
+}
+
+// Estimate is a mean over runs and the half width of its 95 % interval by Student's t, +Inf for one run.
+type Estimate struct{ Mean, Half float64 }
+
+// Metric is the metric of that name. It panics if there is none: the names are those of the problem.
+func (r *Result) Metric(name string) *Metric {
+	for i := range r.Metrics {
+		if r.Metrics[i].Name == name {
+			return &r.Metrics[i]
+		}
+	}
+	names := make([]string, len(r.Metrics))
+	for i, m := range r.Metrics {
+		names[i] = m.Name
+	}
+	panic(fmt.Sprintf("sim: no metric %q; there are %q", name, names))
+}
+
+// Steady is the mean of a metric over all recorded rounds from a round on, within each run, and the interval over the
+// runs.
+func (r *Result) Steady(name string, from int) Estimate {
+	first, _ := slices.BinarySearch(r.Rounds, from)
+	means := make([]float64, 0, len(r.Final))
+	for _, run := range r.Metric(name).Runs {
+		sum := 0.0
+		for _, v := range run[first:] {
+			sum += v
+		}
+		means = append(means, sum/float64(len(run)-first))
+	}
+	mean, half := theory.Interval95(means)
+	return Estimate{mean, half}
+}
+
+// At is a metric at a recorded round. It panics if that round was not recorded.
+func (r *Result) At(name string, round int) Estimate {
+	at, found := slices.BinarySearch(r.Rounds, round)
+	if !found {
+		panic(fmt.Sprintf("sim: round %d was not recorded", round))
+	}
+	values := make([]float64, 0, len(r.Final))
+	for _, run := range r.Metric(name).Runs {
+		values = append(values, run[at])
+	}
+	mean, half := theory.Interval95(values)
+	return Estimate{mean, half}
+}
+
+// collect makes the result of all runs, up to the first divergence of any.
+func collect(e Experiment, rounds []int, tracks []*track) *Result {
+	r := &Result{Experiment: e, Rounds: rounds}
+	for run, t := range tracks {
+		if d := t.divergence; d != nil && (r.Divergence == nil || d.Round < r.Divergence.Round) {
+			r.Divergence = &Divergence{Run: run, Round: d.Round, Reason: d.Reason}
+		}
+	}
+	if r.Divergence != nil {
+		n, _ := slices.BinarySearch(rounds, r.Divergence.Round)
+		r.Rounds = rounds[:n]
+	}
+	for _, name := range tracks[0].recorder.names {
+		m := Metric{Name: name}
+		for _, t := range tracks {
+			m.Runs = append(m.Runs, t.recorder.values[name][:len(r.Rounds)])
+		}
+		column := make([]float64, len(tracks))
+		for i := range r.Rounds {
+			for run, values := range m.Runs {
+				column[run] = values[i]
+			}
+			mean, half := theory.Interval95(column)
+			m.Mean = append(m.Mean, mean)
+			if len(tracks) > 1 {
+				m.CI95 = append(m.CI95, half)
+			}
+		}
+		r.Metrics = append(r.Metrics, m)
+	}
+	if r.Divergence != nil { // how far the other runs have come depends on the machine
+		return r
+	}
+	for _, t := range tracks {
+		r.Final = append(r.Final, t.recorder.last)
+	}
+	return r
+}

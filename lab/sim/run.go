@@ -1,0 +1,291 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Progress is how far a simulation has come, in rounds over all its runs.
+type Progress struct{ Done, Total int64 }
+
+// Observer is told of the progress, by several goroutines; nil = nobody.
+type Observer func(Progress)
+
+// Run validates an experiment, makes its instances and simulates it on all cores. The error is that of Validate, of an
+// instance that cannot be made, or of ctx; or a [*Divergence], and then the result holds what was recorded before it.
+func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
+	if e.Load == "" {
+		if err := e.Read(); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.Validate(); err != nil {
+		return nil, err
+	}
+	if e.Precision == Float32 {
+		return On(ctx, e, source[float32](e), o)
+	}
+	return On(ctx, e, source[float64](e), o)
+}
+
+// source is where an experiment's instances come from.
+func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
+	if e.Load != "" {
+		return loaded[T](e)
+	}
+	return instances[T](e)
+}
+
+// On is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights and the
+// graph of the experiment are not read. It asks for the instance of each run once, from several goroutines.
+func On[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error),
+	o Observer) (*Result, error) {
+	e.Agents = 0 // the instance's
+	if err := e.validate(); err != nil {
+		return nil, err
+	}
+	if e.Dump != "" {
+		if err := writeExperiment(&e); err != nil {
+			return nil, err
+		}
+	}
+	goroutines := runtime.GOMAXPROCS(0)
+	outer := min(goroutines, e.Runs)
+	s := &simulation[T]{
+		e: e, instance: instance, observer: o, rounds: e.recorded(), tracks: make([]*track, e.Runs),
+		inner: (goroutines + outer - 1) / outer,
+	}
+	s.diverged.Store(math.MaxInt64)
+	var next atomic.Int64
+	var group sync.WaitGroup
+	errs := make([]error, e.Runs)
+	for range outer {
+		group.Go(func() {
+			for run := int(next.Add(1)) - 1; run < e.Runs && ctx.Err() == nil; run = int(next.Add(1)) - 1 {
+				errs[run] = s.run(ctx, run)
+			}
+		})
+	}
+	group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r := collect(e, s.rounds, s.tracks)
+	r.Experiment.Agents, r.Network = s.tracks[0].agents, s.tracks[0].network
+	if r.Divergence != nil {
+		if r.Network != nil {
+			r.Network.Health = nil
+		}
+		return r, r.Divergence
+	}
+	return r, nil
+}
+
+// simulation is all runs of an experiment.
+type simulation[T learner.Float] struct {
+	e        Experiment
+	instance func(run int) (Instance[T], error)
+	observer Observer
+	rounds   []int
+	tracks   []*track
+	inner    int          // goroutines within a run
+	done     atomic.Int64 // rounds over all runs
+	diverged atomic.Int64 // the first round at which a run diverged: no run goes on beyond it
+}
+
+// track is what one run leaves.
+type track struct {
+	agents     int
+	recorder   *recorder
+	network    *Network
+	divergence *Divergence
+}
+
+// first is the index of the start: w_0, or z¹ of feddec.
+func (e *Experiment) first() int {
+	if e.Algorithm == spec.FedDec {
+		return 1
+	}
+	return 0
+}
+
+// recorded lists the rounds that are recorded: the first, each e.Record-th, and the last.
+func (e *Experiment) recorded() []int {
+	every := e.Record
+	if every == 0 {
+		every = max(1, e.Rounds/200)
+	}
+	rounds := []int{e.first()}
+	for i := e.first() + 1; i <= e.Rounds; i++ {
+		if i%every == 0 || i == e.Rounds {
+			rounds = append(rounds, i)
+		}
+	}
+	return rounds
+}
+
+// run does one run. The error is that it could not begin.
+func (s *simulation[T]) run(ctx context.Context, run int) error {
+	in, err := s.instance(run)
+	if err != nil {
+		return err
+	}
+	e := s.e
+	c, err := newCourse(&e, run, in)
+	if err != nil {
+		return err
+	}
+	if e.Dump != "" {
+		if err := fits(c); err != nil {
+			return err
+		}
+		c.tape = &tape[T]{}
+	}
+	t := &track{agents: c.agents, recorder: newRecorder(in.Problem, len(e.Personal.Layers) > 0)}
+	s.tracks[run] = t
+	var a algorithm
+	if e.Algorithm == spec.FedDec {
+		a = newFedDec(c, s.inner)
+	} else {
+		a = newFedAvg(c, s.inner)
+	}
+	next := 0
+	for i := e.first(); i <= e.Rounds && int64(i) <= s.diverged.Load() && ctx.Err() == nil; i++ {
+		if i > e.first() {
+			err = a.step(i)
+		}
+		if err == nil && i == s.rounds[next] {
+			next++
+			err = t.recorder.record(a, i)
+		}
+		if err == nil && run == 0 && e.Trajectory != nil {
+			at := State{Round: i, W: make([]float64, in.Problem.Model.Params()), Server: map[string][]float64{},
+				Agents: map[string]map[string][]float64{}}
+			a.model(at.W)
+			a.keeps(&at)
+			if err := e.Trajectory(at); err != nil {
+				return err
+			}
+		}
+		var lacking *replayError
+		if errors.As(err, &lacking) {
+			return fmt.Errorf("%s: %w", runDir(e.Load, run), err)
+		}
+		if err != nil {
+			t.divergence = &Divergence{Run: run, Round: i, Reason: err.Error()}
+			s.divergedAt(int64(i))
+			break
+		}
+		if c.tape != nil {
+			if err := c.tape.full(); err != nil {
+				return &spec.FieldError{Key: "rounds", Problem: err.Error()}
+			}
+		}
+		s.progress(i)
+	}
+	if f, ok := a.(*feddec[T]); ok && run == 0 && ctx.Err() == nil {
+		t.network = f.network()
+	}
+	if c.tape != nil {
+		return c.tape.dump(c, run, t.recorder.last)
+	}
+	return nil
+}
+
+// divergedAt keeps the earliest round, so that what is kept does not depend on which run came first.
+func (s *simulation[T]) divergedAt(i int64) {
+	for {
+		old := s.diverged.Load()
+		if i >= old || s.diverged.CompareAndSwap(old, i) {
+			return
+		}
+	}
+}
+
+func (s *simulation[T]) progress(i int) {
+	if i == s.e.first() {
+		return
+	}
+	done := s.done.Add(1)
+	if s.observer != nil {
+		s.observer(Progress{Done: done, Total: int64(s.e.Runs) * int64(s.e.Rounds-s.e.first())})
+	}
+}
+
+// newCourse fixes what a run of the experiment on an instance needs. The error names what does not fit together.
+func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course[T], error) {
+	p := in.Problem
+	e.Agents = p.Agents
+	if e.Participants.Count == 0 {
+		e.Participants.Count = p.Agents
+	}
+	seed := runSeed(e.Seed, run)
+	if err := check(e, in, seed); err != nil {
+		return nil, err
+	}
+	c := &course[T]{e: e, seed: seed, in: in, agents: p.Agents, schedule: e.schedule(&p.Objective, seed)}
+	for _, v := range p.Weights {
+		c.total += v
+	}
+	c.buckets = make([]uint8, min(c.agents, maxNamed))
+	if r := in.replay; r != nil {
+		for k, b := range r.buckets {
+			c.buckets[k] = uint8(b + 1)
+		}
+	}
+	if err := c.drawLiars(); err != nil {
+		return nil, err
+	}
+	for _, label := range p.Labels {
+		c.keys = append(c.keys, task.Stream(wire.AgentID(label)))
+	}
+	if e.StepSize.Diminishing && e.Algorithm == spec.FedAvg {
+		c.most = uint64(e.mostSteps(seed))
+	}
+	if e.Shadow && (e.Participants.Count != p.Agents || !e.LocalSteps.alike() || p.Objective.Excess == nil) {
+		return nil, &spec.FieldError{Key: "shadow",
+			Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known "+
+				"minimum", p.Agents)}
+	}
+	return c, nil
+}
+
+// schedule is that of the learner; what is left open is the problem's. H is the local steps between server rounds.
+func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.Schedule {
+	s, h := e.StepSize, e.Mixing.ServerEvery
+	if s.StrongConvexity == 0 {
+		s.StrongConvexity = o.StrongConvexity
+	}
+	if s.Smoothness == 0 {
+		s.Smoothness = o.Smoothness
+	}
+	if s.Diminishing && e.Algorithm == spec.FedAvg {
+		h = e.mostSteps(seed)
+	}
+	return learner.NewSchedule(s, h)
+}
+
+// mostSteps is the largest E_k of a run.
+func (e *Experiment) mostSteps(seed uint64) int {
+	most := e.LocalSteps.At(0, seed)
+	for k := 1; k < e.Agents && !e.LocalSteps.alike(); k++ {
+		most = max(most, e.LocalSteps.At(k, seed))
+	}
+	return int(most)
+}

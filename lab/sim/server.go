@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/lab/attack"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// server makes the next model of what a round's participants send, as the coordinator does: by the rule, in the order
+// of the fold, and then by the optimiser.
+type server[T learner.Float] struct {
+	*course[T]
+	round  wire.RoundID
+	drawn  []round.Place // of the round, in order of the agents
+	places []round.Place // the same, in the order of the fold
+	plan   round.Plan
+
+	rule rule.Rule[T]
+	keep bool // all updates of a round are kept; else the rule takes each as it comes
+	rows rule.Memory[T]
+	set  []rule.Share // of the places
+	// of the folds before, where updates are kept
+	recent []round.Recent
+
+	lengths []float64 // of the agents' last updates, where agents are drawn by that; 0 = not known
+
+	packing  *packing[T]
+	feedback *feedback[T]
+	change   []T
+
+	step      []float64
+	optimizer optimizer.Optimizer
+	state     [][]float64
+	kept      [][]float64 // of the rule
+}
+
+// newServer makes the server of a model of d parameters.
+func newServer[T learner.Float](c *course[T], d int) *server[T] {
+	s := &server[T]{course: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
+	by := &c.e.Aggregation
+	s.keep = s.rule.Passes() > 1 || by.Clip > 0 || by.ClipAbove > 0 || by.RefuseAbove > 0 ||
+		len(c.liars) > 0 && c.attack.Together()
+	if c.e.Sampling == spec.Importance {
+		s.lengths = make([]float64, c.agents)
+	}
+	s.packing, s.feedback = newPacking[T](c.e.Codec), newFeedback[T](c.e.Codec, c.agents)
+	s.optimizer = optimizer.New(c.e.ServerOptimizer)
+	s.state, s.kept = optimizer.NewState(s.optimizer, d), rule.NewState(s.rule, d)
+	return s
+}
+
+// begin begins round i, and returns its places in the order of the fold.
+func (s *server[T]) begin(i int, plan round.Plan, drawn []round.Place) []round.Place {
+	s.round, s.plan = wire.RoundID(i), plan
+	s.plan.Recent = s.recent
+	if slices.Equal(drawn, s.drawn) { // as where all take part
+		return s.places
+	}
+	s.drawn, s.set = append(s.drawn[:0], drawn...), s.set[:0]
+	s.sort(drawn)
+	for _, p := range s.places {
+		s.set = append(s.set, rule.Share{Bucket: s.bucket(p.Index), Rank: p.Index, Times: p.Times,
+			Factor: s.plan.Factor(s.e.Weighting, p.Times, s.weight(p.Index), p.Odds)})
+	}
+	return s.places
+}
+
+// sort puts places, which are in order, into that of the fold, in one pass: agents of a bucket stay in order.
+func (s *server[T]) sort(places []round.Place) {
+	var next [rule.Buckets + 1]int
+	for _, p := range places {
+		next[s.bucket(p.Index)+1]++
+	}
+	for b := range rule.Buckets {
+		next[b+1] += next[b]
+	}
+	s.places = slices.Grow(s.places[:0], len(places))[:len(places)]
+	for _, p := range places {
+		at := &next[s.bucket(p.Index)]
+		s.places[*at] = p
+		*at++
+	}
+}
+
+// sender calls take with what each of a round's places sends, in the order of the fold: a gradient, or, with a base,
+// the change v − base.
+type sender[T learner.Float] func(take func(k int, v, base []T)) error
+
+// stream is a sender as a source that a rule of one pass reads.
+type stream[T learner.Float] struct {
+	*server[T]
+	send sender[T]
+}
+
+// Len implements [rule.Source].
+func (s stream[T]) Len() int { return len(s.step) }
+
+// Each implements [rule.Source], of all elements.
+func (s stream[T]) Each(_, _ int, take func(k int, v []T)) error {
+	return s.send(func(k int, v, base []T) {
+		v = s.carried(k, v, base)
+		s.remember(k, v)
+		take(k, v)
+	})
+}
+
+// Columns implements [rule.Source].
+func (stream[T]) Columns(int, [][]T) error { panic("sim: a rule of one pass reads columns") }
+
+// carried is what the server has of a change, or of a gradient, after the lie of who lies and the codec, which draws as
+// a live agent does.
+func (s *server[T]) carried(k int, v, base []T) []T {
+	if base == nil {
+		copy(s.change, v)
+	}
+	change, v := s.change[:len(base)], v[:len(base)]
+	for j, x := range base {
+		change[j] = T(v[j] - x)
+	}
+	if from := s.places[k].Index; s.liars[from] {
+		attack.Change(s.attack, s.change, task.Source(s.seed^forAttack, s.round, s.stream(from)))
+	}
+	s.pack(k, s.change)
+	return s.change
+}
+
+// pack makes of what the agent of a place sends what the server has of it.
+func (s *server[T]) pack(k int, v []T) {
+	if s.packing != nil {
+		from := s.places[k].Index
+		s.packing.begin(s.seed, s.round, s.stream(from))
+		s.feedback.add(k, from, v, s.packing.pass)
+	}
+}
+
+// remember keeps the length of an agent's last update.
+func (s *server[T]) remember(k int, v []T) {
+	if s.lengths == nil {
+		return
+	}
+	at := s.places[k].Index
+	s.lengths[at] = s.plan.Length(s.e.Weighting, round.Contribution{Weight: s.weight(at),
+		Share: rule.Share{Norm: math.Sqrt(round.AddSquares(0, v))}})
+}
+
+// advance writes the model after w to dst. An error is [rule.ErrTooFew], as where a coordinator abandons the round, the
+// sender's, or that the model is not finite.
+func (s *server[T]) advance(dst, w []T, send sender[T]) error {
+	set := rule.Set[T]{Shares: s.set, Scale: s.plan.Scale(), State: s.kept, Source: stream[T]{s, send}}
+	var lengths []float64
+	var above []int
+	if s.keep {
+		var err error
+		if set.Shares, set.Source, lengths, above, err = s.bounded(set.Source); err != nil {
+			return err
+		}
+	}
+	weighed, err := s.rule.Weigh(&set)
+	if err == nil {
+		err = s.rule.Fold(s.step, &set, 0)
+	}
+	s.settle(err != nil, above, weighed.Out)
+	if err != nil {
+		return err
+	}
+	s.optimizer.Step(s.step, s.state)
+	err = round.Advance(dst, w, s.step)
+	if s.keep && err == nil {
+		s.recent = round.Remember(s.recent, 0, round.Told{}, lengths)
+	}
+	return err
+}
+
+// settle tells the feedback what became of a round's updates: above are the places of those that are too long, and out
+// are places among the others.
+func (s *server[T]) settle(abandoned bool, above, out []int) {
+	if s.feedback == nil {
+		return
+	}
+	agents, left := make([]int, len(s.places)), slices.Clone(above)
+	for k, n := 0, 0; k < len(agents); k++ {
+		agents[k] = s.places[k].Index
+		if slices.Contains(above, k) {
+			continue
+		}
+		if slices.Contains(out, n) {
+			left = append(left, k)
+		}
+		n++
+	}
+	s.feedback.settle(agents, abandoned, left)
+}
+
+// bounded keeps what is sent, and returns it within its bounds: without the updates that are too long.
+func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.Share, rows rule.Memory[T], lengths []float64,
+	above []int, err error) {
+	set := make([]round.Contribution, len(s.set))
+	err = all.Each(0, all.Len(), func(k int, v []T) {
+		if k == len(s.rows) {
+			s.rows = append(s.rows, make([]T, len(v)))
+		}
+		copy(s.rows[k], v)
+	})
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	if s.attack.Together() {
+		s.collude()
+	}
+	for k := range set {
+		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), Share: s.set[k]}
+		set[k].Norm = math.Sqrt(round.AddSquares(0, s.rows[k]))
+	}
+	b := s.plan.Bound(s.e.Aggregation, false, s.e.Weighting, set)
+	for _, x := range b.Set {
+		shares = append(shares, x.Share)
+	}
+	for k := range set {
+		if !slices.Contains(b.Above, k) {
+			rows = append(rows, s.rows[k])
+		}
+	}
+	return shares, rows, b.Lengths, b.Above, nil
+}

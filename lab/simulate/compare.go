@@ -1,0 +1,99 @@
+package simulate
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/lab/plot"
+	"github.com/fedmesh/fedmesh/lab/sim"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// baseline is FedAvg on the same data with the same draws, the agents not mixing (W = I), for an experiment in which
+// they do.
+func baseline(e sim.Experiment) (sim.Experiment, bool) {
+	mixes := e.Algorithm == spec.FedDec && e.Mixing.Graph != sim.NoGraph && e.Load == ""
+	e.Name, e.Mixing.Graph, e.Dump = e.Name+": FedAvg", sim.NoGraph, ""
+	return e, mixes
+}
+
+const (
+	roundsFile = "compare_rounds"
+	totalFile  = "compare_total_bytes"
+)
+
+// writeComparison draws FedDec and FedAvg by server rounds, by the bytes that agents send to the server, and by all
+// bytes.
+func writeComparison(dir string, feddec, fedavg *sim.Result) error {
+	metric := compared(feddec)
+	at := serverRounds(feddec)
+	last := min(len(feddec.Rounds), len(fedavg.Rounds)) // fewer after a divergence
+	at = slices.DeleteFunc(at, func(i int) bool { return i >= last })
+	if metric == "" || len(at) < 2 {
+		return nil
+	}
+	var errs []error
+	for _, by := range []struct {
+		file, label string
+		of          func(r *sim.Result, i int) float64
+	}{
+		{roundsFile, "server rounds", func(r *sim.Result, i int) float64 {
+			return float64(r.Rounds[i]) / float64(r.Experiment.Mixing.ServerEvery)
+		}},
+		{"compare_uplink_bytes", "from agents to the server",
+			func(r *sim.Result, i int) float64 { return r.Metric(uplinkBytes).Mean[i] }},
+		{totalFile, "in all: to the server, from it, and between agents",
+			func(r *sim.Result, i int) float64 { return r.Metric(totalBytes).Mean[i] }},
+	} {
+		f := &plot.Figure{Title: feddec.Experiment.Name, X: plot.Axis{Label: by.label},
+			Y: plot.Axis{Label: label(metric)}}
+		f.X.Bytes = by.file != roundsFile
+		f.X.Log = by.file == totalFile // the two differ in it by orders of magnitude
+		var values []float64
+		for _, side := range []struct {
+			name string
+			r    *sim.Result
+		}{{"FedDec", feddec}, {"FedAvg", fedavg}} {
+			m := side.r.Metric(metric)
+			part, x := sim.Metric{}, []float64(nil)
+			for _, i := range at {
+				x, part.Mean = append(x, by.of(side.r, i)), append(part.Mean, m.Mean[i])
+				if m.CI95 != nil {
+					part.CI95 = append(part.CI95, m.CI95[i])
+				}
+			}
+			f.Curves = append(f.Curves, curve(side.name, x, &part))
+			values = append(values, part.Mean...)
+		}
+		f.Y.Log = spreads(values)
+		errs = append(errs, plot.WriteFiles(filepath.Join(dir, by.file), f, plot.FigureWidth, plot.FigureHeight))
+	}
+	return errors.Join(errs...)
+}
+
+// compared is the metric that says best how good a model is.
+func compared(r *sim.Result) string {
+	for _, name := range []string{"excess_risk", "risk", "accuracy", "r2"} {
+		if slices.ContainsFunc(r.Metrics, func(m sim.Metric) bool { return m.Name == name }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// serverRounds are the places of the records at t mod H = 0, where the server has just averaged; or of all, if there
+// are none.
+func serverRounds(r *sim.Result) []int {
+	var all, some []int
+	for i, t := range r.Rounds {
+		all = append(all, i)
+		if t%r.Experiment.Mixing.ServerEvery == 0 {
+			some = append(some, i)
+		}
+	}
+	if len(some) < 2 {
+		return all
+	}
+	return some
+}

@@ -1,0 +1,62 @@
+package simulate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/lab/sim"
+)
+
+// checked is an experiment that is validated in the terms of package config, which knows where each key stands in the
+// file.
+type checked sim.Experiment
+
+// Validate is called by config.Load. Errors in the files of a folder have no place in the experiment's file.
+func (c *checked) Validate() error {
+	if c.Load != "" {
+		return (*sim.Experiment)(c).Validate()
+	}
+	if err := (*sim.Experiment)(c).Read(); err != nil {
+		return err
+	}
+	return (*sim.Experiment)(c).Check()
+}
+
+// experiment is that of the file, or of the folder that is loaded, with the keys that the command line sets.
+func (o *Options) experiment() (sim.Experiment, error) {
+	e := sim.Default()
+	if o.Load != "" {
+		if err := o.instanceKeys(); err != nil {
+			return e, err
+		}
+		var err error
+		if e, err = sim.Dumped(o.Load); err != nil {
+			return e, err
+		}
+	}
+	c := checked(e)
+	err := config.Load(&c, config.Source{Path: o.Config, Overrides: o.Set})
+	e = sim.Experiment(c)
+	e.Dump = o.Dump
+	if err == nil && o.Load != "" {
+		err = e.Check()
+	}
+	return e, err
+}
+
+// instanceKeys refuses keys that the command line sets of what a folder that is loaded has already.
+func (o *Options) instanceKeys() error {
+	for _, key := range slices.Sorted(maps.Keys(o.Set)) {
+		section, _, _ := strings.Cut(key, ".")
+		graph := section == "mixing" &&
+			!slices.Contains([]string{"mixing.server_every", "mixing.first_block", "mixing.weights", "mixing.link_up"},
+				key)
+		if slices.Contains([]string{"data", "agents", "weights", "weigh_rows"}, section) || graph {
+			return fmt.Errorf("--set %s: the instance is that of %s", key, o.Load)
+		}
+	}
+	return nil
+}

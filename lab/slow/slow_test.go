@@ -1,0 +1,54 @@
+package slow_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/trainers"
+	"github.com/fedmesh/fedmesh/lab/slow"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// instant is a trainer whose steps take no time and do nothing.
+type instant struct{ agent.Trainer }
+
+func (instant) Block(context.Context, wire.RoundID, *task.Problem[float32], task.Job[float32]) (agent.Block, error) {
+	return nothing{}, nil
+}
+
+type nothing struct{ agent.Block }
+
+func (nothing) Take([]float32, uint64, uint64) error { return nil }
+
+// Local steps take as long as declared, all at once and one by one, and end with their context.
+func TestSlow(t *testing.T) {
+	for _, each := range []uint64{5, 1} {
+		for within, want := range map[time.Duration]time.Duration{time.Minute: 10 * time.Second,
+			3 * time.Second: 3 * time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), within)
+				defer cancel()
+				began := time.Now()
+				b, err := slow.Trainer{Trainer: instant{}, StepTime: 2 * time.Second}.Block(ctx, 1, nil,
+					task.Job[float32]{})
+				for at := uint64(0); at < 5 && err == nil; at += each {
+					err = b.Take(nil, at+1, at+each)
+				}
+				if took := time.Since(began); err != nil || took != want {
+					t.Errorf("five steps of 2 s within %v, %d at once, took %v, want %v; %v", within, each, took, want,
+						err)
+				}
+			})
+		}
+	}
+}
+
+// Slow steps come to what quick ones come to, later.
+func TestSuite(t *testing.T) {
+	trainers.Suite(t, trainers.Traits{StepTime: time.Second},
+		func() agent.Trainer { return slow.Trainer{Trainer: agent.Learner{}, StepTime: time.Second} })
+}

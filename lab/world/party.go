@@ -1,0 +1,405 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/edges"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/lab/slow"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const federation = "plant"
+
+// stateDir is a party's folder on its disk.
+const stateDir = "state"
+
+// party is the coordinator or an agent, over its lives.
+type party struct {
+	w       *World
+	number  int // Coordinator, or an agent's
+	id      wire.AgentID
+	key     ed25519.PrivateKey
+	disk    *disk
+	others  []*disk // of the coordinator's other machines, the next one first
+	run     func(ctx context.Context, l *life) error
+	rng     *rand.Rand
+	life    *life              // nil while no process runs
+	dying   []*life            // killed, and not unwound yet
+	cancel  context.CancelFunc // ends it in good order
+	conn    *conn
+	inboxes map[<-chan mqtt.Event]*inbox
+
+	lies  map[Lie]lie    // those that it can say; nil for a party that does not lie in this plan
+	lying map[Lie]int    // how often it has begun to say each
+	kept  []mqtt.Message // what it has said, for a liar
+
+	away       time.Time // until when it stays stopped
+	cutOff     int       // faults that keep it from the broker
+	hadTrouble bool      // its disk was full at some time
+}
+
+func keyOf(id wire.AgentID) ed25519.PrivateKey {
+	seed := sha256.Sum256([]byte(id))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+func (p *party) public() ed25519.PublicKey { return p.key.Public().(ed25519.PublicKey) }
+
+// signatures stands in for Ed25519, with which a run takes more than twice the work: a digest that the signer's public
+// key goes into, so that a signature of another is seen. It counts.
+type signatures struct{ w *World }
+
+// Sign implements wire.Signatures.
+func (s signatures) Sign(key ed25519.PrivateKey, message []byte) []byte {
+	s.w.check.signed++
+	return digest(key.Public().(ed25519.PublicKey), message)
+}
+
+// Verify implements wire.Signatures.
+func (s signatures) Verify(key ed25519.PublicKey, message, signature []byte) bool {
+	s.w.check.verified++
+	return bytes.Equal(digest(key, message), signature)
+}
+
+func digest(key ed25519.PublicKey, message []byte) []byte {
+	h := sha256.New()
+	_, _ = h.Write(key)
+	_, _ = h.Write(message)
+	return h.Sum(make([]byte, ed25519.SignatureSize-sha256.Size, ed25519.SignatureSize))
+}
+
+// populate makes the parties, and has them start.
+func (w *World) populate() {
+	c := w.newParty(Coordinator, wire.CoordinatorID)
+	c.run = c.coordinate
+	for k := range w.plan.Agents {
+		a := w.newParty(k, agentID(k))
+		a.run = a.takePart
+	}
+	for i, p := range w.parties {
+		if w.plan.StandardizeAt > 0 && i == w.plan.Agents { // it joins late, so that the columns' moments change
+			p.startAfter(w.between(18*time.Second, 26*time.Second))
+			continue
+		}
+		p.startAfter(w.between(time.Millisecond, time.Second))
+	}
+}
+
+func agentID(k int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%d", k)) }
+
+func (w *World) newParty(number int, id wire.AgentID) *party {
+	p := &party{w: w, number: number, id: id, key: keyOf(id), inboxes: map[<-chan mqtt.Event]*inbox{},
+		lying: map[Lie]int{},
+		rng:   rand.New(rand.NewPCG(w.plan.Seed, uint64(number)+10))}
+	p.disk = w.newDisk(p, "machine 1")
+	for k := range w.plan.Machines - 1 {
+		if number == Coordinator {
+			p.others = append(p.others, w.newDisk(p, fmt.Sprint("machine ", k+2)))
+		}
+	}
+	if slices.ContainsFunc(w.plan.Faults, func(f Fault) bool { return f.Kind == Lying && f.Party == number }) {
+		p.lies = liesOf(number)
+	}
+	w.parties = append(w.parties, p)
+	return p
+}
+
+// newDisk makes a disk of a party, of a machine with that name.
+func (w *World) newDisk(p *party, name string) *disk {
+	d := &disk{w: w, name: name, root: newFolder(), wrote: func(path string) { w.check.wrote(p, path) }}
+	d.root.apply(change{set: stateDir, node: newFolder()})
+	d.root.sync()
+	if w.bugs.Forget != nil {
+		d.forget = func(op, path string) bool { return w.bugs.Forget(p.number, op, path) }
+	}
+	if w.bugs.Late != nil {
+		d.isLate = func(path string) bool { return w.bugs.Late(p.number, path) }
+	}
+	return d
+}
+
+// startAfter begins a life, unless another one has begun by then.
+func (p *party) startAfter(d time.Duration) {
+	p.w.after(d, func() {
+		if p.life == nil && !p.w.now.Before(p.away) {
+			p.start()
+		}
+	})
+}
+
+func (p *party) start() {
+	l := &life{w: p.w, p: p}
+	p.turn()
+	p.life, p.disk.cutAt = l, 0
+	p.w.note("%s starts", p.id)
+	p.w.check.started(p)
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(context.Background())
+	l.run(func() { p.exited(l, p.run(ctx, l)) })
+}
+
+// exited takes the end of a process, which starts again as a service does.
+func (p *party) exited(l *life, err error) {
+	p.w.note("%s has ended: %v", p.id, err)
+	l.dead = true
+	if p.life != l {
+		return
+	}
+	p.life, p.conn = nil, nil
+	p.dying = append(p.dying, l)
+	p.w.after(0, p.reap)
+	if errors.As(err, new(*coordinator.StateError)) {
+		p.w.fail("the coordinator waits for a person: %v", err)
+	}
+	wait := 10 * time.Second
+	if left := p.away.Sub(p.w.now); left > wait {
+		wait = left
+	}
+	p.startAfter(wait)
+}
+
+// kill ends the process: nothing that it does from now on has an effect.
+func (p *party) kill() {
+	l := p.life
+	if l == nil {
+		return
+	}
+	l.dead = true
+	if c := p.conn; c != nil && c.link != nil { // the broker finds out
+		link := c.link
+		p.w.after(p.w.between(time.Millisecond, keepAlive), func() {
+			link.open = false
+			p.w.broker.drop(c.id, link)
+		})
+	}
+	p.life, p.conn, p.cancel = nil, nil, nil
+	p.dying = append(p.dying, l)
+}
+
+// reap unwinds the jobs of processes that were killed.
+func (p *party) reap() {
+	for _, l := range p.dying {
+		for _, j := range l.jobs {
+			j.stop()
+		}
+		l.jobs = nil
+	}
+	p.dying = nil
+}
+
+func topics() mqtt.Topics {
+	t, err := mqtt.NewTopics("", federation)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// coordinate is the coordinator's process, as internal/daemon has it.
+func (p *party) coordinate(ctx context.Context, l *life) error {
+	if p.w.plan.Machines > 1 {
+		return p.coordinateInTurn(ctx, l)
+	}
+	conn := l.connect(topics().ClientID(wire.CoordinatorID), nil)
+	c, err := coordinator.New(p.w.coordinatorConfig(p, l), conn)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	return c.Run(ctx)
+}
+
+func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
+	r, t := w.plan.configure()
+	keys := map[wire.AgentID]ed25519.PublicKey{}
+	for _, a := range w.parties[1:] {
+		keys[a.id] = a.public()
+	}
+	cfg := coordinator.Config{
+		Federation: federation, Key: p.key, Agents: enrolled.Of(keys), Topics: topics(), Round: r,
+		Task: t, Standardize: w.plan.Standardize, Dir: stateDir, Disk: store.Disk{FS: handle{p.disk, l}},
+		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBuffered: 1 << 20,
+		Observer: observer[coordinator.Fact, round.CoordinatorFact](func(fact any) { w.check.told(p, fact) }),
+		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
+		Random: func(b []byte) {
+			fill(b, p.rng)
+			w.secrets = append(w.secrets, wire.SealSecret(b))
+		},
+	}
+	if at := w.plan.StandardizeAt; at > 0 {
+		cfg.StandardizeAt = []int{at}
+	}
+	if r.Algorithm == spec.FedDec {
+		cfg.Edges = (&edges.Maker{Edges: spec.EdgesRing, Rule: spec.Metropolis}).Make
+	}
+	if w.bugs.Configure != nil {
+		w.bugs.Configure(&cfg)
+	}
+	return cfg
+}
+
+// agent returns the party with an agent's id.
+func (w *World) agent(id wire.AgentID) *party {
+	return w.parties[1+slices.IndexFunc(w.parties[1:], func(p *party) bool { return p.id == id })]
+}
+
+// takePart is an agent's process, as internal/daemon has it.
+func (p *party) takePart(ctx context.Context, l *life) error {
+	disk := store.Disk{FS: handle{p.disk, l}}
+	boot, lost, err := disk.NextBoot(stateDir)
+	if err != nil {
+		return err
+	}
+	cfg := p.w.agentConfig(p, l, disk)
+	cfg.Boot, cfg.Behind = wire.Epoch(boot), wire.Epoch(boot)+1
+	if lost != nil {
+		cfg.Behind = wire.Epoch(boot)
+	}
+	for {
+		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
+			return l.connect(cfg.Topics.ClientID(p.id), will), nil
+		})
+		if err != nil {
+			return err
+		}
+		err = a.Run(ctx)
+		behind := (*agent.BehindError)(nil)
+		if !errors.As(err, &behind) {
+			return err
+		}
+		next, err := disk.RaiseBoot(stateDir, uint64(behind.Epoch))
+		if err != nil {
+			return err
+		}
+		cfg.Boot, cfg.Behind = wire.Epoch(next), 0
+	}
+}
+
+func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
+	var predict *agent.Predictions
+	if w.plan.Predicts {
+		predict = &agent.Predictions{Keep: 2}
+	}
+	heldOut := 0.0
+	if w.plan.Evaluates > 0 {
+		heldOut = heldShare
+	}
+	return agent.Config{
+		Federation: federation, ID: p.id, Key: p.key, Coordinator: w.parties[0].public(), Topics: topics(),
+		Data: data.Fixed(rows{uint64(p.number), w.plan.Opposed}.load), Dir: stateDir, Disk: disk, Runtime: l,
+		Signatures: signatures{w}, Now: l.Now,
+		HeldOut: heldOut, MinRows: 3, MaxModel: 1 << 20, StepTime: stepTime(p.number),
+		Trainer:  trainer{slow.Trainer{Trainer: agent.Learner{}, StepTime: stepTime(p.number), Runtime: l}, l},
+		Observer: observer[agent.Fact, round.AgentFact](func(fact any) { w.check.told(p, fact) }),
+		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
+		Mesh:    &agent.MeshConfig{Random: func(b []byte) { fill(b, p.rng) }},
+		Predict: predict,
+	}
+}
+
+// fill makes key material.
+func fill(b []byte, rng *rand.Rand) {
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+}
+
+// observer calls a function with each fact.
+type observer[F, R any] func(fact any)
+
+func (o observer[F, R]) Observe(fact F)      { o(fact) }
+func (o observer[F, R]) ObserveRound(fact R) { o(fact) }
+
+// rows are an agent's data.
+type rows struct {
+	seed    uint64
+	opposed bool
+}
+
+func (r rows) load([]string, string) (*learner.Samples[float32], error) {
+	huge := 0.0
+	if r.opposed && r.seed < 2 {
+		huge = 1e10 * (2*float64(r.seed) - 1)
+		r.seed = 0
+	}
+	rng := rand.New(rand.NewPCG(r.seed, 7))
+	n := 20 + 5*int(r.seed)
+	x, y := make([]float32, 0, 3*n), make([]float32, 0, n)
+	for range n {
+		a, b, c := rng.NormFloat64(), rng.NormFloat64()+0.1*float64(r.seed), rng.Float64()
+		x = append(x, float32(a), float32(b), float32(c))
+		y = append(y, float32(huge+1-1.5*a-0.1*b+2*c+0.1*rng.NormFloat64()))
+	}
+	return learner.NewSamples(3, x, y), nil
+}
+
+// stepTime is how long a local step of agent k takes.
+func stepTime(k int) time.Duration { return time.Duration(300+200*k) * time.Millisecond }
+
+// trainer has the books of the blocks of another one looked at.
+type trainer struct {
+	agent.Trainer
+	life *life
+}
+
+// Block implements agent.Trainer.
+func (t trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+	error) {
+	b, err := t.Trainer.Block(ctx, r, p, j)
+	return block{b, t.life, r}, err
+}
+
+// block is a block whose books are looked at.
+type block struct {
+	agent.Block
+	life  *life
+	round wire.RoundID
+}
+
+var _ agent.Audited = block{}
+
+// OutcomeFrom implements agent.Block.
+func (b block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
+	out, err := b.Block.OutcomeFrom(base, x)
+	if err == nil && b.life != nil { // else no world is around it
+		b.life.w.check.computes(b.life.p.id, out.Vector)
+	}
+	return out, err
+}
+
+// Ended implements agent.Audited.
+func (b block) Ended(books d2d.Books) { b.life.w.check.mixed(b.life, b.round, books) }
+
+// said has a message looked at. It reports false for one that a planted bug keeps back.
+func (p *party) said(m mqtt.Message) bool {
+	if p.w.bugs.Say != nil {
+		open := m
+		if e, err := p.w.reveal(m); err == nil {
+			open.Payload = e.Bytes()
+		}
+		if !p.w.bugs.Say(p.number, open) {
+			return false
+		}
+	}
+	p.w.check.says(p, m)
+	return true
+}

@@ -1,0 +1,232 @@
+//go:build !race
+
+package world_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/lab/world"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// forgets is a bug: the disk of a party (Coordinator, or 0 for all agents) does not do an operation on some files.
+func forgets(party int, what, where string) world.Bugs {
+	return world.Bugs{Forget: func(of int, op, path string) bool {
+		return (of == world.Coordinator) == (party == world.Coordinator) && op == what && strings.Contains(path, where)
+	}}
+}
+
+// swallows is a bug: messages of a type are said so often at most.
+func swallows(kind wire.Type, most int) world.Bugs {
+	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
+		e, err := wire.Open(m.Payload)
+		if err != nil || e.Type != kind {
+			return true
+		}
+		most--
+		return most >= 0
+	}}
+}
+
+// once is a bug: what a function gives one name is said once. Messages without a name are said.
+func once(name func(party int, m mqtt.Message) string) world.Bugs {
+	said := map[string]bool{}
+	return world.Bugs{Say: func(party int, m mqtt.Message) bool {
+		n := name(party, m)
+		before := said[n]
+		said[n] = true
+		return n == "" || !before
+	}}
+}
+
+// announcement names one by its digest.
+func announcement(_ int, m mqtt.Message) string {
+	e, err := wire.Open(m.Payload)
+	if err != nil || e.Type != wire.TypeAnnouncement {
+		return ""
+	}
+	return e.Digest().String()
+}
+
+// blobPart names the parts of blobs.
+func blobPart(_ int, m mqtt.Message) string {
+	if !strings.Contains(m.Topic, "/m/") || len(m.Payload) == 0 {
+		return ""
+	}
+	return m.Topic
+}
+
+// offer names updates.
+func offer(party int, m mqtt.Message) string {
+	e, err := wire.Open(m.Payload)
+	if err != nil || e.Type != wire.TypeUpdate {
+		return ""
+	}
+	return fmt.Sprint(party, e.Run, e.Round)
+}
+
+// inviteNobody is a bug: those that an announcement names are not invited, whatever became of it.
+func inviteNobody() world.Bugs {
+	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
+		e, err := wire.Open(m.Payload)
+		if err != nil || e.Type != wire.TypeInvitation {
+			return true
+		}
+		i, err := wire.DecodeInvitation(e.Body)
+		return err != nil || i.Block > 0
+	}}
+}
+
+// restless is a runtime in which no wait is long.
+type restless struct{ host.Runtime }
+
+func (r restless) NewWaiter() host.Waiter { return restlessWaiter{r.Runtime.NewWaiter(), r.Runtime} }
+
+type restlessWaiter struct {
+	host.Waiter
+	rt host.Runtime
+}
+
+func (w restlessWaiter) Wait(ctx context.Context, _ time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
+	return w.Waiter.Wait(ctx, w.rt.Now(), events)
+}
+
+// The world finds bugs that are planted, each within 600 plans.
+func TestPlantedBugs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of plans until each bug is found")
+	}
+	for _, tt := range plantedBugs {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := tt.from; seed < tt.from+600; seed++ {
+				p := world.NewPlan(seed)
+				if strings.Contains(tt.name, "chunks") || strings.Contains(tt.name, "part of a blob") {
+					p.Hidden = 3000
+				}
+				if r := world.Run(p, tt.bugs(), nil); r.Failure != "" {
+					why, _, _ := strings.Cut(r.Failure, "\n")
+					if plain := world.Run(p, world.Bugs{}, nil).Failure; plain != "" {
+						t.Fatalf("plan %d fails without the bug, too: %s", seed, plain)
+					}
+					t.Logf("plan %d: %s", seed, why)
+					return
+				}
+			}
+			t.Error("not found")
+		})
+	}
+}
+
+// plantedBugs are the bugs that the world has to find. Each plan gets bugs of its own, for some of them count.
+var plantedBugs = []struct {
+	name string
+	from uint64 // the seed of the first plan: where a plan of today finds the bug, if that is far from 0
+	bugs func() world.Bugs
+}{
+	{"the journal is not synced", 0, func() world.Bugs { return forgets(world.Coordinator, "sync", "state/run.") }},
+	{"the model's slot is not synced", 0, func() world.Bugs {
+		return forgets(world.Coordinator, "sync", "state/model.")
+	}},
+	{"the model's slot is synced after the journal", 0, func() world.Bugs {
+		return world.Bugs{Late: func(of int, path string) bool {
+			return of == world.Coordinator && strings.Contains(path, "state/model.")
+		}}
+	}},
+	{"spools are not removed", 0, func() world.Bugs { return forgets(world.Coordinator, "remove", "/spool") }},
+	{"an agent's update is not synced", 0, func() world.Bugs { return forgets(0, "sync", "state/update.") }},
+	{"an agent's place is not synced", 0, func() world.Bugs { return forgets(0, "sync", "state/obeyed.") }},
+	{"a model to predict with is not kept", 0, func() world.Bugs {
+		return forgets(0, "rename", "state/model.safetensors")
+	}},
+	{"what is an agent's own is not synced", 0, func() world.Bugs { return forgets(0, "sync", "state/personal.") }},
+	{"a file has its name before it is synced", 0, func() world.Bugs {
+		return forgets(0, "sync", "state/.fedmesh-tmp-")
+	}},
+	{"nobody answers who asks for an outcome", 19, func() world.Bugs { return swallows(wire.TypeSettled, 0) }},
+	{"what was not sent is not kept", 1200, func() world.Bugs { return forgets(0, "rename", "state/unsent") }},
+	{"an agent's update is not written", 0, func() world.Bugs { return forgets(0, "write", "/update.a") }},
+	{"agents do not say hello again", 0, func() world.Bugs { return swallows(wire.TypeHello, 8) }},
+	{"invitations are not repeated", 0, func() world.Bugs { return swallows(wire.TypeInvitation, 3) }},
+	{"the announcement is not repeated", 0, func() world.Bugs { return swallows(wire.TypeAnnouncement, 6) }},
+	{"who missed the announcement is not invited", 35, inviteNobody},
+	{"a lost announcement is not published again", 389, func() world.Bugs { return once(announcement) }},
+	{"the key of the group is given to nobody", 0, func() world.Bugs { return swallows(wire.TypeKey, 0) }},
+	{"the secrets of the seals are not kept", 0, func() world.Bugs {
+		return forgets(world.Coordinator, "rename", "state/seals.")
+	}},
+	{"a lost part of a blob is not published again", 20, func() world.Bugs { return once(blobPart) }},
+	{"a lost update is not offered again", 76, func() world.Bugs { return once(offer) }},
+	{"lost chunks are not lent again", 78, func() world.Bugs { return swallows(wire.TypeCredit, 0) }},
+	{"draws weigh as samples do", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) {
+			cfg.Round.Weights, cfg.Round.Weighting = spec.WeightsSamples, spec.WeightingMean
+		})
+	}},
+	{"a deadline that is past", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) { cfg.Runtime = restless{cfg.Runtime} })
+	}},
+	{"another seed", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) { cfg.Round.Seed++ })
+	}},
+	{"another momentum", 16, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) {
+			if o := &cfg.Round.ServerOptimizer; o.Name == "fedavgm" {
+				o.Momentum = 0.61
+			}
+		})
+	}},
+	{"another sum of squares", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) {
+			if o := &cfg.Round.ServerOptimizer; o.Name == "fedyogi" {
+				o.Name = "fedadam"
+			}
+		})
+	}},
+	{"nothing is trimmed", 49, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) {
+			if a := &cfg.Round.Aggregation; a.Rule == rule.TrimmedMean {
+				a.Trim = 0
+			}
+		})
+	}},
+	{"one more update is kept", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) {
+			if a := &cfg.Round.Aggregation; a.Rule == rule.MultiKrum {
+				a.Keep++
+			}
+		})
+	}},
+	{"another radius", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) {
+			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping {
+				a.Radius *= 1.1
+			}
+		})
+	}},
+	{"the last aggregate is forgotten", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) {
+			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping { // from 0, and as far as it likes
+				a.Rule, a.Clip, a.Radius = rule.Mean, a.Radius, 0
+			}
+		})
+	}},
+	{"updates are refused above another length", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.RefuseAbove *= 1.1 })
+	}},
+	{"updates are clipped at another length", 43, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.ClipAbove *= 1.05 })
+	}},
+	{"fewer rounds", 0, func() world.Bugs {
+		return configured(func(cfg *coordinator.Config) { cfg.Round.Rounds = 2 })
+	}},
+}

@@ -1,0 +1,216 @@
+package world
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/lab/sim"
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// unequal are the methods whose runs the simulator does not repeat.
+var unequal = map[Method]string{
+	"over-selection":            "which of the drawn agents count is a matter of their speed",
+	"some answer, others leave": "who answers is a matter of each agent's own chance",
+	"feddec, endless":           "at which step an agent is asked is a matter of time",
+}
+
+// TestSimulatorIsTheWorld holds every model of a federation without faults, whose parties are the programs themselves,
+// against the simulator's, to the bit: for each method and kind of the world.
+func TestSimulatorIsTheWorld(t *testing.T) {
+	all := append(slices.Sorted(maps.Keys(methods)), slices.Sorted(maps.Keys(models))...)
+	for _, method := range append(all, "") {
+		if unequal[method] != "" {
+			continue
+		}
+		t.Run(string(method), func(t *testing.T) {
+			t.Parallel()
+			equal(t, Plan{Seed: 11, Method: method, Agents: 6, Participants: 5, Quorum: 5, Rounds: 6})
+		})
+	}
+	t.Run("in the order of the fold", func(t *testing.T) {
+		equal(t, Plan{Seed: 11, Method: "gradients, all rows", Opposed: true, Agents: 4, Participants: 4, Quorum: 4,
+			Rounds: 6})
+	})
+}
+
+// equal holds the models of one federation against the simulator's.
+func equal(t *testing.T, p Plan) {
+	t.Helper()
+	seen := &witness{}
+	w, r := run(p, Bugs{Configure: seen.watch}, nil)
+	if r.Failure != "" {
+		t.Fatal(r.Failure)
+	}
+	if len(seen.models) != p.Rounds {
+		t.Fatalf("%d models after %d rounds", len(seen.models), p.Rounds)
+	}
+	for _, m := range seen.models {
+		if want := simulated(t, p, int(m.Version)); m.Hash != want {
+			t.Fatalf("model %d of the federation is %x, of the simulator %x", m.Version, m.Hash[:4], want[:4])
+		}
+	}
+	if w.check.keeping() && r.Residuals < p.Rounds {
+		t.Errorf("%d residuals were looked at in %d rounds", r.Residuals, p.Rounds)
+	}
+	if p.personal() {
+		equalOwn(t, p, w)
+	}
+}
+
+// equalOwn holds what agents have of their own at the end of a federation against the simulator's, by the risk of the
+// model that each predicts with.
+func equalOwn(t *testing.T, p Plan, w *World) {
+	t.Helper()
+	e, in := experiment(t, p)
+	e.Rounds = p.Rounds
+	r, err := sim.On(t.Context(), e, func(int) (sim.Instance[float32], error) { return in, nil }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tk := p.configure()
+	problem, err := task.Compile[float32](tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := make([]float32, len(r.Final[0]))
+	for j, v := range r.Final[0] {
+		model[j] = float32(v)
+	}
+	shared, pool := problem.Shared(model), evaluation.Pool{}
+	for k := range p.Agents {
+		own := problem.InitialOwn(p.Seed)
+		if o, ok := ownOf(w.agent(agentID(k)).disk.file); ok {
+			if err := wire.DecodeVector(own, o.after); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tally := problem.Model.Tally(problem.Predicts(shared, own), in.Problem.HeldOut[k])
+		pool.Add(agentID(k), evaluation.Of(0, 0, tally))
+	}
+	if got, want := pool.Result(1).Risk, r.At("own_risk", p.Rounds).Mean; got != want {
+		t.Errorf("the risk of the agents' own models is %v, in the simulator %v", got, want)
+	}
+}
+
+// witness keeps the models that a coordinator makes.
+type witness struct {
+	coordinator.Observer
+	models []coordinator.ModelReady
+}
+
+// watch also has each step wait for its neighbours for as long as it takes: the simulator knows no other steps.
+func (w *witness) watch(cfg *coordinator.Config) {
+	w.Observer, cfg.Observer = cfg.Observer, w
+	cfg.Task.Mixing.Wait = 0
+}
+
+// Observe implements coordinator.Observer.
+func (w *witness) Observe(f coordinator.Fact) {
+	if m, ok := f.(coordinator.ModelReady); ok {
+		w.models = append(w.models, m)
+	}
+	w.Observer.Observe(f)
+}
+
+// simulated is the hash of the model that the simulator makes in so many rounds of a plan.
+func simulated(t *testing.T, p Plan, rounds int) wire.Digest {
+	t.Helper()
+	e, in := experiment(t, p)
+	e.Rounds = rounds
+	if e.Algorithm == spec.FedDec {
+		e.Rounds = rounds*e.Mixing.ServerEvery + 1
+	}
+	r, err := sim.On(t.Context(), e, func(int) (sim.Instance[float32], error) { return in, nil }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := make([]float32, len(r.Final[0]))
+	for j, v := range r.Final[0] {
+		model[j] = float32(v)
+	}
+	_, tk := p.configure()
+	problem, err := task.Compile[float32](tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire.BlobDigest(wire.AppendVector(nil, problem.Shared(model)))
+}
+
+// experiment is a plan in the words of the simulator.
+func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
+	t.Helper()
+	r, tk := p.configure()
+	e := sim.Default()
+	e.Seed, e.Runs, e.Precision = r.Seed, 1, sim.Float32
+	e.Algorithm, e.Participants.Count, e.Sampling, e.Weighting = r.Algorithm, r.Participants, r.Sampling, r.Weighting
+	e.Aggregation, e.ServerOptimizer = r.Aggregation, r.ServerOptimizer
+	training := &tk.Training
+	e.Exchange, e.Proximal = training.Exchange, training.Proximal
+	if training.GradientNoise.Law != "" {
+		e.GradientNoise = training.GradientNoise
+	}
+	e.BatchSize = sim.Each(float64(training.BatchSize))
+	if training.Codec != "" {
+		e.Codec = training.Codec
+	}
+	if training.ResponseProb > 0 {
+		e.Response.Probability = sim.Each(training.ResponseProb)
+	}
+	e.StepSize = spec.StepSize{Constant: training.StepSize, Normalize: training.Normalize}
+	if training.StepSize == 0 {
+		e.StepSize.Constant, e.StepSize.Diminishing = sim.Default().StepSize.Constant, true
+		e.StepSize.StrongConvexity, e.StepSize.Gamma = training.StrongConvexity, training.Gamma
+	}
+	e.Data.Model.Frozen = tk.Model.Frozen
+	if e.Personal.Layers = tk.Personal.Tensors; tk.Personal.Ditto {
+		e.Personal.Method, e.Personal.Lambda = spec.PersonalDitto, tk.Personal.Lambda
+	}
+	problem, err := task.Compile[float32](tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held []*learner.Samples[float32]
+	var weights, steps []float64
+	for k := range p.Agents {
+		s, err := rows{uint64(k), p.Opposed}.load(nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := problem.Sizing().LocalSteps(stepTime(k))
+		held, weights, steps = append(held, s), append(weights, float64(s.Len())), append(steps, float64(n))
+	}
+	var in sim.Instance[float32]
+	if in.Problem, err = data.NewHeld(problem.Model.Architecture(), held); err != nil {
+		t.Fatal(err)
+	}
+	if p.personal() {
+		in.Problem.HeldOut = held // their risk tells what is theirs
+	}
+	for k := range p.Agents {
+		in.Problem.Labels = append(in.Problem.Labels, string(agentID(k)))
+	}
+	if r.Weights == spec.WeightsSamples {
+		in.Problem.Weights = weights
+	}
+	if r.Algorithm == spec.FedDec {
+		h := int(training.MaxSteps)
+		e.Mixing.ServerEvery, e.Mixing.FirstBlock, e.Mixing.Every = h, h, int(tk.Mixing.Every)
+		e.Mixing.Gradients, e.Mixing.Codec = sim.Each(steps...), tk.Mixing.Codec
+		e.Mixing.Clip = r.Clip
+		if in.Mixing, err = graph.NewMixing(graph.Ring(p.Agents), spec.Metropolis); err != nil {
+			t.Fatal(err)
+		}
+	} else if training.MaxSteps > 1 {
+		e.LocalSteps = sim.Each(steps...)
+	}
+	return e, in
+}

@@ -1,0 +1,54 @@
+package world_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/lab/world"
+)
+
+// configured is a bug: the coordinator works by another configuration than it was given.
+func configured(change func(cfg *coordinator.Config)) world.Bugs {
+	return world.Bugs{Configure: change}
+}
+
+// A round waits for three syncs, one after another, and a statistics round for four: where each takes half a second
+// more, a round takes as many half seconds more.
+func TestThreeSyncs(t *testing.T) {
+	const (
+		slow = 500 * time.Millisecond
+		made = 3 // in the first round files are made, whose names are synced: an update's, a model's and a task's
+	)
+	// rounds returns how long rounds take: the first one, and the median of the others.
+	rounds := func(p world.Plan, syncs time.Duration) (first, later time.Duration) {
+		p.SyncTime = syncs
+		r := world.Run(p, configured(func(cfg *coordinator.Config) {
+			cfg.Round.Pause, cfg.Round.Deadline = 0, time.Hour
+		}), nil)
+		if r.Failure != "" {
+			t.Fatal(r.Failure)
+		}
+		var took []time.Duration
+		for i, at := range r.Opened[1:] {
+			took = append(took, at-r.Opened[i])
+		}
+		t.Logf("%q: rounds take %v", p.Method, took)
+		others := slices.Sorted(slices.Values(took[1:]))
+		return took[0], others[len(others)/2]
+	}
+	for _, method := range []world.Method{"", "gradients", "refuse_above, fedyogi", "feddec"} {
+		p := world.Plan{Seed: 3, Method: method, Agents: 4, Participants: 3, Quorum: 3, Rounds: 10, Standardize: true}
+		fastFirst, fast := rounds(p, time.Microsecond)
+		slowFirst, slower := rounds(p, slow)
+		if n := float64(slower-fast) / float64(slow); math.Abs(n-3) > 0.3 {
+			t.Errorf("%q: %.2f syncs in sequence a round, want 3", method, n)
+		}
+		if n := float64(slowFirst-fastFirst) / float64(slow); math.Abs(n-4-made) > 0.3 {
+			t.Errorf("%q: %.2f syncs in sequence in the statistics round, want 4, and %d for new files", method, n,
+				made)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/internal/testkit/engine"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The coordinator may have several machines, of which one runs: when its process has ended, the next one begins on the
+// next machine, with the disk that this one has left when it ran last, and takes over what the engine keeps.
+
+// turn moves the coordinator to its next machine, if it has several.
+func (p *party) turn() {
+	if len(p.others) > 0 {
+		p.disk, p.others = p.others[0], append(p.others[1:], p.disk)
+	}
+}
+
+// engineTime is the most that a call of the engine takes there, and back.
+const engineTime = 3 * time.Millisecond
+
+var (
+	errNoEngine = errors.New("the engine does not answer")
+	errEnds     = errors.New("the process is to end")
+)
+
+// engine is the way of a life to the engine. A kill may come before a call is done, and after it.
+func (l *life) engine() replica.Store {
+	h := handle{l.p.disk, l}
+	return engine.Store{Engine: l.w.engine, Call: func(ctx context.Context, op, key string, do func()) error {
+		if l.w.engineDown > 0 {
+			l.NewWaiter().Wait(ctx, l.Now().Add(time.Second), nil)
+			return errNoEngine
+		}
+		h.op("engine "+op, key, time.Duration(l.w.rng.Int64N(int64(engineTime))))
+		do()
+		if op == "put" && key == "head" {
+			l.w.check.commits(l.p)
+		}
+		h.op("engine "+op, key, time.Duration(l.w.rng.Int64N(int64(engineTime))))
+		return nil
+	}}
+}
+
+// heard are the facts of a replica.
+type heard struct{ l *life }
+
+// ObserveReplica implements replica.Observer.
+func (h heard) ObserveReplica(f replica.Fact) {
+	if _, often := f.(replica.Renewed); !often {
+		h.l.w.note("%s: %T", h.l.p.id, f)
+	}
+}
+
+// coordinateInTurn is the coordinator's process on one of several machines, as internal/daemon has it.
+func (p *party) coordinateInTurn(ctx context.Context, l *life) error {
+	r := replica.New(replica.Config{Store: l.engine(), Name: p.disk.name, Instance: p.rng.Uint64(),
+		Runtime: l, Observer: heard{l},
+		Folder: replica.Folder{Disk: store.Disk{FS: handle{p.disk, l}}, Dir: stateDir, Keeps: coordinator.Lasts}})
+	lead, err := r.Stand(ctx)
+	if err != nil {
+		return err
+	}
+	conn := l.connect(topics().ClientID(wire.CoordinatorID), nil)
+	cfg := p.w.coordinatorConfig(p, l)
+	cfg.Replica = lead
+	c, err := coordinator.New(cfg, lead.Guard(conn))
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	err = c.Run(lead.Context())
+	if ctx.Err() != nil {
+		within, cancel := l.WithDeadline(context.WithoutCancel(ctx), l.Now().Add(5*time.Second))
+		defer cancel()
+		return errors.Join(err, lead.StepDown(within, errEnds))
+	}
+	return errors.Join(err, context.Cause(lead.Context()))
+}
+
+// commits looks at the journal that a head has made count: one that names other files than the head before it. While
+// such a head is on its way nothing else is written to the journal.
+func (c *check) commits(p *party) {
+	now := engine.Store{Engine: c.w.engine, Call: func(_ context.Context, _, _ string, do func()) error {
+		do()
+		return nil
+	}}
+	var head struct{ Files []string }
+	value, _, err := now.Get(context.Background(), "head")
+	if err == nil {
+		err = json.Unmarshal(value, &head)
+	}
+	if err != nil {
+		c.w.fail("the head cannot be read: %v", err)
+		return
+	}
+	journal := slot(p.disk.file, runFile)
+	if slices.Equal(head.Files, c.files) || journal == nil {
+		return
+	}
+	if c.files = head.Files; bytes.Equal(journal, c.committed) {
+		return
+	}
+	c.committed = bytes.Clone(journal)
+	if r, ok := recordOf(p.disk.file); ok {
+		c.turns++
+		c.journaled(p, r)
+	}
+}
