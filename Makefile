@@ -12,9 +12,8 @@ export PATH := $(PATH):/usr/sbin:/sbin
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
-# tools/buildflags is how programs are built wherever they are built for use. No HTTP/2 (nethttpomithttp2): nobody here speaks it, and it
-# weighs 350 kB on every device. No inlining where nothing is in a hurry: configuration, commands, metrics, the reading of data, files, certificates and records of TLS (not its ciphers).
-# Functions begin at 16 bytes, as on arm64, and not at 32: 140 kB on amd64.
+# tools/buildflags has the flags of every build for use: no HTTP/2 (it weighs 350 kB on every device and has no user), no
+# machine paths, no symbols (-s implies -w).
 build: ## build agentd, coordinator and fedlab into bin/
 	CGO_ENABLED=0 go build $$(cat tools/buildflags) -buildvcs=$(vcs) -o bin/ ./cmd/agentd ./cmd/coordinator ./cmd/fedlab
 

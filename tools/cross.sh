@@ -24,7 +24,7 @@ while read -r os arch variant; do
   out=bin/cross/$name
   rm -rf "$out" && mkdir -p "$out" || exit 1
   if env CGO_ENABLED=0 GOOS="$os" GOARCH="$arch" ${variant:+"$variant"} \
-      go build $(cat tools/buildflags) -ldflags='-s -funcalign=1' -o "$out/" ./... </dev/null; then
+      go build $(cat tools/buildflags) -o "$out/" ./... </dev/null; then
     (cd "$out" && for f in *; do [ -e "$f" ] || continue; printf '%-22s %-16s %5.1f MB\n' "$name" "$f" "$(wc -c <"$f" | awk '{ print $1 / 1e6 }')"; done)
   else
     failed+=("$name")

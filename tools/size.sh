@@ -10,13 +10,15 @@ agentd      17000000 amd64 GOAMD64=v1
 agentd      17000000 arm64 GOARM64=v8.0
 agentd      17000000 arm   GOARM=7
 coordinator 21000000 amd64 GOAMD64=v1
+coordinator 21000000 arm64 GOARM64=v8.0
+coordinator 21000000 arm   GOARM=7
 '
 
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export GOOS=linux CGO_ENABLED=0
 
-linked() { go build $(cat tools/buildflags) -ldflags='-s -funcalign=1' -o "$2" "./cmd/$1" </dev/null && wc -c <"$2"; }
+linked() { go build $(cat tools/buildflags) -o "$2" "./cmd/$1" </dev/null && wc -c <"$2"; }
 
 too_large=()
 while read -r program limit arch variant; do
@@ -30,7 +32,7 @@ done <<<"$targets"
 # package ends at a dot. The standard library is summed by its first word, modules by their first three.
 echo
 echo "agentd on amd64, code and data by package (bytes):"
-GOARCH=amd64 go build $(cat tools/buildflags) -o "$dir/full" ./cmd/agentd
+GOARCH=amd64 go build $(cat tools/buildflags) -ldflags= -o "$dir/full" ./cmd/agentd
 go tool nm -size "$dir/full" | awk '
   $3 !~ /^[TtRrDd]$/ || $2 > 8e6 { next } # memory that is only reserved is not in the file
   {

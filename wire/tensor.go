@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/fedmesh/fedmesh/wire/floats"
 )
 
 // ErrNotFinite reports a NaN or an infinity where a number must be finite.
@@ -99,7 +97,7 @@ func AppendVector[T Float](dst []byte, v []T) []byte {
 	dst = slices.Grow(dst, size*len(v))[:from+size*len(v)]
 	p := dst[from:]
 	if x, ok := any(v).([]float32); ok {
-		floats.Put(p, x)
+		putFloats(p, x)
 	} else if size == 4 {
 		for i, x := range v {
 			binary.LittleEndian.PutUint32(p[4*i:], math.Float32bits(float32(x)))
@@ -120,7 +118,7 @@ func DecodeVector[T Float](dst []T, p []byte) error {
 		return fmt.Errorf("vector of %d bytes, want %d for %d elements", len(p), size*len(dst), len(dst))
 	}
 	if x, ok := any(dst).([]float32); ok {
-		if floats.Take(x, p) {
+		if takeFloats(x, p) {
 			return nil
 		}
 	}

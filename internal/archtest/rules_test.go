@@ -15,7 +15,6 @@ type room struct {
 // rooms is the plan of the house. A new package needs a line here and in docs/ARCHITECTURE.md.
 var rooms = []room{
 	{"wire", 1, true, "every byte that leaves a process: both ends must agree on it, so it depends on neither"},
-	{"wire/floats", 1, true, "the loops of wire that see each element: compiled with inlining, which wire is not"},
 	{"spec", 1, true, "the words of a task and a round: one vocabulary for files, the protocol and the simulator; " +
 		"imports nothing of ours"},
 	{"codec", 1, true, "how elements are packed: both ends must decode the same bits"},
@@ -104,7 +103,6 @@ var beside = []struct{ from, to, why string }{
 	{"coordinator/edges", "coordinator", "it makes what the host asks for"},
 	{"coordinator", "coordinator/audit", "the host signs the log's head in each line of the history"},
 	{"coordinator", "coordinator/enrolled", "the host asks the list who may take part"},
-	{"wire", "wire/floats", "its own loops, which are compiled otherwise"},
 	{"codec", "wire", "raw elements are the protocol's own"},
 	{"codec", "spec", "the table is by the words of files"},
 	{"round", "round/...", "the configuration of a round names its rule and its optimiser"},

@@ -43,8 +43,7 @@ func BuildInto(root, dir string, env ...string) error {
 		return err
 	}
 	args := append([]string{"build"}, strings.Fields(string(flags))...)
-	build := exec.Command("go", append(args, "-ldflags=-s -funcalign=1", "-o", dir+"/",
-		"./cmd/agentd", "./cmd/coordinator", "./cmd/fedlab")...)
+	build := exec.Command("go", append(args, "-o", dir+"/", "./cmd/agentd", "./cmd/coordinator", "./cmd/fedlab")...)
 	build.Dir, build.Env = root, append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)

@@ -38,7 +38,7 @@ type binary struct {
 	version version
 }
 
-// build builds a program into a folder, as `make build` does, but stripped.
+// build builds a program into a folder, as `make build` does.
 func build(root, dir, name string, t target) (*binary, error) {
 	b := &binary{target: t, path: filepath.Join(dir, name)}
 	flags, err := os.ReadFile(filepath.Join(root, "tools", "buildflags"))
@@ -46,7 +46,7 @@ func build(root, dir, name string, t target) (*binary, error) {
 		return nil, err
 	}
 	cmd := goCommand(root, slices.Concat([]string{"build"}, strings.Fields(string(flags)),
-		[]string{"-buildvcs=true", "-ldflags=-s -funcalign=1", "-o", b.path, "./cmd/" + name})...)
+		[]string{"-buildvcs=true", "-o", b.path, "./cmd/" + name})...)
 	cmd.Env = append(cmd.Env, append([]string{"GOOS=linux"}, t.env...)...)
 	if _, err := output(cmd); err != nil {
 		return nil, err

@@ -1,15 +1,12 @@
-// Package floats packs float32 elements into little-endian bytes, and reads them: the loops of package wire that see
-// each element of a model. They stand alone since wire is compiled without inlining (tools/buildflags), which would
-// make of each element two calls.
-package floats
+package wire
 
 import (
 	"encoding/binary"
 	"math"
 )
 
-// Put writes v to dst, which has four bytes for each element.
-func Put(dst []byte, v []float32) {
+// putFloats writes the elements of v to dst in little-endian order. dst has 4·len(v) bytes.
+func putFloats(dst []byte, v []float32) {
 	for len(v) >= 4 && len(dst) >= 16 {
 		p, x := (*[16]byte)(dst), (*[4]float32)(v)
 		binary.LittleEndian.PutUint32(p[0:], math.Float32bits(x[0]))
@@ -23,13 +20,14 @@ func Put(dst []byte, v []float32) {
 	}
 }
 
-// Take reads dst from the 4·len(dst) bytes of p, and reports whether all elements are finite.
-func Take(dst []float32, p []byte) bool {
-	n, finite := takeFast(dst, p)
-	return finite && take(dst[n:], p[4*n:])
+// takeFloats reads the elements of dst from p, which has 4·len(dst) bytes, and reports whether all are finite.
+func takeFloats(dst []float32, p []byte) bool {
+	n, finite := takeFloatsFast(dst, p)
+	return finite && takeFloatsSlowly(dst[n:], p[4*n:])
 }
 
-func take(dst []float32, p []byte) bool {
+// takeFloatsSlowly is takeFloats without assembly.
+func takeFloatsSlowly(dst []float32, p []byte) bool {
 	const notFinite = 0xFF << 24 // an exponent of ones, without the sign
 	largest := uint32(0)
 	for len(dst) >= 4 && len(p) >= 16 {

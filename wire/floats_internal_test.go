@@ -1,4 +1,4 @@
-package floats
+package wire
 
 import (
 	"math"
@@ -6,27 +6,28 @@ import (
 	"testing"
 )
 
-// TestTake has the loops take vectors of each length with assembly and without, whole and with one number that is not
-// finite at each place.
-func TestTake(t *testing.T) {
+// TestTakeFloats reads vectors of each length with assembly and without, with finite elements only and with one element
+// that is not finite at each position.
+func TestTakeFloats(t *testing.T) {
 	odd := []float32{math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1)),
 		1e-40}
 	inf := float32(math.Inf(1))
-	for name, take := range map[string]func([]float32, []byte) bool{"Take": Take, "without assembly": take} {
+	for name, take := range map[string]func([]float32, []byte) bool{"with assembly": takeFloats,
+		"without assembly": takeFloatsSlowly} {
 		for n := range 40 {
 			v := make([]float32, n)
 			for i := range v {
 				v[i] = odd[i%len(odd)]
 			}
 			p, got := make([]byte, 4*n), make([]float32, n)
-			if Put(p, v); !take(got, p) || !slices.Equal(got, v) {
+			if putFloats(p, v); !take(got, p) || !slices.Equal(got, v) {
 				t.Errorf("%s: %d elements: %v", name, n, got)
 			}
 			for i := range v {
 				for _, x := range []float32{inf, -inf, float32(math.NaN())} {
 					bad := slices.Clone(v)
 					bad[i] = x
-					if Put(p, bad); take(got, p) {
+					if putFloats(p, bad); take(got, p) {
 						t.Errorf("%s: %v at %d of %d is finite", name, x, i, n)
 					}
 				}
