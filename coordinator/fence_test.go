@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -450,7 +451,11 @@ func TestAgentsAhead(t *testing.T) {
 // its key. It names the two commands at each start, until --new-run.
 func TestLostFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFederation(t, 3, memory.Options{})
+		var f *federation
+		var deaf atomic.Bool // the broker delivers no announcement
+		f = newFederation(t, 3, memory.Options{Drop: func(topic string) bool {
+			return deaf.Load() && topic == f.topics.Round()
+		}})
 		h := newHerald(f)
 		f.start()
 		f.until(time.Hour, "a round", f.closed(1))
@@ -460,10 +465,11 @@ func TestLostFolder(t *testing.T) {
 		for try := range 3 { // the first refusal leaves the folder as it was
 			wait(time.Hour) // the run of a new folder has a higher number
 			if try == 2 {   // a life that ends before it has read the broker
+				deaf.Store(true)
 				f.coord.start()
-				f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
-				wait(time.Minute)
+				wait(time.Second)
 				f.coord.stop()
+				deaf.Store(false)
 			}
 			f.coord.start()
 			life := f.coord.life
