@@ -20,49 +20,49 @@ import (
 
 // Agent is one device's part in a federation.
 type Agent struct {
-	cfg      Config
-	public   ed25519.PublicKey // the agent's own
-	conn     mqtt.Conn
-	machine  *round.Agent
-	signer   *signer
-	trust    trust // whose words count
-	seals    seals // what is sealed, and opened
-	clones   cloneDetector
-	hearing  hearing        // whether the coordinator hears it
-	quiet    bool           // nothing is left of the budget: it does not read announcements
-	told     BudgetUsed     // the last time
-	backTold bool           // that the clock was set back
-	mesh     *mesh          // its way to the neighbours
-	endless  *endless       // the block under way, if blocks have no end
-	test     *mqtt.SelfTest // nil if there is none
+	cfg               Config
+	public            ed25519.PublicKey // the agent's own
+	conn              mqtt.Conn
+	machine           *round.Agent
+	signer            *signer
+	trust             trust // whose words count
+	seals             seals // what is sealed, and opened
+	clones            cloneDetector
+	hearing           hearing        // whether the coordinator hears it
+	budgetSpent       bool           // no bytes are left of the budget: announcements are not read
+	budgetReported    BudgetUsed     // the last one that was reported
+	clockStepReported bool           // the clock was set back, and that was reported
+	mesh              *mesh          // its way to the neighbours
+	endless           *endless       // the block under way, if blocks have no end
+	test              *mqtt.SelfTest // nil if there is none
 
-	freshness   freshness
-	nextRoot    *wire.RootDocument // that is being stored
-	rootAskedAt time.Time
-	keptTime    keptTime
-	identity    identity
-	renewal     renewal
-	clockTold   bool // that the machine's clock is behind
+	announcementAge     announcementAge
+	rootBeingStored     *wire.RootDocument
+	rootAskedAt         time.Time
+	keptTime            keptTime
+	identity            identity
+	renewal             renewal
+	clockBehindReported bool
 
-	behind   wire.Epoch // of an earlier start, if that was not below this one's
-	ended    error      // why the agent cannot go on, otherwise
-	order    wire.Order // of the last announcement that was obeyed
-	up       bool
-	away     away
-	refused  mqtt.RefusedFilters
-	site     []string  // filters that the neighbours' broker refuses, if it is another
-	reportAt time.Time // of the next report
-	judgeAt  time.Time // of the next look at the device
+	epochAtLastStart wire.Epoch // if it is not older than the epoch of this start
+	ended            error      // why the agent cannot go on, otherwise
+	order            wire.Order // of the last announcement that was obeyed
+	up               bool
+	away             away
+	refused          mqtt.RefusedFilters
+	site             []string  // filters that the neighbours' broker refuses, if it is another
+	reportAt         time.Time // of the next report
+	judgeAt          time.Time // of the next look at the device
 
-	collectedAt time.Time // of the next look at what the source has collected
-	collected   data.Report
-	verdict     device.Verdict   // of the last one
-	newest      wire.Digest      // of the last announcement that came, obeyed or not
-	unread      unread           // how long none has come over this link
-	missing     missing          // why none has come
-	pulls       map[string]*pull // by the hash in the topic
-	sender      *transfer.Sender
-	sending     *update
+	collectedAt   time.Time // of the next look at what the source has collected
+	collected     data.Report
+	deviceVerdict device.Verdict   // result of the last check of the device rules
+	newest        wire.Digest      // of the last announcement that came, obeyed or not
+	unread        unread           // how long none has come over this link
+	missing       missing          // why none has come
+	pulls         map[string]*pull // by the hash in the topic
+	sender        *transfer.Sender
+	sending       *update
 
 	pace       learner.Pace
 	wanted     wire.Digest            // the task that was asked for last
@@ -94,9 +94,9 @@ type Agent struct {
 	// unreturned tells that the broker did not return the last blob: the coordinator had to be asked.
 	unreturned bool
 
-	trouble   store.Trouble
-	unwritten []unwritten // what the disk did not take, and is tried again
-	persistAt time.Time   // when
+	writeFailures store.WriteFailures
+	unwritten     []unwritten // what the disk did not take, and is tried again
+	persistAt     time.Time   // when
 
 	owner    *host.Owner
 	events   host.Queue[round.Event]
@@ -218,7 +218,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.lookAtModel(false)
 	}
 	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
-	if a.quiet = a.spent(); !a.quiet {
+	if a.budgetSpent = a.spent(); !a.budgetSpent {
 		a.subscribeRoot()
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 	}
@@ -243,8 +243,8 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // turn comes before each wait. The error is why the agent cannot go on.
 func (a *Agent) turn() error {
-	if a.behind > 0 {
-		return &BehindError{a.behind}
+	if a.epochAtLastStart > 0 {
+		return &BehindError{a.epochAtLastStart}
 	}
 	if a.ended != nil {
 		return a.ended
@@ -283,7 +283,7 @@ func (a *Agent) deadline() time.Time {
 	earlier(a.newRows.lookAt, a.awaitsRows())
 	earlier(a.unread.at, a.unread.wait > 0)
 	earlier(a.missing.at, !a.missing.at.IsZero())
-	earlier(a.freshness.staleAt())
+	earlier(a.announcementAge.staleAt())
 	earlier(a.renewalAt())
 	if a.misfit != nil {
 		earlier(a.misfit.again, true)
@@ -305,7 +305,7 @@ func (a *Agent) tick(now time.Time) {
 	a.stepSender(transfer.Tick{})
 	a.readAgain(now)
 	a.lookForMissing(now)
-	a.lookForFreeze(now)
+	a.checkAnnouncementAge(now)
 	a.tickRenewal(now)
 	a.tested(a.test.Tick(now))
 	if !now.Before(a.judgeAt) {

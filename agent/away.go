@@ -62,7 +62,7 @@ func (a *Agent) mayLeave() {
 	}
 	a.cfg.Logger.Info("disconnects: it has no part in the round", "for", a.away.wait.Round(time.Second))
 	a.sayOffline()
-	a.freshness.extend(a.away.wait)
+	a.announcementAge.extend(a.away.wait)
 	a.pause(a.away.wait)
 	a.away.wait = 0
 }
@@ -85,7 +85,7 @@ func (a *Agent) needsLink() bool {
 	report, reports := a.reportDue()
 	return a.sender != nil || len(a.pulls) > 0 || a.ready != nil || a.evaluating.busy ||
 		a.mesh.shared && a.mesh.scouts() || a.endless != nil || a.cfg.Predict != nil ||
-		a.nextRoot != nil || !a.renewal.at.IsZero() || len(a.seals.locked) > 0 && !a.machine.Silent() ||
+		a.rootBeingStored != nil || !a.renewal.at.IsZero() || len(a.seals.locked) > 0 && !a.machine.Silent() ||
 		testing && tested.Before(a.owner.Now().Add(time.Minute)) ||
 		reports && report.Before(a.owner.Now().Add(min(a.away.wait, reportSpread)))
 }

@@ -86,7 +86,7 @@ func (q *ask) fail(err error) {
 // tell has the owner go on with an update, unless its round is over.
 func (q *ask) tell(u *update, fact Trained, err error) {
 	fact.Round, fact.Version, fact.Sizing = q.e.Order.Round, q.e.Announcement.Version, q.why
-	_ = q.a.owner.TellWithin(q.ctx, func() { // else the round is over, and nobody asks
+	_ = q.a.owner.DoContext(q.ctx, func() { // else the round is over, and nobody asks
 		if q.ctx.Err() == nil {
 			if err != nil {
 				q.cease()

@@ -151,7 +151,7 @@ func (a *Agent) account() {
 	}
 	b.mu.Lock()
 	l, now := b.ledger, a.cfg.Now()
-	back := monthOf(now) < l.month && !a.backTold
+	back := monthOf(now) < l.month && !a.clockStepReported
 	var err error
 	counts := l.count(now)
 	if counts {
@@ -161,7 +161,7 @@ func (a *Agent) account() {
 	fact := BudgetUsed{Month: l.month.String(), Used: l.used, Limit: l.limit}
 	b.mu.Unlock()
 	if back {
-		a.backTold = true
+		a.clockStepReported = true
 		a.cfg.Logger.Warn("the clock was set back: bytes go on counting for the later month; if that was the wrong "+
 			"one, stop the agent and remove the file",
 			"clock", monthOf(now), "counted_for", fact.Month, "file", l.path)
@@ -171,16 +171,17 @@ func (a *Agent) account() {
 	}
 	a.step(round.Budgeted{Left: left})
 	a.holdBlock()
-	if spent := left == 0; spent != a.quiet {
-		if a.quiet = spent; spent {
+	if spent := left == 0; spent != a.budgetSpent {
+		if a.budgetSpent = spent; spent {
 			a.conn.Unsubscribe(a.cfg.Topics.Round())
 		} else {
 			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 		}
 	}
 	fact.Estimate = a.machine.Estimate()
-	if fact.Month != a.told.Month || fact.Estimate != a.told.Estimate || fact.Used-a.told.Used >= margin/8 {
-		a.told = fact
+	last := a.budgetReported
+	if fact.Month != last.Month || fact.Estimate != last.Estimate || fact.Used-last.Used >= margin/8 {
+		a.budgetReported = fact
 		a.cfg.Observer.Observe(fact)
 	}
 }

@@ -126,8 +126,8 @@ func (a *Agent) lookAtClock() {
 		return
 	}
 	machine, is := a.cfg.Clock.read()
-	if behind := is.Sub(machine) > clockBehind; behind != a.clockTold {
-		if a.clockTold = behind; !behind {
+	if behind := is.Sub(machine) > clockBehind; behind != a.clockBehindReported {
+		if a.clockBehindReported = behind; !behind {
 			is = time.Time{}
 		}
 		a.cfg.Observer.Observe(ClockBehind{Machine: machine, Using: is})

@@ -79,7 +79,7 @@ func (a *Agent) receivePresence(p []byte) error {
 	m, err := wire.DecodePresence(e.Body)
 	if err == nil && m.Nonce != a.signer.nonce && a.cfg.Behind > 0 && e.Epoch >= a.cfg.Behind && a.clones.link == 1 &&
 		a.clones.seen.link == 0 {
-		a.behind = e.Epoch
+		a.epochAtLastStart = e.Epoch
 		return nil
 	}
 	if err == nil && m.Nonce != a.signer.nonce && a.clones.sighted(e.Epoch, e.Sequence) {

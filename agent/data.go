@@ -197,7 +197,7 @@ func (a *Agent) follow(l *local, view data.View, unfit wire.DeclineReason, fact 
 // any goroutine.
 func (a *Agent) Task(ctx context.Context) ([]byte, error) {
 	held := make(chan *local, 1)
-	if err := a.owner.TellWithin(ctx, func() { held <- a.local }); err != nil {
+	if err := a.owner.DoContext(ctx, func() { held <- a.local }); err != nil {
 		return nil, err
 	}
 	select {

@@ -39,7 +39,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	if err == nil {
 		return
 	}
-	reason, err := host.WhyDropped(err, DropMalformed, DropVersion)
+	reason, err := host.DropReason(err, DropMalformed, DropVersion)
 	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
 }
 
@@ -74,7 +74,7 @@ func (a *Agent) open(p []byte) (wire.Envelope, *coordinatorKey, error) {
 func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	e, key, err := a.open(m.Payload)
 	if err != nil {
-		if reason, _ := host.WhyDropped(err, DropMalformed, DropVersion); reason == DropSignature {
+		if reason, _ := host.DropReason(err, DropMalformed, DropVersion); reason == DropSignature {
 			a.announcementUnsigned()
 		}
 		return err

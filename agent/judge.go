@@ -15,11 +15,11 @@ func (a *Agent) judge() {
 		return
 	}
 	a.judgeAt = a.owner.Now().Add(judgeEvery)
-	before := a.verdict
-	a.verdict = a.cfg.Device(before)
-	a.cfg.Observer.Observe(DeviceJudged{Verdict: a.verdict, Before: before})
+	before := a.deviceVerdict
+	a.deviceVerdict = a.cfg.Device(before)
+	a.cfg.Observer.Observe(DeviceJudged{Verdict: a.deviceVerdict, Before: before})
 	a.holdBlock()
-	a.step(round.Barred{Reason: a.verdict.Declines()})
+	a.step(round.Barred{Reason: a.deviceVerdict.Declines()})
 }
 
 // holdBlock has a block without an end rest, or go on.
@@ -31,4 +31,4 @@ func (a *Agent) holdBlock() {
 
 // barred tells whether a block without an end must rest: the device's owner lets it do nothing now, or it mixes over an
 // uplink that may carry nothing more.
-func (a *Agent) barred() bool { return a.verdict.Declines() != 0 || a.mesh.shared && a.spent() }
+func (a *Agent) barred() bool { return a.deviceVerdict.Declines() != 0 || a.mesh.shared && a.spent() }

@@ -41,7 +41,7 @@ type mesh struct {
 	links    chan d2d.Linked // for it, too: the newest
 	scouted  atomic.Bool     // it has ended
 	vouched  chan struct{}   // for it: there is another voucher
-	voucher  atomic.Pointer[voucher]
+	voucher  atomic.Pointer[beaconKeys]
 	found    []wire.AgentID // neighbours; the owner's
 
 	blockWaiter, scoutWaiter host.Waiter

@@ -77,7 +77,7 @@ func (a *Agent) unwanted(what string) { a.persisted(unwritten{what: what}, nil) 
 
 // written tells when the state folder begins to fail, and when it is well again.
 func (a *Agent) written(what string, err error) {
-	began, over := a.trouble.Note(what, err)
+	began, over := a.writeFailures.Note(what, err)
 	if began {
 		a.cfg.Observer.Observe(StorageFailing{what, err})
 	}

@@ -74,7 +74,7 @@ func (a *Agent) RotateKey(ctx context.Context) error {
 		return ErrVolatile
 	}
 	done := make(chan error, 1)
-	if err := a.owner.TellWithin(ctx, func() { a.rotate(done) }); err != nil {
+	if err := a.owner.DoContext(ctx, func() { a.rotate(done) }); err != nil {
 		return err
 	}
 	select {

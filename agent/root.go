@@ -134,7 +134,7 @@ func (a *Agent) subscribeRoot() {
 // receiveRoot takes the next root document, once it is stored. All that it needs is its signatures.
 func (a *Agent) receiveRoot(version string, p []byte) error {
 	held := a.trust.document
-	if held == nil || version != strconv.FormatUint(uint64(held.Version)+1, 10) || a.nextRoot != nil {
+	if held == nil || version != strconv.FormatUint(uint64(held.Version)+1, 10) || a.rootBeingStored != nil {
 		return host.Drop(DropUnwanted, "version %s of the root document", version)
 	}
 	next, err := wire.OpenRoot(p)
@@ -148,7 +148,7 @@ func (a *Agent) receiveRoot(version string, p []byte) error {
 	if err != nil {
 		return err
 	}
-	a.nextRoot = &next
+	a.rootBeingStored = &next
 	a.owner.Go(func() {
 		write := func() error { return saveRoot(&a.cfg, &next) }
 		err := write()
@@ -162,10 +162,10 @@ func (a *Agent) receiveRoot(version string, p []byte) error {
 // takeRoot has the keys of a root document count that is on the disk. What came too early for it is asked for again.
 func (a *Agent) takeRoot(t trust) {
 	a.conn.Unsubscribe(a.cfg.Topics.Root(t.version()))
-	a.trust, a.nextRoot = t, nil
+	a.trust, a.rootBeingStored = t, nil
 	a.mesh.vouch(a.newVoucher(a.mesh.voucher.Load().word))
 	a.signer.SetRoot(t.version())
-	a.freshness.issued = 0 // a thief of the key before may have told any time
+	a.announcementAge.issued = 0 // a thief of the key before may have told any time
 	if a.cfg.Clock != nil {
 		a.cfg.Clock.reset()
 	}

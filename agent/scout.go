@@ -64,7 +64,7 @@ func (a *Agent) performScout(e d2d.Effect) {
 		})
 	case d2d.Unheard:
 		a.owner.Tell(func() {
-			reason, err := host.WhyDropped(e.Err, DropMalformed, DropVersion)
+			reason, err := host.DropReason(e.Err, DropMalformed, DropVersion)
 			a.cfg.Observer.Observe(MessageDropped{Kind: mqtt.KindBeacon, Reason: reason, Err: err})
 		})
 	}

@@ -79,8 +79,8 @@ func (a *Agent) train(e round.Train) {
 	a.judge()
 	sizing := p.problem.Sizing()
 	steps, why := sizing.LocalSteps(perStep)
-	if a.cfg.Device != nil && a.verdict.May() { // a round that has begun is finished
-		steps, why = sizing.Ease(steps, why, a.verdict.Share)
+	if a.cfg.Device != nil && a.deviceVerdict.May() { // a round that has begun is finished
+		steps, why = sizing.Ease(steps, why, a.deviceVerdict.Share)
 	}
 	ctx, cease := context.WithCancel(a.owner.Context())
 	a.cease = cease

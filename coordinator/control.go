@@ -142,7 +142,7 @@ func (c *Coordinator) EndBetween(ctx context.Context, now bool) error {
 // met has the owner do something, and waits until it is done.
 func (c *Coordinator) met(ctx context.Context, do func()) error {
 	done := make(chan struct{})
-	err := c.owner.TellWithin(ctx, func() {
+	err := c.owner.DoContext(ctx, func() {
 		defer close(done)
 		do()
 	})
@@ -244,7 +244,7 @@ func (c *Coordinator) adopt(r round.Record) (round.Record, error) {
 
 // adopts reports whether the journal's run has stood under another applied task than the configured one, or is to leave
 // its model to a new run.
-func (w *workbench) adopts() bool {
+func (w *modelState) adopts() bool {
 	is, want := w.disk.applied, w.cfg.TaskVersion
 	return is != 0 && want != 0 && is != want || w.cfg.From == FromPresent
 }
@@ -300,7 +300,7 @@ func (c *Coordinator) replan(run wire.RunID, p *round.Plan, model []byte) (round
 // takeOver makes a record that was planned anew count, and with it the task under which it stands.
 func (c *Coordinator) takeOver(r round.Record) error {
 	c.disk.applied = c.cfg.TaskVersion
-	// before the models of other runs are removed; the machine starts after the fence has heard the broker
+	// before the models of other runs are removed; the machine starts after the announcement guard has read the broker
 	if err := c.disk.saveRecord(r); err != nil {
 		return err
 	}

@@ -21,49 +21,49 @@ import (
 
 // Coordinator is the parameter server of one federation.
 type Coordinator struct {
-	cfg       Config
-	conn      mqtt.Conn
-	machine   *round.Coordinator
-	signer    *host.Signer
-	disk      *disk
-	beside    beside
-	outcome   blob       // of the round that ended last; empty before one has
-	rolled    []blob     // the files of the models that are rolled out
-	publisher *publisher // what is retained at the broker
-	fence     *fence     // against another coordinator with this key
-	sweep     *sweep     // of what others have retained
-	public    ed25519.PublicKey
-	work      *workbench
-	form      form
-	test      *mqtt.SelfTest // nil if there is none
+	cfg               Config
+	conn              mqtt.Conn
+	machine           *round.Coordinator
+	signer            *host.Signer
+	disk              *disk
+	background        background
+	outcome           blob               // of the round that ended last; empty before one has
+	rolled            []blob             // the files of the models that are rolled out
+	publisher         *publisher         // what is retained at the broker
+	announcementGuard *announcementGuard // against another coordinator with this key
+	sweep             *retainedCleanup   // of what others have retained
+	public            ed25519.PublicKey
+	work              *modelState
+	form              modelShape
+	test              *mqtt.SelfTest // nil if there is none
 
-	runID     wire.RunID
-	up        bool
-	refused   mqtt.RefusedFilters // but for what the publisher reads back
-	begins    bool                // a new run was asked for, and has not been announced
-	begun     bool                // the machine has started
-	stopped   error               // why the coordinator cannot go on
-	ending    bool                // between two rounds
-	ahead     ahead
-	receiver  *transfer.Receiver
-	transfers TransfersChanged
-	spools    map[wire.RoundID]*store.Spool      // of the round under way; two between rounds
-	issued    uint64                             // the latest time that was announced
-	instance  uint64                             // of this start, in what it announces
-	heard     map[sourceKey]mark                 // newest message by sender and type
-	clones    map[wire.AgentID]*cloneDetector    // of those who spoke
-	unheard   throttle                           // of what those are told that are not
-	last      map[wire.AgentID]wire.Digest       // of their messages, of which they would be told
-	renewals  throttle                           // of devices' keys and certificates
-	offers    map[wire.AgentID]*round.Offer      // being received, or stored
-	keys      map[wire.AgentID]wire.SelectionKey // of those that were drawn
-	seals     seals
-	credit    uint32 // the first one of the round that is announced, in chunks
-	early     []Fact // facts from before Run
+	runID            wire.RunID
+	up               bool
+	refused          mqtt.RefusedFilters // but for what the publisher reads back
+	begins           bool                // a new run was asked for, and has not been announced
+	begun            bool                // the machine has started
+	stopped          error               // why the coordinator cannot go on
+	ending           bool                // between two rounds
+	ahead            ahead
+	receiver         *transfer.Receiver
+	transfers        TransfersChanged
+	spools           map[wire.RoundID]*store.Spool      // of the round under way; two between rounds
+	issued           uint64                             // the latest time that was announced
+	instance         uint64                             // of this start, in what it announces
+	heard            map[sourceKey]mark                 // newest message by sender and type
+	clones           map[wire.AgentID]*cloneDetector    // of those who spoke
+	rejectionReplies throttle                           // limits the answers to agents whose messages are ignored
+	lastRejectable   map[wire.AgentID]wire.Digest       // newest message of each agent that a rejection may answer
+	renewals         throttle                           // of devices' keys and certificates
+	offers           map[wire.AgentID]*round.Offer      // being received, or stored
+	keys             map[wire.AgentID]wire.SelectionKey // of those that were drawn
+	seals            seals
+	credit           uint32 // the first one of the round that is announced, in chunks
+	early            []Fact // facts from before Run
 
-	meshed   *meshing // the last edges that were asked for; nil if there are none
-	trouble  store.Trouble
-	unstored bool // an update could not be stored, and none has been since
+	meshed        *meshing // the last edges that were asked for; nil if there are none
+	writeFailures store.WriteFailures
+	unstored      bool // an update could not be stored, and none has been since
 
 	unpacking sync.Mutex // an update whose vector can only be unpacked whole
 
@@ -91,8 +91,8 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		instance: cfg.Rand.Uint64(),
 		ahead:    ahead{agents: map[wire.AgentID]bool{}},
 		spools:   map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{},
-		clones: map[wire.AgentID]*cloneDetector{}, unheard: newThrottle(unheardEvery, unheardMost),
-		renewals: newThrottle(renewEvery, renewMost), last: map[wire.AgentID]wire.Digest{},
+		clones: map[wire.AgentID]*cloneDetector{}, rejectionReplies: newThrottle(unheardEvery, unheardMost),
+		renewals: newThrottle(renewEvery, renewMost), lastRejectable: map[wire.AgentID]wire.Digest{},
 		offers: map[wire.AgentID]*round.Offer{},
 		keys:   map[wire.AgentID]wire.SelectionKey{},
 	}
@@ -100,7 +100,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	if cfg.SelfTest > 0 {
 		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
 	}
-	c.beside.records, c.beside.removals = host.NewLine(c.owner), host.NewLine(c.owner)
+	c.background.records, c.background.removals = host.NewLine(c.owner), host.NewLine(c.owner)
 	var err error
 	if c.disk, err = openDisk(cfg.Disk, cfg.Dir); err != nil {
 		return nil, err
@@ -110,8 +110,8 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		c.disk.least = cfg.Replica.Epoch()
 		c.disk.epoch = max(c.disk.epoch, c.disk.least)
 	}
-	c.fence = &fence{conn: conn, topic: cfg.Topics.Round()}
-	c.sweep = &sweep{conn: conn, topics: cfg.Topics}
+	c.announcementGuard = &announcementGuard{conn: conn, topic: cfg.Topics.Round()}
+	c.sweep = &retainedCleanup{conn: conn, topics: cfg.Topics}
 	c.publisher = &publisher{
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand,
 		tell: func(f BlobChecked) { cfg.Observer.Observe(f) }, handed: c.announced,
@@ -129,7 +129,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 // takeUp makes the machine and what it works with from the folder. Nobody
 // waits here for a full disk: who starts a coordinator should see the error.
 func (c *Coordinator) takeUp() error {
-	c.work = &workbench{cfg: &c.cfg, disk: c.disk, now: c.owner.Now,
+	c.work = &modelState{cfg: &c.cfg, disk: c.disk, now: c.owner.Now,
 		persist: func(_ string, write func() error) error { return write() }}
 	record, err := c.resume()
 	if err != nil {
@@ -152,8 +152,8 @@ func (c *Coordinator) takeUp() error {
 	spooled, err := c.recoverSpool(record)
 	c.cfg.Round.Gather.Respond.Listed = c.cfg.Agents.Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
-	c.fence.place.order = placeOf(c.cfg.root(), c.disk.epoch, record)
-	c.fence.confirmed = c.fence.place
+	c.announcementGuard.place.order = placeOf(c.cfg.root(), c.disk.epoch, record)
+	c.announcementGuard.confirmed = c.announcementGuard.place
 	return err
 }
 
@@ -205,7 +205,7 @@ func (c *Coordinator) Alive(ctx context.Context) error {
 // key of its own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx
 // ended.
 func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error {
-	if err := c.owner.TellWithin(ctx, func() { c.setAgents(list) }); err != nil {
+	if err := c.owner.DoContext(ctx, func() { c.setAgents(list) }); err != nil {
 		return fmt.Errorf("coordinator: the list of agents was not taken: %w", errors.Join(err, list.Close()))
 	}
 	return nil
@@ -305,13 +305,13 @@ func (c *Coordinator) close() {
 }
 
 // present is the round of the present announcement, 0 before there is one.
-func (c *Coordinator) present() wire.RoundID { return c.fence.shown.order.Round }
+func (c *Coordinator) present() wire.RoundID { return c.announcementGuard.shown.order.Round }
 
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) deadline() time.Time {
 	at := c.owner.Now().Add(time.Hour)
 	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.deadline,
-		c.fence.deadline, c.sweep.deadline, c.test.Deadline} {
+		c.announcementGuard.deadline, c.sweep.deadline, c.test.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -358,9 +358,9 @@ func (c *Coordinator) hear(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.Up:
 		c.cfg.Observer.Observe(LinkChanged{Up: true})
-		c.fence.look(c.owner.Now())
+		c.announcementGuard.look(c.owner.Now())
 	case mqtt.Down:
-		c.fence.disconnected()
+		c.announcementGuard.disconnected()
 		c.publisher.disconnected()
 		c.leaveSweep(c.owner.Now())
 		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})

@@ -86,7 +86,7 @@ func (c *Coordinator) announce(e round.Announce) bool {
 		&e.Announcement)
 	e.Announcement.Selection = c.selection(order, e.Drawn)
 	sealed := c.signer.Seal(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	c.fence.made(spot{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
+	c.announcementGuard.made(position{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
 	c.publisher.show(c.owner.Now(), sealed, blobs, resealed)
 	return true
 }
@@ -111,9 +111,9 @@ func (c *Coordinator) selection(o wire.Order, drawn []round.Drawn) wire.Selectio
 
 // announced goes on when the connection has taken the present announcement.
 func (c *Coordinator) announced(now time.Time) {
-	c.fence.handed(now)
+	c.announcementGuard.handed(now)
 	c.giveKeys()
-	o := c.fence.shown.order
+	o := c.announcementGuard.shown.order
 	c.step(round.Announced{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 

@@ -13,16 +13,16 @@ import (
 // KindEvaluation is the kind of a line of the history that has an evaluation, and no round.
 const KindEvaluation = "evaluation"
 
-// form is what the owner must know of the announced task's problem, which folds change beside it.
-type form struct {
+// modelShape is what the owner must know of the announced task's problem, which folds change beside it.
+type modelShape struct {
 	elements int     // of a training update
 	external bool    // nobody here knows what the model computes
 	classes  int     // 0 of a regression
 	unit     float64 // of a regression's targets: their scale where they are standardised, else 1
 }
 
-func (w *workbench) form() form {
-	f := form{w.problem.Schema(wire.KindTraining).Len(), w.problem.Task.External.On(),
+func (w *modelState) form() modelShape {
+	f := modelShape{w.problem.Schema(wire.KindTraining).Len(), w.problem.Task.External.On(),
 		w.problem.Model.Architecture().Classes(), 1}
 	if scale := w.problem.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
 		f.unit = float64(scale[len(scale)-1])

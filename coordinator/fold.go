@@ -70,7 +70,7 @@ func summary(risks []float64) (mean, median float64) {
 
 // fold makes the next model of the set by the round's rule and its optimiser, stores it and plans the next round. A
 // restart in the middle of it loses nothing on disk. Facts may come with an error, too.
-func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (round.Folded, []Fact) {
+func (w *modelState) fold(run wire.RunID, spool *store.Spool, e round.Fold) (round.Folded, []Fact) {
 	folded := round.Folded{Round: e.Round}
 	var facts []Fact
 	if e.Plan.Kind == wire.KindStatistics {
@@ -135,7 +135,7 @@ func (w *workbench) fold(run wire.RunID, spool *store.Spool, e round.Fold) (roun
 
 // remember sets the fields of the next plan with which later folds are compared, and returns the facts about agents
 // whose updates are long in consecutive folds.
-func (w *workbench) remember(next *round.Plan, e *round.Fold, taken *attempt, told round.Told) (facts []Fact) {
+func (w *modelState) remember(next *round.Plan, e *round.Fold, taken *attempt, told round.Told) (facts []Fact) {
 	b := w.bounds(e)
 	next.Recent = round.Remember(e.Plan.Recent, taken.risk(), told, taken.lengths)
 	next.FirstTold = cmp.Or(e.Plan.FirstTold, told)
@@ -169,7 +169,7 @@ const largeFolds = 3
 // goBack rejects the base model of a round, which has diverged according to its participants, and plans the next round
 // on the newest earlier model in the archive. The updates of the round are dropped. It returns false if the archive has
 // no earlier model with the present standardisation.
-func (w *workbench) goBack(run wire.RunID, e *round.Fold, told round.Told) (round.Folded, []Fact, bool) {
+func (w *modelState) goBack(run wire.RunID, e *round.Fold, told round.Told) (round.Folded, []Fact, bool) {
 	p, now := &e.Plan, w.problem.Standardization()
 	folded := round.Folded{Round: e.Round, Excluded: p.Suspects, LeftOut: map[wire.AgentID]wire.Fate{}}
 	versions, err := w.disk.models.Versions()
@@ -228,7 +228,7 @@ type FarAgent struct {
 }
 
 // foldStatistics standardises the task with the agents' moments and plans the first training round.
-func (w *workbench) foldStatistics(run wire.RunID, spool *store.Spool, e round.Fold) (round.Plan, []Fact, error) {
+func (w *modelState) foldStatistics(run wire.RunID, spool *store.Spool, e round.Fold) (round.Plan, []Fact, error) {
 	ready := StatisticsReady{Columns: len(w.problem.Task.Features) + 1}
 	var same constants
 	t, far, err := w.problem.WithStandardization(len(e.Set), func(take func(*learner.Moments)) error {

@@ -9,7 +9,7 @@ import (
 // TestHelloAfterTheKey: the hello of an agent that has just been given the key, and has not opened its task yet, says
 // nothing about it; the next one does.
 func TestHelloAfterTheKey(t *testing.T) {
-	c := &Coordinator{publisher: &publisher{digest: wire.Digest{1}}, fence: &fence{}}
+	c := &Coordinator{publisher: &publisher{digest: wire.Digest{1}}, announcementGuard: &announcementGuard{}}
 	c.seals = seals{shown: 7, secrets: []secret{{}}, open: map[wire.AgentID]bool{"a": true},
 		holds: map[wire.AgentID]uint64{}, given: map[wire.AgentID]bool{}}
 	for i, h := range []struct {

@@ -52,7 +52,7 @@ var (
 // select the better of the two. Without held-out data the second is taken, unless it has too few updates for the rule.
 //
 // Each update that is left out is a fact. The result depends on the set and the plan only.
-func (w *workbench) guard(run wire.RunID, spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
+func (w *modelState) guard(run wire.RunID, spool *store.Spool, e round.Fold) (*attempt, []UpdateLeftOut, error) {
 	all, done, err := w.unpack(e.Round, spool, e.Set)
 	defer done()
 	if err != nil {
@@ -62,7 +62,7 @@ func (w *workbench) guard(run wire.RunID, spool *store.Spool, e round.Fold) (*at
 }
 
 // guarded is guard of updates that can be read in strips.
-func (w *workbench) guarded(run wire.RunID, spool packed, e round.Fold) (*attempt, []UpdateLeftOut, error) {
+func (w *modelState) guarded(run wire.RunID, spool packed, e round.Fold) (*attempt, []UpdateLeftOut, error) {
 	b := w.bounds(&e)
 	var left []UpdateLeftOut
 	for _, k := range b.Above {
@@ -100,7 +100,7 @@ func (w *workbench) guarded(run wire.RunID, spool packed, e round.Fold) (*attemp
 }
 
 // bounds compares the updates of a fold with their usual length.
-func (w *workbench) bounds(e *round.Fold) round.Bounds {
+func (w *modelState) bounds(e *round.Fold) round.Bounds {
 	r := &w.cfg.Round
 	return e.Plan.Bound(r.Rule(), r.Robust, r.Weighting, e.Set)
 }
@@ -120,13 +120,13 @@ func suspects(fault error, b *round.Bounds) ([]int, LeaveOutReason) {
 }
 
 // leftOut says that an update is left out, and why.
-func (w *workbench) leftOut(e *round.Fold, x round.Contribution, usual float64, why LeaveOutReason) UpdateLeftOut {
+func (w *modelState) leftOut(e *round.Fold, x round.Contribution, usual float64, why LeaveOutReason) UpdateLeftOut {
 	return UpdateLeftOut{Round: e.Round, Agent: x.Agent, Reason: why, Usual: usual,
 		Norm: e.Plan.Length(w.cfg.Round.Weighting, x)}
 }
 
 // clipped says of which updates of a fold only a part counts.
-func (w *workbench) clipped(e *round.Fold, a *attempt) (facts []Fact) {
+func (w *modelState) clipped(e *round.Fold, a *attempt) (facts []Fact) {
 	by := w.cfg.Round.Rule()
 	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
 		Reason: ClippedAbove}
@@ -162,7 +162,7 @@ func (a *attempt) agents(places []int) (ids []wire.AgentID) {
 }
 
 // try folds a set. The error is that an update, or the held-out data, cannot be read.
-func (w *workbench) try(run wire.RunID, spool packed, e round.Fold, set []round.Contribution,
+func (w *modelState) try(run wire.RunID, spool packed, e round.Fold, set []round.Contribution,
 	lengths []float64) (*attempt, error) {
 	a := &attempt{set: set, lengths: lengths, spread: math.NaN()}
 	var err error
@@ -196,7 +196,7 @@ func (w *workbench) try(run wire.RunID, spool packed, e round.Fold, set []round.
 
 // foldInto makes the model of an attempt from its updates, strip by strip: where the rule has weighed the updates, each
 // coordinate depends on itself alone. Neither model is ever there as a vector.
-func (w *workbench) foldInto(a *attempt, u *updates, scale float64) error {
+func (w *modelState) foldInto(a *attempt, u *updates, scale float64) error {
 	by, d, v, mean := w.cfg.Round.Rule(), make([]float64, min(strip, u.d)), make([]float32, min(strip, u.d)), 0.0
 	a.model = make([]byte, 0, len(w.base.data))
 	o, fold := optimizer.New(w.cfg.Round.ServerOptimizer), rule.New[float32](by)
@@ -238,7 +238,7 @@ func (w *workbench) foldInto(a *attempt, u *updates, scale float64) error {
 	return err
 }
 
-func (w *workbench) updatesOf(spool packed, set []round.Contribution) *updates {
+func (w *modelState) updatesOf(spool packed, set []round.Contribution) *updates {
 	return &updates{packed: spool, set: set, d: len(w.base.data) / 4}
 }
 

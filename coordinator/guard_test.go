@@ -28,9 +28,9 @@ func rowsOfLine([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(1, []float32{-2, -1, 1, 2}, []float32{-4, -2, 2, 4}), nil
 }
 
-// benchOf is a workbench with a model of one weight and updates of it in a spool, the k-th of an agent whose risk was
-// k².
-func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (*workbench, *store.Spool, round.Fold) {
+// benchOf returns a modelState with a model of one weight and updates of it in a spool, the k-th of an agent whose risk
+// was k².
+func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (*modelState, *store.Spool, round.Fold) {
 	t.Helper()
 	cfg := Config{Round: round.DefaultConfig(), Held: held, Task: wire.Task{
 		Name: "line", Features: []string{"x"}, Target: "y",
@@ -42,7 +42,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 	if err == nil {
 		err = d.openModels(1)
 	}
-	w := &workbench{cfg: &cfg, disk: d, now: time.Now,
+	w := &modelState{cfg: &cfg, disk: d, now: time.Now,
 		persist: func(_ string, write func() error) error { return write() }}
 	if err == nil {
 		err = w.setTask(cfg.Task)
@@ -88,14 +88,14 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 }
 
 // useWeight makes a model of one weight the present one, and weight returns that of the present one.
-func (w *workbench) useWeight(t *testing.T, x float32) {
+func (w *modelState) useWeight(t *testing.T, x float32) {
 	t.Helper()
 	if err := w.useModel(vector(x)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *workbench) weight() float32 {
+func (w *modelState) weight() float32 {
 	var v [1]float32
 	if err := wire.DecodeVector(v[:], w.base.data); err != nil {
 		panic(err)

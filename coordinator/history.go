@@ -141,23 +141,25 @@ func (d *disk) hasLine(e round.WriteHistory) bool {
 	return false
 }
 
-// Past summarises the run in the state folder before this process.
-type Past struct {
+// RunSummary summarises the run in the state folder before this process.
+type RunSummary struct {
 	Version      wire.ModelVersion // of the newest model; 0 if there was no training round
 	Risks        []float64         // means over the participants of the newest training rounds, the oldest first
 	R2, Accuracy *float64          // of the newest model on held-out data, if they were measured
 }
 
-// Past returns at most this many risks from the newest lines of the history. It may be called before Run. With an error
-// it returns the part that could be read.
-func (c *Coordinator) Past(most int) (Past, error) { return c.disk.past(c.machine.Record(), most) }
+// RunSummary returns at most this many risks from the newest lines of the history. It may be called before Run. With an
+// error it returns the part that could be read.
+func (c *Coordinator) Past(most int) (RunSummary, error) {
+	return c.disk.past(c.machine.Record(), most)
+}
 
 // pastLines bounds the lines that past reads: if rounds are abandoned for months, no line has a risk.
 const pastLines = 10_000
 
 // past reads the lines of the run's models, newest first. It skips a line whose model is not older than that of the
 // line after it: that line was written before an older state folder was restored.
-func (d *disk) past(rec round.Record, most int) (p Past, err error) {
+func (d *disk) past(rec round.Record, most int) (p RunSummary, err error) {
 	if p.Version = rec.Plan.Version; p.Version == 0 {
 		return p, nil
 	}

@@ -32,8 +32,8 @@ func (c *Coordinator) take(m mqtt.Message) {
 	switch {
 	case kind == mqtt.KindRound:
 		err = c.takeRound(m)
-	case c.fence.looking:
-		if !c.fence.hold(m) {
+	case c.announcementGuard.looking:
+		if !c.announcementGuard.hold(m) {
 			err = host.Drop(DropOverflow, "%d bytes wait already until the broker has returned the retained "+
 				"announcement", heldBytes)
 		}
@@ -62,7 +62,7 @@ func (c *Coordinator) taken(kind mqtt.Kind, agent wire.AgentID, err error) {
 	if err == nil || errors.Is(err, errKnown) {
 		return
 	}
-	reason, err := host.WhyDropped(err, DropMalformed, DropVersion)
+	reason, err := host.DropReason(err, DropMalformed, DropVersion)
 	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
 }
 
@@ -95,7 +95,7 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 		}
 	}, func() {
 		switch keep(); {
-		case c.fence.looking: // the link was lost meanwhile
+		case c.announcementGuard.looking: // the link was lost meanwhile
 			c.take(m)
 		case list != c.cfg.Agents && !key.Equal(c.keyOf(agent)):
 			c.taken(kind, agent, host.Drop(DropUnknown, "%s is no longer in the list of agents' keys", agent))
@@ -116,8 +116,8 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 // unopened takes what an agent has signed, and sealed to a key of another coordinator or of long ago: it has missed the
 // announcement of the present one, and could read no answer that is sealed. So it gets the announcement again.
 func (c *Coordinator) unopened(err error) {
-	reason, _ := host.WhyDropped(err, DropMalformed, DropVersion)
-	if now := c.owner.Now(); reason == DropSealed && c.fence.stale(now) {
+	reason, _ := host.DropReason(err, DropMalformed, DropVersion)
+	if now := c.owner.Now(); reason == DropSealed && c.announcementGuard.stale(now) {
 		c.repeatAnnouncement(now)
 	}
 }
@@ -160,7 +160,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unseale
 	if err := c.admit(agent, &e.Envelope, sealed); err != nil {
 		return err
 	}
-	c.keepLast(agent, &e.Envelope, sealed)
+	c.rememberRejectable(agent, &e.Envelope, sealed)
 	heard := AgentHeard{Agent: agent, Root: e.Root, Retained: sealed.Retained}
 	if kind != mqtt.KindPresence {
 		c.cfg.Observer.Observe(heard)
@@ -233,7 +233,7 @@ func (c *Coordinator) takeHello(kind mqtt.Kind, agent wire.AgentID, e unsealed) 
 		return nil
 	}
 	now := c.owner.Now()
-	if m.Announcement != c.publisher.digest && c.fence.stale(now) {
+	if m.Announcement != c.publisher.digest && c.announcementGuard.stale(now) {
 		c.repeatAnnouncement(now)
 	}
 	if !c.publisher.isRecent(m.Announcement, now) {

@@ -22,7 +22,7 @@ type keeper struct {
 }
 
 // keepers are those that are configured, the optimiser before the rule, as they stand in a state.
-func (w *workbench) keepers() (all []keeper) {
+func (w *modelState) keepers() (all []keeper) {
 	r := &w.cfg.Round
 	for _, k := range []keeper{{r.ServerOptimizer.Name, len(optimizer.New(r.ServerOptimizer).State())},
 		{r.Aggregation.Rule, len(rule.New[float32](r.Aggregation).State())}} {
@@ -35,7 +35,7 @@ func (w *workbench) keepers() (all []keeper) {
 
 // state returns the state with a model: the vectors of the optimiser, then those of the rule. What is not there or
 // cannot be read begins anew, as it does where an optimiser or a rule is configured in the middle of a run.
-func (w *workbench) state(run wire.RunID, version wire.ModelVersion, hash wire.Digest) ([][]float64, error) {
+func (w *modelState) state(run wire.RunID, version wire.ModelVersion, hash wire.Digest) ([][]float64, error) {
 	if len(w.keepers()) == 0 {
 		return nil, nil
 	}
@@ -58,14 +58,14 @@ func (w *workbench) state(run wire.RunID, version wire.ModelVersion, hash wire.D
 }
 
 // newState returns the state before the first round, for models of length d; nil if there is none.
-func (w *workbench) newState(d int) [][]float64 {
+func (w *modelState) newState(d int) [][]float64 {
 	r := &w.cfg.Round
 	return append(optimizer.NewState(optimizer.New(r.ServerOptimizer), d),
 		rule.NewState(rule.New[float32](r.Aggregation), d)...)
 }
 
 // packState names each keeper before its vectors; nil if there is none.
-func (w *workbench) packState(state [][]float64) (b []byte) {
+func (w *modelState) packState(state [][]float64) (b []byte) {
 	for _, k := range w.keepers() {
 		if len(state) < k.vectors {
 			return nil
@@ -87,7 +87,7 @@ type anew struct {
 
 // unpackState returns the state of the configured keepers from what packState has made of those of some model, and
 // those of them that begin anew.
-func (w *workbench) unpackState(b []byte) (state [][]float64, begun []anew) {
+func (w *modelState) unpackState(b []byte) (state [][]float64, begun []anew) {
 	d := w.problem.Schema(wire.KindTraining).Len()
 	parts := map[string][]byte{}
 	for len(b) > 0 && len(b) > int(b[0]) {
@@ -130,14 +130,14 @@ func vectorsOf(name string) int {
 }
 
 // archivedState returns what packState made of the state that came with a model of the archive.
-func (w *workbench) archivedState(models *store.Models, version uint64, hash wire.Digest) ([]byte, error) {
+func (w *modelState) archivedState(models *store.Models, version uint64, hash wire.Digest) ([]byte, error) {
 	const most = 3 // vectors, of an optimiser and a rule
 	return models.State(version, hash, 2*(1+255)+8*w.problem.Schema(wire.KindTraining).Len()*most)
 }
 
 // inherited returns the state that optimiser and rule have left with the model from which the run begins; nil if they
 // have not.
-func (w *workbench) inherited() ([][]float64, error) {
+func (w *modelState) inherited() ([][]float64, error) {
 	from := w.disk.origin
 	run, version, ok := parseModelName(from.Model, 0)
 	if !ok || len(w.keepers()) == 0 {

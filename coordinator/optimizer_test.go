@@ -17,9 +17,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// momentum is a workbench whose server has FedAvgM.
+// momentum is a modelState whose server has FedAvgM.
 type momentum struct {
-	*workbench
+	*modelState
 	journaled *round.Plan // of the next round
 }
 

@@ -53,7 +53,7 @@ func (c *Coordinator) repeat(write func() error, pause func(time.Duration) error
 // wrote takes the result of a write to the state folder, and tells when the folder
 // begins to fail and when it is well again.
 func (c *Coordinator) wrote(what string, err error) {
-	began, over := c.trouble.Note(what, err)
+	began, over := c.writeFailures.Note(what, err)
 	if began {
 		c.cfg.Observer.Observe(StorageFailing{what, err})
 	}

@@ -15,9 +15,9 @@ import (
 // may have wire.MaxInline beside it.
 const inlineTask = 8 << 10
 
-// workbench holds what the rounds work on: the task and the present model. The
+// modelState contains the task and the present model. The
 // owner and the one job that folds use it in turn, never together.
-type workbench struct {
+type modelState struct {
 	cfg  *Config
 	disk *disk
 	now  func() time.Time
@@ -38,7 +38,7 @@ type workbench struct {
 }
 
 // setTask makes t the run's task, on disk too.
-func (w *workbench) setTask(t wire.Task) error {
+func (w *modelState) setTask(t wire.Task) error {
 	blob := t.Append(nil)
 	if err := w.useTask(t, blob); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (w *workbench) setTask(t wire.Task) error {
 }
 
 // useTask compiles the task and prepares the held-out data for it.
-func (w *workbench) useTask(t wire.Task, text []byte) error {
+func (w *modelState) useTask(t wire.Task, text []byte) error {
 	p, err := task.Compile[float32](t)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (w *workbench) useTask(t wire.Task, text []byte) error {
 }
 
 // statistics plans the round that standardises the columns.
-func (w *workbench) statistics() round.Plan {
+func (w *modelState) statistics() round.Plan {
 	s := w.problem.Schema(wire.KindStatistics)
 	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.refer(inlineTask), Schema: s.Hash(),
 		Bytes: uint32(s.Bytes()), Codec: spec.CodecRaw}
@@ -77,7 +77,7 @@ func (w *workbench) statistics() round.Plan {
 
 // training plans a round of a run on the model w_{i−1}, after storing it in its slot, with the state of the optimiser
 // that made it, if there is one.
-func (w *workbench) training(run wire.RunID, version wire.ModelVersion, offset uint64, model []byte,
+func (w *modelState) training(run wire.RunID, version wire.ModelVersion, offset uint64, model []byte,
 	state [][]float64) (round.Plan, error) {
 	p := w.plan(version, offset, model)
 	file, err := encodeModel(run, version, w.problem, model, p.Base.Hash, w.disk.origin)
@@ -89,13 +89,13 @@ func (w *workbench) training(run wire.RunID, version wire.ModelVersion, offset u
 }
 
 // keep stores the next model in its slot, and has it archived after the journal that names it.
-func (w *workbench) keep(m *present) error {
+func (w *modelState) keep(m *present) error {
 	w.fresh = m
 	return w.persist("save the model", func() error { return w.disk.saveSlot(m) })
 }
 
 // plan plans a round on a model that is stored.
-func (w *workbench) plan(version wire.ModelVersion, offset uint64, model []byte) round.Plan {
+func (w *modelState) plan(version wire.ModelVersion, offset uint64, model []byte) round.Plan {
 	s := w.problem.Schema(wire.KindTraining)
 	w.base = newBlob(model, s.Hash())
 	t := &w.problem.Task.Training
@@ -115,7 +115,7 @@ func (w *workbench) plan(version wire.ModelVersion, offset uint64, model []byte)
 // stepsPerRound is how far t advances in a round: feddec counts local steps
 // across rounds, and agents that take fewer than E_max are counted as if they
 // had taken all.
-func (w *workbench) stepsPerRound() uint64 {
+func (w *modelState) stepsPerRound() uint64 {
 	if w.problem.Task.Training.Exchange == spec.ExchangeGradient {
 		return 1
 	}
@@ -123,7 +123,7 @@ func (w *workbench) stepsPerRound() uint64 {
 }
 
 // blobsOf returns the task and the model of a plan, where its announcements do not hold them.
-func (w *workbench) blobsOf(p *round.Plan) []blob {
+func (w *modelState) blobsOf(p *round.Plan) []blob {
 	var all []blob
 	if p.Task.Present() && p.Task.Inline == nil {
 		all = append(all, w.taskBlob)

@@ -13,14 +13,14 @@ import (
 // the model, which is the next version when it is expressed in the new columns: on raw data it predicts what it did.
 
 // refreshes reports whether a statistics round follows the model of that version.
-func (w *workbench) refreshes(version wire.ModelVersion) bool {
+func (w *modelState) refreshes(version wire.ModelVersion) bool {
 	last := w.cfg.Round.Rounds > 0 && version >= wire.ModelVersion(w.cfg.Round.Rounds)
 	return slices.Contains(w.cfg.StandardizeAt, int(version)) && !last &&
 		len(w.problem.Standardization().Mean) > 0
 }
 
 // refresh plans that round in the place of the training round next, whose model is stored.
-func (w *workbench) refresh(next *round.Plan) (round.Plan, error) {
+func (w *modelState) refresh(next *round.Plan) (round.Plan, error) {
 	w.from = w.problem.Standardization()
 	if err := w.useTask(w.cfg.Task, w.cfg.Task.Append(nil)); err != nil {
 		return round.Plan{}, err
@@ -32,7 +32,7 @@ func (w *workbench) refresh(next *round.Plan) (round.Plan, error) {
 
 // refreshed plans the training round after it, in the task that the statistics have made. The schedule goes on; the
 // server's optimiser, and a rule that keeps a state, begin anew, since that is of the old columns.
-func (w *workbench) refreshed(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
+func (w *modelState) refreshed(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
 	model, st := make([]float32, len(w.base.data)/4), &t.Standardization
 	if err := wire.DecodeVector(model, w.base.data); err != nil {
 		return round.Plan{}, err
@@ -52,7 +52,7 @@ func (w *workbench) refreshed(run wire.RunID, p *round.Plan, t wire.Task) (round
 }
 
 // resumeRefresh loads the model of a statistics round in the middle of a run, and the columns in which it is expressed.
-func (w *workbench) resumeRefresh(r *round.Record) error {
+func (w *modelState) resumeRefresh(r *round.Record) error {
 	p, s := &r.Plan, w.problem.Schema(wire.KindTraining)
 	kept, err := w.disk.loadSlot(r.Run, p.Version, p.Base.Hash)
 	if err != nil && !isLost(err) {

@@ -80,7 +80,7 @@ func (c *Coordinator) restandardized(model string) (origin, error) {
 
 // earlier returns the model that a restandardised run goes on with, and the standardisation in which it is expressed;
 // nil for another run, and where the model is lost. The error is one that may pass.
-func (w *workbench) earlier() ([]float32, learner.Standardization, error) {
+func (w *modelState) earlier() ([]float32, learner.Standardization, error) {
 	o := w.disk.origin
 	if !o.Restandardized {
 		return nil, learner.Standardization{}, nil
@@ -96,7 +96,7 @@ func (w *workbench) earlier() ([]float32, learner.Standardization, error) {
 
 // first returns w_0 after the statistics round: the earlier model in the task's standardisation, or, without one, an
 // initial model.
-func (w *workbench) first(model []float32, from learner.Standardization) []float32 {
+func (w *modelState) first(model []float32, from learner.Standardization) []float32 {
 	if model == nil {
 		return w.initial()
 	}
@@ -116,7 +116,7 @@ func (w *workbench) first(model []float32, from learner.Standardization) []float
 
 // begins returns w_0 as it is announced: the tensors of Config.Initial, if there are any, but for those that are each
 // agent's own.
-func (w *workbench) begins() (data []byte, err error) {
+func (w *modelState) begins() (data []byte, err error) {
 	path := w.cfg.Initial
 	if path == "" {
 		return wire.AppendVector(nil, w.initial()), nil
@@ -140,10 +140,12 @@ func (w *workbench) begins() (data []byte, err error) {
 }
 
 // initial returns what agents share of w_0. What is theirs they make themselves, of the same seed.
-func (w *workbench) initial() []float32 { return w.problem.Shared(w.problem.Initial(w.cfg.Round.Seed)) }
+func (w *modelState) initial() []float32 {
+	return w.problem.Shared(w.problem.Initial(w.cfg.Round.Seed))
+}
 
 // read returns the origin's model, and the standardisation in which it is expressed.
-func (w *workbench) read(o origin) ([]float32, learner.Standardization, error) {
+func (w *modelState) read(o origin) ([]float32, learner.Standardization, error) {
 	none := learner.Standardization{}
 	run, version, ok := parseModelName(o.Model, 0)
 	if !ok {

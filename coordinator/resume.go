@@ -193,7 +193,7 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 
 // restore loads the task and the model of a journaled round. If the model is lost, it returns a record between two
 // rounds with the newest sound model that is older, or else newer. tell receives each repair.
-func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, error) {
+func (w *modelState) restore(r round.Record, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	t, blob, err := w.restoreTask(r, tell)
 	if err != nil {
@@ -221,7 +221,7 @@ func (w *workbench) restore(r round.Record, tell func(Fact)) (round.Record, erro
 
 // restoreTask returns the task of the journaled round: from its file, from the journal if the task is small, or rebuilt
 // from the configuration and the standardisation in a model's file. Its digest must be that in the journal.
-func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, blob []byte, err error) {
+func (w *modelState) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, blob []byte, err error) {
 	want := r.Plan.Task
 	is := func(blob []byte) bool { return wire.BlobDigest(blob) == want.Hash }
 	// Before the statistics are folded the task is the configured one. The file may already hold the task that a fold
@@ -268,7 +268,7 @@ func (w *workbench) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, b
 
 // rebuildTask returns the blob of the configured task with the standardisation of one of the run's models, newest
 // first, or nil if none has the hash.
-func (w *workbench) rebuildTask(is func(blob []byte) bool) []byte {
+func (w *modelState) rebuildTask(is func(blob []byte) bool) []byte {
 	versions, err := w.disk.models.Versions()
 	if err != nil {
 		return nil
@@ -288,7 +288,7 @@ func (w *workbench) rebuildTask(is func(blob []byte) bool) []byte {
 }
 
 // restoreModel loads the model of the journaled round, and reports models that are newer than the journal.
-func (w *workbench) restoreModel(r round.Record, tell func(Fact)) (round.Record, error) {
+func (w *modelState) restoreModel(r round.Record, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	versions, err := w.disk.models.Versions()
 	if err != nil {
@@ -324,7 +324,7 @@ func (w *workbench) restoreModel(r round.Record, tell func(Fact)) (round.Record,
 
 // mendModel restores the archive's copy of the journaled round's model, which is damaged, from data, if that is not
 // nil, or from the journal.
-func (w *workbench) mendModel(r round.Record, data []byte, versions []uint64, damage error, tell func(Fact)) (
+func (w *modelState) mendModel(r round.Record, data []byte, versions []uint64, damage error, tell func(Fact)) (
 	round.Record, error) {
 	p := &r.Plan
 	if data == nil && wire.BlobDigest(p.Base.Inline) == p.Base.Hash {
@@ -353,7 +353,7 @@ func (w *workbench) mendModel(r round.Record, data []byte, versions []uint64, da
 }
 
 // restoreSlot writes a model of the archive into its slot.
-func (w *workbench) restoreSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
+func (w *modelState) restoreSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
 	hash := wire.Digest(wire.BlobDigest(data))
 	file, err := encodeModel(run, version, w.problem, data, hash, w.disk.origin)
 	if err != nil {
@@ -374,14 +374,14 @@ func first(names []string) string {
 }
 
 // useModel makes data the base of the round.
-func (w *workbench) useModel(data []byte) error {
+func (w *modelState) useModel(data []byte) error {
 	w.base = newBlob(data, w.problem.Schema(wire.KindTraining).Hash())
 	return wire.DecodeVector(make([]float32, len(data)/4), data) // all of it is finite
 }
 
 // fallBack ends the journaled round, whose model is lost, and returns a record between it and the next round with the
 // newest sound model that is older, or else newer. The updates accepted for the round are lost.
-func (w *workbench) fallBack(r round.Record, versions []uint64, damage error, tell func(Fact)) (round.Record, error) {
+func (w *modelState) fallBack(r round.Record, versions []uint64, damage error, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	s := w.problem.Schema(wire.KindTraining)
 	var found *storedModel

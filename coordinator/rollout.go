@@ -15,7 +15,7 @@ import (
 // under way is. The files lie in the archive of their run, and stay there as long as they are announced.
 
 // rolls gives a plan the file of its model, if models are rolled out. A file that is too long for a blob is not.
-func (w *workbench) rolls(p *round.Plan, file [][]byte) {
+func (w *modelState) rolls(p *round.Plan, file [][]byte) {
 	w.file = blob{}
 	if w.cfg.Round.Rollout.On() {
 		if whole := slices.Concat(file...); len(whole) <= wire.MaxBlob {

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// withCentred is a workbench whose rule is centred clipping, with or without an optimiser.
+// withCentred returns a modelState whose rule is centred clipping, with or without an optimiser.
 func withCentred(t *testing.T, o optimizer.Config, updates ...float32) (momentum, func() round.Folded) {
 	t.Helper()
 	w, next := withMomentum(t, updates...)

@@ -20,19 +20,19 @@ const sealRounds = 1000
 // seals is what the coordinator seals and opens with. A secret is on disk before its key is announced, and the one
 // before it still opens what was on its way.
 type seals struct {
-	secrets []secret // the newest first; at most two
-	saved   savedSeals
-	plain   bool                    // blobs are open, for agents of an earlier version
-	shown   uint64                  // the key's ID under which blobs are announced; 0 = they are open
-	told    SealingChanged          // the last time
-	said    bool                    // that was told
-	heard   bool                    // an agent that opens seals
-	since   time.Time               // of the link
-	holds   map[wire.AgentID]uint64 // the key of the group that an agent has, as far as is known
-	given   map[wire.AgentID]bool   // has been given the key, and has not said anything since
-	list    wire.Digest             // of the agents that may take part now
-	lost    bool                    // who has, or may have, the newest secret's keys is not one of them
-	pairs   map[pairing]wire.SealPair
+	secrets    []secret // the newest first; at most two
+	saved      savedSeals
+	plain      bool                    // blobs are open, for agents of an earlier version
+	shown      uint64                  // the key's ID under which blobs are announced; 0 = they are open
+	told       SealingChanged          // the last time
+	said       bool                    // that was told
+	heard      bool                    // an agent that opens seals
+	since      time.Time               // of the link
+	holds      map[wire.AgentID]uint64 // the key of the group that an agent has, as far as is known
+	given      map[wire.AgentID]bool   // has been given the key, and has not said anything since
+	list       wire.Digest             // of the agents that may take part now
+	needsRekey bool                    // an agent that may hold the newest key has left the list
+	pairs      map[pairing]wire.SealPair
 	// open are agents of an earlier version that are there: they open no seals. Only what is said now counts against
 	// sealing, with true; a presence may be one that the broker has kept from before an upgrade.
 	open map[wire.AgentID]bool
@@ -83,7 +83,7 @@ func (s *seals) load(c *Coordinator) error {
 	if s.list, err = c.cfg.Agents.Sum(); err != nil {
 		return err
 	}
-	s.lost = s.list != saved.List // who has gone meanwhile is not known
+	s.needsRekey = s.list != saved.List // who has gone meanwhile is not known
 	// The run of an earlier version has agents of one: they are heard first.
 	if s.plain = !c.disk.sealed; !s.plain && len(s.secrets) > 0 {
 		s.shown = s.secrets[0].group.ID()
@@ -130,7 +130,7 @@ func (c *Coordinator) renewSeals(round wire.RoundID) error {
 	next := s.saved
 	next.List, next.Root = s.list, c.cfg.root()
 	switch {
-	case s.lost || len(next.Secrets) == 0 || next.Root != s.saved.Root ||
+	case s.needsRekey || len(next.Secrets) == 0 || next.Root != s.saved.Root ||
 		next.Run == c.runID && round >= next.Since+sealRounds:
 		fresh := wire.SealSecret{}
 		c.cfg.Random(fresh[:])
@@ -144,7 +144,7 @@ func (c *Coordinator) renewSeals(round wire.RoundID) error {
 	if err := c.untilDone("save the keys of seals", func() error { return c.disk.saveSeals(next) }); err != nil {
 		return err
 	}
-	s.lost = false
+	s.needsRekey = false
 	return s.use(next)
 }
 
@@ -161,7 +161,7 @@ func (s *seals) changeList(c *Coordinator, before *enrolled.List) {
 	if err != nil {
 		c.cfg.Logger.Error("the list of agents cannot be read; the keys of seals are changed", "err", err)
 	}
-	s.list, s.lost = sum, s.lost || !kept
+	s.list, s.needsRekey = sum, s.needsRekey || !kept
 }
 
 // forget forgets an agent, whose key may have changed.
@@ -255,7 +255,7 @@ func (c *Coordinator) giveKey(agent wire.AgentID) {
 // giveKeys gives the key to the participants of a round that is announced, as far as they are not known to have it.
 // Others ask for it in a hello.
 func (c *Coordinator) giveKeys() {
-	if c.seals.shown == 0 || c.fence.shown.order.Phase != wire.PhaseOpen {
+	if c.seals.shown == 0 || c.announcementGuard.shown.order.Phase != wire.PhaseOpen {
 		return
 	}
 	for _, p := range c.machine.Record().Participants {

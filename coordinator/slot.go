@@ -80,7 +80,7 @@ func parseSlot(s store.Saved) (*present, bool) {
 const syncArchive = 10 * time.Second
 
 // archive stores a model, and the state of the optimiser with it, among those of its run.
-func (w *workbench) archive(m *present) error {
+func (w *modelState) archive(m *present) error {
 	now := w.now()
 	durable := m.lasts || now.Sub(w.archived) >= syncArchive
 	if m.state != nil {
@@ -97,7 +97,7 @@ func (w *workbench) archive(m *present) error {
 
 // archiveFresh puts the present model into the archive if the process before has not: what begins from it finds it
 // there.
-func (w *workbench) archiveFresh() error {
+func (w *modelState) archiveFresh() error {
 	m := w.fresh
 	if w.fresh = nil; m == nil {
 		return nil

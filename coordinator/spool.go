@@ -45,7 +45,7 @@ func (c *Coordinator) openSpool(r round.Record) error {
 }
 
 // spooled returns what is in a spool, with the norms of training updates as checkUpdate has measured them.
-func (w *workbench) spooled(s *store.Spool, kind wire.Kind) (map[wire.AgentID]round.Spooled, error) {
+func (w *modelState) spooled(s *store.Spool, kind wire.Kind) (map[wire.AgentID]round.Spooled, error) {
 	all := map[wire.AgentID]round.Spooled{}
 	var set []round.Contribution
 	for _, e := range s.Entries() {

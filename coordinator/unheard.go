@@ -50,7 +50,7 @@ func (u *throttle) may(agent wire.AgentID, now time.Time) bool {
 func (c *Coordinator) tellUnheard(agent wire.AgentID, e *wire.Envelope, m mqtt.Message, reason wire.UnheardReason) {
 	sealed := e.Type == wire.TypeSealed && m.Topic == c.cfg.Topics.Status(agent) // a hello, or a report
 	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeReport && !sealed ||
-		lastWords(e) || !c.unheard.may(agent, c.owner.Now()) {
+		lastWords(e) || !c.rejectionReplies.may(agent, c.owner.Now()) {
 		return
 	}
 	answer := wire.Unheard{Answers: sha256.Sum256(m.Payload[:wire.HeaderSize]), Reason: reason}
@@ -58,11 +58,11 @@ func (c *Coordinator) tellUnheard(agent wire.AgentID, e *wire.Envelope, m mqtt.M
 	c.cfg.Observer.Observe(AgentUnheard{Agent: agent, Reason: reason})
 }
 
-// keepLast keeps which message of an agent was the last one that it would be told of if it were not used.
-func (c *Coordinator) keepLast(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) {
+// rememberRejectable keeps which message of an agent was the last one that it would be told of if it were not used.
+func (c *Coordinator) rememberRejectable(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) {
 	if !m.Retained && (e.Type == wire.TypeHello || e.Type == wire.TypeReport || e.Type == wire.TypePresence &&
 		!isWill(e)) {
-		c.last[agent] = sha256.Sum256(m.Payload[:wire.HeaderSize])
+		c.lastRejectable[agent] = sha256.Sum256(m.Payload[:wire.HeaderSize])
 	}
 }
 
@@ -70,8 +70,8 @@ func (c *Coordinator) keepLast(agent wire.AgentID, e *wire.Envelope, m mqtt.Mess
 // their next message would be too late, once the broker keeps them out.
 func (c *Coordinator) tellRevoked(gone []wire.AgentID) {
 	for _, a := range gone {
-		digest, heard := c.last[a]
-		delete(c.last, a)
+		digest, heard := c.lastRejectable[a]
+		delete(c.lastRejectable, a)
 		if !heard || c.keyOf(a) != nil {
 			continue
 		}

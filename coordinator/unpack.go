@@ -17,14 +17,14 @@ type packed struct {
 }
 
 // packedIn says how the updates of a round's spool are packed.
-func (w *workbench) packedIn(s *store.Spool) packed {
+func (w *modelState) packedIn(s *store.Spool) packed {
 	return packed{s, codec.Of[float32](w.problem.Task.Training.Codec)}
 }
 
 // unpack returns the updates of a set as a fold reads them: in strips. Those of a codec whose vectors can only be
 // unpacked whole it unpacks one after the other into a spool of raw updates inside the round's, which a fold after a
 // restart makes anew. Such a round may have raw updates as well, which come along. done removes it.
-func (w *workbench) unpack(r wire.RoundID, spool *store.Spool, set []round.Contribution) (all packed, done func(),
+func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Contribution) (all packed, done func(),
 	err error) {
 	all, done = w.packedIn(spool), func() {}
 	if !codec.Whole(all.codec) {
@@ -64,7 +64,7 @@ func (w *workbench) unpack(r wire.RoundID, spool *store.Spool, set []round.Contr
 }
 
 // eachWhole passes each update of a spool to take, unpacked. v is valid until it returns.
-func (w *workbench) eachWhole(spool *store.Spool, take func(e store.Entry, v []float32) error) error {
+func (w *modelState) eachWhole(spool *store.Spool, take func(e store.Entry, v []float32) error) error {
 	var payload []byte
 	v := make([]float32, w.problem.Schema(wire.KindTraining).Len())
 	for _, e := range spool.Entries() {
@@ -84,7 +84,7 @@ func (w *workbench) eachWhole(spool *store.Spool, take func(e store.Entry, v []f
 }
 
 // codecOf is an update's codec, as its signed manifest in the spool names it.
-func (w *workbench) codecOf(e *store.Entry) spec.Codec {
+func (w *modelState) codecOf(e *store.Entry) spec.Codec {
 	envelope, err := wire.Open(e.Meta)
 	if err != nil {
 		return w.problem.Task.Training.Codec

@@ -20,15 +20,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// wideBench is a workbench with a model of more than a strip of parameters, whose agents pack updates by a codec, and
+// wideBench is a modelState with a model of more than a strip of parameters, whose agents pack updates by a codec, and
 // the spool of round 9.
-func wideBench(t *testing.T, word spec.Codec) (*workbench, *store.Spool, string) {
+func wideBench(t *testing.T, word spec.Codec) (*modelState, *store.Spool, string) {
 	t.Helper()
 	d, err := openDisk(store.Machine, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &workbench{cfg: &Config{Round: round.DefaultConfig()}, disk: d, now: time.Now,
+	w := &modelState{cfg: &Config{Round: round.DefaultConfig()}, disk: d, now: time.Now,
 		persist: func(_ string, write func() error) error { return write() }}
 	wide := wire.Task{
 		Name: "wide", Features: []string{"x"}, Target: "y",

@@ -311,7 +311,7 @@ func TestFirstLabelIsWrong(t *testing.T) {
 		if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 30 {
 			t.Errorf("first %s: %+v, %v", wrong, v, err)
 		}
-		if n := r.(*rows).of.maker.(*csvText).reads.n; n != 1 {
+		if n := r.(*rows).of.rowMaker.(*csvText).reads.n; n != 1 {
 			t.Errorf("first %s: the file was read again %d times, want once", wrong, n)
 		}
 		faults := storedAt(t, &c, "").Survey(&w).Faults
@@ -354,7 +354,7 @@ func TestClockThatIsAlwaysAhead(t *testing.T) {
 		if _, err := r.Snapshot(); err != nil && !errors.As(err, new(*Error)) {
 			t.Fatal(err)
 		}
-		reads = r.(*rows).of.maker.(*csvText).reads.n
+		reads = r.(*rows).of.rowMaker.(*csvText).reads.n
 	}
 	if reads > maxRereads+60 {
 		t.Errorf("the file was read %d times", reads)

@@ -209,7 +209,7 @@ func timesOf(v View) []int64 {
 }
 
 // textOf is what makes the rows of a CSV file.
-func textOf(r Rows) *csvText { return r.(*rows).of.maker.(*csvText) }
+func textOf(r Rows) *csvText { return r.(*rows).of.rowMaker.(*csvText) }
 
 // followed is a source, the rows that are followed, and what Prepare was called with.
 type followed struct {

@@ -117,7 +117,7 @@ func readHeader(c *records, file string, features []string, target string, filte
 
 // batch is rows that are read together. The tally is of these and of those before.
 type batch[T learner.Float] struct {
-	tally
+	readState
 	x, y  []T
 	times []int64 // with a column for them
 }
@@ -127,7 +127,7 @@ type batch[T learner.Float] struct {
 // bad rows. If a later line is a header with other columns, newTable returns the table for the lines below it.
 //
 // eachRow sets the fields of the place that depend on the content.
-func (y *tally) eachRow(c *records, at *place, newTable func(header []string) (*table, error),
+func (y *readState) eachRow(c *records, at *place, newTable func(header []string) (*table, error),
 	do func(record []string, line int) error, malformed func(*Error)) error {
 	above, t := at.lines, at.table
 	c.isHeader, c.isPlausible = t.isHeader, t.isPlausible

@@ -42,7 +42,7 @@ func (f *csvFeed) read(void func(why string), take func(Reading) bool) error {
 	to, err := f.follow(func(why string) {
 		f.follower.read = progress{}
 		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
-	}, func(text *counter, at *place, y *tally) error { return f.pass(text, at, y, take) })
+	}, func(text *counter, at *place, y *readState) error { return f.pass(text, at, y, take) })
 	if to.cells != nil {
 		all := to.report(f.inputNames(), f.filter.Time)
 		for i := len(all.Columns) - 1; i >= 0; i-- {
@@ -81,7 +81,7 @@ func (p *progress) hasColumn(input int) bool {
 }
 
 // pass passes on the readings of a text.
-func (f *csvFeed) pass(text *counter, at *place, y *tally, take func(Reading) bool) error {
+func (f *csvFeed) pass(text *counter, at *place, y *readState, take func(Reading) bool) error {
 	c := f.filter.dialect.reader(text, at)
 	y.begin(len(f.inputs))
 	if at.offset == 0 {
@@ -102,7 +102,7 @@ func (f *csvFeed) pass(text *counter, at *place, y *tally, take func(Reading) bo
 	}, func(bad *Error) {
 		for i := range f.inputs {
 			if at.table.broken != "" || at.table.columns[i] >= 0 {
-				y.cells[i].drop(cell{bad.File, bad.Line, bad.Problem, grid.Malformed})
+				y.cells[i].drop(rejectedCell{bad.File, bad.Line, bad.Problem, grid.Malformed})
 			}
 		}
 	})
@@ -135,7 +135,7 @@ func (f *csvFeed) places(file string, header []string) (*table, error) {
 }
 
 // line passes on the readings of a line.
-func (f *csvFeed) line(place *place, y *tally, record []string, line int, take func(Reading) bool) {
+func (f *csvFeed) line(place *place, y *readState, record []string, line int, take func(Reading) bool) {
 	t := place.table
 	at, bad := y.time(t, record, line)
 	if bad != nil {
@@ -163,7 +163,7 @@ func (f *csvFeed) line(place *place, y *tally, record []string, line int, take f
 			why = grid.Missing
 		}
 		if why != "" {
-			y.cells[i].drop(cell{t.file, line, text, why})
+			y.cells[i].drop(rejectedCell{t.file, line, text, why})
 			continue
 		}
 		y.cells[i].take(r.Value, at)

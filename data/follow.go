@@ -55,7 +55,7 @@ type csvFile struct {
 // Open implements Source. Readings have a time: without a column for it, lines are rows that somebody has made, whose
 // columns have the names of the task's.
 func (f *csvFile) Open(w Want) Rows {
-	return f.made.open(w, func() *made {
+	return f.made.open(w, func() *sharedRows {
 		follows := follower{path: f.path, now: f.now}
 		if f.filter.Time != "" {
 			follows.first = f.firstTime
@@ -65,7 +65,7 @@ func (f *csvFile) Open(w Want) Rows {
 			return newGridRows(feed, w, f.rules(), f.room, func() error { return nil })
 		}
 		c := &csvText{csvFile: f, want: w, follower: follows, labels: targetFilter{LabelSet: w.Labels}}
-		return &made{maker: c, name: f.path,
+		return &sharedRows{rowMaker: c, name: f.path,
 			raw: &rawRows{room: f.room, features: len(w.Features), timed: f.filter.Time != ""}}
 	})
 }
@@ -148,7 +148,7 @@ func (c *csvText) changed() bool { return c.follower.changed() }
 // none implements maker.
 func (c *csvText) none(renewed string) error {
 	err := noneSelected(c.csvFile.path, c.read.rows)
-	if slices.ContainsFunc(c.read.files, func(p place) bool { return p.open }) {
+	if slices.ContainsFunc(c.read.files, func(p place) bool { return p.lastLineOpen }) {
 		err.Problem += ", and its last line has no line break yet"
 	}
 	if renewed != "" {
@@ -159,7 +159,7 @@ func (c *csvText) none(renewed string) error {
 
 // make implements maker. It reads the data that was added since the last call. It reads everything again if data that
 // was read before may have changed, or if some lines have turned out to be invalid.
-func (c *csvText) make(m *made) error {
+func (c *csvText) make(m *sharedRows) error {
 	lost := m.raw.err()
 	if !c.look() && lost == nil && !needsReread(c.read.order, &c.read.labels) {
 		return nil
@@ -181,7 +181,7 @@ func (c *csvText) make(m *made) error {
 			}
 			b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
 			into, anew, c.outliers = m.fresh(), why, nil
-		}, func(text *counter, at *place, y *tally) error { return c.parse(text, at, y, b, into) })
+		}, func(text *counter, at *place, y *readState) error { return c.parse(text, at, y, b, into) })
 		if err == nil && to.order != nil {
 			to.order.checkTail()
 		}
@@ -254,7 +254,7 @@ const maxRereads = 16
 const batchRows = 512
 
 // parse reads the rows of a text.
-func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], into *rawRows) error {
+func (c *csvText) parse(text *counter, at *place, y *readState, b *batch[float32], into *rawRows) error {
 	r := c.filter.dialect.reader(text, at)
 	if y.cells == nil {
 		y.labels = c.labels
@@ -275,7 +275,7 @@ func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], i
 			return err
 		}
 	}
-	b.tally = *y
+	b.readState = *y
 	take := func() error {
 		err := into.add(b.x, b.y, b.times)
 		b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
@@ -289,11 +289,11 @@ func (c *csvText) parse(text *counter, at *place, y *tally, b *batch[float32], i
 		}
 		return take()
 	}, func(bad *Error) { // counted beside the columns, like a bad time
-		b.cells[len(b.cells)-1].drop(cell{bad.File, bad.Line, bad.Problem, grid.Malformed})
+		b.cells[len(b.cells)-1].drop(rejectedCell{bad.File, bad.Line, bad.Problem, grid.Malformed})
 	})
 	if err == nil {
 		err = take()
 	}
-	*y = b.tally
+	*y = b.readState
 	return err
 }

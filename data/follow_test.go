@@ -242,7 +242,8 @@ func TestCutOffWhileRead(t *testing.T) {
 	if err := os.Truncate(h.path, 12); err != nil {
 		t.Fatal(err)
 	}
-	err = readTo(f, 14, &place{stamp: stamp{path: h.path}}, &tally{}, func(text *counter, at *place, _ *tally) error {
+	err = readTo(f, 14, &place{stamp: stamp{path: h.path}}, &readState{}, func(text *counter, at *place,
+		_ *readState) error {
 		n, err := io.Copy(io.Discard, text)
 		at.readBytes, at.readLines = n, 2
 		return err

@@ -46,19 +46,19 @@ func (s stamp) equal(o stamp) bool {
 // progress is the state of reading the files.
 type progress struct {
 	files []place // in the order in which reading them started
-	tally
+	readState
 }
 
 // place is the position up to which a file was read.
 type place struct {
-	stamp  stamp
-	plain  bool      // reading can continue from the offset; false for compressed or converted files
-	open   bool      // the last line has no line break and was not read
-	torn   bool      // a last line without a line break was read
-	offset int64     // offset of the next line, in bytes; 0 = nothing was read
-	lines  int       // number of lines before the offset
-	edges  [2][]byte // result of edges for the offset
-	table  *table    // columns of its header
+	stamp        stamp
+	plain        bool      // reading can continue from the offset; false for compressed or converted files
+	lastLineOpen bool      // the last line has no line break and was not read
+	lastLineTorn bool      // a last line without a line break was read
+	offset       int64     // offset of the next line, in bytes; 0 = nothing was read
+	lines        int       // number of lines before the offset
+	edges        [2][]byte // result of edges for the offset
+	table        *table    // columns of its header
 	layout
 	widenedAt int   // number of the first line with an added column; 0 = no column was added
 	fixed     bool  // lines have no more fields than the header
@@ -147,7 +147,7 @@ func (f *follower) changed() bool {
 		return true
 	}
 	for i, s := range now {
-		if p := f.read.place(s.path); s.still && !f.looked[i].still && (p == nil || p.open) {
+		if p := f.read.place(s.path); s.still && !f.looked[i].still && (p == nil || p.lastLineOpen) {
 			return true
 		}
 	}
@@ -171,7 +171,7 @@ func (f *follower) look() bool {
 		return true // follow returns the error
 	}
 	for _, s := range f.looked {
-		if p := f.read.place(s.path); p == nil || !s.equal(p.stamp) || p.open && s.still {
+		if p := f.read.place(s.path); p == nil || !s.equal(p.stamp) || p.lastLineOpen && s.still {
 			return true
 		}
 	}
@@ -180,7 +180,7 @@ func (f *follower) look() bool {
 
 // parser parses a text that starts at the given place, and updates the tally. It sets the fields of the place that
 // depend on the content.
-type parser func(text *counter, at *place, y *tally) error
+type parser func(text *counter, at *place, y *readState) error
 
 // follow passes the data that was added after f.read to parse, and returns the new progress. If data that was read
 // before may have changed, it calls void with the reason and reads all files from the beginning. Of several files, one
@@ -213,11 +213,11 @@ func (f *follower) follow(void func(why string), parse parser) (to progress, err
 			if p == nil || rotated[s.path] {
 				to.files = append(to.files, place{stamp: stamp{path: s.path}, index: len(to.files)})
 				p = &to.files[len(to.files)-1]
-			} else if s.equal(p.stamp) && (!p.open || !s.still) {
+			} else if s.equal(p.stamp) && (!p.lastLineOpen || !s.still) {
 				continue
 			}
 			p.fixed, p.final, p.problem = f.fixed[s.path], i < len(f.looked)-1, nil
-			err := readOn(s, p, &to.tally, parse)
+			err := readOn(s, p, &to.readState, parse)
 			bad, other := (*Error)(nil), (*contentError)(nil)
 			unreadable := errors.As(err, &bad) || errors.As(err, &other) || isTruncated(err)
 			switch {
@@ -246,7 +246,7 @@ func (f *follower) follow(void func(why string), parse parser) (to progress, err
 
 // report returns the counts, and the files that cannot be read.
 func (p *progress) report(names []string, time string) Report {
-	r := p.tally.report(names, time)
+	r := p.readState.report(names, time)
 	for _, f := range p.files {
 		if f.problem != nil {
 			r.Troubles = append(r.Troubles, Trouble{Unused, f.problem.Error()})
@@ -343,7 +343,7 @@ func (p *place) unlike(now stamp) (string, error) {
 	if err == nil && (!bytes.Equal(e[0], p.edges[0]) || !bytes.Equal(e[1], p.edges[1])) {
 		return "it was rewritten", nil
 	}
-	if err == nil && p.torn {
+	if err == nil && p.lastLineTorn {
 		next := make([]byte, 2)
 		n, err := file.ReadAt(next, p.offset)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -361,7 +361,7 @@ func (p *place) unlike(now stamp) (string, error) {
 
 // readOn reads a file from the given place. In a plain file it stops after the last complete line. If the file is
 // still, it also reads a last line without a line break.
-func readOn(s stamp, p *place, y *tally, parse parser) error {
+func readOn(s stamp, p *place, y *readState, parse parser) error {
 	file, err := os.Open(s.path)
 	if err != nil {
 		return err
@@ -377,11 +377,11 @@ func readOn(s stamp, p *place, y *tally, parse parser) error {
 	if !p.plain {
 		if !s.still {
 			if err := checkComplete(s.path); err != nil {
-				p.open = true // a program may still be writing the file
+				p.lastLineOpen = true // a program may still be writing the file
 				return err
 			}
 		}
-		p.open = false
+		p.lastLineOpen = false
 		c := &counter{r: text}
 		err = parse(c, p, y)
 		p.offset, p.lines = s.size, p.readLines
@@ -391,23 +391,23 @@ func readOn(s stamp, p *place, y *tally, parse parser) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
-	p.open = end < s.size
+	p.lastLineOpen = end < s.size
 	switch {
-	case end == 0 && p.open && s.still:
-		p.open = false
+	case end == 0 && p.lastLineOpen && s.still:
+		p.lastLineOpen = false
 		return readTo(file, s.size, p, y, parse)
-	case end == 0 && p.open:
+	case end == 0 && p.lastLineOpen:
 		return &Error{File: s.path, Line: 1, Problem: "has no line break yet; it must name the columns"}
 	}
-	if err := readTo(file, end, p, y, parse); err != nil || !p.open || !s.still {
+	if err := readTo(file, end, p, y, parse); err != nil || !p.lastLineOpen || !s.still {
 		return err
 	}
-	if p.open = p.offset == end; !p.open { // the line above is read together with the next complete line
+	if p.lastLineOpen = p.offset == end; !p.lastLineOpen { // the line above is read with the next complete line
 		return nil
 	}
 	at, before := *p, y.clone()
 	if err := readTo(file, s.size, p, y, parse); err != nil || y.malformed == before.malformed || p.readLines > 1 {
-		p.open = false
+		p.lastLineOpen = false
 		return err
 	}
 	*p, *y = at, before // the last line cannot be parsed and may be incomplete: undo it
@@ -428,9 +428,9 @@ func checkComplete(path string) error {
 }
 
 // readTo reads a plain file from the given place to the offset end.
-func readTo(file io.ReaderAt, end int64, p *place, y *tally, parse parser) error {
+func readTo(file io.ReaderAt, end int64, p *place, y *readState, parse parser) error {
 	text := &counter{r: io.NewSectionReader(file, p.offset, end-p.offset)}
-	if p.torn { // the text begins with the break of a line that was counted
+	if p.lastLineTorn { // the text begins with the break of a line that was counted
 		p.lines--
 	}
 	if err := parse(text, p, y); err != nil {
@@ -444,7 +444,7 @@ func readTo(file io.ReaderAt, end int64, p *place, y *tally, parse parser) error
 	var err error
 	p.edges, err = edges(file, p.offset)
 	last := p.edges[1]
-	p.torn = p.offset == end && len(last) > 0 && last[len(last)-1] != '\n'
+	p.lastLineTorn = p.offset == end && len(last) > 0 && last[len(last)-1] != '\n'
 	return err
 }
 

@@ -45,14 +45,14 @@ func rulesFromConfig(c *Config, now func() time.Time) rules {
 
 // newGridRows returns the rows that are made of the readings of a feed. nothing returns the reason why there are no
 // readings.
-func newGridRows(f feed, w Want, by rules, at room, nothing func() error) *made {
+func newGridRows(f feed, w Want, by rules, at room, nothing func() error) *sharedRows {
 	r := &gridRows{feed: f, needed: w.inputs(), rules: by, nothing: nothing,
 		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: by.fill,
 			MissingValues: by.missingValues, Ranges: by.ranges, Early: w.Early}}
 	if r.labels.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
 		r.config.AcceptTarget = r.labels.accept
 	}
-	m := &made{maker: r, raw: &rawRows{room: at, features: len(w.Features), timed: true, recent: w.Early}}
+	m := &sharedRows{rowMaker: r, raw: &rawRows{room: at, features: len(w.Features), timed: true, keepTail: w.Early}}
 	zone, err := time.LoadLocation(w.Recipe.Grid.Zone) // the empty name is UTC
 	if err != nil && slices.ContainsFunc(w.Features, calendar) {
 		r.bad = fmt.Errorf("the task's calendar columns need the time zone %s: %w: install the system's time zones "+
@@ -89,7 +89,7 @@ func (r *gridRows) changed() bool { return r.bad == nil && (r.feed.changed() || 
 const readingsRows = 1024
 
 // make implements maker. Readings that were read are not read again, unless their rows could not be kept.
-func (r *gridRows) make(m *made) error {
+func (r *gridRows) make(m *sharedRows) error {
 	if r.bad != nil {
 		return r.bad
 	}
@@ -103,7 +103,7 @@ func (r *gridRows) make(m *made) error {
 
 // read makes rows of the new readings. If some readings turn out to be invalid, it processes all readings again without
 // them.
-func (r *gridRows) read(m *made) error {
+func (r *gridRows) read(m *sharedRows) error {
 	if lost := m.raw.err(); lost != nil {
 		r.feed.rewind(lost.Error())
 	}
@@ -131,7 +131,7 @@ func (r *gridRows) read(m *made) error {
 }
 
 // readOnce passes the new readings to the grid.
-func (r *gridRows) readOnce(m *made) error {
+func (r *gridRows) readOnce(m *sharedRows) error {
 	n := 0
 	r.order.setClock(r.rules.now())
 	return r.feed.read(func(why string) {
@@ -158,7 +158,7 @@ func (r *gridRows) readOnce(m *made) error {
 }
 
 // keep adds the rows that were made.
-func (r *gridRows) keep(m *made) {
+func (r *gridRows) keep(m *sharedRows) {
 	if some := r.grid.Take(); r.lost == nil && len(some.Y) > 0 {
 		r.lost = m.raw.add(some.X, some.Y, some.Times)
 	}

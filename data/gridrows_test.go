@@ -67,7 +67,7 @@ func (f fedBy) rewind(why string) { f.gone = why }
 // gridRowsOf are rows made of a feed.
 func gridRowsOf(f *fakeFeed, w Want, fill grid.Fill) Rows {
 	var s shared
-	return s.open(w, func() *made {
+	return s.open(w, func() *sharedRows {
 		return newGridRows(fedBy{f}, w, rules{fill: fill, most: 0.2, now: time.Now}, room{memory: memoryMost}, silent)
 	})
 }

@@ -22,12 +22,12 @@ type rawRows struct {
 	room
 	features int
 	timed    bool
-	recent   bool // the last ones are enough, which fit into memory
+	keepTail bool // only the newest rows are kept, in memory
 
-	x, y  []float32
-	times []int64
-	gone  int      // rows before them, of recent ones
-	file  *rowFile // in place of memory
+	x, y          []float32
+	times         []int64
+	droppedBefore int      // number of older rows, with keepTail
+	file          *rowFile // in place of memory
 }
 
 // len is how many rows were added.
@@ -35,13 +35,13 @@ func (r *rawRows) len() int {
 	if r.file != nil {
 		return r.file.len()
 	}
-	return r.gone + len(r.y)
+	return r.droppedBefore + len(r.y)
 }
 
 // add appends rows. After an error some of them may have been added: the caller takes them back with cut.
 func (r *rawRows) add(x, y []float32, times []int64) error {
 	if r.file == nil && 4*(len(r.x)+len(x)+len(r.y)+len(y))+8*(len(r.times)+len(times)) > r.memory {
-		if r.recent {
+		if r.keepTail {
 			r.forget()
 		} else if err := r.move(); err != nil {
 			return err
@@ -57,7 +57,7 @@ func (r *rawRows) add(x, y []float32, times []int64) error {
 // forget drops the older half.
 func (r *rawRows) forget() {
 	n := len(r.y) / 2
-	r.gone += n
+	r.droppedBefore += n
 	r.x = append([]float32(nil), r.x[n*r.features:]...)
 	r.y = append([]float32(nil), r.y[n:]...)
 	r.times = append([]int64(nil), r.times[min(n, len(r.times)):]...)
@@ -97,7 +97,7 @@ func (r *rawRows) cut(n int) {
 	case r.file != nil:
 		r.file.cut(n)
 	default:
-		n -= r.gone
+		n -= r.droppedBefore
 		r.x, r.y, r.times = r.x[:n*r.features], r.y[:n], r.times[:min(n, len(r.times))]
 	}
 }
@@ -107,7 +107,7 @@ func (r *rawRows) samples(n int) *learner.Samples[float32] {
 	if r.file != nil {
 		return learner.NewTableSamples(r.features, n, learner.Table[float32](&fileTable{of: r.file}))
 	}
-	n -= r.gone
+	n -= r.droppedBefore
 	return learner.NewSamples(r.features, r.x[:n*r.features], r.y[:n])
 }
 
@@ -119,7 +119,7 @@ func (r *rawRows) takenAt(n int) *Times {
 	case r.file != nil:
 		return &Times{n: n, of: r.file}
 	}
-	return NewTimes(r.times[:n-r.gone])
+	return NewTimes(r.times[:n-r.droppedBefore])
 }
 
 // err is why rows could not be read.

@@ -53,7 +53,7 @@ func (s *storedRing) Open(w Want) Rows {
 	if w.Recipe == nil {
 		return noRows{}
 	}
-	return s.made.open(w, func() *made {
+	return s.made.open(w, func() *sharedRows {
 		return newGridRows(&storedFeed{ring: s, wanted: w.inputs()}, w, s.rules, s.room, func() error { return nil })
 	})
 }

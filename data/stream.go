@@ -38,7 +38,7 @@ func (s *stream) Open(w Want) Rows {
 		return noRows{}
 	}
 	wanted := w.inputs()
-	return s.made.open(w, func() *made {
+	return s.made.open(w, func() *sharedRows {
 		by := s.rules
 		by.now = s.recorder.env.Now
 		return newGridRows(s.recorder.feed(wanted), w, by, s.room, func() error {

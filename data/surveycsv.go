@@ -124,7 +124,7 @@ func (s *csvSurvey) readFile(last bool) {
 	if err == nil {
 		s.usable++
 	}
-	y, at := tally{matched: s.selected}, place{table: t}
+	y, at := readState{matched: s.selected}, place{table: t}
 	s.newest = 0
 	err = y.eachRow(c, &at, s.findColumns, func(record []string, line int) error {
 		s.line(record, line, c)

@@ -183,7 +183,7 @@ func (b *batch[T]) ascends(t *table, record []string, line int, at, number int64
 		b.newest = max(b.newest, at)
 		return nil
 	}
-	b.cells[len(t.columns)].drop(cell{t.file, line, text, why})
+	b.cells[len(t.columns)].drop(rejectedCell{t.file, line, text, why})
 	return &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem(text, why), Reason: string(why)}
 }
 
@@ -216,7 +216,7 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 			b.x = append(b.x, x)
 			continue
 		}
-		c.drop(cell{t.file, line, text, why})
+		c.drop(rejectedCell{t.file, line, text, why})
 		filled := false
 		if i != t.target { // a target is never made up
 			v, filled = c.fill(t.filter.missing, at)
@@ -231,7 +231,7 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 }
 
 // time reads the time of a row. It is 0 if rows have none.
-func (y *tally) time(t *table, record []string, line int) (int64, *Error) {
+func (y *readState) time(t *table, record []string, line int) (int64, *Error) {
 	if t.time < 0 {
 		return 0, nil
 	}
@@ -240,7 +240,7 @@ func (y *tally) time(t *table, record []string, line int) (int64, *Error) {
 	if err == nil {
 		return at, nil
 	}
-	y.cells[len(t.columns)].drop(cell{t.file, line, text, grid.BadTime})
+	y.cells[len(t.columns)].drop(rejectedCell{t.file, line, text, grid.BadTime})
 	return 0, &Error{File: t.file, Line: line, Column: t.filter.Time, Reason: string(grid.BadTime),
 		Problem: shorten(text) + " is not a time " + t.filter.dialect.time.example()}
 }

@@ -20,9 +20,9 @@ func Drop[R ~string](reason R, format string, args ...any) error {
 	return &Dropped[R]{reason, fmt.Errorf(format, args...)}
 }
 
-// WhyDropped takes an error apart. An error that is not Dropped is of a message that cannot be read: it is malformed,
-// or of another version of the protocol.
-func WhyDropped[R ~string](err error, malformed, version R) (R, error) {
+// DropReason returns the reason for which a message was dropped, and the cause. If err is not a Dropped, the message
+// could not be decoded: the reason is version for a message of another protocol version, else malformed.
+func DropReason[R ~string](err error, malformed, version R) (R, error) {
 	if d := (*Dropped[R])(nil); errors.As(err, &d) {
 		return d.Reason, d.Err
 	}

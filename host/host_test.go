@@ -58,7 +58,7 @@ func TestOwner(t *testing.T) {
 		if err := p.Alive(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if err := p.TellWithin(t.Context(), func() { p.did = append(p.did, "asked") }); err != nil {
+		if err := p.DoContext(t.Context(), func() { p.did = append(p.did, "asked") }); err != nil {
 			t.Error(err)
 		}
 		end()
@@ -117,7 +117,7 @@ func TestPause(t *testing.T) {
 		done := make(chan error, 1)
 		ctx, end := context.WithCancel(t.Context())
 		go func() { done <- p.run(ctx) }()
-		_ = p.TellWithin(t.Context(), func() {
+		_ = p.DoContext(t.Context(), func() {
 			if err := p.Pause(time.Minute); err != nil {
 				t.Error(err)
 			}
@@ -196,13 +196,13 @@ func TestSigner(t *testing.T) {
 func TestWhyDropped(t *testing.T) {
 	type reason string
 	err := fmt.Errorf("outer: %w", host.Drop(reason("foreign"), "topic %q", "x"))
-	if r, why := host.WhyDropped(err, reason("malformed"), "version"); r != "foreign" || why.Error() != `topic "x"` {
+	if r, why := host.DropReason(err, reason("malformed"), "version"); r != "foreign" || why.Error() != `topic "x"` {
 		t.Errorf("%s, %v", r, why)
 	}
-	if r, _ := host.WhyDropped(&wire.VersionError{Has: 7}, reason("malformed"), "version"); r != "version" {
+	if r, _ := host.DropReason(&wire.VersionError{Has: 7}, reason("malformed"), "version"); r != "version" {
 		t.Errorf("of another version: %s", r)
 	}
-	r, why := host.WhyDropped(errors.New("short"), reason("malformed"), "version")
+	r, why := host.DropReason(errors.New("short"), reason("malformed"), "version")
 	if r != "malformed" || why.Error() != "short" {
 		t.Errorf("%s, %v", r, why)
 	}

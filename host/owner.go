@@ -133,10 +133,10 @@ func (o *Owner) Go(job func()) {
 }
 
 // Tell has the owner do something, unless the program ends.
-func (o *Owner) Tell(result func()) { _ = o.TellWithin(o.ctx, result) }
+func (o *Owner) Tell(result func()) { _ = o.DoContext(o.ctx, result) }
 
-// TellWithin has the owner do something. The error is that the owner has not been met before ctx ended.
-func (o *Owner) TellWithin(ctx context.Context, result func()) error {
+// DoContext runs result on the owner's goroutine. It returns ctx.Err() if the owner does not take it in time.
+func (o *Owner) DoContext(ctx context.Context, result func()) error {
 	return o.meet(ctx, &o.results, result)
 }
 

@@ -117,7 +117,7 @@ func BenchmarkPool(b *testing.B) {
 		go func() { over <- p.run(ctx) }()
 		pool, done := host.NewPool(p.Owner), make(chan bool)
 		for b.Loop() {
-			err := p.TellWithin(ctx, func() {
+			err := p.DoContext(ctx, func() {
 				for range 999 {
 					pool.Do(check, func() {})
 				}

@@ -75,9 +75,9 @@ func (a *autoencoder[T]) Labels(y []T, _ *Labels) error {
 // Outputs implements Objective: the error of each row.
 func (a *autoencoder[T]) Outputs(w []T, b Batch[T]) []T { return a.forward(nil, w, b) }
 
-// Tally implements Objective: residuals are the rows' errors.
-func (a *autoencoder[T]) Tally(w []T, s *Samples[T]) Tally {
-	t, all := Tally{Samples: s.Len()}, s.All()
+// ScoreSums implements Objective: residuals are the rows' errors.
+func (a *autoencoder[T]) Tally(w []T, s *Samples[T]) ScoreSums {
+	t, all := ScoreSums{Samples: s.Len()}, s.All()
 	t.begin(0)
 	for from := 0; from < s.Len(); from += a.fewRows {
 		for _, e := range a.forward(nil, w, all.Part(from, a.fewRows)) {

@@ -33,7 +33,7 @@ func benchmarkSteps(b *testing.B, a Architecture, batch int) {
 	rng := newRNG(1)
 	data := randomSamples[float32](a, 500, rng)
 	d := Descent[float32]{Model: model,
-		Draws:    &Sampler[float32]{Data: data, Construction: Construction{BatchSize: batch}, Rand: rng},
+		Draws:    &Sampler[float32]{Data: data, GradientConfig: GradientConfig{BatchSize: batch}, Rand: rng},
 		Schedule: Schedule{StepSize: 1e-3}}
 	w := make([]float32, a.Params())
 	model.Init(w, rng)
@@ -80,7 +80,7 @@ func benchmarkRun[T Float](b *testing.B) {
 	rng := newRNG(1)
 	data := randomSamples[T](a, 100, rng)
 	d := Descent[T]{Model: newModel[T](b, a),
-		Draws:    &Sampler[T]{Data: data, Construction: Construction{BatchSize: 1}, Rand: rng},
+		Draws:    &Sampler[T]{Data: data, GradientConfig: GradientConfig{BatchSize: 1}, Rand: rng},
 		Schedule: Schedule{StepSize: 1e-3}, Normalize: true}
 	w, bareW := make([]T, 25), make([]T, 25)
 	const rounds, steps = 100, 10

@@ -270,8 +270,8 @@ func (c *conv1d[T]) addFilters(f *filters, dst, x, delta []T, from []int32, scal
 // Outputs implements Objective.
 func (c *conv1d[T]) Outputs(w []T, b Batch[T]) []T { return c.forward(w, b) }
 
-// Tally implements Objective.
-func (c *conv1d[T]) Tally(w []T, s *Samples[T]) Tally {
+// ScoreSums implements Objective.
+func (c *conv1d[T]) Tally(w []T, s *Samples[T]) ScoreSums {
 	return tally(c.loss, s, c.fewRows, func(b Batch[T]) []T { return c.forward(w, b) })
 }
 

@@ -15,7 +15,7 @@ func line(t *testing.T, batch int, schedule Schedule) *Descent[float64] {
 	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Bias: true, Risk: spec.RiskSquared})
 	data := NewSamples(1, []float64{-1, 0, 1, 2}, []float64{-1.25, 2.25, 5.25, 7.75})
 	return &Descent[float64]{Model: m,
-		Draws: &Sampler[float64]{Data: data, Construction: Construction{BatchSize: batch}}, Schedule: schedule}
+		Draws: &Sampler[float64]{Data: data, GradientConfig: GradientConfig{BatchSize: batch}}, Schedule: schedule}
 }
 
 // run takes steps with draws from rng.
@@ -112,7 +112,7 @@ func TestFreshBatchEveryStep(t *testing.T) {
 		for i := range y {
 			x[i], y[i] = 1, float64(i)
 		}
-		draws := &Sampler[float64]{Data: NewSamples(1, x, y), Construction: Construction{BatchSize: batch}}
+		draws := &Sampler[float64]{Data: NewSamples(1, x, y), GradientConfig: GradientConfig{BatchSize: batch}}
 		d := &Descent[float64]{Model: m, Draws: draws, Schedule: Schedule{StepSize: 1}}
 		w, rng, seen := make([]float64, 1), newRNG(10), map[float64]bool{}
 		for range 40 {
@@ -220,7 +220,7 @@ func TestStepsDoNotAllocate(t *testing.T) {
 				d := Descent[float32]{Model: newModel[float32](t, a), Schedule: Schedule{StepSize: 1e-3},
 					Draws: &Sampler[float32]{
 						Data: randomSamples[float32](a, 40, rng), Rand: rng,
-						Construction: Construction{BatchSize: batch, ResponseProb: 0.9, Noise: noise}}}
+						GradientConfig: GradientConfig{BatchSize: batch, ResponseProb: 0.9, Noise: noise}}}
 				w := randomVector[float32](a.Params(), 0.1, rng)
 				if got := testing.AllocsPerRun(3, func() { // runs once before it counts
 					if _, err := d.Run(w, 4, 1, 0, nil); err != nil {

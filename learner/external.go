@@ -47,6 +47,6 @@ func (e external[T]) Restandardize([]T, Standardization, Standardization) (bool,
 	return false, nil
 }
 
-func (e external[T]) Tally(_ []T, s *Samples[T]) Tally {
-	return Tally{Risk: math.NaN(), Samples: s.Len()}
+func (e external[T]) Tally(_ []T, s *Samples[T]) ScoreSums {
+	return ScoreSums{Risk: math.NaN(), Samples: s.Len()}
 }

@@ -72,8 +72,8 @@ func (l *linear[T]) Labels(y []T, seen *Labels) error { return l.loss.Labels(y, 
 // Outputs implements Objective.
 func (l *linear[T]) Outputs(w []T, b Batch[T]) []T { return l.forward(w, b) }
 
-// Tally implements Objective.
-func (l *linear[T]) Tally(w []T, s *Samples[T]) Tally {
+// ScoreSums implements Objective.
+func (l *linear[T]) Tally(w []T, s *Samples[T]) ScoreSums {
 	return tally(l.loss, s, blockRows, func(b Batch[T]) []T { return l.forward(w, b) })
 }
 

@@ -89,8 +89,8 @@ func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 	return score
 }
 
-// Tally counts how well w does on all of s. Its risk has the units that Score's has, and no ridge.
-func (m *Model[T]) Tally(w []T, s *Samples[T]) Tally {
+// ScoreSums counts how well w does on all of s. Its risk has the units that Score's has, and no ridge.
+func (m *Model[T]) Tally(w []T, s *Samples[T]) ScoreSums {
 	m.check(w, s.All())
 	t := m.objective.Tally(w, s)
 	t.Risk *= m.unit

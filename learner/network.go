@@ -207,8 +207,8 @@ func (n *network[T]) Labels(y []T, seen *Labels) error {
 // Outputs implements Objective.
 func (n *network[T]) Outputs(w []T, b Batch[T]) []T { return n.forward(w, b) }
 
-// Tally implements Objective.
-func (n *network[T]) Tally(w []T, s *Samples[T]) Tally {
+// ScoreSums implements Objective.
+func (n *network[T]) Tally(w []T, s *Samples[T]) ScoreSums {
 	return tally(n.loss, s, n.fewRows, func(b Batch[T]) []T { return n.forward(w, b) })
 }
 

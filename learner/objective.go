@@ -36,7 +36,7 @@ type Objective[T Float] interface {
 	// until the next call of any method.
 	Outputs(w []T, b Batch[T]) []T
 	// Tally returns how well w does on all samples.
-	Tally(w []T, s *Samples[T]) Tally
+	Tally(w []T, s *Samples[T]) ScoreSums
 	// Restandardize rewrites w for samples that are standardised by to in place of from, as far as there are biases to
 	// take up other means, and reports whether there are means to take up: see [Model.Restandardize]. An error says why
 	// no w does what it did before; w counts for nothing then.

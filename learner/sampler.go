@@ -8,9 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Construction is how an agent makes its stochastic gradient: the constructions of 2nd-order, any of them together. The
-// zero value is the exact gradient.
-type Construction struct {
+// GradientConfig is how an agent makes its stochastic gradient: the constructions of 2nd-order, any of them together.
+// The zero value is the exact gradient.
+type GradientConfig struct {
 	BatchSize int // B_k samples, drawn afresh for every step (2nd-order (7)); 0 = all stored rows
 	// ResponseProb is δ_k, the probability that a local step happens; 0 and 1 = all do. It is per local step, as
 	// 2nd-order (9) is indexed by e, and the step is scaled by 1/δ_k. That an agent misses whole rounds is no matter of
@@ -23,7 +23,7 @@ type Construction struct {
 const maxBatch = 65536
 
 // Validate reports every setting that cannot work.
-func (c Construction) Validate() error {
+func (c GradientConfig) Validate() error {
 	var errs []error
 	if c.BatchSize < 0 || c.BatchSize > maxBatch {
 		errs = append(errs, fmt.Errorf("batch size %d; 1 to %d, or 0 for all rows", c.BatchSize, maxBatch))
@@ -50,7 +50,7 @@ func (c Construction) Validate() error {
 // A straggling step draws its samples and its noise too, so that agents that differ in ResponseProb alone see the same
 // ones.
 type Sampler[T Float] struct {
-	Construction
+	GradientConfig
 	Data   *Samples[T] // stored rows, from which samples are drawn uniformly with replacement; or
 	Stream Stream[T]   // fresh samples
 	Rand   *rand.Rand  // may be nil if nothing is drawn
@@ -72,7 +72,7 @@ func (s *Sampler[T]) Validate(m *Model[T]) error {
 	case s.BatchSize == 0 && s.Stream != nil:
 		return fmt.Errorf("batch size 0 with a stream, which has no end; 1 to %d", maxBatch)
 	}
-	return s.Construction.Validate()
+	return s.GradientConfig.Validate()
 }
 
 // Next is the next draw, in the order that is written above.

@@ -25,7 +25,7 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 		}
 	}
 	const draws = 30000
-	for _, c := range []Construction{
+	for _, c := range []GradientConfig{
 		{BatchSize: 1},
 		{BatchSize: 3},
 		{BatchSize: 1, ResponseProb: 0.25},
@@ -33,7 +33,7 @@ func TestDrawnGradientIsUnbiased(t *testing.T) {
 		{Noise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.5}},
 		{BatchSize: 2, ResponseProb: 0.5, Noise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.5}},
 	} {
-		s := &Sampler[float64]{Construction: c, Data: data, Rand: newRNG(62)}
+		s := &Sampler[float64]{GradientConfig: c, Data: data, Rand: newRNG(62)}
 		d := Descent[float64]{Model: m, Draws: s}
 		sum, squares := make([]float64, 3), make([]float64, 3)
 		for range draws {
@@ -90,10 +90,11 @@ func TestResponseLeavesOtherDrawsAlone(t *testing.T) {
 	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
 	m := newModel[float64](t, a)
 	data := randomSamples[float64](a, 30, newRNG(64))
-	c := Construction{BatchSize: 2, ResponseProb: 0.9, Noise: spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 1}}
-	often := Sampler[float64]{Construction: c, Data: data, Rand: newRNG(65)}
+	c := GradientConfig{BatchSize: 2, ResponseProb: 0.9,
+		Noise: spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 1}}
+	often := Sampler[float64]{GradientConfig: c, Data: data, Rand: newRNG(65)}
 	c.ResponseProb = 0.1
-	seldom := Sampler[float64]{Construction: c, Data: data, Rand: newRNG(65)}
+	seldom := Sampler[float64]{GradientConfig: c, Data: data, Rand: newRNG(65)}
 	responses := map[float64]int{}
 	for range 1000 {
 		x, y := often.Next(m), seldom.Next(m)
@@ -121,7 +122,7 @@ func (c *counting) Sample(x []float64) float64 {
 
 func TestStreamGivesFreshSamples(t *testing.T) {
 	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskSquared})
-	s := &Sampler[float64]{Stream: &counting{}, Construction: Construction{BatchSize: 3}}
+	s := &Sampler[float64]{Stream: &counting{}, GradientConfig: GradientConfig{BatchSize: 3}}
 	if err := s.Validate(m); err != nil {
 		t.Fatal(err)
 	}

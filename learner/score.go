@@ -13,7 +13,7 @@ type Score struct {
 }
 
 // score is the score that a tally of samples amounts to. Without samples everything is NaN.
-func score[T Float](t Tally, a Architecture, s *Samples[T]) Score {
+func score[T Float](t ScoreSums, a Architecture, s *Samples[T]) Score {
 	n := float64(t.Samples)
 	score := Score{Risk: t.Risk / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: t.Samples}
 	if !a.Risk.Regression() {

@@ -82,7 +82,7 @@ func TestTally(t *testing.T) {
 		s := randomSamples[float64](a, 2*blockRows+5, rng)
 		w := randomVector[float64](a.Params(), 0.5, rng)
 		got := m.Tally(w, s)
-		want := Tally{Samples: s.Len()}
+		want := ScoreSums{Samples: s.Len()}
 		classes := max(a.Outputs, 2)
 		for i := range s.Len() {
 			x, y := s.Row(i)

@@ -75,7 +75,7 @@ func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 	for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.01},
 		{Law: spec.NoiseLaplace, Variance: 0.01}} {
 		s := &Sampler[float64]{Data: randomSamples[float64](bilinear, 20, newRNG(54)),
-			Construction: Construction{BatchSize: 1, ResponseProb: 0.5, Noise: noise}}
+			GradientConfig: GradientConfig{BatchSize: 1, ResponseProb: 0.5, Noise: noise}}
 		d := &Descent[float64]{Model: newModel[float64](t, bilinear), Draws: s, Schedule: Schedule{StepSize: 0.05}}
 		w := make([]float64, 18)
 		run(t, d, w, 50, 1, 0, newRNG(55))
@@ -100,7 +100,7 @@ func TestComposedStepsMatchTwin(t *testing.T) {
 					{Law: spec.NoiseLaplace, Variance: 0.04}} {
 					data := randomSamples[float64](a, 40, newRNG(56))
 					s := &Sampler[float64]{Data: data,
-						Construction: Construction{BatchSize: batch, ResponseProb: response, Noise: noise}}
+						GradientConfig: GradientConfig{BatchSize: batch, ResponseProb: response, Noise: noise}}
 					d := &Descent[float64]{Model: newModel[float64](t, a), Draws: s, Schedule: Schedule{StepSize: 0.05},
 						Normalize: true}
 					got := randomVector[float64](a.Params(), 0.3, newRNG(57))

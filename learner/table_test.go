@@ -109,7 +109,7 @@ func same(t *testing.T, m *Model[float32], memory, far *Samples[float32]) {
 	}
 	for _, size := range []int{0, 1, 5} {
 		trained := func(of *Samples[float32]) []float32 {
-			sampler := &Sampler[float32]{Construction: Construction{BatchSize: size}, Data: of, Rand: newRNG(5)}
+			sampler := &Sampler[float32]{GradientConfig: GradientConfig{BatchSize: size}, Data: of, Rand: newRNG(5)}
 			if err := sampler.Validate(m); err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +135,7 @@ func TestLostTable(t *testing.T) {
 			t.Errorf("%+v: risk %v", a, r)
 		}
 		for _, size := range []int{0, 1, 5} {
-			sampler := &Sampler[float32]{Construction: Construction{BatchSize: size}, Data: far, Rand: newRNG(5)}
+			sampler := &Sampler[float32]{GradientConfig: GradientConfig{BatchSize: size}, Data: far, Rand: newRNG(5)}
 			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: Schedule{StepSize: 0.01}}
 			if _, err := descent.Run(slices.Clone(w), 3, 1, 0, nil); err == nil {
 				t.Errorf("%+v: steps of %d rows are taken", a, size)

@@ -57,7 +57,7 @@ func (s *Session) answered(l *link, asked []subscription, codes map[string]byte)
 
 // refused has a filter asked for again, or ends the link when another node of
 // the cluster may grant it.
-func (s *Session) refused(l *link, e *entry, code byte) {
+func (s *Session) refused(l *link, e *subscriptionState, code byte) {
 	e.refusals++
 	s.mailbox.Put(SubscribeRefused{Filter: e.filter, Code: code})
 	if len(s.urls) > 1 && e.refusals >= refusedLimit(e.moves, len(s.urls)) {
@@ -71,7 +71,7 @@ func (s *Session) refused(l *link, e *entry, code byte) {
 	e.again = time.AfterFunc(RefusedWait(e.refusals, s.options.Rand), func() { s.askAgain(l, e) })
 }
 
-func (s *Session) askAgain(l *link, e *entry) {
+func (s *Session) askAgain(l *link, e *subscriptionState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link == l && e.refusals > 0 && slices.Contains(s.table.entries, e) {

@@ -14,8 +14,8 @@ type subscription struct {
 	qos    QoS
 }
 
-// entry is a subscription with what brokers said to it.
-type entry struct {
+// subscriptionState is a subscription with what brokers said to it.
+type subscriptionState struct {
 	subscription
 	refusals int         // in a row, by the present link
 	moves    int         // links in a row that were given up because they refused it
@@ -23,7 +23,7 @@ type entry struct {
 }
 
 // settle forgets the refusals of a link that granted the filter, or is gone.
-func (e *entry) settle() {
+func (e *subscriptionState) settle() {
 	if e.again != nil {
 		e.again.Stop()
 	}
@@ -32,10 +32,10 @@ func (e *entry) settle() {
 
 // table is what a session is subscribed to, oldest first. Each new link asks
 // for all of it, since with clean sessions the broker has forgotten.
-type table struct{ entries []*entry }
+type table struct{ entries []*subscriptionState }
 
 // find returns nil for a filter that is not in the table.
-func (t *table) find(filter string) *entry {
+func (t *table) find(filter string) *subscriptionState {
 	for _, e := range t.entries {
 		if e.filter == filter {
 			return e
@@ -49,7 +49,7 @@ func (t *table) set(s subscription) {
 		e.subscription = s
 		return
 	}
-	t.entries = append(t.entries, &entry{subscription: s})
+	t.entries = append(t.entries, &subscriptionState{subscription: s})
 }
 
 // remove reports whether the filter was refused.
@@ -60,7 +60,7 @@ func (t *table) remove(filter string) (refused bool) {
 	}
 	refused = e.refusals > 0
 	e.settle()
-	t.entries = slices.DeleteFunc(t.entries, func(other *entry) bool { return other == e })
+	t.entries = slices.DeleteFunc(t.entries, func(other *subscriptionState) bool { return other == e })
 	return refused
 }
 

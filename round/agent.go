@@ -33,25 +33,25 @@ type Agent struct {
 	earlyAt     time.Time
 	lost        []wire.EndedEdge // as its newest invitation says
 
-	left   uint64             // bytes that the uplink may carry
-	short  bool               // which are fewer than a round takes
-	barred wire.DeclineReason // by the device's owner; 0 = it is not
-	task   taskState
-	work   *work
-	parted *work        // its round went by while the link was down: whether its update counts is still to be said
-	saved  *SavedUpdate // of the process before this one, not yet matched
+	left            uint64             // bytes that the uplink may carry
+	short           bool               // which are fewer than a round takes
+	barred          wire.DeclineReason // by the device's owner; 0 = it is not
+	task            taskState
+	work            *work
+	awaitingOutcome *work        // its round ended while the link was down: the outcome of its update is not known yet
+	saved           *SavedUpdate // of the process before this one, not yet matched
 
-	saidRows  uint64 // of the last hello
-	knownRows uint64 // that the coordinator knows of, by its last word
-	drew      uint32 // Respond.Of by which it was drawn to answer; 0 = it always answers
-	undrawn   bool   // or was not drawn
-	away      away
-	luck      luck
-	asks      bool      // for what it needs beyond the round, until it is heard
-	helloDue  bool      // a hello is owed
-	helloSaid bool      // since it was due, perhaps more than once
-	helloAt   time.Time // of the next hello
-	helloWait time.Duration
+	saidRows    uint64 // of the last hello
+	knownRows   uint64 // that the coordinator knows of, by its last word
+	lotteryOf   uint32 // Respond.Of of the last lottery that chose the agent to answer; 0 = it always answers
+	lotteryLost bool   // the last lottery did not choose the agent
+	away        away
+	luck        luck
+	needsReply  bool      // the agent sends hellos until the coordinator has answered
+	helloDue    bool      // a hello is owed
+	helloSaid   bool      // since it was due, perhaps more than once
+	helloAt     time.Time // of the next hello
+	helloWait   time.Duration
 
 	objectAt  time.Time // of a hello to an older announcement, or for parts of the task; zero = none is owed
 	objectNot time.Time // no such hello before
@@ -162,11 +162,11 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 	case Prepared:
 		a.prepared(now, e)
 	case Stranded:
-		a.helloDue, a.asks = true, a.asks || e.Beyond
+		a.helloDue, a.needsReply = true, a.needsReply || e.Beyond
 	case Lacking:
 		a.objectAt = now
 	case Unread:
-		a.helloDue, a.asks = true, true
+		a.helloDue, a.needsReply = true, true
 	case NeighborsFound, Evaluated, RowsCame:
 		a.helloDue = true
 	case Budgeted:
@@ -227,7 +227,7 @@ func (a *Agent) sayHello() {
 		a.saidRows, a.knownRows = a.task.samples, 0
 	}
 	h := SayHello{Announcement: a.floorDigest, Order: a.floor, Unfit: a.unfit(), Samples: a.task.samples,
-		Respond: a.drew}
+		Respond: a.lotteryOf}
 	if w := a.work; w != nil {
 		h.Update = w.update
 	}
@@ -253,7 +253,7 @@ func (a *Agent) seldom(d time.Duration) time.Duration {
 // A hello that is due may have news, and is said. An update that was offered with the link again is answered before.
 func (a *Agent) heard(now time.Time) {
 	if a.helloSaid && !a.helloDue {
-		a.asks = false
+		a.needsReply = false
 		a.giveUp()
 		rest := a.seldom(helloRest)
 		a.helloWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))

@@ -33,7 +33,7 @@ func (a *Agent) selected(now time.Time, e *AnnouncementCame) {
 	case e.Weight == 0, e.Announcement.Phase != wire.PhaseOpen:
 	case a.early != nil && a.early.Announcement == e.Digest: // invited already
 	case e.Retained, a.knownRows == 0, a.saidRows != a.knownRows, a.task.ready && a.task.samples < a.knownRows:
-		a.helloDue, a.undrawn = true, false
+		a.helloDue, a.lotteryLost = true, false
 	default:
 		left := time.Duration(e.Announcement.RoundWithin) * time.Millisecond
 		a.early, a.earlyAt = &Invited{Announcement: e.Digest, Left: left, Weight: e.Weight, Uploads: true,
@@ -146,7 +146,7 @@ func (a *Agent) leaveOldWork() {
 	}
 	switch {
 	case w.state == workSubmitting && w.cut && a.current.Order.Run == w.run:
-		a.parted = w // offered again with the link, it is answered
+		a.awaitingOutcome = w // offered again with the link, it is answered
 	case w.state == workHolding && !w.asked():
 		a.ended(w, WorkEnded{Result: WorkMixed})
 	default:
@@ -164,8 +164,8 @@ func (a *Agent) read(run wire.RunID, round wire.RoundID, update wire.Digest) {
 
 // giveUp counts the work that went by while the link was down as lost.
 func (a *Agent) giveUp() {
-	if w := a.parted; w != nil {
-		a.parted = nil
+	if w := a.awaitingOutcome; w != nil {
+		a.awaitingOutcome = nil
 		a.ended(w, WorkEnded{Result: WorkSuperseded})
 	}
 }

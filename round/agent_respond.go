@@ -27,15 +27,15 @@ type luck struct {
 // drawn before those that are away.
 func (a *Agent) draw(e *AnnouncementCame) {
 	r, had := &e.Announcement.Respond, a.away.had
-	a.drew, a.away.had = 0, false
-	if a.undrawn = false; e.Weight > 0 || r.Of == 0 {
+	a.lotteryOf, a.away.had = 0, false
+	if a.lotteryLost = false; e.Weight > 0 || r.Of == 0 {
 		return
 	}
 	if l := &a.luck; l.run != e.Order.Run || l.round != e.Order.Round {
 		*l = luck{e.Order.Run, e.Order.Round, a.rng.Uint32()}
 	}
-	if a.undrawn = a.luck.drew >= r.Of || had && r.Longest() > 0; !a.undrawn {
-		a.drew = r.Of
+	if a.lotteryLost = a.luck.drew >= r.Of || had && r.Longest() > 0; !a.lotteryLost {
+		a.lotteryOf = r.Of
 	}
 }
 
@@ -44,21 +44,21 @@ func (a *Agent) drawn(of uint32) bool { return of == 0 || a.rng.Uint32() < of }
 
 // Silent reports whether the agent says no hello until it is drawn. With an update, or at work, it does, and when it
 // lacks what it needs beyond the round.
-func (a *Agent) Silent() bool { return a.undrawn && !a.asks && !a.HasPart() }
+func (a *Agent) Silent() bool { return a.lotteryLost && !a.needsReply && !a.HasPart() }
 
 // HasPart reports whether the agent is at work in a round, or has an update that may still count.
 func (a *Agent) HasPart() bool {
-	return a.work != nil || a.saved != nil || a.parted != nil || a.early != nil
+	return a.work != nil || a.saved != nil || a.awaitingOutcome != nil || a.early != nil
 }
 
 // MayLeave reports whether nothing of the round needs the link: the agent was not drawn to answer, or the round goes on
 // without it.
 func (a *Agent) MayLeave() bool {
-	if !a.linkUp || !a.away.read || a.current == nil || a.asks || a.HasPart() {
+	if !a.linkUp || !a.away.read || a.current == nil || a.needsReply || a.HasPart() {
 		return false
 	}
 	r := &a.current.Announcement.Respond
-	return r.Longest() > 0 && (a.undrawn || a.away.apart && !a.helloDue)
+	return r.Longest() > 0 && (a.lotteryLost || a.away.apart && !a.helloDue)
 }
 
 // leave has the host leave, once for a link and an announcement: for return_after and a random part of return_within.

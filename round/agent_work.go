@@ -211,8 +211,8 @@ func (w *work) is(run wire.RunID, round wire.RoundID, update wire.Digest) bool {
 // accepted believes that the running coordinator holds the update. It is kept here until the round is over: that
 // coordinator may fall.
 func (a *Agent) accepted(now time.Time, e AcceptedCame) {
-	if w := a.parted; w != nil && w.is(e.Run, e.Round, e.Update) {
-		a.parted = nil
+	if w := a.awaitingOutcome; w != nil && w.is(e.Run, e.Round, e.Update) {
+		a.awaitingOutcome = nil
 		a.ended(w, WorkEnded{Result: WorkAccepted})
 		return
 	}
@@ -232,7 +232,7 @@ func (a *Agent) accepted(now time.Time, e AcceptedCame) {
 
 func (a *Agent) refused(now time.Time, e RefusedCame) {
 	w := a.work
-	if p := a.parted; p != nil && p.is(e.Run, e.Round, e.Update) {
+	if p := a.awaitingOutcome; p != nil && p.is(e.Run, e.Round, e.Update) {
 		a.giveUp()
 		return
 	}

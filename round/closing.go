@@ -59,18 +59,18 @@ func (c *Coordinator) hurry(now time.Time, possible int) {
 func (c *Coordinator) deadline(now time.Time) {
 	c.byDeadline = true
 	// else the announcement may not have reached them, or their updates not the coordinator
-	if c.linkUp && !c.cut && !c.shownAt.IsZero() && c.failedAt.IsZero() {
+	if c.linkUp && !c.cut && !c.announcementPublishedAt.IsZero() && c.failedAt.IsZero() {
 		c.sideline(c.missing(), SidelinedSilent)
 	}
 	switch accepted, _, all := c.tally(); {
 	case accepted >= c.quorum(all), c.diverged():
 		c.close(now)
-	case c.shownAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
+	case c.announcementPublishedAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
 		c.byDeadline, c.wakeAt = false, now.Add(c.cfg.Deadline)
 	case c.failedAt.IsZero():
 		c.abandon(now, AbandonQuorum, nil)
 	default: // what is missing may have been sent
-		c.overdue, c.wakeAt = c.wakeAt, time.Time{}
+		c.deadlineHeldSince, c.wakeAt = c.wakeAt, time.Time{}
 	}
 }
 
@@ -121,7 +121,7 @@ func (c *Coordinator) declaredDiverged() (declared, awaited int) {
 // noteSilent stops counting agents that never answered, until they are heard again. A round that is over before they
 // are invited again says nothing about them: the answer may be their update.
 func (c *Coordinator) noteSilent(now time.Time) {
-	if c.shownAt.IsZero() || !c.byDeadline && now.Sub(c.shownAt) <= c.cfg.InviteEvery {
+	if c.announcementPublishedAt.IsZero() || !c.byDeadline && now.Sub(c.announcementPublishedAt) <= c.cfg.InviteEvery {
 		return
 	}
 	var silent []wire.AgentID
@@ -219,7 +219,7 @@ func (c *Coordinator) folded(now time.Time, e Folded) {
 func (c *Coordinator) conclude(now time.Time, o Outcome) Outcome {
 	o.Round, o.Attempt, o.Kind = c.rec.Round, c.rec.Attempt, c.rec.Plan.Kind
 	o.Selected, o.Took, o.At = c.selected(), now.Sub(c.announced), now.UTC().Truncate(time.Millisecond)
-	c.rec.Last, c.spent = &o, o.Round
+	c.rec.Last, c.finishedRound = &o, o.Round
 	return o
 }
 

@@ -50,7 +50,7 @@ func (c *Coordinator) collect(now time.Time) {
 	c.enter(now, CoordinatorCollecting)
 	c.makePeers()
 	c.cut, c.byDeadline = !c.linkUp, false
-	c.roster.moved = true // some may have sat out this round as the last one
+	c.roster.edgesStale = true // some may have sat out this round as the last one
 	c.wakeAt = now.Add(c.cfg.Deadline)
 	c.journal(now)
 	c.announce(now, wire.PhaseOpen)
@@ -66,7 +66,7 @@ func (c *Coordinator) collect(now time.Time) {
 // inviteSilent invites, in id order, those that have not answered yet: never before the announcement is out.
 func (c *Coordinator) inviteSilent(now time.Time) {
 	c.inviteAt = time.Time{}
-	if !c.shown {
+	if !c.announcementPublished {
 		return
 	}
 	for i := range c.rec.Participants {
@@ -78,7 +78,7 @@ func (c *Coordinator) inviteSilent(now time.Time) {
 
 // inviteNow invites a participant, and has it invited again while it is silent.
 func (c *Coordinator) inviteNow(now time.Time, p *peer) {
-	if !c.shown {
+	if !c.announcementPublished {
 		return // named in the announcement, or invited after it
 	}
 	c.invite(now, p)
@@ -193,7 +193,8 @@ func (c *Coordinator) AtWork(a wire.AgentID) bool {
 // beingFolded reports whether a round is being folded, or its end is not on disk. Updates that are not in the set are
 // not refused yet, since it may be opened again: their agents ask again.
 func (c *Coordinator) beingFolded(run wire.RunID, r wire.RoundID) bool {
-	return run == c.rec.Run && (c.in(CoordinatorClosing) && r == c.rec.Round || c.spent != 0 && r == c.spent)
+	return run == c.rec.Run &&
+		(c.in(CoordinatorClosing) && r == c.rec.Round || c.finishedRound != 0 && r == c.finishedRound)
 }
 
 // judge returns why the update cannot count, or 0.

@@ -17,39 +17,39 @@ type Coordinator struct {
 	peers   map[wire.AgentID]*peer // of the current round
 	tallied [peerStates]int        // draws of the current round, by the state of their peers
 	// sidelined are those that spoiled a round, also if they may be drawn again.
-	sidelined map[wire.AgentID]Sidelined
-	linkUp    bool
-	givesUp   bool         // at the start, the round that is taken up
-	asked     bool         // this process has asked all agents for a hello
-	phase     wire.Phase   // of the present announcement
-	selects   bool         // which names those that are drawn
-	shown     bool         // and is with the broker, on this link
-	shownAt   time.Time    // since when it is with the broker; zero before
-	spent     wire.RoundID // is over: its spool goes with the next record; 0 = none
+	sidelined               map[wire.AgentID]Sidelined
+	linkUp                  bool
+	abandonRecovered        bool         // the round found at the start is abandoned
+	asked                   bool         // this process has asked all agents for a hello
+	phase                   wire.Phase   // of the present announcement
+	namesDrawn              bool         // the present announcement names the drawn agents
+	announcementPublished   bool         // the broker has the present announcement over this link
+	announcementPublishedAt time.Time    // zero before the broker has it
+	finishedRound           wire.RoundID // its spool is removed with the next record; 0 = none
 
-	entered    time.Time      // when the phase was
-	announced  time.Time      // when the round was first announced by this process
-	byDeadline bool           // the round's deadline has passed
-	cut        bool           // the broker was out of reach, or the host could not write, for a part of the round
-	wakeAt     time.Time      // the phase's own deadline
-	failedAt   time.Time      // since then the host cannot write; zero if it can
-	overdue    time.Time      // the deadline, when it has passed since then and the round waits
-	reportsBy  time.Time      // until then a round that could close waits for reports of edges; zero if it does not
-	inviteAt   time.Time      // when the silent are invited again; zero when nobody is
-	failed     int            // rounds abandoned in a row
-	retryAt    time.Time      // no round is opened before, after one was abandoned
-	capped     []wire.AgentID // whose samples were cut off at the last draw
-	remesh     bool           // an agent of the block without an end was revoked: another block is made
-	meshing    []Participant  // of the next round, while the edges between them are being made; else nil
-	askedOf    []MeshAgent    // whose edges were asked for last
-	asking     bool           // ahead, and there is no answer yet
-	rolling    rolling        // of the candidate
-	evaluating evaluating
-	settled    time.Time // since then the agents of the process before have had the time to say hello
-	watched    watched   // the edges of the block
-	ended      map[between]EndedEdge
-	window     window
-	waiting    RoundWaits // for the schedule, as it was told last; zero if it does not
+	entered           time.Time      // when the phase was
+	announced         time.Time      // when the round was first announced by this process
+	byDeadline        bool           // the round's deadline has passed
+	cut               bool           // the broker was unreachable, or the host could not write, in this round
+	wakeAt            time.Time      // the phase's own deadline
+	failedAt          time.Time      // since then the host cannot write; zero if it can
+	deadlineHeldSince time.Time      // the deadline, if it passed while the round waits for the host; else zero
+	reportsBy         time.Time      // when a round that could close stops waiting for reports of edges; or zero
+	inviteAt          time.Time      // when the silent are invited again; zero when nobody is
+	failed            int            // rounds abandoned in a row
+	retryAt           time.Time      // no round is opened before, after one was abandoned
+	capped            []wire.AgentID // whose samples were cut off at the last draw
+	remesh            bool           // an agent of the block without an end was revoked: another block is made
+	meshing           []Participant  // of the next round, while the edges between them are being made; else nil
+	askedOf           []MeshAgent    // whose edges were asked for last
+	asking            bool           // ahead, and there is no answer yet
+	rolling           rolling        // of the candidate
+	evaluating        evaluating
+	settled           time.Time // since then the agents of the process before have had the time to say hello
+	watched           watched   // the edges of the block
+	ended             map[between]EndedEdge
+	window            window
+	waiting           RoundWaits // for the schedule, as it was told last; zero if it does not
 
 	out []Effect // of the step under way
 }
@@ -170,17 +170,17 @@ func (c *Coordinator) in(p CoordinatorPhase) bool { return c.rec.Phase == p }
 func (c *Coordinator) journal(now time.Time) {
 	c.nominate(now)
 	c.do(Journal{c.Record()})
-	if c.spent != 0 {
+	if c.finishedRound != 0 {
 		c.do(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
-		c.do(Discard{c.spent})
-		c.spent = 0
+		c.do(Discard{c.finishedRound})
+		c.finishedRound = 0
 	}
 }
 
 // enter changes the phase and clears the timers of the one before.
 func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 	before := c.rec.Phase
-	c.rec.Phase, c.wakeAt, c.inviteAt, c.overdue = p, time.Time{}, time.Time{}, time.Time{}
+	c.rec.Phase, c.wakeAt, c.inviteAt, c.deadlineHeldSince = p, time.Time{}, time.Time{}, time.Time{}
 	c.reportsBy = time.Time{}
 	if !c.entered.IsZero() {
 		c.report(PhaseEntered{Phase: p, Before: before, Spent: now.Sub(c.entered)})
@@ -208,7 +208,7 @@ func (c *Coordinator) start(now time.Time) {
 		// The same round with the same participants: only the announcement is new.
 		c.rec.Attempt++
 		c.collect(now)
-		if c.givesUp && c.cfg.Course != CourseGo {
+		if c.abandonRecovered && c.cfg.Course != CourseGo {
 			c.abandon(now, AbandonAsked, nil)
 			return
 		}
@@ -234,7 +234,7 @@ func (c *Coordinator) start(now time.Time) {
 }
 
 func (c *Coordinator) setLink(now time.Time, up bool) {
-	c.linkUp, c.cut, c.shown = up, c.cut || !up, false // the announcement goes out again with the link
+	c.linkUp, c.cut, c.announcementPublished = up, c.cut || !up, false // the announcement goes out again with the link
 	c.window.since = time.Time{}
 	if up {
 		c.repeatAccepts()
@@ -288,7 +288,7 @@ func (c *Coordinator) announce(now time.Time, phase wire.Phase) {
 		folded = c.rec.Last.Round
 	}
 	drawn, credit := c.selection()
-	c.phase, c.selects, c.shown, c.shownAt = phase, drawn != nil, false, time.Time{}
+	c.phase, c.namesDrawn, c.announcementPublished, c.announcementPublishedAt = phase, drawn != nil, false, time.Time{}
 	c.do(Announce{Round: c.rec.Round, Drawn: drawn, Announcement: wire.Announcement{
 		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.base(),
 		Schema: p.Schema, Folded: folded, Outcome: c.outcome(folded),

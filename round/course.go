@@ -21,7 +21,7 @@ func (c *Coordinator) steer(now time.Time, e Steered) {
 	c.cfg.Course = e.Course
 	switch {
 	case c.entered.IsZero():
-		c.givesUp = e.Now // the start asks
+		c.abandonRecovered = e.Now // the start asks
 	case c.in(CoordinatorCollecting) && e.Now && e.Course != CourseGo:
 		c.abandon(now, AbandonAsked, nil)
 	case c.in(CoordinatorCollecting), c.in(CoordinatorClosing):

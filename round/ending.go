@@ -69,7 +69,7 @@ func (c *Coordinator) carried(from, to peerState) {
 
 // finish ends the run. The history's line of its last round says why; it is written again if the run ends later.
 func (c *Coordinator) finish(now time.Time, why stop.Reason) {
-	late := c.rec.Ended != why && c.spent == 0 && c.rec.Last != nil
+	late := c.rec.Ended != why && c.finishedRound == 0 && c.rec.Last != nil
 	c.rec.Ended, c.retryAt, c.meshing = why, time.Time{}, nil
 	c.enter(now, CoordinatorFinished)
 	c.journal(now)

@@ -36,7 +36,7 @@ func (c *Coordinator) gathered(now time.Time, due bool) {
 		}
 	case (target > 0 && there >= target || due && there >= c.fewest()) && c.mayOpen(now):
 		c.open(now)
-	case due && c.shownAt.IsZero(): // nobody could answer: the window begins when the announcement is out
+	case due && c.announcementPublishedAt.IsZero(): // the window begins when agents can answer
 		c.wakeAt = now.Add(c.cfg.Gather.Within)
 	case due && c.waits(now):
 	case due:
@@ -134,7 +134,7 @@ func (c *Coordinator) answerHello(now time.Time, e *HelloCame) {
 
 // stand answers an agent, once the announcement that the answer names is out. A hello from before comes again.
 func (c *Coordinator) stand(a wire.AgentID, place wire.Place) {
-	if c.shown {
+	if c.announcementPublished {
 		e := Stand{Agent: a, Place: place}
 		if m := c.roster.members[a]; m != nil {
 			e.Samples = m.samples

@@ -48,11 +48,12 @@ func (c *Coordinator) mesh(agents []wire.AgentID) {
 // meshAhead asks for the edges of the next round while this one goes on, if the agents are no longer those of the last
 // question: the round that closes would wait for them. It asks again when that is answered.
 func (c *Coordinator) meshAhead() {
-	if c.cfg.Algorithm != spec.FedDec || !c.roster.moved || c.asking || c.meshing != nil || !c.shown ||
+	if c.cfg.Algorithm != spec.FedDec || !c.roster.edgesStale || c.asking || c.meshing != nil ||
+		!c.announcementPublished ||
 		c.in(CoordinatorGathering) || c.in(CoordinatorFinished) {
 		return
 	}
-	c.roster.moved = false
+	c.roster.edgesStale = false
 	agents := c.roster.those(func(a wire.AgentID, m *member) bool {
 		return m.isThere() && c.sidelined[a].Until <= c.rec.Round
 	})

@@ -39,13 +39,13 @@ func (m *member) end(id wire.AgentID) MeshAgent {
 // roster holds all members. It counts them as they change, since counting them anew for each hello takes quadratic
 // time.
 type roster struct {
-	members map[wire.AgentID]*member
-	there   int    // members that are present and fit
-	drawn   int    // the same, and not sitting out: K, if a round were drawn now
-	telling int    // of these: those that tell of new rows
-	fresh   int    // of these: those that have enough
-	enough  uint64 // new rows
-	moved   bool   // the edges of a round may have others to follow from since the last look
+	members    map[wire.AgentID]*member
+	there      int    // members that are present and fit
+	drawn      int    // the same, and not sitting out: K, if a round were drawn now
+	telling    int    // of these: those that tell of new rows
+	fresh      int    // of these: those that have enough
+	enough     uint64 // new rows
+	edgesStale bool   // inputs of the edge choice have changed since the last computation
 }
 
 // change is the only way to change a member, so that the counts hold. It makes the member if there is none.
@@ -59,7 +59,8 @@ func (r *roster) change(a wire.AgentID, change func(m *member)) *member {
 	was := *m
 	change(m)
 	r.count(m, +1)
-	r.moved = r.moved || was.isThere() != m.isThere() || was.sitsOut != m.sitsOut || !was.end(a).Equal(m.end(a))
+	r.edgesStale = r.edgesStale || was.isThere() != m.isThere() || was.sitsOut != m.sitsOut ||
+		!was.end(a).Equal(m.end(a))
 	return m
 }
 
@@ -68,13 +69,13 @@ func (r *roster) remove(a wire.AgentID) {
 	if m := r.members[a]; m != nil {
 		r.count(m, -1)
 		delete(r.members, a)
-		r.moved = true
+		r.edgesStale = true
 	}
 }
 
 // forget forgets all members.
 func (r *roster) forget() {
-	*r = roster{members: map[wire.AgentID]*member{}, enough: r.enough, moved: true}
+	*r = roster{members: map[wire.AgentID]*member{}, enough: r.enough, edgesStale: true}
 }
 
 func (r *roster) count(m *member, by int) {

@@ -56,9 +56,9 @@ func (c *Coordinator) went(now time.Time, e Announced) {
 	if !c.linkUp || e.Round != c.rec.Round || e.Attempt != c.rec.Attempt || e.Phase != c.phase {
 		return // of an announcement that another one has replaced
 	}
-	first := c.shownAt.IsZero()
-	if c.shown = true; first {
-		c.shownAt = now
+	first := c.announcementPublishedAt.IsZero()
+	if c.announcementPublished = true; first {
+		c.announcementPublishedAt = now
 	}
 	if first && c.in(CoordinatorGathering) {
 		c.window = window{number: c.window.number + 1, since: now}
@@ -72,7 +72,7 @@ func (c *Coordinator) went(now time.Time, e Announced) {
 	if first && !c.wakeAt.IsZero() {
 		c.wakeAt = now.Add(c.cfg.Deadline)
 	}
-	if first && c.selects {
+	if first && c.namesDrawn {
 		c.inviteAt = now.Add(c.cfg.InviteEvery)
 	} else {
 		c.inviteSilent(now)

@@ -10,8 +10,8 @@ import "time"
 // cannot write.
 func (c *Coordinator) left(now time.Time) time.Duration {
 	deadline := c.wakeAt
-	if !c.overdue.IsZero() {
-		deadline = c.overdue
+	if !c.deadlineHeldSince.IsZero() {
+		deadline = c.deadlineHeldSince
 	}
 	if !c.failedAt.IsZero() {
 		now = c.stopped()
@@ -35,5 +35,5 @@ func (c *Coordinator) mended(now time.Time) {
 	if c.in(CoordinatorCollecting) {
 		c.wakeAt, c.cut = now.Add(c.left(now)), true
 	}
-	c.failedAt, c.overdue = time.Time{}, time.Time{}
+	c.failedAt, c.deadlineHeldSince = time.Time{}, time.Time{}
 }

@@ -15,10 +15,10 @@ const (
 var edges = []Edges{EdgesRadius, EdgesFile, EdgesRing, EdgesComplete, EdgesDiscovered}
 
 // UnmarshalText reads a source of edges.
-func (e *Edges) UnmarshalText(text []byte) error { return read(e, text, edges) }
+func (e *Edges) UnmarshalText(text []byte) error { return parseEnum(e, text, edges) }
 
 // Validate reports a word that is no source of edges.
-func (e Edges) Validate() error { return check(e, edges) }
+func (e Edges) Validate() error { return checkEnum(e, edges) }
 
 // EdgeRule says how the weights of the edges are chosen.
 type EdgeRule string
@@ -37,7 +37,7 @@ const (
 var edgeRules = []EdgeRule{Metropolis, BestConstant, MaxDegree, Fastest}
 
 // UnmarshalText reads a rule.
-func (r *EdgeRule) UnmarshalText(text []byte) error { return read(r, text, edgeRules) }
+func (r *EdgeRule) UnmarshalText(text []byte) error { return parseEnum(r, text, edgeRules) }
 
 // Validate reports a word that is no rule.
-func (r EdgeRule) Validate() error { return check(r, edgeRules) }
+func (r EdgeRule) Validate() error { return checkEnum(r, edgeRules) }

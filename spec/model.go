@@ -23,10 +23,10 @@ const (
 var risks = []Risk{RiskSquared, RiskLogistic, RiskSoftmax, RiskHuber, RiskFullSquared}
 
 // UnmarshalText reads a risk.
-func (r *Risk) UnmarshalText(text []byte) error { return read(r, text, risks) }
+func (r *Risk) UnmarshalText(text []byte) error { return parseEnum(r, text, risks) }
 
 // Validate reports a word that is no risk.
-func (r Risk) Validate() error { return check(r, risks) }
+func (r Risk) Validate() error { return checkEnum(r, risks) }
 
 // Regression says that targets are numbers, not classes.
 func (r Risk) Regression() bool { return r == RiskSquared || r == RiskFullSquared || r == RiskHuber }
@@ -44,10 +44,10 @@ const (
 var activations = []Activation{ActivationTanh, ActivationReLU, ActivationIdentity}
 
 // UnmarshalText reads an activation.
-func (a *Activation) UnmarshalText(text []byte) error { return read(a, text, activations) }
+func (a *Activation) UnmarshalText(text []byte) error { return parseEnum(a, text, activations) }
 
 // Validate reports a word that is no activation.
-func (a Activation) Validate() error { return check(a, activations) }
+func (a Activation) Validate() error { return checkEnum(a, activations) }
 
 // ModelKind is a kind of model.
 type ModelKind string
@@ -73,11 +73,11 @@ var modelKinds = []ModelKind{ModelLinear, ModelLogistic, ModelSoftmax, ModelMLP,
 
 // UnmarshalText reads a kind.
 func (k *ModelKind) UnmarshalText(text []byte) error {
-	return read(k, text, append(ModelKinds(), ModelExternal))
+	return parseEnum(k, text, append(ModelKinds(), ModelExternal))
 }
 
 // Validate reports a word that is no kind.
-func (k ModelKind) Validate() error { return check(k, append(ModelKinds(), ModelExternal)) }
+func (k ModelKind) Validate() error { return checkEnum(k, append(ModelKinds(), ModelExternal)) }
 
 // Target reports whether rows have a target, which the model predicts.
 func (k ModelKind) Target() bool { return k != ModelAutoencoder && k != ModelExternal }
@@ -184,7 +184,7 @@ func (m *Model) CheckTensors(c *Check, key string, names, want []string) {
 		want = append(m.tensors(), "last")
 	}
 	for i, name := range names {
-		c.Need(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, or(want))
+		c.Need(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, joinOr(want))
 	}
 }
 

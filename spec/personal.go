@@ -16,10 +16,10 @@ const (
 var personalMethods = []PersonalMethod{PersonalLayers, PersonalDitto}
 
 // UnmarshalText reads a method.
-func (m *PersonalMethod) UnmarshalText(text []byte) error { return read(m, text, personalMethods) }
+func (m *PersonalMethod) UnmarshalText(text []byte) error { return parseEnum(m, text, personalMethods) }
 
 // Validate reports a word that is no method.
-func (m PersonalMethod) Validate() error { return check(m, personalMethods) }
+func (m PersonalMethod) Validate() error { return checkEnum(m, personalMethods) }
 
 // Personal is the key personal of a task and of an experiment: what of a model is an agent's own. With the method
 // layers and no layers nothing is.

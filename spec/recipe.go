@@ -60,10 +60,10 @@ const (
 var joins = []Join{JoinMean, JoinLast, JoinMax, JoinMin, JoinSum, JoinCount}
 
 // UnmarshalText reads a join.
-func (j *Join) UnmarshalText(text []byte) error { return read(j, text, joins) }
+func (j *Join) UnmarshalText(text []byte) error { return parseEnum(j, text, joins) }
 
 // Validate reports a word that is no join.
-func (j Join) Validate() error { return check(j, joins) }
+func (j Join) Validate() error { return checkEnum(j, joins) }
 
 // Scale is what is applied to the joined value of a grid point, before lags and windows.
 type Scale string
@@ -77,10 +77,10 @@ const (
 var scales = []Scale{ScaleNone, ScaleLog1p}
 
 // UnmarshalText reads a scale.
-func (s *Scale) UnmarshalText(text []byte) error { return read(s, text, scales) }
+func (s *Scale) UnmarshalText(text []byte) error { return parseEnum(s, text, scales) }
 
 // Validate reports a word that is no scale.
-func (s Scale) Validate() error { return check(s, scales) }
+func (s Scale) Validate() error { return checkEnum(s, scales) }
 
 // Bounds of a recipe.
 const (

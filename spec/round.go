@@ -14,10 +14,10 @@ const (
 var algorithms = []Algorithm{FedAvg, FedDec}
 
 // UnmarshalText reads an algorithm.
-func (a *Algorithm) UnmarshalText(text []byte) error { return read(a, text, algorithms) }
+func (a *Algorithm) UnmarshalText(text []byte) error { return parseEnum(a, text, algorithms) }
 
 // Validate reports a word that is no algorithm.
-func (a Algorithm) Validate() error { return check(a, algorithms) }
+func (a Algorithm) Validate() error { return checkEnum(a, algorithms) }
 
 // Sampling says how the L participants are drawn from the K agents.
 type Sampling string
@@ -32,10 +32,10 @@ const (
 var samplings = []Sampling{WithoutReplacement, WithReplacement, Importance}
 
 // UnmarshalText reads a sampling.
-func (s *Sampling) UnmarshalText(text []byte) error { return read(s, text, samplings) }
+func (s *Sampling) UnmarshalText(text []byte) error { return parseEnum(s, text, samplings) }
 
 // Validate reports a word that is no sampling.
-func (s Sampling) Validate() error { return check(s, samplings) }
+func (s Sampling) Validate() error { return checkEnum(s, samplings) }
 
 // Weights says how much each agent counts in the aggregate risk Σ p_k J_k.
 type Weights string
@@ -49,10 +49,10 @@ const (
 var weights = []Weights{WeightsEqual, WeightsSamples}
 
 // UnmarshalText reads weights.
-func (w *Weights) UnmarshalText(text []byte) error { return read(w, text, weights) }
+func (w *Weights) UnmarshalText(text []byte) error { return parseEnum(w, text, weights) }
 
 // Validate reports a word that is no weights.
-func (w Weights) Validate() error { return check(w, weights) }
+func (w Weights) Validate() error { return checkEnum(w, weights) }
 
 // Weighting says where p_k is applied; never at both places, which would give p_k².
 type Weighting string
@@ -66,7 +66,7 @@ const (
 var weightings = []Weighting{WeightingStep, WeightingMean}
 
 // UnmarshalText reads a weighting.
-func (w *Weighting) UnmarshalText(text []byte) error { return read(w, text, weightings) }
+func (w *Weighting) UnmarshalText(text []byte) error { return parseEnum(w, text, weightings) }
 
 // Validate reports a word that is no weighting.
-func (w Weighting) Validate() error { return check(w, weightings) }
+func (w Weighting) Validate() error { return checkEnum(w, weightings) }

@@ -19,10 +19,10 @@ const (
 var exchanges = []Exchange{ExchangeParameters, ExchangeGradient}
 
 // UnmarshalText reads an exchange.
-func (e *Exchange) UnmarshalText(text []byte) error { return read(e, text, exchanges) }
+func (e *Exchange) UnmarshalText(text []byte) error { return parseEnum(e, text, exchanges) }
 
 // Validate reports a word that is no exchange.
-func (e Exchange) Validate() error { return check(e, exchanges) }
+func (e Exchange) Validate() error { return checkEnum(e, exchanges) }
 
 // NoiseLaw is the distribution of the perturbation v that is added to gradients (2nd-order (8)), independent over the
 // coordinates and with mean zero. It helps to leave saddles; it protects nobody's data.
@@ -38,10 +38,10 @@ const (
 var noiseLaws = []NoiseLaw{NoiseNone, NoiseGaussian, NoiseLaplace}
 
 // UnmarshalText reads a law.
-func (l *NoiseLaw) UnmarshalText(text []byte) error { return read(l, text, noiseLaws) }
+func (l *NoiseLaw) UnmarshalText(text []byte) error { return parseEnum(l, text, noiseLaws) }
 
 // Validate reports a word that is no law.
-func (l NoiseLaw) Validate() error { return check(l, noiseLaws) }
+func (l NoiseLaw) Validate() error { return checkEnum(l, noiseLaws) }
 
 // Codec is how the elements of a vector travel: an update to the coordinator, parameters between neighbours.
 type Codec string
@@ -126,8 +126,8 @@ func (c Codec) Validate() error {
 		return fmt.Errorf("want a share of the elements above 0 and below 0.5, such as %s, got %q", TopK(usualShare),
 			string(c))
 	}
-	return check(c, codecs)
+	return checkEnum(c, codecs)
 }
 
 // ValidateMixing reports a word that is no codec for what neighbours mix.
-func (c Codec) ValidateMixing() error { return check(c, mixing) }
+func (c Codec) ValidateMixing() error { return checkEnum(c, mixing) }

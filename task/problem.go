@@ -247,9 +247,9 @@ func architecture(t wire.Task) learner.Architecture {
 }
 
 // Construction returns how an agent makes its stochastic gradient.
-func (p *Problem[T]) Construction() learner.Construction {
+func (p *Problem[T]) Construction() learner.GradientConfig {
 	t := &p.Task.Training
-	return learner.Construction{
+	return learner.GradientConfig{
 		BatchSize: int(t.BatchSize), ResponseProb: t.ResponseProb, Noise: t.GradientNoise,
 	}
 }

@@ -111,7 +111,7 @@ func (p *Problem[T]) Stepper(j Job[T]) (*Stepper[T], error) {
 
 // descent prepares steps on samples, without a proximal term.
 func (p *Problem[T]) descent(samples *learner.Samples[T], rng *rand.Rand) (learner.Descent[T], error) {
-	draws := &learner.Sampler[T]{Construction: p.Construction(), Data: samples, Rand: rng}
+	draws := &learner.Sampler[T]{GradientConfig: p.Construction(), Data: samples, Rand: rng}
 	return learner.Descent[T]{Model: p.Model, Draws: draws, Schedule: p.Schedule, By: learner.Correction[T]{
 		Frozen: p.Model.Architecture().Ranges(p.Task.Model.Frozen)}}, draws.Validate(p.Model)
 }

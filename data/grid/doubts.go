@@ -11,12 +11,12 @@ const agreeing = 3
 
 // doubts decide on readings of an input, which they get in order of time. The zero value has seen none.
 type doubts struct {
-	same  moment // the first of the readings that are equal up to now
-	used  moment // the last that was used
-	jumps moment // the last that was too far from it, if that was the last
-	agree int    // how many of these, up to the last, are not far from each other; 0 = jumps is not
-	begun bool   // same is
-	trust bool   // used is
+	same    moment // the first of the readings that are equal up to now
+	used    moment // the last that was used
+	outlier moment // last reading, if it was too far from used
+	agree   int    // number of consecutive readings near outlier; 0 = outlier is not set
+	hasSame bool   // same is set
+	hasUsed bool   // used is set
 }
 
 type moment struct {
@@ -26,22 +26,22 @@ type moment struct {
 
 // of returns why a reading is not used; empty if it is.
 func (d *doubts) of(in *spec.Input, now moment, step int64) Reason {
-	if !d.begun || d.same.value != now.value {
-		d.same, d.begun = now, true
+	if !d.hasSame || d.same.value != now.value {
+		d.same, d.hasSame = now, true
 	}
 	switch {
 	case in.Stuck > 0 && now.time-d.same.time > int64(in.Stuck):
 		return Stuck
-	case in.Jump > 0 && d.trust && now.far(d.used, in.Jump, step):
-		if d.agree > 0 && now.far(d.jumps, in.Jump, step) {
+	case in.Jump > 0 && d.hasUsed && now.far(d.used, in.Jump, step):
+		if d.agree > 0 && now.far(d.outlier, in.Jump, step) {
 			d.agree = 0
 		}
-		d.jumps, d.agree = now, d.agree+1
+		d.outlier, d.agree = now, d.agree+1
 		if d.agree < agreeing {
 			return Jump
 		}
 	}
-	d.used, d.trust, d.agree = now, true, 0
+	d.used, d.hasUsed, d.agree = now, true, 0
 	return ""
 }
 

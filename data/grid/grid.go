@@ -61,24 +61,24 @@ type Grid struct {
 	early        bool
 	acceptTarget func(float64) bool
 
-	queue        queue
-	number       int64     // of the last reading
-	lines        bool      // numbers are lines
-	newest       int64     // of the times that came
-	watermark    int64     // readings before it are late
-	lastReleased []waiting // by input, the last reading that left the queue; its time is −1 before the first
-	begun        bool
-	first        int64  // the first point since the beginning, or a silence
-	open         int64  // the point that is being joined; those before are closed
-	spoke        int64  // the last point with a reading
-	heard        []bool // of closed points, in a ring: whether they have one
+	queue         queue
+	number        int64     // of the last reading
+	lines         bool      // numbers are lines
+	newest        int64     // of the times that came
+	watermark     int64     // readings before it are late
+	lastReleased  []waiting // by input, the last reading that left the queue; its time is −1 before the first
+	begun         bool
+	first         int64  // the first point since the beginning, or a silence
+	open          int64  // the point that is being joined; those before are closed
+	lastReadingAt int64  // last point with a reading
+	heard         []bool // of closed points, in a ring: whether they have one
 
-	rows    Rows
-	row     []float32 // in the making
-	lacks   []lacking // of it
-	dropped uint64
-	strange uint64 // readings of inputs that the recipe has not
-	refused error
+	rows          Rows
+	row           []float32 // in the making
+	rowGaps       []lacking // values that the row lacks
+	dropped       uint64
+	unknownInputs uint64 // number of readings of inputs that the recipe does not name
+	refused       error
 }
 
 // New begins a grid. The error says what cannot be in the recipe or in the columns.
@@ -152,7 +152,7 @@ func (g *Grid) Reject(r Reading, why Reason) {
 func (g *Grid) Add(r Reading) {
 	i, there := g.places[r.Input]
 	if !there {
-		g.strange++
+		g.unknownInputs++
 		return
 	}
 	in := &g.inputs[i]
@@ -217,7 +217,7 @@ func (g *Grid) release(w waiting) {
 		g.begin(k)
 	}
 	g.advance(k)
-	g.spoke = k
+	g.lastReadingAt = k
 	if why := in.doubts.of(&in.Input, moment{w.time, w.value}, g.step); why != "" {
 		in.count.drop(why, g.readingOf(w))
 		return
@@ -238,7 +238,7 @@ func (g *Grid) readingOf(w waiting) Reading {
 
 // begin starts at a point, with nothing before.
 func (g *Grid) begin(k int64) {
-	g.first, g.open, g.spoke = k, k, k
+	g.first, g.open, g.lastReadingAt = k, k, k
 	g.target.begin(k)
 	for i := range g.inputs {
 		g.inputs[i].heard, g.inputs[i].doubts = false, doubts{}
@@ -248,7 +248,7 @@ func (g *Grid) begin(k int64) {
 // advance closes the points before k.
 func (g *Grid) advance(k int64) {
 	for g.open < k {
-		if g.open-g.spoke > Silence {
+		if g.open-g.lastReadingAt > Silence {
 			g.decide()
 			g.begin(k)
 			return
@@ -261,7 +261,7 @@ func (g *Grid) advance(k int64) {
 				}
 			}
 		}
-		g.heard[g.open%int64(len(g.heard))] = g.spoke == g.open
+		g.heard[g.open%int64(len(g.heard))] = g.lastReadingAt == g.open
 		g.open++
 		g.decide()
 	}
@@ -284,10 +284,10 @@ func (g *Grid) decide() {
 	}
 }
 
-// make makes the row of a point, or counts what it lacks. A row that needs a point at which nothing at all was measured
+// make makes the row of a point, or counts what it gaps. A row that needs a point at which nothing at all was measured
 // is not counted: the device was off.
 func (g *Grid) make(k int64, y float64) {
-	row, lacks, off := g.row[:0], g.lacks[:0], false
+	row, gaps, off := g.row[:0], g.rowGaps[:0], false
 	lack := func(in *input, v float64, first, last int64) {
 		off = off || !g.heardFrom(first, last)
 		why := Gap
@@ -299,7 +299,7 @@ func (g *Grid) make(k int64, y float64) {
 		case in.Wait > 0:
 			why = NoLabel
 		}
-		lacks = append(lacks, lacking{in, why})
+		gaps = append(gaps, lacking{in, why})
 	}
 	for _, c := range g.columns {
 		v := c.make(g, k)
@@ -315,8 +315,8 @@ func (g *Grid) make(k int64, y float64) {
 	if !finite32(y) || g.acceptTarget != nil && !g.early && !g.acceptTarget(y) {
 		lack(g.target.input, y, k+g.target.ahead, k+g.target.ahead)
 	}
-	switch g.lacks = lacks; {
-	case len(lacks) == 0:
+	switch g.rowGaps = gaps; {
+	case len(gaps) == 0:
 		g.rows.X = append(g.rows.X, row...)
 		g.rows.Y = append(g.rows.Y, float32(y))
 		g.rows.Times = append(g.rows.Times, k*g.step)
@@ -334,10 +334,10 @@ type lacking struct {
 	why Reason
 }
 
-// drop counts a row that is not made: once an input that it lacks.
+// drop counts a row that is not made: once an input that it gaps.
 func (g *Grid) drop(k int64) {
 	g.dropped++
-	for _, l := range g.lacks {
+	for _, l := range g.rowGaps {
 		if l.lacked != k {
 			if l.count.count(l.why); l.why.Wrong() {
 				l.count.Recent.Take(true)
@@ -390,7 +390,7 @@ func (g *Grid) Counts() (inputs []Count, dropped, strange uint64) {
 		c.Unused, c.LastBy = maps.Clone(c.Unused), maps.Clone(c.LastBy)
 		inputs = append(inputs, c)
 	}
-	return inputs, g.dropped, g.strange
+	return inputs, g.dropped, g.unknownInputs
 }
 
 // Refused returns why the readings are of no use; nil if they are, or if a missing value is not refused.

@@ -13,7 +13,7 @@ type object = map[string]any
 
 // Document returns the OpenAPI 3.0 description of routes, as JSON.
 func Document(title, version string, routes []Route) []byte {
-	d := document{schemas: object{}}
+	d := openAPIBuilder{schemas: object{}}
 	refused := d.content("", Error{})
 	paths := map[string]object{}
 	for _, r := range routes {
@@ -36,9 +36,9 @@ func Document(title, version string, routes []Route) []byte {
 	return append(text, '\n')
 }
 
-type document struct{ schemas object }
+type openAPIBuilder struct{ schemas object }
 
-func (d *document) operation(r *Route, refused object) object {
+func (d *openAPIBuilder) operation(r *Route, refused object) object {
 	op := object{"summary": r.Summary, "description": "Needs the role " + string(r.Role) + ".",
 		"responses": object{
 			"200":     object{"description": "Done.", "content": d.content(r.Type, r.Out)},
@@ -71,7 +71,7 @@ func parameter(name, in string, required bool, about string) object {
 }
 
 // content describes a body: of a type of its own, or JSON of the value's type.
-func (d *document) content(contentType string, value any) object {
+func (d *openAPIBuilder) content(contentType string, value any) object {
 	if contentType != "" {
 		return object{contentType: object{"schema": object{"type": "string", "format": "binary"}}}
 	}
@@ -79,7 +79,7 @@ func (d *document) content(contentType string, value any) object {
 }
 
 // schema describes a type as encoding/json writes it. Structs are described once, by name.
-func (d *document) schema(t reflect.Type) object {
+func (d *openAPIBuilder) schema(t reflect.Type) object {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
 		return object{"type": "string", "format": "date-time"}
@@ -103,7 +103,7 @@ func (d *document) schema(t reflect.Type) object {
 	return object{"type": "integer"}
 }
 
-func (d *document) named(t reflect.Type) object {
+func (d *openAPIBuilder) named(t reflect.Type) object {
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
 	if d.schemas[name] == nil {
 		properties, required := object{}, []string{}

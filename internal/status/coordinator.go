@@ -208,7 +208,7 @@ func NewCoordinator(version, federation string, now func() time.Time) *Coordinat
 }
 
 // Begin takes the configuration of a coordinator that begins now, and what was recorded of its run.
-func (v *CoordinatorView) Begin(task Applied, cfg *round.Config, p coordinator.Past) {
+func (v *CoordinatorView) Begin(task Applied, cfg *round.Config, p coordinator.RunSummary) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	clear(v.large)

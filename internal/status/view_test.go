@@ -77,7 +77,7 @@ func compare(t *testing.T, name string, p Picture) {
 func TestCoordinatorPage(t *testing.T) {
 	c := newClock()
 	v := NewCoordinator("v0.1.0", "air", c.now)
-	v.Begin(Applied{Version: 1}, &round.Config{Rounds: 20, Deadline: 2 * time.Minute}, coordinator.Past{})
+	v.Begin(Applied{Version: 1}, &round.Config{Rounds: 20, Deadline: 2 * time.Minute}, coordinator.RunSummary{})
 	v.Observe(coordinator.AgentsListed{Agents: 12})
 	compare(t, "coordinator_new", v.Picture())
 	tell := func(facts ...any) {
@@ -144,7 +144,7 @@ func TestCoordinatorPage(t *testing.T) {
 func TestRecall(t *testing.T) {
 	v := NewCoordinator("v0.1.0", "air", newClock().now)
 	r2 := 0.5
-	v.Begin(Applied{}, &round.Config{}, coordinator.Past{Version: 7, Risks: []float64{3, 2}, R2: &r2})
+	v.Begin(Applied{}, &round.Config{}, coordinator.RunSummary{Version: 7, Risks: []float64{3, 2}, R2: &r2})
 	v.Observe(coordinator.ModelReady{Version: 8, Risk: 1,
 		Score: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
 	if got := v.Picture().Draw(80); !strings.Contains(got, "version 8") ||
@@ -179,7 +179,7 @@ func TestMixingPage(t *testing.T) {
 	c := newClock()
 	v := NewCoordinator("v0.1.0", "air", c.now)
 	v.Begin(Applied{Version: 3, Next: 4}, &round.Config{Algorithm: spec.FedDec, Participants: 2, Deadline: time.Minute},
-		coordinator.Past{})
+		coordinator.RunSummary{})
 	for _, f := range []any{
 		coordinator.AgentsListed{Agents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
 		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4,

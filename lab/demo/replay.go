@@ -125,7 +125,7 @@ func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) er
 		}
 		return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: r.log, Metrics: fed.ofAgents,
 			Trainer:  slow.Trainer{Trainer: agent.Learner{}, StepTime: s.Compute.StepTime},
-			Observer: observer{r, s.ID}, Wrap: func(c mqtt.Conn) mqtt.Conn { return newEar(c, heard) }})
+			Observer: observer{r, s.ID}, Wrap: func(c mqtt.Conn) mqtt.Conn { return newTappedConn(c, heard) }})
 	}
 }
 

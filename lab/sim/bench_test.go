@@ -86,7 +86,7 @@ func BenchmarkFedAvg(b *testing.B) {
 				x[i] = float32(rng.NormFloat64())
 			}
 			var own, bare, learners []float64
-			h := newHand(f.course)
+			h := newHand(f.runConstants)
 			h.become(0, 1)
 			h.steps.Weight = 1
 			phi := make([]float32, benchInputs)

@@ -82,7 +82,7 @@ func writeExperiment(e *Experiment) error {
 }
 
 // fits refuses an instance that is too large for a dump. The tape bounds the draws.
-func fits[T learner.Float](c *course[T]) error {
+func fits[T learner.Float](c *runConstants[T]) error {
 	p := c.in.Problem
 	numbers, key := 0.0, "agents"
 	if p.Linear != nil || p.Classes != nil {
@@ -139,7 +139,7 @@ func putFloats[T learner.Float](a *arrays, name string, numbers []T, shape ...in
 }
 
 // dump writes the instance of a run and all that it drew.
-func (t *tape[T]) dump(c *course[T], run int, final []float64) error {
+func (t *drawRecorder[T]) dump(c *runConstants[T], run int, final []float64) error {
 	a := &arrays{dir: runDir(c.e.Dump, run)}
 	if err := errors.Join(t.full(), os.MkdirAll(a.dir, 0o777)); err != nil {
 		return err
@@ -210,7 +210,7 @@ func putHeld[T learner.Float](a *arrays, p *data.Problem[T]) {
 }
 
 // putMixing writes the graph, and W, or the W^t of all iterations where links fail.
-func putMixing[T learner.Float](a *arrays, c *course[T], perStep []float64) {
+func putMixing[T learner.Float](a *arrays, c *runConstants[T], perStep []float64) {
 	m := c.in.Mixing
 	n, edges := c.agents, len(m.Weights)
 	a.errs = append(a.errs, os.WriteFile(filepath.Join(a.dir, fileGraph), append(m.Graph.JSON(m.Weights), '\n'), 0o666))
@@ -226,7 +226,7 @@ func putMixing[T learner.Float](a *arrays, c *course[T], perStep []float64) {
 }
 
 // matrix is W from the weights of the edges: what a row's neighbours leave of 1 is its own.
-func matrix[T learner.Float](c *course[T], weights []float64) []float64 {
+func matrix[T learner.Float](c *runConstants[T], weights []float64) []float64 {
 	n := c.agents
 	w := make([]float64, n*n)
 	for i := range n {

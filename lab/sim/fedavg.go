@@ -15,7 +15,7 @@ import (
 
 // fedavg is the recursion with a server in every round.
 type fedavg[T learner.Float] struct {
-	*course[T]
+	*runConstants[T]
 	w, next []T // what agents share
 	own     *personal[T]
 	server  *server[T]
@@ -29,9 +29,9 @@ type fedavg[T learner.Float] struct {
 }
 
 // newFedAvg prepares a run for this many goroutines.
-func newFedAvg[T learner.Float](c *course[T], goroutines int) *fedavg[T] {
+func newFedAvg[T learner.Float](c *runConstants[T], goroutines int) *fedavg[T] {
 	own := newPersonal(c)
-	f := &fedavg[T]{course: c, w: own.start(), own: own, block: blockSize(c)}
+	f := &fedavg[T]{runConstants: c, w: own.start(), own: own, block: blockSize(c)}
 	f.next, f.server = make([]T, len(f.w)), newServer(c, len(f.w))
 	if c.e.Shadow || c.tape != nil {
 		goroutines = 1 // what they keep has an order too
@@ -57,7 +57,7 @@ const roomEach = 16
 
 // blockSize is a number of agents whose steps cost far more than passing them on, and whose parameters fit into a
 // cache.
-func blockSize[T learner.Float](c *course[T]) int {
+func blockSize[T learner.Float](c *runConstants[T]) int {
 	const numbers, cached = 100_000, 32 << 10 // some ten microseconds and more; elements
 	d := float64(c.in.Problem.Model.Params())
 	each := d * max(1, c.e.BatchSize.At(0, c.seed)) * c.e.LocalSteps.At(0, c.seed)

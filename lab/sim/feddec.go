@@ -19,7 +19,7 @@ import (
 // feddec is feddec Algorithm 1: in iteration t every agent takes a step of size η_t, then all mix;
 // where (t+1) mod H = 0 the server averages L of them, and all go on from there.
 type feddec[T learner.Float] struct {
-	*course[T]
+	*runConstants[T]
 	hands  []*hand[T] // one an agent: its generator goes on between server rounds
 	z, mix [][]T
 	sent   [][]T // what neighbours have of z; nil = z itself
@@ -49,8 +49,8 @@ type feddec[T learner.Float] struct {
 	downloads  int64
 }
 
-func newFedDec[T learner.Float](c *course[T], goroutines int) *feddec[T] {
-	f := &feddec[T]{course: c, last: c.start(), own: newPersonal(c), goroutines: goroutines}
+func newFedDec[T learner.Float](c *runConstants[T], goroutines int) *feddec[T] {
+	f := &feddec[T]{runConstants: c, last: c.start(), own: newPersonal(c), goroutines: goroutines}
 	if c.tape != nil {
 		f.goroutines = 1 // what it keeps has an order
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // drawLiars draws which agents of a run lie.
-func (c *course[T]) drawLiars() (err error) {
+func (c *runConstants[T]) drawLiars() (err error) {
 	if c.e.Attack == "" {
 		return nil
 	}
@@ -22,7 +22,7 @@ func (c *course[T]) drawLiars() (err error) {
 }
 
 // falsified gives the liars false targets, where that is the attack.
-func (c *course[T]) falsified(load data.Loader[T]) data.Loader[T] {
+func (c *runConstants[T]) falsified(load data.Loader[T]) data.Loader[T] {
 	if !c.attack.Labels() {
 		return load
 	}

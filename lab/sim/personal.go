@@ -12,7 +12,7 @@ import (
 
 // personal is what the agents of a run have of their own.
 type personal[T learner.Float] struct {
-	*course[T]
+	*runConstants[T]
 	parts *learner.Parts // of the model; of ditto all is shared
 	first []T            // w_0, of length d
 	// own is each agent's own tensors, or its v_k of ditto; nil before its first round, and without personal.
@@ -21,8 +21,8 @@ type personal[T learner.Float] struct {
 	x    []T      // d, of the hand
 }
 
-func newPersonal[T learner.Float](c *course[T]) *personal[T] {
-	p := &personal[T]{course: c, parts: c.in.Problem.Model.Parts(c.e.Personal.Layers), first: c.start()}
+func newPersonal[T learner.Float](c *runConstants[T]) *personal[T] {
+	p := &personal[T]{runConstants: c, parts: c.in.Problem.Model.Parts(c.e.Personal.Layers), first: c.start()}
 	if c.e.Personal.On() {
 		p.own = make([][]T, c.agents)
 	}

@@ -155,7 +155,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 		if err := fits(c); err != nil {
 			return err
 		}
-		c.tape = &tape[T]{}
+		c.tape = &drawRecorder[T]{}
 	}
 	t := &track{agents: c.agents, recorder: newRecorder(in.Problem, len(e.Personal.Layers) > 0)}
 	s.tracks[run] = t
@@ -229,7 +229,7 @@ func (s *simulation[T]) progress(i int) {
 }
 
 // newCourse fixes what a run of the experiment on an instance needs. The error names what does not fit together.
-func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course[T], error) {
+func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*runConstants[T], error) {
 	p := in.Problem
 	e.Agents = p.Agents
 	if e.Participants.Count == 0 {
@@ -239,7 +239,7 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*course
 	if err := check(e, in, seed); err != nil {
 		return nil, err
 	}
-	c := &course[T]{e: e, seed: seed, in: in, agents: p.Agents, schedule: e.schedule(&p.Objective, seed)}
+	c := &runConstants[T]{e: e, seed: seed, in: in, agents: p.Agents, schedule: e.schedule(&p.Objective, seed)}
 	for _, v := range p.Weights {
 		c.total += v
 	}

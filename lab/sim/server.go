@@ -17,7 +17,7 @@ import (
 // server makes the next model of what a round's participants send, as the coordinator does: by the rule, in the order
 // of the fold, and then by the optimiser.
 type server[T learner.Float] struct {
-	*course[T]
+	*runConstants[T]
 	round  wire.RoundID
 	drawn  []round.Place // of the round, in order of the agents
 	places []round.Place // the same, in the order of the fold
@@ -43,8 +43,8 @@ type server[T learner.Float] struct {
 }
 
 // newServer makes the server of a model of d parameters.
-func newServer[T learner.Float](c *course[T], d int) *server[T] {
-	s := &server[T]{course: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
+func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
+	s := &server[T]{runConstants: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
 	by := &c.e.Aggregation
 	s.keep = s.rule.Passes() > 1 || by.Clip > 0 || by.ClipAbove > 0 || by.RefuseAbove > 0 ||
 		len(c.liars) > 0 && c.attack.Together()

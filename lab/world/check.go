@@ -80,7 +80,7 @@ type check struct {
 
 	// where the codec is top_k, of each agent
 	changes   map[wire.AgentID][]float32 // the newest that it has computed
-	owing     map[wire.AgentID]owes
+	owing     map[wire.AgentID]topKUpdate
 	kept      map[wire.AgentID][]float32 // nil = 0
 	offeredOf map[part]wire.Digest       // the updates on their disks
 	anew      wire.RoundID               // after which the columns are others; 0 = they are as they were
@@ -113,7 +113,7 @@ func newCheck(w *World) check {
 		models: map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{},
 		abandoned: map[wire.RoundID]bool{}, unsettled: map[part]wire.Digest{},
 		changes: map[wire.AgentID][]float32{},
-		owing:   map[wire.AgentID]owes{}, kept: map[wire.AgentID][]float32{}, offeredOf: map[part]wire.Digest{},
+		owing:   map[wire.AgentID]topKUpdate{}, kept: map[wire.AgentID][]float32{}, offeredOf: map[part]wire.Digest{},
 		held: map[int]*learner.Samples[float32]{}, scores: map[version][]scored{}, spoke: map[version]uint{},
 		worse: map[wire.AgentID]version{}}
 }

@@ -12,16 +12,16 @@ import (
 // This file follows what the codec top_k has not sent from what the agents have computed and from what became of their
 // updates, as docs/ALGORITHMS.md says it, with no code of the agent's.
 
-// owes is an agent's newest update, and what was to be sent.
-type owes struct {
+// topKUpdate is an agent's newest update, and what was to be sent.
+type topKUpdate struct {
 	at    part
 	whole []float32
 	sent  map[int]bool
 	told  bool // the agent knows what became of it
 	lost  bool // what was kept before was given up for it
 
-	before *owes     // the one before it
-	had    []float32 // what was kept then
+	before *topKUpdate // the one before it
+	had    []float32   // what was kept then
 }
 
 // keeping is whether agents keep what is not sent.
@@ -45,7 +45,7 @@ func (c *check) owed(p *party, at part, payload, behind []byte) {
 		return
 	}
 	change := c.changes[p.id]
-	o := owes{at: at, whole: make([]float32, (len(behind)-32)/4), sent: map[int]bool{}}
+	o := topKUpdate{at: at, whole: make([]float32, (len(behind)-32)/4), sent: map[int]bool{}}
 	if wire.DecodeVector(o.whole, behind[32:]) != nil || len(o.whole) != len(change) {
 		c.w.fail("what %s was to send in round %d is no change", p.id, at.round)
 		return
@@ -72,7 +72,7 @@ func (c *check) owed(p *party, at part, payload, behind []byte) {
 
 // keptFor is what an agent has kept that goes with a round's update: nothing while nobody has told it what became of
 // the last one, or if the columns have been standardised anew since.
-func (c *check) keptFor(id wire.AgentID, r wire.RoundID, o *owes) []float32 {
+func (c *check) keptFor(id wire.AgentID, r wire.RoundID, o *topKUpdate) []float32 {
 	last, e := c.owing[id], c.kept[id]
 	others := last.at.round < c.anew && c.anew < r
 	if last.whole != nil && !last.told || others {
@@ -138,7 +138,7 @@ func (c *check) onlyMixed(id wire.AgentID, r wire.RoundID) {
 }
 
 // leaves is what an agent is to keep of an update. It reports false while nobody knows what becomes of that.
-func (c *check) leaves(o *owes) (e []float32, known bool) {
+func (c *check) leaves(o *topKUpdate) (e []float32, known bool) {
 	if _, closed := c.sets[o.at.round]; !closed && !c.abandoned[o.at.round] {
 		return nil, false
 	}

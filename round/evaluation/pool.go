@@ -19,12 +19,12 @@ const Fewest = 5
 
 // The places of wire and learner are the same.
 var (
-	_ [learner.Bins]uint32       = [wire.EvaluationBins]uint32{}
-	_ [learner.MaxTallied]uint32 = [wire.EvaluationClasses]uint32{}
+	_ [learner.Bins]uint32                = [wire.EvaluationBins]uint32{}
+	_ [learner.MaxConfusionClasses]uint32 = [wire.EvaluationClasses]uint32{}
 )
 
 // Of is a tally of a model as an agent says it. One whose sums are no numbers, or too large to be told, has no rows.
-func Of(run wire.RunID, version wire.ModelVersion, t learner.Tally) wire.Evaluation {
+func Of(run wire.RunID, version wire.ModelVersion, t learner.ScoreSums) wire.Evaluation {
 	m := wire.Evaluation{Run: run, Version: version}
 	most := wire.MostOfRow * float64(t.Samples)
 	if t.Samples > 0 && math.Abs(t.Risk) <= most && t.SSE <= most && math.Abs(t.Targets) <= most && t.Squares <= most {
@@ -40,7 +40,7 @@ func Of(run wire.RunID, version wire.ModelVersion, t learner.Tally) wire.Evaluat
 // that cannot be told are left out, and those beyond the first of them, by name, that can.
 func OfProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float64,
 	figures map[string]float64) wire.Evaluation {
-	m := Of(run, version, learner.Tally{Samples: rows, Risk: float64(rows) * risk})
+	m := Of(run, version, learner.ScoreSums{Samples: rows, Risk: float64(rows) * risk})
 	if m.Rows == 0 {
 		return m
 	}
@@ -82,7 +82,7 @@ func Fits(m *wire.Evaluation, external bool, classes int) bool {
 		return true // the form has nothing else
 	case classes == 0:
 		return len(m.Residuals) == learner.Bins && len(m.Confusion) == 0 && m.Hits == 0
-	case classes > learner.MaxTallied:
+	case classes > learner.MaxConfusionClasses:
 		return len(m.Residuals) == 0 && len(m.Confusion) == 0
 	}
 	return len(m.Residuals) == 0 && len(m.Confusion) == classes*classes

@@ -97,7 +97,7 @@ func descent(b *testing.B, widths []int, batch int) func(n int) time.Duration {
 	w := make([]float32, a.Params())
 	m.Init(w, rng)
 	d := learner.Descent[float32]{Model: m, Schedule: learner.Schedule{StepSize: 1e-3},
-		Draws: &learner.Sampler[float32]{Construction: learner.Construction{BatchSize: batch}, Rand: rng,
+		Draws: &learner.Sampler[float32]{GradientConfig: learner.GradientConfig{BatchSize: batch}, Rand: rng,
 			Data: learner.NewSamples(a.Inputs, x, y)}}
 	return func(n int) time.Duration {
 		begin := used(b)

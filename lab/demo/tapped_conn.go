@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// ear is a connection that tells what its owner has taken from it.
-type ear struct {
+// tappedConn is a connection that tells what its owner has taken from it.
+type tappedConn struct {
 	mqtt.Conn
 	events chan mqtt.Event
 	taken  func(mqtt.Event)
@@ -16,15 +16,15 @@ type ear struct {
 	ended  chan struct{}
 }
 
-func newEar(inner mqtt.Conn, taken func(mqtt.Event)) *ear {
-	e := &ear{Conn: inner, events: make(chan mqtt.Event), taken: taken, closed: make(chan struct{}),
+func newTappedConn(inner mqtt.Conn, taken func(mqtt.Event)) *tappedConn {
+	e := &tappedConn{Conn: inner, events: make(chan mqtt.Event), taken: taken, closed: make(chan struct{}),
 		ended: make(chan struct{})}
 	e.close = sync.OnceFunc(func() { close(e.closed) })
 	go e.pass()
 	return e
 }
 
-func (e *ear) pass() {
+func (e *tappedConn) pass() {
 	defer close(e.ended)
 	defer close(e.events)
 	for x := range e.Conn.Events() {
@@ -37,10 +37,10 @@ func (e *ear) pass() {
 }
 
 // Events implements mqtt.Conn.
-func (e *ear) Events() <-chan mqtt.Event { return e.events }
+func (e *tappedConn) Events() <-chan mqtt.Event { return e.events }
 
 // Close implements mqtt.Conn.
-func (e *ear) Close() error {
+func (e *tappedConn) Close() error {
 	e.close()
 	err := e.Conn.Close()
 	<-e.ended

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// tape keeps all that a run draws, in the order of its rounds, for a dump.
-type tape[T learner.Float] struct {
+// drawRecorder records every random draw of a run, in the order of the rounds, for a dump.
+type drawRecorder[T learner.Float] struct {
 	participants []int64   // (round, agent, times) each
 	steps        []int64   // (round, agent, step) each
 	scale        []float64 // of each step
@@ -24,7 +24,7 @@ type tape[T learner.Float] struct {
 const maxTape = 1 << 27
 
 // full is the error of a run that draws more than a dump can hold.
-func (t *tape[T]) full() error {
+func (t *drawRecorder[T]) full() error {
 	n := len(t.participants) + len(t.steps) + len(t.scale) + len(t.batch) + len(t.rows) + len(t.x) + len(t.y) +
 		len(t.noise) + len(t.weights)
 	if n > maxTape {
@@ -34,7 +34,7 @@ func (t *tape[T]) full() error {
 }
 
 // drawn keeps the participants of a round.
-func (t *tape[T]) drawn(i int, places []round.Place) {
+func (t *drawRecorder[T]) drawn(i int, places []round.Place) {
 	for _, p := range places {
 		t.participants = append(t.participants, int64(i), int64(p.Index), int64(p.Times))
 	}
@@ -42,7 +42,7 @@ func (t *tape[T]) drawn(i int, places []round.Place) {
 
 // recording stands between a descent and the sampler that it draws from, and between the sampler and the agent's data.
 type recording[T learner.Float] struct {
-	tape    *tape[T]
+	tape    *drawRecorder[T]
 	sampler *learner.Sampler[T]
 	stored  *learner.Samples[T] // of the agent, or
 	stream  learner.Stream[T]
@@ -91,7 +91,7 @@ func (r *recording[T]) Next(m *learner.Model[T]) *learner.Draw[T] {
 
 // replay hands out what a tape holds.
 type replay[T learner.Float] struct {
-	tape[T]
+	drawRecorder[T]
 	places map[int][]round.Place
 	first  map[[2]int]int // (round, agent) → its first step
 	from   []int          // of each step, the number of its first sample

@@ -9,9 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// voucher is what beacons are signed with, and what others' signatures are held against. The owner replaces it; the
-// scout reads it.
-type voucher struct {
+// beaconKeys contains the keys that sign and verify beacons. The owner replaces it, and the scout reads it.
+type beaconKeys struct {
 	word    *wire.Word          // the coordinator's about this agent's key; nil = none
 	keys    []ed25519.PublicKey // of the coordinator
 	revoked []wire.AgentID
@@ -20,8 +19,8 @@ type voucher struct {
 const wordFile = "word"
 
 // newVoucher has the keys that count, and the word if one of them has given it.
-func (a *Agent) newVoucher(word *wire.Word) *voucher {
-	v := &voucher{}
+func (a *Agent) newVoucher(word *wire.Word) *beaconKeys {
+	v := &beaconKeys{}
 	for _, k := range a.trust.keys {
 		v.keys = append(v.keys, k.public)
 	}
@@ -79,7 +78,7 @@ func (a *Agent) hearWord(by wire.Signed) {
 }
 
 // vouch replaces the voucher, and has the scout send a beacon.
-func (m *mesh) vouch(v *voucher) {
+func (m *mesh) vouch(v *beaconKeys) {
 	m.voucher.Store(v)
 	replace(m.vouched, struct{}{})
 	m.scoutWaiter.Wake()

@@ -9,20 +9,20 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// maker makes rows of what a source has: of the lines of a file, or of readings.
-type maker interface {
+// rowMaker makes rows from the lines of a file, or from readings.
+type rowMaker interface {
 	// changed reports whether make would find anything. It is cheap.
 	changed() bool
 	Reporter
 	// make adds the rows that have come.
-	make(m *made) error
+	make(m *sharedRows) error
 	// none says why there are no rows. renewed is why those that were there are void; empty if there were none.
 	none(renewed string) error
 }
 
-// made is the rows that a maker has made, for all who want the same.
-type made struct {
-	maker
+// sharedRows contains the rows of a rowMaker, for all callers that want the same rows.
+type sharedRows struct {
+	rowMaker
 	name  string // in errors; may be empty
 	raw   *rawRows
 	ahead int64 // View.Ahead
@@ -35,20 +35,20 @@ type made struct {
 }
 
 // Report implements Reporter.
-func (m *made) Report() Report {
-	all := m.maker.Report()
+func (m *sharedRows) Report() Report {
+	all := m.rowMaker.Report()
 	if found := m.outliers.Load(); found != nil {
 		all.Troubles = append(all.Troubles, *found...)
 	}
 	return all
 }
 
-// examine looks for outliers again if the rows have grown by a tenth, or are other ones.
-func (m *made) examine() {
+// examine searches for outliers again if the rows have grown by a tenth, or were replaced.
+func (m *sharedRows) examine() {
 	if m.examined.renew != m.renew {
 		m.outliers.Store(nil)
 	}
-	if m.examined.renew == m.renew && m.rows < m.examined.rows+max(1, m.examined.rows/10) || m.raw.recent ||
+	if m.examined.renew == m.renew && m.rows < m.examined.rows+max(1, m.examined.rows/10) || m.raw.keepTail ||
 		m.rows < minWarnValues {
 		return
 	}
@@ -65,14 +65,14 @@ func (m *made) examine() {
 	m.outliers.Store(&found)
 }
 
-// state tells whether rows have changed.
+// state identifies a version of the rows.
 type state struct {
 	rows  int // of raw, in views
 	renew int // how many times they were renewed
 }
 
-// anew gives all rows up: the next ones are the first.
-func (m *made) anew(raw *rawRows, why string) {
+// anew discards all rows.
+func (m *sharedRows) anew(raw *rawRows, why string) {
 	if m.rows > 0 {
 		m.renew++
 		m.why = why
@@ -81,15 +81,15 @@ func (m *made) anew(raw *rawRows, why string) {
 }
 
 // fresh returns a place for rows like those of m.
-func (m *made) fresh() *rawRows {
-	return &rawRows{room: m.raw.room, features: m.raw.features, timed: m.raw.timed, recent: m.raw.recent}
+func (m *sharedRows) fresh() *rawRows {
+	return &rawRows{room: m.raw.room, features: m.raw.features, timed: m.raw.timed, keepTail: m.raw.keepTail}
 }
 
-// shared has those who want the same rows of a source share them.
-type shared map[string]weak.Pointer[made]
+// shared contains the rows of a source by the options with which they are made.
+type shared map[string]weak.Pointer[sharedRows]
 
 // open returns the rows that are wanted, which make begins if nobody has them.
-func (s *shared) open(w Want, make func() *made) Rows {
+func (s *shared) open(w Want, make func() *sharedRows) Rows {
 	key := fmt.Sprintf("%q %q %#v %t %v", w.Features, w.Target, w.Recipe, w.Early, w.Labels)
 	if *s == nil {
 		*s = shared{}
@@ -111,7 +111,7 @@ func (s *shared) open(w Want, make func() *made) Rows {
 // rows implements Rows: those that were made, in a task's terms. While they are in memory these are copies; those of a
 // file are brought into these terms whenever they are read.
 type rows struct {
-	of     *made
+	of     *sharedRows
 	want   Want
 	looked state      // of the rows that were made, at the last snapshot
 	renew  int        // as of made, when the rows below were

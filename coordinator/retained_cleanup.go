@@ -23,8 +23,8 @@ const (
 	sweepNamed = 8                // agents that are named
 )
 
-// sweep deletes foreign retained messages.
-type sweep struct {
+// retainedCleanup deletes retained messages that are not part of the protocol.
+type retainedCleanup struct {
 	conn   mqtt.Conn
 	topics mqtt.Topics
 
@@ -38,7 +38,7 @@ type sweep struct {
 
 // begin asks for all that is retained, but for that of filters that were asked for just now. An empty message is
 // published after the subscription, and comes back behind it.
-func (s *sweep) begin(now time.Time, filters ...string) {
+func (s *retainedCleanup) begin(now time.Time, filters ...string) {
 	s.at, s.until = now.Add(sweepEvery), now.Add(sweepMost)
 	s.cells, s.found, s.seen = map[wire.AgentID]string{}, ForeignRetained{}, false
 	s.conn.Subscribe(mqtt.AtMostOnce, append(filters, s.passing()...)...)
@@ -47,12 +47,12 @@ func (s *sweep) begin(now time.Time, filters ...string) {
 }
 
 // passing are the filters that are for the sweep alone. The peers' come last, since its end is behind them.
-func (s *sweep) passing() []string {
+func (s *retainedCleanup) passing() []string {
 	return []string{s.topics.AllDirect(), s.topics.AllBeacons(), s.topics.AllPeers()}
 }
 
 // end returns what was deleted.
-func (s *sweep) end(now time.Time) ForeignRetained {
+func (s *retainedCleanup) end(now time.Time) ForeignRetained {
 	s.conn.Unsubscribe(s.passing()...)
 	if s.until = (time.Time{}); !s.seen {
 		s.wait = 0
@@ -63,7 +63,7 @@ func (s *sweep) end(now time.Time) ForeignRetained {
 	return s.found
 }
 
-func (s *sweep) deadline() (time.Time, bool) {
+func (s *retainedCleanup) deadline() (time.Time, bool) {
 	if !s.until.IsZero() {
 		return s.until, true
 	}
@@ -72,7 +72,7 @@ func (s *sweep) deadline() (time.Time, bool) {
 
 // belongs reports whether a message is one that agents have retained: the presence of an agent, or its beacon in one
 // cell. All others are told apart by topic.
-func (s *sweep) belongs(kind mqtt.Kind, agent wire.AgentID, cell string, listed bool) bool {
+func (s *retainedCleanup) belongs(kind mqtt.Kind, agent wire.AgentID, cell string, listed bool) bool {
 	switch kind {
 	case mqtt.KindPresence:
 		return listed
@@ -86,7 +86,7 @@ func (s *sweep) belongs(kind mqtt.Kind, agent wire.AgentID, cell string, listed 
 }
 
 // remove deletes a message. A connection that is busy takes no deletion; the next sweep finds the message again.
-func (s *sweep) remove(topic string, agent wire.AgentID) {
+func (s *retainedCleanup) remove(topic string, agent wire.AgentID) {
 	s.seen = true
 	if s.conn.Publish(retained(topic, nil)) != nil {
 		return

@@ -9,52 +9,52 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// beside is what a round leaves to be done while the next one is under way.
-type beside struct {
-	records  *host.Line // the line of the history and the archive's model, which must be there before the next journal
-	removals *host.Line // of what nobody needs
-	pruned   uint64     // one more than the version for which models were removed last; 0 = not since the start
+// background runs writes and removals of a round while the next round is under way.
+type background struct {
+	records  *host.Line // writes the history's line and the archived model, which must exist before the next journal
+	removals *host.Line // removes old models and spools
+	pruned   uint64     // models below this version are removed; 0 = none since the start
 
 	mu    sync.Mutex
-	notes []note
+	notes []writeResult
 }
 
-// note is the result of a write of the records' line.
-type note struct {
+// writeResult is the result of a write in the line records.
+type writeResult struct {
 	what string
 	err  error
 }
 
-// record has a write done before the next journal. While the disk does not take it, it is tried again.
+// record queues a write that has to be done before the next journal. A write that fails is repeated.
 func (c *Coordinator) record(what string, write func() error) {
-	c.beside.records.Do(func() {
+	c.background.records.Do(func() {
 		_ = c.repeat(write, c.owner.PauseBeside, func(err error) { // else the coordinator stops: see Run
-			c.beside.mu.Lock()
-			defer c.beside.mu.Unlock()
-			c.beside.notes = append(c.beside.notes, note{what, err})
+			c.background.mu.Lock()
+			defer c.background.mu.Unlock()
+			c.background.notes = append(c.background.notes, writeResult{what, err})
 			c.owner.Wake()
 		})
 	})
 }
 
-// takeNotes tells which writes fail, and which do again.
+// takeNotes reports writes that have begun to fail or succeed again.
 func (c *Coordinator) takeNotes() {
-	c.beside.mu.Lock()
-	notes := c.beside.notes
-	c.beside.notes = nil
-	c.beside.mu.Unlock()
+	c.background.mu.Lock()
+	notes := c.background.notes
+	c.background.notes = nil
+	c.background.mu.Unlock()
 	for _, n := range notes {
 		c.wrote(n.what, n.err)
 	}
 }
 
-// recorded waits until the records of the round before are there. The time that a full disk takes does not count for
-// the round under way.
+// recorded waits until the records of the previous round are written. The time during which the disk is full does not
+// count for the round under way.
 func (c *Coordinator) recorded() error {
 	began := c.owner.Now()
 	err := c.owner.Hold(func() bool {
 		c.takeNotes()
-		return c.beside.records.Idle()
+		return c.background.records.Idle()
 	})
 	if err == nil && c.owner.Now().Sub(began) >= persistAgain && !c.unstored {
 		c.events.Next(round.StorageFailed{Since: began}, round.StorageMended{})
@@ -129,12 +129,12 @@ func (c *Coordinator) lean(base wire.BlobRef) wire.BlobRef {
 // since a power cut may bring back what was removed. The versions in spare stay.
 func (c *Coordinator) prune(version uint64, spare []uint64) {
 	models, keep, log := c.disk.models, c.cfg.KeepModels, c.cfg.Logger
-	if keep == 0 || c.beside.pruned == version+1 {
+	if keep == 0 || c.background.pruned == version+1 {
 		return
 	}
-	c.beside.pruned = version + 1
-	c.beside.records.Do(func() {
-		c.beside.removals.Do(func() {
+	c.background.pruned = version + 1
+	c.background.records.Do(func() {
+		c.background.removals.Do(func() {
 			var hourly []uint64
 			var err error
 			if n := c.cfg.KeepHourly; n > 0 {
@@ -152,7 +152,7 @@ func (c *Coordinator) prune(version uint64, spare []uint64) {
 
 // removeSpool has the spool of a round that is over removed.
 func (c *Coordinator) removeSpool(r wire.RoundID, s *store.Spool) {
-	c.beside.removals.Do(func() {
+	c.background.removals.Do(func() {
 		if s != nil {
 			if err := s.Close(); err != nil {
 				c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)

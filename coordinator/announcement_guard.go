@@ -34,10 +34,10 @@ func formatPlace(o wire.Order) string {
 
 // fallBehind ends the coordinator. A restart does not help.
 func (c *Coordinator) fallBehind(newest wire.Order) {
-	behind := &BehindError{Newest: newest, Own: c.fence.place.order}
+	behind := &BehindError{Newest: newest, Own: c.announcementGuard.place.order}
 	do := "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or " +
 		"`coordinator run --take-over`"
-	if newest.Root > c.fence.place.order.Root {
+	if newest.Root > c.announcementGuard.place.order.Root {
 		do = "give this one the newest root document with `coordinator root install FILE`: devices obey none that " +
 			"goes by an older one"
 	}
@@ -52,7 +52,7 @@ func (c *Coordinator) refuseFresh(retained wire.Order) {
 		"announcement of a run with this coordinator's key (%s): the state folder was lost, or state_dir is wrong",
 		retained), Do: "restore a backup with `coordinator restore BACKUP`, or start over on purpose with " +
 		"`coordinator run --new-run`"}
-	err.Err = errors.Join(&BehindError{Newest: retained, Own: c.fence.place.order}, c.disk.run.Clear())
+	err.Err = errors.Join(&BehindError{Newest: retained, Own: c.announcementGuard.place.order}, c.disk.run.Clear())
 	c.stopped = err
 }
 
@@ -74,9 +74,9 @@ const (
 	keptMost    = time.Minute
 )
 
-// fence stops one of two coordinators that have the same key. It reads the round topic, which only a coordinator
-// writes. After each connect the coordinator waits until it has read the announcement retained there.
-type fence struct {
+// announcementGuard stops one of two coordinators that have the same key. It reads the round topic, which only a
+// coordinator writes. After each connect the coordinator waits until it has read the announcement retained there.
+type announcementGuard struct {
 	conn  mqtt.Conn
 	topic string
 
@@ -88,29 +88,29 @@ type fence struct {
 
 	// place belongs to the last own announcement that the broker may have, confirmed to the last one that it has
 	// returned. Before this process announces, both come from the journal.
-	place, confirmed spot
-	shown            spot          // the present announcement
+	place, confirmed position
+	shown            position      // the present announcement
 	own              []wire.Digest // of the newest announcements of this process
 	repeatAt         time.Time     // when to publish the announcement again; zero = never
 	repeated         time.Time     // when it was last published
-	kept             keeping       // whether the broker retains it
-	mute             bool          // nothing comes back over this link, so nothing is waited for
+	retention        retention     // whether the broker retains it
+	noEcho           bool          // nothing comes back over this link, so nothing is waited for
 }
 
-// keeping is how it is found out whether the broker retains the present announcement.
-type keeping struct {
+// retention is how it is found out whether the broker retains the present announcement.
+type retention struct {
 	at    time.Time // of the next step; zero = it does, or it cannot be known
 	asked bool      // since it was last published; the next step publishes it again
 	times uint      // that it was published
 }
 
 // wait doubles a wait with each time that the announcement was published.
-func (k *keeping) wait(first time.Duration) time.Duration {
+func (k *retention) wait(first time.Duration) time.Duration {
 	return min(first<<min(k.times-1, 10), keptMost)
 }
 
-// spot is an announcement's place in time, and its digest; the digest is zero for a place from the journal.
-type spot struct {
+// position is an announcement's place in time, and its digest; the digest is zero for a place from the journal.
+type position struct {
 	order    wire.Order
 	instance uint64
 	digest   wire.Digest
@@ -119,8 +119,8 @@ type spot struct {
 // stale reports whether a hello to an earlier announcement shows that its agent's node of the broker does not return
 // the present one: it was published long enough ago. NATS keeps what it has read for two minutes, also what is old by
 // then.
-func (f *fence) stale(now time.Time) bool {
-	return f.kept.times > 0 && now.Sub(f.repeated) >= f.kept.wait(keptFirst)
+func (f *announcementGuard) stale(now time.Time) bool {
+	return f.retention.times > 0 && now.Sub(f.repeated) >= f.retention.wait(keptFirst)
 }
 
 // placeOf returns the place of the newest announcement that may have been made from a record.
@@ -137,12 +137,12 @@ func placeOf(root wire.Root, epoch wire.Epoch, r round.Record) wire.Order {
 
 // look begins to wait for the retained announcement. There may be none, so an empty message, which agents ignore, is
 // published after the subscription: it comes back after any retained one.
-func (f *fence) look(now time.Time) {
-	f.looking, f.tries, f.mute = true, 0, false
+func (f *announcementGuard) look(now time.Time) {
+	f.looking, f.tries, f.noEcho = true, 0, false
 	f.ask(now)
 }
 
-func (f *fence) ask(now time.Time) {
+func (f *announcementGuard) ask(now time.Time) {
 	if f.tries > 0 {
 		f.conn.Subscribe(mqtt.AtMostOnce, f.topic)
 	}
@@ -153,13 +153,13 @@ func (f *fence) ask(now time.Time) {
 }
 
 // disconnected goes back to the last confirmed announcement: later ones may never have reached the broker.
-func (f *fence) disconnected() {
-	f.looking, f.at, f.repeatAt, f.kept = false, time.Time{}, time.Time{}, keeping{}
+func (f *announcementGuard) disconnected() {
+	f.looking, f.at, f.repeatAt, f.retention = false, time.Time{}, time.Time{}, retention{}
 	f.place = f.confirmed
 }
 
 // hold keeps a message until the retained announcement is read. It reports false if there is no room.
-func (f *fence) hold(m mqtt.Message) bool {
+func (f *announcementGuard) hold(m mqtt.Message) bool {
 	if f.bytes+len(m.Payload) > heldBytes {
 		return false
 	}
@@ -168,29 +168,29 @@ func (f *fence) hold(m mqtt.Message) bool {
 }
 
 // made records an announcement that is about to be published.
-func (f *fence) made(s spot) {
-	f.shown, f.kept = s, keeping{}
+func (f *announcementGuard) made(s position) {
+	f.shown, f.retention = s, retention{}
 	f.own = append(f.own, s.digest)
 	f.own = f.own[max(0, len(f.own)-ownKept):]
 }
 
 // handed records that the connection has taken the present announcement.
-func (f *fence) handed(now time.Time) {
+func (f *announcementGuard) handed(now time.Time) {
 	f.place, f.repeated = f.shown, now
-	f.kept = keeping{times: f.kept.times + 1}
-	if !f.mute {
-		f.kept.at = now.Add(f.kept.wait(keptFirst))
+	f.retention = retention{times: f.retention.times + 1}
+	if !f.noEcho {
+		f.retention.at = now.Add(f.retention.wait(keptFirst))
 	}
 }
 
 // returned records that an announcement of this process came back from the broker, which retains it or delivers it.
-func (f *fence) returned(now time.Time, s spot, retained bool) {
+func (f *announcementGuard) returned(now time.Time, s position, retained bool) {
 	switch {
 	case !retained:
 	case s.digest == f.shown.digest:
-		f.kept = keeping{times: f.kept.times}
-	case f.kept.asked:
-		f.kept.at = now // it retains an earlier one
+		f.retention = retention{times: f.retention.times}
+	case f.retention.asked:
+		f.retention.at = now // it retains an earlier one
 	}
 	if s.order.Compare(f.confirmed.order) > 0 {
 		f.confirmed = s
@@ -202,20 +202,20 @@ func (f *fence) returned(now time.Time, s spot, retained bool) {
 
 // overwritten records that somebody else has published on the topic: whether the broker still retains the present
 // announcement is checked again.
-func (f *fence) overwritten(now time.Time, retained bool) {
+func (f *announcementGuard) overwritten(now time.Time, retained bool) {
 	switch {
-	case f.mute || f.kept.times == 0: // the broker returns no messages, or no announcement was published over this link
-	case f.kept.asked && retained:
-		f.kept.at = now
-	case f.kept.at.IsZero():
-		f.kept.at = now.Add(f.kept.wait(keptFirst))
+	case f.noEcho || f.retention.times == 0: // the broker returns no messages, or has none over this link
+	case f.retention.asked && retained:
+		f.retention.at = now
+	case f.retention.at.IsZero():
+		f.retention.at = now.Add(f.retention.wait(keptFirst))
 	}
 }
 
 // leads reports whether this coordinator goes on although another one has made the announcement other. At equal places
 // the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest; both coordinators
 // read both announcements, so exactly one goes on.
-func (f *fence) leads(other spot) bool {
+func (f *announcementGuard) leads(other position) bool {
 	if order := other.order.Compare(f.place.order); order != 0 {
 		return order < 0
 	}
@@ -223,49 +223,49 @@ func (f *fence) leads(other spot) bool {
 		bytes.Compare(f.place.digest[:], other.digest[:])) < 0
 }
 
-func (f *fence) deadline() (time.Time, bool) {
+func (f *announcementGuard) deadline() (time.Time, bool) {
 	if f.looking {
 		return f.at, true
 	}
 	at := f.repeatAt
-	if at.IsZero() || !f.kept.at.IsZero() && f.kept.at.Before(at) {
-		at = f.kept.at
+	if at.IsZero() || !f.retention.at.IsZero() && f.retention.at.Before(at) {
+		at = f.retention.at
 	}
 	return at, !at.IsZero()
 }
 
 // tickFence asks again for the retained announcement, and repeats the own one when it is due.
 func (c *Coordinator) tickFence(now time.Time) {
-	f := c.fence
+	f := c.announcementGuard
 	switch {
 	case f.looking && !now.Before(f.at) && f.tries < lookTries:
 		f.ask(now)
 	case f.looking && !now.Before(f.at):
 		c.cfg.Logger.Warn("the broker returns nothing on the topic of announcements, not even the coordinator's own "+
 			"message: another coordinator with this key would not be noticed", "topic", f.topic)
-		f.mute = true
+		f.noEcho = true
 		c.looked(nil)
-	case f.kept.at.IsZero() || now.Before(f.kept.at):
+	case f.retention.at.IsZero() || now.Before(f.retention.at):
 		if !f.repeatAt.IsZero() && !now.Before(f.repeatAt) {
 			c.repeatAnnouncement(now)
 		}
-	case f.kept.asked:
+	case f.retention.asked:
 		c.repeatAnnouncement(now)
 	default:
-		f.kept.asked, f.kept.at = true, now.Add(f.kept.wait(answerFirst))
+		f.retention.asked, f.retention.at = true, now.Add(f.retention.wait(answerFirst))
 		f.conn.Subscribe(mqtt.AtMostOnce, f.topic)
 	}
 }
 
 // repeatAnnouncement publishes the present announcement again. The next wait begins when the connection has taken it.
 func (c *Coordinator) repeatAnnouncement(now time.Time) {
-	c.fence.repeatAt, c.fence.kept.at = time.Time{}, time.Time{}
+	c.announcementGuard.repeatAt, c.announcementGuard.retention.at = time.Time{}, time.Time{}
 	c.publisher.repeat(now)
 }
 
 // takeRound takes a message on the round topic: an announcement, or the empty message that look has published.
 func (c *Coordinator) takeRound(m mqtt.Message) error {
-	f := c.fence
+	f := c.announcementGuard
 	if len(m.Payload) == 0 {
 		if f.looking {
 			c.looked(nil)
@@ -291,7 +291,7 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 		return err
 	}
 	c.issued = max(c.issued, a.Issued)
-	s := spot{wire.OrderOf(e.Header, &a), a.Instance, e.Digest()}
+	s := position{wire.OrderOf(e.Header, &a), a.Instance, e.Digest()}
 	own := slices.Contains(f.own, s.digest)
 	if own {
 		f.returned(c.owner.Now(), s, m.Retained)
@@ -329,8 +329,8 @@ func (c *Coordinator) openOwn(p []byte) (wire.Envelope, error) {
 }
 
 // looked ends the wait for the retained announcement. retained is nil if there is none, or if this process has made it.
-func (c *Coordinator) looked(retained *spot) {
-	f := c.fence
+func (c *Coordinator) looked(retained *position) {
+	f := c.announcementGuard
 	f.looking, f.at = false, time.Time{}
 	behind := retained != nil && !f.leads(*retained)
 	raised := !c.begun && (c.cfg.TakeOver || c.begins && behind)
@@ -361,9 +361,10 @@ func (c *Coordinator) looked(retained *spot) {
 
 // raiseEpoch makes this coordinator's announcements later than all earlier ones. The epoch is on disk, in the first
 // record, before the first announcement.
-func (c *Coordinator) raiseEpoch(retained *spot) {
+func (c *Coordinator) raiseEpoch(retained *position) {
 	before := c.disk.epoch
-	if retained != nil && retained.order.Root == c.fence.place.order.Root { // an older root is behind in any epoch
+	// an older root is behind in any epoch
+	if retained != nil && retained.order.Root == c.announcementGuard.place.order.Root {
 		before = max(before, retained.order.Epoch)
 	}
 	if before == math.MaxUint64 {
@@ -375,14 +376,14 @@ func (c *Coordinator) raiseEpoch(retained *spot) {
 	}
 	c.disk.epoch = before + 1
 	c.signer.Epoch = c.disk.epoch
-	c.fence.place.order.Epoch = c.disk.epoch
-	c.fence.confirmed = c.fence.place
+	c.announcementGuard.place.order.Epoch = c.disk.epoch
+	c.announcementGuard.confirmed = c.announcementGuard.place
 }
 
 // foreign reports an announcement of another coordinator that is not later than the own one, and has the own one
 // published again. The other coordinator stops when it reads that.
-func (c *Coordinator) foreign(s spot) {
-	f, now := c.fence, c.owner.Now()
+func (c *Coordinator) foreign(s position) {
+	f, now := c.announcementGuard, c.owner.Now()
 	c.cfg.Observer.Observe(ForeignAnnouncement{Foreign: s.order, Own: f.place.order})
 	if f.repeatAt.IsZero() {
 		f.repeatAt = f.repeated.Add(repeatAgain)

@@ -6,7 +6,7 @@ import (
 )
 
 func TestTrouble(t *testing.T) {
-	var x Trouble
+	var x WriteFailures
 	full := errors.New("full")
 	for i, step := range []struct {
 		what        string

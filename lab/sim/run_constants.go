@@ -13,24 +13,24 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// course is what is fixed while a run goes on.
-type course[T learner.Float] struct {
+// runConstants is what is fixed while a run goes on.
+type runConstants[T learner.Float] struct {
 	e        *Experiment
 	seed     uint64 // of the run
 	in       Instance[T]
 	agents   int // K
 	schedule learner.Schedule
-	buckets  []uint8  // of the agents, plus 1; 0 = not known yet
-	keys     []uint64 // of the draws of agents that have names; nil = they have none
-	total    float64  // Σ of the problem's weights
-	tape     *tape[T] // of a dump, or nil
+	buckets  []uint8          // of the agents, plus 1; 0 = not known yet
+	keys     []uint64         // of the draws of agents that have names; nil = they have none
+	total    float64          // Σ of the problem's weights
+	tape     *drawRecorder[T] // of a dump, or nil
 	attack   attack.Attack
 	liars    map[int]bool // who sends it
 	most     uint64       // the largest E_k, by which t of the schedule advances in a round
 }
 
 // weight is K·p_k.
-func (c *course[T]) weight(k int) float64 {
+func (c *runConstants[T]) weight(k int) float64 {
 	if c.in.Problem.Weights == nil {
 		return 1
 	}
@@ -41,7 +41,7 @@ func (c *course[T]) weight(k int) float64 {
 const maxNamed = 1 << 20
 
 // name is that of agent k: its number where it has none.
-func (c *course[T]) name(k int) wire.AgentID {
+func (c *runConstants[T]) name(k int) wire.AgentID {
 	if labels := c.in.Problem.Labels; labels != nil {
 		return wire.AgentID(labels[k])
 	}
@@ -49,7 +49,7 @@ func (c *course[T]) name(k int) wire.AgentID {
 }
 
 // bucket is that of agent k in the fold.
-func (c *course[T]) bucket(k int) int {
+func (c *runConstants[T]) bucket(k int) int {
 	if k < len(c.buckets) && c.buckets[k] > 0 {
 		return int(c.buckets[k] - 1)
 	}
@@ -61,7 +61,7 @@ func (c *course[T]) bucket(k int) int {
 }
 
 // stream is the key of agent k's draws.
-func (c *course[T]) stream(k int) uint64 {
+func (c *runConstants[T]) stream(k int) uint64 {
 	if c.keys != nil {
 		return c.keys[k]
 	}
@@ -69,7 +69,7 @@ func (c *course[T]) stream(k int) uint64 {
 }
 
 // start is w_0: the problem's, or what a coordinator with this seed begins with.
-func (c *course[T]) start() []T {
+func (c *runConstants[T]) start() []T {
 	w := make([]T, c.in.Problem.Model.Params())
 	if s := c.in.Problem.Start; s != nil {
 		for j, v := range s {
@@ -87,7 +87,7 @@ func (c *course[T]) start() []T {
 
 // hand takes the part of one agent after the other, for one goroutine: an agent is there only while its turn lasts.
 type hand[T learner.Float] struct {
-	c       *course[T]
+	c       *runConstants[T]
 	load    data.Loader[T]
 	sampler learner.Sampler[T]
 	steps   task.Steps[T]
@@ -100,7 +100,7 @@ type hand[T learner.Float] struct {
 	replaying *replaying[T] // in place of the sampler of a replay
 }
 
-func newHand[T learner.Float](c *course[T]) *hand[T] {
+func newHand[T learner.Float](c *runConstants[T]) *hand[T] {
 	h := &hand[T]{c: c}
 	h.load = c.falsified(c.in.Problem.Loader(&h.pcg))
 	model, err := learner.NewModel[T](c.in.Problem.Model)

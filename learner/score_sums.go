@@ -5,11 +5,12 @@ import "math"
 // Bins is the number of bins of a histogram of residuals: see [Bin].
 const Bins = 64
 
-// MaxTallied is the number of classes up to which a tally says which were taken for which.
-const MaxTallied = 64
+// MaxConfusionClasses is the number of classes up to which a tally says which were taken for which.
+const MaxConfusionClasses = 64
 
-// Tally is how well parameters do on samples, as sums: those of several devices add up to that of all their samples.
-type Tally struct {
+// ScoreSums is how well parameters do on samples, as sums: those of several devices add up to that of all their
+// samples.
+type ScoreSums struct {
 	Samples int
 	Risk    float64 // Σ Q, without the ridge
 	// Of a regression, in the units of the targets that were trained on: Σ (z − y)², Σ y and Σ y². Residuals counts
@@ -43,8 +44,8 @@ func BinEnd(i int) float64 {
 }
 
 // tally is the tally of a model with outputs, which forward returns for so many rows at once.
-func tally[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[T]) []T) Tally {
-	t, all, classes := Tally{Samples: s.Len()}, s.All(), 0
+func tally[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[T]) []T) ScoreSums {
+	t, all, classes := ScoreSums{Samples: s.Len()}, s.All(), 0
 	for from := 0; from < s.Len(); from += rows {
 		block := all.Part(from, rows)
 		z := forward(block)
@@ -67,23 +68,23 @@ func tally[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[
 }
 
 // begin makes room for the counts; a regression has no classes.
-func (t *Tally) begin(classes int) {
+func (t *ScoreSums) begin(classes int) {
 	switch {
 	case classes == 0:
 		t.Residuals = make([]uint32, Bins)
-	case classes <= MaxTallied:
+	case classes <= MaxConfusionClasses:
 		t.Confusion = make([]uint32, classes*classes)
 	}
 }
 
-func (t *Tally) residual(miss, y float64) {
+func (t *ScoreSums) residual(miss, y float64) {
 	t.SSE += float64(miss * miss)
 	t.Targets += y
 	t.Squares += float64(y * y)
 	t.Residuals[Bin(miss)]++
 }
 
-func (t *Tally) class(classes, actual, predicted int) {
+func (t *ScoreSums) class(classes, actual, predicted int) {
 	if actual == predicted {
 		t.Hits++
 	}

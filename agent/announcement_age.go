@@ -6,9 +6,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// freshness is how long the newest announcement has been the newest: who holds later ones back can forge none, but keep
-// the agent where it is. Only an open round says when the next announcement is due.
-type freshness struct {
+// announcementAge is how long the newest announcement has been the newest: who holds later ones back can forge none,
+// but keep the agent where it is. Only an open round says when the next announcement is due.
+type announcementAge struct {
 	issued  uint64        // the latest time that an announcement has told
 	longest time.Duration // that a round may take, of those that were announced
 	due     time.Time     // when the agent tells that it is left behind; zero = an announcement is not due
@@ -20,7 +20,7 @@ const staleAfter = 3
 
 // fresh takes note of an announcement that is later than all before it, in its order or its time.
 func (a *Agent) fresh(order wire.Order, ann *wire.Announcement) {
-	f := &a.freshness
+	f := &a.announcementAge
 	newer := order.Compare(a.order) > 0
 	if ann.Issued > f.issued {
 		f.issued, newer = ann.Issued, true
@@ -41,18 +41,20 @@ func (a *Agent) fresh(order wire.Order, ann *wire.Announcement) {
 }
 
 // extend waits longer: the agent reads nothing for so long.
-func (f *freshness) extend(by time.Duration) {
+func (f *announcementAge) extend(by time.Duration) {
 	if !f.due.IsZero() {
 		f.due = f.due.Add(by)
 	}
 }
 
 // staleAt is when the announcements are stale.
-func (f *freshness) staleAt() (time.Time, bool) { return f.due, !f.due.IsZero() && f.told.IsZero() }
+func (f *announcementAge) staleAt() (time.Time, bool) {
+	return f.due, !f.due.IsZero() && f.told.IsZero()
+}
 
-// lookForFreeze tells once that no announcement has come although one was due.
-func (a *Agent) lookForFreeze(now time.Time) {
-	f := &a.freshness
+// checkAnnouncementAge tells once that no announcement has come although one was due.
+func (a *Agent) checkAnnouncementAge(now time.Time) {
+	f := &a.announcementAge
 	if at, waits := f.staleAt(); waits && !now.Before(at) {
 		f.told = now
 		a.cfg.Observer.Observe(AnnouncementsStale{For: staleAfter * f.longest})

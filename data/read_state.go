@@ -9,33 +9,33 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// tally contains the counts of the rows read so far, and the state that following rows need.
-type tally struct {
-	rows, matched int         // all rows, and the rows that the conditions select
-	used, bad     int         // used and unusable rows of the own share
-	malformed     int         // lines that cannot be parsed; part of bad
-	recent        grid.Recent // share of unusable rows among the most recent ones
-	newest        int64       // newest time of a row, without outliers
-	order         *timeOrder  // checks the times; nil if there are none, or if gridRows checks them
-	cells         []cells     // counts of each wanted column, then of the time
-	last          *Error      // error of the last unusable row
+// readState contains the counts of the rows read so far, and the state that following rows need.
+type readState struct {
+	rows, matched int            // all rows, and the rows that the conditions select
+	used, bad     int            // used and unusable rows of the own share
+	malformed     int            // lines that cannot be parsed; part of bad
+	recent        grid.Recent    // share of unusable rows among the most recent ones
+	newest        int64          // newest time of a row, without outliers
+	order         *timeOrder     // checks the times; nil if there are none, or if gridRows checks them
+	cells         []columnCounts // counts of each wanted column, then of the time
+	last          *Error         // error of the last unusable row
 	labels        targetFilter
 }
 
-// cells counts the cells of a column.
-type cells struct {
+// columnCounts counts the cells of a column.
+type columnCounts struct {
 	used   uint64
 	unused map[Reason]uint64
 	recent grid.Recent
-	bad    cell            // the last rejected cell
-	badBy  map[Reason]cell // the last rejected cell by reason
+	bad    rejectedCell            // the last rejected cell
+	badBy  map[Reason]rejectedCell // the last rejected cell by reason
 	sum    float64
 	last   float64
 	lastAt int64
 }
 
-// cell is a rejected cell of a file.
-type cell struct {
+// rejectedCell is a rejected cell of a file.
+type rejectedCell struct {
 	file string
 	line int
 	text string
@@ -43,7 +43,7 @@ type cell struct {
 }
 
 // clone returns a copy for lines that may have to be undone.
-func (y *tally) clone() tally {
+func (y *readState) clone() readState {
 	n := *y
 	n.cells = slices.Clone(y.cells)
 	for i := range n.cells {
@@ -57,34 +57,34 @@ func (y *tally) clone() tally {
 }
 
 // begin allocates the counts for the given number of columns and the time, unless they exist.
-func (y *tally) begin(columns int) {
+func (y *readState) begin(columns int) {
 	if y.cells == nil {
-		y.cells = make([]cells, columns+1)
+		y.cells = make([]columnCounts, columns+1)
 	}
 }
 
 // drop counts an unusable row.
-func (y *tally) drop(why *Error) {
+func (y *readState) drop(why *Error) {
 	y.bad++
 	y.recent.Take(true)
 	y.last = why
 }
 
-func (c *cells) take(v float64, at int64) {
+func (c *columnCounts) take(v float64, at int64) {
 	c.use()
 	c.sum += v
 	c.last, c.lastAt = v, at
 }
 
-func (c *cells) use() {
+func (c *columnCounts) use() {
 	c.used++
 	c.recent.Take(false)
 }
 
-func (c *cells) drop(bad cell) {
+func (c *columnCounts) drop(bad rejectedCell) {
 	why := bad.why
 	if c.unused == nil {
-		c.unused, c.badBy = map[Reason]uint64{}, map[Reason]cell{}
+		c.unused, c.badBy = map[Reason]uint64{}, map[Reason]rejectedCell{}
 	}
 	c.unused[why]++
 	if why.Wrong() {
@@ -95,12 +95,12 @@ func (c *cells) drop(bad cell) {
 }
 
 // example returns the place and the description of a rejected cell.
-func (c cell) example() Example {
+func (c rejectedCell) example() Example {
 	return Example{fmt.Sprintf("%s: line %d", c.file, c.line), problem(c.text, c.why)}
 }
 
 // fill returns what stands for a cell without a value.
-func (c *cells) fill(f grid.Fill, at int64) (float64, bool) {
+func (c *columnCounts) fill(f grid.Fill, at int64) (float64, bool) {
 	switch {
 	case c.used == 0:
 	case f.Policy == grid.Last && at-c.lastAt <= int64(f.AtMost):
@@ -112,7 +112,7 @@ func (c *cells) fill(f grid.Fill, at int64) (float64, bool) {
 }
 
 // check returns an error if more than a share of the rows cannot be used.
-func (y *tally) check(most float64) error {
+func (y *readState) check(most float64) error {
 	if all := y.used + y.bad; y.bad > 0 && y.share() > most {
 		e := *y.last
 		e.Bad, e.All = uint64(y.bad), uint64(all)
@@ -123,12 +123,12 @@ func (y *tally) check(most float64) error {
 }
 
 // share is that of the rows that cannot be used; see [bad.share].
-func (y *tally) share() float64 {
+func (y *readState) share() float64 {
 	return min(float64(y.bad)/max(1, float64(y.used+y.bad)), y.recent.Share())
 }
 
 // report returns the counts. names are those of the columns.
-func (y *tally) report(names []string, time string) Report {
+func (y *readState) report(names []string, time string) Report {
 	r := Report{Rows: y.used, Bad: y.bad, Share: y.share()}
 	for i, c := range y.cells {
 		e := ColumnReport{Came: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt,
