@@ -89,8 +89,8 @@ type Agent struct {
 
 	unsent errorFeedback // what the codec has not sent
 
-	asks  wire.Asked // for the outcome of an update; zero if there is nothing to ask
-	lacks wire.Lacks // of a blob that is pulled; the next hello asks for it
+	asks  wire.Asked        // for the outcome of an update; zero if there is nothing to ask
+	lacks wire.MissingParts // of a blob that is pulled; the next hello asks for it
 	// unreturned tells that the broker did not return the last blob: the coordinator had to be asked.
 	unreturned bool
 
@@ -129,15 +129,15 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	var err error
 	a.conn, err = connect(a.signer.will)
 	if err != nil {
-		a.closeBooks()
+		a.leaveBudget()
 		return nil, err
 	}
 	if a.mesh, err = newMesh(&a.cfg, a.owner, a.conn); err == nil {
-		err = a.takeWord()
+		err = a.restoreAttestation()
 	}
 	if err != nil {
 		_ = a.conn.Close() // the first error is the one to show
-		a.closeBooks()
+		a.leaveBudget()
 		return nil, err
 	}
 	if cfg.SelfTest > 0 && !a.spent() {
@@ -231,13 +231,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	case errors.As(err, new(*BehindError)), errors.As(err, new(*RekeyedError)):
 		a.owner.Cancel() // without a last word: it would be older than the broker's
 	default:
-		a.closeBooks()
+		a.leaveBudget()
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.owner.Await(a.mesh.scouted.Load)
 	a.mesh.leave()
 	err = errors.Join(err, a.conn.Close())
-	a.closeBooks()
+	a.leaveBudget()
 	return err
 }
 

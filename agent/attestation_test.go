@@ -38,19 +38,19 @@ func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
 }
 
 // wordBy is a word about an agent's key.
-func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.Word {
-	w := wire.Word{Key: wire.SignKeyOf(hosts.KeyOf(of))}
-	w.By = wire.Signed(ed25519.Sign(by, wire.WordText("plant", of, w.Key)))
+func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.Attestation {
+	w := wire.Attestation{Key: wire.SignKeyOf(hosts.KeyOf(of))}
+	w.By = wire.Signed(ed25519.Sign(by, wire.AttestationText("plant", of, w.Key)))
 	return w
 }
 
 // give invites the agent with a word about its key.
 func (s *scene) give(by wire.Signed) {
-	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", Left: 1000, Weight: 1, Word: by}).Body())
+	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", Left: 1000, Weight: 1, Attestation: by}).Body())
 }
 
 // hears sends a beacon of another agent, signed if there is a key, and returns why it was dropped.
-func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.Word, key ed25519.PrivateKey) string {
+func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.Attestation, key ed25519.PrivateKey) string {
 	s.t.Helper()
 	before := len(factsOf[agent.MessageDropped](s))
 	h := wire.PeerHead{Type: wire.PeerBeacon, From: from, Boot: 1}
@@ -82,22 +82,22 @@ func TestWord(t *testing.T) {
 		if _, proof := s.beacon(); proof != nil {
 			t.Error("a stranger's word is taken")
 		}
-		if why := s.hears("other", 1, wire.Word{}, nil); why != "" {
+		if why := s.hears("other", 1, wire.Attestation{}, nil); why != "" {
 			t.Errorf("without a word: %s", why)
 		}
 		s.give(wordBy(s.key, "press").By)
 		b, proof := s.beacon()
-		if proof == nil || !proof.Verify(wire.Ed25519{}, cell) || proof.Word != wordBy(s.key, "press") {
+		if proof == nil || !proof.Verify(wire.Ed25519{}, cell) || proof.Attestation != wordBy(s.key, "press") {
 			t.Fatalf("the beacon after the word: %+v, proof %+v", b, proof)
 		}
 		good := wordBy(s.key, "other")
 		for i, c := range []struct {
 			name string
-			word wire.Word
+			word wire.Attestation
 			key  ed25519.PrivateKey
 			why  string
 		}{
-			{"not signed", wire.Word{}, nil, "not signed"},
+			{"not signed", wire.Attestation{}, nil, "not signed"},
 			{"the coordinator's word about another", wordBy(s.key, "press"), press, "has not given its word"},
 			{"another's word", wordBy(press, "other"), hosts.KeyOf("other"), "has not given its word"},
 			{"another's signature", good, press, "has not signed for this cell"},

@@ -247,7 +247,7 @@ func (b *blockHost) work(ctx context.Context) error {
 // run is the block's loop. After the last step of a block with an end it goes on answering the neighbours.
 func (b *blockHost) run(ctx context.Context) error {
 	if audited, ok := b.steps.(Audited); ok {
-		defer func() { audited.Ended(b.machine.Books()) }()
+		defer func() { audited.Ended(b.machine.FlowLedger()) }()
 	}
 	b.ctx, b.events = ctx, append(b.events, d2d.Start{})
 	for ctx.Err() == nil && !b.machine.Over() {

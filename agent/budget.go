@@ -186,8 +186,8 @@ func (a *Agent) account() {
 	}
 }
 
-// closeBooks ends the agent's part in the budget.
-func (a *Agent) closeBooks() {
+// leaveBudget ends the agent's part in the budget.
+func (a *Agent) leaveBudget() {
 	if a.cfg.Budget == nil {
 		return
 	}

@@ -42,10 +42,10 @@ func (a *Agent) perform(e round.Effect) {
 	case round.SayHello:
 		m := wire.Hello{Nonce: a.signer.nonce, Announcement: e.Announcement, Unfit: e.Unfit, Samples: e.Samples,
 			Update: e.Update, Respond: e.Respond, Asks: a.asks, WantsKey: a.asksForKey(), Residuals: a.residuals(),
-			Lacks: a.lacks, Evaluation: a.saysEvaluation(),
+			MissingParts: a.lacks, Evaluation: a.saysEvaluation(),
 			NewRows: a.tellsNewRows(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(), Neighbors: a.mesh.found,
 			Clips: a.mesh.private != nil, Seen: a.seen}
-		a.lacks, a.newRows.told = wire.Lacks{}, m.NewRows
+		a.lacks, a.newRows.told = wire.MissingParts{}, m.NewRows
 		if a.misfit != nil && (e.Unfit == wire.DeclineBadData || e.Unfit == wire.DeclineTooFewRows) {
 			m.Misfit = a.misfit.told
 		}

@@ -26,7 +26,7 @@ var readers = []struct {
 	{heldFile, func(c *Config) error { _, err := loadHeld(c); return err }},
 	{groupsFile, func(c *Config) error { _, err := loadGroupKeys(c); return err }},
 	{clockFile, func(c *Config) error { _, err := loadClock(c, wire.FirstRoot); return err }},
-	{wordFile, func(c *Config) error { _, err := loadWord(c); return err }},
+	{wordFile, func(c *Config) error { _, err := loadAttestation(c); return err }},
 	{rootFile, func(c *Config) error { _, err := loadRoot(c); return err }},
 }
 

@@ -209,7 +209,7 @@ func (a *Agent) takeOfRound(e *wire.Envelope) error {
 			return host.Drop(DropForeign, "an invitation of agent %s", m.Agent)
 		}
 		a.heard()
-		a.hearWord(m.Word)
+		a.takeAttestation(m.Attestation)
 		a.stepSenderOf(e.Header, transfer.AskedAgain{})
 		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond,
 			Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers, Ended: m.Ended, Samples: m.Samples,

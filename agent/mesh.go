@@ -37,12 +37,12 @@ type mesh struct {
 	private *ecdh.PrivateKey  // nil if the agent does not mix
 	inbox   chan mqtt.Message // for the block under way
 
-	scouting chan d2d.Heard  // for the scout
-	links    chan d2d.Linked // for it, too: the newest
-	scouted  atomic.Bool     // it has ended
-	vouched  chan struct{}   // for it: there is another voucher
-	voucher  atomic.Pointer[beaconKeys]
-	found    []wire.AgentID // neighbours; the owner's
+	scouting          chan d2d.Heard  // for the scout
+	links             chan d2d.Linked // for it, too: the newest
+	scouted           atomic.Bool     // it has ended
+	beaconKeysChanged chan struct{}   // receives a value when beaconKeys was replaced
+	beaconKeys        atomic.Pointer[beaconKeys]
+	found             []wire.AgentID // neighbours; the owner's
 
 	blockWaiter, scoutWaiter host.Waiter
 }
@@ -53,8 +53,8 @@ const waiting = 1024
 func newMesh(cfg *Config, rt host.Runtime, uplink mqtt.Conn) (*mesh, error) {
 	m := &mesh{cfg: cfg, rt: rt, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting),
 		scouting: make(chan d2d.Heard, waiting), links: make(chan d2d.Linked, 1),
-		vouched:     make(chan struct{}, 1),
-		blockWaiter: rt.NewWaiter(), scoutWaiter: rt.NewWaiter()}
+		beaconKeysChanged: make(chan struct{}, 1),
+		blockWaiter:       rt.NewWaiter(), scoutWaiter: rt.NewWaiter()}
 	if cfg.Mesh == nil {
 		return m, nil
 	}

@@ -113,8 +113,8 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, saveClock(&Config{Dir: dir, Disk: store.Machine}, keptTime{1, 1}))
 		}},
 		wordFile: {kept: true, write: func(t *testing.T, dir string) {
-			word := &wire.Word{Key: wire.SignKey{1}, By: wire.Signed{2}}
-			must(t, saveWord(&Config{Dir: dir, Disk: store.Machine}, word))
+			word := &wire.Attestation{Key: wire.SignKey{1}, By: wire.Signed{2}}
+			must(t, saveAttestation(&Config{Dir: dir, Disk: store.Machine}, word))
 		}},
 		groupsFile: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveGroupKeys(&Config{Dir: dir, Disk: store.Machine}, []wire.SealKey{{1}, {2}}))

@@ -163,7 +163,7 @@ func (a *Agent) receiveRoot(version string, p []byte) error {
 func (a *Agent) takeRoot(t trust) {
 	a.conn.Unsubscribe(a.cfg.Topics.Root(t.version()))
 	a.trust, a.rootBeingStored = t, nil
-	a.mesh.vouch(a.newVoucher(a.mesh.voucher.Load().word))
+	a.mesh.vouch(a.newBeaconKeys(a.mesh.beaconKeys.Load().attestation))
 	a.signer.SetRoot(t.version())
 	a.announcementAge.issued = 0 // a thief of the key before may have told any time
 	if a.cfg.Clock != nil {

@@ -35,7 +35,7 @@ func (a *Agent) scouts(s *d2d.Scout) {
 		at, due := s.Deadline()
 		if link, ok := received(a.mesh.links); ok {
 			ev = link
-		} else if _, ok := received(a.mesh.vouched); ok {
+		} else if _, ok := received(a.mesh.beaconKeysChanged); ok {
 			ev = d2d.Vouched{}
 		} else if heard, ok := received(a.mesh.scouting); ok {
 			ev = heard

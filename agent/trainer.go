@@ -61,11 +61,11 @@ type Figures struct {
 	Others map[string]float64
 }
 
-// Audited is a Block that is told the books of its mixing when that is over or was ended. Books are kept for such
+// Audited is a Block that gets the ledger of its mixing when the block has ended. A ledger is kept for such
 // blocks only.
 type Audited interface {
 	Block
-	Ended(b d2d.Books)
+	Ended(b d2d.FlowLedger)
 }
 
 // Learner takes local steps as fast as the device can, and reports true values.

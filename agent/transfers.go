@@ -131,7 +131,7 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 // yet.
 func (a *Agent) lack(p *pull, e transfer.Lacking) {
 	if a.lacks.Blob != p.ref.Hash {
-		a.lacks = wire.Lacks{Blob: p.ref.Hash}
+		a.lacks = wire.MissingParts{Blob: p.ref.Hash}
 	}
 	l := &a.lacks
 	l.Manifest = l.Manifest || e.Manifest
@@ -140,7 +140,7 @@ func (a *Agent) lack(p *pull, e transfer.Lacking) {
 	}
 	slices.Sort(l.Chunks)
 	l.Chunks = slices.Compact(l.Chunks)
-	l.Chunks = l.Chunks[max(0, len(l.Chunks)-wire.MaxLacks):]
+	l.Chunks = l.Chunks[max(0, len(l.Chunks)-wire.MaxMissingParts):]
 	a.step(round.Lacking{})
 }
 

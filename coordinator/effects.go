@@ -27,7 +27,7 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	case round.Invite:
 		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.digest,
 			Left: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight, Uploads: e.Uploads, Block: e.Block,
-			Peers: e.Peers, Ended: e.Ended, Samples: e.Samples, Word: c.wordFor(e.Agent)}
+			Peers: e.Peers, Ended: e.Ended, Samples: e.Samples, Attestation: c.wordFor(e.Agent)}
 		c.tell(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.Mesh:
 		c.mesh(e)

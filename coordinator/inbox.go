@@ -243,7 +243,7 @@ func (c *Coordinator) takeHello(kind mqtt.Kind, agent wire.AgentID, e unsealed) 
 	}
 	c.seals.hear(agent, e.with != nil, true)
 	c.taken(kind, agent, c.fitting(agent, &m))
-	c.publisher.owe(now, m.Lacks)
+	c.publisher.owe(now, m.MissingParts)
 	if c.answerKey(agent, &m) {
 		c.hello(agent, e.Epoch, m)
 	}

@@ -51,7 +51,7 @@ func (c *Coordinator) wordFor(agent wire.AgentID) (by wire.Signed) {
 	if !c.cfg.Words || key == nil {
 		return by
 	}
-	text := wire.WordText(c.cfg.Federation, agent, wire.SignKey(key))
+	text := wire.AttestationText(c.cfg.Federation, agent, wire.SignKey(key))
 	return wire.Signed(c.cfg.Signatures.Sign(c.cfg.Key, text))
 }
 

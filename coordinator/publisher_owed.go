@@ -25,7 +25,7 @@ type owed struct {
 
 // owe has parts of a blob published once more, if it is one of the present announcement. A part that is due already is
 // published once, however long that takes.
-func (b *publisher) owe(now time.Time, l wire.Lacks) {
+func (b *publisher) owe(now time.Time, l wire.MissingParts) {
 	i := slices.IndexFunc(b.posts, func(p *post) bool { return p.ref.Hash == l.Blob })
 	if i < 0 || !b.up {
 		return

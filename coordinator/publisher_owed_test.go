@@ -35,7 +35,7 @@ func TestBoardOwes(t *testing.T) {
 	} {
 		c.pass(x.after)
 		c.order = nil
-		l := wire.Lacks{Blob: x.blob}
+		l := wire.MissingParts{Blob: x.blob}
 		for _, r := range x.lacks {
 			if r == 'm' {
 				l.Manifest = true
@@ -48,18 +48,19 @@ func TestBoardOwes(t *testing.T) {
 			t.Errorf("lacks %q: published %s, want %s", x.lacks, got, x.want)
 		}
 	}
-	b.owe(c.now, wire.Lacks{Blob: hash, Chunks: []uint32{1<<32 - 2, 1<<32 - 1}}) // negative where int has 32 bits
+	b.owe(c.now, wire.MissingParts{Blob: hash,
+		Chunks: []uint32{1<<32 - 2, 1<<32 - 1}}) // negative where int has 32 bits
 	c.room, c.order = 1, nil
-	b.owe(c.now, wire.Lacks{Blob: hash, Manifest: true, Chunks: []uint32{0, 1}})
+	b.owe(c.now, wire.MissingParts{Blob: hash, Manifest: true, Chunks: []uint32{0, 1}})
 	c.now = c.now.Add(owedPause)
-	b.owe(c.now, wire.Lacks{Blob: hash, Manifest: true, Chunks: []uint32{1}}) // both still wait
+	b.owe(c.now, wire.MissingParts{Blob: hash, Manifest: true, Chunks: []uint32{1}}) // both still wait
 	c.room = 9
 	c.pass(time.Second)
 	if got := fmt.Sprint(bases(c.order)); got != "[0 1 m]" {
 		t.Errorf("over an outbox that was full: %s", got)
 	}
 	b.disconnected()
-	b.owe(c.now.Add(time.Minute), wire.Lacks{Blob: hash, Chunks: []uint32{0}})
+	b.owe(c.now.Add(time.Minute), wire.MissingParts{Blob: hash, Chunks: []uint32{0}})
 	if b.owes() {
 		t.Error("parts are due without a link")
 	}

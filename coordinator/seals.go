@@ -278,7 +278,7 @@ func (c *Coordinator) answerKey(agent wire.AgentID, m *wire.Hello) bool {
 		return m.Unfit != wire.DeclineFetch
 	case m.WantsKey == 0 && m.Announcement == c.publisher.digest:
 		s.holds[agent] = s.shown
-		return !given && m.Lacks.Blob.IsZero() || m.Unfit != wire.DeclineFetch
+		return !given && m.MissingParts.Blob.IsZero() || m.Unfit != wire.DeclineFetch
 	}
 	return true
 }

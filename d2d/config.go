@@ -46,7 +46,7 @@ type Config[T wire.Float] struct {
 	// Quantize replaces a vector by what the wire will carry of it, in place, so
 	// that both ends compute a flow from the same numbers; nil where that is T itself.
 	Quantize func(x []T)
-	// Ledger keeps Books, to audit that the mean is conserved.
+	// Ledger enables FlowLedger, to check that the mean is conserved.
 	Ledger bool
 }
 

@@ -132,9 +132,9 @@ func (e *exchange[T]) quantize(x []T) {
 // Stats returns the counts so far.
 func (e *exchange[T]) Stats() Stats { return e.mixer.Stats() }
 
-// Books returns the mixer's Books, with the agent's id.
-func (e *exchange[T]) Books() Books {
-	b := e.mixer.Books()
+// FlowLedger returns the mixer's ledger, with the agent's id.
+func (e *exchange[T]) FlowLedger() FlowLedger {
+	b := e.mixer.FlowLedger()
 	b.ID = e.cfg.Self
 	return b
 }

@@ -280,9 +280,9 @@ func (l *links[T]) spread() float64 {
 
 // drift is that of the books of the living; their local steps are as the links have recorded them.
 func (l *links[T]) drift() float64 {
-	var all []Books
+	var all []FlowLedger
 	for _, a := range l.alive() {
-		b := a.ex.Books()
+		b := a.ex.FlowLedger()
 		for k := range b.Local {
 			if own := a.base[k] - b.Start[k]; a.done && math.Abs(b.Local[k]-own) > 1e-9 {
 				l.t.Fatalf("%s: local steps of %v in the books, %v were taken", b.ID, b.Local[k], own)

@@ -59,9 +59,9 @@ func keyOf(id wire.AgentID) ed25519.PrivateKey {
 }
 
 // wordOf is the coordinator's word about an agent's key.
-func wordOf(id wire.AgentID) wire.Word {
-	word := wire.Word{Key: wire.SignKeyOf(keyOf(id))}
-	word.By = wire.Signed(ed25519.Sign(keyOf(wire.CoordinatorID), wire.WordText(hall.Federation, id, word.Key)))
+func wordOf(id wire.AgentID) wire.Attestation {
+	word := wire.Attestation{Key: wire.SignKeyOf(keyOf(id))}
+	word.By = wire.Signed(ed25519.Sign(keyOf(wire.CoordinatorID), wire.AttestationText(hall.Federation, id, word.Key)))
 	return word
 }
 
@@ -74,7 +74,7 @@ func signedBy(id wire.AgentID) func([]byte) []byte {
 
 // signed takes signed beacons only.
 func signed(from wire.AgentID, proof *wire.BeaconProof) error {
-	if proof == nil || !proof.Word.Verify(wire.Ed25519{}, hall.Federation, from,
+	if proof == nil || !proof.Attestation.Verify(wire.Ed25519{}, hall.Federation, from,
 		keyOf(wire.CoordinatorID).Public().(ed25519.PublicKey)) || !proof.Verify(wire.Ed25519{}, hall) {
 		return errors.New("not signed")
 	}

@@ -104,17 +104,17 @@ type Hello struct {
 	Update       Digest        // an update that it holds for this round, else zero
 	PeerKey      PeerKey       // of its seals towards neighbours; zero when it does not mix
 	Location     Location
-	Neighbors    []AgentID  // whom it has found and would mix with, by id, where agents look for each other
-	Clips        bool       // it knows clipped mixing, and proofs between neighbours
-	Seen         SeenEdges  // of its last block, where flows are clipped
-	Asks         Asked      // for the outcome of an earlier round's update
-	Misfit       Misfit     // of its data, if it is unfit for them
-	Residuals    Residuals  // of a model that is rolled out
-	NewRows      NewRows    // where rounds wait for them
-	Evaluation   Evaluation // of a base model that was to be evaluated
-	Respond      uint32     // Respond.Of of the announcement by which it was drawn to answer; 0 = it always answers
-	WantsKey     uint64     // the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
-	Lacks        Lacks      // of a blob that it pulls
+	Neighbors    []AgentID    // whom it has found and would mix with, by id, where agents look for each other
+	Clips        bool         // it knows clipped mixing, and proofs between neighbours
+	Seen         SeenEdges    // of its last block, where flows are clipped
+	Asks         Asked        // for the outcome of an earlier round's update
+	Misfit       Misfit       // of its data, if it is unfit for them
+	Residuals    Residuals    // of a model that is rolled out
+	NewRows      NewRows      // where rounds wait for them
+	Evaluation   Evaluation   // of a base model that was to be evaluated
+	Respond      uint32       // Respond.Of of the announcement by which it was drawn to answer; 0 = it always answers
+	WantsKey     uint64       // the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
+	MissingParts MissingParts // of a blob that it pulls
 	Extra        Extra
 }
 
@@ -159,7 +159,7 @@ func (m *Hello) parts() []part {
 		m.Evaluation.part(),
 		m.Evaluation.figuresPart(),
 		{"key", NeedIgnore, func(w *writer) { w.optional(m.WantsKey) }, func(r *reader) { m.WantsKey = r.u64() }},
-		m.Lacks.part(),
+		m.MissingParts.part(),
 		{"location", NeedIgnore, func(w *writer) {
 			if m.Location != (Location{}) {
 				w.location(m.Location)

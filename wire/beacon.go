@@ -46,14 +46,14 @@ func AppendBeacon(dst []byte, h PeerHead, b *Beacon) []byte {
 	return w.b
 }
 
-// Word is an agent's key, and the coordinator's signature that it is the agent's.
-type Word struct {
+// Attestation is an agent's public key with the coordinator's signature of it.
+type Attestation struct {
 	Key SignKey
 	By  Signed
 }
 
-// WordText returns what a coordinator signs so that a federation's agents take a key for an agent's.
-func WordText(federation Federation, agent AgentID, key SignKey) []byte {
+// AttestationText returns what a coordinator signs so that a federation's agents take a key for an agent's.
+func AttestationText(federation Federation, agent AgentID, key SignKey) []byte {
 	w := writer{[]byte("fedmesh/v2/word\x00")}
 	w.str(string(federation))
 	w.str(string(agent))
@@ -61,10 +61,10 @@ func WordText(federation Federation, agent AgentID, key SignKey) []byte {
 	return w.b
 }
 
-// Verify reports whether the word is about an agent of a federation, and one of these keys of its coordinator has given
-// it.
-func (x *Word) Verify(s Signatures, federation Federation, agent AgentID, coordinators ...ed25519.PublicKey) bool {
-	text := WordText(federation, agent, x.Key)
+// Verify reports whether one of the coordinator's keys has signed the attestation for this agent of the federation.
+func (x *Attestation) Verify(s Signatures, federation Federation, agent AgentID,
+	coordinators ...ed25519.PublicKey) bool {
+	text := AttestationText(federation, agent, x.Key)
 	return slices.ContainsFunc(coordinators, func(key ed25519.PublicKey) bool { return s.Verify(key, text, x.By[:]) })
 }
 
@@ -83,21 +83,21 @@ func (c Cell) beaconText(message []byte) []byte {
 }
 
 // SignBeacon appends to a beacon's message, of type PeerSignedBeacon, what proves that it is its sender's.
-func SignBeacon(s Signatures, message []byte, in Cell, word Word, key ed25519.PrivateKey) []byte {
+func SignBeacon(s Signatures, message []byte, in Cell, word Attestation, key ed25519.PrivateKey) []byte {
 	message = append(append(message, word.Key[:]...), word.By[:]...)
 	return append(message, s.Sign(key, in.beaconText(message))...)
 }
 
 // BeaconProof is what a signed beacon proves its sender with.
 type BeaconProof struct {
-	Word Word
-	text []byte // the message up to the signature
-	by   []byte
+	Attestation Attestation
+	text        []byte // the message up to the signature
+	by          []byte
 }
 
 // Verify reports whether the word's key has signed the beacon, for a cell. The word itself is not looked at.
 func (p *BeaconProof) Verify(s Signatures, in Cell) bool {
-	return s.Verify(p.Word.Key.Ed25519(), in.beaconText(p.text), p.by)
+	return s.Verify(p.Attestation.Key.Ed25519(), in.beaconText(p.text), p.by)
 }
 
 // DecodeBeacon reads a beacon's message. The proof, which is a view of it, is nil if the beacon is not signed.
@@ -122,8 +122,8 @@ func DecodeBeacon(p []byte) (PeerHead, Beacon, *BeaconProof, error) {
 	var proof *BeaconProof
 	if h.Type == PeerSignedBeacon {
 		proof = &BeaconProof{}
-		copy(proof.Word.Key[:], r.take(len(proof.Word.Key)))
-		copy(proof.Word.By[:], r.take(len(proof.Word.By)))
+		copy(proof.Attestation.Key[:], r.take(len(proof.Attestation.Key)))
+		copy(proof.Attestation.By[:], r.take(len(proof.Attestation.By)))
 		proof.text, proof.by = p[:len(p)-len(r.b)], r.take(len(Signed{}))
 	}
 	return h, b, proof, r.done("beacon")

@@ -95,7 +95,8 @@ func forms() []form {
 		formOf("control", 0, encodeControl, decodeControl, randomControl),
 		formOf("beacon", 0, encodeBeacon, decodeBeacon, randomBeacon),
 		formOf("signed_beacon", 0, encodeSigned, decodeSigned, func(rng *rand.Rand) signedBeacon {
-			m := signedBeacon{randomBeacon(rng), wire.Word{Key: wire.SignKeyOf(testKey()), By: wire.Signed{1, 2, 3}}}
+			m := signedBeacon{randomBeacon(rng),
+				wire.Attestation{Key: wire.SignKeyOf(testKey()), By: wire.Signed{1, 2, 3}}}
 			m.Head.Type = wire.PeerSignedBeacon
 			return m
 		}),
@@ -222,7 +223,7 @@ func decodeBeacon(p []byte) (beacon, error) {
 // signedBeacon is one that the test's key has signed.
 type signedBeacon struct {
 	beacon
-	Word wire.Word
+	Word wire.Attestation
 }
 
 var testCell = wire.Cell{Federation: "plant_7", Name: "hall"}
@@ -239,7 +240,7 @@ func decodeSigned(p []byte) (signedBeacon, error) {
 	if proof == nil || !proof.Verify(wire.Ed25519{}, testCell) {
 		return signedBeacon{}, errNotThis
 	}
-	return signedBeacon{beacon{h, b}, proof.Word}, nil
+	return signedBeacon{beacon{h, b}, proof.Attestation}, nil
 }
 
 // partOfTests is the length of the snapshots' parts in these tests.

@@ -193,7 +193,7 @@ func goldensOfCoordinator() []golden {
 				Block: 2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
 		{"invitation_proofs", "invitation", byCoordinator(3, 13),
 			&wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true,
-				Block: 2, Word: goldenWord("press-01").By,
+				Block: 2, Attestation: goldenWord("press-01").By,
 				Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25, Proves: true}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.Accepted{Update: update}},
 		{"settled", "settled", byCoordinator(2, 16), &wire.UpdateSettled{Update: update, Fate: wire.FateMissed}},
@@ -250,7 +250,7 @@ func goldensOfAgent() []golden {
 				NewRows: wire.NewRows{Told: true, Rows: 5, Since: 3}}},
 		{"hello_lacks", "hello", byAgent(goldenRun, 4, 16),
 			&wire.Hello{Nonce: goldenNonce, Announcement: pulledAnnouncement().digest(), Samples: 12,
-				Lacks: wire.Lacks{Blob: manifestOf(bigVector(), bigSchema()).Hash, Manifest: true,
+				MissingParts: wire.MissingParts{Blob: manifestOf(bigVector(), bigSchema()).Hash, Manifest: true,
 					Chunks: []uint32{0, 2}}}},
 		{"hello_respond", "hello", byAgent(goldenRun, 3, 15),
 			&wire.Hello{Nonce: goldenNonce, Announcement: respondAnnouncement().digest(), Samples: 12,
@@ -325,9 +325,9 @@ func goldensOfNeighbors() []golden {
 }
 
 // goldenWord is the coordinator's word about the test's key.
-func goldenWord(agent wire.AgentID) wire.Word {
-	w := wire.Word{Key: wire.SignKeyOf(testKey())}
-	w.By = wire.Signed(ed25519.Sign(testKey(), wire.WordText("plant_7", agent, w.Key)))
+func goldenWord(agent wire.AgentID) wire.Attestation {
+	w := wire.Attestation{Key: wire.SignKeyOf(testKey())}
+	w.By = wire.Signed(ed25519.Sign(testKey(), wire.AttestationText("plant_7", agent, w.Key)))
 	return w
 }
 

@@ -1,18 +1,18 @@
 package wire
 
-// MaxLacks bounds the chunks that a hello asks for.
-const MaxLacks = 64
+// MaxMissingParts bounds the chunks that a hello asks for.
+const MaxMissingParts = 64
 
-// Lacks names parts of a blob that the broker does not return to an agent. The coordinator is asked to publish them
-// once more.
-type Lacks struct {
+// MissingParts names parts of a blob that the broker does not return to an agent. The coordinator is asked to publish
+// them once more.
+type MissingParts struct {
 	Blob     Digest // zero = nothing is lacking
 	Manifest bool
 	Chunks   []uint32 // ascending
 }
 
 // part is the section of a hello.
-func (l *Lacks) part() part {
+func (l *MissingParts) part() part {
 	return part{"lacks", NeedIgnore, func(w *writer) {
 		if l.Blob.IsZero() {
 			return
@@ -25,7 +25,7 @@ func (l *Lacks) part() part {
 		}
 	}, func(r *reader) {
 		l.Blob, l.Manifest = r.digest(), r.bool("manifest")
-		for range r.count("chunks", MaxLacks, 4) {
+		for range r.count("chunks", MaxMissingParts, 4) {
 			k := r.u32()
 			if n := len(l.Chunks); n > 0 && l.Chunks[n-1] >= k {
 				r.failf("chunk %d after %d: they must ascend", k, l.Chunks[n-1])

@@ -172,7 +172,7 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 			Reason: oneTo(rng, wire.EndStill)})
 	}
 	if rng.IntN(2) == 0 {
-		copy(m.Word[:], randomBytes(rng, len(m.Word)))
+		copy(m.Attestation[:], randomBytes(rng, len(m.Attestation)))
 	}
 	return m
 }
@@ -284,9 +284,9 @@ func randomHello(rng *rand.Rand) wire.Hello {
 		m.Evaluation = randomEvaluation(rng)
 	}
 	if rng.IntN(2) == 0 {
-		m.Lacks = wire.Lacks{Blob: randomDigest(rng), Manifest: rng.IntN(2) == 0}
+		m.MissingParts = wire.MissingParts{Blob: randomDigest(rng), Manifest: rng.IntN(2) == 0}
 		for k := range rng.Uint32N(4) {
-			m.Lacks.Chunks = append(m.Lacks.Chunks, 7*k)
+			m.MissingParts.Chunks = append(m.MissingParts.Chunks, 7*k)
 		}
 	}
 	for i := range rng.IntN(4) {

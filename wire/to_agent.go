@@ -14,7 +14,7 @@ type Invitation struct {
 	Peers        []Peer      // whom it mixes with, in id order
 	Ended        []EndedEdge // by ID: with whom it does not mix for some rounds, though the graph has the edge
 	Samples      uint64      // rows that its hello before the draw told of; 0 = not known
-	Word         Signed      // the coordinator's about the agent's key (WordText), for its neighbours; zero = none
+	Attestation  Signed      // attests the agent's key to its neighbours (AttestationText); zero = none
 	Extra        Extra
 }
 
@@ -49,10 +49,10 @@ func (m *Invitation) parts() []part {
 		{"mixing_proofs", NeedDecline, func(w *writer) { w.proofs(m) }, func(r *reader) { r.proofs(m) }},
 		{"rows", NeedIgnore, func(w *writer) { w.optional(m.Samples) }, func(r *reader) { m.Samples = r.u64() }},
 		{"word", NeedIgnore, func(w *writer) {
-			if m.Word != (Signed{}) {
-				w.b = append(w.b, m.Word[:]...)
+			if m.Attestation != (Signed{}) {
+				w.b = append(w.b, m.Attestation[:]...)
 			}
-		}, func(r *reader) { copy(m.Word[:], r.take(len(m.Word))) }},
+		}, func(r *reader) { copy(m.Attestation[:], r.take(len(m.Attestation))) }},
 	}
 }
 

@@ -18,7 +18,7 @@ type audit struct {
 	mu        sync.Mutex
 	open      map[moment]map[wire.AgentID][]float32
 	consensus map[moment]float64 // Σ‖x_i − x̄‖², over those that were there
-	books     map[wire.RoundID][]d2d.Books
+	books     map[wire.RoundID][]d2d.FlowLedger
 	last      moment // the newest that all have reported
 }
 
@@ -37,7 +37,7 @@ type death struct {
 func newAudit(agents int) *audit {
 	return &audit{
 		agents: agents, kill: map[wire.AgentID]death{}, open: map[moment]map[wire.AgentID][]float32{},
-		consensus: map[moment]float64{}, books: map[wire.RoundID][]d2d.Books{},
+		consensus: map[moment]float64{}, books: map[wire.RoundID][]d2d.FlowLedger{},
 	}
 }
 
@@ -80,7 +80,7 @@ func (a *audit) mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
 }
 
 // ended takes the books of a block.
-func (a *audit) ended(r wire.RoundID, b d2d.Books) {
+func (a *audit) ended(r wire.RoundID, b d2d.FlowLedger) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.books[r] = append(a.books[r], b)

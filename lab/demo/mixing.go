@@ -290,7 +290,7 @@ func (b *audited) show(x []float32) {
 }
 
 // Ended implements agent.Audited. The books of a killed agent died with it.
-func (b *audited) Ended(books d2d.Books) {
+func (b *audited) Ended(books d2d.FlowLedger) {
 	if !b.life.dead.Load() {
 		b.life.audit.ended(b.round, books)
 	}

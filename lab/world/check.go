@@ -73,9 +73,9 @@ type check struct {
 	unfit     map[wire.AgentID]bool // those that have said hello, and that they cannot take part
 	trainedBy map[part]*life
 	ended     map[ending]bool
-	books     map[wire.RoundID][]d2d.Books // of the agents that have ended a block
-	restarted map[wire.RoundID]bool        // blocks during which an agent began again
-	saved     map[wire.AgentID]part        // the update with which its life began
+	books     map[wire.RoundID][]d2d.FlowLedger // of the agents that have ended a block
+	restarted map[wire.RoundID]bool             // blocks during which an agent began again
+	saved     map[wire.AgentID]part             // the update with which its life began
 	abandoned map[wire.RoundID]bool
 
 	// where the codec is top_k, of each agent
@@ -109,7 +109,7 @@ func newCheck(w *World) check {
 		accepted: map[part]wire.Digest{}, ended: map[ending]bool{}, opened: map[version]bool{},
 		digests: map[wire.Digest]bool{}, said: map[say]bool{}, unfit: map[wire.AgentID]bool{},
 		payloads: map[wire.Digest][]byte{}, own: map[wire.AgentID]own{}, drawn: map[wire.RoundID][]wire.AgentID{},
-		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{}, books: map[wire.RoundID][]d2d.Books{},
+		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{}, books: map[wire.RoundID][]d2d.FlowLedger{},
 		models: map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{},
 		abandoned: map[wire.RoundID]bool{}, unsettled: map[part]wire.Digest{},
 		changes: map[wire.AgentID][]float32{},
@@ -394,7 +394,7 @@ func (c *check) refuse(e wire.Envelope, topic string) {
 
 // mixed takes the books of a block that has ended, in good order or not. When all agents of a block have ended it, each
 // in the life in which it began it, the sum of their parameters is what their own steps made it.
-func (c *check) mixed(l *life, r wire.RoundID, b d2d.Books) {
+func (c *check) mixed(l *life, r wire.RoundID, b d2d.FlowLedger) {
 	if len(b.Edges) == 0 || l.dead || c.restarted[r] {
 		return
 	}

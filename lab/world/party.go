@@ -387,7 +387,7 @@ func (b block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
 }
 
 // Ended implements agent.Audited.
-func (b block) Ended(books d2d.Books) { b.life.w.check.mixed(b.life, b.round, books) }
+func (b block) Ended(books d2d.FlowLedger) { b.life.w.check.mixed(b.life, b.round, books) }
 
 // said has a message looked at. It reports false for one that a planted bug keeps back.
 func (p *party) said(m mqtt.Message) bool {

@@ -7,20 +7,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Books are what one agent's block added up to, in float64: what an auditor
-// needs to see that mixing conserved the sum over the agents.
-type Books struct {
+// FlowLedger contains the sums of one agent's block, in float64. The ledgers of all agents show whether mixing
+// conserved the sum of the parameters.
+type FlowLedger struct {
 	ID    wire.AgentID
 	Boot  wire.Epoch
 	Start []float64 // x_0: of an agent that joined a block, the snapshot that it began with
 	Local []float64 // −Σηg: the sum of what local steps changed
 	X     []float64 // the parameters now
-	Edges []EdgeBooks
+	Edges []EdgeLedger
 	Stats Stats
 }
 
-// EdgeBooks are the flows that were applied at one end of an edge.
-type EdgeBooks struct {
+// EdgeLedger contains the flows that were applied at one end of an edge.
+type EdgeLedger struct {
 	ID    wire.AgentID // the neighbour
 	Boot  wire.Epoch   // the start of its program that the edge is to
 	Sum   []float64    // of the flows with that start of it
@@ -36,11 +36,11 @@ type EdgeBooks struct {
 //
 // An edge whose two ends are more than one flow apart is an error: no
 // accounting can tell what was lost on it.
-func Drift(all []Books) (float64, error) {
+func Drift(all []FlowLedger) (float64, error) {
 	if len(all) == 0 {
 		return 0, nil
 	}
-	of := make(map[wire.AgentID]*Books, len(all))
+	of := make(map[wire.AgentID]*FlowLedger, len(all))
 	for i := range all {
 		of[all[i].ID] = &all[i]
 	}
@@ -73,7 +73,7 @@ func Drift(all []Books) (float64, error) {
 
 // unmatched tells whether the flows of one end of an edge are not, or not
 // all, those of the other: nobody is there, or one flow is in flight.
-func unmatched(b *Books, e *EdgeBooks, of map[wire.AgentID]*Books) (bool, error) {
+func unmatched(b *FlowLedger, e *EdgeLedger, of map[wire.AgentID]*FlowLedger) (bool, error) {
 	there := of[e.ID]
 	if there == nil || there.Boot != e.Boot {
 		return true, nil
@@ -115,16 +115,16 @@ func widened[T wire.Float](x []T) []float64 {
 	return y
 }
 
-// Books returns the books, without the agent's ID, if the configuration asks
+// FlowLedger returns the books, without the agent's ID, if the configuration asks
 // for a ledger. Their contents are the caller's.
-func (m *mixer[T]) Books() Books {
-	b := Books{Stats: m.stats, Boot: m.cfg.Boot, Start: widened(m.ledger.start), Local: widened(m.ledger.local),
+func (m *mixer[T]) FlowLedger() FlowLedger {
+	b := FlowLedger{Stats: m.stats, Boot: m.cfg.Boot, Start: widened(m.ledger.start), Local: widened(m.ledger.local),
 		X: widened(m.x)}
 	if m.state == computing { // the parameters are the host's
 		copy(b.X, m.ledger.before)
 	}
 	for _, e := range m.edges {
-		b.Edges = append(b.Edges, EdgeBooks{
+		b.Edges = append(b.Edges, EdgeLedger{
 			ID: e.id, Boot: e.boot, Sum: widened(e.flow), Flows: e.applied, Late: e.late,
 			Past: append([]float64(nil), e.past...),
 		})
