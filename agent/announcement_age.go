@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// announcementAge is how long the newest announcement has been the newest: who holds later ones back can forge none,
-// but keep the agent where it is. Only an open round says when the next announcement is due.
+// announcementAge measures the time since the newest announcement. An attacker who withholds later announcements cannot
+// forge one, but can keep the agent in the present round. Only an open round shows when the next announcement is due.
 type announcementAge struct {
 	issued  uint64        // the latest time that an announcement has told
 	longest time.Duration // that a round may take, of those that were announced

@@ -18,7 +18,7 @@ type beaconKeys struct {
 
 const wordFile = "word"
 
-// newBeaconKeys returns the coordinator's valid keys, with the attestation if one of them has signed it.
+// newBeaconKeys returns the coordinator's valid keys. It includes the attestation if one of these keys has signed it.
 func (a *Agent) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
 	v := &beaconKeys{}
 	for _, k := range a.trust.keys {

@@ -154,8 +154,9 @@ func (p *paired) add(x []float32, y float32, r float64) {
 // predict returns the forecasts of all rows that have come since the last call, and how many rows have none; of rows
 // that were there before the first call only the newest is told. anomaly is the share of the residuals that is usual.
 //
-// A row made of readings has a second forecast, with the residual, when its target is known. A line of a file has only
-// this one, or, if the line has no target, one without a residual. This needs times, which identify a line.
+// A row made of readings has a second forecast, with the residual, when its target is known. A line of a file has one
+// forecast: with a residual if the line has a target. Lines are identified by their times, so a line without a target
+// has a forecast only if data.time is set.
 func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err error) {
 	lines := f.model.Recipe == nil
 	if f.early != nil && !lines {

@@ -97,11 +97,11 @@ type announcementGuard struct {
 	noEcho           bool          // nothing comes back over this link, so nothing is waited for
 }
 
-// retention is how it is found out whether the broker retains the present announcement.
+// retention is the state of the check whether the broker retains the present announcement.
 type retention struct {
-	at    time.Time // of the next step; zero = it does, or it cannot be known
-	asked bool      // since it was last published; the next step publishes it again
-	times uint      // that it was published
+	at    time.Time // of the next step; zero = the broker retains it, or no answer is possible
+	asked bool      // the broker was asked; without an answer, the next step publishes the announcement again
+	times uint      // number of times that the announcement was published
 }
 
 // wait doubles a wait with each time that the announcement was published.

@@ -19,7 +19,7 @@ type background struct {
 	notes []writeResult
 }
 
-// writeResult is the result of a write in the line records.
+// writeResult is the result of a write that the job queue records has done.
 type writeResult struct {
 	what string
 	err  error

@@ -154,12 +154,12 @@ func TestAddedField(t *testing.T) {
 	var few recentRecords
 	few.add([]string{"1", "20.5"})
 	if got := few.inserted([][]string{{"2", "1013", "20.5"}}); got != -1 {
-		t.Errorf("one record above: field %d, want -1", got)
+		t.Errorf("with only one earlier record: field %d, want -1", got)
 	}
 }
 
-// TestAddedFieldsAreReported wants a doubt and a fault for lines with more fields than the header, until a header names
-// them.
+// TestAddedFieldsAreReported wants the agent and the check to report lines with more fields than the header, until
+// another header names all fields.
 func TestAddedFieldsAreReported(t *testing.T) {
 	lines := hourlyLines(0, 20)
 	for i := 10; i < len(lines); i++ {

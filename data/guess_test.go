@@ -120,7 +120,7 @@ func TestTimesBeforeALaterHeader(t *testing.T) {
 	}
 }
 
-// TestMalformedRemedies wants the cause of lines that cannot be parsed.
+// TestMalformedRemedies tests the remedies for lines that cannot be parsed.
 func TestMalformedRemedies(t *testing.T) {
 	const good = "t,a,b,y\n1,2,3,4\n2,2,3,4\n3,2,3,4\n4,2,3,4\n"
 	for text, want := range map[string]string{

@@ -123,7 +123,7 @@ func (r *records) Read() ([]string, error) {
 			return r.fields, nil
 		case n == r.least && n < r.width, n > r.width && r.regular && !r.fixed && r.insertedAt == 0 &&
 			(r.isPlausible == nil || r.isPlausible(r.fields)):
-			same, changed, known := r.hasChanged(n)
+			example, changed, known := r.hasChanged(n)
 			switch {
 			case !known: // the line is read again when another one was appended
 				r.offset, r.next = before, r.line-1
@@ -131,7 +131,7 @@ func (r *records) Read() ([]string, error) {
 			case changed && n < r.width:
 				return nil, errNotAdded
 			case changed:
-				r.insertedAt = 1 + r.recent.inserted([][]string{r.fields, same})
+				r.insertedAt = 1 + r.recent.inserted([][]string{r.fields, example})
 			}
 			if changed && r.insertedAt == 0 {
 				r.width, r.recent, r.widenedAt = n, recentRecords{}, r.line
@@ -142,7 +142,7 @@ func (r *records) Read() ([]string, error) {
 	}
 }
 
-// fieldsProblem describes a line with n fields in the place of want. insertedAt is layout.insertedAt.
+// fieldsProblem describes a line with n fields instead of want. For insertedAt see layout.
 func fieldsProblem(n, want, insertedAt int, text string) string {
 	problem := fmt.Sprintf("%s where the header has %d: %s", countNoun(n, "field"), want, shorten(text))
 	if insertedAt > 0 && n > want {
@@ -168,8 +168,8 @@ func isBlank(fields []string) bool {
 // hasChanged reports whether the lines of the text have n fields from now on, because columns were added to it: more
 // of the next lines have n fields than have the present number. Otherwise the last line may contain a delimiter in a
 // field, as in "rain, heavy", or it may consist of two lines whose line break was lost in a power cut. known is false
-// if there is no next line yet. same is the next record with n fields.
-func (r *records) hasChanged(n int) (same []string, changed, known bool) {
+// if there is no next line yet. example is the first of the examined records with n fields.
+func (r *records) hasChanged(n int) (example []string, changed, known bool) {
 	const examined = 8
 	votes, next := 0, records{delimiter: r.delimiter, layout: layout{width: max(n, r.width)}}
 	if r.trailing {
@@ -178,7 +178,7 @@ func (r *records) hasChanged(n int) (same []string, changed, known bool) {
 	for i := range examined {
 		line, err := r.peek(i)
 		if err != nil {
-			return same, votes > 0, i > 0 || r.final || !errors.Is(err, io.EOF)
+			return example, votes > 0, i > 0 || r.final || !errors.Is(err, io.EOF)
 		}
 		if line.problem != "" {
 			continue
@@ -186,14 +186,14 @@ func (r *records) hasChanged(n int) (same []string, changed, known bool) {
 		switch next.parse(utf8Text(string(line.text))); len(next.fields) {
 		case n:
 			votes++
-			if same == nil {
-				same = slices.Clone(next.fields)
+			if example == nil {
+				example = slices.Clone(next.fields)
 			}
 		case r.width:
 			votes--
 		}
 	}
-	return same, votes > 0, true
+	return example, votes > 0, true
 }
 
 // parse splits a line into r.fields. It drops empty fields after the last column, because some programs end each line

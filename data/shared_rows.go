@@ -85,7 +85,7 @@ func (m *sharedRows) fresh() *rawRows {
 	return &rawRows{room: m.raw.room, features: m.raw.features, timed: m.raw.timed, keepTail: m.raw.keepTail}
 }
 
-// shared contains the rows of a source by the options with which they are made.
+// shared contains the rows of a source, keyed by the options of their callers.
 type shared map[string]weak.Pointer[sharedRows]
 
 // open returns the rows that are wanted, which make begins if nobody has them.

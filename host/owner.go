@@ -135,7 +135,7 @@ func (o *Owner) Go(job func()) {
 // Tell has the owner do something, unless the program ends.
 func (o *Owner) Tell(result func()) { _ = o.DoContext(o.ctx, result) }
 
-// DoContext runs result on the owner's goroutine. It returns ctx.Err() if the owner does not take it in time.
+// DoContext calls result on the owner's goroutine. It returns ctx.Err() if the owner does not take it in time.
 func (o *Owner) DoContext(ctx context.Context, result func()) error {
 	return o.meet(ctx, &o.results, result)
 }

@@ -125,7 +125,8 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 		return ""
 	}
 	text := func(e ast.Expr) string { return constantText(&info, e) }
-	// keysOf returns the names of attributes: each second argument, or the first one of slog.String and its like.
+	// keysOf returns the names of attributes: every other argument, or the first argument of functions such as
+	// slog.String.
 	keysOf := func(args []ast.Expr) []string {
 		var names []string
 		for i := 0; i < len(args); i++ {

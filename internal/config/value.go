@@ -82,8 +82,8 @@ func (d *document) value(n ast.Node, at origin) value {
 	return v
 }
 
-// written parses a text from the environment or the command line: a list or a map as in the file, such as ["a", b] or
-// {k: v}; a list also as a,b,c, a map as k=v,k=v, and a map of lists as k=a:b,k=a:b.
+// written parses a text from the environment or the command line. Lists and maps have the notation of the configuration
+// file, ["a", b] and {k: v}. A list may also be a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=a:b.
 func (l *loader) written(f *field, text string, at origin) value {
 	v := value{at: at, kind: single, scalar: scalar{text, bare}}
 	if isFlow(text) && (readsItself(f.typ) || f.typ.Kind() == reflect.Map || f.typ.Kind() == reflect.Slice) {

@@ -172,7 +172,7 @@ func TestCoordinatorSurface(t *testing.T) {
 	compareSurface(t, "coordinator-surface.txt", out.String())
 }
 
-// playSurface gives each event to the observers, and writes what changes.
+// playSurface passes each event to the observers, and writes the changes of their output to out.
 func playSurface(t *testing.T, out io.Writer, lines []line, status *Status, ready *Readiness,
 	observe func(*slog.Logger, any)) {
 	t.Helper()

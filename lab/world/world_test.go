@@ -66,7 +66,7 @@ func TestReplay(t *testing.T) {
 }
 
 // TestSeeds runs plans, as many at a time as there are processors, and compares their digests with the committed ones.
-// A plan that fails is shrunk, and written as a test keeps it.
+// A plan that fails is shortened and printed as a test case.
 func TestSeeds(t *testing.T) {
 	if *show {
 		p := world.NewPlan(*first)
