@@ -27,8 +27,8 @@ func TestLiars(t *testing.T) {
 		{"lie_1e30", "1 of 7 sends 10³⁰ in every round", []string{"--lie", "1:constant:1e30"}, "training", ""},
 		{"lie_max", "1 of 7 sends 3.4·10³⁸ in every round", []string{"--lie", "1:max"}, "training", ""},
 		{"lie_nan", "1 of 7 sends NaN in every round", []string{"--lie", "1:nan"}, "training", ""},
-		{"lie_samples", "1 of 7 claims 10⁹ samples under `weights: samples`", []string{"--lie", "1:rows"},
-			"training", ", weights: samples"},
+		{"lie_samples", "1 of 7 claims 10⁹ samples under `weights: samples` and `robust: true`",
+			[]string{"--lie", "1:rows"}, "training", ", weights: samples, robust: true"},
 		{"silent", "1 of 7 joins every round and sends nothing before its deadline", []string{"--late", "1"}, "", ""},
 	} {
 		results.run(t, fault{c.name, c.what, "the federation neither stops nor learns it: R² stays above 0.9",
