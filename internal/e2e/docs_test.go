@@ -232,7 +232,7 @@ func newReader(t *testing.T) *reader {
 			t.Fatal(err)
 		}
 	}
-	for link, to := range map[string]string{"bin": bin, "sim": filepath.Join(here, "sim")} {
+	for link, to := range map[string]string{"bin": bin, "lab": filepath.Join(here, "lab")} {
 		if err := os.Symlink(to, filepath.Join(r.dir, link)); err != nil {
 			t.Fatal(err)
 		}
