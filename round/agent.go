@@ -80,6 +80,7 @@ type work struct {
 	invited  Invited
 	deadline time.Time
 	update   wire.Digest
+	offered  bool // the update was submitted, perhaps in an earlier attempt
 	declined wire.DeclineReason
 	sayAt    time.Time     // of the next word: joined, or declined once more; zero = none is owed
 	sayWait  time.Duration // from that declined to the next

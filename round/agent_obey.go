@@ -141,13 +141,13 @@ func (a *Agent) leaveOldWork() {
 	}
 	a.work = nil
 	a.giveUp()
-	if w.asked() || w.state >= workSubmitting { // others may have got its draws since
+	if w.asked() || w.offered { // another attempt may have chosen other uploaders
 		a.read(w.run, w.round, w.update)
 	}
 	switch {
 	case w.state == workSubmitting && w.cut && a.current.Order.Run == w.run:
 		a.awaitingOutcome = w // offered again with the link, it is answered
-	case w.state == workHolding && !w.asked():
+	case w.state == workHolding && !w.asked() && !w.offered:
 		a.ended(w, WorkEnded{Result: WorkMixed})
 	default:
 		a.ended(w, WorkEnded{Result: WorkSuperseded})

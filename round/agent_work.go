@@ -194,7 +194,7 @@ func (a *Agent) offer() {
 		if a.task.samples < w.invited.Samples && a.saidRows != a.task.samples {
 			a.sayHello() // else an update of fewer rows would be refused
 		}
-		w.state, w.sayAt = workSubmitting, time.Time{}
+		w.state, w.offered, w.sayAt = workSubmitting, true, time.Time{}
 		a.do(Submit{w.run, w.round, w.update, a.current.Announcement.Credit})
 	}
 }

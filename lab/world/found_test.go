@@ -27,6 +27,13 @@ var found = []struct {
 			{At: 45 * time.Second, Kind: world.Lossy, Party: -1, For: 50 * time.Second},
 			{At: 46 * time.Second, Kind: world.Killed, Party: -1, For: 5 * time.Second},
 		}}},
+	{"an agent was not told what became of an update that it had offered before another attempt chose other uploaders",
+		world.Plan{Seed: 4157, Method: "feddec, mixing at every third step, bfloat16", Agents: 5, Participants: 3,
+			Quorum: 1, Rounds: 1, Predicts: true, Evaluates: 2, Machines: 3, Faults: []world.Fault{
+				{At: 5330 * time.Millisecond, Kind: world.Cut, Party: 4, For: 20900 * time.Millisecond},
+				{At: 11358 * time.Millisecond, Kind: world.EngineEnd, Party: -1, For: 16112 * time.Millisecond},
+				{At: 43368 * time.Millisecond, Kind: world.PowerCut, Party: -1, For: 812 * time.Millisecond, Ops: 18},
+			}}},
 }
 
 func TestFound(t *testing.T) {
