@@ -89,8 +89,8 @@ type Agent struct {
 
 	unsent errorFeedback // what the codec has not sent
 
-	asks  wire.Asked        // for the outcome of an update; zero if there is nothing to ask
-	lacks wire.MissingParts // of a blob that is pulled; the next hello asks for it
+	asks  wire.Asked        // the update whose outcome the next hello asks for; zero = none
+	lacks wire.MissingParts // parts of a blob that the next hello asks for
 	// unreturned tells that the broker did not return the last blob: the coordinator had to be asked.
 	unreturned bool
 

@@ -165,10 +165,13 @@ func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err erro
 		}
 	}
 	v, from, old, err := f.whole.fresh()
+	if lines && v.Rows != nil && v.Times == nil {
+		f.early = nil
+	}
 	if f.early != nil && lines {
 		all, _, _ = f.beforeTargets() // an error concerns the lines with targets, too
 		all = slices.DeleteFunc(all, func(c Forecast) bool {
-			return c.Time.IsZero() || v.Times != nil && v.Times.Has(c.Time.UnixNano())
+			return c.Time.IsZero() || v.Rows != nil && v.Times.Has(c.Time.UnixNano())
 		})
 	}
 	if err != nil {

@@ -94,7 +94,7 @@ type announcementGuard struct {
 	repeatAt         time.Time     // when to publish the announcement again; zero = never
 	repeated         time.Time     // when it was last published
 	retention        retention     // whether the broker retains it
-	noEcho           bool          // nothing comes back over this link, so nothing is waited for
+	noEcho           bool          // the broker returns no messages over this link, so the guard does not wait for them
 }
 
 // retention is the state of the check whether the broker retains the present announcement.
@@ -234,8 +234,8 @@ func (f *announcementGuard) deadline() (time.Time, bool) {
 	return at, !at.IsZero()
 }
 
-// tickFence asks again for the retained announcement, and repeats the own one when it is due.
-func (c *Coordinator) tickFence(now time.Time) {
+// tickGuard asks again for the retained announcement, and repeats the own one when it is due.
+func (c *Coordinator) tickGuard(now time.Time) {
 	f := c.announcementGuard
 	switch {
 	case f.looking && !now.Before(f.at) && f.tries < lookTries:

@@ -126,9 +126,10 @@ func (d *disk) putRest(t *tar.Writer) error {
 // maxRestored bounds a file of a backup, in bytes.
 const maxRestored = 1 << 32
 
-// RestoreBackup writes a backup into a state folder, and raises the epoch: see Restore. The folder must not contain a
-// run. Other files in it, such as those of a coordinator that refused to start without its run, are renamed. After an
-// error the folder may contain a part of the backup.
+// RestoreBackup writes a backup into a state folder, and raises the epoch: see Restore. The folder must be missing, be
+// empty, or be the state folder of a coordinator that refused to start without its run. Files that the backup replaces
+// are then renamed, and others, such as a list of agents, stay. After an error the folder may contain a part of the
+// backup.
 func RestoreBackup(dir string, backup io.Reader) (wire.Order, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -138,8 +139,16 @@ func RestoreBackup(dir string, backup io.Reader) (wire.Order, error) {
 		return wire.Order{}, errors.Join(fmt.Errorf("state folder %s contains a run: restore into a new folder, or "+
 			"empty this one if an interrupted restore has left it", dir), err)
 	}
+	isState := slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return slices.Contains(slotFiles(), e.Name())
+	})
 	for _, e := range entries {
-		if e.Name() != store.LockFile && !strings.Contains(e.Name(), ".aside-") {
+		switch {
+		case e.Name() == store.LockFile:
+		case !isState:
+			return wire.Order{}, fmt.Errorf("the folder %s is not empty (%s) and is not a state folder: choose a new "+
+				"folder", dir, e.Name())
+		case Lasts(e.Name()), Lasts(e.Name() + "/"):
 			if _, err := store.Machine.SetAside(filepath.Join(dir, e.Name())); err != nil {
 				return wire.Order{}, err
 			}

@@ -37,8 +37,13 @@ func TestBackup(t *testing.T) {
 		if files, err := os.ReadDir(f.coord.dir); err != nil || len(files) == 0 {
 			t.Fatalf("the refused start left %v, %v", files, err)
 		}
+		list := filepath.Join(f.coord.dir, "agents.keys")
+		must(t, os.WriteFile(list, []byte("x"), 0o600))
 		order, err := coordinator.RestoreBackup(f.coord.dir, bytes.NewReader(backup.Bytes()))
 		must(t, err)
+		if _, err := os.Stat(list); err != nil {
+			t.Errorf("the list of agents: %v", err)
+		}
 		was := present(t, f)
 		if v := was.Plan.Version; order.Epoch != 2 || was.Run != newest.Run || v >= newest.Plan.Version || v == 0 {
 			t.Fatalf("restored is epoch %d model %d, the newest was %d", order.Epoch, v, newest.Plan.Version)
@@ -72,6 +77,15 @@ func TestForeignBackup(t *testing.T) {
 		if _, err := coordinator.RestoreBackup(dir, &b); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+	other := filepath.Join(t.TempDir(), "letter.txt")
+	must(t, os.WriteFile(other, []byte("x"), 0o600))
+	if _, err := coordinator.RestoreBackup(filepath.Dir(other), strings.NewReader("no tar at all")); err == nil ||
+		!strings.Contains(err.Error(), "is not a state folder") {
+		t.Errorf("a folder with other files: %v", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
 	}
 	if _, err := coordinator.RestoreBackup(t.TempDir(), strings.NewReader("no tar at all")); err == nil {
 		t.Error("no tar is restored")

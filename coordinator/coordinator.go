@@ -325,8 +325,8 @@ func (c *Coordinator) tick(now time.Time) {
 	}
 	c.receive(transfer.Tick{})
 	c.tested(c.test.Tick(now))
-	c.tickFence(now)
-	c.tickSweep(now)
+	c.tickGuard(now)
+	c.tickCleanup(now)
 }
 
 // connected goes to work on a link on which nothing speaks against it, the first time from where the journal stands.

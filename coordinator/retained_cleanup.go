@@ -100,8 +100,8 @@ func (s *retainedCleanup) remove(topic string, agent wire.AgentID) {
 	}
 }
 
-// tickSweep ends a sweep whose end did not come back, or begins one that is due.
-func (c *Coordinator) tickSweep(now time.Time) {
+// tickCleanup ends a sweep whose end did not come back, or begins one that is due.
+func (c *Coordinator) tickCleanup(now time.Time) {
 	s := c.sweep
 	switch {
 	case !s.until.IsZero() && !now.Before(s.until):

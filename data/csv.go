@@ -115,7 +115,7 @@ func readHeader(c *records, file string, features []string, target string, filte
 	return t, err
 }
 
-// batch is rows that are read together. The tally is of these and of those before.
+// batch contains rows that are read together. Its readState covers them and all earlier rows.
 type batch[T learner.Float] struct {
 	readState
 	x, y  []T

@@ -142,10 +142,10 @@ func (c *csvText) Report() Report {
 	return all
 }
 
-// changed implements maker.
+// changed implements rowMaker.
 func (c *csvText) changed() bool { return c.follower.changed() }
 
-// none implements maker.
+// none implements rowMaker.
 func (c *csvText) none(renewed string) error {
 	err := noneSelected(c.csvFile.path, c.read.rows)
 	if slices.ContainsFunc(c.read.files, func(p place) bool { return p.lastLineOpen }) {
@@ -157,8 +157,8 @@ func (c *csvText) none(renewed string) error {
 	return err
 }
 
-// make implements maker. It reads the data that was added since the last call. It reads everything again if data that
-// was read before may have changed, or if some lines have turned out to be invalid.
+// make implements rowMaker. It reads the data that was added since the last call. It reads everything again if data
+// that was read before may have changed, or if some lines have turned out to be invalid.
 func (c *csvText) make(m *sharedRows) error {
 	lost := m.raw.err()
 	if !c.look() && lost == nil && !needsReread(c.read.order, &c.read.labels) {

@@ -178,7 +178,7 @@ func (f *follower) look() bool {
 	return false
 }
 
-// parser parses a text that starts at the given place, and updates the tally. It sets the fields of the place that
+// parser parses a text that starts at the given place, and updates the readState. It sets the fields of the place that
 // depend on the content.
 type parser func(text *counter, at *place, y *readState) error
 

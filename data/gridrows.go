@@ -82,13 +82,13 @@ func calendar(name string) bool {
 	return err == nil && c.Calendar()
 }
 
-// changed implements maker.
+// changed implements rowMaker.
 func (r *gridRows) changed() bool { return r.bad == nil && (r.feed.changed() || r.order.foundOutliers) }
 
 // readingsRows is after how many readings the rows that are made of them are kept.
 const readingsRows = 1024
 
-// make implements maker. Readings that were read are not read again, unless their rows could not be kept.
+// make implements rowMaker. Readings that were read are not read again, unless their rows could not be kept.
 func (r *gridRows) make(m *sharedRows) error {
 	if r.bad != nil {
 		return r.bad
@@ -190,7 +190,7 @@ func (r *gridRows) worst(all *Report) (of ColumnReport, worst bad) {
 	return of, worst
 }
 
-// none implements maker: nothing has come, or what has come is not enough.
+// none implements rowMaker: nothing has come, or what has come is not enough.
 func (r *gridRows) none(string) error {
 	all := r.Report()
 	e := r.blame(&all)

@@ -51,25 +51,6 @@ type records struct {
 	columns []int // position of each field in its record, in bytes from 1
 }
 
-// layout describes the fields that a reader expects, after the records it has read.
-type layout struct {
-	width   int  // expected number of fields of a record; 0 = not known yet
-	regular bool // a record had as many fields as the header
-	// trailing is true if a line ended with a delimiter after the last column. An empty last field is then no evidence
-	// of an added column.
-	trailing bool
-	// insertedAt is the number of an added field in front of the last column; 0 = no such field. Lines with this field
-	// are invalid until a header names it.
-	insertedAt int
-	recent     recentRecords
-}
-
-func (l *layout) cloneLayout() layout {
-	c := *l
-	c.recent = l.recent.clone()
-	return c
-}
-
 // line is a line without its line break.
 type line struct {
 	text    []byte
@@ -142,58 +123,9 @@ func (r *records) Read() ([]string, error) {
 	}
 }
 
-// fieldsProblem describes a line with n fields instead of want. For insertedAt see layout.
-func fieldsProblem(n, want, insertedAt int, text string) string {
-	problem := fmt.Sprintf("%s where the header has %d: %s", countNoun(n, "field"), want, shorten(text))
-	if insertedAt > 0 && n > want {
-		problem += fmt.Sprintf("; field %d was probably added, which the header does not name", insertedAt)
-	}
-	return problem
-}
-
-// nameAddedFields is the advice for lines with more fields than the header.
-const nameAddedFields = "begin a new file, or write a line with the names of all columns above these lines"
-
-// widenedProblem describes lines whose additional fields are not used.
-func widenedProblem(n, want int) string {
-	return fmt.Sprintf("from here on, lines have %s where the header has %d: the last ones are not used",
-		countNoun(n, "field"), want)
-}
-
 // isBlank reports whether no field contains text.
 func isBlank(fields []string) bool {
 	return !slices.ContainsFunc(fields, func(f string) bool { return strings.TrimSpace(f) != "" })
-}
-
-// hasChanged reports whether the lines of the text have n fields from now on, because columns were added to it: more
-// of the next lines have n fields than have the present number. Otherwise the last line may contain a delimiter in a
-// field, as in "rain, heavy", or it may consist of two lines whose line break was lost in a power cut. known is false
-// if there is no next line yet. example is the first of the examined records with n fields.
-func (r *records) hasChanged(n int) (example []string, changed, known bool) {
-	const examined = 8
-	votes, next := 0, records{delimiter: r.delimiter, layout: layout{width: max(n, r.width)}}
-	if r.trailing {
-		next.width = r.least
-	}
-	for i := range examined {
-		line, err := r.peek(i)
-		if err != nil {
-			return example, votes > 0, i > 0 || r.final || !errors.Is(err, io.EOF)
-		}
-		if line.problem != "" {
-			continue
-		}
-		switch next.parse(utf8Text(string(line.text))); len(next.fields) {
-		case n:
-			votes++
-			if example == nil {
-				example = slices.Clone(next.fields)
-			}
-		case r.width:
-			votes--
-		}
-	}
-	return example, votes > 0, true
 }
 
 // parse splits a line into r.fields. It drops empty fields after the last column, because some programs end each line

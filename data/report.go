@@ -203,8 +203,8 @@ const (
 	Broker  TroubleKind = "broker"  // the site's broker is away, or refuses a topic
 	Command TroubleKind = "command" // a command, or a pipe, has ended
 	Storage TroubleKind = "storage" // the ring cannot be written, or read
-	// Unused means that more than half of the values of an input are late, duplicate or invalid, or that a file, or its
-	// end, cannot be read.
+	// Unused means that more than half of the values of an input are late, duplicate or invalid, that a file or its end
+	// cannot be read, or that lines have fields that the header does not name.
 	Unused  TroubleKind = "unused"
 	Outlier TroubleKind = "outlier" // a few values of a column lie far from all others
 	// Oversized is a topic with messages that were dropped because of their size.

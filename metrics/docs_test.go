@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
 const docsHead = `# Metrics
@@ -42,7 +44,7 @@ func TestDocs(t *testing.T) {
 			doc.WriteString(row)
 		}
 	}
-	golden(t, "../docs/METRICS.md", doc.String())
+	testkit.Golden(t, "../docs/METRICS.md", doc.String(), *update)
 }
 
 func rowsOf(t *testing.T, p program) []string {

@@ -3,7 +3,6 @@ package metrics
 import (
 	"flag"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -113,28 +112,4 @@ func seriesOf(t *testing.T, reg *prometheus.Registry) map[string]string {
 		series[line[:at]] = strings.TrimSpace(line[at:])
 	}
 	return series
-}
-
-// golden compares with a file, or rewrites it.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v; write it with go test ./metrics -update", err)
-	}
-	if got == string(want) {
-		return
-	}
-	lines, wanted := strings.Split(got, "\n"), strings.Split(string(want), "\n")
-	i := 0
-	for i < min(len(lines), len(wanted))-1 && lines[i] == wanted[i] {
-		i++
-	}
-	t.Errorf("%s, line %d:\n got %s\nwant %s\nlook at the difference after go test ./metrics -update", file, i+1,
-		lines[i], wanted[i])
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -17,7 +18,7 @@ import (
 func TestExposition(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
-			golden(t, "testdata/"+p.name+".prom", exposition(t, p.played()))
+			testkit.Golden(t, "testdata/"+p.name+".prom", exposition(t, p.played()), *update)
 		})
 	}
 }

@@ -42,9 +42,9 @@ type roster struct {
 	members    map[wire.AgentID]*member
 	there      int    // members that are present and fit
 	drawn      int    // the same, and not sitting out: K, if a round were drawn now
-	telling    int    // of these: those that tell of new rows
-	fresh      int    // of these: those that have enough
-	enough     uint64 // new rows
+	telling    int    // drawn members that report new rows
+	fresh      int    // drawn members with enough new rows
+	enough     uint64 // minimum number of new rows
 	edgesStale bool   // inputs of the edge choice have changed since the last computation
 }
 

@@ -121,7 +121,7 @@ func TestAgentSurface(t *testing.T) {
 		testkit.Tell(agentLog{log}, fact)
 		testkit.Tell(AgentWatch{status, ready}, fact)
 	})
-	compareSurface(t, "agent-surface.txt", out.String())
+	testkit.Golden(t, "testdata/agent-surface.txt", out.String(), *update)
 }
 
 // TestCoordinatorSurface is TestAgentSurface of the coordinator, with the entries of the audit log.
@@ -169,7 +169,7 @@ func TestCoordinatorSurface(t *testing.T) {
 	}
 	slices.Sort(entries) // Note writes an entry later than Record does
 	out.WriteString("\naudit log\n" + strings.Join(entries, ""))
-	compareSurface(t, "coordinator-surface.txt", out.String())
+	testkit.Golden(t, "testdata/coordinator-surface.txt", out.String(), *update)
 }
 
 // playSurface passes each event to the observers, and writes the changes of their output to out.
@@ -197,30 +197,6 @@ func playSurface(t *testing.T, out io.Writer, lines []line, status *Status, read
 			readyBefore = now
 		}
 	}
-}
-
-func compareSurface(t *testing.T, name, got string) {
-	t.Helper()
-	name = filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got == string(want) {
-		return
-	}
-	lines, wanted := strings.Split(got, "\n"), strings.Split(string(want), "\n")
-	i := 0
-	for i < min(len(lines), len(wanted))-1 && lines[i] == wanted[i] {
-		i++
-	}
-	t.Errorf("%s, line %d:\n got %s\nwant %s\nif the change is intended: "+
-		"go test ./internal/daemon -run Surface -update", name, i+1, lines[i], wanted[i])
 }
 
 // wantAllEvents fails for each event type of the packages that is not among the lines. Of package round it wants those

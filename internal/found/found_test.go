@@ -180,6 +180,10 @@ func TestSample(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
+		if _, err := s.Columns("", []string{s.Time}); s.Time != "" && (err == nil ||
+			!strings.Contains(err.Error(), "contains texts or times")) {
+			t.Errorf("%s: the times as a feature: %v", name, err)
+		}
 		all, err := s.Columns("", nil)
 		if err != nil || !slices.Equal(all, s.Numbers) {
 			t.Errorf("%s: without a target the features are %v, %v", name, all, err)

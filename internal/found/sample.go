@@ -120,7 +120,7 @@ func (s *Sample) Columns(target string, features []string) ([]string, error) {
 	for _, name := range names {
 		switch near := spec.Closest(name, s.Numbers, strings.ToLower); {
 		case slices.Contains(s.Numbers, name):
-		case slices.Contains(s.Others, name):
+		case slices.Contains(s.Others, name), name == s.Time:
 			errs = append(errs, fmt.Errorf("%s: the column %s contains texts or times; name classes by numbers "+
 				"from 0", s.CSV, name))
 		case near != "":

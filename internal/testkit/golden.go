@@ -1,0 +1,31 @@
+package testkit
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// Golden compares a text with a file, and reports the first line that differs. With update it rewrites the file.
+func Golden(t testing.TB, file, got string, update bool) {
+	t.Helper()
+	if update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; write it with -update", err)
+	}
+	if got == string(want) {
+		return
+	}
+	lines, wanted := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	i := 0
+	for i < min(len(lines), len(wanted))-1 && lines[i] == wanted[i] {
+		i++
+	}
+	t.Errorf("%s, line %d:\n got %s\nwant %s\nif the change is intended, run the test with -update", file, i+1,
+		lines[i], wanted[i])
+}
