@@ -1,15 +1,11 @@
-// Package metrics turns facts into Prometheus metrics and serves them.
-//
-// Agent and Coordinator observe the facts of their program, the round's and the
-// host's, and the traffic of its session; nothing below this package knows of a
-// metric. A program wires them like this:
+// Package metrics has what the metrics of both programs share: how a metric is registered, which readings an agent
+// reports to the coordinator, and the HTTP endpoints. agentmetrics and coordinatormetrics turn events into metrics:
 //
 //	registry := metrics.NewRegistry("agentd")
-//	observer := metrics.NewAgent(registry, time.Now, "")
+//	observer := agentmetrics.New(registry, time.Now, "")
 //	server, err := metrics.Listen("127.0.0.1:9464", metrics.Handler(registry, ready))
 //
-// Labels come from closed sets, whose series all exist from the start with 0;
-// an agent's id is never a label, so a fleet of any size costs the same. A gauge
-// of something that is not known (yet) has no series instead of a false value.
-// docs/METRICS.md lists everything; it is written and checked by a test.
+// Each label has a closed set of values, and each of its series exists from the start with the value 0. No label names
+// an agent, so the number of series does not depend on the size of the fleet. A gauge whose value is not known has no
+// series. docs/METRICS.md lists all metrics; a test writes and checks it.
 package metrics

@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/metrics"
 )
 
 const docsHead = `# Metrics
@@ -49,7 +50,7 @@ func TestDocs(t *testing.T) {
 
 func rowsOf(t *testing.T, p program) []string {
 	t.Helper()
-	reg := NewRegistry(p.name)
+	reg := metrics.NewRegistry(p.name)
 	o := p.make(reg)
 	for _, fact := range p.script {
 		o.tell(fact)

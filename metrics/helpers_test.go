@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"flag"
@@ -12,6 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
+	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -32,11 +35,11 @@ type program struct {
 
 var programs = []program{
 	{"agentd", func(reg prometheus.Registerer) observer {
-		a := NewAgent(reg, clock, "")
+		a := agentmetrics.New(reg, clock, "")
 		return observer{func(fact any) { testkit.Tell(a, fact) }, a.Traffic}
 	}, agentScript},
 	{"coordinator", func(reg prometheus.Registerer) observer {
-		c := NewCoordinator(reg, clock)
+		c := coordinatormetrics.New(reg, clock)
 		return observer{func(fact any) {
 			if good, ok := fact.(trackedWell); ok {
 				c.Tracked(bool(good))
@@ -93,7 +96,7 @@ var traffic = []struct {
 func exposition(t *testing.T, reg *prometheus.Registry) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	Handler(reg, nil).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	metrics.Handler(reg, nil).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != 200 {
 		t.Fatalf("scrape: status %d: %s", w.Code, w.Body)
 	}

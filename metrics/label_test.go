@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"strings"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
 )
 
 // externalNames are names from outside, with the label value of each.
@@ -29,7 +31,7 @@ var externalNames = []struct{ name, want string }{
 	{"\ufffd", "�"},
 	{"\xed\xa0\x80", `\xed\xa0\x80`}, // half of a surrogate pair
 	{"cut\xe2\x82", `cut\xe2\x82`},
-	{others, others},
+	{"(others)", "(others)"},
 	{`x",result="used"} 7`, `x",result="used"} 7`},
 	{strings.Repeat("x", 128), strings.Repeat("x", 128)},
 	{strings.Repeat("x", 129), strings.Repeat("x", 128) + "…"},
@@ -40,7 +42,7 @@ var externalNames = []struct{ name, want string }{
 
 func TestLabelValue(t *testing.T) {
 	for _, tt := range externalNames {
-		if got := labelValue(tt.name); got != tt.want {
+		if got := metrics.LabelValue(tt.name); got != tt.want {
 			t.Errorf("%.200q: %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -57,8 +59,8 @@ func TestExternalNames(t *testing.T) {
 		second.Columns = append(second.Columns, data.ColumnReport{Name: tt.name, Used: 3 * n})
 		want[tt.want] += float64(3 * n)
 	}
-	reg := NewRegistry("agentd")
-	a := NewAgent(reg, time.Now, "")
+	reg := metrics.NewRegistry("agentd")
+	a := agentmetrics.New(reg, time.Now, "")
 	a.Observe(agent.DataCollected{Report: first})
 	a.Observe(agent.DataCollected{Report: second, Before: first})
 	text := exposition(t, reg)
@@ -76,7 +78,7 @@ func TestExternalNames(t *testing.T) {
 		for _, l := range m.Label {
 			labels[l.GetName()] = l.GetValue()
 		}
-		if labels["result"] == used {
+		if labels["result"] == "used" {
 			got[labels["input"]] = m.Counter.GetValue()
 		}
 	}
@@ -93,8 +95,8 @@ func TestExternalNames(t *testing.T) {
 // TestExternalFederation registers the metrics of a federation of any name.
 func TestExternalFederation(t *testing.T) {
 	for _, tt := range externalNames {
-		reg := NewRegistry("agentd")
-		NewAgent(reg, time.Now, tt.name)
+		reg := metrics.NewRegistry("agentd")
+		agentmetrics.New(reg, time.Now, tt.name)
 		exposition(t, reg)
 	}
 }

@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
@@ -30,7 +31,7 @@ func TestSetsAreClosed(t *testing.T) {
 			for _, fact := range facts[p.name] {
 				o.tell(fact)
 			}
-			for _, kind := range topicKinds {
+			for _, kind := range metrics.TopicKinds {
 				for _, how := range []mqtt.Traffic{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true},
 					{Incoming: true, Dropped: true, SizeLimit: 1}, {Bytes: 1}, {Dropped: true}} {
 					o.Traffic(how, kind)
@@ -63,7 +64,7 @@ func everyAgentLabel() []any {
 	for _, r := range wire.EndReasons() {
 		facts = append(facts, round.EdgeLost{Reason: r})
 	}
-	for _, kind := range roundKinds {
+	for _, kind := range metrics.RoundKinds {
 		for _, result := range round.WorkResults() {
 			for _, refused := range wire.RefuseReasons() {
 				for _, declined := range wire.DeclineReasons() {
@@ -112,7 +113,7 @@ func everyAgentLabel() []any {
 		mixed.Ignored[i] = 1
 	}
 	facts = append(facts, agent.Trained{Mixed: &mixed, LocalSteps: 1})
-	for _, reason := range sizingReasons {
+	for _, reason := range metrics.SizingReasons {
 		facts = append(facts, agent.Trained{Sizing: reason, LocalSteps: 1})
 	}
 	return append(facts, round.TaskPrepared{})
@@ -126,7 +127,7 @@ func everyCoordinatorLabel() []any {
 	for _, reason := range wire.RenewRefusals() {
 		facts = append(facts, enrol.RenewRefused{Reason: reason})
 	}
-	for _, kind := range roundKinds {
+	for _, kind := range metrics.RoundKinds {
 		facts = append(facts, round.RoundClosed{Kind: kind})
 		for _, reason := range round.AbandonReasons() {
 			facts = append(facts, round.RoundAbandoned{Kind: kind, Reason: reason})
@@ -172,21 +173,21 @@ func everyCoordinatorLabel() []any {
 func TestListsAreComplete(t *testing.T) {
 	last := func(n int) int { return n - 1 }
 	for _, tt := range []struct{ list, next, nameless string }{
-		{"roundKinds", (roundKinds[last(len(roundKinds))] + 1).String(), "unknown("},
-		{"topicKinds", (topicKinds[last(len(topicKinds))] + 1).String(), "unknown"},
-		{"sizingReasons", (sizingReasons[last(len(sizingReasons))] + 1).String(), "SizingReason("},
+		{"roundKinds", (metrics.RoundKinds[last(len(metrics.RoundKinds))] + 1).String(), "unknown("},
+		{"topicKinds", (metrics.TopicKinds[last(len(metrics.TopicKinds))] + 1).String(), "unknown"},
+		{"sizingReasons", (metrics.SizingReasons[last(len(metrics.SizingReasons))] + 1).String(), "SizingReason("},
 		{"the states of presence", (wire.StateLost + 1).String(), "unknown("},
 	} {
 		if !strings.HasPrefix(tt.next, tt.nameless) {
 			t.Errorf("%s lacks %s: add it", tt.list, tt.next)
 		}
 	}
-	if sizingReasons[0] != learner.SizingReason(0) {
+	if metrics.SizingReasons[0] != learner.SizingReason(0) {
 		t.Error("sizingReasons does not begin with the first one")
 	}
-	if !slices.Contains(words(agent.DropReasons()), overflow) ||
-		!slices.Contains(words(coordinator.DropReasons()), overflow) {
-		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", overflow)
+	if !slices.Contains(metrics.Strings(agent.DropReasons()), metrics.Overflow) ||
+		!slices.Contains(metrics.Strings(coordinator.DropReasons()), metrics.Overflow) {
+		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", metrics.Overflow)
 	}
 }
 
@@ -200,7 +201,7 @@ func TestSeriesDoNotGrowWithTheFleet(t *testing.T) {
 }
 
 func seriesOfFleet(t *testing.T, agents int) int {
-	reg := NewRegistry("coordinator")
+	reg := metrics.NewRegistry("coordinator")
 	o := programs[1].make(reg)
 	var ids []wire.AgentID
 	for i := range agents {

@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"maps"
@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -28,7 +30,7 @@ func TestExposition(t *testing.T) {
 func TestLint(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
-			reg := NewRegistry(p.name)
+			reg := metrics.NewRegistry(p.name)
 			o := p.make(reg)
 			for _, fact := range p.script {
 				o.tell(fact)
@@ -121,11 +123,11 @@ func TestStartsWithAllLabels(t *testing.T) {
 // TestFederations: the registry of the process has the series of each federation of a device, and the reports of each
 // are of its own.
 func TestFederations(t *testing.T) {
-	process := NewRegistry("agentd")
+	process := metrics.NewRegistry("agentd")
 	own := map[string]*prometheus.Registry{}
 	for i, name := range []string{"air", "power"} {
-		own[name] = NewRegistry("agentd")
-		a := NewAgent(Both{Registerer: own[name], Also: process}, clock, name)
+		own[name] = metrics.NewRegistry("agentd")
+		a := agentmetrics.New(metrics.Both{Registerer: own[name], Also: process}, clock, name)
 		a.ObserveRound(round.AnnouncementObeyed{Order: wire.Order{Round: wire.RoundID(3 + i)}})
 		a.ObserveRound(round.WorkEnded{Kind: wire.KindTraining, Result: round.WorkAccepted})
 	}
@@ -138,10 +140,10 @@ func TestFederations(t *testing.T) {
 	}
 	for name, want := range map[string]float64{"air": 3, "power": 4} {
 		got := map[uint8]float64{}
-		for _, r := range Readings(own[name]) {
+		for _, r := range metrics.Readings(own[name]) {
 			got[r.ID] = r.Value
 		}
-		if got[idOf("agentd_round", "")] != want || got[idOf("agentd_rounds_total", `result="accepted"`)] != 1 {
+		if got[metrics.ReadingID("agentd_round", "")] != want || got[metrics.ReadingID("agentd_rounds_total", `result="accepted"`)] != 1 {
 			t.Errorf("%s reports %v", name, got)
 		}
 	}

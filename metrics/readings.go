@@ -7,21 +7,22 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// reading is what an ID in a wire.Report stands for: the sum over those series
+// Reading is what an ID in a wire.Report stands for: the sum over those series
 // of an agent's metric that have these labels, and do not count for a reading
 // before it.
-type reading struct {
-	id      uint8
-	metric  string
-	labels  string // in the exposition format; empty = all series
-	counter bool
+type Reading struct {
+	ID      uint8
+	Metric  string
+	Labels  string // in the exposition format; empty = all series
+	Counter bool
 }
 
-// readings is the table of docs/PROTOCOL.md. An ID is never reused.
-var readings = []reading{
+// ReadingTable is the table of docs/PROTOCOL.md. An ID is never reused.
+var ReadingTable = []Reading{
 	{1, "process_start_time_seconds", "", false},
 	{2, "process_resident_memory_bytes", "", false},
 	{3, "process_cpu_seconds_total", "", true},
@@ -77,26 +78,26 @@ var readings = []reading{
 	{53, "agentd_data_doubts", "", false},
 }
 
-// readingOf returns the reading of an ID; ok is false if this build does not know it.
-func readingOf(id uint8) (reading, bool) {
-	if id == 0 || int(id) > len(readings) {
-		return reading{}, false
+// ReadingOf returns the reading of an ID; ok is false if this build does not know it.
+func ReadingOf(id uint8) (Reading, bool) {
+	if id == 0 || int(id) > len(ReadingTable) {
+		return Reading{}, false
 	}
-	return readings[id-1], true
+	return ReadingTable[id-1], true
 }
 
 // MetricOf returns the agent's metric that a reading is of, empty if this build does not know it.
 func MetricOf(id uint8) string {
-	r, _ := readingOf(id)
-	return r.metric
+	r, _ := ReadingOf(id)
+	return r.Metric
 }
 
-// idOf finds the ID of a reading. It panics if there is none, as only a mistake
+// ReadingID finds the ID of a reading. It panics if there is none, as only a mistake
 // in this package can make it.
-func idOf(metric, labels string) uint8 {
-	for _, r := range readings {
-		if r.metric == metric && r.labels == labels {
-			return r.id
+func ReadingID(metric, labels string) uint8 {
+	for _, r := range ReadingTable {
+		if r.Metric == metric && r.Labels == labels {
+			return r.ID
 		}
 	}
 	panic("metrics: no reading of " + metric + "{" + labels + "}")
@@ -109,17 +110,17 @@ func Readings(g prometheus.Gatherer) []wire.Reading {
 	sums := map[uint8]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			i := slices.IndexFunc(readings,
-				func(r reading) bool { return r.metric == f.GetName() && matches(r.labels, m.GetLabel()) })
+			i := slices.IndexFunc(ReadingTable,
+				func(r Reading) bool { return r.Metric == f.GetName() && matches(r.Labels, m.GetLabel()) })
 			if i >= 0 {
-				sums[readings[i].id] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				sums[ReadingTable[i].ID] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
 	}
 	var all []wire.Reading
-	for _, r := range readings {
-		if x, ok := sums[r.id]; ok && !math.IsNaN(x) && !math.IsInf(x, 0) {
-			all = append(all, wire.Reading{ID: r.id, Value: x})
+	for _, r := range ReadingTable {
+		if x, ok := sums[r.ID]; ok && !math.IsNaN(x) && !math.IsInf(x, 0) {
+			all = append(all, wire.Reading{ID: r.ID, Value: x})
 		}
 	}
 	return all
@@ -136,10 +137,17 @@ func matches[L interface {
 	return strings.Trim(labels, ",") == ""
 }
 
-// kind is the metric's type in the exposition format.
-func (r reading) kind() string {
-	if r.counter {
+// Type is the metric's type in the exposition format.
+func (r Reading) Type() string {
+	if r.Counter {
 		return "counter"
 	}
 	return "gauge"
 }
+
+// Fit is the fitness of an agent that can do the task. The other values are reasons for declining.
+const Fit = "fit"
+
+// SizingReasons is the closed set of what decides the number of local steps.
+var SizingReasons = []learner.SizingReason{learner.ByBudget, learner.ByMinimum, learner.ByMaximum, learner.Unmeasured,
+	learner.Eased}

@@ -17,8 +17,8 @@ func NewRegistry(program string) *prometheus.Registry {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	info, _ := debug.ReadBuildInfo() // nil in a binary without module support
 	version, revision := buildOf(info)
-	registrar{reg: reg, program: program}.
-		gauges("build_info", "Always 1; the labels tell the program's version, its commit and the Go release that "+
+	Registrar{Reg: reg, Program: program}.
+		Gauges("build_info", "Always 1; the labels tell the program's version, its commit and the Go release that "+
 			"built it.",
 			"version", "revision", "goversion").
 		WithLabelValues(version, revision, runtime.Version()).Set(1)
@@ -62,5 +62,5 @@ func buildOf(info *debug.BuildInfo) (version, revision string) {
 	return version, revision
 }
 
-// unixSeconds is a time as *_timestamp_seconds metrics tell it.
-func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
+// UnixSeconds is a time as *_timestamp_seconds metrics tell it.
+func UnixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }

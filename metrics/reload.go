@@ -6,29 +6,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// newStorage has the metric of whether a program's state folder can be written.
-func newStorage(r registrar) prometheus.Gauge {
-	ok := r.gauge("storage_ok",
+// NewStorage has the metric of whether a program's state folder can be written.
+func NewStorage(r Registrar) prometheus.Gauge {
+	ok := r.Gauge("storage_ok",
 		"Whether the state folder takes what is written to it (1), or a write fails and is tried again (0): full, "+
 			"read-only, broken or gone.")
 	ok.Set(1)
 	return ok
 }
 
-// reload has the metrics of whether a program runs with the configuration in its file.
-type reload struct {
+// Reload has the metrics of whether a program runs with the configuration in its file.
+type Reload struct {
 	now        func() time.Time
 	successful prometheus.Gauge
 	at         prometheus.Gauge
 }
 
-func newReload(r registrar, now func() time.Time) *reload {
-	l := &reload{
+// NewReload registers the metrics of reloads. Starting the process counts as a successful one.
+func NewReload(r Registrar, now func() time.Time) *Reload {
+	l := &Reload{
 		now: now,
-		successful: r.gauge("config_last_reload_successful",
+		successful: r.Gauge("config_last_reload_successful",
 			"Whether the configuration was good (1) or not (0) when it was last read; if not, the one before is in "+
 				"effect."),
-		at: r.gauge("config_last_reload_success_timestamp_seconds",
+		at: r.Gauge("config_last_reload_success_timestamp_seconds",
 			"When a good configuration was last read, in Unix time."),
 	}
 	l.Reloaded(true) // or there would be no process
@@ -36,11 +37,11 @@ func newReload(r registrar, now func() time.Time) *reload {
 }
 
 // Reloaded records a reload of the configuration. Several goroutines may call it.
-func (l *reload) Reloaded(good bool) {
+func (l *Reload) Reloaded(good bool) {
 	if !good {
 		l.successful.Set(0)
 		return
 	}
 	l.successful.Set(1)
-	l.at.Set(unixSeconds(l.now()))
+	l.at.Set(UnixSeconds(l.now()))
 }

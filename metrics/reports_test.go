@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"encoding/json"
@@ -17,13 +17,16 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
+	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // watched is a coordinator's metrics with a clock that the test sets.
 type watched struct {
-	*Coordinator
+	*coordinatormetrics.Coordinator
 	t   *testing.T
 	reg *prometheus.Registry
 	now time.Time
@@ -31,7 +34,7 @@ type watched struct {
 
 func newWatched(t *testing.T) *watched {
 	w := &watched{t: t, reg: prometheus.NewRegistry(), now: clock()}
-	w.Coordinator = NewCoordinator(w.reg, func() time.Time { return w.now })
+	w.Coordinator = coordinatormetrics.New(w.reg, func() time.Time { return w.now })
 	return w
 }
 
@@ -157,6 +160,10 @@ func TestTargets(t *testing.T) {
 		"d": "evil/path?:80", "e": "host:0"} {
 		w.Observe(coordinator.AgentReported{Agent: agent, Boot: 1, Report: wire.Report{Every: 60, Scrape: scrape}})
 	}
+	type targetGroup struct {
+		Targets []string
+		Labels  map[string]string
+	}
 	var got []targetGroup
 	if err := json.Unmarshal(w.get("/sd/agents").Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
@@ -186,26 +193,28 @@ func TestTargets(t *testing.T) {
 // TestReadings plays an agent's story and wants every reading to be of a metric
 // that is there, and the exposition of all to be what Prometheus parses.
 func TestReadings(t *testing.T) {
-	reg := NewRegistry("agentd")
-	a := NewAgent(reg, clock, "")
+	reg := metrics.NewRegistry("agentd")
+	a := agentmetrics.New(reg, clock, "")
 	for _, fact := range agentScript {
 		testkit.Tell(a, fact)
 	}
-	all := Readings(reg)
-	for i, r := range readings {
-		if int(r.id) != i+1 {
-			t.Errorf("reading %d has the ID %d", i+1, r.id)
+	all := metrics.Readings(reg)
+	for i, r := range metrics.ReadingTable {
+		if int(r.ID) != i+1 {
+			t.Errorf("reading %d has the ID %d", i+1, r.ID)
 		}
-		if !slices.ContainsFunc(all, func(x wire.Reading) bool { return x.ID == r.id }) {
-			t.Errorf("no reading of %s{%s}: is there such a series?", r.metric, r.labels)
+		if !slices.ContainsFunc(all, func(x wire.Reading) bool { return x.ID == r.ID }) {
+			t.Errorf("no reading of %s{%s}: is there such a series?", r.Metric, r.Labels)
 		}
 	}
 	for i, result := range round.WorkResults() {
-		if got := readings[12+i].labels; got != `result="`+string(result)+`"` {
+		if got := metrics.ReadingTable[12+i].Labels; got != `result="`+string(result)+`"` {
 			t.Errorf("reading %d is of the result %s, want %s", 13+i, got, result)
 		}
 	}
-	text := string((&report{Report: wire.Report{Readings: all}}).exposition(1))
+	w := newWatched(t)
+	w.Observe(coordinator.AgentReported{Agent: "a", Boot: 1, Report: wire.Report{Every: 60, Readings: all}})
+	text := w.get("/agents/a/metrics").Body.String()
 	if _, err := promlint.New(strings.NewReader(text)).Lint(); err != nil {
 		t.Errorf("the exposition does not parse: %v\n%s", err, text)
 	}
@@ -225,12 +234,12 @@ func TestReadingsAreDocumented(t *testing.T) {
 	for _, row := range rows {
 		got = append(got, row[1]+" "+row[2])
 	}
-	for _, r := range readings {
-		name := r.metric
-		if r.labels != "" {
-			name += "{" + r.labels + "}"
+	for _, r := range metrics.ReadingTable {
+		name := r.Metric
+		if r.Labels != "" {
+			name += "{" + r.Labels + "}"
 		}
-		want = append(want, fmt.Sprint(r.id, " ", name))
+		want = append(want, fmt.Sprint(r.ID, " ", name))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the table of readings in docs/PROTOCOL.md has\n%s\nwant\n%s", strings.Join(got, "\n"),

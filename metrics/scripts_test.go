@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
@@ -223,14 +224,14 @@ func acceptedUpdate(agent wire.AgentID, r wire.RoundID, steps uint32, before, af
 // reportOf is an agent's report in which each count is rounds, and each gauge x.
 func reportOf(agent wire.AgentID, boot wire.Epoch, software string, rounds, x float64) coordinator.AgentReported {
 	m := wire.Report{Every: 300, Software: software}
-	for _, r := range readings {
+	for _, r := range metrics.ReadingTable {
 		value := x
-		if r.counter {
+		if r.Counter {
 			value = rounds
-		} else if r.labels != "" {
+		} else if r.Labels != "" {
 			value = 1
 		}
-		m.Readings = append(m.Readings, wire.Reading{ID: r.id, Value: value})
+		m.Readings = append(m.Readings, wire.Reading{ID: r.ID, Value: value})
 	}
 	return coordinator.AgentReported{Agent: agent, Boot: boot, Report: m}
 }

@@ -1,4 +1,4 @@
-package metrics
+package metrics_test
 
 import (
 	"math"
@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -94,7 +95,7 @@ func TestTrafficFromManyGoroutines(t *testing.T) {
 	const goroutines, each = 4, 250
 	for _, p := range programs {
 		reg, o := p.start()
-		handler := Handler(reg, nil)
+		handler := metrics.Handler(reg, nil)
 		var wg sync.WaitGroup
 		for range goroutines {
 			wg.Go(func() {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fedmesh/fedmesh/internal/agentd"
+	"github.com/fedmesh/fedmesh/internal/agentd/datacheck"
 	"github.com/fedmesh/fedmesh/internal/cli"
-	"github.com/fedmesh/fedmesh/internal/daemon"
-	"github.com/fedmesh/fedmesh/internal/datacheck"
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
@@ -66,7 +66,7 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 		}
 		return datacheck.Run(s, &datacheck.Task{Task: t, From: file}, "")
 	}
-	daemon.ResolveNames(s, slog.New(slog.DiscardHandler))
+	agentd.ResolveNames(s, slog.New(slog.DiscardHandler))
 	t, err := datacheck.Announced(cmd.Context(), s)
 	if ended := cmd.Context().Err(); ended != nil {
 		return nil, ended

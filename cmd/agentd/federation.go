@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/cli"
-	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/doctor"
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
@@ -43,7 +43,7 @@ func doctorCommand() *cobra.Command {
 	return of.flag(doctor.Command(program, load, func(s *settings.Agent) (targets []*doctor.Target, err error) {
 		all, err := of.all(s)
 		for _, m := range all {
-			t, err := daemon.AgentTarget(m)
+			t, err := agentd.DoctorTarget(m)
 			if err != nil {
 				return nil, err
 			}

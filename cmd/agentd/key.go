@@ -10,7 +10,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/cli"
-	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
@@ -47,7 +46,7 @@ by itself, also after a restart.`,
 				return err
 			}
 			c := api.Client{Program: program, Dir: m.Folder(), Patience: rotatePatience}
-			err = c.Call(cmd.Context(), http.MethodPost, "/v1/key/rotate", daemon.Resetting{}, nil)
+			err = c.Call(cmd.Context(), http.MethodPost, "/v1/key/rotate", api.Empty{}, nil)
 			if errors.Is(err, api.ErrNotRunning) {
 				return fmt.Errorf("%w: start agentd, and then run this again", err)
 			}

@@ -46,7 +46,7 @@ func folder(t *testing.T, models ...*modelfile.Model) (dir string, k *modelfile.
 }
 
 // agentd runs a command line in a state folder.
-func agentd(t *testing.T, dir, in string, args ...string) (out, problems string, err error) {
+func runAgentd(t *testing.T, dir, in string, args ...string) (out, problems string, err error) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "agentd.yaml")
 	if err := os.WriteFile(config, []byte("state_dir: "+dir+"\n"), 0o600); err != nil {
@@ -65,11 +65,11 @@ func agentd(t *testing.T, dir, in string, args ...string) (out, problems string,
 
 func TestPredict(t *testing.T) {
 	dir, _ := folder(t, linearModel(1))
-	out, problems, err := agentd(t, dir, "\ufeffb,c,a\n1,x,3\n\n0,\"y\nz\",1\n", "predict")
+	out, problems, err := runAgentd(t, dir, "\ufeffb,c,a\n1,x,3\n\n0,\"y\nz\",1\n", "predict")
 	if want := "line,prediction\n2,125\n4,105\n"; out != want || problems != "" || err != nil {
 		t.Errorf("%q, %q, %v; want %q", out, problems, err, want)
 	}
-	out, _, err = agentd(t, dir, "a,b\n3,1\n", "predict", "--format", "json")
+	out, _, err = runAgentd(t, dir, "a,b\n3,1\n", "predict", "--format", "json")
 	if want := `{"line":2,"prediction":125,"target":"y","model":"2/1"}` + "\n"; out != want || err != nil {
 		t.Errorf("%q, %v; want %q", out, err, want)
 	}
@@ -78,7 +78,7 @@ func TestPredict(t *testing.T) {
 // TestPredictUntrained: a model that no round has changed is named on stderr.
 func TestPredictUntrained(t *testing.T) {
 	dir, _ := folder(t, linearModel(0))
-	_, problems, err := agentd(t, dir, "a,b\n3,1\n", "predict")
+	_, problems, err := runAgentd(t, dir, "a,b\n3,1\n", "predict")
 	if err != nil || !strings.Contains(problems, "is model 2/0, which no round has trained") {
 		t.Errorf("%q, error %v", problems, err)
 	}
@@ -89,7 +89,7 @@ func TestPredictDialect(t *testing.T) {
 	dir, _ := folder(t, linearModel(1))
 	in := "\ufeff\"A (V)\";b\r\n\"1,5\"; -0,25\r\n"
 	for _, model := range []string{"", modelfile.ActivePath(dir)} {
-		out, problems, err := agentd(t, dir, in, "predict", "--set", "data.delimiter=;", "--set", "data.decimal=,",
+		out, problems, err := runAgentd(t, dir, in, "predict", "--set", "data.delimiter=;", "--set", "data.decimal=,",
 			"--set", "data.columns=a=A (V)", "--model", model)
 		if want := "line,prediction\n2,105\n"; out != want || problems != "" || err != nil {
 			t.Errorf("%q, %q, %v; want %q", out, problems, err, want)
@@ -102,7 +102,7 @@ func TestPredictDialect(t *testing.T) {
 		out != "line,prediction\n2,105\n" {
 		t.Errorf("without a configuration: exit status %d, %q, %s", code, out, problems)
 	}
-	out, _, err := agentd(t, dir, "a,b\n1,0\n", "predict", "--set", "data.source=mqtt", "--set",
+	out, _, err := runAgentd(t, dir, "a,b\n1,0\n", "predict", "--set", "data.source=mqtt", "--set",
 		"data.columns=a=topic/a")
 	if want := "line,prediction\n2,105\n"; out != want || err != nil {
 		t.Errorf("with readings from topics: %q, %v", out, err)
@@ -124,11 +124,11 @@ func TestPredictClasses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	out, _, err := agentd(t, "/nowhere", "", "predict", rows, "--model", model)
+	out, _, err := runAgentd(t, "/nowhere", "", "predict", rows, "--model", model)
 	if want := "line,prediction,p0,p1\n2,1,0,1\n3,0,0.5,0.5\n"; out != want || err != nil {
 		t.Errorf("%q, %v; want %q", out, err, want)
 	}
-	out, _, err = agentd(t, "/nowhere", "a\n1\n", "predict", "-m", model, "--format=json")
+	out, _, err = runAgentd(t, "/nowhere", "a\n1\n", "predict", "-m", model, "--format=json")
 	if want := `{"line":2,"prediction":1,"probabilities":[0,1],"target":"y"}` + "\n"; out != want || err != nil {
 		t.Errorf("%q, %v; want %q", out, err, want)
 	}
@@ -138,7 +138,7 @@ func TestPredictClasses(t *testing.T) {
 func TestPredictBadRows(t *testing.T) {
 	dir, _ := folder(t, linearModel(1))
 	in := "a,b\n1,0\n,0\n1,x\n1,1e39\nnan,1\n1\n1,\"0\" \n1,0\n"
-	out, problems, err := agentd(t, dir, in, "predict")
+	out, problems, err := runAgentd(t, dir, in, "predict")
 	if want := "line,prediction\n2,105\n8,105\n9,105\n"; out != want {
 		t.Errorf("%q, want %q", out, want)
 	}
@@ -179,7 +179,7 @@ func TestPredictRefuses(t *testing.T) {
 		"another format":      {dir, "a,b\n", "want csv or json", []string{"--format=xml"}},
 		"a quote without end": {dir, "a,b\n1,\"" + strings.Repeat("x", 2<<20), "1 of 1 rows have no prediction", nil},
 	} {
-		_, _, err := agentd(t, c.dir, c.in, append([]string{"predict"}, c.args...)...)
+		_, _, err := runAgentd(t, c.dir, c.in, append([]string{"predict"}, c.args...)...)
 		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
@@ -233,7 +233,7 @@ func TestModelCommands(t *testing.T) {
 		if err != nil || m.Version != version || k.Pinned() != pinned {
 			t.Errorf("%+v in use, %v; pinned: %v", m, err, k.Pinned())
 		}
-		out, _, err := agentd(t, dir, "", "model", "list")
+		out, _, err := runAgentd(t, dir, "", "model", "list")
 		if err != nil || strings.Count(out, "\n") != 4 {
 			t.Errorf("%s%v", out, err)
 		}
@@ -245,7 +245,7 @@ func TestModelCommands(t *testing.T) {
 	}
 	must := func(args ...string) {
 		t.Helper()
-		if _, _, err := agentd(t, dir, "", args...); err != nil {
+		if _, _, err := runAgentd(t, dir, "", args...); err != nil {
 			t.Error(err)
 		}
 	}
@@ -254,7 +254,7 @@ func TestModelCommands(t *testing.T) {
 	want(4, true, "  in use, pinned\n")
 	must("model", "rollback")
 	want(2, true)
-	if _, _, err := agentd(t, dir, "", "model", "rollback"); !errors.Is(err, modelfile.ErrNoEarlier) {
+	if _, _, err := runAgentd(t, dir, "", "model", "rollback"); !errors.Is(err, modelfile.ErrNoEarlier) {
 		t.Error(err)
 	}
 	must("model", "use", "4")
@@ -264,7 +264,7 @@ func TestModelCommands(t *testing.T) {
 	must("model", "use", "newest")
 	want(5, false)
 	for _, args := range [][]string{{"0"}, {"x"}, {"1"}, {"99"}} { // 1 is not kept any more
-		if _, _, err := agentd(t, dir, "", append([]string{"model", "use"}, args...)...); err == nil {
+		if _, _, err := runAgentd(t, dir, "", append([]string{"model", "use"}, args...)...); err == nil {
 			t.Errorf("model use %s: no error", args)
 		}
 	}
@@ -273,14 +273,14 @@ func TestModelCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := agentd(t, dir, "", "model", "rollback"); !errors.Is(err, store.ErrLocked) {
+	if _, _, err := runAgentd(t, dir, "", "model", "rollback"); !errors.Is(err, store.ErrLocked) {
 		t.Error(err)
 	}
 	want(5, false) // without the lock
 	if err := lock.Unlock(); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := agentd(t, t.TempDir(), "", "model", "list"); err == nil {
+	if _, _, err := runAgentd(t, t.TempDir(), "", "model", "list"); err == nil {
 		t.Error("a folder without models: no error")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/daemon"
@@ -40,7 +41,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 		return err
 	}
 	defer daemon.Ending(ctx, log)()
-	daemon.ResolveNames(s, log)
+	agentd.ResolveNames(s, log)
 	supervisor, err := daemon.Supervise(log)
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	defer stop()
 	reg := metrics.NewRegistry(program)
 	all := s.Each()
-	ready, observed := make([]daemon.Readiness, len(all)), make([]*daemon.AgentMetrics, len(all))
+	ready, observed := make([]daemon.Readiness, len(all)), make([]*agentd.Metrics, len(all))
 	server, err := daemon.Serve(ctx, s.Metrics.Listen, metrics.Handler(reg, daemon.AllReady(ready)), log)
 	if err != nil {
 		return err
@@ -67,13 +68,13 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	var mu sync.Mutex // the agents open beside each other
 	workers := []daemon.Worker{{Name: "metrics server", Alive: server.Alive}}
 	next := 0
-	return revoked(l.Path, daemon.RunAgents(ctx, s, log, func(m *settings.Agent) daemon.AgentOptions {
+	return revoked(l.Path, agentd.RunAll(ctx, s, log, func(m *settings.Agent) agentd.Options {
 		i := next
 		next++
 		own := metrics.NewRegistry(program)
-		observed[i] = daemon.NewAgentMetrics(metrics.Both{Registerer: own, Also: reg}, m.Name)
-		o := daemon.AgentOptions{Logger: log, Metrics: observed[i], Gatherer: own,
-			Observer: daemon.AgentWatch{Line: supervisor.Status.Of(m.Name), Ready: &ready[i]}}
+		observed[i] = agentd.NewMetrics(metrics.Both{Registerer: own, Also: reg}, m.Name)
+		o := agentd.Options{Logger: log, Metrics: observed[i], Gatherer: own,
+			Observer: agentd.Watch{Line: supervisor.Status.Of(m.Name), Ready: &ready[i]}}
 		name := "agent"
 		if m.Name != "" {
 			o.Logger, name = log.With("federation", m.Name), "agent of "+m.Name

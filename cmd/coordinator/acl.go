@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/internal/cli"
-	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -33,7 +33,7 @@ func aclCommand() *cobra.Command {
 
 // rulesOf returns Mosquitto's access rules for a coordinator and its list of agents, which may be empty where devices
 // join.
-func rulesOf(s *settings.Coordinator) ([]byte, error) {
+func rulesOf(s *coordinatorsettings.File) ([]byte, error) {
 	agents, err := s.AgentIDs()
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
 	"github.com/fedmesh/fedmesh/internal/status"
 )
 
@@ -43,10 +44,10 @@ func devicesListCommand() *cobra.Command {
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().StringVar(&by, "sort", "agent", "sort by "+strings.Join(status.DeviceOrders(), ", ")+
+	cmd.Flags().StringVar(&by, "sort", "agent", "sort by "+strings.Join(coordinatorstatus.DeviceOrders(), ", ")+
 		"; with a leading - in the other direction")
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only devices in these states: "+
-		strings.Join(status.DeviceStates, ", "))
+		strings.Join(coordinatorstatus.DeviceStates, ", "))
 	cmd.Flags().BoolVar(&json, "json", false, "print JSON")
 	return cmd
 }

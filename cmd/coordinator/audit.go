@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/wire"
@@ -25,11 +26,11 @@ func auditCommand() *cobra.Command {
 			"each head that the coordinator has signed in a line of the history is one of this log. The coordinator " +
 			"may be running. On another machine a copy of `audit` and history.jsonl, and the public key, are enough.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			u := unchecked(settings.DefaultCoordinator())
+			u := unchecked(coordinatorsettings.Default())
 			if err := settings.Load(&u, program, l.Path, l.Set); err != nil {
 				return err
 			}
-			s := settings.Coordinator(u)
+			s := coordinatorsettings.File(u)
 			key, err := publicKey(&s, public)
 			if err != nil {
 				return err
@@ -49,7 +50,7 @@ func auditCommand() *cobra.Command {
 	return cli.Group("audit", "Check the log of who changed what", verify)
 }
 
-func publicKey(s *settings.Coordinator, public string) (ed25519.PublicKey, error) {
+func publicKey(s *coordinatorsettings.File, public string) (ed25519.PublicKey, error) {
 	if public != "" {
 		return keys.Parse(public)
 	}

@@ -8,12 +8,12 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/coordinator/replica/jetstream"
-	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 )
 
 // storeOf returns what connects to the servers that keep the state of several coordinators.
-func storeOf(log *slog.Logger) func(s *settings.Coordinator) (replica.Store, error) {
-	return func(s *settings.Coordinator) (replica.Store, error) {
+func storeOf(log *slog.Logger) func(s *coordinatorsettings.File) (replica.Store, error) {
+	return func(s *coordinatorsettings.File) (replica.Store, error) {
 		x := &s.Cluster
 		name, err := x.ReplicaName()
 		if err != nil {
@@ -37,7 +37,7 @@ func storeOf(log *slog.Logger) func(s *settings.Coordinator) (replica.Store, err
 
 // encryption returns the options of the links to the servers. The files are read anew for each link, so that they may
 // be replaced.
-func encryption(x *settings.Cluster) (options []nats.Option) {
+func encryption(x *coordinatorsettings.Cluster) (options []nats.Option) {
 	if x.CAFile != "" || x.CertFile != "" {
 		options = append(options, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS13}))
 	}

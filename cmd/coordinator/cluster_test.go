@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator/replica/jetstream"
-	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
@@ -38,8 +38,8 @@ func TestCertificatesReplaced(t *testing.T) {
 		file("ca"), file("server"), file("server.key")))
 	engine.Start(t)
 
-	s := &settings.Coordinator{Federation: "plant"}
-	s.Cluster = settings.Cluster{NATS: []string{"tls://" + engine.Nodes[0].Client}, Name: "one", Copies: 1,
+	s := &coordinatorsettings.File{Federation: "plant"}
+	s.Cluster = coordinatorsettings.Cluster{NATS: []string{"tls://" + engine.Nodes[0].Client}, Name: "one", Copies: 1,
 		CAFile: file("ca"), CertFile: file("own"), KeyFile: file("own.key")}
 	opened, err := storeOf(slog.New(slog.DiscardHandler))(s)
 	if err != nil {

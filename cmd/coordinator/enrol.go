@@ -17,9 +17,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
-	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/coordinatord"
 	"github.com/fedmesh/fedmesh/internal/join"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -33,7 +34,7 @@ const defaultTTL = 24 * time.Hour
 
 // wanted is a token that a command asks for.
 type wanted struct {
-	daemon.TokenWanted
+	coordinatord.TokenWanted
 	ttl time.Duration
 }
 
@@ -48,7 +49,7 @@ func (w *wanted) make(cmd *cobra.Command, l *cli.Loader) error {
 		return err
 	}
 	w.TTL = w.ttl.String()
-	var made daemon.TokenMade
+	var made coordinatord.TokenMade
 	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/tokens", &w.TokenWanted, &made); err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ makes a token with which any device may join, and --close removes it.`,
 func closeOpen(cmd *cobra.Command, l *cli.Loader) error {
 	c, err := client(l)
 	if err == nil {
-		err = c.Call(cmd.Context(), http.MethodPost, "/v1/tokens/close", daemon.Resetting{}, nil)
+		err = c.Call(cmd.Context(), http.MethodPost, "/v1/tokens/close", api.Empty{}, nil)
 	}
 	if err == nil {
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "each device joins with a token of its own from now on")
@@ -133,8 +134,8 @@ func closeOpen(cmd *cobra.Command, l *cli.Loader) error {
 }
 
 // admit has the coordinator put a device into the list.
-func admit(cmd *cobra.Command, l *cli.Loader, id string, a daemon.Admission) (daemon.Admitted, error) {
-	var done daemon.Admitted
+func admit(cmd *cobra.Command, l *cli.Loader, id string, a coordinatord.Admission) (coordinatord.Admitted, error) {
+	var done coordinatord.Admitted
 	c, err := client(l)
 	if err == nil {
 		err = c.Call(cmd.Context(), http.MethodPost, "/v1/devices/"+url.PathEscape(id)+"/admit", a, &done)
@@ -147,7 +148,7 @@ func preauthorize(cmd *cobra.Command, l *cli.Loader, id, key string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := admit(cmd, l, id, daemon.Admission{Key: public}); err != nil {
+	if _, err := admit(cmd, l, id, coordinatord.Admission{Key: public}); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s may take part, with this key\n", id)
@@ -167,7 +168,7 @@ func writeKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) e
 	if err != nil {
 		return err
 	}
-	done, err := admit(cmd, l, string(id), daemon.Admission{Key: own[:], TLS: client[:]})
+	done, err := admit(cmd, l, string(id), coordinatord.Admission{Key: own[:], TLS: client[:]})
 	if err != nil {
 		return err
 	}

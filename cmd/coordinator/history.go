@@ -12,8 +12,9 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/history"
 	"github.com/fedmesh/fedmesh/internal/daemon"
-	"github.com/fedmesh/fedmesh/internal/history"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -34,11 +35,11 @@ func historyCommand() *cobra.Command {
 			"gets what it has not got before. The coordinator may be running; with history.mlflow in its " +
 			"configuration it logs each round to MLflow by itself.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			u := unchecked(settings.DefaultCoordinator())
+			u := unchecked(coordinatorsettings.Default())
 			if err := settings.Load(&u, program, x.l.Path, x.l.Set); err != nil {
 				return err
 			}
-			s := settings.Coordinator(u)
+			s := coordinatorsettings.File(u)
 			sink, to, done, err := x.sink(cmd.Context(), cmd.OutOrStdout(), &s)
 			if err != nil {
 				return err
@@ -60,7 +61,7 @@ func historyCommand() *cobra.Command {
 }
 
 // sink returns what writes the format, where to, and what closes its file.
-func (x *exporting) sink(ctx context.Context, w io.Writer, s *settings.Coordinator) (sink history.Sink, to string,
+func (x *exporting) sink(ctx context.Context, w io.Writer, s *coordinatorsettings.File) (sink history.Sink, to string,
 	done func() error, err error) {
 	done = func() error { return nil }
 	switch x.format {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/fedmesh/fedmesh/internal/cli"
-	"github.com/fedmesh/fedmesh/internal/found"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/setup"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
@@ -48,7 +48,7 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.dir, "dir", ".", "folder for the files; "+found.Packaged+" for the package's service")
+	flags.StringVar(&f.dir, "dir", ".", "folder for the files; "+setup.Packaged+" for the package's service")
 	flags.BoolVar(&f.force, "force", false, "replace configurations that are there; a key and a list of devices stay")
 	flags.StringVar(&f.Broker, "broker", "", "URL of the broker (default "+defaultAnswers.Broker+")")
 	flags.StringVar(&f.Join, "join", "", "https://HOST:PORT of this machine, where devices join (default: the "+
@@ -68,15 +68,15 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 }
 
 // defaultAnswers are those that no flag and no person gives.
-var defaultAnswers = found.Answers{Name: "air", Broker: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg, Agents: 5}
+var defaultAnswers = setup.Answers{Name: "air", Broker: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg, Agents: 5}
 
 // founding is what the flags and a person say.
 type founding struct {
-	found.Answers
+	setup.Answers
 	dir, from string
 	force     bool
 	robustSet bool // a flag answers the question
-	sample    *found.Sample
+	sample    *setup.Sample
 }
 
 // run founds a federation. q is nil where nobody can be asked.
@@ -87,7 +87,7 @@ func (f *founding) run(out io.Writer, q *questions) error {
 	if err := f.Validate(); err != nil {
 		return cli.Usage("%w", err)
 	}
-	files, err := found.Write(f.dir, &f.Answers, f.sample, f.force)
+	files, err := setup.Write(f.dir, &f.Answers, f.sample, f.force)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (f *founding) answer(q *questions) (err error) {
 		q.ask("CSV file of a device, for the names of its columns (Enter: none)", &f.from, "")
 	}
 	if f.from != "" {
-		if f.sample, err = found.ReadSample(f.from); err != nil {
+		if f.sample, err = setup.ReadSample(f.from); err != nil {
 			return err
 		}
 		q.say("Columns of numbers: %s\n", strings.Join(f.sample.Numbers, ", "))
@@ -165,7 +165,7 @@ func (f *founding) columns(q *questions) error {
 }
 
 // next says what was written, and which commands come next.
-func (f *founding) next(files found.Files) string {
+func (f *founding) next(files setup.Files) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.Coordinator, files.Key, files.Agents,
 		files.Agent)
@@ -208,7 +208,7 @@ Here, for each device with the key that it has printed, then once:
 }
 
 // nextJoins says which commands come next where devices join with tokens.
-func (f *founding) nextJoins(files found.Files) string {
+func (f *founding) nextJoins(files setup.Files) string {
 	start := "systemctl enable --now coordinator"
 	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"
 	if !f.packaged(files) {
@@ -235,6 +235,6 @@ For each device, here; it prints the command for the device:
 }
 
 // packaged reports whether the files have the paths of the packages, whose services find them.
-func (f *founding) packaged(files found.Files) bool {
-	return filepath.Dir(files.Coordinator) == found.Packaged
+func (f *founding) packaged(files setup.Files) bool {
+	return filepath.Dir(files.Coordinator) == setup.Packaged
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/clitest"
-	"github.com/fedmesh/fedmesh/internal/found"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/setup"
 )
 
 // TestInit: where nobody can be asked, flags and a sample are enough, and what lacks is named.
@@ -61,8 +61,8 @@ func TestInit(t *testing.T) {
 // TestInitForThePackage: the commands that come next are those of the services, whose files root must not make.
 func TestInitForThePackage(t *testing.T) {
 	f := founding{}
-	said := f.next(found.Files{Coordinator: found.Packaged + "/coordinator.yaml",
-		Agent: found.Packaged + "/agentd.yaml"})
+	said := f.next(setup.Files{Coordinator: setup.Packaged + "/coordinator.yaml",
+		Agent: setup.Packaged + "/agentd.yaml"})
 	for _, want := range []string{"systemctl start coordinator\n", "systemctl start agentd\n",
 		"agentd key new /etc/agentd/agent.key\n"} {
 		if !strings.Contains(said, want) || strings.Contains(said, " run") {

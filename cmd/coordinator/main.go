@@ -12,6 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/doctor"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -38,12 +40,12 @@ func rootCommand() *cobra.Command {
 }
 
 // targets returns what the doctor examines.
-func targets(s *settings.Coordinator) ([]*doctor.Target, error) {
-	return daemon.CoordinatorTargets(s, storeOf(slog.New(slog.DiscardHandler)))
+func targets(s *coordinatorsettings.File) ([]*doctor.Target, error) {
+	return coordinatord.DoctorTargets(s, storeOf(slog.New(slog.DiscardHandler)))
 }
 
-func load(l *cli.Loader) (*settings.Coordinator, error) {
-	s := settings.DefaultCoordinator()
+func load(l *cli.Loader) (*coordinatorsettings.File, error) {
+	s := coordinatorsettings.Default()
 	if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
 		return &s, err
 	}
@@ -53,7 +55,7 @@ func load(l *cli.Loader) (*settings.Coordinator, error) {
 
 // edgesOf returns what makes the edges between agents, or nil if they do not mix. It is not in package settings,
 // because agentd does not link the packages that read graphs.
-func edgesOf(s *settings.Coordinator) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
+func edgesOf(s *coordinatorsettings.File) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
 	if s.Round.Algorithm != spec.FedDec {
 		return nil, nil
 	}

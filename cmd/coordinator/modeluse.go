@@ -11,14 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/internal/cli"
-	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/coordinatord"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 func useCommand() *cobra.Command {
 	var l cli.Loader
-	a := daemon.Application{NewRun: true}
+	a := coordinatord.Application{NewRun: true}
 	cmd := &cobra.Command{
 		Use: "use MODEL", Short: "Begin a new run of the applied task with a model", Args: cli.Args(cobra.ExactArgs(1)),
 		Long: "Begin a new run of the applied task with a model: VERSION of the newest run, RUN/VERSION, or a " +
@@ -36,7 +36,7 @@ func useCommand() *cobra.Command {
 func rollbackCommand() *cobra.Command {
 	var l cli.Loader
 	var to uint64
-	a := daemon.Application{NewRun: true, Now: true}
+	a := coordinatord.Application{NewRun: true, Now: true}
 	cmd := &cobra.Command{
 		Use: "rollback", Short: "Begin a new run with an earlier model of the present run",
 		Args: cli.Args(cobra.NoArgs),
@@ -47,7 +47,7 @@ func rollbackCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var t daemon.Task
+			var t coordinatord.Task
 			switch err := c.Call(cmd.Context(), http.MethodGet, "/v1/task", nil, &t); {
 			case err != nil:
 				return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/service"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/store"
@@ -85,7 +86,7 @@ user, while the coordinator is stopped.`,
 			if dir != "" {
 				return restore(cmd, dir, args)
 			}
-			s := unchecked(settings.DefaultCoordinator())
+			s := unchecked(coordinatorsettings.Default())
 			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
 				return err
 			}

@@ -18,7 +18,8 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/cli"
-	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/coordinatord"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/service"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -326,12 +327,12 @@ func installRoot(cmd *cobra.Command, l *cli.Loader, document []byte) (version ui
 	if err != nil {
 		return 0, err
 	}
-	var done daemon.RootInstalled
-	err = c.Call(cmd.Context(), http.MethodPost, "/v1/root", daemon.RootNext{Document: document}, &done)
+	var done coordinatord.RootInstalled
+	err = c.Call(cmd.Context(), http.MethodPost, "/v1/root", coordinatord.RootNext{Document: document}, &done)
 	if !errors.Is(err, api.ErrNotRunning) {
 		return done.Version, err
 	}
-	s := unchecked(settings.DefaultCoordinator())
+	s := unchecked(coordinatorsettings.Default())
 	if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
 		return 0, err
 	}
@@ -343,6 +344,6 @@ func installRoot(cmd *cobra.Command, l *cli.Loader, document []byte) (version ui
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	d, err := daemon.InstallRoot(store.Machine, (*settings.Coordinator)(&s), document)
+	d, err := coordinatord.InstallRoot(store.Machine, (*coordinatorsettings.File)(&s), document)
 	return uint32(d.Version), err
 }

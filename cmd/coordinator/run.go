@@ -13,10 +13,13 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/service"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 )
 
 func runCommand() *cobra.Command {
@@ -66,22 +69,22 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 	defer supervisor.Wait()
 	defer stop()
 	reg := metrics.NewRegistry(program)
-	m := metrics.NewCoordinator(reg, time.Now)
+	m := coordinatormetrics.New(reg, time.Now)
 	var ready daemon.Readiness
 	server, err := daemon.Serve(ctx, s.Metrics.Listen, m.Handler(reg, ready.Err), log)
 	if err != nil {
 		return err
 	}
-	reloader := daemon.Reloader[settings.Coordinator]{
-		Log: log, Level: &level, Running: s, Load: func() (*settings.Coordinator, error) { return load(l) },
-		LogOf: func(s *settings.Coordinator) settings.Log { return s.Log }, Reloaded: m.Reloaded,
-		Applied: settings.IsApplied,
+	reloader := daemon.Reloader[coordinatorsettings.File]{
+		Log: log, Level: &level, Running: s, Load: func() (*coordinatorsettings.File, error) { return load(l) },
+		LogOf: func(s *coordinatorsettings.File) settings.Log { return s.Log }, Reloaded: m.Reloaded,
+		Applied: coordinatorsettings.IsApplied,
 	}
-	o := daemon.CoordinatorOptions{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver,
+	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver,
 		From: begin.from, Edges: edgesOf, Rules: rulesOf, Store: storeOf(log),
-		Observer: daemon.CoordinatorWatch{Line: supervisor.Status, Ready: &ready}}
-	var leading atomic.Pointer[daemon.Federation] // nil while it stands by
-	reloader.Apply = func(ctx context.Context, fresh *settings.Coordinator) error {
+		Observer: coordinatord.Watch{Line: supervisor.Status, Ready: &ready}}
+	var leading atomic.Pointer[coordinatord.Federation] // nil while it stands by
+	reloader.Apply = func(ctx context.Context, fresh *coordinatorsettings.File) error {
 		f := leading.Load()
 		if f == nil {
 			return nil
@@ -102,13 +105,13 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: alive},
 			daemon.Worker{Name: "metrics server", Alive: server.Alive})
 	})
-	o.Standing = &daemon.Standing{Begin: supervise, Line: supervisor.Status, Ready: &ready}
-	o.Ready = func(f *daemon.Federation) {
+	o.Standing = &coordinatord.Standing{Begin: supervise, Line: supervisor.Status, Ready: &ready}
+	o.Ready = func(f *coordinatord.Federation) {
 		ready.Opened()
 		leading.Store(f)
 		supervise()
 	}
-	return undecided(l.Path, s.Cluster.On(), daemon.RunCoordinator(ctx, s, o))
+	return undecided(l.Path, s.Cluster.On(), coordinatord.Run(ctx, s, o))
 }
 
 // undecided turns an error that a restart cannot solve into a configuration error, whose exit status keeps a service

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
@@ -12,7 +13,7 @@ import (
 func stateFlags(cmd *cobra.Command, dir *string) {
 	var file string
 	flags := cmd.PersistentFlags()
-	flags.StringVar(dir, "state-dir", settings.DefaultCoordinator().StateDir, "the coordinator's state folder")
+	flags.StringVar(dir, "state-dir", coordinatorsettings.Default().StateDir, "the coordinator's state folder")
 	flags.StringVarP(&file, "config", "c", "", "configuration file that names the state folder, instead of --state-dir")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if file == "" {
@@ -21,7 +22,7 @@ func stateFlags(cmd *cobra.Command, dir *string) {
 		if cmd.Flags().Changed("state-dir") {
 			return cli.Usage("give --config or --state-dir, not both")
 		}
-		s := unchecked(settings.DefaultCoordinator())
+		s := unchecked(coordinatorsettings.Default())
 		if err := settings.Load(&s, program, file, nil); err != nil {
 			return err
 		}

@@ -4,13 +4,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/internal/status"
 )
 
 func statusCommand() *cobra.Command {
 	return status.Command(program, func(l *cli.Loader) ([]string, error) {
-		s := unchecked(settings.DefaultCoordinator())
+		s := unchecked(coordinatorsettings.Default())
 		err := settings.Load(&s, program, l.Path, l.Set)
 		return []string{s.StateDir}, err
 	})
@@ -18,4 +19,4 @@ func statusCommand() *cobra.Command {
 
 // unchecked are settings without Validate: the user of a command that only needs the state folder may not be able to
 // read the daemon's keys.
-type unchecked settings.Coordinator
+type unchecked coordinatorsettings.File

@@ -17,7 +17,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
-	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/coordinatord"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
@@ -71,7 +72,7 @@ func listRuns(to io.Writer, runs []coordinator.RunInfo) error {
 
 // client returns what speaks to the running coordinator of a configuration.
 func client(l *cli.Loader) (api.Client, error) {
-	s := unchecked(settings.DefaultCoordinator())
+	s := unchecked(coordinatorsettings.Default())
 	err := settings.Load(&s, program, l.Path, l.Set)
 	return api.Client{Program: program, Dir: s.StateDir, Patience: 30 * time.Second}, err
 }
@@ -103,7 +104,7 @@ func present(ctx context.Context, l *cli.Loader) (text []byte, about string, err
 	if err != nil {
 		return nil, "", err
 	}
-	var t daemon.Task
+	var t coordinatord.Task
 	switch err := c.Call(ctx, http.MethodGet, "/v1/task", nil, &t); {
 	case err == nil:
 		return []byte(t.Text), fmt.Sprintf("The applied task, version %d.", t.Version), nil
@@ -116,20 +117,20 @@ func present(ctx context.Context, l *cli.Loader) (text []byte, about string, err
 	case found:
 		return control.Task.Text, fmt.Sprintf("The applied task, version %d.", control.Task.Version), nil
 	}
-	s := taskOnly(settings.DefaultCoordinator())
+	s := taskOnly(coordinatorsettings.Default())
 	if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
 		return nil, "", err
 	}
-	a := (*settings.Coordinator)(&s).Applied()
+	a := (*coordinatorsettings.File)(&s).Applied()
 	return a.Text(), "The task of the configuration: no run has been begun yet.", nil
 }
 
 // taskOnly are settings of which only the task is checked: the user may not be able to read the keys.
-type taskOnly settings.Coordinator
+type taskOnly coordinatorsettings.File
 
 // Validate reports every problem of the task, by key.
 func (s *taskOnly) Validate() error {
-	a := (*settings.Coordinator)(s).Applied()
+	a := (*coordinatorsettings.File)(s).Applied()
 	return a.Validate()
 }
 
@@ -142,7 +143,7 @@ func taskDiffCommand() *cobra.Command {
 			"run is needed. FILE is a coordinator.yaml or what `task show` prints; keys that it leaves out have " +
 			"their defaults.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return apply(cmd, &l, args, daemon.Application{Check: true})
+			return apply(cmd, &l, args, coordinatord.Application{Check: true})
 		},
 	}
 	l.Flags(cmd, program)
@@ -151,7 +152,7 @@ func taskDiffCommand() *cobra.Command {
 
 func taskApplyCommand() *cobra.Command {
 	var l cli.Loader
-	var a daemon.Application
+	var a coordinatord.Application
 	cmd := &cobra.Command{
 		Use: "apply [FILE]", Short: "Put a task into effect when the round under way is over",
 		Args: cli.Args(cobra.MaximumNArgs(1)),
@@ -175,7 +176,7 @@ func taskApplyCommand() *cobra.Command {
 }
 
 // apply sends an application with the file that args names, and tells what it does.
-func apply(cmd *cobra.Command, l *cli.Loader, args []string, a daemon.Application) error {
+func apply(cmd *cobra.Command, l *cli.Loader, args []string, a coordinatord.Application) error {
 	set := appliedKeys(l)
 	c, err := client(l)
 	if err != nil {
@@ -191,7 +192,7 @@ func apply(cmd *cobra.Command, l *cli.Loader, args []string, a daemon.Applicatio
 			return err
 		}
 		if len(set) > 0 {
-			if text, err = settings.Edit(args[0], text, set); err != nil {
+			if text, err = coordinatorsettings.Edit(args[0], text, set); err != nil {
 				return err
 			}
 		}
@@ -205,7 +206,7 @@ func apply(cmd *cobra.Command, l *cli.Loader, args []string, a daemon.Applicatio
 func appliedKeys(l *cli.Loader) map[string]string {
 	set := map[string]string{}
 	for key, value := range l.Set {
-		if settings.IsApplied(key) {
+		if coordinatorsettings.IsApplied(key) {
 			set[key] = value
 			delete(l.Set, key)
 		}
@@ -215,7 +216,7 @@ func appliedKeys(l *cli.Loader) map[string]string {
 
 func taskSetCommand() *cobra.Command {
 	var l cli.Loader
-	var a daemon.Application
+	var a coordinatord.Application
 	cmd := &cobra.Command{
 		Use: "set KEY=VALUE...", Short: "Change keys of the applied task when the round under way is over",
 		Args: cli.Args(cobra.MinimumNArgs(1)),
@@ -225,7 +226,7 @@ func taskSetCommand() *cobra.Command {
 			set := map[string]string{}
 			for _, arg := range args {
 				key, value, ok := strings.Cut(arg, "=")
-				if !ok || !settings.IsApplied(key) {
+				if !ok || !coordinatorsettings.IsApplied(key) {
 					return cli.Usage("%q: want KEY=VALUE with a key in the section task, round, mesh or predict", arg)
 				}
 				set[key] = value
@@ -234,7 +235,7 @@ func taskSetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if text, err = settings.Edit("the applied task", text, set); err != nil {
+			if text, err = coordinatorsettings.Edit("the applied task", text, set); err != nil {
 				return err
 			}
 			c, err := client(&l)
@@ -252,8 +253,8 @@ func taskSetCommand() *cobra.Command {
 }
 
 // send applies a task at the running coordinator, and prints the result.
-func send(cmd *cobra.Command, c api.Client, a daemon.Application) error {
-	var o daemon.Outlook
+func send(cmd *cobra.Command, c api.Client, a coordinatord.Application) error {
+	var o coordinatord.Outlook
 	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/task", &a, &o); err != nil {
 		return refusal(err)
 	}
@@ -277,7 +278,7 @@ func (r *refused) Error() string { return r.text }
 func (r *refused) Unwrap() error { return &config.Error{Problem: r.text} }
 
 // describe tells what an application has done, or would do.
-func describe(o *daemon.Outlook, done bool) string {
+func describe(o *coordinatord.Outlook, done bool) string {
 	var b strings.Builder
 	for _, c := range o.Changes {
 		fmt.Fprintf(&b, "%s: %s -> %s (%s", c.Key, orNone(c.Before), orNone(c.After), c.Effect)
@@ -326,7 +327,7 @@ func from(model string) string {
 
 func steerCommand(name, short, done, waits string) *cobra.Command {
 	var l cli.Loader
-	var s daemon.Steering
+	var s coordinatord.Steering
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -334,7 +335,7 @@ func steerCommand(name, short, done, waits string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var t daemon.Task
+			var t coordinatord.Task
 			if err := c.Call(cmd.Context(), http.MethodPost, "/v1/task/"+name, &s, &t); err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
@@ -33,7 +34,7 @@ func TestTaskShow(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stdout)
 	}
-	s := unchecked(settings.DefaultCoordinator())
+	s := unchecked(coordinatorsettings.Default())
 	if err := settings.Load(&s, program, file, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/agentd"
+	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/keys"
@@ -118,9 +120,9 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	if err != nil {
 		return fmt.Errorf("broker.prefix: %w", err)
 	}
-	daemon.ResolveNames(s, log)
+	agentd.ResolveNames(s, log)
 	reg := metrics.NewRegistry(member)
-	m := daemon.NewAgentMetrics(reg, "")
+	m := agentd.NewMetrics(reg, "")
 	if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.Ready), log); err != nil {
 		return err
 	}
@@ -130,10 +132,10 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	for i, one := range f.members(s) {
 		key := memberKey(master, one.ID)
 		faults := f.faults(i, topics)
-		o := daemon.AgentOptions{Logger: log, Metrics: m, Key: key, Trainer: f.trainer(i, one), Observer: faults,
+		o := agentd.Options{Logger: log, Metrics: m, Key: key, Trainer: f.trainer(i, one), Observer: faults,
 			Wrap: faults.wrap}
 		all.Go(func() {
-			if err := daemon.RunAgent(ctx, one, o); err != nil && ctx.Err() == nil {
+			if err := agentd.Run(ctx, one, o); err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("agent %s: %w", one.ID, err))
 			}
 		})
@@ -147,7 +149,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 
 // trainer returns what takes an agent's local steps. Exactly the fraction given by --lie lies.
 func (f *fleet) trainer(i int, one *settings.Agent) agent.Trainer {
-	var t agent.Trainer = slow.Trainer{Trainer: one.Compute.Trainer(), StepTime: one.Compute.StepTime}
+	var t agent.Trainer = slow.Trainer{Trainer: agentconfig.Learner(one), StepTime: one.Compute.StepTime}
 	if slices.Contains(f.some("lie", f.lie.fraction), i) {
 		t = liar.Trainer{Trainer: t, Lie: f.lie.Lie}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/clitest"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/liar"
@@ -206,7 +207,7 @@ func TestListKeys(t *testing.T) {
 	if err := f.listKeys(&base, master); err != nil {
 		t.Fatal(err)
 	}
-	all, err := keys.OpenAgents(f.writeKeys, filepath.Join(t.TempDir(), "agents"), time.Now())
+	all, err := agentlist.Open(f.writeKeys, filepath.Join(t.TempDir(), "agents"), time.Now())
 	if err != nil || all.Len() != 3 {
 		t.Fatalf("error %v; want 3 agents, each with a key of its own", err)
 	}

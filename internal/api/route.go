@@ -61,6 +61,9 @@ func Get[Out any](path, summary string, do func(r *http.Request) (Out, error), q
 		}}
 }
 
+// Empty is the body of a request that has none.
+type Empty struct{}
+
 // Post makes a route that takes a body and answers with what do returns. It needs the role Operate.
 func Post[In, Out any](path, summary string, do func(r *http.Request, in In) (Out, error)) Route {
 	var in In

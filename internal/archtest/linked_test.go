@@ -88,23 +88,32 @@ func importersOf(packages []linked, imported, ruled string) []string {
 func TestLinksRed(t *testing.T) {
 	const main = module + "/cmd/agentd"
 	for path, want := range map[string]string{
-		module + "/mqtt/broker":         "agentd links " + module + "/mqtt/broker, imported by " + main,
-		"gonum.org/v1/gonum/mat":        "agentd links gonum.org/v1/gonum/mat",
-		"gonum.org/v1/plot/vg":          "agentd links gonum.org/v1/plot/vg",
-		"text/template":                 "agentd links text/template, imported by " + main,
-		"html/template":                 "agentd links html/template",
-		"net/http/pprof":                "agentd links net/http/pprof",
-		"gonum.org/v1/gonum/blas/gonum": "",
-		"net/http":                      "",
+		module + "/mqtt/broker":                   "agentd links " + module + "/mqtt/broker, imported by " + main,
+		module + "/coordinator":                   "agentd links " + module + "/coordinator, imported by " + main,
+		module + "/coordinator/enrolled":          "agentd links " + module + "/coordinator/enrolled",
+		module + "/internal/coordinatord/history": "agentd links " + module + "/internal/coordinatord/history",
+		module + "/metrics/coordinatormetrics":    "agentd links " + module + "/metrics/coordinatormetrics",
+		module + "/lab/sim":                       "agentd links " + module + "/lab/sim",
+		"gonum.org/v1/gonum/mat":                  "agentd links gonum.org/v1/gonum/mat",
+		"gonum.org/v1/plot/vg":                    "agentd links gonum.org/v1/plot/vg",
+		"text/template":                           "agentd links text/template, imported by " + main,
+		"html/template":                           "agentd links html/template",
+		"net/http/pprof":                          "agentd links net/http/pprof",
+		"gonum.org/v1/gonum/blas/gonum":           "",
+		"net/http":                                "",
 	} {
 		wantComplaint(t, unwantedLinks("agentd", []linked{{path, nil}, {main, []string{path}}}), want)
 	}
 	const server = module + "/cmd/coordinator"
 	for path, want := range map[string]string{
-		module + "/mqtt/broker":     "coordinator links " + module + "/mqtt/broker, imported by " + server,
-		module + "/lab/sim/data":    "coordinator links " + module + "/lab/sim/data",
-		module + "/mqtt/broker/acl": "",
-		"gonum.org/v1/gonum/mat":    "",
+		module + "/mqtt/broker":                 "coordinator links " + module + "/mqtt/broker, imported by " + server,
+		module + "/lab/sim/data":                "coordinator links " + module + "/lab/sim/data",
+		module + "/agent":                       "coordinator links " + module + "/agent, imported by " + server,
+		module + "/agent/device":                "coordinator links " + module + "/agent/device",
+		module + "/internal/agentd/agentconfig": "coordinator links " + module + "/internal/agentd/agentconfig",
+		module + "/metrics/agentmetrics":        "coordinator links " + module + "/metrics/agentmetrics",
+		module + "/mqtt/broker/acl":             "",
+		"gonum.org/v1/gonum/mat":                "",
 	} {
 		wantComplaint(t, unwantedLinks("coordinator", []linked{{path, nil}, {server, []string{path}}}), want)
 	}

@@ -171,12 +171,12 @@ var others = []attack{
 		"without the certificate's key, of a revoked device", stranger + ", " + device + ", " + thief,
 		"no answer, or a refusal; the list stays; the key before is heard no more", []of{
 			tests("coordinator", "TestRenewalsAreChecked"), tests("wire", "TestVouched", "TestHalfARequest"),
-			tests("internal/daemon", "TestRenewRefused", "TestRenewRevoked", "TestKeyRotates"),
+			tests("internal/coordinatord", "TestRenewRefused", "TestRenewRevoked", "TestKeyRotates"),
 			tests("agent", "TestForeignCertificates")}},
 	{"an old certificate of the broker", "one that has ended, shown to a device whose clock begins in 1970",
 		stranger + ", " + broker, "refused, by the time that the coordinator signed last, or the program was built; " +
 			"a thief's time ends with the next root document", []of{
-			tests("agent", "TestClockFloor", "TestClockOfThief"), tests("internal/daemon", "TestDeviceOf1970")}},
+			tests("agent", "TestClockFloor", "TestClockOfThief"), tests("internal/agentd", "TestDeviceOf1970")}},
 	{"a second coordinator", "with the key and a copy of the state folder", thief,
 		"the one that is behind stops and says so; it leads again only by a raised epoch", []of{
 			tests("coordinator", "TestTwoCoordinators", "TestForeignAnnouncement", "TestForeignAnnouncementLeads"),
@@ -188,7 +188,8 @@ var others = []attack{
 			tests("internal/join", "TestManInTheMiddle", "TestOldRoot")}},
 	{"weak keys", "one key under two names, points of small order, key files that others can read",
 		device + ", " + writer, "refused, or said", []of{
-			tests("internal/keys", "TestWeakKeys", "TestAgents", "TestPrivateIsClosed"),
+			tests("internal/keys", "TestWeakKeys", "TestPrivateIsClosed"),
+			tests("internal/coordinatord/agentlist", "TestAgents"),
 			tests("coordinator", "TestWeakPeerKey"), tests("wire", "TestWeakPeerKeys")}},
 	{"rewrite the past", "the log of who changed what, edited or cut", writer,
 		"`coordinator audit verify` finds it, up to the end of the last round", []of{

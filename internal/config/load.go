@@ -33,6 +33,8 @@ type Source struct {
 	Path string
 	// Text, unless it is nil, is the file's content, which then is not read.
 	Text []byte
+	// Partial passes over the keys at the top of the file that cfg lacks: cfg is a part of the file.
+	Partial bool
 	// EnvPrefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. "" reads none.
 	// Lists and maps are written as in the file, [a, b] and {k: v}, or a list as a,b,c, a map as k=v,k=v, and a map of
 	// lists as k=a:b,k=c:d.
@@ -112,6 +114,11 @@ func (l *loader) file() {
 	case failure != nil:
 		l.errs = append(l.errs, failure)
 	case root.kind == mapping:
+		if l.src.Partial {
+			root.entries = slices.DeleteFunc(root.entries, func(e entry) bool {
+				return !slices.ContainsFunc(l.schema.fields, func(f *field) bool { return f.name == e.name })
+			})
+		}
 		l.section(l.root, root, l.schema.fields)
 	case root.kind != nothing:
 		l.fail(root.at, "want lines of the form key: value, got "+root.describe(), "")

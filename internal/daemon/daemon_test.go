@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -38,7 +36,7 @@ func TestServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	reg := metrics.NewRegistry("agentd")
-	NewAgentMetrics(reg, "")
+	metrics.Registrar{Reg: reg, Program: "agentd"}.Gauge("broker_connected", "Whether the broker is connected.")
 	server, err := Serve(ctx, "127.0.0.1:0", metrics.Handler(reg, Ready), quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -76,34 +74,24 @@ func get(url string) (string, error) {
 // the state folder takes no writes.
 func TestReadiness(t *testing.T) {
 	var r Readiness
-	works, leads := AgentWatch{newStatus(), &r}, CoordinatorWatch{newStatus(), &r}
 	h := metrics.Handler(metrics.NewRegistry("agentd"), r.Err)
 	full := errors.New("no space left on device")
-	wrong := agent.AnnouncementMissing{Reason: agent.MissingKey, Federation: "air"}
 	for _, tt := range []struct {
 		happens func()
 		want    string
 	}{
 		{func() {}, "503 not ready: the state folder is being opened\n"},
 		{r.Opened, "200 ready\n"},
-		{func() { leads.Observe(coordinator.LinkChanged{Up: true}) }, "200 ready\n"},
-		{func() { leads.Observe(coordinator.SubscriptionsRefused{Filters: []string{"p/+", "s/+"}}) },
+		{func() { r.Refused([]string{"p/+", "s/+"}) },
 			"503 not ready: the broker refuses p/+ and s/+: " + mqtt.RefusalCauses + "\n"},
-		{func() { leads.Observe(coordinator.SubscriptionsRefused{}) }, "200 ready\n"},
-		{func() { works.Observe(agent.StorageFailing{What: "save the announcement's place", Err: full}) },
-			"503 not ready: cannot save the announcement's place: no space left on device\n"},
-		{func() { works.Observe(agent.LinkChanged{Up: true}) },
-			"503 not ready: cannot save the announcement's place: no space left on device\n"},
-		{func() { works.Observe(agent.StorageMended{}) }, "200 ready\n"},
-		{func() { leads.Observe(coordinator.StorageFailing{What: "save the model", Err: full}) },
-			"503 not ready: cannot save the model: no space left on device\n"},
-		{func() { leads.Observe(coordinator.StorageMended{}) }, "200 ready\n"},
-		{func() { works.Observe(agent.AnnouncementMissing{Reason: agent.MissingNone}) }, "200 ready\n"},
-		{func() { works.Observe(wrong) }, "503 not ready: " + wrong.Advice() + "\n"},
-		{func() { works.Observe(agent.AnnouncementMissing{}) }, "200 ready\n"},
-		{func() { works.Observe(agent.SubscriptionsRefused{Filters: []string{"round"}}) },
-			"503 not ready: the broker refuses round: " + mqtt.RefusalCauses + "\n"},
-		{func() { works.Observe(agent.SubscriptionsRefused{}) }, "200 ready\n"},
+		{func() { r.Refused(nil) }, "200 ready\n"},
+		{func() { r.Fails("save the model", full) }, "503 not ready: cannot save the model: no space left on device\n"},
+		{r.Mended, "200 ready\n"},
+		{func() { r.Lacks("the broker has no announcement") }, "503 not ready: the broker has no announcement\n"},
+		{func() { r.Lacks("") }, "200 ready\n"},
+		{func() { r.StandsBy("k2") }, "503 not ready: it stands by: k2 leads\n"},
+		{func() { r.StandsBy("") }, "503 not ready: it stands by: nobody that is known leads\n"},
+		{r.Leads, "200 ready\n"},
 	} {
 		tt.happens()
 		w := httptest.NewRecorder()
@@ -120,31 +108,11 @@ func TestServeNowhere(t *testing.T) {
 	}
 }
 
-// TestAgentMetricsAreShared is for the race detector: each agent of a process
-// reports from a goroutine of its own.
-func TestAgentMetricsAreShared(t *testing.T) {
-	reg := metrics.NewRegistry("agentd")
-	m := NewAgentMetrics(reg, "")
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for range 100 {
-				m.Observe(agent.LinkChanged{Up: true})
-			}
-		})
-	}
-	all.Wait()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "agentd_broker_reconnects_total" {
-			if got := f.GetMetric()[0].GetCounter().GetValue(); got != 399 {
-				t.Errorf("%v reconnects, want 399", got)
-			}
-			return
+func TestShort(t *testing.T) {
+	for x, want := range map[float64]float64{0: 0, 1: 1, 0.123456: 0.1235, -0.00123456: -0.001235, 98765.4: 98770,
+		math.Inf(1): math.Inf(1)} {
+		if got := Rounded(x); got != want {
+			t.Errorf("short(%v) is %v, want %v", x, got, want)
 		}
 	}
-	t.Error("no agentd_broker_reconnects_total")
 }

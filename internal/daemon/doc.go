@@ -1,3 +1,3 @@
-// Package daemon runs an agent or a coordinator from its settings: the state
-// folder and its lock, the broker's session, metrics and the log of facts.
+// Package daemon has what both programs need to run as a service: the log, the metrics server, the session with the
+// broker, the status line of the service manager, readiness, the watchdog and reloads.
 package daemon

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// subscriptionsRefused logs the subscriptions that the broker refuses, and possible causes.
-func subscriptionsRefused(l *slog.Logger, filters []string) {
+// LogSubscriptionsRefused logs the subscriptions that the broker refuses, and possible causes.
+func LogSubscriptionsRefused(l *slog.Logger, filters []string) {
 	if len(filters) == 0 {
 		l.Info("the broker accepts all subscriptions")
 		return
@@ -18,14 +18,16 @@ func subscriptionsRefused(l *slog.Logger, filters []string) {
 		"topics", filters)
 }
 
-const storageMended = "the state folder can be written again"
+// StorageMended is the log message of a state folder that can be written again.
+const StorageMended = "the state folder can be written again"
 
-func storageFailing(l *slog.Logger, what string, err error) {
+// LogStorageFailing logs that a write to the state folder fails. what is an infinitive, such as "save the model".
+func LogStorageFailing(l *slog.Logger, what string, err error) {
 	l.Error("cannot "+what+"; trying again until it succeeds", "err", err)
 }
 
-// selfTested logs the result of a self-test, with what to change at the broker if it failed.
-func selfTested(l *slog.Logger, r mqtt.SelfTested) {
+// LogSelfTest logs the result of a self-test, with what to change at the broker if it failed.
+func LogSelfTest(l *slog.Logger, r mqtt.SelfTested) {
 	if advice := r.Advice(); advice != "" {
 		l.Error(advice)
 		return
@@ -33,19 +35,19 @@ func selfTested(l *slog.Logger, r mqtt.SelfTested) {
 	l.Debug("the broker carries the largest messages", "bytes", r.Bytes)
 }
 
-// metricsOf returns the attributes r2 and accuracy, as far as the score has them. The score may be nil.
-func metricsOf(s *learner.Score) (attrs []any) {
+// ScoreAttrs returns the attributes r2 and accuracy, as far as the score has them. The score may be nil.
+func ScoreAttrs(s *learner.Score) (attrs []any) {
 	if s != nil && !math.IsNaN(s.R2) {
-		attrs = append(attrs, "r2", short(s.R2))
+		attrs = append(attrs, "r2", Rounded(s.R2))
 	}
 	if s != nil && !math.IsNaN(s.Accuracy) {
-		attrs = append(attrs, "accuracy", short(s.Accuracy))
+		attrs = append(attrs, "accuracy", Rounded(s.Accuracy))
 	}
 	return attrs
 }
 
-// short rounds a number for people.
-func short(x float64) float64 {
+// Rounded rounds a number for people.
+func Rounded(x float64) float64 {
 	if x == 0 || math.IsNaN(x) || math.IsInf(x, 0) {
 		return x
 	}

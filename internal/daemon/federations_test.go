@@ -7,13 +7,13 @@ import (
 
 // The status line and the readiness of a device are those of all its federations.
 func TestSeveral(t *testing.T) {
-	line := newStatus()
+	line := NewStatus()
 	if line.Of("") != line {
 		t.Error("the only federation has a line of its own")
 	}
 	air, power := line.Of("air"), line.Of("power")
-	air.linkChanged(true, nil)
-	power.set("at work in round %d", 3)
+	air.LinkChanged(true, nil)
+	power.Set("at work in round %d", 3)
 	select {
 	case <-line.changed:
 	default:
@@ -33,8 +33,8 @@ func TestSeveral(t *testing.T) {
 	if err() != nil {
 		t.Error(err())
 	}
-	ready[0].fails("save the update", errors.New("full"))
-	ready[1].failing.Store(nil)
+	ready[0].Fails("save the update", errors.New("full"))
+	ready[1].Mended()
 	if err() == nil {
 		t.Error("what one mends mends the other")
 	}

@@ -56,13 +56,16 @@ type Readiness struct {
 	stands  atomic.Pointer[string]   // the coordinator that it stands by for; nil while it does not
 }
 
+// UnknownLeader stands for the name of a coordinator that leads, if it is not known.
+const UnknownLeader = "nobody that is known"
+
 // Opened notes that the state is open.
 func (r *Readiness) Opened() { r.open.Store(true) }
 
 // Err returns why the daemon is not ready, or nil.
 func (r *Readiness) Err() error {
 	if leader := r.stands.Load(); leader != nil {
-		return fmt.Errorf("it stands by: %s leads", cmp.Or(*leader, unknownLeader))
+		return fmt.Errorf("it stands by: %s leads", cmp.Or(*leader, UnknownLeader))
 	}
 	if !r.open.Load() {
 		return errors.New("the state folder is being opened")
@@ -91,8 +94,29 @@ func AllReady(all []Readiness) func() error {
 	}
 }
 
-// fails notes that a write to the state folder failed.
-func (r *Readiness) fails(what string, err error) {
+// Fails notes that a write to the state folder failed.
+func (r *Readiness) Fails(what string, err error) {
 	err = fmt.Errorf("cannot %s: %w", what, err)
 	r.failing.Store(&err)
 }
+
+// Mended notes that the state folder can be written again.
+func (r *Readiness) Mended() { r.failing.Store(nil) }
+
+// Refused notes the subscriptions that the broker refuses; none = it accepts all of them.
+func (r *Readiness) Refused(filters []string) { r.refused.Store(&filters) }
+
+// Lacks notes why an agent has no announcement; "" = it has one.
+func (r *Readiness) Lacks(why string) {
+	if why == "" {
+		r.missing.Store(nil)
+		return
+	}
+	r.missing.Store(&why)
+}
+
+// StandsBy notes that the coordinator stands by for the one with this name, which may be empty if it is not known.
+func (r *Readiness) StandsBy(leader string) { r.stands.Store(&leader) }
+
+// Leads notes that the coordinator does not stand by.
+func (r *Readiness) Leads() { r.stands.Store(nil) }

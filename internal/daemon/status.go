@@ -18,7 +18,8 @@ type Status struct {
 	parts        []*Status // of the federations with these names, if there are several
 }
 
-func newStatus() *Status {
+// NewStatus returns the line of a daemon that is connecting to the broker.
+func NewStatus() *Status {
 	return &Status{changed: make(chan struct{}, 1), link: "connecting to the broker"}
 }
 
@@ -27,7 +28,7 @@ func (s *Status) Of(name string) *Status {
 	if name == "" {
 		return s
 	}
-	part := newStatus()
+	part := NewStatus()
 	part.changed = s.changed
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +57,8 @@ func (s *Status) String() string {
 	return line
 }
 
-func (s *Status) linkChanged(up bool, err error) {
+// LinkChanged notes whether the session with the broker is up, and if not, why.
+func (s *Status) LinkChanged(up bool, err error) {
 	link := "connected to the broker"
 	if !up {
 		link = fmt.Sprintf("not connected to the broker: %v", err)
@@ -64,8 +66,8 @@ func (s *Status) linkChanged(up bool, err error) {
 	s.links(link)
 }
 
-// leaves says that an agent has given up the link until then.
-func (s *Status) leaves(back time.Time) {
+// Leaves says that an agent has given up the link until then.
+func (s *Status) Leaves(back time.Time) {
 	s.links("away from the broker by plan, until " + back.Local().Format(time.DateTime))
 }
 
@@ -76,14 +78,16 @@ func (s *Status) links(link string) {
 	s.hint()
 }
 
-func (s *Status) refuses(n int) {
+// Refuses notes how many subscriptions the broker refuses.
+func (s *Status) Refuses(n int) {
 	s.mu.Lock()
 	s.refused = n
 	s.mu.Unlock()
 	s.hint()
 }
 
-func (s *Status) set(format string, args ...any) {
+// Set notes what the daemon does, such as "round 7 is open".
+func (s *Status) Set(format string, args ...any) {
 	s.mu.Lock()
 	s.course = fmt.Sprintf(format, args...)
 	s.mu.Unlock()

@@ -35,7 +35,7 @@ func Supervise(log *slog.Logger) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Supervisor{Status: newStatus(), log: log, tell: socket.Tell, watchdog: watchdog,
+	s := &Supervisor{Status: NewStatus(), log: log, tell: socket.Tell, watchdog: watchdog,
 		hangups: make(chan os.Signal, 1)}
 	signal.Notify(s.hangups, syscall.SIGHUP)
 	return s, nil

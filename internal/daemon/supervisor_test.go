@@ -14,14 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/round/stop"
-	"github.com/fedmesh/fedmesh/wire"
 )
 
 // supervised is a supervisor and what it has told systemd.
@@ -35,7 +27,7 @@ type supervised struct {
 func newSupervised(watchdog time.Duration) *supervised {
 	s := new(supervised)
 	s.Supervisor = &Supervisor{
-		Status: newStatus(), log: slog.New(slog.NewTextHandler(&s.log, nil)), watchdog: watchdog,
+		Status: NewStatus(), log: slog.New(slog.NewTextHandler(&s.log, nil)), watchdog: watchdog,
 		hangups: make(chan os.Signal, 1),
 		tell: func(assignments ...string) error {
 			s.hear(strings.Join(assignments, " "))
@@ -117,7 +109,7 @@ func TestReloadIsTold(t *testing.T) {
 		s.wants(t, "READY=1 STATUS=connecting to the broker")
 		s.hangups <- syscall.SIGHUP
 		s.wants(t, "RELOADING=1", "reloaded", "READY=1 STATUS=connecting to the broker")
-		AgentWatch{s.Status, new(Readiness)}.Observe(agent.LinkChanged{Up: true})
+		s.Status.LinkChanged(true, nil)
 		s.wants(t, "STATUS=connected to the broker")
 		stop()
 		s.Wait()
@@ -125,47 +117,24 @@ func TestReloadIsTold(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	s := newStatus()
+	s := NewStatus()
 	for _, tt := range []struct {
-		fact any
-		want string
+		happens func()
+		want    string
 	}{
-		{agent.LinkChanged{Up: true}, "connected to the broker"},
-		{round.WorkStarted{Round: 3}, "connected to the broker; at work in round 3"},
-		{round.WorkEnded{Round: 3, Result: round.WorkAccepted}, "connected to the broker; round 3 accepted"},
-		{agent.LinkChanged{Err: errors.New("no route")}, "not connected to the broker: no route; round 3 accepted"},
-		{agent.LinkChanged{Err: mqtt.ErrPaused, Back: time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)},
-			"away from the broker by plan, until 2026-03-01 12:00:00; round 3 accepted"},
-		{coordinator.LinkChanged{Up: true}, "connected to the broker; round 3 accepted"},
-		{coordinator.SubscriptionsRefused{Filters: []string{"s/+", "p/+"}},
-			"connected to the broker, which refuses 2 subscriptions; round 3 accepted"},
-		{coordinator.SubscriptionsRefused{}, "connected to the broker; round 3 accepted"},
-		{agent.SubscriptionsRefused{Filters: []string{"d/a"}, Site: []string{"b/hall/+"}},
-			"connected to the broker, which refuses 2 subscriptions; round 3 accepted"},
-		{agent.SubscriptionsRefused{}, "connected to the broker; round 3 accepted"},
-		{round.GatheringExtended{Agents: 1, Minimum: 4},
-			"connected to the broker; waiting for agents: 1 of 4 are present"},
-		{round.RoundOpened{Round: 4, Agents: 9, Participants: make([]wire.AgentID, 5)},
-			"connected to the broker; round 4 is open for 5 of 9 agents"},
-		{round.RoundClosed{Round: 4, Accepted: 4, Selected: 5}, "connected to the broker; round 4 closed with 4 of 5"},
-		{round.RoundAbandoned{Round: 5, Accepted: 1, Selected: 5},
-			"connected to the broker; round 5 abandoned with 1 of 5"},
-		{round.RoundWaits{Reason: round.WaitNewRows, Fresh: 1, Agents: 3, Rows: 10},
-			"connected to the broker; 1 of 3 agents have 10 new rows"},
-		{round.RoundWaits{Reason: round.WaitWindow, Until: time.Date(2026, 3, 1, 22, 0, 0, 0, time.UTC)},
-			"connected to the broker; rounds rest until Sun 22:00"},
-		{round.RunFinished{Version: 4, Reason: stop.Rounds},
-			"connected to the broker; the run is finished (rounds), with version 4"},
-		{round.PhaseEntered{}, "connected to the broker; the run is finished (rounds), with version 4"},
+		{func() { s.LinkChanged(true, nil) }, "connected to the broker"},
+		{func() { s.Set("at work in round %d", 3) }, "connected to the broker; at work in round 3"},
+		{func() { s.LinkChanged(false, errors.New("no route")) },
+			"not connected to the broker: no route; at work in round 3"},
+		{func() { s.Leaves(time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)) },
+			"away from the broker by plan, until 2026-03-01 12:00:00; at work in round 3"},
+		{func() { s.LinkChanged(true, nil) }, "connected to the broker; at work in round 3"},
+		{func() { s.Refuses(2) }, "connected to the broker, which refuses 2 subscriptions; at work in round 3"},
+		{func() { s.Refuses(0) }, "connected to the broker; at work in round 3"},
 	} {
-		switch tt.fact.(type) {
-		case agent.Fact, round.AgentFact:
-			testkit.Tell(AgentWatch{s, new(Readiness)}, tt.fact)
-		default:
-			testkit.Tell(CoordinatorWatch{s, new(Readiness)}, tt.fact)
-		}
+		tt.happens()
 		if got := s.String(); got != tt.want {
-			t.Errorf("after %T: %q, want %q", tt.fact, got, tt.want)
+			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
 }

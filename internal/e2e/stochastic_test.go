@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
@@ -60,7 +61,7 @@ func TestStochasticGradients(t *testing.T) {
 	for _, x := range tensors {
 		got = append(got, x.Data...)
 	}
-	cfg := settings.DefaultCoordinator()
+	cfg := coordinatorsettings.Default()
 	if err := settings.Load(&cfg, "coordinator", f.Path("coordinator.yaml"), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func TestStochasticGradients(t *testing.T) {
 }
 
 // plainLoop is federated averaging of all agents, three rounds, without any host.
-func plainLoop(t *testing.T, cfg *settings.Coordinator, ids []string, rows map[string]string) []float32 {
+func plainLoop(t *testing.T, cfg *coordinatorsettings.File, ids []string, rows map[string]string) []float32 {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()

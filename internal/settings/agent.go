@@ -9,14 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/agent/device"
-	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -73,8 +69,8 @@ type D2D struct {
 	MaxDegree int    `yaml:"max_degree"` // 0 = defaultDegree
 }
 
-// defaultDegree is the default of d2d.max_degree.
-const defaultDegree = 6
+// DefaultDegree is the default of d2d.max_degree.
+const DefaultDegree = 6
 
 // Place is the agent's position, in a unit common to the federation.
 type Place struct {
@@ -85,24 +81,17 @@ type Place struct {
 // Site returns the broker of the site.
 func (d *D2D) Site() Broker { return d.Broker.ofSite("d2d-password") }
 
-// Uplink is the coordinator's broker, with the certificate that the coordinator has renewed last.
-func (a *Agent) Uplink() *Broker {
-	b := a.Broker
-	b.renewed = a.Folder()
-	return &b
-}
-
 // ofSite sets the defaults of a broker of the site: its URL has none. The credential is never the one of the uplink.
 func (b Broker) ofSite(credential string) Broker {
 	b.credential = credential
-	b.KeepAlive = cmp.Or(b.KeepAlive, defaultBroker().KeepAlive)
-	b.MinRate = cmp.Or(b.MinRate, defaultBroker().MinRate)
-	b.TLSMin = cmp.Or(b.TLSMin, defaultBroker().TLSMin)
+	b.KeepAlive = cmp.Or(b.KeepAlive, DefaultBroker().KeepAlive)
+	b.MinRate = cmp.Or(b.MinRate, DefaultBroker().MinRate)
+	b.TLSMin = cmp.Or(b.TLSMin, DefaultBroker().TLSMin)
 	return b
 }
 
-// location returns the place in the protocol's form.
-func (d *D2D) location() wire.Location {
+// Location returns the place in the protocol's form.
+func (d *D2D) Location() wire.Location {
 	if d.Place == nil {
 		return wire.Location{}
 	}
@@ -135,7 +124,7 @@ type Predict struct {
 // Site returns the broker of the forecasts.
 func (p *Predict) Site() Broker { return p.Broker.ofSite("predict-password") }
 
-func (c *check) predict(p *Predict, federation string) {
+func (c *Check) predict(p *Predict, federation string) {
 	c.Need(p.Keep >= 0 && p.Keep <= 1000, "predict.keep", "must be 1 to 1000, or 0 for none, is %d", p.Keep)
 	c.Need(p.Refresh >= 0, "predict.refresh", "must not be negative, is %s", p.Refresh)
 	c.Need(p.Margin >= 0 && p.Margin <= 10, "predict.margin", "must be 0 to 10, a share of the risk, is %v", p.Margin)
@@ -154,9 +143,9 @@ func (c *check) predict(p *Predict, federation string) {
 		c.Need(!strings.ContainsAny(p.Publish, "+#"), "predict.publish", "must name one topic, without + and #, is %q",
 			p.Publish)
 		c.Valid("predict.publish", mqtt.CheckSubscription(mqtt.AtMostOnce, p.Publish))
-		var of check
+		var of Check
 		site := p.Site()
-		of.broker(&site, federation)
+		of.Broker(&site, federation)
 		c.Take("predict", of.Err())
 	}
 	c.Need(p.HookTime > 0 && p.HookTime <= 10*time.Minute, "predict.hook_time", "must be above 0s, up to 10m, is %s",
@@ -179,9 +168,6 @@ const (
 	MomentsRobust Moments = "robust" // each outlier is replaced by the median of its column
 	MomentsExact  Moments = "exact"
 )
-
-// Trainer returns what trains models of agentd's own kinds.
-func (c Compute) Trainer() agent.Learner { return agent.Learner{Robust: c.Moments == MomentsRobust} }
 
 // Privacy bounds what the device reveals of its data.
 type Privacy struct {
@@ -226,18 +212,7 @@ type DeviceBand struct {
 	Stop float64 `yaml:"stop"`
 }
 
-// Rules returns the section in the form of package device.
-func (d *Device) Rules() (*device.Rules, error) {
-	r := &device.Rules{
-		Load: device.Band(d.Load), Temperature: device.Band(d.Temperature), Battery: device.Band(d.Battery),
-		Mains: d.Mains, Memory: uint64(d.Memory),
-	}
-	var err error
-	r.Windows, err = spec.ParseWindows(d.Windows)
-	return r, err
-}
-
-func (c *check) device(d *Device) {
+func (c *Check) device(d *Device) {
 	for _, b := range []struct {
 		key     string
 		band    DeviceBand
@@ -261,7 +236,7 @@ func (c *check) device(d *Device) {
 	}
 	c.Need(d.Root != "", "device.root", "is empty; want the folder with proc and sys, such as /")
 	c.Need(d.Memory >= 0, "device.memory", "must not be negative, is %s", d.Memory)
-	_, err := d.Rules()
+	_, err := spec.ParseWindows(d.Windows)
 	c.Valid("device.windows", err)
 }
 
@@ -272,7 +247,7 @@ const leastBudget = 20_000_000
 func DefaultAgent() Agent {
 	return Agent{
 		Member: Member{
-			Broker: defaultBroker(), Privacy: Privacy{MinRows: 10}, Limits: Limits{MaxModel: 64 << 20},
+			Broker: DefaultBroker(), Privacy: Privacy{MinRows: 10}, Limits: Limits{MaxModel: 64 << 20},
 			Compute: Compute{Moments: MomentsRobust},
 			Data:    data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
 			Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
@@ -287,7 +262,7 @@ func DefaultAgent() Agent {
 
 // Validate reports every problem, by key.
 func (a *Agent) Validate() error {
-	var c check
+	var c Check
 	c.Need(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
 	if a.DNS != "" {
 		_, err := netip.ParseAddrPort(a.DNS)
@@ -299,7 +274,7 @@ func (a *Agent) Validate() error {
 	c.Need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
 		"must be 0 (no limit) or at least 20MB, is %s: staying connected takes some 10MB a month",
 		a.Budget.BytesPerMonth)
-	c.listen(a.Metrics.Listen)
+	c.Listen(a.Metrics.Listen)
 	every := a.Metrics.ReportEvery
 	c.Need(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0,
 		"metrics.report_every",
@@ -310,20 +285,20 @@ func (a *Agent) Validate() error {
 			"must be host:port, such as 192.0.2.7:9465, or empty; is %q", a.Metrics.Advertise)
 	}
 	c.device(&a.Device)
-	c.log(&a.Log)
+	c.Log(&a.Log)
 	return c.Err()
 }
 
 // validate reports every problem, by key.
 func (a *Agent) validate() error {
 	m := &a.Member
-	var c check
+	var c Check
 	c.Valid("federation", wire.Federation(m.Federation).Validate())
 	c.Valid("id", wire.AgentID(m.ID).ValidateAgent())
-	c.broker(&m.Broker, m.Federation)
-	_, err := keys.Private(secretFile(m.Identity.KeyFile))
+	c.Broker(&m.Broker, m.Federation)
+	_, err := keys.Private(SecretFile(m.Identity.KeyFile))
 	c.Valid("identity.key_file", err)
-	_, _, err = m.trust()
+	_, _, err = m.Trust()
 	c.Take("", err)
 	if m.D2D != nil {
 		c.d2d(m.D2D, m.Federation, m.Broker.URLs)
@@ -340,9 +315,9 @@ func (a *Agent) validate() error {
 
 // CheckData reports every problem of the data, and of nothing else, by key.
 func (a *Agent) CheckData() error {
-	var c check
+	var c Check
 	a.each(func(section string, m *Agent) {
-		var of check
+		var of Check
 		of.data(m)
 		c.Take(section, of.Err())
 	})
@@ -351,10 +326,10 @@ func (a *Agent) CheckData() error {
 
 // CheckFiles reports what the headers of the data files lack, by key.
 func (a *Agent) CheckFiles() error {
-	var c check
+	var c Check
 	a.each(func(section string, m *Agent) {
-		var of check
-		if !m.rowless() {
+		var of Check
+		if !m.Rowless() {
 			m.Data.CheckFile(&of.Check, "data")
 		}
 		c.Take(section, of.Err())
@@ -362,8 +337,8 @@ func (a *Agent) CheckFiles() error {
 	return c.Err()
 }
 
-func (c *check) data(a *Agent) {
-	if !a.rowless() {
+func (c *Check) data(a *Agent) {
+	if !a.Rowless() {
 		a.Data.Check(&c.Check, "data")
 	}
 	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
@@ -371,59 +346,14 @@ func (c *check) data(a *Agent) {
 	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 }
 
-// Config returns the configuration of package agent, without the parts that belong to the process: observer, logger,
-// randomness and boot epoch.
-func (a *Agent) Config() (agent.Config, error) {
-	key, err := keys.Private(secretFile(a.Identity.KeyFile))
-	if err != nil {
-		return agent.Config{}, err
-	}
-	coordinator, root, err := a.trust()
-	if err != nil {
-		return agent.Config{}, err
-	}
-	topics, err := mqtt.NewTopics(a.Broker.Prefix, a.Federation)
-	if err != nil {
-		return agent.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
-	}
-	rows := a.Data
-	rows.Folder = a.Folder()
-	var source data.Source = external.NoRows{}
-	if !a.rowless() {
-		if source, err = rows.Open(); err != nil {
-			return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
-		}
-	}
-	var mesh *agent.MeshConfig
-	if a.D2D != nil {
-		mesh = &agent.MeshConfig{Place: a.D2D.location(), Cell: a.D2D.Cell,
-			MaxDegree: cmp.Or(a.D2D.MaxDegree, defaultDegree)}
-	}
-	var predict *agent.Predictions
-	if p := a.Predict; p.Keep > 0 {
-		predict = &agent.Predictions{Keep: p.Keep, Refresh: p.Refresh, Margin: p.Margin,
-			Every: p.Every, Anomaly: p.Anomaly}
-	}
-	return agent.Config{
-		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
-		Coordinator: coordinator, Root: root, Topics: topics,
-		Data: source, Dir: a.Folder(), StepTime: a.Compute.StepTime,
-		HeldOut: a.Evaluation.HeldOut,
-		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel),
-		Rate:        transfer.Rate(a.Broker.MinRate),
-		Certificate: a.Broker.certificate,
-		Reports:     agent.Reports{Every: a.Metrics.ReportEvery, Scrape: a.Metrics.Advertise},
-	}, nil
-}
-
-func (c *check) d2d(d *D2D, federation string, uplink []string) {
+func (c *Check) d2d(d *D2D, federation string, uplink []string) {
 	c.Need(d.Uplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
 		"give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
 	if d.Cell != "" {
 		c.Valid("d2d.cell", mqtt.CheckCell(d.Cell))
 	}
 	c.Need(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree",
-		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, defaultDegree, d.MaxDegree)
+		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, DefaultDegree, d.MaxDegree)
 	c.Need(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree",
 		"goes with d2d.cell, which is not set: set d2d.cell, or remove d2d.max_degree")
 	if len(d.Broker.URLs) == 0 {
@@ -432,8 +362,8 @@ func (c *check) d2d(d *D2D, federation string, uplink []string) {
 	c.Need(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }),
 		"d2d.broker.url", "is the coordinator's broker, too: to send the traffic between neighbours over it, write "+
 			"d2d.uplink: true instead")
-	var of check
+	var of Check
 	site := d.Site()
-	of.broker(&site, federation)
+	of.Broker(&site, federation)
 	c.Take("d2d", of.Err())
 }

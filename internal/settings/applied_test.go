@@ -1,20 +1,21 @@
-package settings
+package settings_test
 
 import (
 	"bytes"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TestTaskFile: a task that is written is the same when it is read, whatever it has.
 func TestTaskFile(t *testing.T) {
-	plain := defaultTask()
+	plain := settings.DefaultTask()
 	plain.Name, plain.Features, plain.Target = "plain", []string{"a b", "c: d", "é", "on"}, "y"
-	readings := defaultTask()
+	readings := settings.DefaultTask()
 	readings.Name, readings.Features = "readings", []string{"pm25", "pm25 lag 3h", "hour", "wd"}
 	readings.Target = "pm25 in 6h"
 	readings.Grid = spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "UTC"}
@@ -26,11 +27,12 @@ func TestTaskFile(t *testing.T) {
 		Risk: spec.RiskHuber, HuberDelta: 1.5, Bias: true, Frozen: []string{"layer0"}}
 	readings.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: 0.1, Smoothness: 400}
 	readings.Standardize, readings.Clip, readings.MinRows = false, 0, 33
-	for _, task := range []Task{plain, readings} {
-		a := defaultApplied()
+	for _, task := range []settings.Task{plain, readings} {
+		s := coordinatorsettings.Default()
+		a := s.Applied()
 		a.Task = task
 		text := string(a.Text())
-		got, err := ReadTask(writeFile(t, "task.yaml", text))
+		got, err := settings.ReadTask(writeFile(t, "task.yaml", text))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
@@ -42,61 +44,21 @@ func TestTaskFile(t *testing.T) {
 
 // TestTaskFileRefused: every problem is told with its line.
 func TestTaskFileRefused(t *testing.T) {
-	_, err := ReadTask(writeFile(t, "task.yaml", "task:\n  name: x\n  target: y\n  min_rows: 0\n"))
+	_, err := settings.ReadTask(writeFile(t, "task.yaml", "task:\n  name: x\n  target: y\n  min_rows: 0\n"))
 	wantError(t, err, "task.features: is empty")
 	wantError(t, err, "task.yaml:4:13: task.min_rows")
 }
 
-// TestEveryKeyHasAnEffect: each key says what a change of it does to a run, and no entry is of a key that is gone.
-func TestEveryKeyHasAnEffect(t *testing.T) {
-	keys, used := config.Keys(&Applied{}), map[string]bool{}
-	for _, key := range keys {
-		entry := entryOf(key)
-		if used[entry] = true; entry == "" {
-			t.Errorf("%s has no effect", key)
-		}
-	}
-	for entry := range effects {
-		if !used[entry] {
-			t.Errorf("no key goes by the effect of %s", entry)
-		}
-	}
-}
-
-// TestChanges: each changed key is told with its values, and the largest effect is that of all.
-func TestChanges(t *testing.T) {
-	before := defaultApplied()
-	before.Task.Features = []string{"a", "b"}
-	if all, effect := Changes(before, before); len(all) > 0 || effect != "" {
-		t.Errorf("%v %s", all, effect)
-	}
-	after := before
-	after.Task.Features, after.Round.Participants, after.Task.Model.Frozen = []string{"a"}, 9, []string{"layer0"}
-	all, effect := Changes(before, after)
-	want := []Change{
-		{"task.features", "[a, b]", "[a]", FromStart, effects["task.features"].note},
-		{"task.model.frozen", "[]", "[layer0]", FromPresent, effects["task.model.frozen"].note},
-		{"round.participants", "6", "9", GoesOn, ""},
-	}
-	if !slices.Equal(all, want) || effect != FromStart {
-		t.Errorf("got %v, %s", all, effect)
-	}
-	after.Task.Features = before.Task.Features
-	if _, effect := Changes(before, after); effect != FromPresent {
-		t.Errorf("effect %s", effect)
-	}
-}
-
 // TestReadApplied: a whole coordinator.yaml will do, and so will the part; what is wrong is told with its line.
 func TestReadApplied(t *testing.T) {
-	s := DefaultCoordinator()
-	if err := Load(&s, "coordinator", writeFile(t, "coordinator.yaml", coordinatorFile(t)), nil); err != nil {
+	s := coordinatorsettings.Default()
+	if err := settings.Load(&s, "coordinator", writeFile(t, "coordinator.yaml", coordinatorFile(t)), nil); err != nil {
 		t.Fatal(err)
 	}
 	a := s.Applied()
 	a.Round.Participants = 5
 	read, err := s.ReadApplied("part.yaml", a.Text())
-	if all, _ := Changes(s.Applied(), read); err != nil || len(all) != 1 || all[0].After != "5" {
+	if all, _ := coordinatorsettings.Changes(s.Applied(), read); err != nil || len(all) != 1 || all[0].After != "5" {
 		t.Errorf("%v: %v", err, all)
 	}
 	_, err = s.ReadApplied("part.yaml", []byte("task:\n  nmae: x\n"))
@@ -108,23 +70,26 @@ func TestEdit(t *testing.T) {
 	whole := "federation: air\nstate_dir: /nowhere\ntask: {name: air, features: [a, b], target: y, " +
 		"step_size: {constant: 0.5}}\n" +
 		"round: {rounds: 7}\n"
-	text, err := Edit("coordinator.yaml", []byte(whole), map[string]string{"task.step_size.constant": "0.7"})
+	text, err := coordinatorsettings.Edit("coordinator.yaml", []byte(whole),
+		map[string]string{"task.step_size.constant": "0.7"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time of its own output
-		var a taskFile
+		var a coordinatorsettings.Applied
 		if err := config.Load(&a, config.Source{Path: "edited", Text: text}); err != nil {
 			t.Fatal(err)
 		}
 		if a.Task.StepSize.Constant != 0.7 || a.Round.Rounds != 7 || a.Task.Name != "air" || len(a.Task.Features) != 2 {
 			t.Errorf("%+v, %+v", a.Task, a.Round)
 		}
-		if text, err = Edit("the applied task", text, map[string]string{"round.rounds": "7"}); err != nil {
+		if text, err = coordinatorsettings.Edit("the applied task", text,
+			map[string]string{"round.rounds": "7"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Edit("f.yaml", []byte(whole), map[string]string{"task.step_size.constant": "warm"}); err == nil {
+	if _, err := coordinatorsettings.Edit("f.yaml", []byte(whole),
+		map[string]string{"task.step_size.constant": "warm"}); err == nil {
 		t.Error("a value that is no number is no error")
 	}
 }
@@ -133,7 +98,7 @@ func TestEdit(t *testing.T) {
 func TestReadWholeFile(t *testing.T) {
 	path := writeFile(t, "coordinator.yaml", "federation: air\nstate_dir: /nowhere\nbroker: {url: 'tcp://b:1'}\n"+
 		"task: {name: air, features: [a, b], target: y}\nround: {rounds: 7}\n")
-	if got, err := ReadTask(path); err != nil || got.Name != "air" || got.Target != "y" {
+	if got, err := settings.ReadTask(path); err != nil || got.Name != "air" || got.Target != "y" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -1,5 +1,6 @@
-// Package settings defines the configuration files of both daemons and turns them into the configurations of the
-// packages below.
+// Package settings defines agentd.yaml, the task in coordinator.yaml, and the sections that both files have. Both
+// programs read both: the coordinator gives devices a part of agentd.yaml when they join, and `agentd data check` reads
+// a task.
 package settings
 
 import (
@@ -14,13 +15,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/logging"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/spec"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -41,9 +40,9 @@ type Broker struct {
 	QoS     int           `yaml:"qos"`   // of all messages and subscriptions: 0 or 1
 	Proxy   string        `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
 
-	// renewed is the folder of a certificate that has come in the place of CertFile; empty = there is none.
-	renewed    string `yaml:"-"`
-	credential string `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
+	// current returns the certificate that has replaced the configured one; nil = none replaces it.
+	current    func(configured tls.Certificate) tls.Certificate `yaml:"-"`
+	credential string                                           `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
 }
 
 // Log says what the daemon logs to stderr.
@@ -57,7 +56,8 @@ type Metrics struct {
 	Listen string `yaml:"listen"` // host:port; empty = nowhere
 }
 
-func defaultBroker() Broker {
+// DefaultBroker returns the defaults of a section broker.
+func DefaultBroker() Broker {
 	return Broker{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute, MinRate: mqtt.DefaultRate,
 		TLSMin: leastTLS}
 }
@@ -75,10 +75,11 @@ const (
 	mostRate  = 1_000_000_000
 )
 
-// check collects the problems of a configuration.
-type check struct{ spec.Check }
+// Check collects the problems of a configuration.
+type Check struct{ spec.Check }
 
-func (c *check) broker(b *Broker, federation string) {
+// Broker reports every problem of a section broker, by key.
+func (c *Check) Broker(b *Broker, federation string) {
 	var encryption *tls.Config
 	if wire.Federation(federation).Validate() == nil {
 		_, err := mqtt.NewTopics(b.Prefix, federation)
@@ -112,7 +113,7 @@ func (c *check) broker(b *Broker, federation string) {
 }
 
 // urls checks each URL by itself, then all together.
-func (c *check) urls(urls []string, encryption *tls.Config) {
+func (c *Check) urls(urls []string, encryption *tls.Config) {
 	const key = "broker.url"
 	before := c.Problems()
 	for i, u := range urls {
@@ -128,14 +129,16 @@ func (c *check) urls(urls []string, encryption *tls.Config) {
 	}
 }
 
-func (c *check) listen(address string) {
+// Listen reports a metrics.listen that is not host:port.
+func (c *Check) Listen(address string) {
 	if address != "" {
 		_, _, err := net.SplitHostPort(address)
 		c.Need(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty; is %q", address)
 	}
 }
 
-func (c *check) log(l *Log) {
+// Log reports every problem of a section log, by key.
+func (c *Check) Log(l *Log) {
 	_, err := logging.ParseLevel(l.Level)
 	c.Valid("log.level", err)
 	_, err = logging.New(nil, logging.Options{Level: "info", Format: l.Format})
@@ -175,7 +178,7 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 
 // password returns the password. warning is not empty if other users can read it.
 func (b *Broker) password() (password, warning string, err error) {
-	secret, warning, err := config.ReadSecret(b.Password, secretFile(b.PasswordFile),
+	secret, warning, err := config.ReadSecret(b.Password, SecretFile(b.PasswordFile),
 		cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
 	if err != nil {
 		return "", "", &spec.FieldError{Key: "broker.password", Problem: err.Error()}
@@ -203,24 +206,31 @@ func (b *Broker) tls() (*tls.Config, error) {
 		}
 	}
 	if b.CertFile != "" {
-		cert, err := b.certificate()
+		cert, err := b.Certificate()
 		if err != nil {
 			return nil, err
 		}
-		if b.renewed != "" {
-			cert, _ = agent.LoadCertificate(store.Machine, b.renewed, cert) // one that cannot be read counts as missing
+		if b.current != nil {
+			cert = b.current(cert)
 		}
 		cfg.Certificates = []tls.Certificate{cert}
 	}
 	return cfg, nil
 }
 
-// certificate reads the client's certificate, with its key; it is empty if none is configured.
-func (b *Broker) certificate() (cert tls.Certificate, err error) {
+// WithCertificate returns b with another client certificate: each new session presents what current returns for the
+// configured one.
+func (b Broker) WithCertificate(current func(configured tls.Certificate) tls.Certificate) *Broker {
+	b.current = current
+	return &b
+}
+
+// Certificate reads the client's certificate, with its key; it is empty if none is configured.
+func (b *Broker) Certificate() (cert tls.Certificate, err error) {
 	if b.CertFile == "" {
 		return cert, nil
 	}
-	key := secretFile(b.KeyFile)
+	key := SecretFile(b.KeyFile)
 	if cert, err = tls.LoadX509KeyPair(b.CertFile, key); err != nil {
 		return cert, &spec.FieldError{Key: "broker.cert_file", Problem: err.Error()}
 	}

@@ -1,4 +1,4 @@
-package settings
+package settings_test
 
 import (
 	"errors"
@@ -6,13 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 )
 
 // TestLostList: a list that is not there yet is empty where devices join, and an error once it was there: the broker's
 // rules of an empty list let no device in.
 func TestLostList(t *testing.T) {
 	dir := t.TempDir()
-	s := DefaultCoordinator()
+	s := coordinatorsettings.Default()
 	s.StateDir, s.Identity.AgentsFile = dir, filepath.Join(dir, "agents.keys")
 	missing := func(what string, want bool) {
 		t.Helper()

@@ -60,7 +60,7 @@ func (a *Agent) In(name string) (*Agent, error) {
 func (a *Agent) Folder() string { return filepath.Join(a.StateDir, a.Name) }
 
 // federations finds what keeps federations from being on one device.
-func (c *check) federations(a *Agent) {
+func (c *Check) federations(a *Agent) {
 	c.Need(len(a.Federations) == 0 || a.Federation == "", "federation", "is set, and so is federations: write it into "+
 		"an entry there, or remove federations")
 	before := map[string]string{} // what only one of them may have, and whose it is

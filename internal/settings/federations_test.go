@@ -1,11 +1,13 @@
-package settings
+package settings_test
 
 import (
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
 	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
 // twoFederations is a good configuration with entries that inherit and override.
@@ -21,9 +23,9 @@ func twoFederations(t *testing.T) string {
 		"    privacy: {min_rows: 50}\n"
 }
 
-func loadAgent(path string) (*Agent, error) {
-	s := DefaultAgent()
-	return &s, Load(&s, "agentd", path, nil)
+func loadAgent(path string) (*settings.Agent, error) {
+	s := settings.DefaultAgent()
+	return &s, settings.Load(&s, "agentd", path, nil)
 }
 
 // An entry has what the device has, but for what it says itself; nothing of it comes to the device or to other entries.
@@ -34,7 +36,7 @@ func TestEach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := func(s *Agent) {
+	check := func(s *settings.Agent) {
 		t.Helper()
 		all := s.Each()
 		if len(all) != 2 {
@@ -43,18 +45,18 @@ func TestEach(t *testing.T) {
 		air, power := all[0], all[1]
 		if air.Federation != "air" || air.Name != "air" || air.ID != "roof-1" || air.Broker.QoS != 1 ||
 			air.Broker.URLs[0] != "tcp://localhost:1883" || air.Data.CSV != "rows.csv" || air.D2D.Cell != "" ||
-			*air.D2D.Place != (Place{X: 1}) || air.Privacy.MinRows != 20 || len(air.Data.Columns) != 0 {
+			*air.D2D.Place != (settings.Place{X: 1}) || air.Privacy.MinRows != 20 || len(air.Data.Columns) != 0 {
 			t.Errorf("air has %+v", air.Member)
 		}
 		if power.ID != "p-1" || power.Broker.QoS != 0 || power.Broker.URLs[0] != "tcp://other:1883" ||
 			power.Broker.KeepAlive != air.Broker.KeepAlive || power.Identity.CoordinatorKey != publicKey(8) ||
 			power.Identity.KeyFile != air.Identity.KeyFile || power.Data.CSV != "power.csv" ||
 			power.Data.Columns["y"] != "watts" || power.D2D.Cell != "hall" || !power.D2D.Uplink ||
-			*power.D2D.Place != (Place{X: 1, Y: 2}) || power.Privacy.MinRows != 50 {
+			*power.D2D.Place != (settings.Place{X: 1, Y: 2}) || power.Privacy.MinRows != 50 {
 			t.Errorf("power has %+v", power.Member)
 		}
 		for _, m := range all {
-			c, err := m.Config()
+			c, err := agentconfig.Agent(m)
 			if want := filepath.Join("/var/lib/x", m.Name); err != nil || c.Dir != want || m.Folder() != want {
 				t.Errorf("%s: folder %s, %v", m.Name, c.Dir, err)
 			}

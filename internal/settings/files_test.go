@@ -1,4 +1,4 @@
-package settings
+package settings_test
 
 import (
 	"os"
@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
 // TestCredentials reads secrets where systemd puts them: the files themselves
@@ -33,31 +36,31 @@ func TestCredentials(t *testing.T) {
 		"  url: tcp://localhost:1883\n  password_file: /etc/agentd/mqtt-password", 1)
 	own := strings.Fields(text[strings.Index(text, "key_file: "):])[1]
 	text = strings.Replace(text, own, "/etc/agentd/agent.key", 1)
-	s := DefaultAgent()
-	if err := Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil); err != nil {
+	s := settings.DefaultAgent()
+	if err := settings.Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := s.Config()
+	cfg, err := agentconfig.Agent(&s)
 	if err != nil || !cfg.Key.Equal(key) {
 		t.Errorf("the key is not the one of the credential: %v", err)
 	}
 	if o, _, err := s.Broker.Session("c"); err != nil || o.Password != "hush" {
 		t.Errorf("the password is %q, %v", o.Password, err)
 	}
-	site := (&D2D{}).Site()
+	site := (&settings.D2D{}).Site()
 	if o, _, err := site.Session("c"); err != nil || o.Password != "" {
 		t.Errorf("the site's broker is told the password %q, %v", o.Password, err)
 	}
 
 	put("agent.key", "\n")
 	// the file is asked for, and named
-	wantError(t, Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil), "/etc/agentd/agent.key")
+	wantError(t, settings.Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil), "/etc/agentd/agent.key")
 }
 
 // TestFiles wants every file that the settings name to be told.
 func TestFiles(t *testing.T) {
-	agent, coordinator := DefaultAgent(), DefaultCoordinator()
-	agent.D2D, coordinator.Held = &D2D{}, &data.Config{}
+	agent, coordinator := settings.DefaultAgent(), coordinatorsettings.Default()
+	agent.D2D, coordinator.Held = &settings.D2D{}, &data.Config{}
 	for _, s := range []interface{ Files() map[string]string }{&agent, &coordinator} {
 		files := s.Files()
 		for _, key := range leaves(reflect.TypeOf(s).Elem(), "") {

@@ -1,4 +1,4 @@
-package settings
+package settings_test
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package settings
+package settings_test
 
 import (
 	"crypto/tls"
@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -22,8 +25,8 @@ func TestSourcesInOrder(t *testing.T) {
 	t.Setenv("AGENTD_DATA_WHERE", "site=a,year=2024")
 	t.Setenv("AGENTD_CONFIG", "elsewhere.yaml") // is for the command line to read
 	t.Setenv("COORDINATOR_ID", "of another program")
-	s := DefaultAgent()
-	if err := Load(&s, "agentd", path,
+	s := settings.DefaultAgent()
+	if err := settings.Load(&s, "agentd", path,
 		map[string]string{"privacy.min_rows": "40", "compute.step_time": "2ms"}); err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +37,8 @@ func TestSourcesInOrder(t *testing.T) {
 	if want := map[string]string{"site": "a", "year": "2024"}; !reflect.DeepEqual(s.Data.Where, want) {
 		t.Errorf("data.where is %v, want %v", s.Data.Where, want)
 	}
-	s = DefaultAgent()
-	if err := Load(&s, "agentd", path, nil); err != nil || s.Privacy.MinRows != 30 {
+	s = settings.DefaultAgent()
+	if err := settings.Load(&s, "agentd", path, nil); err != nil || s.Privacy.MinRows != 30 {
 		t.Errorf("privacy.min_rows is %d, error %v; want 30, as the environment says", s.Privacy.MinRows, err)
 	}
 }
@@ -43,8 +46,8 @@ func TestSourcesInOrder(t *testing.T) {
 func TestSourcesAreNamed(t *testing.T) {
 	path := writeFile(t, "agentd.yaml", agentFile(t))
 	load := func(set map[string]string) error {
-		s := DefaultAgent()
-		return Load(&s, "agentd", path, set)
+		s := settings.DefaultAgent()
+		return settings.Load(&s, "agentd", path, set)
 	}
 	wantError(t, load(map[string]string{"privacy.min_rows": "0"}),
 		"command line: privacy.min_rows: must be at least 1, is 0")
@@ -60,7 +63,7 @@ func TestSessionFindsPassword(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "mqtt-password"), []byte("of the unit\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := defaultBroker()
+	b := settings.DefaultBroker()
 	o, _, err := b.Session("air-a")
 	if err != nil || o.Username != "" || o.Password != "" || o.TLS != nil {
 		t.Errorf("without a password: %+v, error %v", o, err)
@@ -85,7 +88,7 @@ func TestSessionFindsPassword(t *testing.T) {
 
 // TestSessionRenews: a session takes files as they are at each attempt, and what is half written is an error.
 func TestSessionRenews(t *testing.T) {
-	b := defaultBroker()
+	b := settings.DefaultBroker()
 	b.Username, b.PasswordFile, b.CAFile = "me", writeFile(t, "password", "first"), writeCertificate(t)
 	o, _, err := b.Session("air-a")
 	if err != nil || o.Password != "first" || o.TLS.MinVersion != tls.VersionTLS13 {
@@ -120,13 +123,13 @@ func TestSessionRenews(t *testing.T) {
 }
 
 func TestAgentConfig(t *testing.T) {
-	s := DefaultAgent()
+	s := settings.DefaultAgent()
 	path := writeFile(t, "agentd.yaml", agentFile(t)+"  where: {site: a}\n  shares: 3\n  share: 1\n")
-	if err := Load(&s, "agentd", path,
+	if err := settings.Load(&s, "agentd", path,
 		map[string]string{"broker.prefix": "my/fed", "state_dir": "x/../y", "limits.max_model": "2MiB"}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.Config()
+	c, err := agentconfig.Agent(&s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,10 +147,10 @@ func TestAgentConfig(t *testing.T) {
 }
 
 func TestCoordinatorConfig(t *testing.T) {
-	s := DefaultCoordinator()
+	s := coordinatorsettings.Default()
 	held := writeFile(t, "held.csv", "a,b,y\n1,2,3\n")
 	path := writeFile(t, "c.yaml", coordinatorFile(t)+"held_out:\n  csv: "+held+"\npolicy:\n  max_norm: 3\n")
-	if err := Load(&s, "coordinator", path, nil); err != nil {
+	if err := settings.Load(&s, "coordinator", path, nil); err != nil {
 		t.Fatal(err)
 	}
 	c, err := s.Config()
@@ -175,7 +178,7 @@ func TestCoordinatorConfig(t *testing.T) {
 }
 
 func TestWire(t *testing.T) {
-	task := defaultTask()
+	task := settings.DefaultTask()
 	task.Name, task.Features, task.Target = "air", []string{"a", "b"}, "y"
 	want := wire.Task{
 		Name: "air", Features: []string{"a", "b"}, Target: "y", MinSamples: 10,
@@ -213,7 +216,7 @@ func TestWire(t *testing.T) {
 // TestWireSchedule holds η_t = 2/(μ_sc(γ+t)) with γ = max{8 L_s/μ_sc − 1, H}
 // (feddec, theorem 1) against a calculation by hand: 8·4/0.5 − 1 = 63.
 func TestWireSchedule(t *testing.T) {
-	task := defaultTask()
+	task := settings.DefaultTask()
 	task.StepSize = spec.StepSize{Constant: 0.02, Diminishing: true, StrongConvexity: 0.5, Smoothness: 4}
 	for steps, gamma := range map[int]float64{10: 63, 100: 100} {
 		task.Steps.Max = steps

@@ -1,9 +1,11 @@
-package settings
+package settings_test
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
@@ -12,12 +14,12 @@ import (
 )
 
 // choose puts words into a configuration.
-var choose = map[spec.Option]func(s *Coordinator, word string){
-	spec.OptionAlgorithm: func(s *Coordinator, word string) { s.Round.Algorithm = spec.Algorithm(word) },
-	spec.OptionSampling:  func(s *Coordinator, word string) { s.Round.Sampling = spec.Sampling(word) },
-	spec.OptionWeights:   func(s *Coordinator, word string) { s.Round.Weights = spec.Weights(word) },
-	spec.OptionWeighting: func(s *Coordinator, word string) { s.Round.Weighting = spec.Weighting(word) },
-	spec.OptionRule: func(s *Coordinator, word string) {
+var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
+	spec.OptionAlgorithm: func(s *coordinatorsettings.File, word string) { s.Round.Algorithm = spec.Algorithm(word) },
+	spec.OptionSampling:  func(s *coordinatorsettings.File, word string) { s.Round.Sampling = spec.Sampling(word) },
+	spec.OptionWeights:   func(s *coordinatorsettings.File, word string) { s.Round.Weights = spec.Weights(word) },
+	spec.OptionWeighting: func(s *coordinatorsettings.File, word string) { s.Round.Weighting = spec.Weighting(word) },
+	spec.OptionRule: func(s *coordinatorsettings.File, word string) {
 		s.Round.Aggregation.Rule, s.Round.Participants = word, 3
 		switch word {
 		case rule.MultiKrum:
@@ -26,12 +28,21 @@ var choose = map[spec.Option]func(s *Coordinator, word string){
 			s.Round.Aggregation.Radius = 0.1
 		}
 	},
-	spec.OptionServerOptimizer: func(s *Coordinator, word string) { s.Round.ServerOptimizer.Name = word },
-	spec.OptionExchange:        func(s *Coordinator, word string) { s.Task.Exchange = spec.Exchange(word) },
-	spec.OptionNormalize:       func(s *Coordinator, word string) { s.Task.StepSize.Normalize = word == "true" },
-	spec.OptionProximal:        func(s *Coordinator, word string) { s.Task.Proximal = 0.1 * float64(len(word)-1) },
-	spec.OptionCodec:           func(s *Coordinator, word string) { s.Task.Codec = codecOf(word) },
-	spec.OptionPersonal: func(s *Coordinator, word string) {
+	spec.OptionServerOptimizer: func(s *coordinatorsettings.File, word string) { s.Round.ServerOptimizer.Name = word },
+	spec.OptionExchange: func(s *coordinatorsettings.File,
+		word string) {
+		s.Task.Exchange = spec.Exchange(word)
+	},
+	spec.OptionNormalize: func(s *coordinatorsettings.File,
+		word string) {
+		s.Task.StepSize.Normalize = word == "true"
+	},
+	spec.OptionProximal: func(s *coordinatorsettings.File,
+		word string) {
+		s.Task.Proximal = 0.1 * float64(len(word)-1)
+	},
+	spec.OptionCodec: func(s *coordinatorsettings.File, word string) { s.Task.Codec = codecOf(word) },
+	spec.OptionPersonal: func(s *coordinatorsettings.File, word string) {
 		switch word {
 		case "layers":
 			s.Task.Personal.Layers = []string{"layer0.bias"}
@@ -39,8 +50,8 @@ var choose = map[spec.Option]func(s *Coordinator, word string){
 			s.Task.Personal.Method = spec.PersonalDitto
 		}
 	},
-	spec.OptionFinetune: func(s *Coordinator, word string) { s.Task.Finetune.Steps = len(word) - 1 },
-	spec.OptionModelKind: func(s *Coordinator, word string) {
+	spec.OptionFinetune: func(s *coordinatorsettings.File, word string) { s.Task.Finetune.Steps = len(word) - 1 },
+	spec.OptionModelKind: func(s *coordinatorsettings.File, word string) {
 		s.Task.Model.Kind = spec.ModelKind(word)
 		s.Task.Model.Classes = map[string]int{"softmax": 3}[word]
 		s.Task.Model.Hidden = map[string][]int{"mlp": {4}, "autoencoder": {1}}[word]
@@ -55,7 +66,7 @@ var choose = map[spec.Option]func(s *Coordinator, word string){
 			s.Task.Features, s.Task.Target = nil, ""
 		}
 	},
-	spec.OptionServerEvery: func(s *Coordinator, word string) {
+	spec.OptionServerEvery: func(s *coordinatorsettings.File, word string) {
 		s.Task.Mixing.ServerEvery = -len(word) + 1 // 0, or -1 for "-1"
 	},
 }
@@ -98,8 +109,8 @@ func TestPairs(t *testing.T) {
 		spec.OptionModelKind: append(testkit.Words(spec.ModelKinds()), "external"),
 		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
 	}, func(c spec.Choice, refused []spec.Pair) {
-		s := DefaultCoordinator()
-		if err := Load(&s, "coordinator", path, nil); err != nil {
+		s := coordinatorsettings.Default()
+		if err := settings.Load(&s, "coordinator", path, nil); err != nil {
 			t.Fatal(err)
 		}
 		s.Mesh.Edges = spec.EdgesRing

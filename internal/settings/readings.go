@@ -31,7 +31,7 @@ func (r *Readings) Ring() store.Keep {
 	return store.Keep{Entries: r.Keep.Rows, Age: r.Keep.Age, Bytes: int64(r.Keep.Bytes)}
 }
 
-func (c *check) readings(r *Readings, federation string, fromBroker bool) {
+func (c *Check) readings(r *Readings, federation string, fromBroker bool) {
 	c.Need(r.Keep.Bytes >= store.LeastRing, "readings.keep.bytes", "must be at least 1MiB, is %s", r.Keep.Bytes)
 	c.Need(r.Keep.Rows == 0 || r.Keep.Rows >= leastRows, "readings.keep.rows",
 		"must be 0 (no bound) or at least %d, is %d", leastRows, r.Keep.Rows)
@@ -41,8 +41,8 @@ func (c *check) readings(r *Readings, federation string, fromBroker bool) {
 	if len(r.Broker.URLs) == 0 {
 		return
 	}
-	var of check
+	var of Check
 	site := r.Site()
-	of.broker(&site, federation)
+	of.Broker(&site, federation)
 	c.Take("readings", of.Err())
 }

@@ -1,4 +1,4 @@
-package settings
+package settings_test
 
 import (
 	"bufio"
@@ -12,32 +12,36 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/packaging"
 )
 
 // The samples' settings without Validate: an example of everything at once is
 // more than any federation may have.
 type (
-	agentKeys       Agent
-	coordinatorKeys Coordinator
+	agentKeys       settings.Agent
+	coordinatorKeys coordinatorsettings.File
 )
 
 // TestSamplesLoad loads the sample files as the programs do. Only keys, which no
 // sample can bring along, are put beside them.
 func TestSamplesLoad(t *testing.T) {
 	key, _ := writeKey(t)
-	agent := DefaultAgent()
-	if err := Load(&agent, "agentd", writeFile(t, "agentd.yaml", string(packaging.AgentConfig)), map[string]string{
-		"identity.key_file": key, "identity.coordinator_key": publicKey(7),
-	}); err != nil {
+	agent := settings.DefaultAgent()
+	if err := settings.Load(&agent, "agentd", writeFile(t, "agentd.yaml", string(packaging.AgentConfig)),
+		map[string]string{
+			"identity.key_file": key, "identity.coordinator_key": publicKey(7),
+		}); err != nil {
 		t.Error(err)
 	}
 	var list strings.Builder
 	for i, id := range []string{"a", "b", "c", "d", "e", "f"} {
 		list.WriteString(id + " " + publicKey(byte(i+1)) + "\n")
 	}
-	coordinator := DefaultCoordinator()
-	if err := Load(&coordinator, "coordinator", writeFile(t, "coordinator.yaml", string(packaging.CoordinatorConfig)),
+	coordinator := coordinatorsettings.Default()
+	if err := settings.Load(&coordinator, "coordinator", writeFile(t, "coordinator.yaml",
+		string(packaging.CoordinatorConfig)),
 		map[string]string{
 			"identity.key_file": key, "identity.agents_file": writeFile(t, "agents.keys", list.String()),
 		}); err != nil {
@@ -48,15 +52,15 @@ func TestSamplesLoad(t *testing.T) {
 // TestSamplesAreComplete wants every key in its sample file, with its default
 // unless the line says otherwise.
 func TestSamplesAreComplete(t *testing.T) {
-	agent, coordinator := agentKeys(DefaultAgent()), coordinatorKeys(DefaultCoordinator())
+	agent, coordinator := agentKeys(settings.DefaultAgent()), coordinatorKeys(coordinatorsettings.Default())
 	coordinator.Held = &data.Config{}
-	agent.D2D = &D2D{Place: &Place{}}
+	agent.D2D = &settings.D2D{Place: &settings.Place{}}
 	t.Run("agentd", func(t *testing.T) {
-		loaded := agentKeys(DefaultAgent())
+		loaded := agentKeys(settings.DefaultAgent())
 		compareSample(t, packaging.AgentConfig, &loaded, &agent)
 	})
 	t.Run("coordinator", func(t *testing.T) {
-		loaded := coordinatorKeys(DefaultCoordinator())
+		loaded := coordinatorKeys(coordinatorsettings.Default())
 		compareSample(t, packaging.CoordinatorConfig, &loaded, &coordinator)
 	})
 }
@@ -139,16 +143,16 @@ func lookUp(settings any, key string) any {
 // TestWrittenLoads loads what is printed, as the laboratory's configurations are.
 func TestWrittenLoads(t *testing.T) {
 	key, _ := writeKey(t)
-	agent := DefaultAgent()
+	agent := settings.DefaultAgent()
 	agent.ID, agent.Federation, agent.StateDir = "a", "plant", t.TempDir()
 	agent.Data.CSV = writeFile(t, "data.csv", "x,y\n1,1\n")
-	agent.Identity = AgentIdentity{KeyFile: key, CoordinatorKey: publicKey(7)}
+	agent.Identity = settings.AgentIdentity{KeyFile: key, CoordinatorKey: publicKey(7)}
 	var text strings.Builder
 	if err := config.Write(&text, &agent); err != nil {
 		t.Fatal(err)
 	}
-	back := DefaultAgent()
-	if err := Load(&back, "agentd", writeFile(t, "agentd.yaml", text.String()), nil); err != nil {
+	back := settings.DefaultAgent()
+	if err := settings.Load(&back, "agentd", writeFile(t, "agentd.yaml", text.String()), nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
@@ -43,6 +45,28 @@ type Task struct {
 	// StandardizeAt are the versions of a run at which the columns are standardised again.
 	StandardizeAt []int   `yaml:"standardize_at"`
 	Clip          float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
+}
+
+// taskFile is the part of a coordinator.yaml that says what is learned. Round is there for its algorithm: agents of one
+// that mixes have more to check.
+type taskFile struct {
+	Task  Task         `yaml:"task"`
+	Round round.Config `yaml:"round"`
+}
+
+// Validate reports every problem of the task, by key.
+func (f *taskFile) Validate() error {
+	var c spec.Check
+	f.Task.Check(&c, f.Round.Algorithm == spec.FedDec)
+	return c.Err()
+}
+
+// ReadTask reads the task of a file as it is announced, without how its agents mix. The file is a coordinator.yaml or
+// the output of `coordinator task show`, as for `coordinator task apply`. Errors have the line of their key.
+func ReadTask(path string) (wire.Task, error) {
+	f := taskFile{DefaultTask(), round.DefaultConfig()}
+	err := config.Load(&f, config.Source{Path: path, Partial: true})
+	return f.Task.Wire(false), err
 }
 
 // Response says how often an agent responds.
@@ -100,7 +124,8 @@ func (m *Mixing) check(c *spec.Check, t *Task) {
 		m.Clip)
 }
 
-func defaultTask() Task {
+// DefaultTask returns the defaults of the section task.
+func DefaultTask() Task {
 	return Task{
 		Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw, BatchSize: 32, Response: Response{Probability: 1},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
@@ -117,7 +142,8 @@ func defaultTask() Task {
 // mostSteps bounds numbers that the protocol sends with 32 bits; larger ones would be truncated.
 const mostSteps = 1_000_000_000
 
-func (t *Task) check(c *spec.Check, mixes bool) {
+// Check reports every problem of the task, by key. mixes says that its agents mix (round.algorithm feddec).
+func (t *Task) Check(c *spec.Check, mixes bool) {
 	if mixes {
 		t.Mixing.check(c, t)
 	}
@@ -168,14 +194,14 @@ func (t *Task) check(c *spec.Check, mixes bool) {
 	}
 }
 
-// external says that a program of each device's owner trains the model, on rows of its own.
-func (t *Task) external() bool { return t.Model.Kind == spec.ModelExternal }
+// External says that a program of each device's owner trains the model, on rows of its own.
+func (t *Task) External() bool { return t.Model.Kind == spec.ModelExternal }
 
-// standardizes says that a run begins with a round of statistics.
-func (t *Task) standardizes() bool { return t.Standardize && !t.external() }
+// Standardizes says that a run begins with a round of statistics.
+func (t *Task) Standardizes() bool { return t.Standardize && !t.External() }
 
 func (t *Task) checkColumns(c *spec.Check) {
-	if t.external() {
+	if t.External() {
 		const own = "is set, and the program of an external model has rows of its own: remove it"
 		c.Need(len(t.Features) == 0, "task.features", own)
 		c.Need(t.Target == "", "task.target", own)
@@ -228,7 +254,7 @@ func (t *Task) tensors() (wire.Schema, error) {
 
 // parts are the names that tensors of an external model, and the layers before their first dots, have; nil of others.
 func (t *Task) parts() []string {
-	if !t.external() {
+	if !t.External() {
 		return nil
 	}
 	tensors, _ := t.tensors() // an error is told elsewhere
@@ -257,8 +283,8 @@ func (t *Task) checkRecipe(c *spec.Check) {
 	}
 }
 
-// want says which rows the task wants.
-func (t *Task) want() data.Want {
+// Want says which rows the task wants.
+func (t *Task) Want() data.Want {
 	w := data.Want{Features: t.Features, Target: t.Target}
 	if r := t.recipe(); len(r.Inputs) > 0 {
 		w.Features, w.Recipe = r.Expand(t.Features), &r
@@ -296,7 +322,7 @@ func (t *Task) Wire(mixes bool) wire.Task {
 	if w.Personal.Tensors = t.Personal.Layers; t.Personal.Ditto() {
 		w.Personal.Ditto, w.Personal.Lambda = true, t.Personal.Lambda
 	}
-	if t.external() {
+	if t.External() {
 		w.External.Trainer = t.Model.Trainer
 		w.External.Tensors, _ = t.tensors() // the error has been told by the check
 		w.Model = wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared}

@@ -1,4 +1,4 @@
-package settings
+package settings_test
 
 import (
 	"log/slog"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/spec"
@@ -37,9 +38,9 @@ func fromTelegraf(t *testing.T, language string) string {
 // TestTelegraf reads the message of docs/DATA.md, which has the form of Telegraf's documentation, with the
 // configuration that stands there.
 func TestTelegraf(t *testing.T) {
-	s := DefaultAgent()
+	s := settings.DefaultAgent()
 	text := strings.Replace(agentFile(t), "data:\n  csv: rows.csv\n", fromTelegraf(t, "yaml"), 1)
-	if err := Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil); err != nil {
+	if err := settings.Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil); err != nil {
 		t.Fatal(err)
 	}
 	message := fromTelegraf(t, "json")

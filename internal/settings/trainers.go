@@ -1,12 +1,10 @@
 package settings
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/spec"
@@ -25,25 +23,15 @@ type Trainer struct {
 	Network bool             `yaml:"network"` // it may use the network
 }
 
-// defaultTimeout is the default of a trainer's timeout.
-const defaultTimeout = 10 * time.Minute
+// DefaultTimeout is the default of a trainer's timeout.
+const DefaultTimeout = 10 * time.Minute
 
-// Programs returns the device's trainers, by name.
-func (a *Agent) Programs() map[string]external.Config {
-	all := map[string]external.Config{}
-	for _, t := range a.Trainers {
-		all[t.Name] = external.Config{Socket: t.Socket, Command: t.Command, Dir: cmp.Or(t.Dir, a.StateDir), Env: t.Env,
-			Memory: uint64(t.Memory), Timeout: cmp.Or(t.Timeout, defaultTimeout), Network: t.Network}
-	}
-	return all
-}
-
-// rowless says that the device has programs, which have rows, and nothing else.
-func (a *Agent) rowless() bool {
+// Rowless says that the device has programs, which have rows, and nothing else.
+func (a *Agent) Rowless() bool {
 	return len(a.Trainers) > 0 && a.Data.Source == data.CSV && a.Data.CSV == ""
 }
 
-func (c *check) trainers(all []Trainer) {
+func (c *Check) trainers(all []Trainer) {
 	seen := map[string]bool{}
 	for i, t := range all {
 		key := fmt.Sprintf("trainers[%d].", i)

@@ -1,4 +1,4 @@
-package settings
+package settings_test
 
 import (
 	"crypto/x509"
@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
 // problem is a configuration with one mistake.
@@ -48,8 +51,8 @@ func checkProblems(t *testing.T, good string, tests []problem, load func(path st
 
 func TestAgentProblems(t *testing.T) {
 	load := func(path string) error {
-		s := DefaultAgent()
-		return Load(&s, "agentd", path, nil)
+		s := settings.DefaultAgent()
+		return settings.Load(&s, "agentd", path, nil)
 	}
 	checkProblems(t, agentFile(t), slices.Concat(agentProblems, agentFileProblems(t)), load)
 }
@@ -167,8 +170,8 @@ var agentProblems = []problem{
 
 func TestCoordinatorProblems(t *testing.T) {
 	load := func(path string) error {
-		s := DefaultCoordinator()
-		return Load(&s, "coordinator", path, nil)
+		s := coordinatorsettings.Default()
+		return settings.Load(&s, "coordinator", path, nil)
 	}
 	checkProblems(t, coordinatorFile(t), slices.Concat(coordinatorProblems, coordinatorFileProblems(t)), load)
 }
@@ -298,8 +301,8 @@ var coordinatorProblems = []problem{
 
 func TestMixingProblems(t *testing.T) {
 	load := func(path string) error {
-		s := DefaultCoordinator()
-		return Load(&s, "coordinator", path, nil)
+		s := coordinatorsettings.Default()
+		return settings.Load(&s, "coordinator", path, nil)
 	}
 	none := filepath.Join(t.TempDir(), "none")
 	base := strings.Replace(coordinatorFile(t), "  quorum: 1",
@@ -330,8 +333,8 @@ func TestMixingProblems(t *testing.T) {
 func TestSeveralProblems(t *testing.T) {
 	text := strings.NewReplacer("id: roof-1", "id: a b", "csv: rows.csv", "csv: \"\"").Replace(agentFile(t))
 	path := writeFile(t, "bad.yaml", text)
-	s := DefaultAgent()
-	err := Load(&s, "agentd", path, nil)
+	s := settings.DefaultAgent()
+	err := settings.Load(&s, "agentd", path, nil)
 	for _, want := range []string{path + ":2:5: id: ", path + ":9:8: data.csv: "} {
 		wantError(t, err, want)
 	}
@@ -346,8 +349,9 @@ func TestOpenKeyFile(t *testing.T) {
 	if err := os.Chmod(key, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s := DefaultAgent()
-	err := Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)), map[string]string{"identity.key_file": key})
+	s := settings.DefaultAgent()
+	err := settings.Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)),
+		map[string]string{"identity.key_file": key})
 	wantError(t, err, "command line: identity.key_file: "+key+" is open to all users (mode 0644), want a private key "+
 		"that only its user reads: chmod 600 "+key)
 
@@ -357,7 +361,7 @@ func TestOpenKeyFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := defaultBroker()
+	b := settings.DefaultBroker()
 	b.CertFile, b.KeyFile = writeFile(t,
 		"client.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))), path
 	if _, _, err := b.Session("air-a"); err != nil {
@@ -371,8 +375,8 @@ func TestOpenKeyFile(t *testing.T) {
 }
 
 func TestMissingKeyFile(t *testing.T) {
-	s := DefaultAgent()
-	err := Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)),
+	s := settings.DefaultAgent()
+	err := settings.Load(&s, "agentd", writeFile(t, "a.yaml", agentFile(t)),
 		map[string]string{"identity.key_file": "/none/agent.key"})
 	wantError(t, err, "command line: identity.key_file: open /none/agent.key: no such file or directory; make a key "+
 		"with `key new`")

@@ -1,3 +1,3 @@
-// Package status shows the state of a daemon to a person. It keeps a picture from the daemon's facts, draws it, and
-// serves it over a local socket in the state folder.
+// Package status draws the status page of a daemon as text, and fetches it over the socket in the daemon's state
+// folder. What is on the page is in agentstatus and coordinatorstatus.
 package status

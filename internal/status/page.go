@@ -8,38 +8,39 @@ import (
 	"time"
 )
 
-// page is text in lines, each with a label, no wider than the terminal.
-type page struct {
-	width int
-	text  strings.Builder
+// Page is text in lines, each with a label, no wider than the terminal.
+type Page struct {
+	Width int
+	Text  strings.Builder
 }
 
 const (
 	labelWidth = 14
 	barWidth   = 30
-	listed     = 8 // names on a line, at most
+	// MostNames is the largest number of names on a line.
+	MostNames = 8
 )
 
-// line adds a line, cut to the width.
-func (p *page) line(label, format string, args ...any) {
+// Line adds a line, cut to the width.
+func (p *Page) Line(label, format string, args ...any) {
 	text := fmt.Sprintf("%-*s%s", labelWidth, label, fmt.Sprintf(format, args...))
-	p.text.WriteString(strings.TrimRight(cut(text, p.width), " ") + "\n")
+	p.Text.WriteString(strings.TrimRight(Cut(text, p.Width), " ") + "\n")
 }
 
-// cut shortens a text to a width.
-func cut(text string, width int) string {
+// Cut shortens a text to a width.
+func Cut(text string, width int) string {
 	if short := []rune(text); len(short) > width {
 		return string(short[:max(width-1, 0)]) + "…"
 	}
 	return text
 }
 
-// paragraph adds a text on as many lines as it needs.
-func (p *page) paragraph(label, text string) {
-	room := max(p.width-labelWidth, 1)
+// Paragraph adds a text on as many lines as it needs.
+func (p *Page) Paragraph(label, text string) {
+	room := max(p.Width-labelWidth, 1)
 	var line []rune
 	flush := func() {
-		p.line(label, "%s", string(line))
+		p.Line(label, "%s", string(line))
 		label, line = "", nil
 	}
 	for _, word := range strings.Fields(text) {
@@ -60,8 +61,8 @@ func (p *page) paragraph(label, text string) {
 	flush()
 }
 
-// bar draws a share of a whole.
-func bar(done, of float64) string {
+// Bar draws a share of a whole.
+func Bar(done, of float64) string {
 	share := 0.
 	if of > 0 {
 		share = min(max(done/of, 0), 1)
@@ -70,8 +71,8 @@ func bar(done, of float64) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full)
 }
 
-// sparkline draws numbers, the least at the bottom and the most at the top.
-func sparkline(xs []float64) string {
+// Sparkline draws numbers, the least at the bottom and the most at the top.
+func Sparkline(xs []float64) string {
 	const heights = "▁▂▃▄▅▆▇█"
 	if len(xs) == 0 {
 		return ""
@@ -88,10 +89,10 @@ func sparkline(xs []float64) string {
 	return b.String()
 }
 
-// names joins the first names, and counts the others.
-func names[S ~string](all []S) string {
-	shown := make([]string, 0, listed)
-	for _, name := range all[:min(len(all), listed)] {
+// Names joins the first names, and counts the others.
+func Names[S ~string](all []S) string {
+	shown := make([]string, 0, MostNames)
+	for _, name := range all[:min(len(all), MostNames)] {
 		shown = append(shown, string(name))
 	}
 	text := strings.Join(shown, ", ")
@@ -101,8 +102,8 @@ func names[S ~string](all []S) string {
 	return text
 }
 
-// span is a duration for people.
-func span(d time.Duration) string {
+// Span is a duration for people.
+func Span(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Second:
 		return d.Round(time.Millisecond).String()
@@ -114,10 +115,11 @@ func span(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-func seconds(s float64) string { return span(time.Duration(s * float64(time.Second))) }
+// Seconds is Span of a number of seconds.
+func Seconds(s float64) string { return Span(time.Duration(s * float64(time.Second))) }
 
-// figures joins names and numbers; it leaves out unknown (nil) numbers.
-func figures(pairs ...any) string {
+// Figures joins names and numbers; it leaves out unknown (nil) numbers.
+func Figures(pairs ...any) string {
 	var all []string
 	for p := range slices.Chunk(pairs, 2) {
 		if x := p[1].(*float64); x != nil {
@@ -127,22 +129,24 @@ func figures(pairs ...any) string {
 	return strings.Join(all, "   ")
 }
 
-// head adds the first lines of a page.
-func (p *page) head(what, version string, at, started time.Time, problems []string, l link) {
-	p.line(what, "%s, up %s", version, span(at.Sub(started)))
+// Head adds the first lines of a page.
+func (p *Page) Head(what, version string, at, started time.Time, problems []string, l Link) {
+	p.Line(what, "%s, up %s", version, Span(at.Sub(started)))
 	for _, problem := range problems {
-		p.paragraph("!", problem)
+		p.Paragraph("!", problem)
 	}
-	p.line("broker", "%s", l.state(at))
+	p.Line("broker", "%s", l.state(at))
 }
 
-func (p *page) losses(xs []float64) {
+// Losses adds a line with the losses of the last rounds as a sparkline.
+func (p *Page) Losses(xs []float64) {
 	if len(xs) > 0 {
-		p.line("loss", "%s  %.4g → %.4g over %d rounds", sparkline(xs), xs[0], xs[len(xs)-1], len(xs))
+		p.Line("loss", "%s  %.4g → %.4g over %d rounds", Sparkline(xs), xs[0], xs[len(xs)-1], len(xs))
 	}
 }
 
-func (p *page) refusals(all []refusal) {
+// Refusals adds one line per refusal, the newest first.
+func (p *Page) Refusals(all []Refusal) {
 	for i, r := range slices.Backward(all) {
 		label := ""
 		if i == len(all)-1 {
@@ -152,6 +156,6 @@ func (p *page) refusals(all []refusal) {
 		if r.Agent != "" {
 			who = r.Agent + " "
 		}
-		p.line(label, "%s  round %d  %s%s: %s", r.At.Local().Format(time.TimeOnly), r.Round, who, r.What, r.Reason)
+		p.Line(label, "%s  round %d  %s%s: %s", r.At.Local().Format(time.TimeOnly), r.Round, who, r.What, r.Reason)
 	}
 }

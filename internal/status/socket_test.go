@@ -1,4 +1,4 @@
-package status
+package status_test
 
 import (
 	"bufio"
@@ -8,20 +8,21 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/agentd/agentstatus"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/status"
 )
 
 func ask(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
-	cmd := Command("agentd", func(*cli.Loader) ([]string, error) { return []string{dir}, nil })
+	cmd := status.Command("agentd", func(*cli.Loader) ([]string, error) { return []string{dir}, nil })
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -31,7 +32,7 @@ func ask(t *testing.T, dir string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func serveOne(ctx context.Context, dir string, v *AgentView) {
+func serveOne(ctx context.Context, dir string, v *agentstatus.View) {
 	api.Serve(ctx, dir, api.Handler([]api.Route{v.Route()}, api.Owner, nil), slog.New(slog.DiscardHandler))
 }
 
@@ -50,13 +51,13 @@ func TestSocket(t *testing.T) {
 		t.Errorf("where one was killed: error %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	v := NewAgent("v0.1.0", "air", "s1", time.Now)
+	v := agentstatus.New("v0.1.0", "air", "s1", time.Now)
 	serveOne(ctx, dir, v)
 	if text, err := ask(t, dir); err != nil || !strings.Contains(text, "agent s1 of federation air") {
 		t.Errorf("got %q, error %v", text, err)
 	}
 	text, err := ask(t, dir, "--json")
-	var got agentPicture
+	var got struct{ ID string }
 	if err != nil || json.Unmarshal([]byte(text), &got) != nil || got.ID != "s1" || strings.Count(text, "\n") != 1 {
 		t.Errorf("got %q, error %v", text, err)
 	}
@@ -78,11 +79,11 @@ func TestWatch(t *testing.T) {
 	}
 	serve := func(id string) context.CancelFunc {
 		ctx, cancel := context.WithCancel(t.Context())
-		serveOne(ctx, dir, NewAgent("v0.1.0", "air", id, time.Now))
+		serveOne(ctx, dir, agentstatus.New("v0.1.0", "air", id, time.Now))
 		return cancel
 	}
 	stop := serve("s1")
-	cmd := Command("agentd", func(*cli.Loader) ([]string, error) { return []string{dir}, nil })
+	cmd := status.Command("agentd", func(*cli.Loader) ([]string, error) { return []string{dir}, nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	cmd.SetOut(w)
@@ -113,30 +114,5 @@ func TestWatch(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
-	}
-}
-
-// TestHungProcess: a process that holds its socket open and answers nothing, as one that is stopped.
-func TestHungProcess(t *testing.T) {
-	dir := t.TempDir()
-	l, err := net.Listen("unix", api.SocketIn(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, err = fetch(t.Context(), "coordinator", dir, true, 0, time.Millisecond)
-	if err == nil || !strings.Contains(err.Error(),
-		"coordinator runs with the state folder "+dir+" and does not answer within 1ms") ||
-		!strings.Contains(err.Error(), "coordinator service restart") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestSparkline draws the least lowest and the most highest.
-func TestSparkline(t *testing.T) {
-	for want, xs := range map[string][]float64{"": nil, "▁": {3}, "▁▁": {3, 3}, "█▁▅": {8, 1, 5}} {
-		if got := sparkline(xs); got != want {
-			t.Errorf("%v gives %q, want %q", xs, got, want)
-		}
 	}
 }

@@ -1,11 +1,9 @@
-package status
+package status_test
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"math"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/internal/agentd/agentstatus"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/surface"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -33,59 +35,23 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// clock is moved by hand.
-type clock struct{ time.Time }
-
-func newClock() *clock                { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)} }
-func (c *clock) now() time.Time       { return c.Time }
-func (c *clock) pass(d time.Duration) { c.Time = c.Add(d) }
 func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 	return round.UpdateAccepted{Agent: id, Round: 8, Update: wire.Update{LocalSteps: e}}
 }
 
-// compare compares the text for a person and the JSON for a program with the files NAME.txt and NAME.json.
-func compare(t *testing.T, name string, p Picture) {
-	t.Helper()
-	object, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
-		t.Error(err)
-	}
-	for path, got := range map[string]string{
-		"testdata/" + name + ".txt":  p.Draw(110),
-		"testdata/" + name + ".json": string(object) + "\n",
-	} {
-		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
-		}
-	}
-	for line := range strings.Lines(p.Draw(40)) {
-		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 40 {
-			t.Errorf("%d characters on a terminal of 40: %s", n, line)
-		}
-	}
-}
-
 func TestCoordinatorPage(t *testing.T) {
-	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", c.now)
-	v.Begin(Applied{Version: 1}, &round.Config{Rounds: 20, Deadline: 2 * time.Minute}, coordinator.RunSummary{})
+	c := surface.NewClock()
+	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
+	v.Begin(coordinatorstatus.Applied{Version: 1}, &round.Config{Rounds: 20, Deadline: 2 * time.Minute},
+		coordinator.RunSummary{})
 	v.Observe(coordinator.AgentsListed{Agents: 12})
-	compare(t, "coordinator_new", v.Picture())
+	surface.ComparePage(t, *update, "coordinator_new", v.Picture())
 	tell := func(facts ...any) {
 		for _, f := range facts {
 			testkit.Tell(v, f)
 		}
 	}
-	c.pass(2 * time.Second)
+	c.Pass(2 * time.Second)
 	tell(coordinator.LinkChanged{Up: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
 		coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed}},
 		coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
@@ -95,7 +61,7 @@ func TestCoordinatorPage(t *testing.T) {
 			Reason: "out_of_range", Where: "/data/a.csv: line 12", Bad: 30, All: 100}},
 		round.AgentCounted{Agent: "s3", Agents: 11})
 	for i, risk := range []float64{0.9, 0.6, math.NaN(), 0.5, 0.47, 0.5, 0.44} {
-		c.pass(time.Minute)
+		c.Pass(time.Minute)
 		tell(coordinator.ModelReady{Version: wire.ModelVersion(i + 1), Risk: risk,
 			Score: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
@@ -111,19 +77,19 @@ func TestCoordinatorPage(t *testing.T) {
 			SitOut: []round.Sidelined{{Agent: "s7", Reason: round.SidelinedSilent, Times: 2, Draws: 2,
 				Until: 9}}},
 		round.PhaseEntered{Phase: round.CoordinatorCollecting})
-	c.pass(3 * time.Second)
+	c.Pass(3 * time.Second)
 	tell(round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8},
 		round.AgentJoined{Agent: "s4", Round: 8},
 		round.AgentDeclined{Agent: "s5", Round: 8, Reason: wire.DeclineNoTime})
-	c.pass(9 * time.Second)
+	c.Pass(9 * time.Second)
 	tell(accept8("s1", 20), accept8("s2", 7), round.UpdateRefused{Agent: "s4", Round: 8, Reason: wire.RefuseNorm},
 		round.UpdateRefused{Agent: "s3", Round: 6, Reason: wire.RefuseLate})
-	compare(t, "coordinator_withdrawn", v.Picture())
+	surface.ComparePage(t, *update, "coordinator_withdrawn", v.Picture())
 	tell(round.RolloutBegan{Candidate: wire.ModelName{Run: 5, Version: 7}, Released: wire.ModelName{Run: 5, Version: 2},
 		Agents: 3})
 	tell(round.AgentJoined{Agent: "s6", Round: 8})
-	c.pass(30 * time.Second)
-	compare(t, "coordinator_collecting", v.Picture())
+	c.Pass(30 * time.Second)
+	surface.ComparePage(t, *update, "coordinator_collecting", v.Picture())
 	tell(coordinator.LinkChanged{Err: errors.New("connection reset by peer")},
 		coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
 		coordinator.SubscriptionsRefused{},
@@ -131,20 +97,21 @@ func TestCoordinatorPage(t *testing.T) {
 		coordinator.ForeignAnnouncement{}, coordinator.ForeignRetained{Topics: 3, Example: "fl/v1/air/x/air-s1/9/0"},
 		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.StopJudged{
 			Rule:  stop.Config{R2: 0.9, Risk: 0.1, Patience: 5, Time: time.Hour, Bytes: 5e6},
-			State: stop.State{Since: c.now(), Bytes: 6e6, Judged: 9, Risk: 0.25, Best: 0.2, BestAt: 12, Without: 3},
+			State: stop.State{Since: c.Now(), Bytes: 6e6, Judged: 9, Risk: 0.25, Best: 0.2, BestAt: 12, Without: 3},
 		}, round.RunFinished{Version: 20, Reason: stop.Bytes},
 		round.PhaseEntered{Phase: round.CoordinatorFinished})
 	for i := range 30 {
 		tell(round.UpdateRefused{Agent: "s1", Round: wire.RoundID(100 + i), Reason: wire.RefuseLate})
 	}
-	compare(t, "coordinator_finished", v.Picture())
+	surface.ComparePage(t, *update, "coordinator_finished", v.Picture())
 }
 
 // TestRecall: a coordinator that was restarted knows its run.
 func TestRecall(t *testing.T) {
-	v := NewCoordinator("v0.1.0", "air", newClock().now)
+	v := coordinatorstatus.New("v0.1.0", "air", surface.NewClock().Now)
 	r2 := 0.5
-	v.Begin(Applied{}, &round.Config{}, coordinator.RunSummary{Version: 7, Risks: []float64{3, 2}, R2: &r2})
+	v.Begin(coordinatorstatus.Applied{}, &round.Config{}, coordinator.RunSummary{Version: 7, Risks: []float64{3, 2},
+		R2: &r2})
 	v.Observe(coordinator.ModelReady{Version: 8, Risk: 1,
 		Score: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
 	if got := v.Picture().Draw(80); !strings.Contains(got, "version 8") ||
@@ -155,7 +122,7 @@ func TestRecall(t *testing.T) {
 
 // TestStateProblems: what was wrong with the folder at the start is shown.
 func TestStateProblems(t *testing.T) {
-	v := NewCoordinator("v0.1.0", "air", newClock().now)
+	v := coordinatorstatus.New("v0.1.0", "air", surface.NewClock().Now)
 	v.Observe(coordinator.StateMended{File: coordinator.StateModel, Before: 8, Version: 7})
 	v.Observe(coordinator.StateMended{File: coordinator.StateTask, Before: 8, Version: 8})
 	v.Observe(coordinator.ModelsAhead{Version: 7, Newest: 12})
@@ -176,9 +143,10 @@ func TestStateProblems(t *testing.T) {
 // TestMixingPage: where agents mix, most of them send nothing, and none of them
 // is late or missing for that.
 func TestMixingPage(t *testing.T) {
-	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", c.now)
-	v.Begin(Applied{Version: 3, Next: 4}, &round.Config{Algorithm: spec.FedDec, Participants: 2, Deadline: time.Minute},
+	c := surface.NewClock()
+	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
+	v.Begin(coordinatorstatus.Applied{Version: 3, Next: 4}, &round.Config{Algorithm: spec.FedDec, Participants: 2,
+		Deadline: time.Minute},
 		coordinator.RunSummary{})
 	for _, f := range []any{
 		coordinator.AgentsListed{Agents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
@@ -189,19 +157,19 @@ func TestMixingPage(t *testing.T) {
 	} {
 		testkit.Tell(v, f)
 	}
-	c.pass(time.Second)
+	c.Pass(time.Second)
 	v.ObserveRound(accept8("s1", 8))
-	c.pass(10 * time.Second)
-	compare(t, "coordinator_mixing", v.Picture())
+	c.Pass(10 * time.Second)
+	surface.ComparePage(t, *update, "coordinator_mixing", v.Picture())
 	v.ObserveRound(accept8("s2", 8))
 	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorIdle})
-	compare(t, "coordinator_mixed", v.Picture())
+	surface.ComparePage(t, *update, "coordinator_mixed", v.Picture())
 }
 
 func TestAgentPage(t *testing.T) {
-	c := newClock()
-	v := NewAgent("v0.1.0", "air", "s1", c.now)
-	compare(t, "agent_new", v.Picture())
+	c := surface.NewClock()
+	v := agentstatus.New("v0.1.0", "air", "s1", c.Now)
+	surface.ComparePage(t, *update, "agent_new", v.Picture())
 	tell := func(facts ...any) {
 		for _, f := range facts {
 			testkit.Tell(v, f)
@@ -210,7 +178,7 @@ func TestAgentPage(t *testing.T) {
 	tell(agent.LinkChanged{Up: true}, round.AnnouncementObeyed{Order: wire.Order{Round: 4}},
 		round.TaskPrepared{Samples: 712})
 	for i, risk := range []float64{0.5, 0.4, 0.3} {
-		c.pass(time.Minute)
+		c.Pass(time.Minute)
 		tell(round.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Left: 2 * time.Minute},
 			agent.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget,
 				StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2, Took: 80 * time.Millisecond,
@@ -221,14 +189,14 @@ func TestAgentPage(t *testing.T) {
 		round.AnnouncementObeyed{Order: wire.Order{Round: 8}},
 		round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
 		agent.BudgetUsed{Month: "2026-03", Used: 9e6, Limit: 20e6, Estimate: 1},
-		agent.CertificateUsed{Until: c.now().Add(240 * 24 * time.Hour)},
+		agent.CertificateUsed{Until: c.Now().Add(240 * 24 * time.Hour)},
 		agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
-	c.pass(15 * time.Second)
-	compare(t, "agent_working", v.Picture())
+	c.Pass(15 * time.Second)
+	surface.ComparePage(t, *update, "agent_working", v.Picture())
 	tell(agent.Trained{Round: 8, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: time.Millisecond,
 		RiskBefore: 0.3, Took: 20 * time.Millisecond, Waited: 90 * time.Second}, agent.TurnAwaited{By: "power"})
-	c.pass(2 * time.Second)
-	compare(t, "agent_waits", v.Picture())
+	c.Pass(2 * time.Second)
+	surface.ComparePage(t, *update, "agent_waits", v.Picture())
 	tell(agent.TurnAwaited{Waited: 2 * time.Second}, round.BudgetShort{Round: 9, Bytes: 5000, Left: 10},
 		agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")},
 		round.TaskPrepared{Unfit: wire.DeclineBadData},
@@ -239,20 +207,20 @@ func TestAgentPage(t *testing.T) {
 		agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropVersion, Err: &wire.VersionError{Has: 1}},
 		agent.DataCollected{Report: data.Report{Rows: 40, Bad: 12, Columns: []data.ColumnReport{
 			{Name: "pm25", Came: 100, Used: 96, Unused: map[data.Reason]uint64{grid.OutOfRange: 4, grid.Gap: 12},
-				Newest: c.now().UnixNano(), Where: "/data/a.csv: line 101"},
+				Newest: c.Now().UnixNano(), Where: "/data/a.csv: line 101"},
 			{Name: "temp", Came: 100, Used: 100},
 			{Unused: map[data.Reason]uint64{grid.Malformed: 3}}}}})
-	compare(t, "agent_unfit", v.Picture())
+	surface.ComparePage(t, *update, "agent_unfit", v.Picture())
 	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, Estimate: 5000}, agent.Unheard{},
 		round.AnnouncementObeyed{})
-	if got := v.Picture().(*agentPicture).Problems; len(got) != 2 {
-		t.Errorf("a new month, and yet: %q", got)
+	if page := v.Picture().Draw(1000); strings.Count(page, "\n!") != 2 {
+		t.Errorf("a new month, and yet:\n%s", page)
 	}
 }
 
 // TestAnnouncementMissingPage: each cause of a missing announcement has its own text with a remedy.
 func TestAnnouncementMissingPage(t *testing.T) {
-	v := NewAgent("v0.1.0", "air", "s1", newClock().now)
+	v := agentstatus.New("v0.1.0", "air", "s1", surface.NewClock().Now)
 	seen := map[string]agent.MissingReason{}
 	for _, tt := range []struct {
 		f    agent.AnnouncementMissing
@@ -285,15 +253,15 @@ func TestAnnouncementMissingPage(t *testing.T) {
 	}
 	v.Observe(agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}})
 	v.Observe(agent.AnnouncementMissing{Federation: "air"})
-	if p := v.Picture().(*agentPicture); len(p.Problems) > 0 || p.Missing != "" {
-		t.Errorf("after an announcement: %q, %q", p.Problems, p.Missing)
+	if page := v.Picture().Draw(1000); strings.Contains(page, "\n!") || strings.Contains(page, "no task:") {
+		t.Errorf("after an announcement:\n%s", page)
 	}
 }
 
 // TestReachablePage: a coordinator that asks a share of the agents says so, and how many there are.
 func TestReachablePage(t *testing.T) {
-	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", c.now)
+	c := surface.NewClock()
+	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
 	for _, tt := range []struct {
 		is   round.Responding
 		want bool
@@ -308,8 +276,8 @@ func TestReachablePage(t *testing.T) {
 
 // TestAwayPage: an agent that has given up the link says until when, and does not hide that it is late.
 func TestAwayPage(t *testing.T) {
-	c := newClock()
-	v := NewAgent("v0.1.0", "air", "s1", c.now)
+	c := surface.NewClock()
+	v := agentstatus.New("v0.1.0", "air", "s1", c.Now)
 	broker := func() string {
 		for line := range strings.Lines(v.Picture().Draw(120)) {
 			if rest, is := strings.CutPrefix(line, "broker"); is {
@@ -318,14 +286,14 @@ func TestAwayPage(t *testing.T) {
 		}
 		return ""
 	}
-	back := c.now().Add(time.Hour)
+	back := c.Now().Add(time.Hour)
 	testkit.Tell(v, agent.LinkChanged{Err: mqtt.ErrPaused, Back: back})
-	c.pass(20 * time.Minute)
+	c.Pass(20 * time.Minute)
 	want := "away by plan for 20m0s, back in 40m0s, at " + back.Local().Format(time.DateTime)
 	if got := broker(); got != want {
 		t.Errorf("broker %q, want %q", got, want)
 	}
-	c.pass(50 * time.Minute)
+	c.Pass(50 * time.Minute)
 	if got := broker(); got != "NOT connected for 10m0s, since it wanted to be back" {
 		t.Errorf("broker %q of an agent that is late", got)
 	}
@@ -338,11 +306,11 @@ func TestAwayPage(t *testing.T) {
 // TestStorageProblem: both pages say since when the disk takes nothing, and why.
 func TestStorageProblem(t *testing.T) {
 	full := errors.New("no space left on device")
-	c := newClock()
-	coord, device := NewCoordinator("v0.1.0", "air", c.now), NewAgent("v0.1.0", "air", "press", c.now)
+	c := surface.NewClock()
+	coord, device := coordinatorstatus.New("v0.1.0", "air", c.Now), agentstatus.New("v0.1.0", "air", "press", c.Now)
 	for _, tt := range []struct {
 		tell            func(fact any)
-		picture         func() Picture
+		picture         func() status.Picture
 		failing, mended any
 	}{
 		{func(f any) { testkit.Tell(coord, f) }, coord.Picture,
@@ -363,21 +331,10 @@ func TestStorageProblem(t *testing.T) {
 	}
 }
 
-// TestParagraph wants all of a problem on the page, however long its words are.
-func TestParagraph(t *testing.T) {
-	p := page{width: labelWidth + 12}
-	p.paragraph("!", "cannot save /var/lib/coordinator/run: no space left")
-	want := "!             cannot save\n              /var/lib/coo\n              rdinator/run\n              : no " +
-		"space\n              left\n"
-	if got := p.text.String(); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-}
-
 // TestWaits: what the next round waits for is shown until its phase is over.
 func TestWaits(t *testing.T) {
-	c := newClock()
-	v := NewCoordinator("v0.1.0", "air", c.now)
+	c := surface.NewClock()
+	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
 	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorIdle})
 	for want, f := range map[string]round.RoundWaits{
 		"waits for the window that opens Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitWindow,
@@ -386,7 +343,7 @@ func TestWaits(t *testing.T) {
 			Agents: 5, Rows: 100},
 		"have 100 that no round has used; 2 do not tell": {Reason: round.WaitNewRows, Agents: 5, Rows: 100, Silent: 2},
 	} {
-		v.now = func() time.Time { return time.Date(2026, 3, 6, 2, 48, 0, 0, time.UTC) }
+		c.Time = time.Date(2026, 3, 6, 2, 48, 0, 0, time.UTC)
 		v.ObserveRound(f)
 		if got := v.Picture().Draw(120); !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)

@@ -12,11 +12,14 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/config"
-	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/coordinatord"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -62,8 +65,8 @@ func connectFleet(ctx context.Context, o *Options, name wire.Federation, dir str
 		return f, err
 	}
 	f.start(func() error {
-		return daemon.RunCoordinator(ctx, c, daemon.CoordinatorOptions{Logger: slog.New(slog.DiscardHandler),
-			Metrics: metrics.NewCoordinator(metrics.NewRegistry("coordinator"), time.Now)})
+		return coordinatord.Run(ctx, c, coordinatord.Options{Logger: slog.New(slog.DiscardHandler),
+			Metrics: coordinatormetrics.New(metrics.NewRegistry("coordinator"), time.Now)})
 	})
 	f.startAgents(ctx, agents, gated{fleet: f})
 	if err := first.arrived.wait(ctx, f.failed); err != nil {
@@ -77,11 +80,11 @@ func (f *fleet) startAgents(ctx context.Context, agents []*settings.Agent, as in
 	agent.Trainer
 	agent.Observer
 }) {
-	log, ofAgents := slog.New(slog.DiscardHandler), daemon.NewAgentMetrics(metrics.NewRegistry("agentd"), "")
+	log, ofAgents := slog.New(slog.DiscardHandler), agentd.NewMetrics(metrics.NewRegistry("agentd"), "")
 	for _, s := range agents {
 		f.start(func() error {
-			return daemon.RunAgent(ctx, s,
-				daemon.AgentOptions{Logger: log, Metrics: ofAgents, Trainer: as, Observer: as})
+			return agentd.Run(ctx, s,
+				agentd.Options{Logger: log, Metrics: ofAgents, Trainer: as, Observer: as})
 		})
 	}
 }
@@ -99,7 +102,7 @@ func (f *fleet) start(run func() error) {
 }
 
 // layOut writes keys, passwords and data, and returns the settings of all.
-func (f *fleet) layOut(dir, memory string) (*settings.Coordinator, []*settings.Agent, error) {
+func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.File, []*settings.Agent, error) {
 	topics, err := mqtt.NewTopics("", string(f.name))
 	if err != nil {
 		return nil, nil, err
@@ -140,7 +143,7 @@ func (f *fleet) layOut(dir, memory string) (*settings.Coordinator, []*settings.A
 	}
 	c := f.leader()
 	c.StateDir = filepath.Join(own, "state")
-	c.Identity = settings.CoordinatorIdentity{KeyFile: filepath.Join(own, "coordinator.key"),
+	c.Identity = coordinatorsettings.Identity{KeyFile: filepath.Join(own, "coordinator.key"),
 		AgentsFile: filepath.Join(own, "agents.keys")}
 	return c, agents, errors.Join(os.WriteFile(c.Identity.AgentsFile, list, 0o600),
 		f.reach(&c.Broker, wire.CoordinatorID))
@@ -166,8 +169,8 @@ func features(d int) (names []string) {
 }
 
 // leader is the coordinator's settings: as many agents in each round as are to be drawn, and rounds without end.
-func (f *fleet) leader() *settings.Coordinator {
-	s := settings.DefaultCoordinator()
+func (f *fleet) leader() *coordinatorsettings.File {
+	s := coordinatorsettings.Default()
 	s.Federation, s.Metrics = string(f.name), settings.Metrics{}
 	t := &s.Task
 	t.Name, t.Features, t.Target, t.MinRows, t.Standardize = "bench", features(f.dim), "y", 1, false

@@ -18,13 +18,17 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
@@ -40,7 +44,7 @@ type federation struct {
 	name        string
 	files       *files
 	plan        plan
-	coordinator settings.Coordinator
+	coordinator coordinatorsettings.File
 	agents      []settings.Agent
 	topics      mqtt.Topics
 	server      *broker.Server                                    // nil with a broker of the user's
@@ -56,13 +60,13 @@ type federation struct {
 	predictions *Predictions // of after
 
 	registry      *prometheus.Registry
-	ofCoordinator *metrics.Coordinator
-	ofAgents      *daemon.AgentMetrics
+	ofCoordinator *coordinatormetrics.Coordinator
+	ofAgents      *agentd.Metrics
 }
 
 // plan says how the daemons of a federation are set.
 type plan interface {
-	coordinator() settings.Coordinator
+	coordinator() coordinatorsettings.File
 	agent(i int) settings.Agent
 }
 
@@ -81,7 +85,7 @@ func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_
 	reg := metrics.NewRegistry("coordinator")
 	fed := &federation{
 		options: o, log: log, dir: dir, files: f, plan: p, name: "demo",
-		registry: reg, ofCoordinator: metrics.NewCoordinator(reg, time.Now), ofAgents: daemon.NewAgentMetrics(reg, ""),
+		registry: reg, ofCoordinator: coordinatormetrics.New(reg, time.Now), ofAgents: agentd.NewMetrics(reg, ""),
 	}
 	if o.Broker != "" {
 		fed.name = "demo_" + strings.ToLower(rand.Text()[:10]) // what others keep at that broker is left alone
@@ -171,7 +175,7 @@ func (fed *federation) enrol(url string) (err error) {
 		return err
 	}
 	s.StateDir = filepath.Join(fed.dir, "coordinator")
-	s.Identity = settings.CoordinatorIdentity{
+	s.Identity = coordinatorsettings.Identity{
 		KeyFile: filepath.Join(fed.dir, "coordinator.key"), AgentsFile: filepath.Join(fed.dir, "agents.keys"),
 	}
 	if err := os.WriteFile(s.Identity.AgentsFile, list, 0o600); err != nil {
@@ -223,8 +227,8 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 				return err
 			}
 		}
-		return daemon.RunCoordinator(ctx, &fed.coordinator,
-			daemon.CoordinatorOptions{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edgesOf})
+		return coordinatord.Run(ctx, &fed.coordinator,
+			coordinatord.Options{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edgesOf})
 	})
 	err := w.wait(ctx)
 	if err == nil && fed.after != nil {
@@ -238,7 +242,7 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 func (fed *federation) runner(ctx context.Context) (func(context.Context, *settings.Agent) error, error) {
 	if !fed.options.Processes {
 		return func(ctx context.Context, s *settings.Agent) error {
-			return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: fed.log, Metrics: fed.ofAgents,
+			return agentd.Run(ctx, s, agentd.Options{Logger: fed.log, Metrics: fed.ofAgents,
 				Trainer: fed.trainer(s)})
 		}, nil
 	}
@@ -306,6 +310,6 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 }
 
 // edgesOf makes the edges of the demo's own graph.
-func (fed *federation) edgesOf(*settings.Coordinator) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
+func (fed *federation) edgesOf(*coordinatorsettings.File) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
 	return fed.edges, nil
 }

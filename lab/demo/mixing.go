@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/d2d"
-	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/faults"
 	"github.com/fedmesh/fedmesh/lab/liar"
@@ -173,7 +173,7 @@ func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settin
 		alive, end := context.WithCancel(ctx)
 		l.end = end
 		c.audit.onKill(wire.AgentID(s.ID), l.kill)
-		err := daemon.RunAgent(alive, s, daemon.AgentOptions{
+		err := agentd.Run(alive, s, agentd.Options{
 			Logger: fed.log, Metrics: fed.ofAgents, Traffic: c.count, Wrap: l.wrap, Trainer: l,
 		})
 		end()

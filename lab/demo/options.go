@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/round"
@@ -213,7 +214,7 @@ func (o *Options) faulty() bool { return o.Loss > 0 || o.Duplicates > 0 || o.Del
 // task returns what is learned. μ is what 20 steps of 0.02 make together,
 // since the step size is divided by E_k.
 func (o *Options) task() settings.Task {
-	t := settings.DefaultCoordinator().Task
+	t := coordinatorsettings.Default().Task
 	t.Name, t.Features, t.Target = "air", airFeatures, airTarget
 	t.StepSize.Constant, t.BatchSize, t.Clip, t.MinRows = 0.4, 32, clip, 100
 	t.Steps = settings.Steps{Budget: budget, Min: 1, Max: 100}
@@ -233,9 +234,9 @@ type together struct {
 // coordinator returns the coordinator's settings. Everything that could make
 // the result depend on who is faster is shut out: it waits for all agents,
 // needs all participants, and the demo takes a missed deadline for an error.
-func (o together) coordinator() settings.Coordinator {
+func (o together) coordinator() coordinatorsettings.File {
 	f := o.files
-	s := settings.DefaultCoordinator()
+	s := coordinatorsettings.Default()
 	s.Task, s.Held = o.task(), &data.Config{CSV: f.held}
 	s.Round.Participants, s.Round.Quorum = o.draws(), o.draws()
 	s.Round.Weights, s.Round.Seed, s.Round.Rounds = o.weights(), o.Seed, o.rounds()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/logging"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/air"
@@ -123,7 +123,7 @@ func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) er
 				r.change(func() { r.taken[s.ID]++ })
 			}
 		}
-		return daemon.RunAgent(ctx, s, daemon.AgentOptions{Logger: r.log, Metrics: fed.ofAgents,
+		return agentd.Run(ctx, s, agentd.Options{Logger: r.log, Metrics: fed.ofAgents,
 			Trainer:  slow.Trainer{Trainer: agent.Learner{}, StepTime: s.Compute.StepTime},
 			Observer: observer{r, s.ID}, Wrap: func(c mqtt.Conn) mqtt.Conn { return newTappedConn(c, heard) }})
 	}

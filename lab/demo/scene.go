@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	held "github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/sim/data"
 	"github.com/fedmesh/fedmesh/learner"
@@ -24,7 +25,7 @@ type scene struct {
 	what    string // in words
 	files   *files
 	task    settings.Task
-	mesh    settings.Mesh
+	mesh    coordinatorsettings.Mesh
 	places  []settings.Place // of the agents; nil where the edges do not come from places
 	rounds  int
 	uploads int // L, drawn with replacement
@@ -68,7 +69,8 @@ func airScene(o *Options, dir string) (*scene, error) {
 	s := &scene{
 		what: "air pollution (log PM2.5) six hours ahead, at twelve stations on a ring; the loss is ½ the mean " +
 			"squared error in a year that none has seen",
-		files: f, task: o.task(), mesh: settings.Mesh{Edges: spec.EdgesRing, Weights: spec.Metropolis}, rounds: 50,
+		files: f, task: o.task(), mesh: coordinatorsettings.Mesh{Edges: spec.EdgesRing, Weights: spec.Metropolis},
+		rounds:  50,
 		uploads: o.draws(), start: 1,
 	}
 	s.task.StepSize.Constant = 0.02
@@ -105,7 +107,8 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	}
 	s := &scene{
 		what:  "feddec's regression: 25 parameters, of which each agent has 10 rows; the loss is (f − f*)/(f(0) − f*)",
-		files: f, mesh: settings.Mesh{Edges: spec.EdgesRadius, Radius: regressionRadius, Weights: spec.BestConstant},
+		files: f, mesh: coordinatorsettings.Mesh{Edges: spec.EdgesRadius, Radius: regressionRadius,
+			Weights: spec.BestConstant},
 		rounds:  100,
 		uploads: o.draws(),
 		best:    p.Objective.Minimum, start: p.Objective.Risk(make([]float64, regression.Inputs)),
@@ -113,7 +116,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	for _, at := range g.Positions() {
 		s.places = append(s.places, settings.Place{X: at.X, Y: at.Y})
 	}
-	s.task = settings.DefaultCoordinator().Task
+	s.task = coordinatorsettings.Default().Task
 	s.task.Name, s.task.Features, s.task.Target = "regression", f.features, f.target
 	s.task.Model.Bias, s.task.Standardize, s.task.Clip, s.task.MinRows = false, false, 0, 1
 	s.task.BatchSize = 1
@@ -179,8 +182,8 @@ type apart struct {
 	site      string // URL of the neighbours' broker; empty: the uplink
 }
 
-func (p apart) coordinator() settings.Coordinator {
-	s := settings.DefaultCoordinator()
+func (p apart) coordinator() coordinatorsettings.File {
+	s := coordinatorsettings.Default()
 	s.Task, s.Mesh, s.Held = p.task(), p.mesh, &held.Config{CSV: p.files.held}
 	s.Round.Algorithm, s.Round.Sampling, s.Round.Weights = p.algorithm, spec.WithReplacement, spec.WeightsEqual
 	s.Round.Participants, s.Round.Quorum = p.uploads, p.uploads

@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/air"
 	"github.com/fedmesh/fedmesh/learner"
@@ -70,7 +71,7 @@ type streamed struct {
 	site string // URL of that broker
 }
 
-func (p streamed) coordinator() settings.Coordinator {
+func (p streamed) coordinator() coordinatorsettings.File {
 	s := p.together.coordinator()
 	r := air.Recipe()
 	s.Task.Grid, s.Task.Inputs, s.Task.Features, s.Task.Target = r.Grid, r.Inputs, p.files.features, p.files.target

@@ -61,7 +61,7 @@ func (h heard) ObserveReplica(f replica.Fact) {
 	}
 }
 
-// coordinateInTurn is the coordinator's process on one of several machines, as internal/daemon has it.
+// coordinateInTurn is the coordinator's process on one of several machines, as internal/coordinatord has it.
 func (p *party) coordinateInTurn(ctx context.Context, l *life) error {
 	r := replica.New(replica.Config{Store: l.engine(), Name: p.disk.name, Instance: p.rng.Uint64(),
 		Runtime: l, Observer: heard{l},

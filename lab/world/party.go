@@ -215,7 +215,7 @@ func topics() mqtt.Topics {
 	return t
 }
 
-// coordinate is the coordinator's process, as internal/daemon has it.
+// coordinate is the coordinator's process, as internal/coordinatord has it.
 func (p *party) coordinate(ctx context.Context, l *life) error {
 	if p.w.plan.Machines > 1 {
 		return p.coordinateInTurn(ctx, l)
@@ -262,7 +262,7 @@ func (w *World) agent(id wire.AgentID) *party {
 	return w.parties[1+slices.IndexFunc(w.parties[1:], func(p *party) bool { return p.id == id })]
 }
 
-// takePart is an agent's process, as internal/daemon has it.
+// takePart is an agent's process, as internal/agentd has it.
 func (p *party) takePart(ctx context.Context, l *life) error {
 	disk := store.Disk{FS: handle{p.disk, l}}
 	boot, lost, err := disk.NextBoot(stateDir)

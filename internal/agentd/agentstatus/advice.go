@@ -1,0 +1,73 @@
+package agentstatus
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The log and the status report these problems of an agent with the same text.
+
+// NotConfined returns the warning that a trainer has the same access as agentd, with the reason.
+func NotConfined(f agent.TrainerStarted) string {
+	return fmt.Sprintf("trainer %s is not confined (%s): it has the same access to memory and network as agentd",
+		f.Trainer, f.Loose)
+}
+
+// Stale says that no announcement has come, and what to look at.
+func Stale(wait time.Duration) string {
+	return fmt.Sprintf("a round is open, but no new announcement has arrived for %s (three times the maximum duration "+
+		"of a round): the coordinator is offline, or the broker withholds its announcements; see coordinator status",
+		wait)
+}
+
+// Ending says that a device's certificate ends, and what to do.
+func Ending(f agent.CertificateEnding) string {
+	what := "expires in " + days(f.Left)
+	if f.Left <= 0 {
+		what = "has expired"
+	}
+	why := "the coordinator has not answered; see that it runs, and that this device reaches it"
+	if f.Refused != 0 {
+		why = "the coordinator refuses another one: " + agent.Refusal(f.Refused)
+	}
+	return "the certificate for the broker " + what + ": " + why +
+		"; a certificate of another authority must be renewed manually"
+}
+
+// days is a time in whole days, or exactly if there are few.
+func days(d time.Duration) string {
+	if d < 48*time.Hour {
+		return d.Round(time.Second).String()
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+// Behind says that the machine's clock is behind, and what to do.
+func Behind(f agent.ClockBehind) string {
+	return fmt.Sprintf("clock is behind: using %s UTC for certificates, as the coordinator has signed or this program "+
+		"was built, since the machine says %s; set it, and keep it right with NTP",
+		f.Using.UTC().Format(time.DateTime), f.Machine.UTC().Format(time.DateTime))
+}
+
+// ToBeHeard says that and why the coordinator does not hear a device, and what to do.
+func ToBeHeard(reason wire.UnheardReason) string {
+	why := reason.String()
+	switch reason {
+	case wire.UnheardUnlisted:
+		why = "its id is not in the list of agents, or the device was revoked; to admit it, run `coordinator enrol " +
+			"--device ID` and `agentd join` in a federation with tokens, or add a line with its id and its " +
+			"public key (`agentd key show`) to the coordinator's identity.agents_file and reload it"
+	case wire.UnheardKey:
+		why = "the list of agents has another key for its id; put its public key (`agentd key show`) into the " +
+			"coordinator's identity.agents_file, and reload it"
+	case wire.UnheardBehind:
+		why = "its counter of starts is behind, as when the state folder was lost; run `coordinator devices reset " +
+			"ID` at the coordinator"
+	case wire.UnheardClone:
+		why = "another device uses the same identity; give one of them an id and a key of its own, and restart it"
+	}
+	return "the coordinator does not hear this device: " + why
+}

@@ -1,0 +1,137 @@
+package agentstatus
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Draw returns the picture as text.
+func (a *agentPicture) Draw(width int) string {
+	p := &status.Page{Width: width}
+	p.Head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.At, a.Started,
+		a.Problems, a.Broker)
+	switch a.Fit {
+	case "":
+		p.Line("data", "%s", a.taskless())
+	case "fit":
+		p.Line("data", "%d rows fit the task", a.Rows)
+	default:
+		p.Line("data", "cannot do the task: %s", a.Fit)
+	}
+	a.drawInputs(p)
+	if m := a.Model; m != nil {
+		pinned := ""
+		if m.Pinned {
+			pinned = ", pinned: `agentd model use newest` ends that"
+		}
+		p.Line("predicts", "with model %d/%d, for %s%s", m.Run, m.Version, a.At.Sub(m.Since).Round(time.Second), pinned)
+	}
+	if c := a.Certificate; c != nil {
+		p.Line("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime), days(c.Sub(a.At)))
+	}
+	if b := a.Budget; b != nil {
+		p.Line("budget", "%s %.1f of %.1f MB in %s", status.Bar(float64(b.Used), float64(b.Limit)), float64(b.Used)/1e6,
+			float64(b.Limit)/1e6, b.Month)
+	}
+	if w := a.Work; w == nil && a.Round > 0 {
+		p.Line(fmt.Sprintf("round %d", a.Round), "%s", a.idle())
+	} else if w != nil {
+		doing := "at work"
+		if w.Done {
+			doing = "sending its update"
+		}
+		took, all := a.At.Sub(w.Since), w.Until.Sub(w.Since)
+		p.Line(fmt.Sprintf("round %d", w.Round), "%s, %s", w.Kind, doing)
+		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), all.Seconds()), status.Span(took), status.Span(all))
+	}
+	if w := a.Waits; w != nil {
+		p.Line("  waits", "for %s: this device trains for federation %s", status.Span(a.At.Sub(w.Since)), w.For)
+	}
+	if t := a.Trained; t != nil {
+		waited := ""
+		if t.Waited > 0 {
+			waited = fmt.Sprintf(", after waits of %s for other federations", status.Seconds(t.Waited))
+		}
+		p.Line("last trained", "round %d: E=%d steps (by %s) in %s, %s each%s", t.Round, t.LocalSteps, t.Because,
+			status.Seconds(t.Took), time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond), waited)
+		if t.Flows > 0 {
+			p.Line("  mixed", "%d flows of neighbours, %d of them late", t.Flows, t.Late)
+		}
+	}
+	p.Losses(a.Losses)
+	if len(a.Results) > 0 {
+		var all []string
+		for result, n := range a.Results {
+			all = append(all, fmt.Sprintf("%s %d", result, n))
+		}
+		slices.Sort(all)
+		p.Line("rounds", "%s", strings.Join(all, ", "))
+	}
+	p.Refusals(a.Recent)
+	return p.Text.String()
+}
+
+// taskless describes why the agent knows no task.
+func (a *agentPicture) taskless() string {
+	switch a.Missing {
+	case "":
+		return "no task yet: the agent waits for the coordinator's announcement"
+	case agent.MissingKey:
+		return "no task: the announcement is signed with another key (see above)"
+	case agent.MissingFederation:
+		return "no task: the federation has another name (see above)"
+	case agent.MissingAccess:
+		return "no task: the broker's access rules withhold it (see above)"
+	case agent.MissingNone:
+	}
+	return "no task: the broker has no announcement (see above)"
+}
+
+// idle says why a device without work has none.
+func (a *agentPicture) idle() string {
+	switch {
+	case a.Phase == wire.PhaseFinished.String():
+		return "the run is finished; this device waits for a new one (`coordinator task apply` begins it)"
+	case a.Fit != "fit":
+		return "this device takes no part, since it cannot do the task"
+	case a.Phase == wire.PhaseOpen.String():
+		return "this device was not drawn, or its part is done"
+	}
+	return "between two rounds: this device waits to be drawn"
+}
+
+// drawInputs shows the inputs of which something was not used.
+func (a *agentPicture) drawInputs(p *status.Page) {
+	if a.Lacking > 0 {
+		p.Line("  not made", "%d rows, which lack a value", a.Lacking)
+	}
+	shown, more := 0, 0
+	for _, in := range a.Inputs {
+		if len(in.Unused) == 0 {
+			continue
+		}
+		if shown++; shown > status.MostNames {
+			more++
+			continue
+		}
+		text := data.ColumnReport{Used: in.Used, Unused: in.Unused}.String()
+		if in.Where != "" {
+			text += "; the last: " + in.Where
+			if in.Problem != "" {
+				text += ": " + in.Problem
+			}
+		}
+		p.Paragraph("  "+cmp.Or(in.Name, "unreadable"), text)
+	}
+	if more > 0 {
+		p.Line("", "and %d others", more)
+	}
+}

@@ -1,0 +1,111 @@
+package agentd
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
+	"github.com/fedmesh/fedmesh/internal/agentd/datacheck"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/doctor"
+	"github.com/fedmesh/fedmesh/internal/settings"
+)
+
+// DoctorTarget returns what the doctor examines for an agent.
+func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
+	cfg, err := agentconfig.Agent(s)
+	if err != nil {
+		return nil, err
+	}
+	broker, err := daemon.DoctorBroker(agentconfig.Uplink(s), cfg.Topics, cfg.ID)
+	if err != nil {
+		return nil, err
+	}
+	broker.Presence = cfg.Topics.Presence(cfg.ID)
+	broker.Reads = []string{cfg.Topics.Round(), cfg.Topics.Device(cfg.ID), broker.Presence}
+	announced := &announcement{settings: s, err: errors.New("the broker cannot be reached")}
+	t := &doctor.Target{
+		// the model, the update, and a successor of each
+		Program: "agentd", Federation: s.Name, StateDir: filepath.Clean(s.StateDir),
+		Needs: 4 * int64(cfg.MaxModel), Broker: broker,
+		Announced: announced.examine,
+		Data:      func(context.Context) []doctor.Finding { return examineData(s, cfg.Data, announced) },
+	}
+	if s.Data.Source == data.MQTT {
+		site := s.Readings.Site()
+		own := cfg.Topics.ClientID(cfg.ID)
+		o, _, err := site.Session(own + "-data")
+		if err != nil {
+			return nil, err
+		}
+		o.ClientID = own + "-check" // the agent may run
+		t.Site = &doctor.Broker{Options: o, Reads: s.Data.Topics()}
+	}
+	return t, nil
+}
+
+// announcement is the task that a doctor has found at a broker.
+type announcement struct {
+	settings *settings.Agent
+	task     *datacheck.Task // nil = none was found
+	err      error           // why
+}
+
+// examine looks for the announcement of the coordinator at a broker.
+func (a *announcement) examine(ctx context.Context, url string) doctor.Finding {
+	at := *a.settings
+	at.Broker.URLs = config.OneOrMore{url}
+	t, err := datacheck.Announced(ctx, &at)
+	missing, unheard := (*datacheck.Missing)(nil), (*datacheck.UnheardError)(nil)
+	f := doctor.Finding{About: "coordinator"}
+	switch {
+	case err == nil && t.Unheard != "":
+		a.task, a.err = t, nil
+		f.State, f.Found, f.Mend = doctor.Bad, "it announces the task "+t.Name+" and ignores this device", t.Unheard
+		return f
+	case errors.As(err, &unheard):
+		a.err = errors.New("the coordinator ignores this device")
+		f.State, f.Found, f.Mend = doctor.Bad, a.err.Error(), unheard.Mend
+		return f
+	case err == nil:
+		a.task, a.err = t, nil
+		f.State, f.Found = doctor.Good, "it announces the task "+t.Name
+		return f
+	case errors.As(err, &missing) && missing.Reason == agent.MissingNone:
+		f.State, f.Mend = doctor.Warn, missing.Mend
+	case errors.As(err, &missing):
+		f.State, f.Mend = doctor.Bad, missing.Mend
+	default:
+		f.State = doctor.Warn
+	}
+	if f.Found = err.Error(); a.task == nil {
+		a.err = err
+	}
+	return f
+}
+
+// examineData holds the data against the announced task.
+func examineData(s *settings.Agent, source data.Source, announced *announcement) []doctor.Finding {
+	bad := func(err error) []doctor.Finding {
+		return []doctor.Finding{{About: "data", State: doctor.Bad, Found: err.Error(),
+			Mend: "correct the section data"}}
+	}
+	if s.Data.Source == data.Lines {
+		if err := source.Probe(); err != nil {
+			return bad(err)
+		}
+	}
+	unknown := ""
+	if announced.task == nil {
+		unknown = announced.err.Error()
+	}
+	r, err := datacheck.Run(s, announced.task, unknown)
+	if err != nil {
+		return bad(err)
+	}
+	return r.Findings()
+}

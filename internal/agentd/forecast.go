@@ -1,0 +1,69 @@
+package agentd
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// forecastText is a forecast as it is published.
+type forecastText struct {
+	Time          *time.Time `json:"time,omitempty"`            // of the row
+	For           *time.Time `json:"for,omitempty"`             // the time that the prediction is for
+	Horizon       *float64   `json:"horizon_seconds,omitempty"` // from Time to For
+	Device        string     `json:"device"`
+	Target        string     `json:"target,omitempty"`
+	Unit          string     `json:"unit,omitempty"` // of the target
+	Model         string     `json:"model"`          // RUN/VERSION
+	Prediction    float64    `json:"prediction"`
+	Probabilities []float64  `json:"probabilities,omitempty"`
+	Residual      *float64   `json:"residual,omitempty"`
+	Score         float64    `json:"score,omitempty"`
+	Anomaly       bool       `json:"anomaly,omitempty"`
+}
+
+// encodeForecast returns a forecast of a device as JSON.
+func encodeForecast(device string, f agent.Forecast) ([]byte, error) {
+	text := forecastText{Device: device, Target: f.Goal.Target, Unit: f.Goal.Unit, Model: f.Model, Prediction: f.Value,
+		Probabilities: f.Classes, Residual: f.Residual, Score: f.Score, Anomaly: f.Anomaly}
+	if at, horizon := f.For(), f.Goal.Ahead.Seconds(); !at.IsZero() {
+		text.Time, text.For, text.Horizon = &f.Time, &at, &horizon
+	}
+	return json.Marshal(text)
+}
+
+// forecast has the agent publish its forecasts over a connection of their own, which end closes.
+func forecast(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end func() error, err error) {
+	site := s.Predict.Site()
+	conn, err := daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict",
+		cfg.Logger.With("connection", "forecasts"),
+		func(mqtt.Traffic, mqtt.Kind) {}, func(m *mqtt.Options) { m.Now = cfg.Clock.Now })
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() { // the session tells its log what its link does
+		defer close(done)
+		for range conn.Events() {
+			continue
+		}
+	}()
+	topic := s.Predict.Publish
+	cfg.Predict.Publish = func(f agent.Forecast) error {
+		payload, err := encodeForecast(s.ID, f)
+		if err != nil {
+			return err
+		}
+		return conn.Publish(mqtt.Message{Topic: topic, Payload: payload})
+	}
+	return func() error {
+		err := conn.Close()
+		<-done
+		return err
+	}, nil
+}

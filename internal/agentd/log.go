@@ -1,0 +1,312 @@
+package agentd
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/agentd/agentstatus"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// agentLog logs an agent's facts. The MQTT session itself logs the state of the link.
+type agentLog struct{ *slog.Logger }
+
+// Observe implements agent.Observer.
+func (l agentLog) Observe(fact agent.Fact) {
+	switch f := fact.(type) {
+	case agent.SubscriptionsRefused:
+		daemon.LogSubscriptionsRefused(l.Logger, slices.Concat(f.Filters, f.Site))
+	case agent.BrokerTested:
+		daemon.LogSelfTest(l.Logger, f.SelfTested)
+	case agent.StorageFailing:
+		daemon.LogStorageFailing(l.Logger, f.What, f.Err)
+	case agent.StateLost:
+		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Without, "file", f.File,
+			"err", f.Err)
+	case agent.AnnouncementsStale:
+		l.stale(f)
+	case agent.AnnouncementMissing:
+		l.missing(f)
+	case agent.RootTaken:
+		l.Info("the next root document is taken: its keys count now", "version", f.Version)
+	case agent.CertificateUsed:
+		if f.Renewed {
+			l.Info("the certificate for the broker is another one: the next connection uses it", "expires",
+				f.Until.UTC().Format(time.DateTime))
+		}
+	case agent.CertificateEnding:
+		l.Warn(agentstatus.Ending(f), "expires", f.Until.UTC().Format(time.DateTime))
+	case agent.RenewalRefused:
+		l.Error("the coordinator gives this device no other key or certificate: "+agent.Refusal(f.Reason), "reason",
+			f.Reason)
+	case agent.Rekeyed:
+		l.Warn("this device has another key from now on; it is kept in the state folder", "key",
+			keys.Format(f.Key.Ed25519()))
+	case agent.ClockBehind:
+		l.clockBehind(f)
+	case agent.PersonalBegun:
+		l.personalBegun(f)
+	case agent.BootRaised:
+		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or restored from "+
+			"an older copy, and is raised", "from", f.From, "to", f.To)
+	case agent.StorageMended:
+		l.Info(daemon.StorageMended)
+	case agent.KeyAwaited:
+		l.Info("the task or a model is sealed, and this device has no key for it yet: the coordinator is asked for it")
+	case agent.KeyCame:
+		l.Info("the coordinator has given this device the key under which tasks and models are sealed")
+	case agent.DeviceJudged:
+		l.deviceJudged(f)
+	case agent.CloneSeen:
+		l.cloneSeen(f)
+	case agent.Unheard:
+		l.unheard(f)
+	case agent.MessageDropped:
+		l.Warn("message dropped", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
+	case agent.DataLoaded:
+		l.dataLoaded(f)
+	case agent.UpdateSettled:
+		l.settled(f)
+	case agent.FeedbackKept:
+		if f.Lost {
+			l.Info("what the codec has not sent of earlier updates is given up: it is not known what became of the "+
+				"last one, or it was of another run or other columns", "round", f.Round)
+		}
+	case agent.Trained:
+		l.trained(f)
+	case agent.TurnAwaited:
+		if f.By != "" {
+			l.Debug("training waits: the device trains for another federation", "for", f.By)
+		}
+	case agent.ModelJudged:
+		l.modelJudged(f)
+	case agent.Evaluated:
+		l.evaluated(f)
+	case agent.ModelInUse:
+		l.Info("predictions are made with another model", "run", f.Run, "version", f.Version, "task", f.Task,
+			"pinned", f.Pinned)
+	case agent.Predicted:
+		l.predicted(f)
+	case agent.ModelHookFailed:
+		l.Error("predict.hook failed; the model is in use nevertheless", "err", f.Err)
+	case agent.BlockBegan:
+		l.Info("mixing continues without the server", "block", f.Block, "neighbours", f.Neighbors,
+			"begins_with", f.From)
+	case agent.NeighborsFound:
+		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.Others)
+	case agent.TrainerStarted:
+		l.Info("a trainer runs", "trainer", f.Trainer, "name", f.Name, "rows", f.Rows, "not_confined", f.Loose)
+	case agent.TrainerEnded:
+		l.Error("a trainer has ended", "trainer", f.Trainer, "err", f.Err, "again_in", f.Again)
+	case agent.TrainingFailed:
+		l.Error("no update for this round", "round", f.Round, "err", f.Err)
+	case agent.DataCollected:
+		l.dataCollected(f)
+	case agent.BudgetUsed, agent.LinkChanged, agent.ModelFetched: // not logged
+	}
+}
+
+func (l agentLog) personalBegun(f agent.PersonalBegun) {
+	if f.Err != nil {
+		l.Warn("the local steps of the device's own model have diverged, and it begins anew: see task.personal.lambda "+
+			"and task.step_size", "round", f.Round, "parameters", f.Parameters, "err", f.Err)
+		return
+	}
+	l.Info("what of the model is the device's own begins anew", "round", f.Round, "parameters", f.Parameters)
+}
+
+func (l agentLog) stale(f agent.AnnouncementsStale) {
+	if f.For == 0 {
+		l.Info("announcements arrive again")
+		return
+	}
+	l.Error(agentstatus.Stale(f.For))
+}
+
+func (l agentLog) missing(f agent.AnnouncementMissing) {
+	switch f.Reason {
+	case "":
+		l.Info("the coordinator's announcement has arrived")
+	case agent.MissingAccess: // the result of the broker test names the change
+	case agent.MissingNone:
+		l.Warn(f.Advice())
+	case agent.MissingKey, agent.MissingFederation:
+		l.Error(f.Advice())
+	}
+}
+
+func (l agentLog) clockBehind(f agent.ClockBehind) {
+	if f.Using.IsZero() {
+		l.Info("the machine's clock is right again")
+		return
+	}
+	l.Warn(agentstatus.Behind(f))
+}
+
+func (l agentLog) unheard(f agent.Unheard) {
+	if f.Reason == 0 {
+		l.Info("the coordinator hears this device again")
+		return
+	}
+	l.Error(agentstatus.ToBeHeard(f.Reason), "reason", f.Reason)
+}
+
+func (l agentLog) settled(f agent.UpdateSettled) {
+	if f.Fate != wire.FateFolded {
+		l.Info("an update is not in the model", "round", f.Round, "fate", f.Fate)
+	}
+}
+
+func (l agentLog) trained(f agent.Trained) {
+	attrs := []any{"round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
+		"risk_before", daemon.Rounded(f.RiskBefore), "risk_after", daemon.Rounded(f.RiskAfter), "took", f.Took}
+	if f.Waited > 0 {
+		attrs = append(attrs, "waited_for_others", f.Waited)
+	}
+	l.Info("trained", attrs...)
+	if s := f.Held; s != nil {
+		attrs := []any{"round", f.Round, "version", f.Version, "rows", s.Samples, "risk", daemon.Rounded(s.Risk)}
+		l.Info("base model scored on held-out rows", append(attrs, daemon.ScoreAttrs(s)...)...)
+	}
+	if s := f.Mixed; s != nil {
+		l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late,
+			"skipped", s.Skipped, "unreconciled", s.Unreconciled, "took", f.MixedFor)
+	}
+}
+
+// ObserveRound implements agent.Observer.
+func (l agentLog) ObserveRound(fact round.AgentFact) {
+	switch f := fact.(type) {
+	case round.BudgetShort:
+		l.Warn("the rest of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes,
+			"left", f.Left)
+	case round.AnnouncementIgnored:
+		l.Warn("announcement ignored", "place", f.Order, "reason", f.Reason)
+	case round.NotUnderstood:
+		l.Warn("this agent takes no part: it does not know what the coordinator's message needs; update the agent",
+			"message", f.Message, "err", f.Err)
+	case round.EdgeLost:
+		l.Warn("the coordinator has ended the edge to a neighbour for some rounds", "round", f.Round,
+			"neighbour", f.Neighbor, "reason", f.Reason)
+	case round.WorkStarted:
+		l.Debug("invited", "round", f.Round, "kind", f.Kind, "left", f.Left)
+	case round.WorkEnded:
+		l.workEnded(f)
+	case round.AnnouncementObeyed, round.TaskPrepared: // not logged
+	}
+}
+
+func (l agentLog) predicted(f agent.Predicted) {
+	if f.Err != nil {
+		l.Error("there are no forecasts", "lost", f.Lost, "err", f.Err)
+	}
+	if f.Mended {
+		l.Info("there are forecasts again")
+	}
+	if f.Anomalies > 0 {
+		l.Warn("residuals are beyond the usual", "rows", f.Made, "anomalies", f.Anomalies)
+	}
+}
+
+func (l agentLog) evaluated(f agent.Evaluated) {
+	switch {
+	case f.Err != nil:
+		l.Warn("a model is not evaluated", "version", f.Version, "err", f.Err)
+	case f.Rows == 0:
+		l.Warn("a model is evaluated, and its risk is too large to be told", "version", f.Version)
+	default:
+		l.Info("a model is evaluated on the rows that are held out", "version", f.Version, "rows", f.Rows, "risk",
+			daemon.Rounded(f.Risk))
+	}
+}
+
+func (l agentLog) modelJudged(f agent.ModelJudged) {
+	attrs := []any{"run", f.Run, "version", f.Version, "rows", f.Rows, "risk", daemon.Rounded(f.Risk),
+		"risk_in_use", daemon.Rounded(f.InUse)}
+	switch f.Result {
+	case agent.ModelTaken:
+		l.Info("a new model is taken", attrs...)
+	case agent.ModelFailed:
+		l.Error("a new model could not be taken; it is tried again", append(attrs, "err", f.Err)...)
+	case agent.ModelWorse, agent.ModelNotFinite, agent.ModelBlind, agent.ModelPinned:
+		l.Warn("a new model is not taken", append(attrs, "reason", f.Result)...)
+	}
+}
+
+func (l agentLog) cloneSeen(f agent.CloneSeen) {
+	does := "this one stays connected"
+	if f.Pause > 0 {
+		does = "this one disconnects for " + f.Pause.Round(time.Second).String()
+	}
+	l.Error("another device has the identity of this agent: give one of them an id and a key of its own; "+does,
+		"starts", fmt.Sprintf("%d (%016x, here) and %d (%016x)", f.Boot, f.Nonce, f.OtherBoot, f.OtherNonce))
+}
+
+func (l agentLog) workEnded(f round.WorkEnded) {
+	attrs := []any{"round", f.Round, "kind", f.Kind, "result", f.Result}
+	switch f.Result {
+	case round.WorkRefused:
+		l.Warn("round ended", append(attrs, "reason", f.Refused)...)
+	case round.WorkDeclined:
+		l.Warn("round ended", append(attrs, "reason", f.Declined)...)
+	default:
+		l.Info("round ended", attrs...)
+	}
+}
+
+func (l agentLog) dataLoaded(f agent.DataLoaded) {
+	switch {
+	case f.Problem != nil && f.Renewed != "":
+		l.Error("the local data fit the task no more; the agent takes no part in it: "+f.Renewed, "task", f.Task,
+			"err", f.Problem)
+	case f.Problem != nil:
+		l.Error("the local data do not fit the task; the agent takes no part in it", "task", f.Task, "err", f.Problem)
+	case f.Renewed != "":
+		l.Warn("local data have changed: "+f.Renewed, "task", f.Task, "rows", f.Rows, "before", f.Before,
+			"took", f.Took)
+	case f.Before > 0:
+		l.Info("local data have grown", "task", f.Task, "rows", f.Rows, "before", f.Before, "took", f.Took)
+	default:
+		l.Info("local data fit the task", "task", f.Task, "rows", f.Rows, "took", f.Took)
+	}
+}
+
+// dataCollected logs the first value of an input, the tenth, the hundredth … that is not used for a reason.
+func (l agentLog) dataCollected(f agent.DataCollected) {
+	before := map[string]map[data.Reason]uint64{}
+	for _, c := range f.Before.Columns {
+		before[c.Name] = c.Unused
+	}
+	for _, c := range f.Columns {
+		for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
+			n, was := c.Unused[why], before[c.Name][why]
+			if len(strconv.FormatUint(n, 10)) > len(strconv.FormatUint(was, 10)) || n > 0 && was == 0 {
+				last := c.Example(why)
+				attributes := []any{"input", c.Name, "reason", why, "values", n, "used", c.Used, "last", last.Where}
+				if last.Problem != "" {
+					attributes = append(attributes, "problem", last.Problem)
+				}
+				l.Warn("values of an input are not used", attributes...)
+			}
+		}
+	}
+}
+
+// deviceJudged logs when a rule for this device stops the work, and when the work may go on.
+func (l agentLog) deviceJudged(f agent.DeviceJudged) {
+	switch barred := f.Before.Rule != "" && !f.Before.May(); {
+	case !f.May() && (!barred || f.Rule != f.Before.Rule):
+		l.Info("a rule for this device stops its work", "rule", f.Rule)
+	case f.May() && barred:
+		l.Info("the rules for this device allow work again", "share_of_local_steps", daemon.Rounded(f.Share))
+	}
+}

@@ -1,0 +1,38 @@
+package agentd
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/metrics"
+)
+
+// TestAgentMetricsAreShared is for the race detector: each agent of a process
+// reports from a goroutine of its own.
+func TestAgentMetricsAreShared(t *testing.T) {
+	reg := metrics.NewRegistry("agentd")
+	m := NewMetrics(reg, "")
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 100 {
+				m.Observe(agent.LinkChanged{Up: true})
+			}
+		})
+	}
+	all.Wait()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "agentd_broker_reconnects_total" {
+			if got := f.GetMetric()[0].GetCounter().GetValue(); got != 399 {
+				t.Errorf("%v reconnects, want 399", got)
+			}
+			return
+		}
+	}
+	t.Error("no agentd_broker_reconnects_total")
+}

@@ -1,0 +1,20 @@
+package agentd
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/agentd/agentstatus"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata and docs/openapi-agentd.json")
+
+// TestOpenAPI compares docs/openapi-agentd.json with the routes. agentd itself does not serve this description: it has
+// 20 kB, and the routes are on a socket only.
+func TestOpenAPI(t *testing.T) {
+	testkit.Golden(t, "../../docs/openapi-agentd.json", string(api.Document("fedmesh agentd", "1",
+		agentRoutes(agentstatus.New("", "", "", time.Now), nil))), *update)
+}

@@ -1,0 +1,362 @@
+package agentd
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/external"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
+	"github.com/fedmesh/fedmesh/internal/agentd/agentstatus"
+	"github.com/fedmesh/fedmesh/internal/agentd/datacheck"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/doctor"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Options are the parts of an agent that come from its process, not from its settings.
+type Options struct {
+	Logger   *slog.Logger
+	Observer agent.Observer // beside the log
+	Metrics  *Metrics
+	// Gatherer has the metrics of this agent alone, for its reports to the coordinator. It is nil where
+	// several agents share a process: these send no reports.
+	Gatherer prometheus.Gatherer
+	// Ready, if set, is called once, when the state is open and the agent is about to run. alive returns an error
+	// if the agent's loop does not answer.
+	Ready func(alive func(ctx context.Context) error)
+	// Key, if set, replaces the key of the settings' key file.
+	Key ed25519.PrivateKey
+	// Traffic, if set, is called for each message, in addition to the metrics.
+	Traffic func(x mqtt.Traffic, kind mqtt.Kind)
+	// Now, if set, is the machine's clock for certificates and the months of budgets.
+	Now func() time.Time
+	// Wrap and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker that the agent
+	// hears, Trainer takes the local steps.
+	Wrap    func(mqtt.Conn) mqtt.Conn
+	Trainer agent.Trainer
+}
+
+func (o *Options) traffic(x mqtt.Traffic, kind mqtt.Kind) {
+	o.Metrics.of.Traffic(x, kind)
+	if o.Traffic != nil {
+		o.Traffic(x, kind)
+	}
+}
+
+// dial opens a session with a broker. Log messages of the session contain name.
+func (o *Options) dial(ctx context.Context, name string, b *settings.Broker, cfg *agent.Config,
+	more func(*mqtt.Options)) (mqtt.Conn, error) {
+	log := cfg.Logger.With("connection", name)
+	return o.wrapped(daemon.Dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), log, o.traffic,
+		func(m *mqtt.Options) {
+			m.Now = cfg.Clock.Now
+			more(m)
+		}))
+}
+
+// wrapped decorates a connection, if the laboratory wants that.
+func (o *Options) wrapped(conn mqtt.Conn, err error) (mqtt.Conn, error) {
+	if err != nil || o.Wrap == nil {
+		return conn, err
+	}
+	return o.Wrap(conn), nil
+}
+
+// Metrics are the metrics of the agents of one process. They are locked because each agent reports from its own
+// goroutine.
+type Metrics struct {
+	mu sync.Mutex
+	of *agentmetrics.Agent
+}
+
+// NewMetrics registers the metrics of agents, with the name of their federation if the device is in several.
+func NewMetrics(reg prometheus.Registerer, federation string) *Metrics {
+	return &Metrics{of: agentmetrics.New(reg, time.Now, federation)}
+}
+
+// Observe implements agent.Observer.
+func (m *Metrics) Observe(fact agent.Fact) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of.Observe(fact)
+}
+
+// ObserveRound implements agent.Observer.
+func (m *Metrics) ObserveRound(fact round.AgentFact) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of.ObserveRound(fact)
+}
+
+// Reloaded records whether a reload of the configuration succeeded.
+func (m *Metrics) Reloaded(good bool) { m.of.Reloaded(good) }
+
+// Run runs the agent of a device in one federation until ctx ends.
+func Run(ctx context.Context, s *settings.Agent, o Options) error {
+	return RunAll(ctx, s, o.Logger, func(*settings.Agent) Options { return o })
+}
+
+// shared is what the agents of a device have in common.
+type shared struct {
+	volatile bool // a power cut takes the state
+	turn     agent.Turn
+	meter    mqtt.Meter
+	budget   *agent.Budget
+}
+
+// RunAll runs the agents of a device, one for each of its federations, until ctx ends, or one of them cannot go on.
+// of returns the options of a federation's.
+func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
+	of func(*settings.Agent) Options) (err error) {
+	dir := filepath.Clean(s.StateDir)
+	if err := daemon.MakeFolder(dir); err != nil {
+		return err
+	}
+	lock, err := store.Lock(dir)
+	if err != nil {
+		return err
+	}
+	defer daemon.Unlock(lock, log)
+	d := &shared{volatile: store.Volatile(dir)}
+	if d.volatile {
+		log.Info("the state folder is in memory: after a power cut the agent trains again for the round",
+			"state_dir", dir)
+	}
+	if limit := uint64(s.Budget.BytesPerMonth); limit > 0 {
+		d.budget = &agent.Budget{Limit: limit, Meter: &d.meter, Dir: dir}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if _, err := os.Stat(filepath.Join(dir, store.BootFile)); err == nil && len(s.Federations) > 0 {
+		log.Warn("the state folder has the state of a federation that was the only one, which is not used: to go on "+
+			"with it, stop agentd and move its files into the folder of that federation", "state_dir", dir)
+	}
+	all := s.Each()
+	ended := make(chan error)
+	for _, m := range all {
+		o := of(m)
+		go func() {
+			err := d.runAgent(ctx, m, &o)
+			if len(all) > 1 && errors.As(err, new(*agent.RevokedError)) { // the others go on
+				o.Logger.Error(err.Error())
+				<-ctx.Done()
+				err = nil
+			}
+			if err != nil && m.Name != "" {
+				err = fmt.Errorf("federation %s: %w", m.Name, err)
+			}
+			ended <- err
+		}()
+	}
+	for range all {
+		err = errors.Join(err, <-ended)
+		cancel()
+	}
+	return err
+}
+
+// runAgent runs the agent of a federation.
+func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *Options) (err error) {
+	cfg, err := agentconfig.Agent(s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cfg.Data.Close()) }()
+	if err := daemon.MakeFolder(cfg.Dir); err != nil {
+		return err
+	}
+	boot, lost, err := store.Machine.NextBoot(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if o.Key != nil {
+		cfg.Key = o.Key
+	}
+	cfg.Clock = agent.NewClock(doctor.Built(), o.Now)
+	cfg.Now, cfg.Behind = cfg.Clock.Now, wire.Epoch(boot)+1
+	if lost != nil {
+		cfg.Behind = wire.Epoch(boot)
+	}
+	cfg.Boot, cfg.Software, cfg.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
+	cfg.Volatile, cfg.Budget, cfg.Share = d.volatile, d.budget, d.turn.NewShare(cmp.Or(s.Name, s.Federation))
+	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), daemon.NewRand()
+	cfg.Logger.Info("started", "version", daemon.Version(), "federation", cfg.Federation, "start", boot)
+	if err := watchDevice(&cfg, s); err != nil {
+		return err
+	}
+	if err := o.collect(ctx, &cfg, s); err != nil {
+		return err
+	}
+	if cfg.Trainer == nil {
+		cfg.Trainer = agentconfig.Learner(s)
+	}
+	if programs := agentconfig.Programs(s); len(programs) > 0 {
+		t := external.New(ctx, cfg.Trainer, cfg.Data, programs, cfg.Federation, cfg.ID, cfg.Logger,
+			func(f agent.Fact) { cfg.Observer.Observe(f) })
+		cfg.Trainer, cfg.Data = t, t
+	}
+	if cfg.Predict != nil {
+		predictWith(&cfg, s)
+		if s.Predict.Publish != "" {
+			end, err := forecast(ctx, &cfg, s)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, end()) }()
+		}
+	}
+	cfg.SelfTest = daemon.SelfTestTime(&s.Broker)
+	if cfg.Mesh != nil {
+		cfg.Mesh.Random = daemon.RandomBytes
+		if !s.D2D.Uplink {
+			site := s.D2D.Site()
+			cfg.Mesh.Connect = func() (mqtt.Conn, error) {
+				return o.dial(ctx, "neighbours", &site, &cfg, func(*mqtt.Options) {})
+			}
+		}
+	}
+	reportOf(&cfg.Reports, o.Gatherer)
+	var present atomic.Pointer[agent.Agent]
+	view := agentstatus.New(daemon.Version(), cmp.Or(s.Name, s.Federation), s.ID, time.Now)
+	api.Serve(ctx, cfg.Dir, api.Handler(agentRoutes(view, present.Load), api.Owner, nil), cfg.Logger)
+	cfg.Observer = daemon.Observers[agent.Fact, round.AgentFact]{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
+	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
+		cfg.Observer.Observe(agent.BootLost(lost))
+	}
+	return d.run(ctx, s, cfg, o, &present)
+}
+
+// agentRoutes are the operations on the agent: its models are chosen by files. present returns the agent that runs; nil
+// before there is one.
+func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Route {
+	return []api.Route{view.Route(), api.Get(datacheck.TaskPath, "The task that the agent holds its data against.",
+		func(r *http.Request) (datacheck.HeldTask, error) {
+			a := present()
+			if a == nil {
+				return datacheck.HeldTask{}, api.Conflict("the agent is still starting: try again")
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+			defer cancel()
+			task, err := a.Task(ctx)
+			held := datacheck.HeldTask{Task: task}
+			missing, unheard := view.Obstacles()
+			if held.Missing, held.Others = missing.Reason, missing.Others; unheard != 0 {
+				held.Unheard = agentstatus.ToBeHeard(unheard)
+			}
+			return held, err
+		}), api.Post("/v1/key/rotate", "Give the device another key.",
+		func(r *http.Request, _ api.Empty) (KeyRotated, error) {
+			a := present()
+			if a == nil {
+				return KeyRotated{}, api.Conflict("the agent is still starting: try again")
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+			defer cancel()
+			return KeyRotated{Rotated: true}, a.RotateKey(ctx)
+		})}
+}
+
+// KeyRotated is the answer to a wish for another key.
+type KeyRotated struct {
+	Rotated bool `json:"rotated"`
+}
+
+// run runs the agent. If the agent finds that an earlier start had a higher number, run raises the number and starts
+// the agent again; so it does when the device has got another key.
+func (d *shared) run(ctx context.Context, s *settings.Agent, cfg agent.Config, o *Options,
+	present *atomic.Pointer[agent.Agent]) error {
+	for {
+		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
+			return o.dial(ctx, "coordinator", agentconfig.Uplink(s), &cfg, func(m *mqtt.Options) {
+				m.Will, m.Meter = will, &d.meter
+			})
+		})
+		if err != nil {
+			return err
+		}
+		if present.Swap(a) == nil && o.Ready != nil {
+			o.Ready(func(ctx context.Context) error { return present.Load().Alive(ctx) })
+		}
+		err = a.Run(ctx)
+		behind, above := (*agent.BehindError)(nil), cfg.Boot
+		rekeyed := errors.As(err, new(*agent.RekeyedError))
+		if errors.As(err, &behind) {
+			above = behind.Epoch
+		} else if !rekeyed {
+			return err
+		}
+		next, err := store.Machine.RaiseBoot(cfg.Dir, uint64(above))
+		if err != nil {
+			return err
+		}
+		if !rekeyed {
+			cfg.Observer.Observe(agent.BootRaised{From: cfg.Boot, To: wire.Epoch(next)})
+			cfg.Behind = 0
+		}
+		cfg.Boot = wire.Epoch(next)
+	}
+}
+
+// reportOf sets the readings that an agent reports; without a gatherer there are no reports.
+func reportOf(r *agent.Reports, g prometheus.Gatherer) {
+	if g == nil {
+		r.Every = 0
+	}
+	r.Readings = func() []wire.Reading { return metrics.Readings(g) }
+}
+
+// collect has a source collect that does so by itself, with a session of its own with the site's broker.
+func (o *Options) collect(ctx context.Context, cfg *agent.Config, s *settings.Agent) error {
+	c, collects := cfg.Data.(data.Collector)
+	if !collects {
+		return nil
+	}
+	return c.Start(data.Env{
+		Dir: filepath.Join(cfg.Dir, "readings"), Disk: store.Machine, Keep: s.Readings.Ring(), Now: time.Now,
+		Logger: cfg.Logger,
+		Connect: func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
+			site := s.Readings.Site()
+			return o.wrapped(daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data",
+				cfg.Logger.With("connection", "readings"),
+				func(x mqtt.Traffic, _ mqtt.Kind) { observe(x) },
+				func(m *mqtt.Options) { m.Now = cfg.Clock.Now }))
+		},
+	})
+}
+
+// watchDevice makes the agent obey the rules for its device, if any are set.
+func watchDevice(cfg *agent.Config, s *settings.Agent) error {
+	rules, err := agentconfig.Rules(&s.Device)
+	if err != nil || !rules.Any() {
+		return err
+	}
+	system := device.System{Root: s.Device.Root}
+	for _, rule := range rules.Blind(system.Read()) {
+		cfg.Logger.Warn("a rule for this device has no effect: the system does not report the value that it needs",
+			"rule", rule)
+	}
+	cfg.Device = func(before device.Verdict) device.Verdict { return rules.Judge(time.Now(), system.Read(), before) }
+	return nil
+}

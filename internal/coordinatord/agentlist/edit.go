@@ -1,0 +1,66 @@
+package agentlist
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Listing is what a list of agents says about a device and about a key.
+type Listing struct {
+	Key    ed25519.PublicKey // of the device; nil if it is not in the list
+	Holder wire.AgentID      // of the key; empty if nobody has it
+}
+
+// Listed looks a device and a key up in the text of a list. A list that is not there is empty.
+func Listed(path string, id wire.AgentID, key ed25519.PublicKey) (l Listing, err error) {
+	t, err := openText(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	if err != nil {
+		return l, err
+	}
+	defer t.Close()
+	err = t.each(func(_ int, other wire.AgentID, k ed25519.PublicKey) error {
+		if other == id {
+			l.Key = k
+		}
+		if k.Equal(key) {
+			l.Holder = other
+		}
+		return nil
+	})
+	return l, err
+}
+
+// Edit removes devices from a list, and adds one unless its key is nil. Comments and all other lines stay. The
+// file is replaced as a whole, and is durable then: a list is never seen half written. A list that is not there is
+// empty.
+func Edit(disk store.Disk, path string, remove []wire.AgentID, id wire.AgentID, key ed25519.PublicKey) error {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var fresh bytes.Buffer
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 2 && slices.Contains(remove, wire.AgentID(fields[0])) {
+			continue
+		}
+		fresh.WriteString(strings.TrimSuffix(line, "\n") + "\n")
+	}
+	if key != nil {
+		fmt.Fprintf(&fresh, "%s %s\n", id, keys.Format(key))
+	}
+	return disk.WriteFile(path, fresh.Bytes(), 0o666)
+}

@@ -1,0 +1,43 @@
+package agentlist
+
+import (
+	"crypto/ed25519"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestEditAgents: devices come and go, and what a person has written around them stays.
+func TestEditAgents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agents.keys")
+	key := func(n byte) ed25519.PublicKey {
+		return keys.Public(ed25519.NewKeyFromSeed(append(make([]byte, 31), n)))
+	}
+	edit := func(remove []wire.AgentID, id wire.AgentID, k ed25519.PublicKey, want string) {
+		t.Helper()
+		if err := Edit(store.Machine, path, remove, id, k); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("the list is %q, %v; want %q", got, err, want)
+		}
+	}
+	a, b := "a "+keys.Format(key(1))+"\n", "b "+keys.Format(key(2))+"\n"
+	if l, err := Listed(path, "a", key(1)); err != nil || l.Key != nil || l.Holder != "" {
+		t.Errorf("in no list: %+v, %v", l, err)
+	}
+	edit(nil, "a", key(1), a)
+	if err := os.WriteFile(path, []byte("# hall 2: a line\n\n"+a[:len(a)-1]), 0o640); err != nil { // without an end
+		t.Fatal(err)
+	}
+	edit(nil, "b", key(2), "# hall 2: a line\n\n"+a+b)
+	if l, err := Listed(path, "b", key(1)); err != nil || !l.Key.Equal(key(2)) || l.Holder != "a" {
+		t.Errorf("listed: %+v, %v", l, err)
+	}
+	edit([]wire.AgentID{"a", "hall"}, "c", key(1), "# hall 2: a line\n\n"+b+"c "+keys.Format(key(1))+"\n")
+	edit([]wire.AgentID{"c"}, "", nil, "# hall 2: a line\n\n"+b)
+}

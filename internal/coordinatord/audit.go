@@ -1,0 +1,171 @@
+package coordinatord
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// auditor writes the audit log: commands before they are carried out, and what the coordinator observes of devices
+// that it keeps out.
+type auditor struct {
+	log     *audit.Log
+	logger  *slog.Logger
+	dir     string
+	failing atomic.Bool // to say so once
+	open    bool        // models are, as noted last
+	foreign time.Time   // of the last entry of that kind
+}
+
+func openAudit(s *coordinatorsettings.File, logger *slog.Logger) (*auditor, error) {
+	key, err := s.Key()
+	if err != nil {
+		return nil, err
+	}
+	a := &auditor{logger: logger, dir: s.StateDir}
+	a.log, err = audit.Open(store.Machine, s.StateDir, wire.Federation(s.Federation), key, time.Now, a.failed)
+	return a, err
+}
+
+func (a *auditor) failed(err error) {
+	if !a.failing.Swap(true) {
+		a.logger.Error("cannot write the audit log; its entries wait in memory", "err", err)
+	}
+}
+
+func (a *auditor) close() {
+	if err := a.log.Close(); err != nil {
+		a.logger.Error("closing the audit log", "err", err)
+	}
+}
+
+// Asked implements api.Witness: what cannot be written down is not done.
+func (a *auditor) Asked(who string, r *http.Request) error {
+	err := a.log.Record(audit.Entry{Event: audit.Command, Who: who, About: r.Method + " " + r.URL.Path})
+	if err != nil {
+		return fmt.Errorf("a command is carried out when it stands in the audit log: %w", err)
+	}
+	return nil
+}
+
+// Answered implements api.Witness.
+func (a *auditor) Answered(who string, r *http.Request, err error) {
+	from := r.RemoteAddr
+	if from == "" || from == "@" {
+		from = api.SocketIn(a.dir)
+	}
+	about := []any{"request", r.Method + " " + r.URL.Path, "who", cmp.Or(who, "nobody known"), "from", from}
+	if err == nil {
+		a.logger.Info("a command", about...)
+		return
+	}
+	a.logger.Warn("a command was not carried out", append(about, "err", err)...)
+	if who != "" { // strangers could fill the disk
+		a.log.Note(audit.Entry{Event: audit.Refused, Who: who, About: r.Method + " " + r.URL.Path + ": " + err.Error()})
+	}
+}
+
+// ObserveEnrolment implements enrol.Observer. A device gets its answer when the entry is on the disk.
+func (a *auditor) ObserveEnrolment(fact enrol.Fact) {
+	e := audit.Entry{}
+	switch f := fact.(type) {
+	case enrol.Joined:
+		e.Event, e.Agent = audit.Joined, f.Agent
+		if f.Replaces != "" {
+			e.About = "in place of " + string(f.Replaces)
+		}
+	case enrol.Renewed:
+		e.Event, e.Agent = audit.Renewed, f.Agent
+		if f.Key {
+			e.About = "another key"
+		}
+		if !f.Until.IsZero() {
+			e.About = strings.TrimPrefix(e.About+", certificate until "+f.Until.UTC().Format(time.RFC3339), ", ")
+		}
+	case enrol.RenewRefused:
+		e.Event, e.Agent, e.About = audit.Refused, f.Agent, "another key or certificate: "+f.Reason.String()
+	case enrol.Opened:
+		e.Event = audit.Opened
+		if !f.Until.IsZero() {
+			e.About = f.Until.UTC().Format(time.RFC3339)
+		}
+	case enrol.Refused: // strangers could fill the disk; the log has it
+		return
+	}
+	if err := a.log.Record(e); err != nil {
+		a.failed(err)
+		a.log.Note(e)
+	}
+}
+
+// Observe implements coordinator.Observer.
+func (a *auditor) Observe(fact coordinator.Fact) {
+	switch f := fact.(type) {
+	case coordinator.Began:
+		if f.Raised {
+			a.log.Note(audit.Entry{Event: audit.Epoch, About: fmt.Sprint(f.Epoch)})
+		}
+	case coordinator.CloneSeen:
+		a.log.Note(audit.Entry{Event: audit.Clone, Agent: f.Agent})
+	case coordinator.ForeignAnnouncement:
+		if now := time.Now(); now.Sub(a.foreign) > time.Hour { // a stranger may repeat an old one
+			a.foreign = now
+			a.log.Note(audit.Entry{Event: audit.Foreign, About: fmt.Sprint(f.Foreign)})
+		}
+	case coordinator.UpdateLeftOut:
+		a.log.Note(audit.Entry{Event: audit.LeftOut, Agent: f.Agent,
+			About: fmt.Sprintf("round %d: %s", f.Round, f.Reason)})
+	case coordinator.ModelRejected:
+		for _, agent := range f.Agents {
+			a.log.Note(audit.Entry{Event: audit.LeftOut, Agent: agent,
+				About: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
+		}
+	case coordinator.SealingChanged:
+		open := !f.Sealed && len(f.Open) > 0
+		if open && !a.open {
+			a.log.Note(audit.Entry{Event: audit.Unsealed, Agent: f.Open[0], About: fmt.Sprint(len(f.Open), " agents")})
+		}
+		a.open = open
+	case coordinator.AgentUnheard: // strangers could fill the disk; the log has it
+	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
+		coordinator.BlobChecked, coordinator.ForeignRetained,
+		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
+		coordinator.MessageDropped, coordinator.ModelEvaluated,
+		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended,
+		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageMended,
+		coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
+		coordinator.UpdateLarge, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // nobody is kept out
+	}
+}
+
+// ObserveRound implements coordinator.Observer.
+func (a *auditor) ObserveRound(fact round.CoordinatorFact) {
+	switch f := fact.(type) {
+	case round.AgentSidelined:
+		a.log.Note(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
+			About: fmt.Sprintf("round %d: %s, up to round %d", f.Round, f.Reason, f.Until)})
+	case round.AgentReadmitted:
+		a.log.Note(audit.Entry{Event: audit.Released, Agent: f.Agent, About: fmt.Sprintf("round %d", f.Round)})
+	case round.UpdateRefused:
+		a.log.Note(audit.Entry{Event: audit.Refused, Agent: f.Agent,
+			About: fmt.Sprintf("round %d: %v", f.Round, f.Reason)})
+	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentUnfit,
+		round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
+		round.RolloutEnded, round.RoundAbandoned,
+		round.RoundClosed, round.RoundOpened, round.RoundWaits, round.RunFinished, round.SamplesLarge,
+		round.StopJudged, round.UpdateAccepted, round.UploaderReplaced: // nobody is kept out
+	}
+}

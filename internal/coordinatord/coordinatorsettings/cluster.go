@@ -1,0 +1,112 @@
+package coordinatorsettings
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Cluster is a coordinator's place among replicas, of which one leads and all have the state, in NATS.
+type Cluster struct {
+	NATS         config.OneOrMore `yaml:"nats"`   // URLs of the servers, with JetStream; empty = it stands alone
+	Name         string           `yaml:"name"`   // of this replica; empty = the machine's
+	Copies       int              `yaml:"copies"` // on how many servers the state is kept
+	Username     string           `yaml:"username"`
+	PasswordFile string           `yaml:"password_file"`
+	CAFile       string           `yaml:"ca_file"`   // empty = the system's roots
+	CertFile     string           `yaml:"cert_file"` // a client certificate, with its key
+	KeyFile      string           `yaml:"key_file"`
+}
+
+// On reports whether the state is kept in NATS, for replicas.
+func (x *Cluster) On() bool { return len(x.NATS) > 0 }
+
+// ReplicaName returns the name of this replica.
+func (x *Cluster) ReplicaName() (string, error) {
+	if x.Name != "" {
+		return x.Name, nil
+	}
+	return os.Hostname()
+}
+
+// Password returns the password for the servers; empty without one.
+func (x *Cluster) Password() (string, error) {
+	if x.PasswordFile == "" {
+		return "", nil
+	}
+	password, _, err := config.ReadSecret("", settings.SecretFile(x.PasswordFile), "nats-password", "")
+	return string(password), err
+}
+
+// PrivateKey returns where the key of the client certificate is; empty without one.
+func (x *Cluster) PrivateKey() string { return settings.SecretFile(x.KeyFile) }
+
+// certificates finds the first of the files that cannot be used.
+func (x *Cluster) certificates() error {
+	if x.CAFile != "" {
+		pem, err := os.ReadFile(x.CAFile)
+		if err != nil {
+			return &spec.FieldError{Key: "cluster.ca_file", Problem: err.Error()}
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			return &spec.FieldError{Key: "cluster.ca_file", Problem: x.CAFile + " holds no certificate in PEM"}
+		}
+	}
+	if x.CertFile == "" {
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(x.CertFile, x.PrivateKey()); err != nil {
+		return &spec.FieldError{Key: "cluster.cert_file", Problem: err.Error()}
+	}
+	if err := keys.Closed(x.PrivateKey()); err != nil {
+		return &spec.FieldError{Key: "cluster.key_file", Problem: err.Error()}
+	}
+	return nil
+}
+
+// checkCluster reports every problem of x, by key.
+func checkCluster(c *settings.Check, x *Cluster) {
+	const key = "cluster.nats"
+	if !x.On() {
+		c.Need(x.Name == "" && x.Username == "" && x.PasswordFile == "" && x.CAFile == "" && x.CertFile == "" &&
+			x.KeyFile == "", key, "is empty, but other keys of cluster are set; want the servers' URLs, such as "+
+			"nats://n1.example:4222")
+		return
+	}
+	for _, text := range x.NATS {
+		u, err := url.Parse(text)
+		good := err == nil && slices.Contains([]string{"nats", "tls"}, u.Scheme) && u.Hostname() != "" &&
+			u.Port() != "" && u.User == nil && strings.Trim(u.Path, "/") == ""
+		c.Need(good, key, "must be nats://HOST:PORT or tls://HOST:PORT, without a user, is %q", text)
+	}
+	name, err := x.ReplicaName()
+	c.Valid("cluster.name", err)
+	c.Need(err != nil || name != "" && len(name) <= 64 && !strings.ContainsAny(name, " \t\n\""), "cluster.name",
+		"must have 1 to 64 bytes, without spaces and quotation marks, is %q", name)
+	c.Need(x.Copies == 1 || x.Copies == 3 || x.Copies == 5, "cluster.copies", "must be 1, 3 or 5, is %d", x.Copies)
+	c.Need((x.CertFile == "") == (x.KeyFile == ""), "cluster.cert_file",
+		"goes with cluster.key_file: give both or neither")
+	c.Need((x.Username == "") == (x.PasswordFile == ""), "cluster.username",
+		"goes with cluster.password_file: give both or neither")
+	_, err = x.Password()
+	c.Valid("cluster.password_file", err)
+	if (x.CertFile == "") == (x.KeyFile == "") {
+		var field *spec.FieldError
+		if errors.As(x.certificates(), &field) {
+			c.Need(false, field.Key, "%s", field.Problem)
+		}
+	}
+}
+
+// Bucket is where the replicas of a federation keep their state.
+func (s *File) Bucket() string { return fmt.Sprintf("fedmesh_%s", s.Federation) }

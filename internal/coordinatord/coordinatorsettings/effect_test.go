@@ -1,0 +1,48 @@
+package coordinatorsettings
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+)
+
+// TestEveryKeyHasAnEffect: each key says what a change of it does to a run, and no entry is of a key that is gone.
+func TestEveryKeyHasAnEffect(t *testing.T) {
+	keys, used := config.Keys(&Applied{}), map[string]bool{}
+	for _, key := range keys {
+		entry := entryOf(key)
+		if used[entry] = true; entry == "" {
+			t.Errorf("%s has no effect", key)
+		}
+	}
+	for entry := range effects {
+		if !used[entry] {
+			t.Errorf("no key goes by the effect of %s", entry)
+		}
+	}
+}
+
+// TestChanges: each changed key is told with its values, and the largest effect is that of all.
+func TestChanges(t *testing.T) {
+	before := defaultApplied()
+	before.Task.Features = []string{"a", "b"}
+	if all, effect := Changes(before, before); len(all) > 0 || effect != "" {
+		t.Errorf("%v %s", all, effect)
+	}
+	after := before
+	after.Task.Features, after.Round.Participants, after.Task.Model.Frozen = []string{"a"}, 9, []string{"layer0"}
+	all, effect := Changes(before, after)
+	want := []Change{
+		{"task.features", "[a, b]", "[a]", FromStart, effects["task.features"].note},
+		{"task.model.frozen", "[]", "[layer0]", FromPresent, effects["task.model.frozen"].note},
+		{"round.participants", "6", "9", GoesOn, ""},
+	}
+	if !slices.Equal(all, want) || effect != FromStart {
+		t.Errorf("got %v, %s", all, effect)
+	}
+	after.Task.Features = before.Task.Features
+	if _, effect := Changes(before, after); effect != FromPresent {
+		t.Errorf("effect %s", effect)
+	}
+}

@@ -1,0 +1,81 @@
+package coordinatorsettings
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/history"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// History says where else the coordinator writes its history.
+type History struct {
+	MLflow MLflow `yaml:"mlflow"`
+}
+
+// MLflow is a tracking server to which each round is logged.
+type MLflow struct {
+	URL        string `yaml:"url"`        // empty = none
+	Experiment string `yaml:"experiment"` // empty = the federation
+	TokenFile  string `yaml:"token_file"` // a bearer token
+}
+
+// check reports every problem of m, by key.
+func (m *MLflow) check(c *spec.Check) {
+	const key = "history.mlflow.url"
+	if m.URL == "" {
+		c.Need(m.Experiment == "" && m.TokenFile == "", key,
+			"is empty, but other keys of history.mlflow are set; want http://host:port")
+		return
+	}
+	u, err := url.Parse(m.URL)
+	good := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
+		u.RawQuery == "" && u.Fragment == ""
+	c.Need(good, key, "must be http://host:port or https://host, without a user or a query, is %q", m.URL)
+	if !good || m.TokenFile == "" {
+		return
+	}
+	ip := net.ParseIP(u.Hostname())
+	c.Need(u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(), key,
+		"must be https:// where there is a token_file and the server is not on this machine, is %s: the token would "+
+			"be readable on the way", m.URL)
+	_, err = m.token()
+	c.Valid("history.mlflow.token_file", err)
+}
+
+func (m *MLflow) token() (string, error) {
+	token, _, err := config.ReadSecret("", settings.SecretFile(m.TokenFile), "token", "")
+	return string(token), err
+}
+
+// Tracking returns what package history needs to log there. version is that of the program.
+func (s *File) Tracking(version string) (*history.Tracking, error) {
+	m := &s.History.MLflow
+	var c spec.Check
+	m.check(&c)
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	token, err := m.token()
+	return &history.Tracking{URL: m.URL, Token: token, Experiment: cmp.Or(m.Experiment, s.Federation),
+		Federation: s.Federation, Version: version, HTTP: http.DefaultClient,
+		Task: func() (wire.RunID, []config.Setting) { return appliedIn(s.StateDir) }}, err
+}
+
+// appliedIn returns the applied task of a state folder, and the number of its run; 0 if there is none.
+func appliedIn(dir string) (wire.RunID, []config.Setting) {
+	control, found, err := coordinator.LoadControl(dir)
+	_, record, unread := coordinator.OpenModels(dir)
+	a := defaultApplied()
+	if err != nil || unread != nil || !found ||
+		config.Load(&a, config.Source{Path: "the applied task", Text: control.Task.Text}) != nil {
+		return 0, nil
+	}
+	return record.Run, config.Settings(&a)
+}

@@ -1,0 +1,282 @@
+package coordinatorstatus
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The states of a device in the list.
+const (
+	deviceTraining = "training"   // at work in the open round
+	devicePresent  = "present"    // it may be drawn
+	deviceUnfit    = "unfit"      // it cannot do the task
+	deviceSitsOut  = "sits out"   // it failed in a round
+	deviceAbsent   = "absent"     // it was there before
+	deviceNever    = "never seen" // as far as this state folder and the broker know
+)
+
+// helloTime is how many seconds after its presence a device that accepts the announcement has said hello.
+const helloTime = 60
+
+// connectedOnly describes a device that has a session at the broker and does not answer the announcement.
+const connectedOnly = "connected, but it does not answer the announcement: it has another coordinator_key, or the " +
+	"broker's access rules withhold the announcement; `agentd status` on the device says which"
+
+// neverSeen is the advice about devices that have sent no message.
+const neverSeen = "nothing has arrived from the devices that were never seen: start agentd on them; where it runs, " +
+	"`agentd status` says whether the federation's name, broker.url or the broker's access rules are the cause"
+
+// DeviceStates are all states, in the order of a sorted list.
+var DeviceStates = []string{deviceTraining, devicePresent, deviceUnfit, deviceSitsOut, deviceAbsent, deviceNever}
+
+// Device is a line of the list of devices.
+type Device struct {
+	Agent    string     `json:"agent"`
+	State    string     `json:"state"`
+	Why      string     `json:"why,omitempty"`
+	Column   string     `json:"column,omitempty"` // of its data, if it is unfit for them
+	Where    string     `json:"where,omitempty"`  // file and line, or topic
+	LastSeen *time.Time `json:"last_seen,omitempty"`
+	Version  string     `json:"version,omitempty"` // of its program
+	Root     uint32     `json:"root,omitempty"`    // version of the root document that it goes by
+	Rows     uint64     `json:"rows"`
+	Rounds   uint64     `json:"rounds"`   // that it has worked in
+	Accepted uint64     `json:"accepted"` // updates
+	Failed   uint64     `json:"failed"`   // rounds
+	LeftOut  uint32     `json:"left_out"` // accepted updates that no model has, since the coordinator's start
+	Clipped  uint32     `json:"clipped"`  // accepted updates of which models have a part, likewise
+	// Where it is known:
+	StepTime *float64 `json:"step_time,omitempty"`        // seconds
+	Bytes    *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else as its reports count
+	Battery  *float64 `json:"battery,omitempty"`          // from 0 to 1
+	Heat     *float64 `json:"temperature,omitempty"`      // °C
+}
+
+// Devices is the list of the devices of a federation.
+type Devices struct {
+	At      time.Time      `json:"at"`
+	Listed  int            `json:"listed"` // in the list of keys that is in effect
+	Named   int            `json:"named"`  // in its file now
+	States  map[string]int `json:"states"` // of all of them
+	Devices []*Device      `json:"devices"`
+}
+
+// List returns those of the enrolled devices that are in one of the states, or all of them if that is empty, in the
+// order of a key of DeviceOrders.
+func (v *DevicesView) List(enrolled []wire.AgentID, states []string, by string) (*Devices, error) {
+	for _, s := range states {
+		if !slices.Contains(DeviceStates, s) {
+			return nil, fmt.Errorf("there is no state %q: use %s", s, strings.Join(DeviceStates, ", "))
+		}
+	}
+	name, descending := strings.CutPrefix(by, "-")
+	order, ok := deviceOrders[cmp.Or(name, "agent")]
+	if !ok {
+		return nil, fmt.Errorf("the list cannot be sorted by %q: use %s", name, strings.Join(DeviceOrders(), ", "))
+	}
+	l := v.lines(enrolled, states)
+	slices.SortFunc(l.Devices, func(a, b *Device) int {
+		if descending {
+			a, b = b, a
+		}
+		return cmp.Or(order(a, b), cmp.Compare(a.Agent, b.Agent))
+	})
+	return l, nil
+}
+
+func (v *DevicesView) lines(enrolled []wire.AgentID, states []string) *Devices {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := v.now()
+	l := &Devices{At: now, Listed: v.listed, Named: len(enrolled), States: map[string]int{}, Devices: []*Device{}}
+	month := monthOf(now)
+	for _, id := range enrolled {
+		x := v.line(id, month)
+		l.States[x.State]++
+		if len(states) == 0 || slices.Contains(states, x.State) {
+			l.Devices = append(l.Devices, x)
+		}
+	}
+	return l
+}
+
+// line describes a device.
+func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
+	d := v.all[id]
+	if d == nil {
+		return &Device{Agent: string(id), State: deviceNever}
+	}
+	x := &Device{Agent: string(id), Version: d.version(), Root: uint32(d.root), Rows: d.rows,
+		Rounds: d.rounds, Accepted: d.accepted,
+		Failed: d.failed, LeftOut: d.leftOut, Clipped: d.clipped,
+		StepTime: status.Number(d.stepTime), Battery: status.Number(d.battery), Heat: status.Number(d.heat),
+		Bytes: status.Number(d.budget)}
+	if d.seen > 0 {
+		at := time.Unix(d.seen, 0)
+		x.LastSeen = &at
+	}
+	if x.Bytes == nil && d.boot > 0 && d.month == month {
+		n := float64(d.bytes)
+		x.Bytes = &n
+	}
+	switch u := d.unfit; {
+	case v.working[id] != nil:
+		x.State = deviceTraining
+	case d.there && u != nil:
+		x.State, x.Why, x.Column, x.Where = deviceUnfit, u.why(), u.Column, u.Where
+	case d.there && d.until > 0:
+		x.State, x.Why = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.spoiled, d.until)
+	case d.there:
+		x.State = devicePresent
+	case d.online > 0 && !v.asks && v.now().Unix()-d.online >= helloTime:
+		x.State, x.Why = deviceAbsent, connectedOnly
+	default:
+		x.State, x.Why = deviceAbsent, string(d.left)
+	}
+	if d.speaks != 0 {
+		x.Why = strings.TrimPrefix(fmt.Sprintf("%s, speaks protocol version %d, not %d", x.Why, d.speaks, wire.Version),
+			", ")
+	}
+	if d.unheard != 0 {
+		x.Why = strings.TrimPrefix(x.Why+", not heard: "+d.unheard.String(), ", ")
+	}
+	return x
+}
+
+// DeviceOrders are the keys to sort a list by, each also with a leading - for the other direction.
+func DeviceOrders() []string {
+	all := make([]string, 0, len(deviceOrders))
+	for name := range deviceOrders {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+var deviceOrders = map[string]func(a, b *Device) int{
+	"agent": func(a, b *Device) int { return cmp.Compare(a.Agent, b.Agent) },
+	"state": func(a, b *Device) int {
+		return cmp.Compare(slices.Index(DeviceStates, a.State), slices.Index(DeviceStates, b.State))
+	},
+	"seen": func(a, b *Device) int {
+		return cmp.Compare(unix(a.LastSeen), unix(b.LastSeen))
+	},
+	"version":  func(a, b *Device) int { return cmp.Compare(a.Version, b.Version) },
+	"root":     func(a, b *Device) int { return cmp.Compare(a.Root, b.Root) },
+	"rows":     func(a, b *Device) int { return cmp.Compare(a.Rows, b.Rows) },
+	"rounds":   func(a, b *Device) int { return cmp.Compare(a.Rounds, b.Rounds) },
+	"accepted": func(a, b *Device) int { return cmp.Compare(a.share(), b.share()) },
+	"left":     func(a, b *Device) int { return cmp.Compare(a.LeftOut, b.LeftOut) },
+	"clipped":  func(a, b *Device) int { return cmp.Compare(a.Clipped, b.Clipped) },
+	"step":     func(a, b *Device) int { return cmp.Compare(known(a.StepTime), known(b.StepTime)) },
+	"bytes":    func(a, b *Device) int { return cmp.Compare(known(a.Bytes), known(b.Bytes)) },
+	"battery":  func(a, b *Device) int { return cmp.Compare(known(a.Battery), known(b.Battery)) },
+	"heat":     func(a, b *Device) int { return cmp.Compare(known(a.Heat), known(b.Heat)) },
+}
+
+// unix is a moment; one that is not known comes first.
+func unix(t *time.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return t.Unix()
+}
+
+// known is a number; one that is not known is the least.
+func known(x *float64) float64 {
+	if x == nil {
+		return math.Inf(-1)
+	}
+	return *x
+}
+
+// share is the accepted updates' share of the rounds that ended for it, NaN before the first.
+func (x *Device) share() float64 { return float64(x.Accepted) / float64(x.Accepted+x.Failed) }
+
+// Draw returns the list as a table. A reason that has no room in its line follows below.
+func (l *Devices) Draw(width int) string {
+	p := &status.Page{Width: width}
+	var counts []string
+	for _, s := range DeviceStates {
+		if n := l.States[s]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	p.Line("devices", "%d: %s", l.Named, strings.Join(counts, ", "))
+	if l.Named != l.Listed {
+		p.Paragraph("!", fmt.Sprintf("the list in effect has %d: reload the coordinator", l.Listed))
+	}
+	if l.States[deviceNever] > 0 {
+		p.Paragraph("!", neverSeen)
+	}
+	if len(l.Devices) == 0 {
+		return p.Text.String()
+	}
+	lines := strings.Split(l.table(), "\n")
+	for i, x := range lines[:len(lines)-1] {
+		why := ""
+		if i > 0 {
+			why = l.Devices[i-1].Why
+		}
+		line := strings.TrimRight(x, " ")
+		if both := x + "  " + why; why != "" && len([]rune(both)) <= width {
+			line, why = both, ""
+		}
+		p.Text.WriteString(status.Cut(line, width) + "\n")
+		if why != "" {
+			p.Paragraph("", why)
+		}
+	}
+	return p.Text.String()
+}
+
+// table has a head and a line for each device, without the reasons.
+func (l *Devices) table() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "AGENT\tSTATE\tSEEN\tVERSION\tROOT\tROWS\tROUNDS\tACCEPTED\tLEFT\tCLIPPED\tSTEP\tMONTH\t"+
+		"BATTERY\tHEAT")
+	for _, x := range l.Devices {
+		seen, root, rows := "-", "-", "-"
+		if x.LastSeen != nil {
+			seen = status.Span(l.At.Sub(*x.LastSeen)) + " ago"
+		}
+		if x.Root > 0 {
+			root = strconv.FormatUint(uint64(x.Root), 10)
+		}
+		if x.Rows > 0 {
+			rows = strconv.FormatUint(x.Rows, 10)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", x.Agent, x.State, seen,
+			plain(cmp.Or(x.Version, "-")), root, rows, x.Rounds, orDash("%.0f%%", 100, status.Number(x.share())),
+			x.LeftOut, x.Clipped, orDash("%.3gms", 1e3, x.StepTime), orDash("%.1fMB", 1e-6, x.Bytes),
+			orDash("%.0f%%", 100, x.Battery), orDash("%.0f°C", 1, x.Heat))
+	}
+	_ = w.Flush() // to memory
+	return b.String()
+}
+
+// orDash formats a number in another unit, if it is known.
+func orDash(format string, unit float64, x *float64) string {
+	if x == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *x*unit)
+}
+
+// plain quotes a text that an agent has sent, unless it is one word of printable characters.
+func plain(text string) string {
+	if q := strconv.Quote(text); len(q) != len(text)+2 || strings.ContainsRune(text, ' ') {
+		return q
+	}
+	return text
+}

@@ -1,0 +1,220 @@
+package coordinatorstatus
+
+import (
+	"bytes"
+	"flag"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/surface"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var enrolledSix = []wire.AgentID{"five", "four", "one", "six", "three", "two"}
+
+// sixDevices has a device in each state.
+var update = flag.Bool("update", false, "rewrite testdata")
+
+func sixDevices(c *surface.Clock) *DevicesView {
+	v := NewDevices(c.Now)
+	tell := func(facts ...any) {
+		for _, f := range facts {
+			testkit.Tell(v, f)
+		}
+	}
+	online := &wire.Presence{State: wire.StateOnline, Software: "agentd v0.4.0"}
+	tell(coordinator.AgentsListed{Agents: 6},
+		// It has gone before this process began: nobody knows when.
+		coordinator.AgentHeard{Agent: "five", Retained: true,
+			Presence: &wire.Presence{State: wire.StateLost, Software: "agentd v0.3.1"}},
+		coordinator.AgentHeard{Agent: "one", Presence: online, Retained: true},
+		coordinator.AgentHeard{Agent: "two", Presence: &wire.Presence{State: wire.StateOnline, Software: "b\nad"}},
+		coordinator.AgentHeard{Agent: "four"}, coordinator.AgentHeard{Agent: "three"},
+		round.AgentCounted{Agent: "one", Samples: 60}, round.AgentCounted{Agent: "two", Samples: 61},
+		round.AgentCounted{Agent: "four", Samples: 10},
+		round.AgentUnfit{Agent: "three", Reason: wire.DeclineBadData, Misfit: wire.Misfit{Column: "pm25",
+			Reason: "unparseable", Where: "a.csv: line 9", Bad: 3, All: 40}},
+		round.RoundOpened{Round: 7}, round.AgentJoined{Agent: "one", Round: 7},
+		round.AgentJoined{Agent: "two", Round: 7},
+		round.AgentJoined{Agent: "four", Round: 7})
+	c.Pass(time.Minute)
+	tell(round.UpdateAccepted{Agent: "one", Round: 7, Update: wire.Update{Samples: 62, StepTime: 0.00125}},
+		round.UpdateRefused{Agent: "two", Round: 6, Reason: wire.RefuseLate}, // of an earlier round
+		round.UpdateRefused{Agent: "two", Round: 7, Reason: wire.RefuseNotFinite},
+		round.AgentSidelined{Agent: "four", Round: 7, Reason: round.SidelinedSilent, Until: 9},
+		round.RoundClosed{Round: 7},
+		round.RoundOpened{Round: 8,
+			SitOut: []round.Sidelined{{Agent: "four", Reason: round.SidelinedSilent, Until: 9}}},
+		round.AgentJoined{Agent: "one", Round: 8},
+		round.AgentJoined{Agent: "one", Round: 8}, // after a restart of the coordinator
+		coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
+			Readings: []wire.Reading{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
+				{ID: 41, Value: 0.83}}}},
+		coordinator.AgentHeard{Agent: "one", Root: 2},
+		round.AgentLeft{Agent: "two", Reason: round.LeftLost},
+		coordinator.AgentUnheard{Agent: "two", Reason: wire.UnheardBehind},
+		coordinator.AgentUnheard{Agent: "four", Reason: wire.UnheardClone}, coordinator.AgentHeard{Agent: "four"},
+		coordinator.AgentUnheard{Agent: "six", Reason: wire.UnheardKey},
+		coordinator.MessageDropped{Agent: "one", Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}},
+		coordinator.AgentHeard{Agent: "one", Root: 2}, // it was updated
+		coordinator.MessageDropped{Agent: "five", Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}},
+		coordinator.MessageDropped{Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}}, // an announcement
+		coordinator.AgentUnheard{Agent: "stranger", Reason: wire.UnheardUnlisted})
+	c.Pass(time.Hour)
+	tell(coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
+		Readings: []wire.Reading{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},
+			{ID: 40, Value: 41.4}, {ID: 41, Value: 0.83}}}})
+	return v
+}
+
+// TestDevicesSitOut: the list of a round that opens is whole, so that nobody sits out after a reset, or in a new run.
+func TestDevicesSitOut(t *testing.T) {
+	c := surface.NewClock()
+	v := sixDevices(c)
+	state := func() string { return mustList(t, v, "").Devices[1].State }
+	if s := state(); s != deviceSitsOut {
+		t.Fatalf("four: %s", s)
+	}
+	v.ObserveRound(round.RoundOpened{Round: 1})
+	v.Observe(coordinator.AgentHeard{Agent: "four"})
+	if s := state(); s != devicePresent {
+		t.Errorf("four: %s", s)
+	}
+	if u := v.all["four"].unheard; u != wire.UnheardClone {
+		t.Errorf("an hour after the word of a clone it is %v", u)
+	}
+	c.Pass(2 * time.Hour)
+	v.Observe(coordinator.AgentHeard{Agent: "four"})
+	if u := v.all["four"].unheard; u != 0 {
+		t.Errorf("three hours after the word of a clone it is %v", u)
+	}
+}
+
+// TestDeviceConnectedOnly: a device that is connected and says no hello within a minute has a wrong key, or no access.
+func TestDeviceConnectedOnly(t *testing.T) {
+	c := surface.NewClock()
+	v := NewDevices(c.Now)
+	online := &wire.Presence{State: wire.StateOnline}
+	v.Observe(coordinator.AgentHeard{Agent: "one", Presence: online})
+	v.Observe(coordinator.AgentHeard{Agent: "two", Presence: online})
+	why := func(i int) string { return mustList(t, v, "").Devices[i].Why }
+	const one, two = 2, 5 // of enrolledSix
+	if w := why(one); w != "" {
+		t.Errorf("at once: %q", w)
+	}
+	v.ObserveRound(round.AgentCounted{Agent: "two", Samples: 9})
+	v.ObserveRound(round.AgentLeft{Agent: "two", Reason: round.LeftLost})
+	c.Pass(time.Minute)
+	if w := why(one); !strings.Contains(w, "another coordinator_key") {
+		t.Errorf("without a hello for a minute: %q", w)
+	}
+	if w := why(two); w != string(round.LeftLost) {
+		t.Errorf("a device that said hello and left: %q", w)
+	}
+	v.ObserveRound(round.RoundOpened{Round: 2, Responding: round.Responding{Of: 1 << 30, Agents: 9}})
+	if w := why(one); w != "" {
+		t.Errorf("where only a share of the agents says hello: %q", w)
+	}
+}
+
+func mustList(t testing.TB, v *DevicesView, by string, states ...string) *Devices {
+	t.Helper()
+	l, err := v.List(enrolledSix, states, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestDevicesPage(t *testing.T) {
+	c := surface.NewClock()
+	surface.ComparePage(t, *update, "devices_new", mustList(t, NewDevices(c.Now), ""))
+	v := sixDevices(c)
+	surface.ComparePage(t, *update, "devices", mustList(t, v, "state"))
+	v.Observe(coordinator.AgentsListed{Agents: 5, Gone: []wire.AgentID{"one"}})
+	surface.ComparePage(t, *update, "devices_gone", mustList(t, v, "-rows", deviceAbsent, deviceNever, devicePresent))
+}
+
+func TestDevicesOrder(t *testing.T) {
+	v := sixDevices(surface.NewClock())
+	for _, by := range DeviceOrders() {
+		up, down := mustList(t, v, by).Devices, mustList(t, v, "-"+by).Devices
+		if slices.Reverse(down); !slices.EqualFunc(up, down, func(a, b *Device) bool { return a.Agent == b.Agent }) {
+			t.Errorf("%s: -%s is not the other direction", by, by)
+		}
+	}
+	for by, first := range map[string]string{"": "five", "state": "one", "-rows": "one", "seen": "five", "-heat": "one",
+		"-bytes": "one", "-rounds": "one"} {
+		if is := mustList(t, v, by).Devices[0].Agent; is != first {
+			t.Errorf("by %q the first is %s, want %s", by, is, first)
+		}
+	}
+	if _, err := v.List(enrolledSix, nil, "weight"); err == nil || !strings.Contains(err.Error(), "battery") {
+		t.Errorf("sorted by weight: error %v", err)
+	}
+	if _, err := v.List(enrolledSix, []string{"asleep"}, ""); err == nil || !strings.Contains(err.Error(), "sits out") {
+		t.Errorf("state asleep: error %v", err)
+	}
+}
+
+// TestDevicesKept restores a view: times, counts and traffic are there, but not of a device that has left the list.
+func TestDevicesKept(t *testing.T) {
+	c := surface.NewClock()
+	v := sixDevices(c)
+	saved, changed := v.Save()
+	if _, again := v.Save(); !changed || again {
+		t.Errorf("changed %t, and again %t", changed, again)
+	}
+	w := NewDevices(c.Now)
+	if err := w.Restore(saved, []wire.AgentID{"five", "four", "one", "six", "three"}); err != nil {
+		t.Fatal(err)
+	}
+	for k, was := range mustList(t, v, "").Devices {
+		is := mustList(t, w, "").Devices[k]
+		if was.Agent == "two" { // the only one that is not in the list
+			was.LastSeen, was.Rounds, was.Failed = nil, 0, 0
+		}
+		if unix(is.LastSeen) != unix(was.LastSeen) || is.Rounds != was.Rounds || is.Accepted != was.Accepted ||
+			is.Failed != was.Failed || known(is.Bytes) != known(was.Bytes) {
+			t.Errorf("restored %+v, want %+v", is, was)
+		}
+	}
+	for n := range len(saved) { // it ends between two devices, or it is damaged
+		x := NewDevices(c.Now)
+		err := x.Restore(saved[:n], enrolledSix)
+		x.changed = true
+		if again, _ := x.Save(); err != nil && len(again) > 0 || err == nil && !bytes.Equal(again, saved[:n]) {
+			t.Errorf("cut off at %d of %d bytes: error %v, and %d bytes are saved again", n, len(saved), err,
+				len(again))
+		}
+	}
+}
+
+// TestTraffic adds up what reports count over starts and months.
+func TestTraffic(t *testing.T) {
+	var k kept
+	march, april := time.Date(2026, 3, 31, 23, 0, 0, 0, time.UTC), time.Date(2026, 4, 1, 1, 0, 0, 0, time.UTC)
+	for _, x := range []struct {
+		at    time.Time
+		boot  wire.Epoch
+		total uint64
+		want  uint64
+	}{
+		{march, 3, 1000, 0}, // it may have counted since February
+		{march, 3, 1500, 500},
+		{march, 4, 20, 520},
+		{march, 4, 10, 520}, // it lies
+		{april, 4, 40, 30},
+		{april, 5, 7, 37},
+	} {
+		if k.carried(x.at, x.boot, x.total); k.bytes != x.want {
+			t.Errorf("%+v: %d bytes", x, k.bytes)
+		}
+	}
+}

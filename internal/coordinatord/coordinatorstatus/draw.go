@@ -1,0 +1,204 @@
+package coordinatorstatus
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/round/evaluation"
+)
+
+// Draw returns the picture as text.
+func (c *coordinatorPicture) Draw(width int) string {
+	p := &status.Page{Width: width}
+	p.Head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.At, c.Started, c.Problems,
+		c.Broker)
+	if t := c.Task; t.Next > 0 {
+		p.Line("task", "version %d; version %d takes over when the round under way is over", t.Version, t.Next)
+	} else if t.Version > 1 {
+		p.Line("task", "version %d, applied %s", t.Version, t.At.Local().Format(time.DateTime))
+	}
+	of := ""
+	if c.Wanted > 0 {
+		of = fmt.Sprintf(" of %d  %s", c.Wanted, status.Bar(float64(c.Aggregations), float64(c.Wanted)))
+	}
+	p.Line("model", "version %d%s", c.Aggregations, of)
+	if f := status.Figures("R²", c.R2, "accuracy", c.Accuracy, "risk", c.Risk); f != "" {
+		p.Line("  held out", "%s", f)
+	}
+	drawEvaluation(p, c.Evaluation)
+	p.Losses(c.Losses)
+	if c.Stop != nil {
+		p.Paragraph("ends", c.Stop.draw(c))
+	}
+	p.Line("agents", "%d may be drawn, of %d in the list", c.Agents, c.Enrolled)
+	if c.Estimated > 0 {
+		p.Line("", "about %.0f answer if all are asked; %.3g %% were", c.Estimated, 100*c.Asked)
+	}
+	if len(c.Unfit) > 0 {
+		var all []string
+		for _, u := range c.Unfit {
+			all = append(all, u.String())
+		}
+		p.Paragraph("  unfit", status.Names(all))
+	}
+	if len(c.SitOut) > 0 {
+		var all []string
+		for _, s := range c.SitOut {
+			all = append(all, fmt.Sprintf("%s (%s, up to round %d)", s.Agent, s.Reason, s.Until))
+		}
+		p.Line("  sit out", "%s", status.Names(all))
+	}
+	if len(c.Large) > 0 {
+		var all []string
+		for _, l := range c.Large {
+			all = append(all, l.String())
+		}
+		p.Paragraph("  large", "unusually large updates: "+status.Names(all))
+	}
+	if m := c.Mesh; m != nil {
+		p.Line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.Parts,
+			status.Figures("|λ₂|", m.SecondEigenvalue, "α", m.Alpha))
+	}
+	if r := c.Rollout; r != nil {
+		p.Line("predictions", "all agents with model %s", r.Released)
+		if r.Candidate != "" {
+			began := "" // not known after a restart
+			if r.Agents > 0 {
+				began = fmt.Sprintf(", %d at its begin,", r.Agents)
+			}
+			p.Line("", "a share of them%s with model %s", began, r.Candidate)
+		}
+		if r.Last != "" {
+			p.Line("", "the rollout of model %s has ended: %s", r.Of, r.Last)
+		}
+	}
+	c.drawRound(p)
+	p.Refusals(c.Refusals)
+	return p.Text.String()
+}
+
+// drawEvaluation adds what agents have said of a model.
+func drawEvaluation(p *status.Page, e *evaluated) {
+	if e == nil || e.Agents == 0 {
+		return
+	}
+	p.Line("  at agents", "%s   (version %d, %d rows of %d agents)", status.Figures("R²", e.R2, "accuracy", e.Accuracy,
+		"F1",
+		e.F1, "risk", &e.Risk), e.Version, e.Rows, e.Agents)
+	if text := e.Told(); text != "" {
+		p.Line("", "%s", text)
+	}
+	for _, of := range []struct {
+		name string
+		*evaluation.Spread
+	}{{"accuracy", e.AgentAccuracy}, {"risk", e.AgentRisk}} {
+		if s := of.Spread; s != nil {
+			p.Line("", "%s by agent: mean %.4g, median %.4g, worst %.4g", of.name, s.Mean, s.Q50, s.Worst)
+			return
+		}
+	}
+}
+
+func (c *coordinatorPicture) drawRound(p *status.Page) {
+	phase := c.Phase
+	if c.Ended != "" {
+		phase += " (" + c.Ended + ")"
+	}
+	p.Line("phase", "%s for %s", phase, status.Span(c.At.Sub(c.PhaseSince)))
+	if c.Ended != "" {
+		p.Paragraph("", "to continue: `coordinator task set KEY=VALUE` with the key that ended the run (round.rounds, "+
+			"or a key of round.stop; 0 is without limit)")
+	}
+	if c.Waits != nil {
+		p.Paragraph("", c.Waits.draw(c.At))
+	}
+	if c.Round == 0 || c.Opened.IsZero() {
+		return
+	}
+	more := ""
+	if c.Attempt > 1 {
+		more = fmt.Sprintf(", attempt %d", c.Attempt)
+	}
+	if c.Abandoned > 0 {
+		more += fmt.Sprintf("; abandoned since the start: %d", c.Abandoned)
+	}
+	p.Line(fmt.Sprintf("round %d", c.Round), "%s%s", c.Kind, more)
+	by := c.byState()
+	done := len(by[accepted])
+	if c.Draws > 0 {
+		most := min(c.Draws, len(c.Participants)) // fewer, where an agent is drawn twice
+		p.Line("  updates", "%s %d of at most %d", status.Bar(float64(done), float64(most)), done, most)
+	} else {
+		p.Line("  updates", "%s %d of %d", status.Bar(float64(done), float64(len(c.Participants))), done,
+			len(c.Participants))
+	}
+	if c.Phase == "collecting" {
+		took := c.At.Sub(c.Opened)
+		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), c.Deadline), status.Span(took),
+			status.Seconds(c.Deadline))
+	}
+	for _, label := range []string{accepted, working, invited, late, mixed, missing, out} {
+		if all := by[label]; len(all) > 0 {
+			p.Line("  "+label, "%s", status.Names(all))
+		}
+	}
+}
+
+// States that are shown instead of invited and working: late when an agent takes more than twice as long as the
+// others, missing and mixed when the round is over.
+const (
+	late    = "late"
+	missing = "missing"
+	mixed   = "mixed" // where agents mix, and this one was not drawn to send
+)
+
+// byState lists the participants by the state that is shown.
+func (c *coordinatorPicture) byState() map[string][]string {
+	by := map[string][]string{}
+	took, slow := c.At.Sub(c.Opened).Seconds(), c.slow()
+	for _, a := range c.Participants {
+		text, state := a.Agent, a.State
+		switch state {
+		case working:
+			text += fmt.Sprintf(" (at work for %s)", status.Seconds(took-a.After))
+		case invited:
+			text += " (silent)"
+		case accepted:
+			if a.Steps > 0 {
+				text += fmt.Sprintf(" (E=%d)", a.Steps)
+			}
+		case out:
+			text += " (" + a.Why + ")"
+		}
+		if state == working || state == invited {
+			switch {
+			case c.Phase != "collecting" && c.Draws > 0 && state == working:
+				text, state = a.Agent, mixed
+			case c.Phase != "collecting":
+				text, state = a.Agent, missing
+			case c.Draws > 0: // an agent that was not drawn to send only waits for the end of the round
+			case slow > 0 && took > slow:
+				state = late
+			}
+		}
+		by[state] = append(by[state], text)
+	}
+	return by
+}
+
+// slow is twice the median time in seconds until an update was accepted; 0 before the first.
+func (c *coordinatorPicture) slow() float64 {
+	var all []float64
+	for _, a := range c.Participants {
+		if a.State == accepted {
+			all = append(all, a.After)
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return 2 * all[len(all)/2]
+}

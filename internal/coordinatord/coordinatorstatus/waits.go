@@ -1,0 +1,30 @@
+package coordinatorstatus
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/status"
+)
+
+// waits is what the next round waits for by round.schedule.
+type waits struct {
+	For    string    `json:"for"`            // window or new_rows
+	Until  time.Time `json:"until,omitzero"` // a window opens
+	Fresh  int       `json:"agents_with_new_rows"`
+	Agents int       `json:"agents_wanted,omitempty"` // that must have
+	Rows   int       `json:"rows_wanted,omitempty"`   // each
+	Silent int       `json:"agents_that_do_not_tell,omitempty"`
+}
+
+func (w *waits) draw(now time.Time) string {
+	if !w.Until.IsZero() {
+		return fmt.Sprintf("waits for the window that opens %s, in %s", w.Until.Format("Mon 15:04 MST"),
+			status.Span(w.Until.Sub(now)))
+	}
+	text := fmt.Sprintf("waits for new rows: %d of %d agents have %d that no round has used", w.Fresh, w.Agents, w.Rows)
+	if w.Silent > 0 {
+		text += fmt.Sprintf("; %d do not tell (an earlier version, or they have just come)", w.Silent)
+	}
+	return text
+}

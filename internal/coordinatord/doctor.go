@@ -1,0 +1,85 @@
+package coordinatord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/doctor"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// DoctorTargets returns what the doctor examines for a coordinator. open is CoordinatorOptions.Store.
+func DoctorTargets(s *coordinatorsettings.File, open func(*coordinatorsettings.File) (replica.Store, error)) (
+	[]*doctor.Target, error) {
+	cfg, err := s.Config()
+	if err != nil {
+		return nil, err
+	}
+	agents, err := s.CountAgents()
+	if err != nil {
+		return nil, err
+	}
+	broker, err := daemon.DoctorBroker(&s.Broker, cfg.Topics, wire.CoordinatorID)
+	if err != nil {
+		return nil, err
+	}
+	broker.Reads = []string{cfg.Topics.Round(), cfg.Topics.Updates(), cfg.Topics.Presences(), cfg.Topics.Statuses()}
+	broker.Retains, broker.Queue = true, min(max(leastQueue, agents), mostQueue)
+	t := &doctor.Target{
+		Program: "coordinator", StateDir: cfg.Dir, Needs: int64(cfg.MaxBuffered) + leastFree, Broker: broker,
+	}
+	if s.Cluster.On() {
+		t.Cluster = func(ctx context.Context) ([]doctor.Finding, bool) { return examineCluster(ctx, s, open) }
+	}
+	return []*doctor.Target{t}, nil
+}
+
+// engineWithin is how long the cluster's engine has for an answer.
+const engineWithin = 20 * time.Second
+
+// examineCluster looks who leads. It reports whether anybody does, whose session at the broker is not to be taken.
+func examineCluster(ctx context.Context, s *coordinatorsettings.File,
+	open func(*coordinatorsettings.File) (replica.Store, error)) ([]doctor.Finding, bool) {
+	found := func(state doctor.State, mend, format string, args ...any) []doctor.Finding {
+		return []doctor.Finding{{About: "cluster", State: state, Found: fmt.Sprintf(format, args...), Mend: mend}}
+	}
+	const reach = "check cluster.nats, and that two of three servers of NATS run, with JetStream"
+	values, err := open(s)
+	if err != nil {
+		return found(doctor.Bad, reach, "%v", err), false
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineWithin)
+	defer cancel()
+	for {
+		name, lives, err := replica.Leader(ctx, values, host.RealTime{})
+		switch {
+		case err == nil && lives:
+			return found(doctor.Good, "", "%s leads", name), true
+		case err == nil && name != "":
+			return found(doctor.Warn, "see that a coordinator runs; one that stands by takes the lead 15 s later",
+				"%s has led, and has not shown for 5 s that it is there", name), false
+		case err == nil:
+			return found(doctor.Warn, "start a coordinator", "nobody leads"), false
+		case errors.Is(err, replica.ErrNone):
+			return found(doctor.Good, "", "it is empty: the first coordinator that is started founds it"), false
+		case ctx.Err() != nil:
+			return found(doctor.Bad, reach, "it does not answer: %v", err), false
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+const (
+	leastQueue = 500      // messages, for any number of agents
+	mostQueue  = 50_000   // message ids end at 65535
+	leastFree  = 64 << 20 // bytes, in addition to the updates of a round
+)

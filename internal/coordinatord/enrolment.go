@@ -1,0 +1,367 @@
+package coordinatord
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// enrolment is how devices come into a federation's list, and leave it. The list is a text that people may edit, too:
+// one change after another, each on the disk before the coordinator takes it.
+type enrolment struct {
+	f    *Federation
+	desk *enrol.Desk // nil where nobody can join
+	acl  chan time.Duration
+
+	mu      sync.Mutex // of the list
+	telling sync.Mutex // of facts, where there is no desk
+
+	fs store.FS // where the list is; the machine's unless set
+}
+
+func (e *enrolment) disk() store.Disk {
+	if e.fs == nil {
+		return store.Machine
+	}
+	return store.Disk{FS: e.fs}
+}
+
+const tokensFile = "tokens" // in the state folder
+
+// begin opens the desk and its listener, until ctx ends.
+func (e *enrolment) begin(ctx context.Context) error {
+	s := e.f.settings()
+	if !s.Enrol.On() {
+		return nil
+	}
+	cfg, err := s.OpenEnrolment()
+	if err != nil {
+		return err
+	}
+	cfg.List, cfg.Observer, cfg.Now = e, e, time.Now
+	cfg.Path = filepath.Join(e.f.dir, tokensFile)
+	if e.desk, err = enrol.Open(cfg); err != nil {
+		return err
+	}
+	at, err := e.desk.Listen(ctx, s.Enrol.Listen, e.f.o.Logger)
+	if err != nil {
+		return err
+	}
+	e.f.o.Logger.Info("devices with a token may join", "listen", at.String(), "url", s.Enrol.URL)
+	go e.watchOpen(ctx)
+	if s.Enrol.ACL != "" {
+		e.acl = make(chan time.Duration, 1)
+		go e.keepRules(ctx, s.Enrol.ACL)
+	}
+	return nil
+}
+
+// watchOpen has the desk tell when an open token expires.
+func (e *enrolment) watchOpen(ctx context.Context) {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		e.desk.OpenUntil()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// observe tells a fact that is not the desk's.
+func (e *enrolment) observe(fact enrol.Fact) {
+	if e.desk != nil {
+		e.desk.Observe(fact)
+		return
+	}
+	e.telling.Lock()
+	defer e.telling.Unlock()
+	e.ObserveEnrolment(fact)
+}
+
+// ObserveEnrolment implements enrol.Observer.
+func (e *enrolment) ObserveEnrolment(fact enrol.Fact) {
+	enrolLog{e.f.o.Logger}.ObserveEnrolment(fact)
+	e.f.audit.ObserveEnrolment(fact)
+	e.f.o.Metrics.ObserveEnrolment(fact)
+	e.f.view.ObserveEnrolment(fact)
+}
+
+// enrolLog logs a desk's facts.
+type enrolLog struct{ *slog.Logger }
+
+func (l enrolLog) ObserveEnrolment(fact enrol.Fact) {
+	switch f := fact.(type) {
+	case enrol.Joined:
+		log := l.Logger
+		if f.Replaces != "" {
+			log = log.With("in_place_of", f.Replaces)
+		}
+		log.Info("a device has joined", "agent", f.Agent, "again", f.Again)
+	case enrol.Refused:
+		about := []any{"agent", f.Agent, "from", f.From, "reason", f.Reason}
+		if f.Err != nil {
+			about = append(about, "err", f.Err)
+		}
+		l.Warn("a device that wants to join is refused", about...)
+	case enrol.Renewed:
+		l.renewed(f)
+	case enrol.RenewRefused:
+		about := []any{"agent", f.Agent, "reason", f.Reason}
+		if f.Err != nil {
+			about = append(about, "err", f.Err)
+		}
+		l.Warn("a device gets no other key or certificate", about...)
+	case enrol.Opened:
+		if f.Until.IsZero() {
+			l.Info("the federation is closed again: a device joins with a token of its own")
+			return
+		}
+		l.Warn("the federation is open: every device with the open token may join, under any name that is free",
+			"until", f.Until.Local().Format(time.DateTime))
+	}
+}
+
+func (l enrolLog) renewed(f enrol.Renewed) {
+	attrs := []any{"agent", f.Agent, "again", f.Again}
+	if !f.Until.IsZero() {
+		attrs = append(attrs, "certificate_until", f.Until.UTC().Format(time.DateTime))
+	}
+	if f.Key {
+		l.Warn("a device has another key: what the one before signs is heard no more", attrs...)
+		return
+	}
+	l.Info("a device has another certificate", attrs...)
+}
+
+// Check implements enrol.List.
+func (e *enrolment) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+	if _, err := keys.Parse(keys.Format(key.Ed25519())); err != nil {
+		return fmt.Errorf("%w: %w", enrol.ErrOther, err)
+	}
+	is, err := agentlist.Listed(e.f.settings().Identity.AgentsFile, id, key.Ed25519())
+	switch {
+	case err != nil:
+		return err
+	case is.Key != nil && !is.Key.Equal(key.Ed25519()) && id != replaces:
+		return fmt.Errorf("%s: %w", id, enrol.ErrListed)
+	case is.Holder != "" && is.Holder != id && is.Holder != replaces:
+		return fmt.Errorf("%w (%s)", enrol.ErrOther, is.Holder)
+	}
+	return nil
+}
+
+// Has implements enrol.List.
+func (e *enrolment) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
+	is, err := agentlist.Listed(e.f.settings().Identity.AgentsFile, id, nil)
+	return is.Key.Equal(key.Ed25519()), err
+}
+
+// Admit implements enrol.List.
+func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+	err := e.change(ctx, func(path string) error {
+		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since it was checked
+			return err
+		}
+		is, err := agentlist.Listed(path, id, key.Ed25519())
+		if err != nil || is.Holder == id && (replaces == "" || replaces == id) {
+			return err
+		}
+		return agentlist.Edit(e.disk(), path, []wire.AgentID{id, replaces}, id, key.Ed25519())
+	})
+	e.changed(0)
+	return err
+}
+
+// revoke takes a device from the list, and ends its session with the broker. The error is that it is not there,
+// coordinator.ErrUnlisted, or could not be taken away. It does all but the edit where the text does not have the device
+// any more: a revocation may have failed half way, and the device still be heard.
+func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
+	if id.ValidateAgent() != nil {
+		return unlisted(id) // and the session of the coordinator's own name is not to be ended
+	}
+	if e.desk != nil { // else it could come back with a token
+		if err := e.desk.Forget(id); err != nil {
+			return err
+		}
+	}
+	var there bool
+	err := e.change(ctx, func(path string) error {
+		is, err := agentlist.Listed(path, id, nil)
+		if there = is.Key != nil; err != nil || !there {
+			return err
+		}
+		return agentlist.Edit(e.disk(), path, []wire.AgentID{id}, "", nil)
+	})
+	if err == nil {
+		go e.kick(context.WithoutCancel(ctx), id)
+	}
+	e.changed(rulesAfter)
+	switch {
+	case err != nil:
+		return err
+	case !there:
+		return unlisted(id)
+	}
+	e.f.o.Logger.Warn("a device is revoked", "agent", id)
+	return nil
+}
+
+// change changes the list of agents, and has the coordinator take it.
+func (e *enrolment) change(ctx context.Context, edit func(path string) error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.f.settings()
+	if err := edit(s.Identity.AgentsFile); err != nil {
+		return err
+	}
+	if err := e.f.keep(ctx); err != nil {
+		return err
+	}
+	return e.f.takeAgents(ctx, s)
+}
+
+const (
+	// kickAfter is how much later the session of a revoked device is ended: it is told over that.
+	kickAfter = 2 * time.Second
+	// kickTime is how long the broker has for ending a session.
+	kickTime = 10 * time.Second
+)
+
+// kick ends a device's session at the broker by connecting under its name, with a certificate of our own: a broker
+// closes the older of two sessions of one client. The device was told before. If that was lost, it connects again, says
+// hello, and is told that it is not heard, before the rules keep it out.
+func (e *enrolment) kick(ctx context.Context, id wire.AgentID) {
+	s := e.f.settings()
+	err := func() error {
+		if e.desk == nil {
+			return nil // no certificate can be made
+		}
+		cfg, err := s.OpenEnrolment()
+		if err != nil {
+			return err
+		}
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return err
+		}
+		name := cfg.Name(id)
+		der, err := cfg.Authority.Client(name, &key.PublicKey, time.Now(), time.Hour)
+		if err != nil {
+			return err
+		}
+		o, _, err := s.Broker.Session(name)
+		if err != nil || o.TLS == nil {
+			return err
+		}
+		o.Username, o.Password, o.Renew = name, "", nil
+		o.TLS.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
+		<-time.After(kickAfter)
+		ctx, cancel := context.WithTimeout(ctx, kickTime)
+		defer cancel()
+		conn, err := mqtt.Dial(ctx, o)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for {
+			select {
+			case x := <-conn.Events():
+				if _, up := x.(mqtt.Up); up {
+					return nil
+				}
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}()
+	if err != nil {
+		e.f.o.Logger.Warn("the session of a revoked device was not ended at the broker; its messages are dropped",
+			"agent", id, "err", err)
+	}
+}
+
+const (
+	// rulesEvery is the least time between two versions of the access rules: while Mosquitto reads them, it stands
+	// still.
+	rulesEvery = 10 * time.Second
+	// rulesAfter is how much later a revoked device loses its access: it has connected again by then, and was told.
+	rulesAfter = 15 * time.Second
+)
+
+// changed says that the access rules are to be written anew, after a time.
+func (e *enrolment) changed(after time.Duration) {
+	if e.acl == nil {
+		return
+	}
+	select {
+	case e.acl <- after:
+	default: // they are about to be
+	}
+}
+
+// keepRules writes Mosquitto's access rules at the start and whenever the list has changed.
+func (e *enrolment) keepRules(ctx context.Context, path string) {
+	wait := func(d time.Duration) bool {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for {
+		changed, err := e.writeRules(path)
+		switch {
+		case err != nil:
+			e.f.o.Logger.Error("cannot write the broker's access rules: devices that have joined are kept out, and "+
+				"revoked ones are not", "file", path, "err", err)
+			e.changed(0)
+		case changed:
+			e.f.o.Logger.Info("the broker's access rules are written", "file", path)
+		}
+		if (changed || err != nil) && !wait(rulesEvery) {
+			return
+		}
+		select {
+		case after := <-e.acl:
+			if after > 0 && !wait(after) {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// writeRules writes the rules, unless the file has them already.
+func (e *enrolment) writeRules(path string) (changed bool, err error) {
+	s := e.f.settings()
+	text, err := e.f.o.Rules(s)
+	if err != nil {
+		return false, err
+	}
+	if is, err := os.ReadFile(path); err == nil && bytes.Equal(is, text) {
+		return false, nil
+	}
+	return true, store.Machine.WriteFile(path, text, 0o640)
+}

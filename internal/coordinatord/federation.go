@@ -1,0 +1,330 @@
+package coordinatord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Federation runs a coordinator, and another one in its place whenever another task takes over: a change of the task is
+// a restart in good order, so that a kill in the middle of it leaves nothing that a start does not know. It carries out
+// the commands about the run.
+type Federation struct {
+	o       Options
+	dir     string
+	view    *coordinatorstatus.View
+	devices *coordinatorstatus.DevicesView
+	members *enrolment
+	audit   *auditor
+
+	decisions sync.Mutex // one command after another
+	control   coordinator.Control
+	applied   coordinatorsettings.Applied // the text of control.Task
+	first     bool                        // no coordinator has run yet
+
+	mu sync.Mutex
+	// file is the configuration at the start of the process, with the list of agents that was taken last. Its applied
+	// part founds the first run.
+	file    *coordinatorsettings.File
+	running *coordinator.Coordinator // nil between two
+	changed chan struct{}            // closed when running has changed
+}
+
+// newFederation reads what was decided; the first time, and where a start begins a run, the configuration decides.
+func newFederation(s *coordinatorsettings.File, o Options) (*Federation, error) {
+	f := &Federation{file: s, o: o, dir: filepath.Clean(s.StateDir), changed: make(chan struct{}),
+		first:   true,
+		view:    coordinatorstatus.New(daemon.Version(), s.Federation, time.Now),
+		devices: coordinatorstatus.NewDevices(time.Now)}
+	f.members = &enrolment{f: f}
+	control, found, err := coordinator.LoadControl(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	f.control, f.applied = control, s.Applied()
+	if !found {
+		f.control.Task = coordinator.Applied{Version: max(1, control.Task.Version), At: time.Now(),
+			Text: f.applied.Text()}
+	} else if f.applied, err = s.ReadApplied(appliedName, control.Task.Text); err != nil && !o.NewRun {
+		return nil, fmt.Errorf("state folder %s: %w; `coordinator run --new-run` begins a new run of the "+
+			"configuration's task", f.dir, err)
+	}
+	if o.NewRun || o.From != "" {
+		a := s.Applied()
+		f.control.Next = &coordinator.Applied{Version: f.control.Task.Version + 1, At: time.Now(), Text: a.Text(),
+			NewRun: o.NewRun, From: o.From}
+	}
+	return f, nil
+}
+
+// appliedName names the text of the state folder in errors.
+const appliedName = "the applied task"
+
+// Compare warns of what of a configuration that was reloaded is not in effect.
+func (f *Federation) Compare(file *coordinatorsettings.File) {
+	f.decisions.Lock()
+	defer f.decisions.Unlock()
+	f.warn(file)
+}
+
+// warn tells how a configuration differs from the task that is in effect.
+func (f *Federation) warn(file *coordinatorsettings.File) {
+	changes, _ := coordinatorsettings.Changes(f.applied, file.Applied())
+	if len(changes) == 0 {
+		return
+	}
+	var all []string
+	for _, c := range changes {
+		all = append(all, fmt.Sprintf("%s is %s, in the file %s", c.Key, c.Before, c.After))
+	}
+	f.o.Logger.Warn("the configuration's task differs from the applied one, which stays in effect; to apply the "+
+		"file: coordinator task apply FILE", "version", f.control.Task.Version, "keys", strings.Join(all, "; "))
+}
+
+// run runs coordinators until ctx ends.
+func (f *Federation) run(ctx context.Context) error {
+	for {
+		if err := f.runOne(ctx); !errors.Is(err, coordinator.ErrBetween) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// runOne runs the next coordinator to its end.
+func (f *Federation) runOne(ctx context.Context) error {
+	c, ending, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer f.set(nil)
+	if f.first && f.o.Ready != nil {
+		f.o.Ready(f)
+	}
+	f.first = false
+	if ending != nil { // another task was to take over when the process before has ended
+		go func() { _ = c.EndBetween(ctx, ending.Now) }() // or this one ends
+	}
+	return c.Run(ctx)
+}
+
+// open makes the coordinator of the task that is to be in effect now. ending is the one that takes over when the round
+// under way is over; nil if there is none.
+func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, ending *coordinator.Applied,
+	err error) {
+	f.decisions.Lock()
+	defer f.decisions.Unlock()
+	defer func() {
+		if err == nil {
+			f.set(c) // while no command comes between
+		}
+	}()
+	next := f.control.Next
+	flags := next != nil && f.first && (f.o.NewRun || f.o.From != "")
+	if next != nil && !flags {
+		between, err := coordinator.Between(f.dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !between {
+			next, ending = nil, next
+		}
+	}
+	if next != nil {
+		if c, err = f.takeOver(ctx, next, flags); c != nil || err != nil {
+			return c, nil, err
+		}
+	}
+	if c, err = f.make(ctx, f.applied, f.control.Task, f.control.Course); err != nil {
+		return nil, nil, err
+	}
+	if ending != nil {
+		f.view.Awaits(ending.Version)
+	}
+	if err := f.control.Save(f.dir); err != nil {
+		return nil, nil, err
+	}
+	if err := f.keep(ctx); err != nil {
+		return nil, nil, err
+	}
+	if f.first {
+		f.warn(f.settings())
+	}
+	return c, ending, nil
+}
+
+// takeOver makes the coordinator of the next task, which is in effect then; nil if the one before stays in effect. What
+// the flags of a start ask for ends the process if it cannot be had; what a command has asked for is dropped.
+func (f *Federation) takeOver(ctx context.Context, next *coordinator.Applied, flags bool) (*coordinator.Coordinator,
+	error) {
+	course := f.control.Course
+	if flags || next.NewRun && course == round.CourseStop {
+		course = round.CourseGo
+	}
+	applied, err := f.settings().ReadApplied(appliedName, next.Text)
+	var c *coordinator.Coordinator
+	if err == nil {
+		c, err = f.make(ctx, applied, *next, course)
+	}
+	switch {
+	case err == nil:
+		f.applied, f.control.Course = applied, course
+		f.control.TakeOver()
+		return c, errors.Join(f.control.Save(f.dir), f.keep(ctx)) // the journal says so already
+	case errors.Is(err, coordinator.ErrGoesOn) && flags: // also where the process is about to end
+	case flags, ctx.Err() != nil:
+		return nil, err
+	default:
+		f.o.Logger.Error("the applied task cannot take over; the one before stays in effect", "version", next.Version,
+			"err", err)
+	}
+	f.control.Next = nil
+	return nil, nil
+}
+
+// make makes a coordinator under a task, with a session of its own at the broker.
+func (f *Federation) make(ctx context.Context, a coordinatorsettings.Applied, task coordinator.Applied,
+	course round.Course) (
+	*coordinator.Coordinator, error) {
+	s := f.settings().With(a)
+	cfg, err := f.config(s, task)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Round.Course = course
+	conn, err := daemon.Dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger,
+		f.o.Metrics.Traffic, func(m *mqtt.Options) {
+			// All uploads of a round arrive in this mailbox, and all answers leave through this outbox.
+			m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBuffered, 16384
+		})
+	if err != nil {
+		return nil, errors.Join(err, cfg.Agents.Close())
+	}
+	if f.o.lead != nil {
+		cfg.Replica, conn = f.o.lead, f.o.lead.Guard(conn)
+	}
+	c, err := coordinator.New(cfg, conn)
+	if err != nil {
+		_ = conn.Close() // the first error is the one to show
+		return nil, err
+	}
+	past, err := c.Past(status.KeptLosses)
+	if err != nil {
+		cfg.Logger.Warn("cannot read the history: the status command does not show all earlier rounds", "err", err)
+	}
+	f.view.Begin(coordinatorstatus.Applied{Version: task.Version, At: task.At}, &s.Round, past)
+	return c, nil
+}
+
+// config returns a coordinator's configuration under a task. It opens the list of agents.
+func (f *Federation) config(s *coordinatorsettings.File, task coordinator.Applied) (coordinator.Config, error) {
+	cfg, err := s.Config()
+	if err != nil {
+		return cfg, err
+	}
+	if f.o.Edges != nil {
+		if cfg.Edges, err = f.o.Edges(s); err != nil {
+			return cfg, err
+		}
+	}
+	if cfg.Agents, err = s.OpenAgents(); err != nil {
+		return cfg, err
+	}
+	cfg.Logger, cfg.TakeOver, cfg.TaskVersion = f.o.Logger, f.o.TakeOver && f.first, task.Version
+	cfg.NewRun, cfg.From = task.NewRun, task.From
+	cfg.SelfTest, cfg.Rand, cfg.Random = daemon.SelfTestTime(&s.Broker), daemon.NewRand(), daemon.RandomBytes
+	cfg.Audit, cfg.Renew = f.audit.log, f.members.renew
+	all := daemon.Observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger, &risks{}}, f.audit,
+		f.o.Metrics, f.view, f.devices, f.o.Observer}
+	if f.o.link != nil {
+		all = append(all, f.o.link)
+	}
+	cfg.Observer = all
+	return cfg, nil
+}
+
+// set tells who runs now.
+func (f *Federation) set(c *coordinator.Coordinator) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running = c
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// present returns the coordinator that runs, after waiting for one. The error is that none ran before ctx ended.
+func (f *Federation) present(ctx context.Context) (*coordinator.Coordinator, error) {
+	for {
+		f.mu.Lock()
+		c, changed := f.running, f.changed
+		f.mu.Unlock()
+		if c != nil {
+			return c, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no coordinator runs: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// Alive returns nil unless a coordinator hangs: see coordinator.Coordinator.Alive.
+func (f *Federation) Alive(ctx context.Context) error {
+	if c := f.now(); c != nil {
+		return c.Alive(ctx)
+	}
+	return nil
+}
+
+// SetAgents takes the list of who may take part from a configuration that was reloaded.
+func (f *Federation) SetAgents(ctx context.Context, fresh *coordinatorsettings.File) error {
+	f.members.mu.Lock()
+	defer f.members.mu.Unlock()
+	file := *f.settings() // the process has locked its state folder; another one needs a restart
+	file.Identity.AgentsFile = fresh.Identity.AgentsFile
+	defer f.members.changed(0)
+	if err := f.audit.log.Record(audit.Entry{Event: audit.Reloaded, About: file.Identity.AgentsFile}); err != nil {
+		return err
+	}
+	return f.takeAgents(ctx, &file)
+}
+
+// takeAgents opens the list of who may take part, and has the coordinator take it.
+func (f *Federation) takeAgents(ctx context.Context, file *coordinatorsettings.File) error {
+	list, err := file.OpenAgents()
+	if err != nil {
+		return err
+	}
+	c, err := f.present(ctx)
+	if err != nil {
+		return errors.Join(err, list.Close())
+	}
+	if err := c.SetAgents(ctx, list); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.file = file
+	return nil
+}
+
+// settings returns the configuration; nobody changes it.
+func (f *Federation) settings() *coordinatorsettings.File {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file
+}

@@ -1,0 +1,448 @@
+package coordinatord
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// coordinatorLog logs the coordinator's facts.
+type coordinatorLog struct {
+	*slog.Logger
+	risks *risks
+}
+
+// Observe implements coordinator.Observer.
+func (l coordinatorLog) Observe(fact coordinator.Fact) {
+	switch f := fact.(type) {
+	case coordinator.SubscriptionsRefused:
+		daemon.LogSubscriptionsRefused(l.Logger, f.Filters)
+	case coordinator.BrokerTested:
+		daemon.LogSelfTest(l.Logger, f.SelfTested)
+	case coordinator.StorageFailing:
+		daemon.LogStorageFailing(l.Logger, f.What, f.Err)
+	case coordinator.StorageMended:
+		l.Info(daemon.StorageMended)
+	case coordinator.CloneSeen:
+		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own",
+			"agent", f.Agent,
+			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
+	case coordinator.AgentUnheard:
+		l.Warn("a device is told that it is not heard", "agent", f.Agent, "reason", f.Reason, "do", toHear(f))
+	case coordinator.Began:
+		l.Info("rounds begin", "rule", f.Rule, "server_optimizer", f.ServerOptimizer)
+		if f.Raised {
+			l.Info("the epoch is raised: agents obey this coordinator, even if another one has announced a later round",
+				"epoch", f.Epoch)
+		}
+	case coordinator.ForeignAnnouncement:
+		l.Error("an announcement is signed with this coordinator's key, but this coordinator did not make it: another "+
+			"coordinator runs with the key and a copy of the state folder, or somebody replays an old message; stop "+
+			"the other coordinator", "foreign", f.Foreign, "own", f.Own)
+	case coordinator.ForeignRetained:
+		l.Warn("messages that nobody reads were retained at the broker, and are deleted: a device, or a stranger at a "+
+			"broker that anybody may use, fills it", "topics", f.Topics, "example", f.Example, "agents", f.Agents)
+	case coordinator.AgentsAhead:
+		l.agentsAhead(f)
+	case coordinator.SealingChanged:
+		l.sealingChanged(f)
+	case coordinator.BlobChecked:
+		l.blobChecked(f)
+	case coordinator.MessageDropped:
+		l.Warn("message dropped", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
+	case coordinator.StateMended:
+		l.stateMended(f)
+	case coordinator.ModelsAhead:
+		l.Warn("models on disk are newer than the journal `run`, which may have been restored from an older copy; the "+
+			"models are kept: `coordinator run --from VERSION` begins a run from one of them",
+			"journal_version", f.Version, "newest_version", f.Newest)
+	case coordinator.StatisticsReady:
+		l.standardised(f)
+	case coordinator.ModelEvaluated:
+		l.evaluated(f)
+	case coordinator.UpdateLeftOut:
+		l.Warn("an update is left out of the model: its device is broken or dishonest, or its data differ much from "+
+			"the others'",
+			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", daemon.Rounded(f.Norm), "usual",
+			daemon.Rounded(f.Usual))
+	case coordinator.UpdateLarge:
+		l.updateLarge(f)
+	case coordinator.ModelRejected:
+		l.Warn("model rejected: it has diverged; check the devices named here, or lower the step size if they are "+
+			"honest", "version", f.Version, "continues_from", f.Earlier, "as", f.Next, "median_risk",
+			daemon.Rounded(f.Told),
+			"agents", f.Agents, "round", f.Round)
+	case coordinator.UpdatesPassedOver:
+		l.Info("the rule has left updates out, as it does in each round", "round", f.Round, "rule", f.Rule,
+			"agents", f.Agents)
+	case coordinator.UpdatesClipped:
+		l.Info("updates count as if they were no longer than allowed", "round", f.Round, "reason", f.Reason,
+			"agents", f.Agents, "longest", daemon.Rounded(f.Longest), "most", daemon.Rounded(f.Most))
+	case coordinator.ModelReady:
+		l.modelReady(f)
+	case coordinator.MeshMade:
+		l.meshMade(f)
+	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsListed, coordinator.LinkChanged,
+		coordinator.TransfersChanged: // not logged
+	}
+}
+
+// updateLarge logs an agent with unusually large updates: at the third one in a row, and then each time their number
+// has doubled.
+func (l coordinatorLog) updateLarge(f coordinator.UpdateLarge) {
+	if f.Times == 0 {
+		l.Info("updates are as large as usual again", "agent", f.Agent, "round", f.Round)
+		return
+	}
+	if f.Times != 3 && f.Times&(f.Times-1) != 0 {
+		return
+	}
+	l.Warn("unusually large updates: the device has unusual data or is dishonest", "agent", f.Agent, "round", f.Round,
+		"in_a_row", f.Times, "norm", daemon.Rounded(f.Norm), "usual", daemon.Rounded(f.Usual), "counted",
+		daemon.Rounded(f.Counted),
+		"undo", fmt.Sprintf("coordinator model rollback --to %d", f.Since))
+}
+
+// toHear says what has a device heard.
+func toHear(f coordinator.AgentUnheard) string {
+	switch f.Reason {
+	case wire.UnheardUnlisted:
+		return "add its id and public key to identity.agents_file, and reload"
+	case wire.UnheardKey:
+		return "if it is a new device under this id, put its public key into identity.agents_file, and reload"
+	case wire.UnheardBehind:
+		return fmt.Sprintf("if its state folder was lost: coordinator devices reset %s", f.Agent)
+	case wire.UnheardClone:
+		return "give one of the two devices an id and a key of its own"
+	}
+	return ""
+}
+
+// edgeEnded logs why two agents do not mix.
+func (l coordinatorLog) edgeEnded(f round.EdgeEnded) {
+	why := "an edge is left out: the parameters of its ends are too far apart; one of the two devices lies, or its " +
+		"data differ much from the others'"
+	if f.Edge.Reason == wire.EndStill {
+		why = "an edge is left out: by its neighbours, one end does not move as an agent that mixes; its device lies"
+	}
+	l.Warn(why, "round", f.Round, "agent", f.Edge.A, "neighbour", f.Edge.B, "reason", f.Edge.Reason,
+		"distance", daemon.Rounded(f.Distance), "usual", daemon.Rounded(f.Usual), "until_round", f.Edge.Until)
+}
+
+// unfit logs why an agent cannot do the task, with what it tells of its data.
+func (l coordinatorLog) unfit(f round.AgentUnfit) {
+	about := []any{"agent", f.Agent, "reason", f.Reason}
+	m := f.Misfit
+	text := func(key, value string) {
+		if value != "" {
+			about = append(about, key, value)
+		}
+	}
+	text("column", m.Column)
+	text("why", m.Reason)
+	if m.All > 0 {
+		about = append(about, "bad", m.Bad, "of", m.All)
+	}
+	text("where", m.Where)
+	l.Warn("agent cannot do the task", about...)
+}
+
+// ObserveRound implements coordinator.Observer.
+func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
+	switch f := fact.(type) {
+	case round.AgentCounted:
+		l.Info("agent present", "agent", f.Agent, "rows", f.Samples, "agents", f.Agents)
+	case round.AgentUnfit:
+		l.unfit(f)
+	case round.AgentLeft:
+		l.Info("agent left", "agent", f.Agent, "reason", f.Reason, "agents", f.Agents)
+	case round.AgentSidelined:
+		l.Warn("agent failed in the round and sits out the next draws", "agent", f.Agent, "round", f.Round,
+			"reason", f.Reason, "draws", f.Draws,
+			"until_round", f.Until, "agents", f.Agents)
+	case round.AgentReadmitted:
+		l.readmitted(f)
+	case round.EdgeEnded:
+		l.edgeEnded(f)
+	case round.SamplesLarge:
+		if len(f.Agents) > 0 {
+			l.Warn("agents report more than five times the median number of rows", "round", f.Round,
+				"agents", f.Agents, "rows", f.Most, "weights_capped", f.Capped)
+		}
+	case round.GatheringExtended:
+		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
+	case round.RoundOpened:
+		l.Info("round opened", "round", f.Round, "attempt", f.Attempt, "kind", f.Kind, "agents", f.Agents,
+			"participants", len(f.Participants))
+	case round.AgentDeclined:
+		l.Warn("agent declined", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
+	case round.UploaderReplaced:
+		l.Info("agent will not send its update; another one sends in its place", "round", f.Round, "agent", f.Agent,
+			"by", f.By)
+	case round.UpdateAccepted:
+		l.Debug("update accepted", "round", f.Round, "agent", f.Agent, "local_steps", f.Update.LocalSteps,
+			"norm", daemon.Rounded(f.Norm), "after", f.After)
+	case round.UpdateRefused:
+		l.Warn("update refused", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
+	case round.RoundClosed:
+		l.closed(f)
+	case round.RoundAbandoned:
+		l.abandoned(f)
+	case round.RolloutBegan:
+		l.rolloutBegan(f)
+	case round.RolloutEnded:
+		l.rolloutEnded(f)
+	case round.RunFinished:
+		l.Info("run finished", "version", f.Version, "reason", f.Reason,
+			"to_continue", "coordinator task set KEY=VALUE")
+	case round.RoundWaits:
+		l.waits(f)
+	case round.AgentJoined, round.EdgesJudged, round.PhaseEntered, round.StopJudged: // not logged
+	}
+}
+
+func (l coordinatorLog) waits(f round.RoundWaits) {
+	switch {
+	case f.Reason == round.WaitWindow:
+		l.Info("rounds rest until the next window of round.schedule", "opens", f.Until.Format(time.RFC3339))
+	case f.Resumed:
+		l.Debug("waiting for new rows", "agents", f.Fresh, "wanted", f.Agents, "rows", f.Rows)
+	default:
+		l.Info("the next round waits until enough agents have new rows", "agents", f.Fresh, "wanted", f.Agents,
+			"rows", f.Rows, "do_not_tell", f.Silent)
+	}
+}
+
+func (l coordinatorLog) rolloutBegan(f round.RolloutBegan) {
+	attrs := []any{"model", f.Candidate.String(), "released", f.Released.String(), "agents", f.Agents}
+	switch {
+	case f.Resumed && !f.Candidate.Present():
+		l.Info("agents are told which model to predict with", "released", f.Released.String())
+		return
+	case f.Resumed:
+		l.Info("agents are told which model to predict with", attrs[:4]...)
+		return
+	case f.Agents < f.Least:
+		l.Warn("a model is rolled out to fewer agents than predict.devices, which decide; it is withdrawn unless more "+
+			"come: raise predict.rollout", append(attrs, "predict.devices", f.Least)...)
+		return
+	}
+	l.Info("a model is rolled out to a share of the agents", attrs...)
+}
+
+func (l coordinatorLog) rolloutEnded(f round.RolloutEnded) {
+	attrs := []any{"model", f.Candidate.String(), "agents", f.Agents, "judged", f.Judged, "residuals_ratio",
+		daemon.Rounded(f.Ratio)}
+	switch f.Result {
+	case rollout.First:
+		l.Info("the first model is released to all agents", "model", f.Candidate.String())
+	case rollout.Widened:
+		l.Info("a model is released to all agents", attrs...)
+	case rollout.Worse:
+		l.Error("a model is withdrawn: its residuals are larger than those of the released one, or most agents refuse "+
+			"it; agents predict with the released one until a newer model is better",
+			append(attrs, "released", f.Released.String())...)
+	case rollout.NoReports:
+		l.Warn("a model is withdrawn: too few agents have judged it in time; agents predict with the released one",
+			append(attrs, "released", f.Released.String())...)
+	}
+}
+
+func (l coordinatorLog) readmitted(f round.AgentReadmitted) {
+	if f.Early {
+		l.Warn("agent may be drawn again early, because too few others are present", "agent", f.Agent,
+			"round", f.Round, "agents", f.Agents)
+		return
+	}
+	l.Info("agent may be drawn again", "agent", f.Agent, "round", f.Round, "agents", f.Agents)
+}
+
+func (l coordinatorLog) stateMended(f coordinator.StateMended) {
+	attrs := []any{"file", f.File, "damage", f.Damage}
+	if f.Aside != "" {
+		attrs = append(attrs, "moved_to", f.Aside)
+	}
+	switch {
+	case f.Version < f.Before:
+		l.Error("the run's model is lost, so the run continues from an older one; check the disk",
+			append(attrs, "lost_version", f.Before, "version", f.Version)...)
+	case f.Version > f.Before:
+		l.Error("the run's model and all older ones are lost, so the run continues from a newer one; check the disk",
+			append(attrs, "lost_version", f.Before, "version", f.Version)...)
+	default:
+		l.Error("a file of the state folder was damaged or missing; its content was recovered, nothing is lost; "+
+			"check the disk", attrs...)
+	}
+}
+
+func (l coordinatorLog) sealingChanged(f coordinator.SealingChanged) {
+	switch {
+	case f.Sealed:
+		l.Info("tasks and models are sealed: a broker cannot read them")
+	case len(f.Open) == 0:
+		l.Info("tasks and models are open until it is clear that no agent of an earlier version is there")
+	default:
+		l.Warn("tasks and models are open to the broker, for agents of an earlier version: update them",
+			"agents", len(f.Open), "first", f.Open[0])
+	}
+}
+
+func (l coordinatorLog) agentsAhead(f coordinator.AgentsAhead) {
+	if f.Agents == 0 {
+		l.Info("no agent is ahead of this coordinator any more")
+		return
+	}
+	l.Warn("agents are ahead of this coordinator and do not obey it: another coordinator leads them, or this state "+
+		"folder is an older copy; to continue from this copy, stop the coordinator and run `coordinator restore`",
+		"agents", f.Agents, "run", f.Run, "round", f.Round)
+}
+
+func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
+	attrs := []any{"blob", f.Blob.Topic(), "parts", f.Parts, "missing", f.Missing, "again_in", f.Again}
+	switch {
+	case f.Missing == 0:
+		l.Debug("the broker returns the whole blob", "blob", f.Blob.Topic(), "parts", f.Parts, "took", f.Took)
+	case f.Refused:
+		l.Error("the broker does not let the coordinator read a blob back, so nobody knows whether agents can: let "+
+			"the coordinator read and write m/# (`coordinator acl` writes the rules for Mosquitto)", attrs...)
+	default:
+		l.Error("the broker does not return all parts of a blob, so agents have to ask for them: let it retain "+
+			"messages of 64 KiB, as many as there are parts, and let the coordinator read and write m/#", attrs...)
+	}
+}
+
+func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
+	l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
+	for _, column := range f.Constant {
+		l.Warn("column is constant on all devices and is not scaled: remove it from task.features, or, if it should "+
+			"vary, subtract a constant from it", "column", column)
+	}
+	for _, a := range f.Far {
+		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or false data; the "+
+			"standardisation disregards them", "agent", a.Agent, "column", a.Column, "deviations",
+			daemon.Rounded(a.Deviations))
+	}
+}
+
+func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
+	r := &f.Result
+	if f.Few {
+		l.Warn("too few agents have evaluated a model: it has no result", "version", f.Version, "agents", f.Heard,
+			"present", f.Present)
+		return
+	}
+	if r.Agents == 0 {
+		l.Warn("no agent holds out enough rows to evaluate a model on: see evaluation.held_out of agents, and "+
+			"round.evaluation.min_rows", "version", f.Version, "heard", f.Heard)
+		return
+	}
+	words := []any{"version", f.Version, "agents", r.Agents, "present", f.Present, "rows", r.Rows,
+		"risk", daemon.Rounded(r.Risk)}
+	for _, x := range []struct {
+		name  string
+		value *float64
+	}{{"r2", r.R2}, {"accuracy", r.Accuracy}, {"f1", r.F1}} {
+		if x.value != nil {
+			words = append(words, x.name, daemon.Rounded(*x.value))
+		}
+	}
+	if text := r.Told(); text != "" {
+		words = append(words, "figures", text)
+	}
+	l.Info("agents have evaluated a model on the rows that they hold out", words...)
+}
+
+func (l coordinatorLog) meshMade(f coordinator.MeshMade) {
+	switch {
+	case f.Err != nil:
+		l.Error("there are no edges between the agents, so they do not mix in this round", "round", f.Round,
+			"err", f.Err)
+	case len(f.Nowhere) > 0:
+		l.Warn("agents without a place cannot mix: give them d2d.place, or take the edges from a file",
+			"round", f.Round, "agents", f.Nowhere)
+	}
+	if len(f.Parts) > 1 {
+		l.Warn("the graph of the agents is not connected: each part mixes by itself", "round", f.Round,
+			"parts", f.Parts)
+	}
+	l.Info("agents mix", "round", f.Round, "agents", f.Agents, "edges", len(f.Edges),
+		"second_eigenvalue", daemon.Rounded(f.SecondEigenvalue), "alpha", daemon.Rounded(f.Alpha))
+}
+
+func (l coordinatorLog) modelReady(f coordinator.ModelReady) {
+	attrs := []any{"version", f.Version, "hash", f.Hash.Topic()}
+	if !math.IsNaN(f.Risk) {
+		attrs = append(attrs, "risk", daemon.Rounded(f.Risk))
+	}
+	l.Info("model ready", append(attrs, daemon.ScoreAttrs(f.Score)...)...)
+	if of, risk := riskOf(f); l.risks.explode(f.Version, risk) {
+		l.Warn("the model has become much worse: look at who was clipped or left out last; `coordinator run --from "+
+			"VERSION` goes on from an earlier model", "version", f.Version, "risk", daemon.Rounded(risk), "of", of,
+			"least", daemon.Rounded(l.risks.least))
+	}
+}
+
+// riskOf is a model's risk on the coordinator's held-out data or, without any, the median of its participants'.
+func riskOf(f coordinator.ModelReady) (of string, risk float64) {
+	if f.Score != nil {
+		return "held-out data", f.Score.Risk
+	}
+	return "the agents' median", f.Median
+}
+
+// risks are those of the models since the program was started, or since another run began.
+type risks struct {
+	newest       wire.ModelVersion
+	first, least float64 // 0: none yet
+	told         bool
+}
+
+// explode takes the risk of another model, NaN or 0 if it is not known. It reports, once until the risk is small again,
+// that it is over 10 times the least and more than that of the first.
+func (r *risks) explode(version wire.ModelVersion, risk float64) bool {
+	if version < r.newest {
+		*r = risks{}
+	}
+	r.newest = version
+	switch worst := max(10*r.least, r.first); {
+	case r.first > 0 && risk > worst:
+		told := r.told
+		r.told = true
+		return !told
+	case !(risk > 0):
+		return false
+	case r.first == 0:
+		r.first, r.least = risk, risk
+	}
+	r.least, r.told = min(r.least, risk), r.told && risk > 2*r.least
+	return false
+}
+
+func (l coordinatorLog) closed(f round.RoundClosed) {
+	attrs := []any{"round", f.Round, "kind", f.Kind, "accepted", f.Accepted, "selected", f.Selected, "took", f.Took}
+	if f.Kind == wire.KindTraining {
+		attrs = append(attrs, "version", f.Version)
+	}
+	if len(f.Missing) > 0 {
+		attrs = append(attrs, "missing", f.Missing)
+	}
+	l.Info("round closed", attrs...)
+}
+
+func (l coordinatorLog) abandoned(f round.RoundAbandoned) {
+	attrs := []any{"round", f.Round, "reason", f.Reason, "accepted", f.Accepted, "selected", f.Selected, "took", f.Took}
+	if len(f.Missing) > 0 {
+		attrs = append(attrs, "missing", f.Missing)
+	}
+	if f.Err != nil {
+		attrs = append(attrs, "err", f.Err)
+	}
+	l.Warn("round abandoned", attrs...)
+}

@@ -1,0 +1,106 @@
+package coordinatord
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"strconv"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Model is a model on disk.
+type Model struct {
+	Version uint64 `json:"version"`
+	Bytes   int64  `json:"bytes"`
+	Hash    string `json:"hash"`
+	Present bool   `json:"present,omitempty"` // agents train on it
+}
+
+// openRun opens the models of the run that a request names.
+func (f *Federation) openRun(r *http.Request) (*store.Models, uint64, error) {
+	run, err := strconv.ParseUint(r.PathValue("run"), 10, 64)
+	if err != nil {
+		return nil, 0, api.Bad("%q is not the number of a run", r.PathValue("run"))
+	}
+	models, err := coordinator.OpenRun(f.dir, wire.RunID(run))
+	if err != nil {
+		return nil, 0, api.Missing("there are no models of run %d", run)
+	}
+	return models, run, nil
+}
+
+func (f *Federation) models(r *http.Request) ([]Model, error) {
+	models, run, err := f.openRun(r)
+	if err != nil {
+		return nil, err
+	}
+	_, record, err := coordinator.OpenModels(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	list, _ := models.List() // the undamaged ones
+	all := []Model{}
+	for _, m := range list {
+		present := uint64(record.Run) == run && record.Plan.Base.Present() && uint64(record.Plan.Version) == m.Version
+		all = append(all, Model{m.Version, m.Size, hex.EncodeToString(m.Digest[:]), present})
+	}
+	return all, nil
+}
+
+// historyRoute writes the history as it stands in the state folder.
+func (f *Federation) historyRoute() api.Route {
+	r := api.Stream("/v1/history", "The rounds that are over, the oldest first, a JSON object a line.",
+		"application/x-ndjson", f.history)
+	r.Query = []api.Parameter{{Name: "run", About: "only of the run with this number"}}
+	return r
+}
+
+func (f *Federation) history(w io.Writer, r *http.Request) error {
+	var run uint64
+	if s := r.FormValue("run"); s != "" {
+		var err error
+		if run, err = strconv.ParseUint(s, 10, 64); err != nil {
+			return api.Bad("%q is not the number of a run", s)
+		}
+	}
+	lines := json.NewEncoder(w)
+	for e, err := range coordinator.History(f.dir) {
+		var file *fs.PathError
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // no round is over yet
+			return nil
+		case errors.As(err, &file):
+			return err
+		case err != nil, run > 0 && uint64(e.Run) != run: // a damaged line is no round
+		default:
+			if err := lines.Encode(&e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *Federation) model(w io.Writer, r *http.Request) error {
+	models, run, err := f.openRun(r)
+	if err != nil {
+		return err
+	}
+	version, err := strconv.ParseUint(r.PathValue("version"), 10, 64)
+	if err != nil {
+		return api.Bad("%q is not a version", r.PathValue("version"))
+	}
+	file, err := models.Get(version)
+	if err != nil {
+		return api.Missing("model %d/%d: %v", run, version, err)
+	}
+	_, err = w.Write(file)
+	return err
+}

@@ -1,0 +1,61 @@
+package coordinatord
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestRootInstalledKilled: coordinator or device are killed before each operation of their disk while the next root
+// document is installed, which also revokes another device. Each starts with a document that counts, the one before or
+// the next one; and when a person has installed it again both go by it, and the device that it revokes is in no list.
+func TestRootInstalledKilled(t *testing.T) {
+	killEach(t, 5, installKilled)
+}
+
+func installKilled(t *testing.T, what, who string, cut int) (killed bool) {
+	p := newPlant(t)
+	must(t, agentlist.Edit(store.Machine, p.s.Identity.AgentsFile, nil, "mill", hosts.PublicOf("mill")))
+	roots, err := p.s.Roots()
+	must(t, err)
+	next := roots[0]
+	next.Version, next.Revoked = 2, []wire.AgentID{"mill"}
+	next.Sign(hosts.KeyOf("root"), hosts.KeyOf("root"))
+	v := p.begin(who, yes)
+	v.disk.left.Store(int64(cut))
+	go func() { _, _ = p.members.install(t.Context(), next.Bytes()) }()
+	select {
+	case <-v.died:
+		killed = true
+		wait(time.Second)
+	case <-time.After(time.Minute):
+		v.disk.left.Store(1 << 40)
+	}
+	p.stop()
+	p.lead(nil, yes)
+	p.join(nil)
+	wait(time.Minute)
+	if _, err := p.members.install(t.Context(), next.Bytes()); err != nil {
+		t.Errorf("%s: the same document again: %v", what, err)
+	}
+	wait(5 * time.Minute)
+	p.stop()
+	p.lead(nil, yes)
+	p.join(nil)
+	wait(time.Minute)
+	if e := p.presence(); e.Root != 2 {
+		t.Errorf("%s: the device goes by version %d of the root document", what, e.Root)
+	}
+	if roots, err := p.s.Roots(); err != nil || len(roots) != 2 {
+		t.Errorf("%s: the coordinator has %d root documents, %v", what, len(roots), err)
+	}
+	if is, err := agentlist.Listed(p.s.Identity.AgentsFile, "mill", nil); err != nil || is.Key != nil {
+		t.Errorf("%s: the device that it revokes is in the list: %v", what, err)
+	}
+	p.stop()
+	return killed
+}

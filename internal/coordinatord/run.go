@@ -1,0 +1,109 @@
+package coordinatord
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// Options are the parts of a coordinator that come from its process, not from its settings.
+type Options struct {
+	Logger   *slog.Logger
+	Observer coordinator.Observer // beside the log
+	Metrics  *coordinatormetrics.Coordinator
+	NewRun   bool
+	From     string // the model with which a new run begins; see coordinator.Config
+	TakeOver bool
+	// Ready, if set, is called when the state is open and the coordinator is about to run.
+	Ready func(*Federation)
+	// Edges returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where it never
+	// does.
+	Edges func(s *coordinatorsettings.File) (func(agents []round.MeshAgent) (coordinator.Mesh, error), error)
+	// Store returns where several coordinators keep their state, if there are any: agentd links no engine's client.
+	Store func(s *coordinatorsettings.File) (replica.Store, error)
+	// Standing is told of the replica, where there are several.
+	Standing *Standing
+	// Rules returns Mosquitto's access rules for the list of agents; agentd links no broker's.
+	Rules func(s *coordinatorsettings.File) ([]byte, error)
+
+	lead *replica.Lead // nil where this coordinator is alone
+	link *linkWatch    // likewise
+}
+
+// Run runs a federation's coordinator until ctx ends.
+func Run(ctx context.Context, s *coordinatorsettings.File, o Options) error {
+	if err := daemon.MakeFolder(s.StateDir); err != nil {
+		return err
+	}
+	lock, err := store.Lock(s.StateDir)
+	if err != nil {
+		return err
+	}
+	defer daemon.Unlock(lock, o.Logger)
+	if !s.Cluster.On() {
+		return runFederation(ctx, s, o)
+	}
+	if o.lead, err = standBy(ctx, s, &o); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	o.link = newLinkWatch(o.lead, o.Logger)
+	defer o.link.late.Stop()
+	err = runFederation(o.lead.Context(), s, o)
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // it was to end, whatever it was at
+		err = nil
+	}
+	return errors.Join(err, stepDown(ctx, o.lead, o.Logger))
+}
+
+// runFederation runs the coordinator that the state folder is for.
+func runFederation(ctx context.Context, s *coordinatorsettings.File, o Options) error {
+	f, err := newFederation(s, o)
+	if err != nil {
+		return err
+	}
+	if f.audit, err = openAudit(s, o.Logger); err != nil {
+		return err
+	}
+	defer f.audit.close()
+	agents, err := s.CountAgents()
+	if err != nil {
+		return err
+	}
+	o.Logger.Info("started", "version", daemon.Version(), "federation", s.Federation, "agents", agents)
+	if err := f.members.begin(ctx); err != nil {
+		return err
+	}
+	defer f.rememberDevices(ctx)()
+	if s.History.MLflow.URL != "" {
+		t, err := s.Tracking(daemon.Version())
+		if err != nil {
+			return err
+		}
+		defer f.track(ctx, t)()
+	}
+	routes := api.Described("fedmesh coordinator", "1", f.Routes())
+	api.Serve(ctx, f.dir, api.Handler(routes, api.Owner, f.audit), o.Logger)
+	if s.API.Listen != "" {
+		secured, err := s.API.TLS()
+		if err != nil {
+			return err
+		}
+		h := api.Handler(routes, api.Tokens(s.API.TokensFile).Caller, f.audit)
+		if err := api.Listen(ctx, s.API.Listen, secured, h, o.Logger); err != nil {
+			return err
+		}
+	}
+	return f.run(ctx)
+}

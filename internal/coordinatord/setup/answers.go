@@ -1,0 +1,149 @@
+package setup
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Answers are what a person says about a federation.
+type Answers struct {
+	Name      string   // of the federation
+	Broker    string   // its URL
+	Features  []string // columns of the devices' files
+	Target    string   // the column to predict; empty of an autoencoder
+	Model     spec.ModelKind
+	Classes   int // of a target that is a class, numbered from 0; 0 = the target is a number
+	Algorithm spec.Algorithm
+	Agents    int // devices
+	Robust    bool
+	// Join is where devices reach the coordinator to join, https://HOST:PORT; empty = at the broker's host.
+	Join string
+}
+
+// Validate reports all answers that cannot be; a name is that of the command's flag.
+func (a *Answers) Validate() error {
+	var c spec.Check
+	c.Valid("NAME", wire.Federation(a.Name).Validate())
+	c.Need(len(a.Features) > 0, "--features",
+		"is empty: give the names of the input columns, or a CSV file with --from")
+	c.Need(a.Target != "" || !a.Model.Target(), "--target", "is empty: give the name of the column to predict")
+	c.Need(a.Target == "" || a.Model.Target() || a.Model == spec.ModelExternal, "--target",
+		"is %s, and the kind %s has none: leave it out", a.Target, a.Model)
+	c.Need(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "has the target %s", a.Target)
+	for i, name := range a.Features {
+		c.Need(!slices.Contains(a.Features[:i], name), "--features", "names %s twice", name)
+	}
+	c.Valid("--model", a.Model.Validate())
+	c.Need(a.Model != spec.ModelExternal, "--model", "is external: such a federation is not founded from answers; "+
+		"docs/TRAINER.md says what to write into coordinator.yaml")
+	c.Need(a.Model != spec.ModelConv1D, "--model", "is conv1d, and no answer gives its channels and filters: found an "+
+		"mlp, and change task.model in coordinator.yaml; docs/ALGORITHMS.md says what to write")
+	c.Valid("--algorithm", a.Algorithm.Validate())
+	if u, err := url.Parse(a.Join); a.Join != "" {
+		c.Need(err == nil && u.Scheme == "https" && u.Hostname() != "" && u.Port() != "", "--join",
+			"must be https://HOST:PORT, is %q", a.Join)
+		c.Need(a.joins(), "--join", "is set, but %s is a broker without TLS, where devices have keys by hand", a.Broker)
+	}
+	c.Need(a.Agents >= 1, "--agents", "must be at least 1, is %d", a.Agents)
+	switch a.Model {
+	case spec.ModelLinear:
+		c.Need(a.Classes == 0, "--classes", "is %d; a linear model predicts a number", a.Classes)
+	case spec.ModelAutoencoder:
+		c.Need(a.Classes == 0, "--classes", "is %d; an autoencoder has no target", a.Classes)
+	case spec.ModelLogistic:
+		c.Need(a.Classes == 0 || a.Classes == 2, "--classes", "must be 2 for logistic, is %d", a.Classes)
+	case spec.ModelSoftmax:
+		c.Need(a.Classes >= 2, "--classes", "must be at least 2 for softmax, is %d", a.Classes)
+	case spec.ModelMLP:
+		c.Need(a.Classes == 0 || a.Classes >= 2, "--classes", "must be at least 2, or 0 for a number, is %d", a.Classes)
+	}
+	return c.Err()
+}
+
+// ofMLP is the risk of an mlp with that many classes.
+func (a *Answers) ofMLP() spec.Risk {
+	if a.Classes > 0 {
+		return spec.RiskSoftmax
+	}
+	return spec.RiskSquared
+}
+
+// steps are μ by kind of model, of standardised columns: the local steps of a round take it together.
+// TestFoundedFederationsLearn measures how far each comes.
+var steps = map[spec.ModelKind]float64{
+	spec.ModelLinear: 0.4, spec.ModelLogistic: 1, spec.ModelSoftmax: 1, spec.ModelMLP: 1,
+	spec.ModelAutoencoder: 1,
+}
+
+const (
+	hidden      = 16 // units of an mlp, and beside the code of an autoencoder
+	mixingSteps = 20 // local steps of a round in which agents mix after each
+	pause       = 2 * time.Second
+	// A run rests after patience rounds without a lower risk, and after rounds at the latest.
+	patience, rounds = 10, 100
+	mostDrawn        = 10 // all of a small federation take part in each round; of a large one a fifth
+)
+
+// coordinator returns the keys of coordinator.yaml that follow from the answers.
+func (a *Answers) coordinator() map[string]any {
+	step := steps[a.Model]
+	drawn := min(a.Agents, max(mostDrawn, a.Agents/5))
+	quorum := (2*drawn + 2) / 3
+	keys := map[string]any{
+		"federation": a.Name, "broker.url": a.Broker,
+		"task.name": a.Name, "task.features": a.Features, "task.target": a.Target, "task.model.kind": string(a.Model),
+		"task.step_size.constant": step,
+		"round.rounds":            rounds, "round.stop.patience": patience, "round.pause": pause,
+		"round.participants": drawn, "round.quorum": quorum,
+		"round.gather.minimum": quorum, "round.gather.target": a.Agents, "round.gather.first": a.Agents,
+	}
+	if a.Robust {
+		keys["round.robust"] = true
+	}
+	if a.Classes > 0 && (a.Model == spec.ModelSoftmax || a.Model == spec.ModelMLP) {
+		keys["task.model.classes"] = a.Classes
+	}
+	if a.Model == spec.ModelMLP {
+		keys["task.model.hidden"], keys["task.model.risk"] = []int{hidden}, string(a.ofMLP())
+	}
+	if a.Model == spec.ModelAutoencoder {
+		keys["task.model.hidden"] = []int{hidden, max(1, len(a.Features)/2), hidden}
+	}
+	if a.Algorithm == spec.FedDec {
+		keys["round.algorithm"], keys["round.sampling"] = string(spec.FedDec), string(spec.WithReplacement)
+		keys["task.steps.max"] = mixingSteps
+		keys["task.step_size.constant"], keys["task.step_size.normalize"] = step/mixingSteps, false
+		keys["mesh.edges"] = string(spec.EdgesRing)
+	}
+	return keys
+}
+
+// agent returns the keys of agentd.yaml that follow from the answers and the coordinator's public key.
+func (a *Answers) agent(key string) map[string]any {
+	keys := map[string]any{"federation": a.Name, "broker.url": a.Broker, "identity.coordinator_key": key,
+		"id": "", "data.csv": ""} // the device's own: without them it does not start
+	if a.Algorithm == spec.FedDec {
+		keys["d2d.uplink"] = true
+	}
+	return keys
+}
+
+// Summary says in a line what is learned.
+func (a *Answers) Summary() string {
+	classes := ""
+	if a.Classes > 0 {
+		classes = fmt.Sprintf(", one of %d classes,", a.Classes)
+	}
+	if a.Model == spec.ModelAutoencoder {
+		return fmt.Sprintf("%s learns how %s are together: %s, %s, at most %d rounds", a.Name,
+			strings.Join(a.Features, ", "), a.Model, a.Algorithm, rounds)
+	}
+	return fmt.Sprintf("%s learns %s%s from %s: %s, %s, at most %d rounds", a.Name, a.Target, classes,
+		strings.Join(a.Features, ", "), a.Model, a.Algorithm, rounds)
+}

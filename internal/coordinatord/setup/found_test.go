@@ -1,0 +1,330 @@
+package setup
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/packaging"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func plant() *Answers {
+	return &Answers{Name: "air", Broker: "tls://broker.example:8883", Features: []string{"pm25", "temperature",
+		"humidity", "wind"}, Target: "pm25_in_6h", Model: spec.ModelLinear, Algorithm: spec.FedAvg, Agents: 6}
+}
+
+// TestSampleIsFounded: the sample that we ship is the configuration that six devices get, with the marks of the lines
+// that a person sets.
+func TestSampleIsFounded(t *testing.T) {
+	got := string(config.Fill(packaging.CoordinatorConfig, plant().coordinator()))
+	want := strings.Split(string(packaging.CoordinatorConfig), "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if is := strings.Replace(want[i], "# (yours) ", "# ", 1); i > 10 && line != is { // the head tells of the marks
+			t.Errorf("line %d is\n%s\nin the sample\n%s", i+1, line, is)
+		}
+	}
+}
+
+// TestWrite: each kind of federation is good as it is written, once its devices are in the list.
+func TestWrite(t *testing.T) {
+	for _, kind := range spec.ModelKinds() {
+		if kind == spec.ModelConv1D {
+			continue // no answer gives its shape, and Validate says so: TestInit of cmd/coordinator
+		}
+		for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {
+			for _, agents := range []int{1, 3, 5, 200} {
+				a := plant()
+				a.Model, a.Algorithm, a.Agents = kind, algorithm, agents
+				if !kind.Target() {
+					a.Target = ""
+				}
+				if kind == spec.ModelSoftmax || kind == spec.ModelMLP {
+					a.Classes = 3
+				}
+				f, err := Write(filepath.Join(t.TempDir(), "new"), a, &Sample{}, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				check(t, f, a)
+			}
+		}
+	}
+}
+
+// check loads the files as the programs do.
+func check(t *testing.T, f Files, a *Answers) {
+	t.Helper()
+	list, err := os.ReadFile(f.Agents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := filepath.Join(t.TempDir(), "agent.key")
+	for range a.Agents {
+		key, err := keys.Create(device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, "d"+strings.ToLower(strings.NewReplacer("/", "", "+", "", "=", "").Replace(
+			keys.Format(keys.Public(key))))[:30]+" "+keys.Format(keys.Public(key))+"\n"...)
+		if err := os.Remove(device); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(f.Agents, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lead := coordinatorsettings.Default()
+	if err := settings.Load(&lead, "coordinator", f.Coordinator, nil); err != nil {
+		t.Errorf("%+v: %v", a, err)
+	}
+	if _, err := keys.Create(device); err != nil {
+		t.Fatal(err)
+	}
+	agent := settings.DefaultAgent()
+	own := map[string]string{"identity.key_file": device}
+	err = settings.Load(&agent, "agentd", f.Agent, own)
+	if err == nil || !strings.Contains(err.Error(), "id: ") || !strings.Contains(err.Error(), "data.csv: is empty") {
+		t.Errorf("%+v: without an id and data: %v", a, err)
+	}
+	own["id"], own["data.csv"] = "device-1", "rows.csv"
+	agent = settings.DefaultAgent()
+	if err := settings.Load(&agent, "agentd", f.Agent, own); err != nil {
+		t.Errorf("%+v: %v", a, err)
+	}
+	if lead.Round.Rounds == 0 || lead.Round.Stop.Patience == 0 || lead.Round.Pause == 0 {
+		t.Errorf("%+v: the run never rests", a)
+	}
+}
+
+// TestWriteKeeps: nothing is replaced without force; the key and the list of devices never are.
+func TestWriteKeeps(t *testing.T) {
+	dir := t.TempDir()
+	bench := plant()
+	bench.Broker = "tcp://127.0.0.1:1883"
+	f, err := Write(dir, bench, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := map[string]string{}
+	for _, path := range []string{f.Key, f.Agents} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[path] = string(text)
+	}
+	other := *bench
+	other.Name = "other"
+	if _, err := Write(dir, &other, nil, false); err == nil || !strings.Contains(err.Error(), "exists already") {
+		t.Errorf("written twice: %v", err)
+	}
+	if _, err := Write(dir, &other, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range before {
+		if now, err := os.ReadFile(path); err != nil || string(now) != text {
+			t.Errorf("%s was replaced: %v", path, err)
+		}
+	}
+	if text, err := os.ReadFile(f.Agent); err != nil || !strings.Contains(string(text), "\nfederation: other ") {
+		t.Errorf("force does not replace %s: %v", f.Agent, err)
+	}
+}
+
+// TestSample: columns and kind of task follow from a file.
+func TestSample(t *testing.T) {
+	for name, tt := range map[string]struct {
+		csv     string
+		numbers []string
+		kind    spec.ModelKind
+		classes int
+		agent   string // what agentd.yaml needs for the file
+	}{
+		"number":  {"site,a,b,y\ns1,1,2,3.5\ns1,2,3,4\n", []string{"a", "b", "y"}, spec.ModelLinear, 0, ""},
+		"count":   {"a,y\n1,0\n2,1\n3,7\n", []string{"a", "y"}, spec.ModelLinear, 0, ""},
+		"two":     {"a,y\n1,0\n2,1\n3,1\n", []string{"a", "y"}, spec.ModelLogistic, 2, ""},
+		"classes": {"a,y\n1,0\n2,1\n3,2\n4,2\n", []string{"a", "y"}, spec.ModelSoftmax, 3, ""},
+		"comma": {"a;b;y\n1,5;2;3,5\n2,5;3;4,5\n", []string{"a", "b", "y"}, spec.ModelLinear, 0,
+			"\n  delimiter: \";\""},
+		"seconds": {"time,a,y\n1772366400,1,2.5\n1772366460,2,3\n", []string{"a", "y"}, spec.ModelLinear, 0,
+			"\n  time: time"},
+		"local times": {"a;Messung;y\n1;01.03.2026 12:00:00;2.5\n2;13.03.2026 12:00:00;3\n", []string{"a", "y"},
+			spec.ModelLinear, 0, "\n  time: Messung"},
+		"a format": {"a;Messung;y\n1;01.03.2026 12:00:00;2.5\n2;13.03.2026 12:00:00;3\n", []string{"a", "y"},
+			spec.ModelLinear, 0, "\n  time_format: \"02.01.2006 15:04:05\""},
+		"two times": {"time,date,a,y\n1772366400,2026-03-01T12:00:00Z,1,2.5\n1772366460,2026-03-01T12:01:00Z,2,3\n",
+			[]string{"a", "y"}, spec.ModelLinear, 0, "\n  time: date"},
+		"not in order": {"time,a,y\n1772366460,1,2.5\n1772366400,2,3\n", []string{"a", "y"}, spec.ModelLinear, 0,
+			"\n  time: \"\""},
+		"hours of operation": {"time,a,y\n1,1,2.5\n2,2,3\n", []string{"time", "a", "y"}, spec.ModelLinear, 0,
+			"\n  time: \"\""},
+		"a large number": {"energy,a,y\n1772366400,1,2.5\n1772366460,2,3\n", []string{"energy", "a", "y"},
+			spec.ModelLinear, 0, "\n  time: \"\""},
+	} {
+		path := filepath.Join(t.TempDir(), "sample.csv")
+		if err := os.WriteFile(path, []byte(tt.csv), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := ReadSample(path)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if _, err := s.Columns("", []string{s.Time}); s.Time != "" && (err == nil ||
+			!strings.Contains(err.Error(), "contains texts or times")) {
+			t.Errorf("%s: the times as a feature: %v", name, err)
+		}
+		all, err := s.Columns("", nil)
+		if err != nil || !slices.Equal(all, s.Numbers) {
+			t.Errorf("%s: without a target the features are %v, %v", name, all, err)
+		}
+		target := s.Numbers[len(s.Numbers)-1]
+		features, err := s.Columns(target, nil)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		kind, classes, err := s.Kind(target, features)
+		if !slices.Equal(s.Numbers, tt.numbers) || target != "y" || kind != tt.kind || classes != tt.classes ||
+			err != nil {
+			t.Errorf("%s: columns %v, target %s, %s of %d classes, %v", name, s.Numbers, target, kind, classes, err)
+		}
+		f, err := Write(t.TempDir(), plant(), s, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(f.Agent); err != nil || !strings.Contains(string(text), tt.agent) {
+			t.Errorf("%s: agentd.yaml has no %q: %v", name, tt.agent, err)
+		}
+	}
+}
+
+// TestSampleRefused: each error names the file and what to do.
+func TestSampleRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sample.csv")
+	if _, err := ReadSample(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("site,power\nx,1\ny,2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadSample(path); err == nil ||
+		!strings.Contains(err.Error(), "want at least a feature and a target") {
+		t.Errorf("one column of numbers: %v", err)
+	}
+	if err := os.WriteFile(path, []byte("site,heat,power\nx,1,2\ny,2,3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ReadSample(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for target, want := range map[string]string{"site": "the column site contains texts or times",
+		"powr":    `did you mean "power"?`,
+		"nothing": "it has heat, power"} {
+		if _, err := s.Columns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("target %s: %v; want %q", target, err, want)
+		}
+	}
+}
+
+// TestTrust: what `init` makes for a broker over TLS belongs together, is not replaced, and goes on where it was cut
+// off.
+func TestTrust(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Write(dir, plant(), nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead := coordinatorsettings.Default()
+	if err := settings.Load(&lead, "coordinator", f.Coordinator, nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := lead.OpenEnrolment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []wire.Setting{{Name: "broker.url", Value: "tls://broker.example:8883"}}
+	if !slices.Equal(cfg.Settings, want) {
+		t.Errorf("devices share %v, want %v", cfg.Settings, want)
+	}
+	if lead.Enrol.URL != "https://broker.example:8884" || lead.Enrol.Listen != ":8884" {
+		t.Errorf("devices join at %s, %s", lead.Enrol.URL, lead.Enrol.Listen)
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(f.Broker, "certs", "broker.crt"),
+		filepath.Join(f.Broker, "certs", "broker.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(cfg.Authority.Certificate)
+	_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "broker.example", CurrentTime: time.Unix(9, 0)})
+	if err != nil {
+		t.Errorf("the broker's certificate, where a clock begins in 1970: %v", err)
+	}
+	kept := map[string][]byte{}
+	for _, name := range []string{"root", "root.key", "ca.key", "ca.crt", "client.key", "client.crt"} {
+		if kept[name], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || strings.HasSuffix(name, ".key") && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has the mode %v, %v", name, info.Mode(), err)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "client.crt")); err != nil { // as if it was killed before
+		t.Fatal(err)
+	}
+	if err := os.Remove(f.RootKey); err != nil { // it was moved away
+		t.Fatal(err)
+	}
+	if _, err := Write(dir, plant(), nil, true); err != nil {
+		t.Fatal(err)
+	}
+	for name, before := range kept {
+		now, err := os.ReadFile(filepath.Join(dir, name))
+		switch {
+		case name == "root.key" && err == nil:
+			t.Error("a second root key was made")
+		case name == "root.key", name == "client.crt":
+		case err != nil || !bytes.Equal(now, before):
+			t.Errorf("%s was replaced: %v", name, err)
+		}
+	}
+	if _, err := tls.LoadX509KeyPair(filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")); err != nil {
+		t.Error(err)
+	}
+	other := plant()
+	other.Name = "other"
+	if _, err := Write(dir, other, nil, true); err == nil || !strings.Contains(err.Error(), "of the federation air") {
+		t.Errorf("another federation in the folder: %v", err)
+	}
+	key, err := keys.Create(filepath.Join(dir, "new.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.root(filepath.Join(dir, "root"), plant(), cfg.Authority, key); err == nil {
+		t.Error("a root document of another coordinator's key counts")
+	}
+}
+
+// TestListenerPort: the broker's configuration has the port of its URL.
+func TestListenerPort(t *testing.T) {
+	for broker, want := range map[string]string{"mqtts://gw:28883": "\nlistener 28883\n",
+		"tls://gw:8883": "\nlistener 8883\n"} {
+		if conf := string((&Answers{Broker: broker}).mosquittoConf()); !strings.Contains(conf, want) ||
+			strings.Count(conf, "\nlistener ") != 1 {
+			t.Errorf("%s: no %q", broker, want)
+		}
+	}
+}

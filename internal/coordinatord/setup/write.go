@@ -1,0 +1,112 @@
+package setup
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/packaging"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// Packaged is the folder in which a package's coordinator looks for its files. What is founded there has the packages'
+// paths, for the devices, too; anywhere else all is below the folder.
+const Packaged = "/etc/coordinator"
+
+// Files are those of a federation.
+type Files struct {
+	Coordinator string // the configuration
+	Key         string
+	Agents      string // the list of the agents' public keys
+	Agent       string // the configuration that devices begin with
+
+	// Where devices join, by a broker over TLS; else empty:
+	RootKey string // signs the root document, and nothing else
+	Broker  string // the folder for Mosquitto
+}
+
+// In names the files in a folder.
+func In(dir string) Files {
+	return Files{Coordinator: filepath.Join(dir, "coordinator.yaml"), Key: filepath.Join(dir, "coordinator.key"),
+		Agents: filepath.Join(dir, "agents.keys"), Agent: filepath.Join(dir, "agentd.yaml")}
+}
+
+const listHead = `# The devices that may take part: a line "ID KEY" for each, with the public key that
+# "agentd key new" has printed on the device.
+`
+
+// Write writes the files of a federation into a folder, which it makes, and returns their absolute paths. sample may be
+// nil. A key and a list of agents that are there stay as they are; configurations are replaced only if force is set.
+func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Files{}, err
+	}
+	f := In(dir)
+	for _, path := range []string{f.Coordinator, f.Agent} {
+		if _, err := os.Lstat(path); !force && !errors.Is(err, fs.ErrNotExist) {
+			return f, fmt.Errorf("%s exists already: replace it with --force, or choose another folder with --dir",
+				path)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return f, err
+	}
+	key, err := f.key()
+	if err != nil {
+		return f, err
+	}
+	joins := a.joins()
+	state := filepath.Join(dir, "state")
+	if dir == Packaged {
+		state = "/var/lib/coordinator"
+		if joins { // the service writes the list, and may write nowhere else
+			f.Agents = filepath.Join(state, "agents.keys")
+		}
+	}
+	if _, err := os.Lstat(f.Agents); errors.Is(err, fs.ErrNotExist) && filepath.Dir(f.Agents) == dir {
+		if err := store.Machine.WriteFile(f.Agents, []byte(listHead), 0o666); err != nil {
+			return f, err
+		}
+	}
+	lead, agent := a.coordinator(), a.agent(keys.Format(keys.Public(key)))
+	if joins {
+		if err := f.trust(dir, a, key); err != nil {
+			return f, err
+		}
+		maps.Copy(lead, a.enrolment(dir, state))
+		lead["identity.agents_file"] = f.Agents
+	}
+	if dir != Packaged {
+		lead["state_dir"] = state
+		lead["identity.key_file"], lead["identity.agents_file"] = f.Key, f.Agents
+		agent["state_dir"], agent["identity.key_file"] = "state", "agent.key"
+		agent["metrics.listen"] = "" // several devices may run on a machine
+	}
+	if sample != nil {
+		for key, value := range map[string]string{"data.delimiter": sample.Delimiter, "data.decimal": sample.Decimal,
+			"data.time": sample.Time, "data.time_format": sample.TimeFormat} {
+			if value != "" {
+				agent[key] = value
+			}
+		}
+	}
+	return f, errors.Join(
+		store.Machine.WriteFile(f.Coordinator, config.Fill(packaging.CoordinatorConfig, lead), 0o666),
+		store.Machine.WriteFile(f.Agent, config.Fill(packaging.AgentConfig, agent), 0o666))
+}
+
+// key reads the coordinator's key, or makes it.
+func (f *Files) key() (ed25519.PrivateKey, error) {
+	key, err := keys.Private(f.Key)
+	if errors.Is(err, fs.ErrNotExist) {
+		key, err = keys.Create(f.Key)
+	}
+	return key, err
+}

@@ -1,0 +1,106 @@
+package coordinatord
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/surface"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/round/stop"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// coordinatorEvents are events of the coordinator and of enrolment that coordinatorLines lacks.
+var coordinatorEvents = []surface.Line{
+	{Event: coordinator.LinkChanged{Up: true}},
+	{Event: coordinator.SubscriptionsRefused{}},
+	{Event: coordinator.AgentsListed{Agents: 3, Gone: []wire.AgentID{"a9"}}},
+	{Event: coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed, Bytes: 61504}}},
+	{Event: coordinator.StorageFailing{What: "save the state of the round", Err: errors.New("no space left")}},
+	{Event: coordinator.StorageMended{}},
+	{Event: coordinator.SealingChanged{Sealed: true}},
+	{Event: coordinator.ModelEvaluated{Version: 2, Heard: 7, Present: 8,
+		Result: evaluation.Result{Agents: 6, Rows: 600, Risk: 0.5}}},
+	{Event: coordinator.ModelEvaluated{Version: 3, Heard: 2, Present: 8, Few: true}},
+	{Event: coordinator.ModelEvaluated{Version: 4, Present: 8}},
+	{Event: coordinator.AgentHeard{Agent: "a1"}},
+	{Event: coordinator.AgentReported{Agent: "a1", Boot: 5}},
+	{Event: coordinator.MeshMade{Round: 3, Mesh: coordinator.Mesh{Edges: []round.Edge{{A: "a1", B: "a2", Weight: 0.5}},
+		Agents: 2, SecondEigenvalue: 0.25, Alpha: 1. / 3, Parts: [][]wire.AgentID{{"a1"}, {"a2"}}}}},
+	{Event: round.UploaderReplaced{Round: 3, Agent: "a1", By: "a2"}},
+	{Event: round.StopJudged{Rule: stop.Config{Patience: 2}, State: stop.State{Judged: 3, Risk: 0.75, Best: 0.5}}},
+	{Event: round.EdgesJudged{Round: 2, Reports: 6, Distance: 0.5, Ended: 1}},
+	{Event: round.EdgeEnded{Round: 2, Distance: 0.7, Usual: 0.5,
+		Edge: round.EndedEdge{A: "a1", B: "a2", Reason: wire.EndStill, Times: 1, Until: 10}}},
+	{Event: enrol.Joined{Agent: "a1", Replaces: "a0"}},
+	{Event: enrol.Refused{From: "192.0.2.7:4000", Reason: wire.JoinUsed}},
+	{Event: enrol.Renewed{Agent: "a1", Key: true, Until: time.Unix(1_900_000_000, 0)}},
+	{Event: enrol.RenewRefused{Agent: "a1", Reason: wire.RenewFailed, Err: errors.New("no space left")}},
+	{Event: enrol.Opened{Until: time.Unix(1_900_000_000, 0)}},
+	{Event: enrol.Opened{}},
+}
+
+// TestCoordinatorSurface is TestAgentSurface of the coordinator, with the entries of the audit log.
+func TestCoordinatorSurface(t *testing.T) {
+	lines := slices.Concat(coordinatorLines, coordinatorEvents)
+	surface.WantAllEvents(t, lines, "coordinator", "round", "coordinator/enrol")
+	state := t.TempDir()
+	trail := &auditor{logger: slog.New(slog.DiscardHandler), dir: state}
+	var err error
+	trail.log, err = audit.Open(store.Machine, state, "air", ed25519.NewKeyFromSeed(make([]byte, 32)),
+		func() time.Time { return time.Unix(1_800_000_000, 0) }, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, ready := daemon.NewStatus(), new(daemon.Readiness)
+	ready.Opened()
+	var out strings.Builder
+	surface.Play(t, &out, lines, status, ready.Err, func(log *slog.Logger, fact any) {
+		if f, ok := fact.(enrol.Fact); ok {
+			enrolLog{log}.ObserveEnrolment(f)
+			trail.ObserveEnrolment(f)
+			return
+		}
+		testkit.Tell(coordinatorLog{log, &risks{}}, fact)
+		testkit.Tell(Watch{status, ready}, fact)
+		testkit.Tell(trail, fact)
+	})
+	trail.close()
+	files, err := audit.Files(store.Machine, state)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("audit log: %v, %v", files, err)
+	}
+	text, err := os.ReadFile(filepath.Join(state, audit.Folder, files[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var entries []string
+	for line := range strings.Lines(string(text)) {
+		var e audit.Entry
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries,
+			fmt.Sprintf("  %s | agent=%s | about=%s | who=%s\n", e.Event, e.Agent, e.About, e.Who))
+	}
+	slices.Sort(entries) // Note writes an entry later than Record does
+	out.WriteString("\naudit log\n" + strings.Join(entries, ""))
+	testkit.Golden(t, "testdata/coordinator-surface.txt", out.String(), *update)
+}

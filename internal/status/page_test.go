@@ -1,0 +1,46 @@
+package status
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/api"
+)
+
+// TestHungProcess: a process that holds its socket open and answers nothing, as one that is stopped.
+func TestHungProcess(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", api.SocketIn(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = fetch(t.Context(), "coordinator", dir, true, 0, time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(),
+		"coordinator runs with the state folder "+dir+" and does not answer within 1ms") ||
+		!strings.Contains(err.Error(), "coordinator service restart") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSparkline draws the least lowest and the most highest.
+func TestSparkline(t *testing.T) {
+	for want, xs := range map[string][]float64{"": nil, "▁": {3}, "▁▁": {3, 3}, "█▁▅": {8, 1, 5}} {
+		if got := Sparkline(xs); got != want {
+			t.Errorf("%v gives %q, want %q", xs, got, want)
+		}
+	}
+}
+
+// TestParagraph wants all of a problem on the page, however long its words are.
+func TestParagraph(t *testing.T) {
+	p := Page{Width: labelWidth + 12}
+	p.Paragraph("!", "cannot save /var/lib/coordinator/run: no space left")
+	want := "!             cannot save\n              /var/lib/coo\n              rdinator/run\n              : no " +
+		"space\n              left\n"
+	if got := p.Text.String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}

@@ -1,0 +1,226 @@
+package agentmetrics
+
+import (
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+var _ agent.Observer = (*Agent)(nil)
+
+// ObserveRound implements agent.Observer.
+func (a *Agent) ObserveRound(fact round.AgentFact) {
+	switch f := fact.(type) {
+	case round.AnnouncementObeyed:
+		a.round.Set(float64(f.Order.Round))
+	case round.AnnouncementIgnored:
+		a.ignored.WithLabelValues(string(f.Reason)).Inc()
+	case round.TaskPrepared:
+		a.prepared(f)
+	case round.WorkStarted:
+		a.working.Set(1)
+	case round.WorkEnded:
+		a.ended(f)
+	case round.BudgetShort:
+		a.budgetShort.Inc()
+	case round.EdgeLost:
+		a.edgesLost.WithLabelValues(f.Reason.String()).Inc()
+	case round.NotUnderstood: // it declines, or says in its hello that it is unfit
+	}
+}
+
+// Observe implements agent.Observer.
+func (a *Agent) Observe(fact agent.Fact) {
+	switch f := fact.(type) {
+	case agent.LinkChanged:
+		a.LinkChanged(f.Up)
+	case agent.SubscriptionsRefused:
+		a.RefusedFilters.Set(float64(len(f.Filters) + len(f.Site)))
+	case agent.BrokerTested:
+		a.SelfTest.Choose(string(f.Result))
+	case agent.AnnouncementsStale:
+		a.stale.Set(0)
+		if f.For > 0 {
+			a.stale.Set(1)
+		}
+	case agent.CertificateUsed:
+		a.certificateEnds.Set(metrics.UnixSeconds(f.Until))
+	case agent.AnnouncementMissing, agent.CertificateEnding, agent.ClockBehind, agent.PersonalBegun, agent.Rekeyed,
+		agent.RenewalRefused,
+		agent.RootTaken: // the log has it
+	case agent.StorageFailing:
+		a.storageOK.Set(0)
+	case agent.StateLost:
+		a.lostFiles.WithLabelValues(f.File).Inc()
+	case agent.BootRaised:
+		a.bootsRaised.Inc()
+	case agent.StorageMended:
+		a.storageOK.Set(1)
+	case agent.KeyAwaited:
+		a.keyAwaited.Set(1)
+	case agent.KeyCame:
+		a.keyAwaited.Set(0)
+	case agent.CloneSeen:
+		a.Clones.Inc()
+	case agent.Unheard:
+		a.unheard.Choose(f.Reason.String())
+	case agent.BudgetUsed:
+		a.budget.Set(float64(f.Limit))
+		a.budgetUsed.Set(float64(f.Used))
+		a.estimate.Set(float64(f.Estimate))
+	case agent.DeviceJudged:
+		a.deviceJudged(f)
+	case agent.MessageDropped:
+		a.NotUsed(string(f.Reason))
+	case agent.DataLoaded:
+		a.dataLoad.Set(f.Took.Seconds())
+	case agent.DataCollected:
+		a.source.observe(f)
+	case agent.ModelFetched:
+		a.modelFetches.Inc()
+		a.modelVersion.Set(float64(f.Version))
+		a.modelBytes.Set(float64(f.Bytes))
+	case agent.ModelInUse:
+		a.inUse.Set(float64(f.Version))
+		a.inUseSince.Set(metrics.UnixSeconds(f.Since))
+	case agent.ModelJudged:
+		if f.Result != agent.ModelPinned {
+			a.modelsJudged.WithLabelValues(string(f.Result)).Inc()
+		}
+		a.trialRisk.Set(f.Risk)
+		a.inUseRisk.Set(f.InUse)
+	case agent.Predicted:
+		a.predicted(f)
+	case agent.ModelHookFailed:
+		a.hookFailures.Inc()
+	case agent.UpdateSettled:
+		a.settled.WithLabelValues(f.Fate.String()).Inc()
+	case agent.FeedbackKept:
+		a.unsent.Set(f.Norm)
+		if f.Lost {
+			a.givenUp.Inc()
+		}
+	case agent.Trained:
+		a.trained(f)
+	case agent.BlockBegan:
+		a.blocks.WithLabelValues(string(f.From)).Inc()
+	case agent.Evaluated: // not counted
+	case agent.NeighborsFound:
+		a.neighbors.Set(float64(len(f.Neighbors)))
+		a.others.Set(float64(f.Others))
+	case agent.TrainerStarted: // not counted
+	case agent.TrainerEnded:
+		a.trainerEnds.Inc()
+	case agent.TrainingFailed:
+		a.trainingFailures.Inc()
+	case agent.TurnAwaited:
+		a.waits.Set(0)
+		if f.By != "" {
+			a.waits.Set(1)
+		}
+		a.waited.Add(f.Waited.Seconds())
+	}
+}
+
+func (a *Agent) predicted(f agent.Predicted) {
+	a.forecasts.Add(float64(f.Rows))
+	a.forecastsLost.Add(float64(f.Lost))
+	a.forecastsFailed.Add(float64(f.Failed))
+	a.anomalies.Add(float64(f.Anomalies))
+	if f.Err != nil {
+		a.forecastsOK.Set(0)
+	} else {
+		a.forecastsOK.Set(1)
+	}
+	if f.Rows > 0 {
+		a.forecastAt.Set(metrics.UnixSeconds(a.now()))
+	}
+	if f.Made > 0 {
+		a.forecastTook.Observe(f.Took.Seconds() / float64(f.Made))
+	}
+	if f.Residual == f.Residual { // else no label has come
+		a.residual.Set(f.Residual)
+	}
+}
+
+func (a *Agent) deviceJudged(f agent.DeviceJudged) {
+	a.share.Set(f.Share)
+	for _, m := range []struct {
+		metrics.Measure
+		value *float64
+		scale float64
+	}{{a.load, f.Load, 1}, {a.temperature, f.Temperature, 1}, {a.battery, f.Battery, 0.01},
+		{a.available, f.Memory, 1}} {
+		if m.value != nil {
+			m.Set(*m.value * m.scale)
+		}
+	}
+	switch decision := decisionOf(f.Verdict); {
+	case decision == "", f.Rule == f.Before.Rule && decision == decisionOf(f.Before):
+	default:
+		a.judged.WithLabelValues(string(f.Rule), decision).Inc()
+	}
+}
+
+func decisionOf(v device.Verdict) string {
+	switch {
+	case v.Rule == "" || v.Share == 1:
+		return ""
+	case v.Share == 0:
+		return "stop"
+	}
+	return "ease"
+}
+
+func (a *Agent) prepared(f round.TaskPrepared) {
+	a.samples.Set(float64(f.Samples))
+	if f.Unfit == 0 {
+		a.fitness.Choose(metrics.Fit)
+	} else {
+		a.fitness.Choose(f.Unfit.String())
+	}
+}
+
+func (a *Agent) ended(f round.WorkEnded) {
+	reason := metrics.NoReason
+	switch f.Result {
+	case round.WorkRefused:
+		reason = f.Refused.String()
+	case round.WorkDeclined:
+		reason = f.Declined.String()
+	}
+	a.rounds.WithLabelValues(f.Kind.String(), string(f.Result), reason).Inc()
+	a.working.Set(0)
+	a.lastRound.Set(metrics.UnixSeconds(a.now()))
+}
+
+func (a *Agent) trained(f agent.Trained) {
+	a.riskBefore.Set(f.RiskBefore)
+	a.riskAfter.Set(f.RiskAfter)
+	a.held.Set(f.Held)
+	a.localSteps.Set(float64(f.LocalSteps))
+	a.stepEstimate.Set(f.StepTime.Seconds())
+	a.sizing.WithLabelValues(f.Sizing.String()).Inc()
+	a.trainingTook.Observe(f.Took.Seconds())
+	if f.Mixed != nil {
+		a.mixed(f)
+	}
+	if f.LocalSteps > 0 {
+		a.stepTook.Observe(f.Took.Seconds() / float64(f.LocalSteps))
+	}
+}
+
+func (a *Agent) mixed(f agent.Trained) {
+	s := f.Mixed
+	a.flows.Add(float64(s.Flows))
+	a.flowsLate.Add(float64(s.Late))
+	a.mixSkipped.Add(float64(s.Skipped))
+	a.mixWaits.Add(float64(s.Waits))
+	a.unreconciled.Add(float64(s.Unreconciled))
+	for why, n := range s.Ignored {
+		a.mixIgnored.WithLabelValues(d2d.Ignore(why).String()).Add(float64(n))
+	}
+	a.mixingTook.Observe(f.MixedFor.Seconds())
+}

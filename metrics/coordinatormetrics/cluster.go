@@ -1,0 +1,53 @@
+package coordinatormetrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/metrics"
+)
+
+// cluster has the metrics of a coordinator among several.
+type cluster struct {
+	leads     prometheus.Gauge
+	lease     metrics.Measure
+	takeovers prometheus.Counter
+	lost      prometheus.Counter
+	engineOK  prometheus.Gauge
+}
+
+func newCluster(r metrics.Registrar) cluster {
+	c := cluster{
+		leads: r.Gauge("leads", "Whether this coordinator leads (1), as one that is alone does, or stands by (0)."),
+		lease: r.Measure("lease_until_timestamp_seconds", "When the lead is over unless it is renewed; absent where "+
+			"the coordinator has not led."),
+		takeovers: r.Counter("takeovers_total", "How often this coordinator has taken the lead."),
+		lost:      r.Counter("leads_lost_total", "How often this coordinator has lost the lead."),
+		engineOK: r.Gauge("cluster_ok", "Whether the engine that keeps the state of several coordinators does so "+
+			"(1), or the last call has failed (0); 1 where there is only one."),
+	}
+	c.leads.Set(1)
+	c.engineOK.Set(1)
+	return c
+}
+
+// ObserveReplica implements replica.Observer. Several goroutines may call it.
+func (c *Coordinator) ObserveReplica(fact replica.Fact) {
+	m := &c.cluster
+	switch f := fact.(type) {
+	case replica.StandsBy:
+		m.leads.Set(0)
+	case replica.Leads:
+		m.leads.Set(1)
+		m.takeovers.Inc()
+	case replica.Renewed:
+		m.lease.Set(float64(f.Until.UnixMilli()) / 1000)
+	case replica.Lost:
+		m.leads.Set(0)
+		m.lost.Inc()
+	case replica.Failing:
+		m.engineOK.Set(0)
+	case replica.Mended:
+		m.engineOK.Set(1)
+	}
+}

@@ -1,0 +1,52 @@
+package coordinatormetrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// joins has the metrics of devices that join.
+type joins struct {
+	joined  prometheus.Counter
+	refused *prometheus.CounterVec // by reason
+	open    prometheus.Gauge
+
+	renewed   prometheus.Counter
+	unrenewed *prometheus.CounterVec // by reason
+}
+
+func newJoins(r metrics.Registrar) joins {
+	return joins{
+		joined: r.Counter("joins_total", "Devices that joined with a token; one that asks again, since the answer was "+
+			"lost, counts again."),
+		refused: r.CounterBy("joins_refused_total", "Devices that wanted to join and were refused.", "reason",
+			metrics.Names(wire.JoinRefusals())),
+		renewed: r.Counter("renewals_total", "Devices that have got another key or certificate; one that asks again, "+
+			"since the answer was lost, counts again."),
+		unrenewed: r.CounterBy("renewals_refused_total", "Devices that wanted another key or certificate and got none.",
+			"reason", metrics.Names(wire.RenewRefusals())),
+		open: r.Gauge("joins_open", "Whether there is an open token, with which any device may join."),
+	}
+}
+
+// ObserveEnrolment implements enrol.Observer.
+func (c *Coordinator) ObserveEnrolment(fact enrol.Fact) {
+	switch f := fact.(type) {
+	case enrol.Joined:
+		c.joins.joined.Inc()
+	case enrol.Refused:
+		c.joins.refused.WithLabelValues(f.Reason.String()).Inc()
+	case enrol.Renewed:
+		c.joins.renewed.Inc()
+	case enrol.RenewRefused:
+		c.joins.unrenewed.WithLabelValues(f.Reason.String()).Inc()
+	case enrol.Opened:
+		c.joins.open.Set(0)
+		if !f.Until.IsZero() {
+			c.joins.open.Set(1)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package coordinatormetrics
+
+import (
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var _ coordinator.Observer = (*Coordinator)(nil)
+
+// ObserveRound implements coordinator.Observer.
+func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
+	switch f := fact.(type) {
+	case round.PhaseEntered:
+		c.phaseEntered(f)
+	case round.GatheringExtended:
+		c.extended.Inc()
+		c.eligible.Set(float64(f.Agents))
+	case round.AgentCounted:
+		c.counted.Inc()
+		c.eligible.Set(float64(f.Agents))
+	case round.AgentUnfit:
+		c.unfit.WithLabelValues(f.Reason.String()).Inc()
+		c.eligible.Set(float64(f.Agents))
+	case round.AgentLeft:
+		c.left.WithLabelValues(string(f.Reason)).Inc()
+		c.eligible.Set(float64(f.Agents))
+	case round.AgentSidelined:
+		c.sidelined.WithLabelValues(string(f.Reason)).Inc()
+		c.eligible.Set(float64(f.Agents))
+	case round.AgentReadmitted:
+		c.readmitted(f)
+	case round.EdgesJudged:
+		c.meshDistance.Set(f.Distance)
+	case round.EdgeEnded:
+		c.edgesEnded.WithLabelValues(f.Edge.Reason.String()).Inc()
+	case round.SamplesLarge:
+		c.samplesLarge.Add(float64(len(f.Agents)))
+	case round.RoundOpened:
+		c.opened(f)
+	case round.RoundClosed:
+		c.closed(f)
+	case round.RoundAbandoned:
+		c.abandoned(f)
+	case round.StopJudged:
+		c.stop.judged(f)
+	case round.RoundWaits:
+		c.stop.waiting.Choose(string(f.Reason))
+		if f.Reason == round.WaitNewRows {
+			c.stop.fresh.Set(float64(f.Fresh))
+		}
+	case round.RunFinished:
+		c.finished.Set(1)
+		c.stop.ended.Choose(string(f.Reason))
+		c.modelVersion.Set(float64(f.Version))
+	case round.RolloutBegan:
+		c.rollout.began(f)
+	case round.RolloutEnded:
+		c.rollout.ended(f)
+	case round.AgentJoined:
+		c.joined.Inc()
+	case round.AgentDeclined:
+		c.declined.WithLabelValues(f.Reason.String()).Inc()
+	case round.UploaderReplaced:
+		c.replaced.Inc()
+	case round.UpdateAccepted:
+		c.updateAccepted(f)
+	case round.UpdateRefused:
+		c.refused.WithLabelValues(f.Reason.String()).Inc()
+	}
+}
+
+// Observe implements coordinator.Observer.
+func (c *Coordinator) Observe(fact coordinator.Fact) {
+	switch f := fact.(type) {
+	case coordinator.LinkChanged:
+		c.LinkChanged(f.Up)
+	case coordinator.SubscriptionsRefused:
+		c.RefusedFilters.Set(float64(len(f.Filters)))
+	case coordinator.AgentsListed:
+		c.enrolled.Set(float64(f.Agents))
+		c.reports.forget(f.Gone)
+	case coordinator.BrokerTested:
+		c.SelfTest.Choose(string(f.Result))
+	case coordinator.StorageFailing:
+		c.storageOK.Set(0)
+	case coordinator.StorageMended:
+		c.storageOK.Set(1)
+	case coordinator.CloneSeen:
+		c.Clones.Inc()
+	case coordinator.Began:
+		c.epoch.Set(float64(f.Epoch))
+		c.rule.Choose(f.Rule)
+		c.serverOptimizer.Choose(f.ServerOptimizer)
+	case coordinator.ForeignAnnouncement:
+		c.foreign.Inc()
+	case coordinator.ForeignRetained:
+		c.foreignRetained.Add(float64(f.Topics))
+	case coordinator.AgentsAhead:
+		c.agentsAhead.Set(float64(f.Agents))
+	case coordinator.SealingChanged:
+		c.unsealing.Set(float64(len(f.Open)))
+		c.sealed.Set(0)
+		if f.Sealed {
+			c.sealed.Set(1)
+		}
+	case coordinator.BlobChecked:
+		c.missingParts.Set(float64(f.Missing))
+	case coordinator.MessageDropped:
+		c.NotUsed(string(f.Reason))
+	case coordinator.AgentHeard, coordinator.AgentUnheard: // not counted
+	case coordinator.AgentReported:
+		c.reports.add(f)
+	case coordinator.StateMended:
+		c.mended.WithLabelValues(string(f.File)).Set(1)
+		c.modelVersion.Set(float64(f.Version))
+	case coordinator.ModelsAhead:
+		c.ahead.Set(float64(f.Newest - f.Version))
+	case coordinator.StatisticsReady:
+		c.statisticsRows.Set(f.Rows)
+	case coordinator.ModelEvaluated:
+		c.evaluated.observe(f)
+	case coordinator.UpdateLeftOut:
+		c.leftOut.WithLabelValues(string(f.Reason)).Inc()
+	case coordinator.ModelRejected:
+		c.leftOut.WithLabelValues(string(coordinator.LeftOutRisk)).Add(float64(len(f.Agents)))
+	case coordinator.UpdateLarge: // not counted
+	case coordinator.UpdatesClipped:
+		c.clipped.WithLabelValues(string(f.Reason)).Add(float64(len(f.Agents)))
+	case coordinator.UpdatesPassedOver:
+		c.leftOut.WithLabelValues(string(coordinator.LeftOutRule)).Add(float64(len(f.Agents)))
+	case coordinator.ModelReady:
+		c.modelVersion.Set(float64(f.Version))
+		c.modelBytes.Set(float64(f.Bytes))
+		c.spread.Set(f.Spread)
+		c.fold.Set(f.Fold)
+		c.step.Set(f.Step)
+		if !math.IsNaN(f.Fold) {
+			c.foldTook.Observe(f.FoldTook.Seconds())
+		}
+		c.held.Set(f.Score)
+	case coordinator.MeshMade:
+		c.meshMade(f)
+	case coordinator.TransfersChanged:
+		c.receiving.Set(float64(f.Receiving))
+		c.queued.Set(float64(f.Queued))
+		c.buffered.Set(float64(f.BufferedBytes))
+	}
+}
+
+// phaseEntered leaves out a phase that was entered and left in one step, as the journaled one is at a start: it took no
+// time.
+func (c *Coordinator) phaseEntered(f round.PhaseEntered) {
+	c.phase.Choose(string(f.Phase))
+	if f.Phase != round.CoordinatorIdle {
+		c.stop.waiting.Choose("")
+	}
+	if f.Spent > 0 && slices.Contains(timedPhases, f.Before) {
+		c.phaseTook.WithLabelValues(string(f.Before)).Observe(f.Spent.Seconds())
+	}
+}
+
+func (c *Coordinator) opened(f round.RoundOpened) {
+	c.finished.Set(0) // by another rule than before
+	c.stop.ended.Choose("")
+	c.round.Set(float64(f.Round))
+	c.attempt.Set(float64(f.Attempt))
+	c.asked.Set(f.Responding.Share())
+	if n := f.Responding.Agents; n > 0 {
+		c.reachable.Set(n)
+	}
+	c.modelVersion.Set(float64(f.Version))
+	c.eligible.Set(float64(f.Agents))
+	c.sitOut.Set(float64(len(f.SitOut)))
+}
+
+func (c *Coordinator) readmitted(f round.AgentReadmitted) {
+	c.eligible.Set(float64(f.Agents))
+	if f.Early {
+		c.readmittedEarly.Inc()
+	}
+}
+
+func (c *Coordinator) closed(f round.RoundClosed) {
+	c.rounds.WithLabelValues(f.Kind.String(), published, metrics.NoReason).Inc()
+	c.roundTook.WithLabelValues(published).Observe(f.Took.Seconds())
+	if f.ByDeadline {
+		c.closedByDeadline.Inc()
+	}
+	c.folded.Add(float64(f.Folded))
+	c.lastRound.Set(metrics.UnixSeconds(c.now()))
+	c.participants(f.Selected, f.Accepted, len(f.Missing))
+	if f.Kind == wire.KindTraining {
+		c.meanOf(f.Round, f.Accepted)
+	}
+}
+
+func (c *Coordinator) abandoned(f round.RoundAbandoned) {
+	c.rounds.WithLabelValues(f.Kind.String(), abandoned, string(f.Reason)).Inc()
+	c.roundTook.WithLabelValues(abandoned).Observe(f.Took.Seconds())
+	c.participants(f.Selected, f.Accepted, len(f.Missing))
+}
+
+// participants counts them when the round ends, since a restart opens a round
+// twice and closes it once.
+func (c *Coordinator) participants(selected, accepted, missing int) {
+	c.selected.Add(float64(selected))
+	c.missing.Add(float64(missing))
+	c.lastRoundOf.WithLabelValues(fateAccepted).Set(float64(accepted))
+	c.lastRoundOf.WithLabelValues(fateMissing).Set(float64(missing))
+	c.lastRoundOf.WithLabelValues(fateOut).Set(float64(selected - accepted - missing))
+}
+
+// updateAccepted measures training updates only: the norm of a statistics
+// round's sums says nothing.
+func (c *Coordinator) updateAccepted(f round.UpdateAccepted) {
+	c.accepted.Inc()
+	c.acceptedAfter.Observe(f.After.Seconds())
+	if f.Update.Kind != wire.KindTraining {
+		return
+	}
+	c.norm.Observe(f.Norm)
+	c.localSteps.Observe(float64(f.Update.LocalSteps))
+	c.saved.Add(float64(f.Saved))
+	c.sums.add(f.Round, &f.Update, f.Norm)
+}
+
+func (c *Coordinator) meshMade(f coordinator.MeshMade) {
+	c.meshAgents.Set(float64(f.Agents))
+	c.meshEdges.Set(float64(len(f.Edges)))
+	c.meshParts.Set(float64(len(f.Parts)))
+	c.meshEigenvalue.Set(f.SecondEigenvalue)
+	c.meshAlpha.Set(f.Alpha)
+}

@@ -1,0 +1,228 @@
+package coordinatormetrics
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// reports aggregates the agents' reports into metrics of the whole fleet, and keeps the newest report of each agent for
+// the coordinator's list.
+type reports struct {
+	now   func() time.Time
+	came  prometheus.Counter
+	sums  map[uint8]prometheus.Counter // by the reading's ID
+	descs descriptions
+
+	mu     sync.Mutex // scrapes come from other goroutines
+	newest map[wire.AgentID]report
+}
+
+// report is the newest one of an agent.
+type report struct {
+	wire.Report
+	boot wire.Epoch
+	at   time.Time
+}
+
+// fresh reports whether the report is at most three of its intervals old.
+func (r *report) fresh(now time.Time) bool {
+	return now.Sub(r.at) <= 3*time.Duration(max(r.Every, 1))*time.Second
+}
+
+// value returns the reading with this id, if there is one.
+func (r *report) value(id uint8) (float64, bool) {
+	i, ok := slices.BinarySearchFunc(r.Readings, id,
+		func(x wire.Reading, id uint8) int { return cmp.Compare(x.ID, id) })
+	if !ok {
+		return 0, false
+	}
+	return r.Readings[i].Value, true
+}
+
+// fitID is the id of the reading that tells whether an agent can do the task.
+var fitID = metrics.ReadingID("agentd_task_fitness", `fitness="`+metrics.Fit+`"`)
+
+// The readings whose spread over the fleet is shown.
+var spreads = []struct {
+	id         uint8
+	name, help string
+}{
+	{metrics.ReadingID("process_resident_memory_bytes", ""), "fleet_resident_memory_bytes",
+		"Resident memory of the agents' programs"},
+	{metrics.ReadingID("agentd_step_seconds", ""), "fleet_step_seconds",
+		"Time per local step, as the agents estimate it"},
+	{metrics.ReadingID("agentd_local_steps", ""), "fleet_local_steps",
+		"Local steps E_k in the last round that each agent trained in"},
+	{metrics.ReadingID("agentd_local_risk_before", ""), "fleet_local_risk",
+		"Risk of the base model on the agents' own data, in the last round that each trained in"},
+}
+
+// The quantiles of a spread that are shown.
+var stats = []struct {
+	name string
+	at   float64
+}{{"min", 0}, {"median", 0.5}, {"p95", 0.95}, {"max", 1}}
+
+type descriptions struct {
+	reporting, known, versions, fit *prometheus.Desc
+	spreads                         []*prometheus.Desc
+}
+
+func newReports(r metrics.Registrar, now func() time.Time) *reports {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(r.Program, "", name), help, labels, nil)
+	}
+	s := &reports{
+		now: now, newest: map[wire.AgentID]report{}, sums: map[uint8]prometheus.Counter{},
+		came: r.Counter("reports_total", "Reports that agents sent of themselves."),
+		descs: descriptions{
+			reporting: desc("fleet_agents_reporting",
+				"Agents whose last report is less than three of their intervals old; the fleet metrics that are "+
+					"gauges are of these."),
+			known: desc("fleet_agents_known",
+				"Agents in the list of keys that have reported since this process began."),
+			versions: desc("fleet_versions", "Different versions of the program among the agents that report."),
+			fit:      desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
+		},
+	}
+	for _, x := range spreads {
+		s.descs.spreads = append(s.descs.spreads,
+			desc(x.name, x.help+": the least, the median, the 95th percentile and the most.", "stat"))
+	}
+	const since = ", added up over the agents' reports since this process began."
+	s.sum(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total",
+		"result", metrics.Strings(round.WorkResults()), "")
+	s.sum(r, "fleet_local_steps_decisions_total", "Rounds trained, by what decided the number of local steps"+since,
+		"agentd_local_steps_decisions_total", "reason", metrics.Names(metrics.SizingReasons), "")
+	s.sum(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since,
+		"agentd_mqtt_payload_bytes_total", "direction", []string{metrics.Received, metrics.Sent}, `,kind="peer"`)
+	s.sum(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
+		"agentd_mqtt_payload_bytes_total", "direction", []string{metrics.Received, metrics.Sent}, "")
+	for _, what := range []struct{ name, help string }{
+		{"training_failures", "Rounds in which training gave no update"},
+		{"broker_reconnects", "Connections of agents to the broker after the first one of their process"},
+		{"mqtt_dropped_messages", "MQTT messages that agents did not use"},
+		{"mixing_flows", "Flows from neighbours that were applied"},
+		{"mixing_flows_late", "Of these, those applied after the step of their snapshots"},
+		{"mixing_skipped", "Snapshots that were not issued on an edge, since the edge was behind"},
+		{"mixing_waits", "Steps whose wait for neighbours ended at its deadline"},
+		{"mixing_unreconciled", "Edges on which, at the end of a round, one end may have applied a flow that the " +
+			"other did not"},
+	} {
+		s.sums[metrics.ReadingID("agentd_"+what.name+"_total", "")] = r.Counter("fleet_"+what.name+"_total",
+			what.help+since)
+	}
+	r.Reg.MustRegister(s)
+	return s
+}
+
+// sum makes a counter with a series for each value of a label, which adds up the agents' readings of metric with that
+// value. more has further labels of the readings.
+func (s *reports) sum(r metrics.Registrar, name, help, metric, label string, values []string, more string) {
+	vec := r.CounterBy(name, help, label, values)
+	for _, v := range values {
+		s.sums[metrics.ReadingID(metric, label+`="`+v+`"`+more)] = vec.WithLabelValues(v)
+	}
+}
+
+// add takes in a report. The counters of an agent begin with 0 at its start. The first report of an agent to this
+// process only sets the baseline: its counters may have grown before.
+func (s *reports) add(f coordinator.AgentReported) {
+	s.came.Inc()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, known := s.newest[f.Agent]
+	s.newest[f.Agent] = report{f.Report, f.Boot, s.now()}
+	for _, r := range f.Report.Readings {
+		counter, ok := s.sums[r.ID]
+		if !ok || !known {
+			continue
+		}
+		more := r.Value
+		if f.Boot == before.boot {
+			was, _ := before.value(r.ID)
+			more -= was
+		}
+		counter.Add(max(0, more)) // an agent may say anything; a counter only grows
+	}
+}
+
+// forget removes agents.
+func (s *reports) forget(gone []wire.AgentID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range gone {
+		delete(s.newest, id)
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (s *reports) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range append([]*prometheus.Desc{s.descs.reporting, s.descs.known, s.descs.versions, s.descs.fit},
+		s.descs.spreads...) {
+		descs <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *reports) Collect(metrics chan<- prometheus.Metric) {
+	fresh := s.fresh()
+	gauge := func(d *prometheus.Desc, x float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, labels...)
+	}
+	versions, able := map[string]bool{}, 0.
+	for _, r := range fresh {
+		versions[r.Software] = true
+		if x, _ := r.value(fitID); x == 1 { // an agent may say anything
+			able++
+		}
+	}
+	gauge(s.descs.reporting, float64(len(fresh)))
+	gauge(s.descs.known, float64(len(s.agents())))
+	gauge(s.descs.versions, float64(len(versions)))
+	gauge(s.descs.fit, able)
+	for i, spread := range spreads {
+		var xs []float64
+		for _, r := range fresh {
+			if x, ok := r.value(spread.id); ok {
+				xs = append(xs, x)
+			}
+		}
+		if len(xs) == 0 {
+			continue
+		}
+		slices.Sort(xs)
+		for _, at := range stats {
+			gauge(s.descs.spreads[i], xs[int(at.at*float64(len(xs)-1)+0.5)], at.name)
+		}
+	}
+}
+
+func (s *reports) fresh() (all []report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for _, r := range s.newest {
+		if r.fresh(now) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// of returns an agent's newest report.
+func (s *reports) of(id wire.AgentID) (r report, fresh, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, known = s.newest[id]
+	return r, r.fresh(s.now()), known
+}
