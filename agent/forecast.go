@@ -331,7 +331,7 @@ func (a *Agent) foretell(now time.Time) {
 		return
 	}
 	k.foretellAt = now.Add(p.Every)
-	if k.inUse == nil || k.untrained() {
+	if k.inUse == nil {
 		return
 	}
 	k.foretelling = true

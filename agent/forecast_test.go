@@ -411,30 +411,3 @@ func TestForecastFor(t *testing.T) {
 		}
 	})
 }
-
-// TestNoForecastUntrained: a model that no round has changed, which an earlier version has kept, does not predict
-// unless the device's owner has chosen it.
-func TestNoForecastUntrained(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var got []agent.Forecast
-		l := follower(t, "t,a,b,y\n1,1,1,1\n")
-		vector := wire.AppendVector(nil, []float32{0, 0})
-		m := modelfile.Of(&wire.Task{Name: "a task", Features: []string{"a", "b"}, Target: "y"},
-			learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}, vector, wire.BlobDigest(vector))
-		l.forecastsWith(func(f agent.Forecast) error { got = append(got, f); return nil }, m)
-		wait(5 * time.Minute)
-		if len(got) > 0 {
-			t.Errorf("the untrained model predicts: %+v", got)
-		}
-		k, err := modelfile.OpenKept(store.Machine, l.cfg.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := k.Use(1); err != nil {
-			t.Fatal(err)
-		}
-		if wait(5 * time.Minute); len(got) == 0 {
-			t.Error("the model that the owner has chosen does not predict")
-		}
-	})
-}

@@ -92,12 +92,6 @@ func (a *Agent) offered(e round.AnnouncementCame) {
 	a.wantModel()
 }
 
-// untrained reports whether no round has changed the model in use. An earlier version of agentd may have kept it. A
-// model that the device's owner or the coordinator's rollout has chosen counts as trained: a run may begin with one.
-func (k *models) untrained() bool {
-	return k.inUse.Version == 0 && !k.pinned && k.inUse.ID() != k.rollout.Released
-}
-
 // takeAt returns when the newest model may be taken.
 func (k *models) takeAt() time.Time {
 	n, was := &k.newest, &k.last

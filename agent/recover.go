@@ -65,14 +65,13 @@ func (c *Config) record(name string, want uint16, most int, parse func(body []by
 	return err
 }
 
-// slot is record for a file in slots, and for one that an earlier build kept in their place. What it returns is
-// durable.
+// slot is record for a file in slots. What it returns is durable.
 func (c *Config) slot(s *store.Slots, name string, most int, parse func(body []byte) error) error {
 	path := filepath.Join(c.Dir, name)
 	found, err := s.Load(most, nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
-		err = s.Earlier(most, slotVersion)
+		return nil
 	case err == nil && found.Version != slotVersion:
 		err = &store.VersionError{Path: path, Has: found.Version, Want: slotVersion}
 	case err == nil:

@@ -286,34 +286,6 @@ func TestStateFiles(t *testing.T) {
 	}
 }
 
-// TestEarlierFolder: an agent says that a folder of an earlier build, as that wrote it, is not read, and starts
-// without.
-func TestEarlierFolder(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("testdata/earlier")); err != nil {
-		t.Fatal(err)
-	}
-	seen, _, obeyed := begin(t, dir)
-	var told []string
-	for _, f := range seen.lost {
-		told = append(told, f.File+": "+strings.ReplaceAll(f.Err.Error(), dir, "DIR"))
-	}
-	if want := []string{
-		"obeyed: store: DIR/obeyed has format version 2, this program reads version 3",
-		"update: store: DIR/update has format version 2, this program reads version 3",
-	}; !slices.Equal(told, want) || obeyed != (wire.Order{}) {
-		t.Errorf("told %q, want %q; obeyed %v", told, want, obeyed)
-	}
-	for name, there := range map[string]bool{"obeyed": false, "obeyed.aside-1": true, "update": false} {
-		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != there {
-			t.Errorf("%s: %v, want it there %v", name, err, there)
-		}
-	}
-	if again, _, _ := begin(t, dir); len(again.lost) > 0 {
-		t.Errorf("at the next start: %+v", again.lost)
-	}
-}
-
 // TestStateFilesAreListed reads the names of files from the sources.
 func TestStateFilesAreListed(t *testing.T) {
 	constant := regexp.MustCompile(`(?m)^\s*(?:const )?\w+File\s*=\s*"([^"]+)"`)

@@ -37,7 +37,7 @@ func (s *signer) status(t wire.Type, order wire.Order, body []byte) mqtt.Message
 
 func (s *signer) presence(state wire.State) mqtt.Message {
 	p := wire.Presence{State: state, Nonce: s.nonce, Speaks: wire.Version, Software: s.cfg.Software,
-		Volatile: s.cfg.Volatile, Seals: true}
+		Volatile: s.cfg.Volatile}
 	return mqtt.Message{
 		Topic: s.cfg.Topics.Presence(s.cfg.ID), Payload: s.Seal(wire.TypePresence, 0, 0, p.Body()),
 		QoS: mqtt.AtMostOnce, Retained: true,

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"time"
 
@@ -210,12 +209,7 @@ func (c *Coordinator) ended() error {
 // standardisation and its schedule's time go on. The record must stand between two rounds.
 func (c *Coordinator) adopt(r round.Record) (round.Record, error) {
 	w, p := c.work, &r.Plan
-	switch {
-	case !UnderWay(r.Phase):
-	case w.founds: // and it cannot be held to its end under the task before, which no file has
-		r.Forsake(w.now(), p.Version, round.AbandonAsked)
-		r.Phase = round.CoordinatorIdle
-	default:
+	if UnderWay(r.Phase) {
 		return r, fmt.Errorf("another task cannot take over in phase %s", r.Phase)
 	}
 	t := w.cfg.Task
@@ -247,20 +241,6 @@ func (c *Coordinator) adopt(r round.Record) (round.Record, error) {
 func (w *modelState) adopts() bool {
 	is, want := w.disk.applied, w.cfg.TaskVersion
 	return is != 0 && want != 0 && is != want || w.cfg.From == FromPresent
-}
-
-// alike reports whether a run goes on from its model when one of two tasks, without a standardisation, replaces the
-// other: the columns, the model and who mixes are the same.
-func alike(a, b wire.Task) bool {
-	for _, t := range []*wire.Task{&a, &b} {
-		t.Name, t.Training, t.MinSamples, t.Model.Ridge, t.Model.HuberDelta = "", wire.Training{}, 0, 0, 0
-		mixing := wire.Mixing{Endless: t.Mixing.Endless}
-		if t.Mixing.Every > 0 {
-			mixing.Every = 1
-		}
-		t.Mixing = mixing
-	}
-	return reflect.DeepEqual(a, b)
 }
 
 // fromPresent has the new run begin with the present model of the run before, whose record is r: it must be in the

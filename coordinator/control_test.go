@@ -261,30 +261,3 @@ func phase(f *federation) round.CoordinatorPhase {
 	all := facts[round.PhaseEntered](f)
 	return all[len(all)-1].Phase
 }
-
-// TestFounds: a run of an earlier build, whose configuration has other defaults by now, goes on; one of other columns
-// does not.
-func TestFounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Round.Rounds = 0
-		f.start()
-		f.rounds(3)
-		f.until(time.Hour, "an open round", func() bool { return phase(f) == round.CoordinatorCollecting })
-		f.coord.stop()
-		before := present(t, f)
-		f.cfg.TaskVersion, f.cfg.Task.Training.StepSize, f.cfg.Round.Rounds = 1, 0.1, int(before.Plan.Version)+2
-		f.coord.start()
-		f.finished(time.Hour)
-		f.coord.stop()
-		if after := present(t, f); after.Run != before.Run || after.Plan.Version != before.Plan.Version+2 {
-			t.Errorf("run %d at %d, then %d at %d", before.Run, before.Plan.Version, after.Run, after.Plan.Version)
-		}
-		f.cfg.TaskVersion, f.cfg.Task.Features = 0, []string{"warm", "wet"}
-		_, err := f.coord.make(&life{})
-		var other *coordinator.OtherTaskError
-		if !errors.As(err, &other) {
-			t.Errorf("other columns: %v", err)
-		}
-	})
-}

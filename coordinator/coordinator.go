@@ -337,7 +337,7 @@ func (c *Coordinator) connected() {
 		c.step(round.Start{})
 		c.revoke(c.strangers())
 	}
-	c.up, c.seals.since = true, c.owner.Now()
+	c.up = true
 	c.publishRoots()
 	c.step(round.LinkUp{}) // its acceptances are said before an announcement that ends the round for those agents
 	c.publisher.connected(c.owner.Now())

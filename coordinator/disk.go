@@ -41,7 +41,6 @@ type disk struct {
 	audit   *audit.Log // nil in tests
 	told    bool       // this process has seen to a line of it
 	applied uint64     // the version of the applied task under which the journal's run stands
-	sealed  bool       // the blobs of the last announcement are sealed
 	fresh   bool       // the run was begun in a folder without one, without a flag, and no broker was read since
 
 	run, model, task, control, seals *store.Slots
@@ -77,7 +76,6 @@ type savedRecord struct {
 	Origin    origin
 	Published published
 	Applied   uint64 `json:",omitempty"`
-	Sealed    bool   `json:",omitempty"`
 	Fresh     bool   `json:",omitempty"`
 }
 
@@ -85,7 +83,7 @@ type savedRecord struct {
 func newDisk(files store.Disk, dir string) *disk {
 	slots := func(name string) *store.Slots { return files.Slots(filepath.Join(dir, name), 2) }
 	return &disk{files: files, dir: dir, epoch: 1, run: slots(recordFile), model: slots(modelFile),
-		sealed: true, task: slots(taskFile), control: slots(controlFile), seals: slots(sealedFile)}
+		task: slots(taskFile), control: slots(controlFile), seals: slots(sealedFile)}
 }
 
 func openDisk(files store.Disk, dir string) (*disk, error) {
@@ -109,7 +107,7 @@ func (d *disk) path(name string) string { return filepath.Join(d.dir, name) }
 
 // saveRecord makes the record count, and with it the model that it names.
 func (d *disk) saveRecord(r round.Record) error {
-	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin, d.listed, d.applied, d.sealed, d.fresh})
+	body, err := json.Marshal(savedRecord{d.epoch, r, d.origin, d.listed, d.applied, d.fresh})
 	if err == nil {
 		err = d.run.Save(recordVersion, body)
 	}
@@ -125,7 +123,7 @@ func (d *disk) loadRecord() (round.Record, bool, error) {
 	found, err := d.run.Load(maxRecord, nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
-		return round.Record{}, false, d.run.Earlier(maxRecord, recordVersion)
+		return round.Record{}, false, nil
 	case err == nil && found.Version != recordVersion:
 		err = &store.VersionError{Path: d.path(recordFile), Has: found.Version, Want: recordVersion}
 	}
@@ -137,7 +135,7 @@ func (d *disk) loadRecord() (round.Record, bool, error) {
 		return round.Record{}, false, err
 	}
 	d.epoch, d.origin, d.listed, d.torn = max(s.Epoch, d.least), s.Origin, s.Published, found.Damaged
-	d.applied, d.sealed, d.fresh = s.Applied, s.Sealed, s.Fresh
+	d.applied, d.fresh = s.Applied, s.Fresh
 	return s.Record, true, nil
 }
 

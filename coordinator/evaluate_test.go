@@ -11,7 +11,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -176,7 +175,7 @@ func TestEvaluationOfOtherClasses(t *testing.T) {
 		s.listen()
 		h := wire.Hello{Announcement: s.open.Digest(), Samples: 10, Evaluation: wire.Evaluation{Run: s.open.Run,
 			Version: s.ann.Version, Rows: 1000, Hits: 1000, Confusion: []uint32{1000}}}
-		s.say(f.topics.Status("evil"), wire.Seal(nil, s.as("evil", wire.TypeHello), h.Body(), hosts.KeyOf("evil")))
+		s.say(f.topics.Status("evil"), sealFor(s.ann.Seals, s.as("evil", wire.TypeHello), h.Body()))
 		f.until(time.Minute, "told", func() bool {
 			return slices.ContainsFunc(facts[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
 				return d.Agent == "evil" && strings.Contains(d.Err.Error(), "not of the task's kind")

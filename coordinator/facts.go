@@ -160,12 +160,6 @@ type (
 		Run    wire.RunID // the newest place among them
 		Round  wire.RoundID
 	}
-	// SealingChanged: whether tasks and models are sealed, and for which agents they are not: those of an earlier
-	// version, in id order.
-	SealingChanged struct {
-		Sealed bool
-		Open   []wire.AgentID
-	}
 	// BlobChecked: the broker was asked for a blob that was published for the
 	// agents to fetch. Until nothing is missing it is not announced.
 	BlobChecked struct {
@@ -293,7 +287,6 @@ func (ForeignAnnouncement) fact()  {}
 func (ForeignRetained) fact()      {}
 func (AgentsAhead) fact()          {}
 func (BlobChecked) fact()          {}
-func (SealingChanged) fact()       {}
 func (ModelEvaluated) fact()       {}
 func (MessageDropped) fact()       {}
 func (AgentHeard) fact()           {}

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -162,35 +160,6 @@ func everyFileHasAFormat(t *testing.T, f *federation) {
 		t.Errorf("%s has no entry in formats: give it a version, and say what becomes of another one", path)
 		return nil
 	}))
-}
-
-// A folder as a build wrote it that had no slots is not taken for a new one: the error says what to do, and that works.
-func TestEarlierFolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFederation(t, 2, memory.Options{})
-		shape(f, "small")
-		must(t, os.CopyFS(f.coord.dir, os.DirFS("testdata/earlier")))
-		var version *store.VersionError
-		var state *coordinator.StateError
-		err := begin(t, f)
-		if !errors.As(err, &version) || version.Path != f.coord.path("run") || version.Has != 2 || version.Want != 3 ||
-			!errors.As(err, &state) || !strings.Contains(state.Do, "--from 946684800000/4") ||
-			!strings.Contains(err.Error(), "another version of the program wrote it: finish the run with that one") {
-			t.Fatalf("%v", err)
-		}
-		if _, _, err := coordinator.OpenModels(f.coord.dir); err != nil {
-			t.Errorf("its models are not listed: %v", err)
-		}
-		f.cfg.From = "946684800000/4"
-		f.start()
-		f.finished(time.Hour)
-		if _, err := os.Stat(f.coord.path("run.aside-1")); err != nil {
-			t.Error(err)
-		}
-		if _, last, err := coordinator.OpenModels(f.coord.dir); err != nil || last.Run <= 946684800000 {
-			t.Errorf("the run is %d, %v: want a later one", last.Run, err)
-		}
-	})
 }
 
 // The task's encoding is part of the files' formats: with another one, their versions must rise.

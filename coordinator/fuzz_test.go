@@ -11,7 +11,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
@@ -39,7 +38,7 @@ func FuzzInsider(f *testing.F) {
 			s.say(f.topics.Status("evil"), s.hello("evil"))
 			f.until(time.Hour, "open", func() bool { return len(facts[round.RoundOpened](f)) == 1 })
 			s.listen()
-			said := wire.Seal(nil, s.as("evil", wire.Type(typ%uint8(wire.TypeRenewed)+1)), body, hosts.KeyOf("evil"))
+			said := sealFor(s.ann.Seals, s.as("evil", wire.Type(typ%uint8(wire.TypeRenewed)+1)), body)
 			for _, topic := range []string{f.topics.Status("evil"), f.topics.Presence("evil"),
 				f.topics.Update("evil", "0123456789abcdef", transfer.ManifestPart)} {
 				s.say(topic, said)

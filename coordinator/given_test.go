@@ -1,8 +1,10 @@
 package coordinator
 
 import (
+	"log/slog"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -10,7 +12,8 @@ import (
 // nothing about it; the next one does.
 func TestHelloAfterTheKey(t *testing.T) {
 	c := &Coordinator{publisher: &publisher{digest: wire.Digest{1}}, announcementGuard: &announcementGuard{}}
-	c.seals = seals{shown: 7, secrets: []secret{{}}, open: map[wire.AgentID]bool{"a": true},
+	c.cfg.Agents, c.cfg.Logger = enrolled.Of(nil), slog.New(slog.DiscardHandler) // nothing can be sealed for the agent
+	c.seals = seals{shown: 7, secrets: []secret{{}}, pairs: map[pairing]wire.SealPair{},
 		holds: map[wire.AgentID]uint64{}, given: map[wire.AgentID]bool{}}
 	for i, h := range []struct {
 		wants uint64

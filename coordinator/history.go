@@ -24,8 +24,7 @@ import (
 // historyFile is in the state folder.
 const historyFile = "history.jsonl"
 
-// HistoryEntry is a line of the history: a round that is over, or an evaluation. Earlier builds wrote lines without
-// time, run, attempt and outcome, and none for abandoned rounds.
+// HistoryEntry is a line of the history: a round that is over, or an evaluation.
 type HistoryEntry struct {
 	Time     time.Time         `json:"time,omitzero"`
 	Run      wire.RunID        `json:"run,omitzero"`
@@ -185,13 +184,10 @@ func (d *disk) past(rec round.Record, most int) (p RunSummary, err error) {
 		if err != nil {
 			return p, fmt.Errorf("%s: %w", historyFile, err)
 		}
-		training, old := h.Kind == wire.KindTraining.String() && h.Outcome != outcomeAbandoned, h.Run == 0
-		again := old && h.Version == last // an earlier build wrote a line again after a kill
 		switch {
-		case len(p.Risks) == most, read == pastLines, !old && h.Run != rec.Run, old && !training, old && !again &&
-			h.Version > last:
+		case len(p.Risks) == most, read == pastLines, h.Run != rec.Run:
 			return p, nil // enough, or of another run
-		case training && h.Version < last, again && !told:
+		case h.Kind == wire.KindTraining.String() && h.Outcome != outcomeAbandoned && h.Version < last:
 			take(h)
 		}
 		read++

@@ -88,9 +88,25 @@ func (s *stranger) as(id wire.AgentID, t wire.Type) wire.Header {
 		Sequence: s.sequence}
 }
 
+// sealFor returns a body as the agent h.Sender sends it: sealed for the coordinator with this key, if messages of the
+// type are sealed.
+func sealFor(announced wire.PeerKey, h wire.Header, body []byte) []byte {
+	return signedBy(hosts.KeyOf(h.Sender), announced, h, body)
+}
+
+// signedBy is sealFor with a signature by any key.
+func signedBy(key ed25519.PrivateKey, announced wire.PeerKey, h wire.Header, body []byte) []byte {
+	if pair, err := wire.NewSealPair(hosts.KeyOf(h.Sender), announced); err == nil && h.Type.Sealed() {
+		t := h.Type
+		h.Type = wire.TypeSealed
+		body = pair.Up.Message(announced, h, t, body)
+	}
+	return wire.Seal(nil, h, body, key)
+}
+
 func (s *stranger) hello(id wire.AgentID) []byte {
 	h := wire.Hello{Announcement: s.open.Digest(), Samples: 10}
-	return wire.Seal(nil, s.as(id, wire.TypeHello), h.Body(), hosts.KeyOf(id))
+	return sealFor(s.ann.Seals, s.as(id, wire.TypeHello), h.Body())
 }
 
 // update returns a vector of four elements as an agent's update, changed.
@@ -103,7 +119,7 @@ func (s *stranger) update(id wire.AgentID, change func(h *wire.Header, u *wire.U
 	h := s.as(id, wire.TypeUpdate)
 	u := wire.Update{Kind: wire.KindTraining, Base: s.ann.Base.Hash, Samples: 10, Payload: m, Inline: payload}
 	change(&h, &u)
-	return wire.Seal(nil, h, u.Body(), hosts.KeyOf(id))
+	return sealFor(s.ann.Seals, h, u.Body())
 }
 
 func (s *stranger) offer(id wire.AgentID, sealed []byte) {
@@ -222,7 +238,7 @@ func strayMessages(s *stranger) (cases []hostileCase) {
 		wire.TypeDeclined: {status, update}, wire.TypeReport: {status, presence}, wire.TypeUpdate: {update, status},
 	} {
 		say := func(topic string) func() {
-			return func() { s.say(topic, wire.Seal(nil, s.as("soft", t), []byte("?"), hosts.KeyOf("soft"))) }
+			return func() { s.say(topic, sealFor(s.ann.Seals, s.as("soft", t), []byte("?"))) }
 		}
 		cases = append(cases, hostileCase{fmt.Sprintf("a %s without form", t), say(topics[0]), "dropped: malformed"},
 			hostileCase{fmt.Sprintf("a %s elsewhere", t), say(topics[1]), "dropped: foreign"})
@@ -244,7 +260,7 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		h := s.as("a1", wire.TypeHello)
 		h.Epoch, h.Sequence = 7, 1e6+h.Sequence // newer than what a1 says, and than its next start
 		change(&h)
-		return wire.Seal(nil, h, body, key)
+		return signedBy(key, s.ann.Seals, h, body)
 	}
 	unchanged := func(*wire.Header) {}
 	body := (&wire.Hello{Samples: 1}).Body()
@@ -269,7 +285,7 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		}, "dropped: foreign"},
 		{"a signed body without form", func() {
 			s.say(f.topics.Status("soft"),
-				wire.Seal(nil, s.as("soft", wire.TypeHello), []byte("?"), hosts.KeyOf("soft")))
+				sealFor(s.ann.Seals, s.as("soft", wire.TypeHello), []byte("?")))
 		}, "dropped: malformed"},
 		{"a topic of no agent", func() { s.say("fl/v1/"+fedName+"/s/"+fedName+"-coordinator", hello) },
 			"dropped: foreign"},
@@ -282,7 +298,7 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"a hello of one that obeys a later place", func() {
 			h := s.as("soft", wire.TypeHello)
 			h.Round++
-			s.say(f.topics.Status("soft"), wire.Seal(nil, h, body, hosts.KeyOf("soft")))
+			s.say(f.topics.Status("soft"), sealFor(s.ann.Seals, h, body))
 		}, ""},
 		{"a joined for another announcement", func() {
 			s.say(f.topics.Status("soft"),

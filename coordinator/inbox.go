@@ -171,11 +171,6 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unseale
 		if err != nil {
 			return err
 		}
-		if m.State == wire.StateOnline {
-			c.seals.hear(agent, m.Seals, false)
-		} else {
-			delete(c.seals.open, agent)
-		}
 		heard.Presence = &m
 		c.cfg.Observer.Observe(heard)
 		c.step(round.PresenceCame{Agent: agent, State: m.State})
@@ -216,7 +211,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unseale
 				"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.present())
 		}
 		c.step(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round, Update: m,
-			Sealed: e.Bytes(), Seal: e.sealOf(m.Payload.Hash)}})
+			Sealed: e.Bytes(), Seal: e.with.Blob(m.Payload.Hash)}})
 	default:
 		return host.Drop(DropForeign, "a %s where none belongs", e.Type)
 	}
@@ -241,7 +236,6 @@ func (c *Coordinator) takeHello(kind mqtt.Kind, agent wire.AgentID, e unsealed) 
 		return host.Drop(DropOutdated,
 			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 	}
-	c.seals.hear(agent, e.with != nil, true)
 	c.taken(kind, agent, c.fitting(agent, &m))
 	c.publisher.owe(now, m.MissingParts)
 	if c.answerKey(agent, &m) {

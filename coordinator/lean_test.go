@@ -49,7 +49,7 @@ func (f *federation) crowd(n int) (held, pulled int) {
 				Round: opened.Round, Sequence: uint64(held + pulled), Root: wire.FirstRoot}
 			hello := wire.Hello{Nonce: 1, Announcement: opened.Digest(), Unfit: wire.DeclineBadData}
 			_ = conn.Publish(mqtt.Message{Topic: f.topics.Status(id),
-				Payload: wire.Seal(nil, h, hello.Body(), hosts.KeyOf(id))})
+				Payload: sealFor(a.Seals, h, hello.Body())})
 		}
 		n = 0 // once is enough
 	}

@@ -24,7 +24,6 @@ type modelState struct {
 	// persist repeats a write until it is done, or the coordinator stops.
 	persist func(what string, write func() error) error
 
-	founds   bool // a run of an earlier build, whose task was not applied, goes on under another one
 	problem  *task.Problem[float32]
 	taskBlob blob
 	base     blob      // w_{i−1}; empty before the first training round
@@ -106,7 +105,7 @@ func (w *modelState) plan(version wire.ModelVersion, offset uint64, model []byte
 		Schema: s.Hash(), Bytes: uint32(codec.Of[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
 		Endless: w.problem.Task.Mixing.Endless,
 	}
-	if wire.MayPass(t.Codec) {
+	if wire.MaySendRaw(t.Codec) {
 		p.Plain = uint32(s.Bytes())
 	}
 	return p

@@ -93,7 +93,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 		return record, err
 	}
 	record, err = c.work.restore(record, c.tellLater)
-	if err == nil && (c.work.adopts() || c.work.founds) {
+	if err == nil && c.work.adopts() {
 		record, err = c.adopt(record)
 	}
 	c.disk.applied = c.cfg.TaskVersion
@@ -202,8 +202,7 @@ func (w *modelState) restore(r round.Record, tell func(Fact)) (round.Record, err
 	plain := t
 	plain.Standardization = wire.Standardization{}
 	other := !bytes.Equal(plain.Append(nil), w.cfg.Task.Append(nil))
-	w.founds = other && w.disk.applied == 0 && w.cfg.TaskVersion > 0 && alike(plain, w.cfg.Task)
-	if other && !w.founds && !w.adopts() {
+	if other && !w.adopts() {
 		e := &OtherTaskError{}
 		if p.Kind == wire.KindTraining {
 			e.Newest = modelName(r.Run, uint64(p.Version))
@@ -311,7 +310,7 @@ func (w *modelState) restoreModel(r round.Record, tell func(Fact)) (round.Record
 	switch {
 	case damage != nil && !isLost(damage):
 		return r, damage
-	case damage == nil && data == nil: // an earlier build had no slots, or they are damaged
+	case damage == nil && data == nil: // the slots are damaged
 		return r, errors.Join(w.restoreSlot(r.Run, p.Version, archived), w.useModel(archived))
 	case data != nil && damage != nil: // the process before, or the power, has ended before it was archived
 		w.fresh = kept

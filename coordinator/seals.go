@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/host"
@@ -22,20 +20,12 @@ const sealRounds = 1000
 type seals struct {
 	secrets    []secret // the newest first; at most two
 	saved      savedSeals
-	plain      bool                    // blobs are open, for agents of an earlier version
-	shown      uint64                  // the key's ID under which blobs are announced; 0 = they are open
-	told       SealingChanged          // the last time
-	said       bool                    // that was told
-	heard      bool                    // an agent that opens seals
-	since      time.Time               // of the link
+	shown      uint64                  // ID of the key under which blobs are announced; 0 before the first announcement
 	holds      map[wire.AgentID]uint64 // the key of the group that an agent has, as far as is known
 	given      map[wire.AgentID]bool   // has been given the key, and has not said anything since
 	list       wire.Digest             // of the agents that may take part now
 	needsRekey bool                    // an agent that may hold the newest key has left the list
 	pairs      map[pairing]wire.SealPair
-	// open are agents of an earlier version that are there: they open no seals. Only what is said now counts against
-	// sealing, with true; a presence may be one that the broker has kept from before an upgrade.
-	open map[wire.AgentID]bool
 }
 
 // savedSeals is what the file of seals holds.
@@ -63,7 +53,7 @@ type pairing struct {
 // load takes the secrets of the process before. Without them, or if the file is damaged, there are new ones: agents
 // seal to the key that is announced.
 func (s *seals) load(c *Coordinator) error {
-	s.pairs, s.open, s.holds = map[pairing]wire.SealPair{}, map[wire.AgentID]bool{}, map[wire.AgentID]uint64{}
+	s.pairs, s.holds = map[pairing]wire.SealPair{}, map[wire.AgentID]uint64{}
 	s.given = map[wire.AgentID]bool{}
 	saved, err := c.disk.loadSeals()
 	switch {
@@ -84,8 +74,7 @@ func (s *seals) load(c *Coordinator) error {
 		return err
 	}
 	s.needsRekey = s.list != saved.List // who has gone meanwhile is not known
-	// The run of an earlier version has agents of one: they are heard first.
-	if s.plain = !c.disk.sealed; !s.plain && len(s.secrets) > 0 {
+	if len(s.secrets) > 0 {
 		s.shown = s.secrets[0].group.ID()
 	}
 	return nil
@@ -166,7 +155,6 @@ func (s *seals) changeList(c *Coordinator, before *enrolled.List) {
 
 // forget forgets an agent, whose key may have changed.
 func (s *seals) forget(agent wire.AgentID) {
-	delete(s.open, agent)
 	delete(s.holds, agent)
 	delete(s.given, agent)
 	for _, x := range s.secrets {
@@ -174,75 +162,30 @@ func (s *seals) forget(agent wire.AgentID) {
 	}
 }
 
-// hear takes note of whether an agent seals and opens. The message is of now if it names what is announced.
-func (s *seals) hear(agent wire.AgentID, seals, now bool) {
-	if s.heard = s.heard || seals; seals {
-		delete(s.open, agent)
-	} else {
-		s.open[agent] = s.open[agent] || now
-	}
-}
-
-// early reports whether an agent of an earlier version has spoken just now.
-func (s *seals) early() bool {
-	for _, now := range s.open {
-		if now {
-			return true
-		}
-	}
-	return false
-}
-
-// plainWait is how long the presences of all agents may take to come over a new link.
-const plainWait = 10 * time.Second
-
-// group returns the key under which blobs are announced, unless they are open: while an agent is there that cannot open
-// them, and until it is clear that none is.
-func (c *Coordinator) group() (key wire.SealKey, sealed bool) {
-	s := &c.seals
-	switch {
-	case s.early():
-		s.plain = true
-	case len(s.open) == 0 && s.heard && !s.since.IsZero() && c.owner.Now().Sub(s.since) >= plainWait:
-		s.plain = false
-	}
-	c.disk.sealed = !s.plain
-	f := SealingChanged{Sealed: !s.plain, Open: slices.Sorted(maps.Keys(s.open))}
-	if !s.said || f.Sealed != s.told.Sealed || !slices.Equal(f.Open, s.told.Open) {
-		s.told, s.said = f, true
-		c.cfg.Observer.Observe(f)
-	}
-	return s.secrets[0].group, !s.plain
-}
-
 // seal seals the blobs that an announcement names. The outcome stays open: it holds fates only, by tags.
 func (c *Coordinator) seal(a *wire.Announcement, blobs []blob) (resealed bool) {
-	group, sealed := c.group()
-	now := uint64(0)
-	if sealed {
-		now = group.ID()
-		for i, b := range blobs {
-			if b.ref.Hash != a.Outcome.Hash {
-				blobs[i] = b.sealed(group)
-			}
-		}
-		for _, ref := range []*wire.BlobRef{&a.Task, &a.Base, &a.Released, &a.Candidate} {
-			k := slices.IndexFunc(blobs, func(b blob) bool { return b.ref.Hash == ref.Hash })
-			switch {
-			case !ref.Present():
-			case len(ref.Inline) > 0:
-				*ref = ref.Seal(group)
-			case k >= 0:
-				*ref = blobs[k].ref
-			}
+	group := c.seals.secrets[0].group
+	for i, b := range blobs {
+		if b.ref.Hash != a.Outcome.Hash {
+			blobs[i] = b.sealed(group)
 		}
 	}
-	resealed = now != c.seals.shown
-	c.seals.shown = now
+	for _, ref := range []*wire.BlobRef{&a.Task, &a.Base, &a.Released, &a.Candidate} {
+		k := slices.IndexFunc(blobs, func(b blob) bool { return b.ref.Hash == ref.Hash })
+		switch {
+		case !ref.Present():
+		case len(ref.Inline) > 0:
+			*ref = ref.Seal(group)
+		case k >= 0:
+			*ref = blobs[k].ref
+		}
+	}
+	resealed = group.ID() != c.seals.shown
+	c.seals.shown = group.ID()
 	return resealed
 }
 
-// giveKey gives an agent the key of the group, if blobs are sealed.
+// giveKey gives an agent the key of the group, once blobs have been announced under it.
 func (c *Coordinator) giveKey(agent wire.AgentID) {
 	s := &c.seals
 	if s.shown != 0 {
@@ -259,7 +202,7 @@ func (c *Coordinator) giveKeys() {
 		return
 	}
 	for _, p := range c.machine.Record().Participants {
-		if c.seals.holds[p.Agent] != c.seals.shown && !c.seals.open[p.Agent] {
+		if c.seals.holds[p.Agent] != c.seals.shown {
 			c.giveKey(p.Agent)
 		}
 	}
@@ -289,10 +232,11 @@ func (s *seals) pair(agent wire.AgentID, of *secret) (wire.SealPair, bool) {
 	return p, known
 }
 
-// readerOf returns how an agent is spoken to.
+// readerOf returns the key for messages to an agent; nil if no secret was made yet, or the agent's key has no X25519
+// form.
 func (c *Coordinator) readerOf(agent wire.AgentID) *host.Reader {
 	s := &c.seals
-	if len(s.secrets) == 0 || s.open[agent] {
+	if len(s.secrets) == 0 {
 		return nil
 	}
 	of := &s.secrets[0]
@@ -308,7 +252,7 @@ func (c *Coordinator) readerOf(agent wire.AgentID) *host.Reader {
 	return &host.Reader{Announced: of.public, Key: p.Down}
 }
 
-// unsealed is a message of an agent, and what it is sealed with; nil if it is open.
+// unsealed is a message of an agent, and the key with which it was sealed; nil for a type that is never sealed.
 type unsealed struct {
 	wire.Envelope
 	with *wire.SealKey
@@ -318,7 +262,12 @@ type unsealed struct {
 // were made for that.
 func (c *Coordinator) opener(agent wire.AgentID, e wire.Envelope) (open func() (unsealed, error), keep func()) {
 	if e.Type != wire.TypeSealed {
-		return func() (unsealed, error) { return unsealed{e, nil}, nil }, func() {}
+		return func() (unsealed, error) {
+			if e.Type.Sealed() {
+				return unsealed{}, host.Drop(DropSealed, "a %s that is not sealed", e.Type)
+			}
+			return unsealed{e, nil}, nil
+		}, func() {}
 	}
 	s, public := &c.seals, c.keyOf(agent)
 	for i := range s.secrets {
@@ -349,14 +298,6 @@ func (c *Coordinator) opener(agent wire.AgentID, e wire.Envelope) (open func() (
 	return func() (unsealed, error) {
 		return unsealed{}, host.Drop(DropSealed, "it is sealed to a key that is not announced any more")
 	}, func() {}
-}
-
-// sealOf returns the seal of the chunks of an update; nil if they are open.
-func (u *unsealed) sealOf(update wire.Digest) *wire.BlobSeal {
-	if u.with == nil {
-		return nil
-	}
-	return u.with.Blob(update)
 }
 
 // sealedFile holds the secrets.

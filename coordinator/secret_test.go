@@ -173,37 +173,15 @@ func (r *recorder) forget(f *federation) {
 	}
 }
 
-// sayOnline has the broker retain an agent's presence as an agent of an earlier version says it.
-func (s *stranger) sayOnline(id wire.AgentID) {
-	p := wire.Presence{State: wire.StateOnline, Nonce: 1, Speaks: wire.Version}
-	m := mqtt.Message{Topic: s.f.topics.Presence(id), Retained: true,
-		Payload: wire.Seal(nil, s.as(id, wire.TypePresence), p.Body(), hosts.KeyOf(id))}
-	if err := s.conn.Publish(m); err != nil {
-		s.f.t.Error(err)
-	}
-}
-
-// An agent of an earlier version in TestBrokerLearnsNothing.
-type early int
-
-const (
-	noneEarly   early = iota
-	onlineEarly       // the broker has its presence, perhaps from before it was upgraded
-	helloEarly        // it says hello to the announcement
-)
-
 // TestBrokerLearnsNothing records all that a broker sees in a whole run, and looks for the bytes of what it must not
-// learn: parameters, moments, risks, rows. Where an agent of an earlier version says hello it finds the models. A
-// presence alone, which a broker may have kept, opens nothing.
+// learn: parameters, moments, risks, rows. An agent that says a hello without a seal is not answered, and opens
+// nothing.
 func TestBrokerLearnsNothing(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		hidden []uint32
-		early  early
-	}{
-		{"inline", nil, noneEarly}, {"pulled", []uint32{128, 128}, noneEarly},
-		{"a presence of an earlier version", nil, onlineEarly}, {"an earlier version", nil, helloEarly},
-	} {
+		name      string
+		hidden    []uint32
+		openHello bool
+	}{{"inline", nil, false}, {"pulled", []uint32{128, 128}, false}, {"a hello without a seal", nil, true}} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
@@ -224,42 +202,33 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				r, s := record(f), newStranger(f)
 				var log bytes.Buffer
 				f.cfg.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-				if tt.early == onlineEarly {
-					s.sayOnline("old")
-				}
 				f.start()
-				if tt.early == helloEarly {
+				if tt.openHello {
 					f.until(time.Hour, "opened", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
 					s.listen()
-					s.say(f.topics.Status("old"), s.hello("old"))
+					hello := wire.Hello{Announcement: s.open.Digest(), Samples: 10}
+					s.say(f.topics.Status("old"), wire.Seal(nil, s.as("old", wire.TypeHello), hello.Body(),
+						hosts.KeyOf("old")))
 				}
 				f.finished(time.Hour)
 				f.stop()
-				f.wantSecret(r.found(secretsOf(f)), tt.early)
+				secrets := secretsOf(f)
+				if len(secrets) < 20 {
+					t.Fatalf("%d secrets only", len(secrets))
+				}
+				if found := r.found(secrets); len(found) > 0 {
+					t.Errorf("%d secrets are open, such as %s", len(found), found[0])
+				}
+				dropped := slices.ContainsFunc(facts[coordinator.MessageDropped](f),
+					func(d coordinator.MessageDropped) bool {
+						return d.Agent == "old" && d.Reason == coordinator.DropSealed
+					})
+				if dropped != tt.openHello {
+					t.Errorf("a hello without a seal was dropped: %t", dropped)
+				}
 				f.wantQuiet(log.String())
 			})
 		})
-	}
-}
-
-// wantSecret wants that a broker has found no secret; but some models, and what the coordinator tells of it, while an
-// agent of an earlier version is there.
-func (f *federation) wantSecret(found []string, e early) {
-	f.t.Helper()
-	if n := len(secretsOf(f)); n < 20 {
-		f.t.Fatalf("%d secrets only", n)
-	}
-	model := func(what string) bool { return strings.HasPrefix(what, "model") }
-	switch {
-	case e == helloEarly && !slices.ContainsFunc(found, model):
-		f.t.Errorf("no model is open, and an agent needs that; found %q", found)
-	case e != helloEarly && len(found) > 0:
-		f.t.Errorf("%d secrets are open, such as %s", len(found), found[0])
-	}
-	told := facts[coordinator.SealingChanged](f)
-	if n := len(told); n == 0 || told[n-1].Sealed == (e == helloEarly) ||
-		(len(told[n-1].Open) > 0) != (e != noneEarly) {
-		f.t.Errorf("told %+v", told)
 	}
 }
 

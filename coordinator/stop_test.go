@@ -110,6 +110,7 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 					}
 				}
 				f.finished(10 * time.Hour)
+				f.until(time.Minute, "the end", func() bool { return len(facts[round.RunFinished](f)) > 0 })
 				if end := facts[round.RunFinished](f)[0]; end.Version < changed+stop.Window+patience {
 					t.Errorf("the members changed after model %d; the run ended with %+v", changed, end)
 				}

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -23,7 +22,7 @@ func TestWeakPeerKey(t *testing.T) {
 		f.start()
 		s.listen()
 		h := wire.Hello{Announcement: s.open.Digest(), Samples: 10, PeerKey: wire.PeerKey{1}}
-		s.say(f.topics.Status("weak"), wire.Seal(nil, s.as("weak", wire.TypeHello), h.Body(), hosts.KeyOf("weak")))
+		s.say(f.topics.Status("weak"), sealFor(s.ann.Seals, s.as("weak", wire.TypeHello), h.Body()))
 		f.finished(time.Hour)
 		for _, x := range facts[round.WorkEnded](f) {
 			if x.Result == round.WorkDeclined {

@@ -153,8 +153,6 @@ var coordinatorScript = []any{
 	coordinator.ForeignAnnouncement{Foreign: wire.Order{Round: 2}, Own: wire.Order{Round: 3}},
 	coordinator.ForeignRetained{Topics: 3, Example: "fl/v1/plant/u/0/plant-a1/7f/0", Agents: []wire.AgentID{"a1"}},
 	coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
-	coordinator.SealingChanged{Sealed: true},
-	coordinator.SealingChanged{Open: []wire.AgentID{"a1", "a2"}},
 	replica.StandsBy{Leader: "c2"}, replica.Failing{What: "read who leads", Err: errors.New("no server")},
 	replica.Mended{}, replica.Leads{Epoch: 4, Took: time.Second}, replica.Renewed{Until: clock()},
 	replica.Lost{Err: replica.ErrLost}, replica.Leads{Epoch: 6, Took: time.Second},

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Decode reads a file that Encode, or a program of an earlier version, has written, and checks that it is whole: that
+// Decode reads a file that Encode has written, and checks that it is whole: that
 // its tensors are those of a model, and that these have the hash that it tells. Vector is a copy.
 func Decode(file []byte) (*Model, error) {
 	tensors, meta, err := store.DecodeSafetensors(file)

@@ -185,13 +185,13 @@ type (
 	}
 	// RoundWaits: the schedule lets no round be opened. Told again as Resumed when what it waits for comes nearer.
 	RoundWaits struct {
-		Reason  WaitReason
-		Until   time.Time // when a window opens; zero where new rows are waited for
-		Fresh   int       // agents that have enough new rows
-		Agents  int       // that must have
-		Rows    int       // each
-		Silent  int       // agents that do not tell: of an earlier version
-		Resumed bool
+		Reason          WaitReason
+		Until           time.Time // when a window opens; zero where new rows are waited for
+		Fresh           int       // agents that have enough new rows
+		Agents          int       // that must have
+		Rows            int       // each
+		WithoutRowCount int       // agents that have not reported their number of rows
+		Resumed         bool
 	}
 	// StopJudged: how far the run has come to its end by this rule: told at a start, and after each aggregation.
 	StopJudged struct {

@@ -103,8 +103,8 @@ func respondConfig(target int) round.Config {
 	return cfg
 }
 
-// TestRespond runs 30 rounds of 4,000 agents, 40 of them of an earlier build. 1.3 times the target answers, within five
-// standard deviations, the estimate of N stays as near, and no agent of the newer build is favoured.
+// TestRespond runs 30 rounds of 4,000 agents, 40 of them that always answer. 1.3 times the target answers, within five
+// standard deviations, the estimate of N stays as near, and no other agent is favoured.
 func TestRespond(t *testing.T) {
 	const n, old, target, rounds = 4000, 40, 200, 30
 	cfg := respondConfig(target)

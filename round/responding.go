@@ -140,8 +140,7 @@ func (c *Coordinator) estimate(now time.Time) {
 	w.since = time.Time{}
 }
 
-// count takes a fit agent's first hello of the window. Those of earlier builds, and those that have been drawn by
-// another announcement, count once.
+// count takes a fit agent's first hello of the window. An agent that was drawn by another announcement counts once.
 func (c *Coordinator) count(m *member, of uint32) {
 	if w := &c.window; m.window != w.number && m.isThere() {
 		m.window = w.number

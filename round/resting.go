@@ -73,7 +73,7 @@ func (c *Coordinator) idle(now time.Time, p CoordinatorPhase) {
 func (c *Coordinator) tellWait(why WaitReason, until time.Time) {
 	f := RoundWaits{Reason: why, Until: until}
 	if n := &c.cfg.Schedule.NewRows; why == WaitNewRows {
-		f.Fresh, f.Agents, f.Rows, f.Silent = c.roster.fresh, n.Agents, n.Rows, c.roster.there-c.roster.telling
+		f.Fresh, f.Agents, f.Rows, f.WithoutRowCount = c.roster.fresh, n.Agents, n.Rows, c.roster.there-c.roster.telling
 	}
 	if f != c.waiting {
 		f.Resumed = c.waiting.Reason == why

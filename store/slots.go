@@ -20,7 +20,7 @@ import (
 // changes and no block is allocated. A write replaces the content of one copy in place. With two copies it takes them
 // in turn, so that one that is torn leaves the other; with one, a torn write leaves nothing.
 //
-// The files are PATH.a and PATH.b. Each is made whole, by WriteFile. A file PATH is of an earlier build: see Earlier.
+// The files are PATH.a and PATH.b. Each is made whole, by WriteFile.
 //
 // A copy is magic (4) | version (2) | zero (2) | sequence (8) | body length (8) | body | CRC-32C of all before (4),
 // little endian, and anything behind it. One that begins with zeros is empty. The checksum is for torn writes: a body
@@ -88,20 +88,6 @@ func (s *Slots) Load(most int, want func(Saved) bool) (Saved, error) {
 		return Saved{}, damaged
 	}
 	return Saved{}, fmt.Errorf("store: %w at %s", ErrNoRecord, s.path)
-}
-
-// Earlier returns a *VersionError if there is a file at path, without .a or .b, as earlier builds wrote it with
-// SaveRecord; nil if there is none. It is for a folder in which Load finds no record, and which is not new for that.
-// reads is the version that the caller reads.
-func (s *Slots) Earlier(most int, reads uint16) error {
-	version, _, err := s.disk.LoadRecord(s.path, most)
-	switch {
-	case errors.Is(err, ErrNoRecord):
-		return nil
-	case err != nil:
-		return err
-	}
-	return &VersionError{Path: s.path, Has: version, Want: reads}
 }
 
 // slotHeader is the head of a copy, which nothing has verified yet.
@@ -327,13 +313,13 @@ func (s *Slots) Clear() error {
 	return nil
 }
 
-// SetAside renames, durably, all that there is, sound or damaged, also of an earlier build. It returns where the first
+// SetAside renames, durably, all that there is, sound or damaged. It returns where the first
 // of it is now, "" if there was nothing.
 func (s *Slots) SetAside() (aside string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used, s.written = noCopy, noCopy
-	for _, path := range []string{s.path, s.name(0), s.name(1)} {
+	for _, path := range []string{s.name(0), s.name(1)} {
 		now, err := s.disk.SetAside(path)
 		if err != nil {
 			return aside, err

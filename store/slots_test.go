@@ -110,36 +110,6 @@ func TestSlotsKeep(t *testing.T) {
 	}
 }
 
-// A file of an earlier build is never read: it is told, until it is set aside.
-func TestSlotsEarlier(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "update")
-	s := Machine.Slots(path, 1)
-	if err := s.Earlier(100, 3); err != nil {
-		t.Errorf("an empty folder: %v", err)
-	}
-	if err := Machine.SaveRecord(path, 2, []byte("old")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Load(100, nil); !errors.Is(err, ErrNoRecord) {
-		t.Errorf("load: %v", err)
-	}
-	version := (*VersionError)(nil)
-	if err := s.Earlier(100, 3); !errors.As(err, &version) || *version != (VersionError{path, 2, 3}) {
-		t.Errorf("%v", err)
-	}
-	mustWrite(t, path, []byte("x"))
-	if err := s.Earlier(100, 3); !errors.As(err, new(*CorruptError)) {
-		t.Errorf("rubbish: %v", err)
-	}
-	if aside, err := s.SetAside(); err != nil || !strings.Contains(aside, "aside-1") {
-		t.Errorf("%q, %v", aside, err)
-	}
-	if err := s.Earlier(100, 3); err != nil {
-		t.Errorf("set aside: %v", err)
-	}
-}
-
 // A record that is cleared, or set aside, is gone.
 func TestSlotsClear(t *testing.T) {
 	s := Machine.Slots(filepath.Join(t.TempDir(), "update"), 1)

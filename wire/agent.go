@@ -23,7 +23,6 @@ type Presence struct {
 	Nonce    uint64 // drawn at each start: two devices with one identity share an epoch, never a nonce
 	Speaks   uint8  // highest protocol version
 	Software string // for people
-	Seals    bool   // it opens what is sealed
 	Extra    Extra
 }
 
@@ -43,12 +42,7 @@ func (m *Presence) parts() []part {
 		if m.Volatile {
 			w.bool(false)
 		}
-	}, func(r *reader) { m.Volatile = !r.bool("durable") }},
-		{"seals", NeedIgnore, func(w *writer) {
-			if m.Seals {
-				w.bool(true)
-			}
-		}, func(r *reader) { m.Seals = r.bool("seals") }}}
+	}, func(r *reader) { m.Volatile = !r.bool("durable") }}}
 }
 
 // DecodePresence reads the body of a TypePresence envelope.
@@ -318,7 +312,7 @@ func (m *Update) Body() []byte {
 }
 
 func (m *Update) parts() []part {
-	return append(laterParts(&m.Payload.Codec, NeedDecline), chunksPart("ahead", &m.Ahead),
+	return append(codecParts(&m.Payload.Codec, NeedDecline), chunksPart("ahead", &m.Ahead),
 		part{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }})
 }
 

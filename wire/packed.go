@@ -2,10 +2,10 @@ package wire
 
 import "github.com/fedmesh/fedmesh/spec"
 
-// laterParts are the sections of the codecs of updates that came after version 2 was frozen: they have no byte among
-// [codecs], but each a section of its own, in a task and in an update, whose byte says raw then. In a task a build that
-// does not know the section passes over it and sends raw updates.
-func laterParts(c *spec.Codec, need Need) []part {
+// codecParts are the sections of the codecs of updates that have no byte in [codecs]: the byte is that of raw, and the
+// section names the codec. In a task, an agent that does not know the section, such as the one in Python, ignores it
+// and sends raw updates.
+func codecParts(c *spec.Codec, need Need) []part {
 	return []part{
 		{"signs", need, func(w *writer) {
 			if *c == spec.CodecSigns {
@@ -13,23 +13,23 @@ func laterParts(c *spec.Codec, need Need) []part {
 			}
 		}, func(r *reader) {
 			r.enum("signs", 1)
-			r.later(c, spec.CodecSigns)
+			r.codecOf(c, spec.CodecSigns)
 		}},
 		{"top_k", need, func(w *writer) {
 			if share, ok := c.TopK(); ok {
 				w.f64(share)
 			}
-		}, func(r *reader) { r.later(c, spec.TopK(r.f64("top_k"))) }},
+		}, func(r *reader) { r.codecOf(c, spec.TopK(r.f64("top_k"))) }},
 	}
 }
 
-// MayPass reports whether a build that does not know the codec of a task passes over it, and sends raw updates.
-func MayPass(c spec.Codec) bool {
+// MaySendRaw reports whether an agent that does not know the codec of a task ignores it and sends raw updates.
+func MaySendRaw(c spec.Codec) bool {
 	return c != spec.CodecRaw && codecByte(c) == codecs.code(spec.CodecRaw)
 }
 
-// later takes the codec of a section, the only one that names a codec.
-func (r *reader) later(c *spec.Codec, word spec.Codec) {
+// codecOf takes the codec of a section; at most one section may name a codec.
+func (r *reader) codecOf(c *spec.Codec, word spec.Codec) {
 	if *c != spec.CodecRaw {
 		r.failf("codec %s beside the codec %s", word, *c)
 	}

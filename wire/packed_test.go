@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestCodecOfASection: a build that does not know the section of a codec reads the task, and sends raw updates; of two
+// TestCodecOfASection: an agent that does not know the section of a codec reads the task, and sends raw updates; of two
 // codecs none is taken.
 func TestCodecOfASection(t *testing.T) {
 	for section, word := range map[string]spec.Codec{"signs": spec.CodecSigns, "top_k": spec.TopK(0.1)} {
@@ -21,7 +21,7 @@ func TestCodecOfASection(t *testing.T) {
 		unknown := bytes.Replace(p, []byte(section), []byte(section[:len(section)-1]+"z"), 1)
 		got, err := wire.DecodeTask(unknown)
 		if err != nil || got.Training.Codec != spec.CodecRaw || len(got.Extra) != 1 || got.Extra.Unsupported() != nil {
-			t.Errorf("%s: to an earlier build the codec is %q, its sections %v, error %v", word, got.Training.Codec,
+			t.Errorf("%s: without the section the codec is %q, its sections %v, error %v", word, got.Training.Codec,
 				got.Extra, err)
 		}
 		got.Training.Codec, got.Extra[0].Name = spec.CodecInt8, section

@@ -253,8 +253,7 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 
 func randomPresence(rng *rand.Rand) wire.Presence {
 	return wire.Presence{State: oneTo(rng, wire.StateLost), Nonce: rng.Uint64(), Speaks: uint8(rng.Uint32()),
-		Software: randomString(rng), Volatile: rng.IntN(2) == 0, Seals: rng.IntN(2) == 0,
-		Extra: randomExtra(rng)}
+		Software: randomString(rng), Volatile: rng.IntN(2) == 0, Extra: randomExtra(rng)}
 }
 
 func randomHello(rng *rand.Rand) wire.Hello {

@@ -53,9 +53,6 @@ func goldensOfSeals() []golden {
 	vector := bigVector()
 	return []golden{
 		sealedAnnouncement(),
-		{"presence_seals", "presence", byAgent(0, 0, 11),
-			&wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 2, Software: "agentd 1.0.0",
-				Seals: true}},
 		{"hello_key", "hello", byAgent(goldenRun, 3, 12), &hello},
 		sealedIn("sealed_hello", goldenPair().Up, byAgent(goldenRun, 3, 12), wire.TypeHello, hello.Body()),
 		{"key", "key", byCoordinator(3, 20), &key},

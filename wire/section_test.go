@@ -117,7 +117,7 @@ func TestNeeds(t *testing.T) {
 		{"task_top_k", "top_k", wire.NeedIgnore},
 		{"hello", "location", wire.NeedIgnore}, {"hello", "mixing", wire.NeedIgnore},
 		{"hello_unfit", "misfit", wire.NeedIgnore}, {"hello_key", "key", wire.NeedIgnore},
-		{"presence_seals", "seals", wire.NeedIgnore}, {"announcement_sealed", "seals", wire.NeedIgnore},
+		{"announcement_sealed", "seals", wire.NeedIgnore},
 		{"announcement_sealed", "sealed", wire.NeedDecline},
 	} {
 		_, rest, found := bytes.Cut(readGolden(t, c.file), []byte("\x00"+c.section))

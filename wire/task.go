@@ -155,7 +155,7 @@ func (t *Task) Append(dst []byte) []byte {
 
 // parts are the sections of a task. All but `finetune` change what an agent computes for others, or how it sends it.
 func (t *Task) parts() []part {
-	return append(laterParts(&t.Training.Codec, NeedIgnore), []part{
+	return append(codecParts(&t.Training.Codec, NeedIgnore), []part{
 		{"codec", NeedDecline, func(w *writer) {
 			if code := codecs.code(t.Training.Codec); code > 1 {
 				w.u8(code)

@@ -187,7 +187,7 @@ func TestAnotherKey(t *testing.T) {
 	s.open()
 	s.round(3)
 	s.close()
-	s.heads = append(s.heads, nil) // a round of an earlier version
+	s.heads = append(s.heads, nil) // a round without a signed head
 	r, err := s.verify()
 	if want := (Report{First: 1, Last: 7, Heads: 3, Covered: 7, Unsigned: 1}); err != nil || r != want {
 		t.Errorf("%+v, %v; want %+v", r, err, want)

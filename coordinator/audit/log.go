@@ -37,7 +37,6 @@ const (
 	Reloaded  Event = "reloaded"  // the list of agents, by a signal
 	LeftOut   Event = "left out"  // an agent's update was left out of a model
 	Sidelined Event = "sidelined" // an agent sits out
-	Unsealed  Event = "unsealed"  // models are announced open to the broker, for an agent of an earlier version
 	Released  Event = "released"  // an agent may be drawn again
 	Clone     Event = "clone"     // two devices use one identity
 	Lost      Event = "lost"      // entries before this one

@@ -136,9 +136,6 @@ var others = []attack{
 			tests("coordinator", "TestBrokerLearnsNothing", "TestRepublishedSealed"),
 			tests("wire", "TestSealedMessages", "TestSealedBlobs", "TestSealedManifests"),
 			tests("lab/world", "TestPowerCutAtEachOperation")}},
-	{"have models opened", "an old message of a device from before it sealed, shown again", broker,
-		"tasks and models stay sealed: only a hello to the present announcement opens them, and that is said", []of{
-			tests("coordinator", "TestBrokerLearnsNothing")}},
 	{"seal again", "sealed messages, chunks and models in another place, under another name or key, or in the open",
 		broker + ", " + device,
 		"each opens where it was sealed for, or is dropped and counted; a key comes sealed only", []of{

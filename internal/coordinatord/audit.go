@@ -26,7 +26,6 @@ type auditor struct {
 	logger  *slog.Logger
 	dir     string
 	failing atomic.Bool // to say so once
-	open    bool        // models are, as noted last
 	foreign time.Time   // of the last entry of that kind
 }
 
@@ -133,12 +132,6 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 			a.log.Note(audit.Entry{Event: audit.LeftOut, Agent: agent,
 				About: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
 		}
-	case coordinator.SealingChanged:
-		open := !f.Sealed && len(f.Open) > 0
-		if open && !a.open {
-			a.log.Note(audit.Entry{Event: audit.Unsealed, Agent: f.Open[0], About: fmt.Sprint(len(f.Open), " agents")})
-		}
-		a.open = open
 	case coordinator.AgentUnheard: // strangers could fill the disk; the log has it
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
 		coordinator.BlobChecked, coordinator.ForeignRetained,

@@ -51,8 +51,6 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			"broker that anybody may use, fills it", "topics", f.Topics, "example", f.Example, "agents", f.Agents)
 	case coordinator.AgentsAhead:
 		l.agentsAhead(f)
-	case coordinator.SealingChanged:
-		l.sealingChanged(f)
 	case coordinator.BlobChecked:
 		l.blobChecked(f)
 	case coordinator.MessageDropped:
@@ -216,7 +214,7 @@ func (l coordinatorLog) waits(f round.RoundWaits) {
 		l.Debug("waiting for new rows", "agents", f.Fresh, "wanted", f.Agents, "rows", f.Rows)
 	default:
 		l.Info("the next round waits until enough agents have new rows", "agents", f.Fresh, "wanted", f.Agents,
-			"rows", f.Rows, "do_not_tell", f.Silent)
+			"rows", f.Rows, "agents_without_row_count", f.WithoutRowCount)
 	}
 }
 
@@ -279,18 +277,6 @@ func (l coordinatorLog) stateMended(f coordinator.StateMended) {
 	default:
 		l.Error("a file of the state folder was damaged or missing; its content was recovered, nothing is lost; "+
 			"check the disk", attrs...)
-	}
-}
-
-func (l coordinatorLog) sealingChanged(f coordinator.SealingChanged) {
-	switch {
-	case f.Sealed:
-		l.Info("tasks and models are sealed: a broker cannot read them")
-	case len(f.Open) == 0:
-		l.Info("tasks and models are open until it is clear that no agent of an earlier version is there")
-	default:
-		l.Warn("tasks and models are open to the broker, for agents of an earlier version: update them",
-			"agents", len(f.Open), "first", f.Open[0])
 	}
 }
 

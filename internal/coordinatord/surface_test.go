@@ -35,7 +35,6 @@ var coordinatorEvents = []surface.Line{
 	{Event: coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed, Bytes: 61504}}},
 	{Event: coordinator.StorageFailing{What: "save the state of the round", Err: errors.New("no space left")}},
 	{Event: coordinator.StorageMended{}},
-	{Event: coordinator.SealingChanged{Sealed: true}},
 	{Event: coordinator.ModelEvaluated{Version: 2, Heard: 7, Present: 8,
 		Result: evaluation.Result{Agents: 6, Rows: 600, Risk: 0.5}}},
 	{Event: coordinator.ModelEvaluated{Version: 3, Heard: 2, Present: 8, Few: true}},

@@ -29,7 +29,7 @@ func (w Watch) Observe(fact coordinator.Fact) {
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.MeshMade, coordinator.MessageDropped,
 		coordinator.ModelEvaluated, coordinator.ModelReady, coordinator.ModelRejected, coordinator.ModelsAhead,
-		coordinator.SealingChanged, coordinator.StateMended,
+		coordinator.StateMended,
 		coordinator.StatisticsReady, coordinator.TransfersChanged, coordinator.UpdateLeftOut,
 		coordinator.UpdateLarge, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // changes neither
 	}

@@ -219,14 +219,14 @@ func TestEngineWithoutQuorum(t *testing.T) {
 	c.end(t, heard, 2)
 }
 
-// TestUpgradeCluster takes three coordinators of an earlier version to the present one without a stop: those that stand
-// by first, the one that leads last.
+// TestUpgradeCluster takes three coordinators of the last release to the present version without a stop: those that
+// stand by first, the one that leads last.
 func TestUpgradeCluster(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 1)
 	c := layOutCluster(t, broker, engine, withoutEnd)
 	now := c.Programs
-	c.Programs = testkit.BuildEarlier(t, root, testkit.Cluster1)
+	c.Programs = testkit.BuildEarlier(t, root, testkit.LastRelease(root))
 	c.startAll(t)
 	leads := c.leader(t, c.names...)
 	c.awaitRounds(t, leads, 2)

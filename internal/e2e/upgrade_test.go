@@ -4,11 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -122,90 +119,5 @@ func noErrors(t *testing.T, p *testkit.Process) {
 		if strings.Contains(line, "ERROR") || strings.Contains(line, "reason=version") {
 			t.Errorf("%s: %s", p.Name, line)
 		}
-	}
-}
-
-// exported is a model's bytes as a version of the program exports it.
-func (f *fleet) exported(t *testing.T, model string) string {
-	t.Helper()
-	return programs.MustRun(t, "coordinator", "model", "export", model, "--state-dir", f.Path("state"), "--out", "-")
-}
-
-const earlierStates = "testdata/earlier/"
-
-// unpack makes the fleet's folder what an earlier version has left when its power was cut in the middle of a run.
-func (f *fleet) unpack(t *testing.T, archive string) {
-	t.Helper()
-	for _, id := range fleetIDs { // in the archive are others
-		if err := os.Remove(f.Path(id + ".key")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	path, err := filepath.Abs(earlierStates + archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("tar", "-xzf", path, "-C", f.Dir).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	list, err := os.ReadFile(f.Path("agents.keys"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.CoordinatorKey = strings.TrimSpace(programs.MustRun(t, "coordinator", "key", "show", f.Path("coordinator.key")))
-	for _, id := range fleetIDs {
-		f.Configure(t, id)
-	}
-	f.configure(t, string(list))
-}
-
-// TestStateOfProtocol2: the folders of a coordinator and its agents, as the program left them in which version 2 of
-// the protocol was frozen, are gone on with by the present ones.
-func TestStateOfProtocol2(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.unpack(t, "protocol2.tar.gz")
-	before := f.rounds(t)
-	model := f.exported(t, "3")
-	f.run(t, programs, append(fleetIDs, "")...)
-	last := f.versions(t, 3)
-	if want := before[len(before)-1].Version + 3; last < want {
-		t.Errorf("the run is at version %d, want %d", last, want)
-	}
-	f.unharmed(t)
-	f.lead.Stop(t, syscall.SIGTERM, 0)
-	if f.exported(t, "3") != model {
-		t.Error("a model of before the upgrade has changed")
-	}
-}
-
-// TestStateOfProtocol1: the folders of the last program of version 1 are told and kept, and its newest model is where
-// a new run begins.
-func TestStateOfProtocol1(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.unpack(t, "protocol1.tar.gz")
-	model := f.exported(t, "3")
-	f.run(t, programs, append(fleetIDs, "")...)
-	f.lead.Wait(t, 78)
-	for _, want := range []string{"has format version 1, this program reads version 3", "finish the run with that one",
-		"coordinator run --from "} {
-		if !strings.Contains(f.lead.Log(), want) {
-			t.Errorf("the coordinator does not say %q:\n%s", want, f.lead.Log())
-		}
-	}
-	_, from, _ := strings.Cut(f.lead.Log(), "coordinator run --from ")
-	from, _, _ = strings.Cut(from, "`")
-	earlier := f.exported(t, from)
-	f.lead = f.Daemon(t, "coordinator", "coordinator", "--from", from)
-	f.lead.Await(t, "a run begins from a model")
-	f.lead.Await(t, "round closed")
-	f.lead.Stop(t, syscall.SIGTERM, 0)
-	run, _, _ := strings.Cut(from, "/")
-	if f.exported(t, run+"/3") != model || f.exported(t, from) != earlier {
-		t.Error("a model of the earlier run has changed")
-	}
-	if _, err := os.Stat(f.Path("state/run.aside-1")); err != nil {
-		t.Errorf("the earlier run's journal is not kept: %v", err)
 	}
 }

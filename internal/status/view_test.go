@@ -341,7 +341,8 @@ func TestWaits(t *testing.T) {
 			Until: time.Date(2026, 3, 6, 6, 0, 0, 0, time.UTC)},
 		"waits for new rows: 3 of 5 agents have 100 that no round has used\n": {Reason: round.WaitNewRows, Fresh: 3,
 			Agents: 5, Rows: 100},
-		"have 100 that no round has used; 2 do not tell": {Reason: round.WaitNewRows, Agents: 5, Rows: 100, Silent: 2},
+		"have 100 that no round has used; 2 have not reported": {Reason: round.WaitNewRows,
+			Agents: 5, Rows: 100, WithoutRowCount: 2},
 	} {
 		c.Time = time.Date(2026, 3, 6, 2, 48, 0, 0, time.UTC)
 		v.ObserveRound(f)

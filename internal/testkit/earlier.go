@@ -7,22 +7,16 @@ import (
 	"testing"
 )
 
-// The commits that stand for earlier versions, from before there were releases.
-const (
-	// Protocol1 is the last one of version 1 of the protocol, whose state folders had no slots.
-	Protocol1 = "d2b9179eed44acf097878700868894adf37b8120"
-	// Protocol2 froze version 2 of the protocol: from there on programs of different versions work together.
-	Protocol2 = "d8c9cfe885712b03dc39c997ac747912344ac86c"
-	// Cluster1 is the first one whose coordinators take turns.
-	Cluster1 = "2a43d628c2ce2ddaf3ff4b6e14e3d868290b5c00"
-)
+// Frozen stands for the last release until there is one: the newest commit that changed the protocol or the format of a
+// state folder.
+const Frozen = "FREEZE"
 
-// LastRelease is the newest tag of a version before the present commit of the repository at root, or Protocol2 if
-// there is none.
+// LastRelease is the newest tag of a version before the present commit of the repository at root, or Frozen if there is
+// none.
 func LastRelease(root string) string {
 	tag, err := exec.Command("git", "-C", root, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^").Output()
 	if err != nil {
-		return Protocol2
+		return Frozen
 	}
 	return strings.TrimSpace(string(tag))
 }

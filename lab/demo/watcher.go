@@ -98,7 +98,7 @@ func (w *watcher) take(fact coordinator.Fact) error {
 			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}
 	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
-		coordinator.SealingChanged, coordinator.AgentUnheard, coordinator.Began,
+		coordinator.AgentUnheard, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.LinkChanged,
 		coordinator.MessageDropped,

@@ -123,9 +123,6 @@ func (l *liar) seal(change func(h *wire.Header), body []byte) *mqtt.Message {
 	if change != nil {
 		change(&h)
 	}
-	if h.Sequence%2 == 0 { // as an agent of an earlier version
-		return l.raw(wire.SealBy(signatures{l.p.w}, nil, h, body, l.p.key))
-	}
 	return l.raw(l.sign(h, body))
 }
 
@@ -250,15 +247,15 @@ func agentLies() map[Lie]lie {
 // another offers another update than the one that was accepted.
 func (l *liar) another() {
 	for _, m := range slices.Backward(l.p.kept) {
-		e, err := l.p.w.reveal(m)
-		u, err2 := wire.DecodeUpdate(e.Body)
-		if err != nil || err2 != nil || e.Type != wire.TypeUpdate {
+		said := l.p.liar(m)
+		u, err := wire.DecodeUpdate(said.e.Body)
+		if err != nil || said.e.Type != wire.TypeUpdate {
 			continue
 		}
 		otherBytes(&u.Payload)
-		h := e.Header
+		h := said.e.Header
 		h.Sequence++
-		l.raw(wire.SealBy(signatures{l.p.w}, nil, h, u.Body(), l.p.key)).Topic = m.Topic
+		l.raw(said.sign(h, u.Body())).Topic = m.Topic
 		return
 	}
 }

@@ -164,8 +164,6 @@ type fleet struct {
 	enrolled    metrics.Measure
 	eligible    prometheus.Gauge
 	agentsAhead prometheus.Gauge
-	sealed      prometheus.Gauge
-	unsealing   prometheus.Gauge
 	counted     prometheus.Counter
 	left        *prometheus.CounterVec // by reason
 	unfit       *prometheus.CounterVec // by reason
@@ -201,10 +199,6 @@ func newFleet(r metrics.Registrar) fleet {
 		enrolled: r.Measure("agents_enrolled", "Agents in the list of keys: those that may take part."),
 		eligible: r.Gauge("agents_eligible",
 			"Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
-		sealed: r.Gauge("models_sealed", "Whether tasks and models are sealed (1), so that a broker cannot read them, "+
-			"or open (0), for agents of an earlier version."),
-		unsealing: r.Gauge("agents_without_seals", "Agents of an earlier version that are there, which can open "+
-			"nothing that is sealed."),
 		agentsAhead: r.Gauge("agents_ahead",
 			"Agents that obey a later place than this coordinator's, and so do not obey it."),
 		counted: r.Counter("agents_counted_total",

@@ -102,12 +102,6 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.foreignRetained.Add(float64(f.Topics))
 	case coordinator.AgentsAhead:
 		c.agentsAhead.Set(float64(f.Agents))
-	case coordinator.SealingChanged:
-		c.unsealing.Set(float64(len(f.Open)))
-		c.sealed.Set(0)
-		if f.Sealed {
-			c.sealed.Set(1)
-		}
 	case coordinator.BlobChecked:
 		c.missingParts.Set(float64(f.Missing))
 	case coordinator.MessageDropped:

@@ -193,7 +193,6 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 	case coordinator.AgentsAhead, coordinator.Began, coordinator.BlobChecked, coordinator.BrokerTested,
 		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.ForeignRetained,
 		coordinator.LinkChanged, coordinator.MeshMade,
-		coordinator.SealingChanged,
 		coordinator.ModelEvaluated,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageMended,

@@ -31,7 +31,7 @@ func (v *View) ObserveRound(fact round.CoordinatorFact) {
 	case round.GatheringExtended:
 		v.is.Agents = f.Agents
 	case round.RoundWaits:
-		v.is.Waits = &waits{string(f.Reason), f.Until, f.Fresh, f.Agents, f.Rows, f.Silent}
+		v.is.Waits = &waits{string(f.Reason), f.Until, f.Fresh, f.Agents, f.Rows, f.WithoutRowCount}
 	case round.StopJudged:
 		v.is.Stop = stoppingOf(f)
 	case round.RunFinished:
@@ -154,13 +154,6 @@ func (v *View) Observe(fact coordinator.Fact) {
 		v.note("retained", fmt.Sprintf("at %s %d messages were deleted that nobody reads and the broker retained, "+
 			"such as %s: a device, or a stranger at a broker that anybody may use, fills it",
 			v.now().Format(time.TimeOnly), f.Topics, f.Example))
-	case coordinator.SealingChanged:
-		text := ""
-		if !f.Sealed && len(f.Open) > 0 {
-			text = fmt.Sprintf("tasks and models are open to the broker, for %d agents of an earlier version, such as "+
-				"%s: update them", len(f.Open), f.Open[0])
-		}
-		v.note("seals", text)
 	case coordinator.AgentsAhead:
 		text := ""
 		if f.Agents > 0 {

@@ -9,12 +9,12 @@ import (
 
 // waits is what the next round waits for by round.schedule.
 type waits struct {
-	For    string    `json:"for"`            // window or new_rows
-	Until  time.Time `json:"until,omitzero"` // a window opens
-	Fresh  int       `json:"agents_with_new_rows"`
-	Agents int       `json:"agents_wanted,omitempty"` // that must have
-	Rows   int       `json:"rows_wanted,omitempty"`   // each
-	Silent int       `json:"agents_that_do_not_tell,omitempty"`
+	For             string    `json:"for"`            // window or new_rows
+	Until           time.Time `json:"until,omitzero"` // a window opens
+	Fresh           int       `json:"agents_with_new_rows"`
+	Agents          int       `json:"agents_wanted,omitempty"` // that must have
+	Rows            int       `json:"rows_wanted,omitempty"`   // each
+	WithoutRowCount int       `json:"agents_without_row_count,omitempty"`
 }
 
 func (w *waits) draw(now time.Time) string {
@@ -23,8 +23,8 @@ func (w *waits) draw(now time.Time) string {
 			status.Span(w.Until.Sub(now)))
 	}
 	text := fmt.Sprintf("waits for new rows: %d of %d agents have %d that no round has used", w.Fresh, w.Agents, w.Rows)
-	if w.Silent > 0 {
-		text += fmt.Sprintf("; %d do not tell (an earlier version, or they have just come)", w.Silent)
+	if w.WithoutRowCount > 0 {
+		text += fmt.Sprintf("; %d have not reported their number of rows", w.WithoutRowCount)
 	}
 	return text
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/stop"
 )
 
-// rounds are a statistics round, one that was given up, and two of training; a line of an earlier build is the first.
+// rounds are a statistics round, one that was given up, and two of training; the first line has no time, run, attempt
+// and outcome.
 func rounds() []coordinator.HistoryEntry {
 	at := func(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 5e8, time.UTC) }
 	x := func(v float64) *float64 { return &v }

@@ -123,7 +123,7 @@ func (c *crowd) close() {
 }
 
 func (a *thin) presence(state wire.State) mqtt.Message {
-	p := wire.Presence{State: state, Nonce: 1, Speaks: wire.Version, Software: "thin", Seals: true}
+	p := wire.Presence{State: state, Nonce: 1, Speaks: wire.Version, Software: "thin"}
 	return mqtt.Message{Topic: a.of.topics.Presence(a.id), Payload: a.signer.Seal(wire.TypePresence, 0, 0, p.Body()),
 		Retained: true}
 }

@@ -185,7 +185,7 @@ class Agent:
 
     def presence(self, state: int) -> bytes:
         return self.seal("presence", state=state, nonce=self.nonce, speaks=w.VERSION, software="fedmesh.agent",
-                         sections=w.without(durable=None, seals=1))
+                         sections=w.without(durable=None))
 
     def connect(self) -> bool:
         api = [mqtt.CallbackAPIVersion.VERSION2] if hasattr(mqtt, "CallbackAPIVersion") else []  # paho 2 asks for it

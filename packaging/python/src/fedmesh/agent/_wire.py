@@ -198,7 +198,7 @@ BODIES = {  # in the order of the numbers in section 5
         kind=enum(1, 2), base=DIGEST, payload=MANIFEST, inline=counted(U32, INLINE_UPDATE), local_steps=U32,
         samples=U64, risk_before=F64, risk_after=F64, step_time=F64, sections=sections(ahead=(IGNORE, U32))),
     "presence": record(state=enum(1, 3), nonce=U64, speaks=U8, software=string(), sections=sections(
-        durable=(IGNORE, BOOL), seals=(IGNORE, BOOL))),
+        durable=(IGNORE, BOOL))),
     "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 15), samples=U64, update=DIGEST, sections=sections(
         key=(IGNORE, U64),
         location=(IGNORE, record(known=BOOL, x=F64, y=F64)),
