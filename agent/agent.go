@@ -28,7 +28,7 @@ type Agent struct {
 	trust             trust // whose words count
 	seals             seals // what is sealed, and opened
 	clones            cloneDetector
-	hearing           hearing        // whether the coordinator hears it
+	rejection         rejectionState // whether the coordinator hears it
 	budgetSpent       bool           // no bytes are left of the budget: announcements are not read
 	budgetReported    BudgetUsed     // the last one that was reported
 	clockStepReported bool           // the clock was set back, and that was reported

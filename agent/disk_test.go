@@ -15,7 +15,7 @@ import (
 
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
-	c := &Config{Dir: dir, Disk: store.Machine, Observer: testkit.Observer[Fact, round.AgentFact](unheard)}
+	c := &Config{Dir: dir, Disk: store.Machine, Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}
 	place, kept := c.placeSlots(), c.updateSlots()
 	if o, d, err := loadObeyed(c, place); o != (wire.Order{}) || !d.IsZero() || err != nil {
 		t.Errorf("an empty folder has %v %v, %v", o, d, err)
@@ -54,8 +54,8 @@ func TestDisk(t *testing.T) {
 	}
 }
 
-// unheard observes nothing.
-func unheard(any) {}
+// ignoreEvent observes nothing.
+func ignoreEvent(any) {}
 
 // A model in a file may be changed between its last chunk and its reading.
 func TestReadBlobHoldsAFileAgainstItsHash(t *testing.T) {

@@ -146,9 +146,9 @@ type (
 		Nonce, OtherNonce uint64
 		Pause             time.Duration // for which this one leaves the broker; 0 = it goes on
 	}
-	// Unheard: the coordinator has told why it does not use this agent's messages; Reason is 0 when it does again.
+	// Rejected: the coordinator ignores this agent's messages for this reason; 0 = it accepts them again.
 	// That there is a clone lasts until the next start.
-	Unheard struct{ Reason wire.UnheardReason }
+	Rejected struct{ Reason wire.RejectionReason }
 	// BudgetUsed: what the uplink has carried in this month.
 	BudgetUsed struct {
 		Month       string // such as 2026-03
@@ -308,7 +308,7 @@ func (RenewalRefused) fact()       {}
 func (Rekeyed) fact()              {}
 func (BrokerTested) fact()         {}
 func (CloneSeen) fact()            {}
-func (Unheard) fact()              {}
+func (Rejected) fact()             {}
 func (BudgetUsed) fact()           {}
 func (DeviceJudged) fact()         {}
 func (MessageDropped) fact()       {}

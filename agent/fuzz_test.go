@@ -54,7 +54,7 @@ func FuzzFolder(f *testing.F) {
 	}
 	dir := f.TempDir()
 	c := &Config{Dir: dir, Disk: store.Disk{FS: unsynced{store.Machine.FS}},
-		Observer: testkit.Observer[Fact, round.AgentFact](unheard),
+		Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent),
 		Clock:    NewClock(time.Time{}, time.Now)}
 	f.Fuzz(func(t *testing.T, which uint8, version uint16, content []byte) {
 		r := readers[int(which)%len(readers)]

@@ -179,12 +179,12 @@ func (a *Agent) receiveDirect(p []byte) error {
 			a.answered(e.Header, m)
 		}
 		return err
-	case wire.TypeUnheard:
-		m, err := wire.DecodeUnheard(e.Body)
+	case wire.TypeRejection:
+		m, err := wire.DecodeRejection(e.Body)
 		if err != nil {
 			return err
 		}
-		return a.hearUnheard(m)
+		return a.takeRejection(m)
 	case wire.TypeRenewed:
 		m, err := wire.DecodeRenewed(e.Body)
 		if err != nil {
@@ -208,7 +208,7 @@ func (a *Agent) takeOfRound(e *wire.Envelope) error {
 		if m.Agent != a.cfg.ID {
 			return host.Drop(DropForeign, "an invitation of agent %s", m.Agent)
 		}
-		a.heard()
+		a.accepted()
 		a.takeAttestation(m.Attestation)
 		a.stepSenderOf(e.Header, transfer.AskedAgain{})
 		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond,
@@ -220,7 +220,7 @@ func (a *Agent) takeOfRound(e *wire.Envelope) error {
 			return err
 		}
 		a.catchUp(m.Announcement)
-		a.heard()
+		a.accepted()
 		a.step(round.StandingCame{Announcement: m.Announcement, Place: m.Place, Samples: m.Samples})
 		a.askStill() // settled comes before the standing
 	case wire.TypeAccepted:

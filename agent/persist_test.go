@@ -20,7 +20,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 	for name, want := range map[string]int{"under way": 1, "over": 0} {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Disk: store.Machine,
-				Observer: testkit.Observer[Fact, round.AgentFact](unheard)}, owner: host.NewOwner(nil)}
+				Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}, owner: host.NewOwner(nil)}
 			a.owner.Begin(t.Context())
 			defer a.owner.End()
 			u := &update{Update: wire.Update{Kind: wire.KindTraining}}
@@ -57,7 +57,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 // the next one, which the next block has saved.
 func TestNewestUpdateStays(t *testing.T) {
 	a := &Agent{cfg: Config{Dir: t.TempDir(), Disk: store.Machine,
-		Observer: testkit.Observer[Fact, round.AgentFact](unheard)}, owner: host.NewOwner(nil)}
+		Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}, owner: host.NewOwner(nil)}
 	a.owner.Begin(t.Context())
 	a.jobs, a.blocks = host.NewLine(a.owner), host.NewLine(a.owner)
 	a.cease, a.kept.slots = func() {}, a.cfg.updateSlots()

@@ -334,8 +334,8 @@ func TestKeyRefused(t *testing.T) {
 			t.Error("it is asked for after the refusal")
 		}
 		said := s.heard(wire.TypePresence)
-		s.direct(wire.TypeUnheard, 0,
-			(&wire.Unheard{Answers: said[len(said)-1].Digest(), Reason: wire.UnheardKey}).Body())
+		s.direct(wire.TypeRejection, 0,
+			(&wire.Rejection{Answers: said[len(said)-1].Digest(), Reason: wire.RejectedKey}).Body())
 		again, _ := s.requests()
 		if len(again) != len(all)+1 || again[len(all)].Key != all[0].Key {
 			t.Fatal("the next key is not asked for again")

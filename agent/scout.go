@@ -62,7 +62,7 @@ func (a *Agent) performScout(e d2d.Effect) {
 			a.cfg.Observer.Observe(NeighborsFound(e))
 			a.step(round.NeighborsFound{})
 		})
-	case d2d.Unheard:
+	case d2d.BeaconRejected:
 		a.owner.Tell(func() {
 			reason, err := host.DropReason(e.Err, DropMalformed, DropVersion)
 			a.cfg.Observer.Observe(MessageDropped{Kind: mqtt.KindBeacon, Reason: reason, Err: err})

@@ -113,7 +113,7 @@ func (a *Agent) wantedKey() uint64 {
 // takeKey takes the key of the group, and goes on with what has waited for it.
 func (a *Agent) takeKey(key wire.SealKey) error {
 	s := &a.seals
-	a.heard()
+	a.accepted()
 	if slices.Contains(s.groups, key) {
 		return nil
 	}

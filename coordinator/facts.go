@@ -177,17 +177,17 @@ type (
 		Err    error
 	}
 	// AgentHeard: an agent has sent a message that it has signed, and that is newer than those before it.
-	AgentHeard struct {
+	MessageAccepted struct {
 		Agent    wire.AgentID
 		Root     wire.Root      // the version of the root document that it goes by
 		Presence *wire.Presence // nil if it is another message
 		Retained bool           // the broker has kept it: the agent may have gone since
 	}
-	// AgentUnheard: a device was told that its messages are not used. Another one may have sent them: it has not
+	// AgentRejected: a device was told that its messages are ignored. Another one may have sent them: it has not
 	// been heard.
-	AgentUnheard struct {
+	AgentRejected struct {
 		Agent  wire.AgentID
-		Reason wire.UnheardReason
+		Reason wire.RejectionReason
 	}
 	// AgentReported: an agent told how it is doing.
 	AgentReported struct {
@@ -289,8 +289,8 @@ func (AgentsAhead) fact()          {}
 func (BlobChecked) fact()          {}
 func (ModelEvaluated) fact()       {}
 func (MessageDropped) fact()       {}
-func (AgentHeard) fact()           {}
-func (AgentUnheard) fact()         {}
+func (MessageAccepted) fact()      {}
+func (AgentRejected) fact()        {}
 func (AgentReported) fact()        {}
 func (StatisticsReady) fact()      {}
 func (ModelReady) fact()           {}

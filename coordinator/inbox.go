@@ -81,7 +81,7 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 	}
 	list, key, signatures := c.cfg.Agents, c.keyOf(agent), c.cfg.Signatures
 	if key == nil {
-		c.tellUnheard(agent, &e, m, wire.UnheardUnlisted)
+		c.rejectMessage(agent, &e, m, wire.RejectedUnlisted)
 		return host.Drop(DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
 	if kind == mqtt.KindStatus && e.Type == wire.TypeRenew {
@@ -100,7 +100,7 @@ func (c *Coordinator) check(kind mqtt.Kind, agent wire.AgentID, m mqtt.Message) 
 		case list != c.cfg.Agents && !key.Equal(c.keyOf(agent)):
 			c.taken(kind, agent, host.Drop(DropUnknown, "%s is no longer in the list of agents' keys", agent))
 		case errors.Is(err, wire.ErrSignature):
-			c.tellUnheard(agent, &e, m, wire.UnheardKey)
+			c.rejectMessage(agent, &e, m, wire.RejectedKey)
 			c.taken(kind, agent,
 				host.Drop(DropSignature, "%w: has it another key than the one in the list?", err))
 		case err != nil:
@@ -133,7 +133,7 @@ func (c *Coordinator) otherVersion(agent wire.AgentID, v *wire.VersionError) err
 // admit takes note of a message that its agent has signed. The error is that it is not newer than what came before.
 func (c *Coordinator) admit(agent wire.AgentID, e *wire.Envelope, sealed mqtt.Message) error {
 	if c.watchClones(agent, e) {
-		c.tellUnheard(agent, e, sealed, wire.UnheardClone)
+		c.rejectMessage(agent, e, sealed, wire.RejectedClone)
 	}
 	source, now := sourceKey{agent, e.Type}, mark{e.Epoch, e.Sequence}
 	last := c.heard[source]
@@ -145,9 +145,9 @@ func (c *Coordinator) admit(agent wire.AgentID, e *wire.Envelope, sealed mqtt.Me
 		case now.epoch == last.epoch: // the broker has doubled it
 		case isWill(e): // of the start before, which the broker tells when the next one has spoken
 		case t != nil && t.turns > 0: // a start that was heard before has spoken again
-			c.tellUnheard(agent, e, sealed, wire.UnheardClone)
+			c.rejectMessage(agent, e, sealed, wire.RejectedClone)
 		default:
-			c.tellUnheard(agent, e, sealed, wire.UnheardBehind)
+			c.rejectMessage(agent, e, sealed, wire.RejectedBehind)
 		}
 		return host.Drop(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,
 			now.sequence, last.epoch, last.sequence)
@@ -161,7 +161,7 @@ func (c *Coordinator) takeEnvelope(kind mqtt.Kind, agent wire.AgentID, e unseale
 		return err
 	}
 	c.rememberRejectable(agent, &e.Envelope, sealed)
-	heard := AgentHeard{Agent: agent, Root: e.Root, Retained: sealed.Retained}
+	heard := MessageAccepted{Agent: agent, Root: e.Root, Retained: sealed.Retained}
 	if kind != mqtt.KindPresence {
 		c.cfg.Observer.Observe(heard)
 	}

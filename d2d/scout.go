@@ -81,19 +81,19 @@ type (
 		Neighbors []wire.AgentID
 		Others    int // agents of the cell that are alive
 	}
-	// Unheard tells why a message was not used.
-	Unheard struct {
+	// BeaconRejected: a beacon was not used, and why.
+	BeaconRejected struct {
 		From wire.AgentID
 		Err  error
 	}
 )
 
-func (Linked) event()   {}
-func (Heard) event()    {}
-func (Vouched) event()  {}
-func (Beacon) effect()  {}
-func (Found) effect()   {}
-func (Unheard) effect() {}
+func (Linked) event()          {}
+func (Heard) event()           {}
+func (Vouched) event()         {}
+func (Beacon) effect()         {}
+func (Found) effect()          {}
+func (BeaconRejected) effect() {}
 
 // NewScout returns a Scout that waits for its link. It panics if cfg is not valid.
 func NewScout(cfg ScoutConfig) *Scout {
@@ -114,7 +114,7 @@ func (s *Scout) Deadline() (time.Time, bool) {
 }
 
 // Step takes one event (Linked, Heard, Vouched or Tick) and returns the effects to carry out, in order: Beacon, Found
-// and Unheard.
+// and BeaconRejected.
 func (s *Scout) Step(now time.Time, ev Event) []Effect {
 	s.out = nil
 	if s.began.IsZero() {
@@ -128,7 +128,7 @@ func (s *Scout) Step(now time.Time, ev Event) []Effect {
 		}
 	case Heard:
 		if err := s.hear(now, ev); err != nil {
-			s.out = append(s.out, Unheard{ev.From, err})
+			s.out = append(s.out, BeaconRejected{ev.From, err})
 		}
 	case Vouched:
 		if !s.next.IsZero() {

@@ -126,7 +126,7 @@ func (c *cell) step(id wire.AgentID, ev Event) {
 			}
 		case Found:
 			c.found[id], c.news = e.Neighbors, c.news+1
-		case Unheard:
+		case BeaconRejected:
 			c.t.Errorf("%s: %v", id, e.Err)
 		}
 	}
@@ -348,7 +348,7 @@ func TestScoutRefuses(t *testing.T) {
 	} {
 		var got string
 		for _, e := range s.Step(now, tt.heard) {
-			if u, ok := e.(Unheard); ok {
+			if u, ok := e.(BeaconRejected); ok {
 				got = u.Err.Error()
 			}
 		}
@@ -370,13 +370,13 @@ func TestScoutRefuses(t *testing.T) {
 	for i := range wire.MaxHeard {
 		id := wire.AgentID(fmt.Sprint("z", i))
 		effects := s.Step(now.Add(2*time.Second), Heard{From: id, Payload: beacon(id)})
-		full := slices.ContainsFunc(effects, func(e Effect) bool { _, ok := e.(Unheard); return ok })
+		full := slices.ContainsFunc(effects, func(e Effect) bool { _, ok := e.(BeaconRejected); return ok })
 		if full != (i == wire.MaxHeard-1) { // "b" is there already
 			t.Errorf("agent %d of the cell is refused: %v", i, full)
 		}
 	}
 	for _, e := range s.Step(now.Add(time.Minute), Heard{From: "y", Payload: beacon("y")}) {
-		if u, ok := e.(Unheard); ok { // all others are silent by now
+		if u, ok := e.(BeaconRejected); ok { // all others are silent by now
 			t.Error(u.Err)
 		}
 	}

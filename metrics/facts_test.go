@@ -12,7 +12,7 @@ import (
 // unhandled lists the facts that deliberately change no metric, each with the
 // reason.
 var unhandled = map[string]string{
-	"coordinator.AgentUnheard":  "the message that it answers is counted among those that are not used",
+	"coordinator.AgentRejected": "the message that it answers is counted among those that are not used",
 	"agent.AnnouncementMissing": "nothing arrives, so nothing is counted; readiness, log and status have it",
 	"agent.ClockBehind":         "no alarm: the device goes on, by a time that is good enough; log and status have it",
 	"agent.Evaluated":           "the coordinator tells what all have found; the log has it",
@@ -23,7 +23,7 @@ var unhandled = map[string]string{
 	"agent.RenewalRefused":      "the log has it, and the coordinator counts it",
 	"agent.RootTaken":           "a person has given out the document; the log has it",
 	"coordinator.UpdateLarge":   "most such devices are honest; the log and the status name them",
-	"coordinator.AgentHeard": "one device's times are no metric of the fleet; the machine tells who comes and " +
+	"coordinator.MessageAccepted": "one device's times are no metric of the fleet; the machine tells who comes and " +
 		"leaves",
 	"round.NotUnderstood": "the agent declines as unsupported, or says hello as unfit: both are counted",
 }

@@ -69,7 +69,7 @@ var agentScript = []any{
 	agent.StateLost{File: "obeyed", Err: errors.New("damaged"), Without: "the next announcement is obeyed"},
 	agent.BootRaised{From: 1, To: 8},
 	agent.CertificateUsed{Until: clock()},
-	agent.Unheard{Reason: wire.UnheardBehind},
+	agent.Rejected{Reason: wire.RejectedBehind},
 	agent.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},
 	agent.MessageDropped{Kind: mqtt.KindDirect, Reason: agent.DropSignature, Err: errors.New("bad signature")},
 	round.AnnouncementIgnored{Order: wire.Order{Epoch: 1, Run: 7, Round: 1}, Reason: round.IgnoredOlder},

@@ -12,19 +12,19 @@ import (
 
 // lastValues is the largest value of each enumeration of the protocol.
 var lastValues = map[reflect.Type]uint8{
-	reflect.TypeFor[wire.State]():         uint8(wire.StateLost),
-	reflect.TypeFor[wire.DeclineReason](): uint8(wire.DeclineStorage),
-	reflect.TypeFor[wire.RefuseReason]():  uint8(wire.RefuseUnsupported),
-	reflect.TypeFor[wire.Place]():         uint8(wire.PlaceNotSelected),
-	reflect.TypeFor[wire.Phase]():         uint8(wire.PhaseFinished),
-	reflect.TypeFor[wire.Kind]():          uint8(wire.KindTraining),
-	reflect.TypeFor[wire.PeerType]():      uint8(wire.PeerSignedBeacon),
-	reflect.TypeFor[wire.Need]():          uint8(wire.NeedDecline),
-	reflect.TypeFor[wire.DType]():         uint8(wire.Float64),
-	reflect.TypeFor[wire.Fate]():          uint8(wire.FateUnknown),
-	reflect.TypeFor[wire.UnheardReason](): uint8(wire.UnheardClone),
-	reflect.TypeFor[wire.JoinRefusal]():   uint8(wire.JoinFailed),
-	reflect.TypeFor[wire.RenewRefusal]():  uint8(wire.RenewFailed),
+	reflect.TypeFor[wire.State]():           uint8(wire.StateLost),
+	reflect.TypeFor[wire.DeclineReason]():   uint8(wire.DeclineStorage),
+	reflect.TypeFor[wire.RefuseReason]():    uint8(wire.RefuseUnsupported),
+	reflect.TypeFor[wire.Place]():           uint8(wire.PlaceNotSelected),
+	reflect.TypeFor[wire.Phase]():           uint8(wire.PhaseFinished),
+	reflect.TypeFor[wire.Kind]():            uint8(wire.KindTraining),
+	reflect.TypeFor[wire.PeerType]():        uint8(wire.PeerSignedBeacon),
+	reflect.TypeFor[wire.Need]():            uint8(wire.NeedDecline),
+	reflect.TypeFor[wire.DType]():           uint8(wire.Float64),
+	reflect.TypeFor[wire.Fate]():            uint8(wire.FateUnknown),
+	reflect.TypeFor[wire.RejectionReason](): uint8(wire.RejectedClone),
+	reflect.TypeFor[wire.JoinRefusal]():     uint8(wire.JoinFailed),
+	reflect.TypeFor[wire.RenewRefusal]():    uint8(wire.RenewFailed),
 }
 
 // TestUnknownValuesAreRefused, in every enumeration of every golden message.
@@ -99,11 +99,11 @@ func TestNamesOfEnumerations(t *testing.T) {
 		t.Errorf("DeclineReasons ends with %v", r[len(r)-1])
 	}
 	clear(seen)
-	for i, r := range wire.UnheardReasons() {
+	for i, r := range wire.RejectionReasons() {
 		checkName(t, seen, uint8(r), i, r)
 	}
-	if r := wire.UnheardReasons(); r[len(r)-1] != wire.UnheardClone {
-		t.Errorf("UnheardReasons ends with %v", r[len(r)-1])
+	if r := wire.RejectionReasons(); r[len(r)-1] != wire.RejectedClone {
+		t.Errorf("RejectionReasons ends with %v", r[len(r)-1])
 	}
 	for _, x := range []fmt.Stringer{
 		wire.State(0), wire.State(200), wire.Phase(0), wire.Phase(9), wire.Kind(9), wire.Place(9),

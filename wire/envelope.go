@@ -27,7 +27,7 @@ const (
 	TypeDeclined
 	TypeReport
 	TypeSettled
-	TypeUnheard
+	TypeRejection
 	// TypeSealed holds a message of another type, sealed for its receiver.
 	TypeSealed
 	// TypeKey travels sealed only.
@@ -37,7 +37,7 @@ const (
 )
 
 var typeNames = [...]string{"", "announcement", "invitation", "standing", "accepted", "refused", "credit",
-	"update", "presence", "hello", "joined", "declined", "report", "settled", "unheard", "sealed", "key", "renew",
+	"update", "presence", "hello", "joined", "declined", "report", "settled", "rejection", "sealed", "key", "renew",
 	"renewed"}
 
 // String returns the type's name, as it stands in the signature's domain.

@@ -63,9 +63,9 @@ func forms() []form {
 			func(rng *rand.Rand) wire.UpdateSettled {
 				return wire.UpdateSettled{Update: randomDigest(rng), Fate: oneTo(rng, wire.FateUnknown)}
 			}),
-		formOf("unheard", wire.TypeUnheard, (*wire.Unheard).Body, wire.DecodeUnheard,
-			func(rng *rand.Rand) wire.Unheard {
-				return wire.Unheard{Answers: randomDigest(rng), Reason: oneTo(rng, wire.UnheardClone)}
+		formOf("rejection", wire.TypeRejection, (*wire.Rejection).Body, wire.DecodeRejection,
+			func(rng *rand.Rand) wire.Rejection {
+				return wire.Rejection{Answers: randomDigest(rng), Reason: oneTo(rng, wire.RejectedClone)}
 			}),
 		formOf("sealed", wire.TypeSealed, func(m *sealed) []byte { return m.Body },
 			func(body []byte) (sealed, error) {

@@ -43,7 +43,7 @@ func FuzzOutcome(f *testing.F)      { fuzzForms(f, "outcome") }
 // FuzzDirect takes all small messages, from the coordinator and to it.
 func FuzzDirect(f *testing.F) {
 	fuzzForms(f, "invitation", "standing", "accepted", "refused", "credit", "presence", "hello", "joined", "declined",
-		"settled", "unheard", "key", "renew", "renewed")
+		"settled", "rejection", "key", "renew", "renewed")
 }
 
 // FuzzNeighbors takes what agents say to each other, to which strangers may listen and add.

@@ -200,8 +200,8 @@ func goldensOfCoordinator() []golden {
 		{"outcome", "outcome", wire.Header{}, &wire.Outcome{Round: 2, Settled: []wire.Settled{
 			{Tag: wire.TagOf(goldenRun, 2, "press-01", update), Fate: wire.FateNorm},
 			{Tag: wire.TagOf(goldenRun, 2, "press-07", update), Fate: wire.FateFolded}}}},
-		{"unheard", "unheard", byCoordinator(0, 17),
-			&wire.Unheard{Answers: announcement, Reason: wire.UnheardBehind}},
+		{"rejection", "rejection", byCoordinator(0, 17),
+			&wire.Rejection{Answers: announcement, Reason: wire.RejectedBehind}},
 		{"renewed", "renewed", byCoordinator(0, 18),
 			&wire.Renewed{Answers: announcement, Certificate: []byte("a certificate in DER")}},
 		{"renewed_refused", "renewed", byCoordinator(0, 19),

@@ -60,16 +60,16 @@ func (a *announcement) examine(ctx context.Context, url string) doctor.Finding {
 	at := *a.settings
 	at.Broker.URLs = config.OneOrMore{url}
 	t, err := datacheck.Announced(ctx, &at)
-	missing, unheard := (*datacheck.Missing)(nil), (*datacheck.UnheardError)(nil)
+	missing, rejected := (*datacheck.Missing)(nil), (*datacheck.RejectedError)(nil)
 	f := doctor.Finding{About: "coordinator"}
 	switch {
-	case err == nil && t.Unheard != "":
+	case err == nil && t.Rejected != "":
 		a.task, a.err = t, nil
-		f.State, f.Found, f.Mend = doctor.Bad, "it announces the task "+t.Name+" and ignores this device", t.Unheard
+		f.State, f.Found, f.Mend = doctor.Bad, "it announces the task "+t.Name+" and ignores this device", t.Rejected
 		return f
-	case errors.As(err, &unheard):
+	case errors.As(err, &rejected):
 		a.err = errors.New("the coordinator ignores this device")
-		f.State, f.Found, f.Mend = doctor.Bad, a.err.Error(), unheard.Mend
+		f.State, f.Found, f.Mend = doctor.Bad, a.err.Error(), rejected.Mend
 		return f
 	case err == nil:
 		a.task, a.err = t, nil

@@ -68,8 +68,8 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.deviceJudged(f)
 	case agent.CloneSeen:
 		l.cloneSeen(f)
-	case agent.Unheard:
-		l.unheard(f)
+	case agent.Rejected:
+		l.rejected(f)
 	case agent.MessageDropped:
 		l.Warn("message dropped", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
@@ -152,12 +152,12 @@ func (l agentLog) clockBehind(f agent.ClockBehind) {
 	l.Warn(agentstatus.Behind(f))
 }
 
-func (l agentLog) unheard(f agent.Unheard) {
+func (l agentLog) rejected(f agent.Rejected) {
 	if f.Reason == 0 {
-		l.Info("the coordinator hears this device again")
+		l.Info("the coordinator accepts this device's messages again")
 		return
 	}
-	l.Error(agentstatus.ToBeHeard(f.Reason), "reason", f.Reason)
+	l.Error(agentstatus.RejectionAdvice(f.Reason), "reason", f.Reason)
 }
 
 func (l agentLog) settled(f agent.UpdateSettled) {

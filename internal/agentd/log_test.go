@@ -66,8 +66,8 @@ var agentLines = []surface.Line{
 	{Event: agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 6, OtherNonce: 0xcd, Pause: 72345 * time.Millisecond},
 		Want: `<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one disconnects for 1m12s ` +
 			`starts="5 (00000000000000ab, here) and 6 (00000000000000cd)"`},
-	{Event: agent.Unheard{Reason: wire.UnheardBehind},
-		Want: "<3>ERROR the coordinator does not hear this device: its counter of starts is behind, as when the " +
+	{Event: agent.Rejected{Reason: wire.RejectedBehind},
+		Want: "<3>ERROR the coordinator ignores this device's messages: its counter of starts is behind, as when the " +
 			"state " +
 			"folder was lost; run `coordinator devices reset ID` at the coordinator reason=counter_behind"},
 	{Event: agent.AnnouncementsStale{For: time.Minute},
@@ -106,7 +106,7 @@ var agentLines = []surface.Line{
 			"with NTP"},
 	{Event: agent.ClockBehind{Machine: time.Unix(1_790_000_000, 0)}, Want: `<6>INFO  the machine's clock is right again`},
 	{Event: agent.RootTaken{Version: 2}, Want: `<6>INFO  the next root document is taken: its keys count now version=2`},
-	{Event: agent.Unheard{}, Want: `<6>INFO  the coordinator hears this device again`},
+	{Event: agent.Rejected{}, Want: `<6>INFO  the coordinator accepts this device's messages again`},
 	{Event: agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
 		Want: `<4>WARN  message dropped kind=round reason=bad_signature err="wrong key"`},
 	{Event: agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},

@@ -261,9 +261,9 @@ func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Rout
 			defer cancel()
 			task, err := a.Task(ctx)
 			held := datacheck.HeldTask{Task: task}
-			missing, unheard := view.Obstacles()
-			if held.Missing, held.Others = missing.Reason, missing.Others; unheard != 0 {
-				held.Unheard = agentstatus.ToBeHeard(unheard)
+			missing, rejected := view.Obstacles()
+			if held.Missing, held.Others = missing.Reason, missing.Others; rejected != 0 {
+				held.Rejected = agentstatus.RejectionAdvice(rejected)
 			}
 			return held, err
 		}), api.Post("/v1/key/rotate", "Give the device another key.",

@@ -38,7 +38,7 @@ func (w Watch) Observe(fact agent.Fact) {
 		agent.PersonalBegun,
 		agent.Predicted, agent.Rekeyed, agent.RenewalRefused, agent.RootTaken, agent.StateLost, agent.Trained,
 		agent.TrainerEnded, agent.TrainerStarted,
-		agent.TrainingFailed, agent.TurnAwaited, agent.Unheard, agent.UpdateSettled: // changes neither
+		agent.TrainingFailed, agent.TurnAwaited, agent.Rejected, agent.UpdateSettled: // changes neither
 	}
 }
 

@@ -127,7 +127,7 @@ var others = []attack{
 	{"flood the coordinator", "messages and updates faster than it works", device + ", " + broker,
 		"mailbox and memory are bounded; the oldest of what can be had again is dropped, and counted", []of{
 			tests("mqtt", "TestR1FloodIsBounded", "TestFlappingLinkStaysBounded"),
-			tests("coordinator", "TestUpdatesWaitForRoom", "TestTransfersAreBounded", "TestUnheardMost")}},
+			tests("coordinator", "TestUpdatesWaitForRoom", "TestTransfersAreBounded", "TestRejectionsAreBounded")}},
 	{"cut the network", "messages lost, delayed, in another order; one side cut off", broker,
 		"nothing accepted is lost; rounds go on when the network does", []of{
 			tests("coordinator", "TestBrokerCut", "TestLoss", "TestAcceptanceLostWithTheLink", "TestForgetfulBroker")}},

@@ -132,8 +132,8 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 			a.log.Note(audit.Entry{Event: audit.LeftOut, Agent: agent,
 				About: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
 		}
-	case coordinator.AgentUnheard: // strangers could fill the disk; the log has it
-	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
+	case coordinator.AgentRejected: // strangers could fill the disk; the log has it
+	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
 		coordinator.BlobChecked, coordinator.ForeignRetained,
 		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.MessageDropped, coordinator.ModelEvaluated,

@@ -61,7 +61,7 @@ func (f *Federation) ask(query string) (code int, text string) {
 func TestDevicesRoute(t *testing.T) {
 	f := fleetOf(t, 3, io.Discard)
 	f.devices.Observe(coordinator.AgentsListed{Agents: 3})
-	f.devices.Observe(coordinator.AgentHeard{Agent: "device-00001"})
+	f.devices.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
 	f.devices.ObserveRound(round.AgentCounted{Agent: "device-00001", Samples: 12})
 	if code, text := f.ask("sort=-rows"); code != http.StatusOK || !strings.Contains(text, "1 present, 2 never seen") {
 		t.Errorf("answer %d: %s", code, text)
@@ -92,7 +92,7 @@ func TestDevicesAreKept(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		go f.keepDevices(ctx)
 		join := func(r wire.RoundID) {
-			f.devices.Observe(coordinator.AgentHeard{Agent: "device-00001"})
+			f.devices.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
 			f.devices.ObserveRound(round.AgentJoined{Agent: "device-00001", Round: r})
 		}
 		join(1)
@@ -184,7 +184,7 @@ func BenchmarkDevices(b *testing.B) {
 	}
 	for k := range n {
 		id := wire.AgentID(fmt.Sprintf("device-%05d", k))
-		f.devices.Observe(coordinator.AgentHeard{Agent: id})
+		f.devices.Observe(coordinator.MessageAccepted{Agent: id})
 		f.devices.Observe(coordinator.AgentReported{Agent: id, Boot: 1, Report: wire.Report{Software: "agentd v0.4.0",
 			Readings: readings}})
 		f.devices.ObserveRound(round.AgentCounted{Agent: id, Samples: 100})

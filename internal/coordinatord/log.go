@@ -34,8 +34,8 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own",
 			"agent", f.Agent,
 			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
-	case coordinator.AgentUnheard:
-		l.Warn("a device is told that it is not heard", "agent", f.Agent, "reason", f.Reason, "do", toHear(f))
+	case coordinator.AgentRejected:
+		l.Warn("messages of a device are rejected", "agent", f.Agent, "reason", f.Reason, "do", rejectionAdvice(f))
 	case coordinator.Began:
 		l.Info("rounds begin", "rule", f.Rule, "server_optimizer", f.ServerOptimizer)
 		if f.Raised {
@@ -87,7 +87,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.modelReady(f)
 	case coordinator.MeshMade:
 		l.meshMade(f)
-	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsListed, coordinator.LinkChanged,
+	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsListed, coordinator.LinkChanged,
 		coordinator.TransfersChanged: // not logged
 	}
 }
@@ -109,15 +109,15 @@ func (l coordinatorLog) updateLarge(f coordinator.UpdateLarge) {
 }
 
 // toHear says what has a device heard.
-func toHear(f coordinator.AgentUnheard) string {
+func rejectionAdvice(f coordinator.AgentRejected) string {
 	switch f.Reason {
-	case wire.UnheardUnlisted:
+	case wire.RejectedUnlisted:
 		return "add its id and public key to identity.agents_file, and reload"
-	case wire.UnheardKey:
+	case wire.RejectedKey:
 		return "if it is a new device under this id, put its public key into identity.agents_file, and reload"
-	case wire.UnheardBehind:
+	case wire.RejectedBehind:
 		return fmt.Sprintf("if its state folder was lost: coordinator devices reset %s", f.Agent)
-	case wire.UnheardClone:
+	case wire.RejectedClone:
 		return "give one of the two devices an id and a key of its own"
 	}
 	return ""

@@ -31,11 +31,11 @@ var coordinatorLines = []surface.Line{
 			mqtt.RefusalCauses + " topics=[s/+]"},
 	{Event: coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
 		Want: `<3>ERROR two devices use the identity of one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
-	{Event: coordinator.AgentUnheard{Agent: "a1", Reason: wire.UnheardBehind},
-		Want: "<4>WARN  a device is told that it is not heard agent=a1 reason=counter_behind " +
+	{Event: coordinator.AgentRejected{Agent: "a1", Reason: wire.RejectedBehind},
+		Want: "<4>WARN  messages of a device are rejected agent=a1 reason=counter_behind " +
 			`do="if its state folder was lost: coordinator devices reset a1"`},
-	{Event: coordinator.AgentUnheard{Agent: "a1", Reason: wire.UnheardUnlisted},
-		Want: "<4>WARN  a device is told that it is not heard agent=a1 reason=unlisted " +
+	{Event: coordinator.AgentRejected{Agent: "a1", Reason: wire.RejectedUnlisted},
+		Want: "<4>WARN  messages of a device are rejected agent=a1 reason=unlisted " +
 			`do="add its id and public key to identity.agents_file, and reload"`},
 	{Event: coordinator.Began{Epoch: 1, Rule: "trimmed_mean", ServerOptimizer: "none"},
 		Want: "<6>INFO  rounds begin rule=trimmed_mean server_optimizer=none"},

@@ -39,7 +39,7 @@ var coordinatorEvents = []surface.Line{
 		Result: evaluation.Result{Agents: 6, Rows: 600, Risk: 0.5}}},
 	{Event: coordinator.ModelEvaluated{Version: 3, Heard: 2, Present: 8, Few: true}},
 	{Event: coordinator.ModelEvaluated{Version: 4, Present: 8}},
-	{Event: coordinator.AgentHeard{Agent: "a1"}},
+	{Event: coordinator.MessageAccepted{Agent: "a1"}},
 	{Event: coordinator.AgentReported{Agent: "a1", Boot: 5}},
 	{Event: coordinator.MeshMade{Round: 3, Mesh: coordinator.Mesh{Edges: []round.Edge{{A: "a1", B: "a2", Weight: 0.5}},
 		Agents: 2, SecondEigenvalue: 0.25, Alpha: 1. / 3, Parts: [][]wire.AgentID{{"a1"}, {"a2"}}}}},

@@ -24,8 +24,8 @@ func (w Watch) Observe(fact coordinator.Fact) {
 		w.Ready.Fails(f.What, f.Err)
 	case coordinator.StorageMended:
 		w.Ready.Mended()
-	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
-		coordinator.AgentUnheard, coordinator.Began,
+	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
+		coordinator.AgentRejected, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.MeshMade, coordinator.MessageDropped,
 		coordinator.ModelEvaluated, coordinator.ModelReady, coordinator.ModelRejected, coordinator.ModelsAhead,

@@ -171,9 +171,9 @@ func TestJoin(t *testing.T) {
 	}
 
 	j.command("devices", "revoke", "press-2")
-	devices[2].Await(t, "the coordinator does not hear this device")
+	devices[2].Await(t, "the coordinator ignores this device's messages")
 	devices[2].Await(t, "lost the broker")
-	if told, lost := order(devices[2].Log(), "does not hear this device", "lost the broker"); told > lost {
+	if told, lost := order(devices[2].Log(), "ignores this device's messages", "lost the broker"); told > lost {
 		t.Errorf("its session is ended before it is told: %s", devices[2].Log())
 	}
 	j.lead.Await(t, "agent left agent=press-2")

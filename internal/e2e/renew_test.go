@@ -46,7 +46,7 @@ func TestRenew(t *testing.T) {
 	device.Stop(t, syscall.SIGTERM, 0)
 	device = run(t, dir)
 	j.accepted(2)
-	if text := device.Log(); strings.Contains(text, "does not hear this device") {
+	if text := device.Log(); strings.Contains(text, "ignores this device's messages") {
 		t.Errorf("with the key of the state folder: %s", text)
 	}
 	status := programs.MustRun(t, "agentd", "status", "--config", config)

@@ -202,7 +202,7 @@ func TestAgentPage(t *testing.T) {
 		round.TaskPrepared{Unfit: wire.DeclineBadData},
 		round.WorkEnded{Round: 8, Result: round.WorkRefused, Refused: wire.RefuseLate},
 		agent.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
-		agent.Unheard{Reason: wire.UnheardBehind},
+		agent.Rejected{Reason: wire.RejectedBehind},
 		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: agent.DropVersion, Err: &wire.VersionError{Has: 3}},
 		agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropVersion, Err: &wire.VersionError{Has: 1}},
 		agent.DataCollected{Report: data.Report{Rows: 40, Bad: 12, Columns: []data.ColumnReport{
@@ -211,7 +211,7 @@ func TestAgentPage(t *testing.T) {
 			{Name: "temp", Came: 100, Used: 100},
 			{Unused: map[data.Reason]uint64{grid.Malformed: 3}}}}})
 	surface.ComparePage(t, *update, "agent_unfit", v.Picture())
-	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, Estimate: 5000}, agent.Unheard{},
+	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, Estimate: 5000}, agent.Rejected{},
 		round.AnnouncementObeyed{})
 	if page := v.Picture().Draw(1000); strings.Count(page, "\n!") != 2 {
 		t.Errorf("a new month, and yet:\n%s", page)

@@ -97,8 +97,8 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		if f.Err != nil {
 			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}
-	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
-		coordinator.AgentUnheard, coordinator.Began,
+	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
+		coordinator.AgentRejected, coordinator.Began,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.LinkChanged,
 		coordinator.MessageDropped,

@@ -22,7 +22,7 @@ type Agent struct {
 	storageOK   prometheus.Gauge
 	lostFiles   *prometheus.CounterVec // by file
 	bootsRaised prometheus.Counter
-	unheard     metrics.GaugeSet // by reason
+	rejected    metrics.GaugeSet // by reason
 	keyAwaited  prometheus.Gauge
 
 	rounds    *prometheus.CounterVec // by kind, result and reason
@@ -92,9 +92,9 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 			"file", agent.StateFiles()),
 		keyAwaited: r.Gauge("key_awaited", "Whether the device lacks the key under which tasks and models are "+
 			"sealed (1), for which it asks the coordinator, or not (0)."),
-		unheard: r.GaugeBy("unheard",
-			"1 for the reason why the coordinator does not hear this device, as it has told; 0 for all others, and "+
-				"for all while it is heard.", "reason", metrics.Names(wire.UnheardReasons())),
+		rejected: r.GaugeBy("rejected",
+			"1 for the reason why the coordinator ignores this device's messages; 0 for all others, and for all while "+
+				"it accepts them.", "reason", metrics.Names(wire.RejectionReasons())),
 		bootsRaised: r.Counter("starts_raised_total",
 			"Times that the broker had a presence of an earlier start with a higher number, so that the counter of "+
 				"starts was raised."),

@@ -64,8 +64,8 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.keyAwaited.Set(0)
 	case agent.CloneSeen:
 		a.Clones.Inc()
-	case agent.Unheard:
-		a.unheard.Choose(f.Reason.String())
+	case agent.Rejected:
+		a.rejected.Choose(f.Reason.String())
 	case agent.BudgetUsed:
 		a.budget.Set(float64(f.Limit))
 		a.budgetUsed.Set(float64(f.Used))

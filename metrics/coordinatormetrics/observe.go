@@ -106,7 +106,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.missingParts.Set(float64(f.Missing))
 	case coordinator.MessageDropped:
 		c.NotUsed(string(f.Reason))
-	case coordinator.AgentHeard, coordinator.AgentUnheard: // not counted
+	case coordinator.MessageAccepted, coordinator.AgentRejected: // not counted
 	case coordinator.AgentReported:
 		c.reports.add(f)
 	case coordinator.StateMended:

@@ -52,22 +52,22 @@ func Behind(f agent.ClockBehind) string {
 		f.Using.UTC().Format(time.DateTime), f.Machine.UTC().Format(time.DateTime))
 }
 
-// ToBeHeard says that and why the coordinator does not hear a device, and what to do.
-func ToBeHeard(reason wire.UnheardReason) string {
+// RejectionAdvice says why the coordinator ignores a device's messages, with the remedy.
+func RejectionAdvice(reason wire.RejectionReason) string {
 	why := reason.String()
 	switch reason {
-	case wire.UnheardUnlisted:
+	case wire.RejectedUnlisted:
 		why = "its id is not in the list of agents, or the device was revoked; to admit it, run `coordinator enrol " +
 			"--device ID` and `agentd join` in a federation with tokens, or add a line with its id and its " +
 			"public key (`agentd key show`) to the coordinator's identity.agents_file and reload it"
-	case wire.UnheardKey:
+	case wire.RejectedKey:
 		why = "the list of agents has another key for its id; put its public key (`agentd key show`) into the " +
 			"coordinator's identity.agents_file, and reload it"
-	case wire.UnheardBehind:
+	case wire.RejectedBehind:
 		why = "its counter of starts is behind, as when the state folder was lost; run `coordinator devices reset " +
 			"ID` at the coordinator"
-	case wire.UnheardClone:
+	case wire.RejectedClone:
 		why = "another device uses the same identity; give one of them an id and a key of its own, and restart it"
 	}
-	return "the coordinator does not hear this device: " + why
+	return "the coordinator ignores this device's messages: " + why
 }

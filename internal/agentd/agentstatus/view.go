@@ -128,7 +128,7 @@ type View struct {
 	is       agentPicture
 	problems map[string]string // by subject
 	missing  agent.AnnouncementMissing
-	unheard  wire.UnheardReason
+	rejected wire.RejectionReason
 }
 
 var _ agent.Observer = (*View)(nil)
@@ -159,10 +159,10 @@ func (v *View) Picture() status.Picture {
 
 // Obstacles returns why the agent has no announcement (an empty reason = it has one, or the cause is not known yet),
 // and why the coordinator ignores the agent's messages (0 = it does not).
-func (v *View) Obstacles() (agent.AnnouncementMissing, wire.UnheardReason) {
+func (v *View) Obstacles() (agent.AnnouncementMissing, wire.RejectionReason) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.missing, v.unheard
+	return v.missing, v.rejected
 }
 
 // ObserveRound implements agent.Observer.
@@ -251,9 +251,9 @@ func (v *View) Observe(fact agent.Fact) {
 		v.collected(f)
 	case agent.CloneSeen:
 		v.note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
-	case agent.Unheard:
-		v.unheard = f.Reason
-		v.noteIf(f.Reason != 0, "unheard", func() string { return ToBeHeard(f.Reason) })
+	case agent.Rejected:
+		v.rejected = f.Reason
+		v.noteIf(f.Reason != 0, "rejected", func() string { return RejectionAdvice(f.Reason) })
 	case agent.BudgetUsed:
 		v.spent(f)
 	case agent.ModelInUse:

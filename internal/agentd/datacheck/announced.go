@@ -52,16 +52,16 @@ const TaskPath = "/v1/task"
 
 // HeldTask is the task of a running agent, or why it has none.
 type HeldTask struct {
-	Task    []byte              `json:"task,omitempty"` // as it is announced; absent if the agent has none
-	Missing agent.MissingReason `json:"missing,omitempty"`
-	Others  []wire.Federation   `json:"other_federations,omitempty"`
-	Unheard string              `json:"not_heard,omitempty"` // why the coordinator ignores the agent's messages
+	Task     []byte              `json:"task,omitempty"` // as it is announced; absent if the agent has none
+	Missing  agent.MissingReason `json:"missing,omitempty"`
+	Others   []wire.Federation   `json:"other_federations,omitempty"`
+	Rejected string              `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
 }
 
-// UnheardError is the error of a running agent without a task whose messages the coordinator ignores.
-type UnheardError struct{ Mend string }
+// RejectedError is the error of a running agent without a task whose messages the coordinator ignores.
+type RejectedError struct{ Mend string }
 
-func (e *UnheardError) Error() string { return e.Mend }
+func (e *RejectedError) Error() string { return e.Mend }
 
 // running returns the task of the agent that runs. Both results are nil if no agent can be asked.
 func running(ctx context.Context, s *settings.Agent) (*Task, error) {
@@ -73,9 +73,9 @@ func running(ctx context.Context, s *settings.Agent) (*Task, error) {
 	switch {
 	case held.Task != nil:
 		t, err := wire.DecodeTask(held.Task)
-		return &Task{t, "the running agentd", held.Unheard}, err
-	case held.Unheard != "":
-		return nil, &UnheardError{held.Unheard}
+		return &Task{t, "the running agentd", held.Rejected}, err
+	case held.Rejected != "":
+		return nil, &RejectedError{held.Rejected}
 	case held.Missing != "":
 		return nil, missing(s.Federation, held.Missing, held.Others...)
 	}

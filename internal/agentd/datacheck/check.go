@@ -23,8 +23,8 @@ import (
 type Task struct {
 	wire.Task
 	From string // a file, a running agent or a broker
-	// Unheard is why the coordinator ignores the running agent's messages, with a remedy; empty = it does not.
-	Unheard string
+	// Rejected is why the coordinator ignores the running agent's messages, with a remedy; empty = it does not.
+	Rejected string
 }
 
 // Result is what a check found.

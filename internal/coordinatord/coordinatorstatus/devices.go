@@ -40,8 +40,8 @@ type device struct {
 	unfit    *unfit
 	until    wire.RoundID // it sits out up to this round; 0 = it does not
 	spoiled  round.SidelineReason
-	unheard  wire.UnheardReason // 0 = it is heard
-	told     int64              // that it is not, as kept.seen
+	rejected wire.RejectionReason // 0 = it is heard
+	told     int64                // that it is not, as kept.seen
 	software unique.Handle[string]
 	rows     uint64
 	leftOut  uint32  // updates that no model has, since this coordinator's start
@@ -156,14 +156,14 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
-	case coordinator.AgentHeard:
+	case coordinator.MessageAccepted:
 		v.heard(f)
 	case coordinator.AgentReported:
 		v.reported(f)
-	case coordinator.AgentUnheard:
-		if d := v.all[f.Agent]; d != nil || f.Reason != wire.UnheardUnlisted { // of an id of the list
+	case coordinator.AgentRejected:
+		if d := v.all[f.Agent]; d != nil || f.Reason != wire.RejectedUnlisted { // of an id of the list
 			d := v.device(f.Agent)
-			d.unheard, d.told = f.Reason, v.now().Unix()
+			d.rejected, d.told = f.Reason, v.now().Unix()
 		}
 	case coordinator.MessageDropped:
 		if other := (*wire.VersionError)(nil); f.Agent != "" && f.Reason == coordinator.DropVersion &&
@@ -205,7 +205,7 @@ const clonesQuiet = 2 * 60 * 60
 
 // heard takes note that a device is alive. A presence that the broker has kept tells so only if it says online: the
 // broker replaces it when it loses the device.
-func (v *DevicesView) heard(f coordinator.AgentHeard) {
+func (v *DevicesView) heard(f coordinator.MessageAccepted) {
 	d := v.device(f.Agent)
 	if p := f.Presence; p != nil {
 		d.software = unique.Make(p.Software)
@@ -217,8 +217,8 @@ func (v *DevicesView) heard(f coordinator.AgentHeard) {
 		}
 	}
 	d.seen, d.speaks, d.root = v.now().Unix(), 0, f.Root
-	if d.unheard != wire.UnheardClone || d.seen-d.told > clonesQuiet { // of two devices one is heard
-		d.unheard = 0
+	if d.rejected != wire.RejectedClone || d.seen-d.told > clonesQuiet { // of two devices one is heard
+		d.rejected = 0
 	}
 	v.changed = true
 }

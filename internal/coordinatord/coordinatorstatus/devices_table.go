@@ -146,8 +146,8 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 		x.Why = strings.TrimPrefix(fmt.Sprintf("%s, speaks protocol version %d, not %d", x.Why, d.speaks, wire.Version),
 			", ")
 	}
-	if d.unheard != 0 {
-		x.Why = strings.TrimPrefix(x.Why+", not heard: "+d.unheard.String(), ", ")
+	if d.rejected != 0 {
+		x.Why = strings.TrimPrefix(x.Why+", rejected: "+d.rejected.String(), ", ")
 	}
 	return x
 }

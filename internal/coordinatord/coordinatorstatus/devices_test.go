@@ -31,11 +31,11 @@ func sixDevices(c *surface.Clock) *DevicesView {
 	online := &wire.Presence{State: wire.StateOnline, Software: "agentd v0.4.0"}
 	tell(coordinator.AgentsListed{Agents: 6},
 		// It has gone before this process began: nobody knows when.
-		coordinator.AgentHeard{Agent: "five", Retained: true,
+		coordinator.MessageAccepted{Agent: "five", Retained: true,
 			Presence: &wire.Presence{State: wire.StateLost, Software: "agentd v0.3.1"}},
-		coordinator.AgentHeard{Agent: "one", Presence: online, Retained: true},
-		coordinator.AgentHeard{Agent: "two", Presence: &wire.Presence{State: wire.StateOnline, Software: "b\nad"}},
-		coordinator.AgentHeard{Agent: "four"}, coordinator.AgentHeard{Agent: "three"},
+		coordinator.MessageAccepted{Agent: "one", Presence: online, Retained: true},
+		coordinator.MessageAccepted{Agent: "two", Presence: &wire.Presence{State: wire.StateOnline, Software: "b\nad"}},
+		coordinator.MessageAccepted{Agent: "four"}, coordinator.MessageAccepted{Agent: "three"},
 		round.AgentCounted{Agent: "one", Samples: 60}, round.AgentCounted{Agent: "two", Samples: 61},
 		round.AgentCounted{Agent: "four", Samples: 10},
 		round.AgentUnfit{Agent: "three", Reason: wire.DeclineBadData, Misfit: wire.Misfit{Column: "pm25",
@@ -56,16 +56,17 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
 			Readings: []wire.Reading{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
 				{ID: 41, Value: 0.83}}}},
-		coordinator.AgentHeard{Agent: "one", Root: 2},
+		coordinator.MessageAccepted{Agent: "one", Root: 2},
 		round.AgentLeft{Agent: "two", Reason: round.LeftLost},
-		coordinator.AgentUnheard{Agent: "two", Reason: wire.UnheardBehind},
-		coordinator.AgentUnheard{Agent: "four", Reason: wire.UnheardClone}, coordinator.AgentHeard{Agent: "four"},
-		coordinator.AgentUnheard{Agent: "six", Reason: wire.UnheardKey},
+		coordinator.AgentRejected{Agent: "two", Reason: wire.RejectedBehind},
+		coordinator.AgentRejected{Agent: "four", Reason: wire.RejectedClone},
+		coordinator.MessageAccepted{Agent: "four"},
+		coordinator.AgentRejected{Agent: "six", Reason: wire.RejectedKey},
 		coordinator.MessageDropped{Agent: "one", Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}},
-		coordinator.AgentHeard{Agent: "one", Root: 2}, // it was updated
+		coordinator.MessageAccepted{Agent: "one", Root: 2}, // it was updated
 		coordinator.MessageDropped{Agent: "five", Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}},
 		coordinator.MessageDropped{Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}}, // an announcement
-		coordinator.AgentUnheard{Agent: "stranger", Reason: wire.UnheardUnlisted})
+		coordinator.AgentRejected{Agent: "stranger", Reason: wire.RejectedUnlisted})
 	c.Pass(time.Hour)
 	tell(coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
 		Readings: []wire.Reading{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},
@@ -82,16 +83,16 @@ func TestDevicesSitOut(t *testing.T) {
 		t.Fatalf("four: %s", s)
 	}
 	v.ObserveRound(round.RoundOpened{Round: 1})
-	v.Observe(coordinator.AgentHeard{Agent: "four"})
+	v.Observe(coordinator.MessageAccepted{Agent: "four"})
 	if s := state(); s != devicePresent {
 		t.Errorf("four: %s", s)
 	}
-	if u := v.all["four"].unheard; u != wire.UnheardClone {
+	if u := v.all["four"].rejected; u != wire.RejectedClone {
 		t.Errorf("an hour after the word of a clone it is %v", u)
 	}
 	c.Pass(2 * time.Hour)
-	v.Observe(coordinator.AgentHeard{Agent: "four"})
-	if u := v.all["four"].unheard; u != 0 {
+	v.Observe(coordinator.MessageAccepted{Agent: "four"})
+	if u := v.all["four"].rejected; u != 0 {
 		t.Errorf("three hours after the word of a clone it is %v", u)
 	}
 }
@@ -101,8 +102,8 @@ func TestDeviceConnectedOnly(t *testing.T) {
 	c := surface.NewClock()
 	v := NewDevices(c.Now)
 	online := &wire.Presence{State: wire.StateOnline}
-	v.Observe(coordinator.AgentHeard{Agent: "one", Presence: online})
-	v.Observe(coordinator.AgentHeard{Agent: "two", Presence: online})
+	v.Observe(coordinator.MessageAccepted{Agent: "one", Presence: online})
+	v.Observe(coordinator.MessageAccepted{Agent: "two", Presence: online})
 	why := func(i int) string { return mustList(t, v, "").Devices[i].Why }
 	const one, two = 2, 5 // of enrolledSix
 	if w := why(one); w != "" {

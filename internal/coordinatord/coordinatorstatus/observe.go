@@ -164,7 +164,7 @@ func (v *View) Observe(fact coordinator.Fact) {
 	case coordinator.MeshMade:
 		v.is.Mesh = &mesh{f.Agents, len(f.Edges), len(f.Parts), status.Number(f.SecondEigenvalue),
 			status.Number(f.Alpha)}
-	case coordinator.AgentHeard, coordinator.AgentReported, coordinator.AgentUnheard, coordinator.Began,
+	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentRejected, coordinator.Began,
 		coordinator.MessageDropped,
 		coordinator.TransfersChanged, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // not shown
 	}

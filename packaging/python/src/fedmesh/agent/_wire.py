@@ -210,7 +210,7 @@ BODIES = {  # in the order of the numbers in section 5
     "declined": record(announcement=DIGEST, reason=enum(1, 15)),
     "report": record(every=U32, software=string(), scrape=string(), readings=list_of(record(id=U8, value=F64), 255)),
     "settled": record(update=DIGEST, fate=enum(1, 9)),
-    "unheard": record(answers=DIGEST, reason=enum(1, 4)),
+    "rejection": record(answers=DIGEST, reason=enum(1, 4)),
     "sealed": Type(lambda data, at: (data[at:], len(data)), bytes),  # open_body opens it
     "key": record(key=DIGEST),
     "renew": record(key=DIGEST, before=DIGEST, tls=counted(U32, 65), by_before=scalar("64s"), by_tls=counted(U32, 80)),

@@ -11,11 +11,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A device that is not heard is told so. Anyone at the broker can provoke such an answer, without a key of the list: so
-// each id gets one a minute at most, and all of them together unheardMost.
+// A device whose messages are ignored gets a rejection with the reason. Anybody at the broker can provoke one, without
+// a key: so each id gets at most one in rejectionInterval, and all ids together maxRejectionsPerInterval.
 const (
-	unheardEvery = time.Minute
-	unheardMost  = 60
+	rejectionInterval        = time.Minute
+	maxRejectionsPerInterval = 60
 )
 
 // throttle counts what is done for devices: for one of them once in a time, for all of them a bounded number of times.
@@ -45,20 +45,22 @@ func (u *throttle) may(agent wire.AgentID, now time.Time) bool {
 	return true
 }
 
-// tellUnheard answers a hello, a presence or a report that is not used, which need not be its agent's. A retained one
-// may have been said long ago, and the broker says an agent's last one, that it is lost: nobody hears an answer to it.
-func (c *Coordinator) tellUnheard(agent wire.AgentID, e *wire.Envelope, m mqtt.Message, reason wire.UnheardReason) {
+// rejectMessage answers a hello, a presence or a report that is ignored; it may come from somebody else than the agent.
+// A retained message is not answered, since it may be old, and neither is the last will, whose agent is gone.
+func (c *Coordinator) rejectMessage(agent wire.AgentID, e *wire.Envelope, m mqtt.Message, reason wire.RejectionReason) {
+	presence, err := wire.DecodePresence(e.Body)
+	lost := e.Type == wire.TypePresence && err == nil && presence.State == wire.StateLost
 	sealed := e.Type == wire.TypeSealed && m.Topic == c.cfg.Topics.Status(agent) // a hello, or a report
 	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeReport && !sealed ||
-		lastWords(e) || !c.rejectionReplies.may(agent, c.owner.Now()) {
+		lost || !c.rejectionReplies.may(agent, c.owner.Now()) {
 		return
 	}
-	answer := wire.Unheard{Answers: sha256.Sum256(m.Payload[:wire.HeaderSize]), Reason: reason}
-	c.tell(agent, wire.TypeUnheard, 0, 0, answer.Body())
-	c.cfg.Observer.Observe(AgentUnheard{Agent: agent, Reason: reason})
+	answer := wire.Rejection{Answers: sha256.Sum256(m.Payload[:wire.HeaderSize]), Reason: reason}
+	c.tell(agent, wire.TypeRejection, 0, 0, answer.Body())
+	c.cfg.Observer.Observe(AgentRejected{Agent: agent, Reason: reason})
 }
 
-// rememberRejectable keeps which message of an agent was the last one that it would be told of if it were not used.
+// rememberRejectable notes the agent's newest message, for a rejection when the agent leaves the list.
 func (c *Coordinator) rememberRejectable(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) {
 	if !m.Retained && (e.Type == wire.TypeHello || e.Type == wire.TypeReport || e.Type == wire.TypePresence &&
 		!isWill(e)) {
@@ -66,8 +68,8 @@ func (c *Coordinator) rememberRejectable(agent wire.AgentID, e *wire.Envelope, m
 	}
 }
 
-// tellRevoked tells agents that were heard and are not in the list any more, over the sessions that they still have:
-// their next message would be too late, once the broker keeps them out.
+// tellRevoked sends rejections to agents that have left the list, over the sessions that they still have. At their next
+// message it would be too late, once the broker refuses their connections.
 func (c *Coordinator) tellRevoked(gone []wire.AgentID) {
 	for _, a := range gone {
 		digest, heard := c.lastRejectable[a]
@@ -75,19 +77,10 @@ func (c *Coordinator) tellRevoked(gone []wire.AgentID) {
 		if !heard || c.keyOf(a) != nil {
 			continue
 		}
-		answer := wire.Unheard{Answers: digest, Reason: wire.UnheardUnlisted}
-		c.tell(a, wire.TypeUnheard, 0, 0, answer.Body())
-		c.cfg.Observer.Observe(AgentUnheard{Agent: a, Reason: wire.UnheardUnlisted})
+		answer := wire.Rejection{Answers: digest, Reason: wire.RejectedUnlisted}
+		c.tell(a, wire.TypeRejection, 0, 0, answer.Body())
+		c.cfg.Observer.Observe(AgentRejected{Agent: a, Reason: wire.RejectedUnlisted})
 	}
-}
-
-// lastWords tells a presence that says that the agent is lost.
-func lastWords(e *wire.Envelope) bool {
-	if e.Type != wire.TypePresence {
-		return false
-	}
-	p, err := wire.DecodePresence(e.Body)
-	return err == nil && p.State == wire.StateLost
 }
 
 // Reset has the counter of an agent's starts begin anew, as when its state folder was lost: it is heard from its next

@@ -22,9 +22,9 @@ func (f *federation) awaitStatus(t *testing.T, id, want string, more ...string) 
 	})
 }
 
-// TestUnheard runs devices that the coordinator does not hear: one that is not in its list, one whose state folder was
-// lost, and a clone. Each says so in its own status. The first is heard after a reload, the second after a reset.
-func TestUnheard(t *testing.T) {
+// TestRejected runs devices whose messages the coordinator ignores: one that is not in its list, one whose state folder
+// was lost, and a clone. Each says so in its own status. The first is heard after a reload, the second after a reset.
+func TestRejected(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60))
@@ -35,13 +35,13 @@ func TestUnheard(t *testing.T) {
 	lead.Await(t, "agent present agent=one")
 
 	unlisted := f.Daemon(t, "agentd", "stranger")
-	f.awaitStatus(t, "stranger", "does not hear this device: its id is not in the list of agents")
+	f.awaitStatus(t, "stranger", "ignores this device's messages: its id is not in the list of agents")
 	f.Write(t, "agents.keys", list+stranger)
 	if err := lead.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	lead.Await(t, "agent present agent=stranger")
-	unlisted.Await(t, "the coordinator hears this device again")
+	unlisted.Await(t, "the coordinator accepts this device's messages again")
 
 	says := func(text string, times int) {
 		testkit.Until(t, text, func() bool { return strings.Count(lead.Log(), text) >= times })
@@ -68,7 +68,7 @@ func TestUnheard(t *testing.T) {
 	f.awaitStatus(t, "two", "its counter of starts is behind")
 	code, text, stderr := programs.Run(t, "coordinator", "devices", "list", "--config", f.Path("coordinator.yaml"),
 		"--state", "absent")
-	if code != 0 || !strings.Contains(text, "not heard: counter_behind") || strings.Contains(text, "one ") {
+	if code != 0 || !strings.Contains(text, "rejected: counter_behind") || strings.Contains(text, "one ") {
 		t.Errorf("coordinator devices list: exit status %d, %s%s", code, text, stderr)
 	}
 	if code, _, stderr := programs.Run(t, "coordinator", "devices", "reset", "nobody", "--config",
@@ -76,7 +76,7 @@ func TestUnheard(t *testing.T) {
 		t.Errorf("reset of a stranger: exit status %d, %s", code, stderr)
 	}
 	programs.MustRun(t, "coordinator", "devices", "reset", "two", "--config", f.Path("coordinator.yaml"))
-	two.Await(t, "the coordinator hears this device again")
+	two.Await(t, "the coordinator accepts this device's messages again")
 	says("agent present agent=two", 3)
 
 	copyFiles(t, f.Path("copied"), f.Path("state-one"))

@@ -8,16 +8,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestUnheardMost has a flood of ids, and one id that goes on, provoke no more answers than are allowed, and no memory.
-func TestUnheardMost(t *testing.T) {
-	u := newThrottle(unheardEvery, unheardMost)
+// TestRejectionsAreBounded has a flood of ids, and one id that goes on, provoke no more answers than are allowed, and
+// no memory.
+func TestRejectionsAreBounded(t *testing.T) {
+	u := newThrottle(rejectionInterval, maxRejectionsPerInterval)
 	begin := time.Unix(1e9, 0)
 	told, one := 0, 0
 	var last time.Time
 	for second := range 600 {
 		now := begin.Add(time.Duration(second) * time.Second)
 		if u.may("one", now) {
-			if one > 0 && now.Sub(last) < unheardEvery {
+			if one > 0 && now.Sub(last) < rejectionInterval {
 				t.Errorf("one is told again after %s", now.Sub(last))
 			}
 			one, last, told = one+1, now, told+1
@@ -27,11 +28,12 @@ func TestUnheardMost(t *testing.T) {
 				told++
 			}
 		}
-		if len(u.done) > 2*unheardMost {
+		if len(u.done) > 2*maxRejectionsPerInterval {
 			t.Fatalf("%d ids are kept", len(u.done))
 		}
 	}
-	if told != 10*unheardMost || one < 9 {
-		t.Errorf("%d answers in ten minutes, %d of them to one; want %d and 9 or 10", told, one, 10*unheardMost)
+	if told != 10*maxRejectionsPerInterval || one < 9 {
+		t.Errorf("%d answers in ten minutes, %d of them to one; want %d and 9 or 10", told, one,
+			10*maxRejectionsPerInterval)
 	}
 }

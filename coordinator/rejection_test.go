@@ -18,9 +18,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// toldUnheard is the last thing that an agent has been told of being heard.
-func toldUnheard(f *federation, who wire.AgentID) (reason wire.UnheardReason, times int) {
-	all := facts[agent.Unheard](f, who)
+// lastRejection returns the reason of the newest rejection that an agent has reported, and how many it has reported.
+func lastRejection(f *federation, who wire.AgentID) (reason wire.RejectionReason, times int) {
+	all := facts[agent.Rejected](f, who)
 	if len(all) == 0 {
 		return 0, 0
 	}
@@ -39,20 +39,21 @@ func countsIt(f *federation, who wire.AgentID) func() bool {
 	}
 }
 
-// TestUnheard tells a device why it is not heard, until it is: one that is not in the list, one with another key than
-// that of the list, and one that was taken off the list while it worked.
-func TestUnheard(t *testing.T) {
+// TestRejected: a device is told why its messages are ignored, until they are accepted: one that is not in the list,
+// one with another key than that of the list, and one that was taken off the list while it worked.
+func TestRejected(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		reason  wire.UnheardReason
+		reason  wire.RejectionReason
 		begin   func(keys map[wire.AgentID]ed25519.PublicKey)
 		enrolls bool // at first
 	}{
-		{"unlisted", wire.UnheardUnlisted, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") }, false},
-		{"other key", wire.UnheardKey, func(keys map[wire.AgentID]ed25519.PublicKey) {
+		{"unlisted", wire.RejectedUnlisted, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") },
+			false},
+		{"other key", wire.RejectedKey, func(keys map[wire.AgentID]ed25519.PublicKey) {
 			keys["a2"] = hosts.KeyOf("another device").Public().(ed25519.PublicKey)
 		}, false},
-		{"revoked", wire.UnheardUnlisted, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") }, true},
+		{"revoked", wire.RejectedUnlisted, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -72,19 +73,23 @@ func TestUnheard(t *testing.T) {
 				}
 				changed := time.Now()
 				list(c.begin)
-				f.until(time.Hour, "told", func() bool { reason, _ := toldUnheard(f, "a2"); return reason == c.reason })
+				f.until(time.Hour, "told", func() bool {
+					reason, _ := lastRejection(f,
+						"a2")
+					return reason == c.reason
+				})
 				if !testing.Short() {
 					wait(2 * time.Hour)
 				}
 				wait(time.Hour)
-				if _, times := toldUnheard(f, "a2"); times != 1 {
+				if _, times := lastRejection(f, "a2"); times != 1 {
 					t.Errorf("the agent tells of it %d times", times)
 				}
 				perMinute(t, f, changed)
 				again := countsIt(f, "a2")
 				list(func(map[wire.AgentID]ed25519.PublicKey) {})
 				f.until(time.Hour, "heard", func() bool {
-					reason, n := toldUnheard(f, "a2")
+					reason, n := lastRejection(f, "a2")
 					return n == 2 && reason == 0
 				})
 				f.until(time.Hour, "counted", again)
@@ -101,7 +106,7 @@ func perMinute(t *testing.T, f *federation, revoked time.Time) {
 	var last time.Time
 	n := 0
 	for _, h := range f.log {
-		if _, is := h.fact.(coordinator.AgentUnheard); is && h.at.After(revoked) {
+		if _, is := h.fact.(coordinator.AgentRejected); is && h.at.After(revoked) {
 			if h.at.Sub(last) < time.Minute {
 				t.Errorf("answers at %v and %v", last, h.at)
 			}
@@ -121,7 +126,7 @@ func TestReset(t *testing.T) {
 		var answers []mqtt.Message
 		f.coord.moment = func(x any) {
 			if m, ok := x.(mqtt.Message); ok {
-				if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeUnheard {
+				if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeRejection {
 					answers = append(answers, m)
 				}
 			}
@@ -138,14 +143,14 @@ func TestReset(t *testing.T) {
 		}
 		wait(time.Minute)
 		p.start()
-		f.until(time.Hour, "told", func() bool { r, _ := toldUnheard(f, p.id); return r == wire.UnheardBehind })
+		f.until(time.Hour, "told", func() bool { r, _ := lastRejection(f, p.id); return r == wire.RejectedBehind })
 		if err := f.host.Reset(t.Context(), "a9"); !errors.Is(err, coordinator.ErrUnlisted) {
 			t.Errorf("reset of a stranger: error %v", err)
 		}
 		if err := f.host.Reset(t.Context(), p.id); err != nil {
 			t.Fatal(err)
 		}
-		f.until(time.Hour, "heard", func() bool { r, n := toldUnheard(f, p.id); return n == 2 && r == 0 })
+		f.until(time.Hour, "heard", func() bool { r, n := lastRejection(f, p.id); return n == 2 && r == 0 })
 		accepted := len(facts[round.UpdateAccepted](f))
 		f.until(time.Hour, "an update", func() bool {
 			for _, u := range facts[round.UpdateAccepted](f)[accepted:] {
@@ -165,7 +170,7 @@ func TestReset(t *testing.T) {
 			}
 		}
 		wait(time.Minute)
-		if _, n := toldUnheard(f, p.id); n != 2 || len(again) == 0 {
+		if _, n := lastRejection(f, p.id); n != 2 || len(again) == 0 {
 			t.Errorf("%d answers, replayed, are told %d times", len(again), n)
 		}
 		if n := len(facts[agent.MessageDropped](f, p.id)) - dropped; n != len(again) {
@@ -177,8 +182,8 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// TestUnheardClone tells the one of two devices with one identity that is not heard.
-func TestUnheardClone(t *testing.T) {
+// TestRejectedClone: of two devices with one identity the one is told whose messages are ignored.
+func TestRejectedClone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := endless(t)
 		f.start()
@@ -189,13 +194,13 @@ func TestUnheardClone(t *testing.T) {
 		second.start()
 		wait(3 * time.Hour)
 		cloned := 0
-		for _, u := range facts[agent.Unheard](f, "a0") {
-			if u.Reason == wire.UnheardClone {
+		for _, u := range facts[agent.Rejected](f, "a0") {
+			if u.Reason == wire.RejectedClone {
 				cloned++
 			}
 		}
 		if cloned == 0 || cloned > 2 {
-			t.Errorf("the two tell %d times that another one is there: %+v", cloned, facts[agent.Unheard](f, "a0"))
+			t.Errorf("the two tell %d times that another one is there: %+v", cloned, facts[agent.Rejected](f, "a0"))
 		}
 		perMinute(t, f, time.Time{})
 	})
@@ -213,7 +218,7 @@ func TestReplaced(t *testing.T) {
 		p.stop()
 		p.dir, p.boot, p.key = t.TempDir(), 0, hosts.KeyOf("another device")
 		p.start()
-		f.until(time.Hour, "told", func() bool { r, _ := toldUnheard(f, p.id); return r == wire.UnheardKey })
+		f.until(time.Hour, "told", func() bool { r, _ := lastRejection(f, p.id); return r == wire.RejectedKey })
 		keys := maps.Clone(f.keys)
 		keys[p.id] = p.key.Public().(ed25519.PublicKey)
 		accepted := len(facts[round.UpdateAccepted](f))
@@ -228,7 +233,7 @@ func TestReplaced(t *testing.T) {
 			}
 			return false
 		})
-		if r, n := toldUnheard(f, p.id); r != 0 || n != 2 {
+		if r, n := lastRejection(f, p.id); r != 0 || n != 2 {
 			t.Errorf("told %d times, the last reason is %v", n, r)
 		}
 	})
