@@ -206,7 +206,9 @@ func (m *mesh) newHost(e round.Train, p *prepared, steps Block, base []float32, 
 	}
 	b := &blockHost{mesh: m, hold: turn, e: e, steps: steps, x: slices.Clone(base)}
 	cfg := m.exchangeConfig(e, t, mixings)
-	_, cfg.Ledger = steps.(Audited)
+	if traced, ok := steps.(Traced); ok {
+		cfg.Trace = traced.Trace()
+	}
 	if joins {
 		cfg.Join = joining * cfg.Repeat
 	}
@@ -246,8 +248,8 @@ func (b *blockHost) work(ctx context.Context) error {
 
 // run is the block's loop. After the last step of a block with an end it goes on answering the neighbours.
 func (b *blockHost) run(ctx context.Context) error {
-	if audited, ok := b.steps.(Audited); ok {
-		defer func() { audited.Ended(b.machine.FlowLedger()) }()
+	if traced, ok := b.steps.(Traced); ok {
+		defer func() { traced.Ended(b.machine.Stats()) }()
 	}
 	b.ctx, b.events = ctx, append(b.events, d2d.Start{})
 	for ctx.Err() == nil && !b.machine.Over() {

@@ -61,11 +61,11 @@ type Figures struct {
 	Others map[string]float64
 }
 
-// Audited is a Block that gets the ledger of its mixing when the block has ended. A ledger is kept for such
-// blocks only.
-type Audited interface {
+// Traced is a Block of the laboratory whose mixing is traced.
+type Traced interface {
 	Block
-	Ended(b d2d.FlowLedger)
+	Trace() d2d.Trace[float32]
+	Ended(d2d.Stats) // the block has ended, in good order or not
 }
 
 // Learner takes local steps as fast as the device can, and reports true values.

@@ -90,9 +90,6 @@ func NewBlock[T wire.Float](cfg BlockConfig, mixing ExchangeConfig[T], x []T) (*
 // Stats returns the counts so far.
 func (b *Block[T]) Stats() Stats { return b.exchange.Stats() }
 
-// FlowLedger returns the ledger of the mixer.
-func (b *Block[T]) FlowLedger() FlowLedger { return b.exchange.FlowLedger() }
-
 // Over tells that the block has answered its round and has no neighbours, to whom it would go on to answer.
 func (b *Block[T]) Over() bool { return b.over }
 

@@ -46,8 +46,22 @@ type Config[T wire.Float] struct {
 	// Quantize replaces a vector by what the wire will carry of it, in place, so
 	// that both ends compute a flow from the same numbers; nil where that is T itself.
 	Quantize func(x []T)
-	// Ledger enables FlowLedger, to check that the mean is conserved.
-	Ledger bool
+	// Trace, if set, follows what changes the parameters: the laboratory checks with it that mixing conserves their
+	// sum.
+	Trace Trace[T]
+}
+
+// Trace follows what changes the parameters of a block.
+type Trace[T wire.Float] interface {
+	// Starts is called with the start of the agent's program and the parameters x_0, and again if an agent that joins
+	// takes those of its neighbours. Mixing changes x in place.
+	Starts(boot wire.Epoch, x []T)
+	// StepBegins and StepEnds enclose each local step.
+	StepBegins()
+	StepEnds()
+	// Flow is called for each flow weight·(theirs − own) of an edge to this start of a neighbour's program. A late one
+	// is applied after the step of its snapshots.
+	Flow(neighbor wire.AgentID, boot wire.Epoch, weight T, own, theirs []T, late bool)
 }
 
 // Validate reports every field that cannot work.

@@ -32,10 +32,6 @@ type edge[T wire.Float] struct {
 	finished bool   // the other end has said so,
 	last     uint64 // and this is the last that it issued
 
-	late uint64    // flows applied after the step of their snapshot
-	flow []float64 // the sum of the flows that were applied; nil without a ledger
-	past []float64 // the same with earlier starts of the other end
-
 	watch watch // of the flows since the last answer, where they are bounded
 }
 

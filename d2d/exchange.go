@@ -132,13 +132,6 @@ func (e *exchange[T]) quantize(x []T) {
 // Stats returns the counts so far.
 func (e *exchange[T]) Stats() Stats { return e.mixer.Stats() }
 
-// FlowLedger returns the mixer's ledger, with the agent's id.
-func (e *exchange[T]) FlowLedger() FlowLedger {
-	b := e.mixer.FlowLedger()
-	b.ID = e.cfg.Self
-	return b
-}
-
 // Deadline returns when the machine wants a Tick, if it does.
 func (e *exchange[T]) Deadline() (time.Time, bool) {
 	at, ok := e.mixer.Deadline()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/lab/conservation"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -54,6 +55,7 @@ type node[T wire.Float] struct {
 	ex       *exchange[T]
 	x        []T
 	base     []float64 // x_0 − Σηg
+	trace    *conservation.Trace[T]
 	dead     bool
 	done     bool
 	seen     []wire.Seen // of its edges
@@ -68,7 +70,7 @@ func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 	for i := range n {
 		a := &node[T]{cfg: ExchangeConfig[T]{Self: id(i), Run: 1, Round: 2, Codec: f.codec, Proofs: !f.unproved,
 			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Config: Config[T]{Boot: 1, Steps: f.steps, Wait: f.wait,
-				Patience: 3, Repeat: 50 * time.Millisecond, Drain: f.drain, Ledger: true}}}
+				Patience: 3, Repeat: 50 * time.Millisecond, Drain: f.drain}}}
 		for j := range n {
 			if w, ok := weights[[2]int{min(i, j), max(i, j)}]; ok && i != j {
 				nb := Neighbor{ID: id(j), Weight: w, Clip: f.clip, Boot: 1}
@@ -90,6 +92,8 @@ func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 
 // boot begins a start of a node's program.
 func (l *links[T]) boot(a *node[T], x []T) {
+	a.trace = conservation.New[T](a.cfg.Self)
+	a.cfg.Trace = a.trace
 	a.x, a.dead, a.done, a.set = x, false, false, time.Time{}
 	a.base = make([]float64, len(x))
 	for k := range x {
@@ -278,19 +282,19 @@ func (l *links[T]) spread() float64 {
 	return math.Sqrt(sum)
 }
 
-// drift is that of the books of the living; their local steps are as the links have recorded them.
+// drift is that of the agents that live; their local steps are as the links have recorded them.
 func (l *links[T]) drift() float64 {
-	var all []FlowLedger
+	var all []conservation.Sums
 	for _, a := range l.alive() {
-		b := a.ex.FlowLedger()
+		b := a.trace.Sums()
 		for k := range b.Local {
 			if own := a.base[k] - b.Start[k]; a.done && math.Abs(b.Local[k]-own) > 1e-9 {
-				l.t.Fatalf("%s: local steps of %v in the books, %v were taken", b.ID, b.Local[k], own)
+				l.t.Fatalf("%s: local steps of %v were traced, %v were taken", b.ID, b.Local[k], own)
 			}
 		}
 		all = append(all, b)
 	}
-	drift, err := Drift(all)
+	drift, err := conservation.Drift(all)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -44,10 +44,6 @@ func (m *mixer[T]) reset(e *edge[T]) {
 	m.recycle(&e.theirs)
 	m.recycle(&e.early)
 	fresh := edge[T]{id: e.id, weight: e.weight, clip: e.clip, waited: true, watch: e.watch}
-	if e.flow != nil {
-		fresh.flow, fresh.past = make([]float64, len(e.flow)), e.flow
-		add(fresh.past, 1, e.past)
-	}
 	*e = fresh
 }
 

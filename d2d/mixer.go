@@ -21,8 +21,6 @@ type mixer[T wire.Float] struct {
 	free  [][]T
 	out   []Effect
 	stats Stats
-	// ledger is nil unless the configuration asks for one.
-	ledger *ledger
 }
 
 type state uint8
@@ -45,13 +43,10 @@ func newMixer[T wire.Float](cfg Config[T], x []T) *mixer[T] {
 	m := &mixer[T]{cfg: cfg, x: x}
 	for _, n := range cfg.Neighbors {
 		e := &edge[T]{id: n.ID, weight: T(n.Weight), clip: n.Clip, boot: n.Boot, waited: true}
-		if cfg.Ledger {
-			e.flow = make([]float64, len(x))
-		}
 		m.edges = append(m.edges, e)
 	}
-	if cfg.Ledger {
-		m.ledger = &ledger{start: widened(x), local: make([]float64, len(x)), before: make([]float64, len(x))}
+	if cfg.Trace != nil {
+		cfg.Trace.Starts(cfg.Boot, x)
 	}
 	return m
 }
@@ -156,8 +151,8 @@ func (m *mixer[T]) join(now time.Time) {
 		if len(sent) >= agreeing {
 			medians(m.x, sent)
 			m.stats.Joined = true
-			if m.ledger != nil {
-				m.ledger.start = widened(m.x)
+			if m.cfg.Trace != nil {
+				m.cfg.Trace.Starts(m.cfg.Boot, m.x)
 			}
 		}
 		m.next()
@@ -190,10 +185,8 @@ func medians[T wire.Float](dst []T, of [][]T) {
 func (m *mixer[T]) next() {
 	m.state = computing
 	m.step++
-	if m.ledger != nil {
-		for k, x := range m.x {
-			m.ledger.before[k] = float64(x)
-		}
+	if m.cfg.Trace != nil {
+		m.cfg.Trace.StepBegins()
 	}
 	m.emit(compute{m.step})
 }
@@ -204,10 +197,8 @@ func (m *mixer[T]) stepped(now time.Time) {
 		return
 	}
 	m.stats.Steps++
-	if m.ledger != nil {
-		for k, x := range m.x {
-			m.ledger.local[k] += float64(x) - m.ledger.before[k]
-		}
+	if m.cfg.Trace != nil {
+		m.cfg.Trace.StepEnds()
 	}
 	m.state, m.until = waiting, now.Add(m.cfg.Wait)
 	if m.step == 1 {
@@ -293,16 +284,16 @@ func (m *mixer[T]) apply() {
 		if !e.whole() {
 			continue
 		}
-		if w := e.bounded(); w != 0 {
+		w := e.bounded()
+		if w != 0 {
 			AddFlow(m.x, w, e.own.x, e.theirs)
-			for i := range e.flow {
-				e.flow[i] += float64(T(w * (e.theirs[i] - e.own.x[i])))
-			}
 		}
-		m.stats.Flows++
-		if e.own.step < m.step || m.state == draining {
+		late := e.own.step < m.step || m.state == draining
+		if m.cfg.Trace != nil {
+			m.cfg.Trace.Flow(e.id, e.boot, w, e.own.x, e.theirs, late)
+		}
+		if m.stats.Flows++; late {
 			m.stats.Late++
-			e.late++
 		}
 		e.applied = e.seq
 		m.recycle(&e.theirs)

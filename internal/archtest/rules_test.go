@@ -63,6 +63,7 @@ var rooms = []room{
 	{"lab/sim", 3, false, "the fast path of experiments: loops around the kernels that the daemons call"},
 	{"lab/sim/data", 3, false, "what agents learn from in a simulation: made from a seed, or read from files"},
 	{"lab/attack", 2, true, "what liars send: the simulator and the laboratory's agents have one table"},
+	{"lab/conservation", 2, true, "the sums of mixing: the world and the tests of d2d share them"},
 	{"lab/npy", 1, false, "arrays in numpy's files: it knows a format, not what is in it"},
 	{"lab/twin", 3, false, "golden trajectories from a transcription of the documents, and tests that our code " +
 		"reproduces them"},

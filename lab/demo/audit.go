@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/lab/conservation"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -18,7 +19,7 @@ type audit struct {
 	mu        sync.Mutex
 	open      map[moment]map[wire.AgentID][]float32
 	consensus map[moment]float64 // Σ‖x_i − x̄‖², over those that were there
-	books     map[wire.RoundID][]d2d.FlowLedger
+	blocks    map[wire.RoundID][]endedBlock
 	last      moment // the newest that all have reported
 }
 
@@ -37,7 +38,7 @@ type death struct {
 func newAudit(agents int) *audit {
 	return &audit{
 		agents: agents, kill: map[wire.AgentID]death{}, open: map[moment]map[wire.AgentID][]float32{},
-		consensus: map[moment]float64{}, books: map[wire.RoundID][]d2d.FlowLedger{},
+		consensus: map[moment]float64{}, blocks: map[wire.RoundID][]endedBlock{},
 	}
 }
 
@@ -79,11 +80,17 @@ func (a *audit) mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
 	}
 }
 
-// ended takes the books of a block.
-func (a *audit) ended(r wire.RoundID, b d2d.FlowLedger) {
+// endedBlock is what one agent's block has come to.
+type endedBlock struct {
+	conservation.Sums
+	stats d2d.Stats
+}
+
+// ended takes a block that has ended.
+func (a *audit) ended(r wire.RoundID, b endedBlock) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.books[r] = append(a.books[r], b)
+	a.blocks[r] = append(a.blocks[r], b)
 }
 
 // settle computes the consensus distance of a moment.
@@ -108,7 +115,7 @@ func (a *audit) settle(at moment) {
 	a.consensus[at] = sum
 }
 
-// account is what the books of all rounds come to, when all agents have ended.
+// account is what the blocks of all rounds have come to, when all agents have ended.
 type account struct {
 	drift              float64 // the largest of a round
 	flows, late, loose uint64
@@ -125,14 +132,18 @@ func (a *audit) account(steps uint64) (*account, error) {
 		a.settle(at)
 	}
 	c := &account{health: map[[2]wire.AgentID]health{}}
-	for _, books := range a.books {
-		drift, err := d2d.Drift(books)
+	for _, blocks := range a.blocks {
+		var sums []conservation.Sums
+		for _, b := range blocks {
+			sums = append(sums, b.Sums)
+		}
+		drift, err := conservation.Drift(sums)
 		if err != nil {
 			return nil, err
 		}
 		c.drift = max(c.drift, drift)
-		for _, b := range books {
-			c.flows, c.late, c.loose = c.flows+b.Stats.Flows, c.late+b.Stats.Late, c.loose+b.Stats.Unreconciled
+		for _, b := range blocks {
+			c.flows, c.late, c.loose = c.flows+b.stats.Flows, c.late+b.stats.Late, c.loose+b.stats.Unreconciled
 			for _, e := range b.Edges {
 				edge := [2]wire.AgentID{min(b.ID, e.ID), max(b.ID, e.ID)}
 				h := c.health[edge]

@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/conservation"
 	"github.com/fedmesh/fedmesh/lab/faults"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -259,7 +260,7 @@ func (l *life) kill() {
 func (l *life) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
 	error) {
 	b, err := l.Trainer.Block(ctx, r, p, j)
-	return &audited{Block: b, life: l, round: r}, err
+	return &audited{Block: b, life: l, round: r, trace: conservation.New[float32](l.id)}, err
 }
 
 // audited is a block that shows the audit what was mixed, after each local step. The demo mixes after every one.
@@ -268,6 +269,7 @@ type audited struct {
 	life  *life
 	round wire.RoundID
 	taken uint64
+	trace *conservation.Trace[float32]
 }
 
 // Take implements agent.Block.
@@ -289,11 +291,14 @@ func (b *audited) show(x []float32) {
 	}
 }
 
-// Ended implements agent.Audited. The books of a killed agent died with it.
-func (b *audited) Ended(books d2d.FlowLedger) {
+// Trace implements agent.Traced.
+func (b *audited) Trace() d2d.Trace[float32] { return b.trace }
+
+// Ended implements agent.Traced. The sums of a killed agent died with it.
+func (b *audited) Ended(stats d2d.Stats) {
 	if !b.life.dead.Load() {
-		b.life.audit.ended(b.round, books)
+		b.life.audit.ended(b.round, endedBlock{b.trace.Sums(), stats})
 	}
 }
 
-var _ agent.Audited = (*audited)(nil)
+var _ agent.Traced = (*audited)(nil)

@@ -135,7 +135,7 @@ func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[floa
 }
 
 // twoFaced takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a block is
-// agent.Audited.
+// agent.Traced.
 type twoFaced struct {
 	agent.Block
 	lie func(x []float32)
@@ -158,7 +158,7 @@ func (b *twoFaced) OutcomeFrom(base, _ []float32) (task.Outcome[float32], error)
 	return b.Block.OutcomeFrom(base, b.own)
 }
 
-// block is the local steps of a block whose outcome is changed. It hides whether a block is agent.Audited.
+// block is the local steps of a block whose outcome is changed. It hides whether a block is agent.Traced.
 type block struct {
 	agent.Block
 	change func(v []float32)

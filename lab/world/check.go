@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/lab/conservation"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -73,9 +73,9 @@ type check struct {
 	unfit     map[wire.AgentID]bool // those that have said hello, and that they cannot take part
 	trainedBy map[part]*life
 	ended     map[ending]bool
-	books     map[wire.RoundID][]d2d.FlowLedger // of the agents that have ended a block
-	restarted map[wire.RoundID]bool             // blocks during which an agent began again
-	saved     map[wire.AgentID]part             // the update with which its life began
+	mixedBy   map[wire.RoundID][]conservation.Sums // of the agents that have ended a block
+	restarted map[wire.RoundID]bool                // blocks during which an agent began again
+	saved     map[wire.AgentID]part                // the update with which its life began
 	abandoned map[wire.RoundID]bool
 
 	// where the codec is top_k, of each agent
@@ -109,8 +109,9 @@ func newCheck(w *World) check {
 		accepted: map[part]wire.Digest{}, ended: map[ending]bool{}, opened: map[version]bool{},
 		digests: map[wire.Digest]bool{}, said: map[say]bool{}, unfit: map[wire.AgentID]bool{},
 		payloads: map[wire.Digest][]byte{}, own: map[wire.AgentID]own{}, drawn: map[wire.RoundID][]wire.AgentID{},
-		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{}, books: map[wire.RoundID][]d2d.FlowLedger{},
-		models: map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{},
+		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{},
+		mixedBy: map[wire.RoundID][]conservation.Sums{},
+		models:  map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{},
 		abandoned: map[wire.RoundID]bool{}, unsettled: map[part]wire.Digest{},
 		changes: map[wire.AgentID][]float32{},
 		owing:   map[wire.AgentID]topKUpdate{}, kept: map[wire.AgentID][]float32{}, offeredOf: map[part]wire.Digest{},
@@ -392,18 +393,18 @@ func (c *check) refuse(e wire.Envelope, topic string) {
 	}
 }
 
-// mixed takes the books of a block that has ended, in good order or not. When all agents of a block have ended it, each
+// mixed takes the sums of a block that has ended, in good order or not. When all agents of a block have ended it, each
 // in the life in which it began it, the sum of their parameters is what their own steps made it.
-func (c *check) mixed(l *life, r wire.RoundID, b d2d.FlowLedger) {
+func (c *check) mixed(l *life, r wire.RoundID, b conservation.Sums) {
 	if len(b.Edges) == 0 || l.dead || c.restarted[r] {
 		return
 	}
-	all := append(c.books[r], b)
-	c.books[r] = all
+	all := append(c.mixedBy[r], b)
+	c.mixedBy[r] = all
 	if len(all) < c.w.plan.Agents {
 		return
 	}
-	if drift, err := d2d.Drift(all); err == nil && drift > 1e-5 {
+	if drift, err := conservation.Drift(all); err == nil && drift > 1e-5 {
 		c.w.fail("mixing in block %d has moved the sum of the parameters by %g of its length", r, drift)
 	} else if err == nil {
 		c.balanced++

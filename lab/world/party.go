@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/lab/conservation"
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -365,29 +366,36 @@ type trainer struct {
 func (t trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
 	error) {
 	b, err := t.Trainer.Block(ctx, r, p, j)
-	return block{b, t.life, r}, err
+	if t.life == nil { // no world is around it
+		return b, err
+	}
+	return block{b, t.life, r, conservation.New[float32](t.life.p.id)}, err
 }
 
-// block is a block whose books are looked at.
+// block is a block whose mixing is traced.
 type block struct {
 	agent.Block
 	life  *life
 	round wire.RoundID
+	trace *conservation.Trace[float32]
 }
 
-var _ agent.Audited = block{}
+var _ agent.Traced = block{}
 
 // OutcomeFrom implements agent.Block.
 func (b block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
 	out, err := b.Block.OutcomeFrom(base, x)
-	if err == nil && b.life != nil { // else no world is around it
+	if err == nil {
 		b.life.w.check.computes(b.life.p.id, out.Vector)
 	}
 	return out, err
 }
 
-// Ended implements agent.Audited.
-func (b block) Ended(books d2d.FlowLedger) { b.life.w.check.mixed(b.life, b.round, books) }
+// Trace implements agent.Traced.
+func (b block) Trace() d2d.Trace[float32] { return b.trace }
+
+// Ended implements agent.Traced.
+func (b block) Ended(d2d.Stats) { b.life.w.check.mixed(b.life, b.round, b.trace.Sums()) }
 
 // said has a message looked at. It reports false for one that a planted bug keeps back.
 func (p *party) said(m mqtt.Message) bool {
