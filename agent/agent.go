@@ -25,84 +25,84 @@ type Agent struct {
 	conn              mqtt.Conn
 	machine           *round.Agent
 	signer            *signer
-	trust             trust // whose words count
-	seals             seals // what is sealed, and opened
+	trust             trustAnchors // whose words count
+	seals             sealingKeys  // what is sealed, and opened
 	clones            cloneDetector
 	rejection         rejectionState // whether the coordinator hears it
 	budgetSpent       bool           // no bytes are left of the budget: announcements are not read
 	budgetReported    BudgetUsed     // the last one that was reported
 	clockStepReported bool           // the clock was set back, and that was reported
 	mesh              *mesh          // its way to the neighbours
-	endless           *endless       // the block under way, if blocks have no end
+	endless           *endlessBlock  // the block under way, if blocks have no end
 	test              *mqtt.SelfTest // nil if there is none
 
 	announcementAge     announcementAge
 	rootBeingStored     *wire.RootDocument
 	rootAskedAt         time.Time
-	keptTime            keptTime
+	keptTime            savedClock
 	identity            identity
 	renewal             renewal
 	clockBehindReported bool
 
-	epochAtLastStart wire.Epoch // if it is not older than the epoch of this start
-	ended            error      // why the agent cannot go on, otherwise
-	order            wire.Order // of the last announcement that was obeyed
-	up               bool
-	away             away
-	refused          mqtt.RefusedFilters
-	site             []string  // filters that the neighbours' broker refuses, if it is another
-	reportAt         time.Time // of the next report
-	judgeAt          time.Time // of the next look at the device
+	epochAtLastStart   wire.Epoch                // if it is not older than the epoch of this start
+	fatalErr           error                     // why the agent cannot go on, otherwise
+	order              wire.AnnouncementPosition // of the last announcement that was obeyed
+	up                 bool
+	away               brokerAbsence
+	refused            mqtt.RefusedFilters
+	refusedSiteFilters []string  // filters that the neighbours' broker refuses, if it is another
+	reportAt           time.Time // of the next report
+	judgeAt            time.Time // of the next look at the device
 
-	collectedAt   time.Time // of the next look at what the source has collected
-	collected     data.Report
-	deviceVerdict device.Verdict   // result of the last check of the device rules
-	newest        wire.Digest      // of the last announcement that came, obeyed or not
-	unread        unread           // how long none has come over this link
-	missing       missing          // why none has come
-	pulls         map[string]*pull // by the hash in the topic
-	sender        *transfer.Sender
-	sending       *update
+	collectedAt            time.Time // of the next look at what the source has collected
+	collected              data.Report
+	deviceVerdict          device.Verdict     // result of the last check of the device rules
+	newestAnnouncementHash wire.Digest        // of the last announcement that came, obeyed or not
+	unread                 announcementWait   // how long none has come over this link
+	missing                announcementSearch // why none has come
+	pulls                  map[string]*pull   // by the hash in the topic
+	sender                 *transfer.Sender
+	sending                *update
 
-	pace       learner.Pace
-	wanted     wire.Digest            // the task that was asked for last
-	prepared   *prepared              // the task that the agent is ready for
-	held       heldOut                // which rows are held out
-	evaluating evaluating             // which model, and what came of the last
-	local      *local                 // the task that was held against the data last
-	misfit     *misfit                // why they do not fit, if they do not
-	newRows    newRows                // which no round has used
-	lookAt     time.Time              // they are not looked at before
-	fetching   wire.Digest            // the base model that the round asks for
-	base       []float32              // the model that training starts from
-	came       round.AnnouncementCame // the last one
-	models     models                 // of the models to predict with
-	ready      *update                // trained or found on disk: its round is not over
-	seen       wire.SeenEdges         // of the newest block
-	cease      func()                 // ends the training under way, if any
+	pace             learner.Pace
+	wantedTaskHash   wire.Digest            // the task that was asked for last
+	prepared         *preparedTask          // the task that the agent is ready for
+	held             heldOutSplit           // which rows are held out
+	evaluating       evaluationState        // which model, and what came of the last
+	local            *localTask             // the task that was held against the data last
+	misfit           *dataMisfit            // why they do not fit, if they do not
+	newRows          newRowCounter          // which no round has used
+	lookAt           time.Time              // they are not looked at before
+	baseModelHash    wire.Digest            // the base model that the round asks for
+	base             []float32              // the model that training starts from
+	lastAnnouncement round.AnnouncementCame // the last one
+	models           models                 // of the models to predict with
+	ready            *update                // trained or found on disk: its round is not over
+	seen             wire.EdgeMeasurements  // of the newest block
+	cancelTraining   func()                 // ends the training under way, if any
 
-	place    *store.Slots // of the announcement
-	obeying  *round.Obey  // whose place is being saved, or is to be next
-	kept     keeper       // of the update
-	personal personal
-	turns    uint64 // updates that were asked for
+	announcementSlots *store.RecordSlots  // of the announcement
+	obeying           *round.SavePosition // whose place is being saved, or is to be next
+	updateStore       updateStore         // of the update
+	personal          personalModelStore
+	requestedUpdates  uint64 // updates that were asked for
 
-	unsent errorFeedback // what the codec has not sent
+	errorFeedback errorFeedback // what the codec has not sent
 
-	asks  wire.Asked        // the update whose outcome the next hello asks for; zero = none
-	lacks wire.MissingParts // parts of a blob that the next hello asks for
-	// unreturned tells that the broker did not return the last blob: the coordinator had to be asked.
-	unreturned bool
+	outcomeQuery wire.OutcomeRequest // the update whose outcome the next hello asks for; zero = none
+	missingParts wire.MissingParts   // parts of a blob that the next hello asks for
+	// blobNotReturned tells that the broker did not return the last blob: the coordinator had to be asked.
+	blobNotReturned bool
 
 	writeFailures store.WriteFailures
-	unwritten     []unwritten // what the disk did not take, and is tried again
-	persistAt     time.Time   // when
+	unwritten     []failedWrite // what the disk did not take, and is tried again
+	persistAt     time.Time     // when
 
-	owner    *host.Owner
-	events   host.Queue[round.Event]
-	jobs     *host.Line // what reads models and data
-	blocks   *host.Line // what trains
-	watchdog watchdog   // jobs that do not end
+	owner    *host.EventLoop
+	events   host.EventQueue[round.Event]
+	dataJobs *host.SerialQueue // what reads models and data
+	blocks   *host.SerialQueue // what trains
+	watchdog watchdog          // jobs that do not end
 }
 
 // New makes an agent that speaks over a connection made with its Will. It
@@ -113,14 +113,17 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	cfg.fill()
 	a := &Agent{
-		cfg: cfg, pulls: map[string]*pull{}, place: cfg.placeSlots(), kept: keeper{slots: cfg.updateSlots()},
-		personal: personal{slots: cfg.personalSlots()},
-		cease:    func() {}, owner: host.NewOwner(cfg.Runtime), watchdog: watchdog{told: map[*time.Time]struct{}{}},
+		cfg: cfg, pulls: map[string]*pull{}, announcementSlots: cfg.placeSlots(),
+		updateStore:    updateStore{slots: cfg.updateSlots()},
+		personal:       personalModelStore{slots: cfg.personalSlots()},
+		cancelTraining: func() {}, owner: host.NewEventLoop(cfg.Runtime),
+		watchdog: watchdog{cancelledJobs: map[*time.Time]struct{}{}},
 	}
 	if err := a.load(); err != nil {
 		return nil, err
 	}
-	a.jobs, a.blocks, a.models.jobs = host.NewLine(a.owner), host.NewLine(a.owner), host.NewLine(a.owner)
+	a.dataJobs, a.blocks, a.models.jobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner),
+		host.NewSerialQueue(a.owner)
 	if cfg.Budget != nil {
 		if err := cfg.Budget.join(&a.cfg); err != nil {
 			return nil, fmt.Errorf("agent: %w", err)
@@ -140,8 +143,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		a.leaveBudget()
 		return nil, err
 	}
-	if cfg.SelfTest > 0 && !a.spent() {
-		a.test = mqtt.NewSelfTest(a.conn, cfg.Topics.Loop(cfg.ID), cfg.SelfTest, cfg.Rand)
+	if cfg.SelfTest > 0 && !a.isBudgetSpent() {
+		a.test = mqtt.NewSelfTest(a.conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTest, cfg.Rand)
 	}
 	return a, nil
 }
@@ -149,7 +152,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 // load takes up what an earlier process left in the folder. The key first: all that signs has the newest one.
 func (a *Agent) load() error {
 	c := &a.cfg
-	order, digest, err := loadObeyed(c, a.place)
+	order, digest, err := loadObeyed(c, a.announcementSlots)
 	if err != nil {
 		return err
 	}
@@ -167,19 +170,19 @@ func (a *Agent) load() error {
 		a.held, err = loadHeld(c)
 	}
 	if err == nil {
-		a.seals.groups, err = loadGroupKeys(c)
+		a.seals.groupKeys, err = loadGroupKeys(c)
 	}
 	if err == nil {
 		err = a.personal.load(c)
 	}
 	if err == nil {
-		a.unsent.feedback, err = loadFeedback(c)
+		a.errorFeedback.feedbackResidual, err = loadFeedback(c)
 	}
 	if err != nil {
 		return err
 	}
-	if r := &a.unsent.feedback; !r.update.IsZero() {
-		a.asks = wire.Asked{Round: r.round, Update: r.update}
+	if r := &a.errorFeedback.feedbackResidual; !r.update.IsZero() {
+		a.outcomeQuery = wire.OutcomeRequest{Round: r.round, Update: r.update}
 	}
 	a.order, a.public, a.signer = order, c.Key.Public().(ed25519.PublicKey), newSigner(c)
 	if a.trust, err = newTrust(c, root); err != nil {
@@ -190,7 +193,7 @@ func (a *Agent) load() error {
 		return err
 	}
 	var saved *round.SavedUpdate
-	if u, err := loadUpdate(c, a.kept.slots); err != nil {
+	if u, err := loadUpdate(c, a.updateStore.slots); err != nil {
 		c.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	} else if u != nil {
 		a.ready = u
@@ -207,50 +210,51 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.owner.End()
 	if !a.mesh.shared {
 		defer a.mesh.conn.Close()
-		a.owner.Go(a.listen)
+		a.owner.Go(a.receiveFromNeighbors)
 	}
-	a.lookAtClock()
+	a.reportClockBehind()
 	a.lookAtCertificate()
 	a.scout()
 	a.resumeBlock()
 	if a.cfg.Predict != nil {
-		a.models.foretellAt = a.owner.Now()
+		a.models.nextForecastAt = a.owner.Now()
 		a.lookAtModel(false)
 	}
 	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
-	if a.budgetSpent = a.spent(); !a.budgetSpent {
+	if a.budgetSpent = a.isBudgetSpent(); !a.budgetSpent {
 		a.subscribeRoot()
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 	}
 	a.reportCollected(a.owner.Now())
 	err := a.owner.Run(ctx, a.conn.Events(),
-		host.Program{Turn: a.turn, Hear: a.hear, Tick: a.tick, Deadline: a.deadline})
+		host.LoopHandlers{BeforeWait: a.beforeWait, OnEvent: a.handleConnEvent, OnDeadline: a.tick,
+			Deadline: a.deadline})
 	switch {
 	case err == nil:
-		a.sayOffline()
-	case errors.As(err, new(*BehindError)), errors.As(err, new(*RekeyedError)):
+		a.publishOffline()
+	case errors.As(err, new(*BootCounterLostError)), errors.As(err, new(*RekeyedError)):
 		a.owner.Cancel() // without a last word: it would be older than the broker's
 	default:
 		a.leaveBudget()
 		return fmt.Errorf("agent: %w", err)
 	}
-	a.owner.Await(a.mesh.scouted.Load)
-	a.mesh.leave()
+	a.owner.AwaitAfterEnd(a.mesh.scouted.Load)
+	a.mesh.deleteBeacon()
 	err = errors.Join(err, a.conn.Close())
 	a.leaveBudget()
 	return err
 }
 
-// turn comes before each wait. The error is why the agent cannot go on.
-func (a *Agent) turn() error {
+// beforeWait comes before each wait. The error is why the agent cannot go on.
+func (a *Agent) beforeWait() error {
 	if a.epochAtLastStart > 0 {
-		return &BehindError{a.epochAtLastStart}
+		return &BootCounterLostError{a.epochAtLastStart}
 	}
-	if a.ended != nil {
-		return a.ended
+	if a.fatalErr != nil {
+		return a.fatalErr
 	}
 	a.account()
-	a.mayLeave()
+	a.disconnectIfIdle()
 	return nil
 }
 
@@ -275,18 +279,18 @@ func (a *Agent) deadline() time.Time {
 	earlier(a.machine.Deadline())
 	earlier(a.test.Deadline())
 	earlier(a.reportDue())
-	earlier(a.judgeAt, a.cfg.Device != nil)
+	earlier(a.judgeAt, a.cfg.JudgeDevice != nil)
 	earlier(a.collectedAt, a.reporter() != nil)
 	earlier(a.persistAt, len(a.unwritten) > 0)
 	earlier(a.seals.askAt, len(a.seals.locked) > 0)
-	earlier(a.keepDue())
+	earlier(a.modelsTickAt())
 	earlier(a.newRows.lookAt, a.awaitsRows())
-	earlier(a.unread.at, a.unread.wait > 0)
+	earlier(a.unread.retryAt, a.unread.wait > 0)
 	earlier(a.missing.at, !a.missing.at.IsZero())
 	earlier(a.announcementAge.staleAt())
 	earlier(a.renewalAt())
 	if a.misfit != nil {
-		earlier(a.misfit.again, true)
+		earlier(a.misfit.retryAt, true)
 	}
 	for _, p := range a.pulls {
 		earlier(p.Deadline())
@@ -304,7 +308,7 @@ func (a *Agent) tick(now time.Time) {
 	}
 	a.stepSender(transfer.Tick{})
 	a.readAgain(now)
-	a.lookForMissing(now)
+	a.stepAnnouncementSearch(now)
 	a.checkAnnouncementAge(now)
 	a.tickRenewal(now)
 	a.tested(a.test.Tick(now))
@@ -313,37 +317,37 @@ func (a *Agent) tick(now time.Time) {
 	}
 	a.report(now)
 	a.askForKey(now)
-	a.mend(now)
+	a.retryMisfit(now)
 	a.reportCollected(now)
 	a.lookForRows(now)
 	a.tickModels(now)
 	a.persistAll(now)
 }
 
-// hear takes what the connection tells.
-func (a *Agent) hear(e mqtt.Event) {
+// handleConnEvent takes what the connection tells.
+func (a *Agent) handleConnEvent(e mqtt.Event) {
 	own, ended := a.test.Step(a.owner.Now(), e)
 	if a.tested(ended); own || a.searchEvent(e) {
 		return
 	}
 	switch e := e.(type) {
-	case mqtt.Up:
+	case mqtt.LinkUp:
 		a.up = true
-		a.lookAtClock()
+		a.reportClockBehind()
 		a.awaitAnnouncement(unreadFirst)
 		a.missing.up(a.owner.Now())
 		a.clones.up()
 		a.mesh.uplink(true)
 		a.cfg.Observer.Observe(LinkChanged{Up: true})
-		if a.away.back.IsZero() { // else agents come back one by one, and a report that is late is due
+		if a.away.reconnectAt.IsZero() { // else agents come back one by one, and a report that is late is due
 			a.planReport(a.owner.Now())
 		}
-		a.away = away{}
-		a.tellPresence()
+		a.away = brokerAbsence{}
+		a.publishOnline()
 		a.resumeRenewal()
 		a.link(round.LinkUp{}, transfer.Connected{})
-	case mqtt.Down:
-		a.up, a.unread = false, unread{}
+	case mqtt.LinkDown:
+		a.up, a.unread = false, announcementWait{}
 		a.missing.down()
 		a.clones.down()
 		a.mesh.uplink(false)
@@ -365,7 +369,7 @@ func (a *Agent) hearRefusal(e mqtt.Event) {
 }
 
 func (a *Agent) tellRefused() {
-	a.cfg.Observer.Observe(SubscriptionsRefused{Filters: a.refused.List(), Site: a.site})
+	a.cfg.Observer.Observe(SubscriptionsRefused{Filters: a.refused.List(), Site: a.refusedSiteFilters})
 }
 
 // linkEvent is an event of both transfer machines.
@@ -389,7 +393,7 @@ func (a *Agent) publish(m mqtt.Message) {
 }
 
 // tested takes the end of a test of the broker, if this is one.
-func (a *Agent) tested(ended *mqtt.SelfTested) {
+func (a *Agent) tested(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
 		a.accessTested(ended.Result)
 		a.cfg.Observer.Observe(BrokerTested{*ended})

@@ -29,7 +29,7 @@ func TestAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		var hang bool
-		s.cfg.Device = func(before device.Verdict) device.Verdict {
+		s.cfg.JudgeDevice = func(before device.Verdict) device.Verdict {
 			if hang {
 				hang = false
 				<-time.After(time.Minute)
@@ -78,7 +78,8 @@ type stuck struct {
 	free chan struct{}
 }
 
-func (s stuck) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+func (s stuck) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (agent.Block,
 	error) {
 	b, err := s.Trainer.Block(ctx, r, p, j)
 	return hook{b, func(uint64) { <-s.free }}, err
@@ -94,12 +95,12 @@ func TestAliveWhileTraining(t *testing.T) {
 		s.start()
 		task := taskOf("a task")
 		task.Training.Normalize = false
-		task.Mixing = wire.Mixing{Every: 1, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw}
+		task.Mixing = wire.Mixing{EverySteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
 		const day = 24 * 60 * 60 * 1000
 		a := s.training(task, 0, 0)
-		a.RoundWithin = day
-		invitation := wire.Invitation{Agent: "press", Announcement: s.announce(4, a), Left: day, Weight: 1,
-			Uploads: true}
+		a.RoundTimeoutMillis = day
+		invitation := wire.Invitation{Agent: "press", Announcement: s.announce(4, a), RemainingMillis: day, Weight: 1,
+			SendsUpdate: true}
 		s.direct(wire.TypeInvitation, 4, invitation.Body())
 		wait(time.Hour)
 		if err := s.alive(); err != nil {

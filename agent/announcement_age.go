@@ -9,34 +9,34 @@ import (
 // announcementAge measures the time since the newest announcement. An attacker who withholds later announcements cannot
 // forge one, but can keep the agent in the present round. Only an open round shows when the next announcement is due.
 type announcementAge struct {
-	issued  uint64        // the latest time that an announcement has told
-	longest time.Duration // that a round may take, of those that were announced
-	due     time.Time     // when the agent tells that it is left behind; zero = an announcement is not due
-	told    time.Time     // since when, if it has; zero otherwise
+	issued          uint64        // the latest time that an announcement has told
+	longestRound    time.Duration // that a round may take, of those that were announced
+	due             time.Time     // when the agent tells that it is left behind; zero = an announcement is not due
+	reportedStaleAt time.Time     // since when, if it has; zero otherwise
 }
 
-// staleAfter is how many of the longest round an agent waits for another announcement.
-const staleAfter = 3
+// staleAfterRounds is how many of the longest round an agent waits for another announcement.
+const staleAfterRounds = 3
 
-// fresh takes note of an announcement that is later than all before it, in its order or its time.
-func (a *Agent) fresh(order wire.Order, ann *wire.Announcement) {
+// noteNewerAnnouncement takes note of an announcement that is later than all before it, in its order or its time.
+func (a *Agent) noteNewerAnnouncement(order wire.AnnouncementPosition, ann *wire.Announcement) {
 	f := &a.announcementAge
 	newer := order.Compare(a.order) > 0
-	if ann.Issued > f.issued {
-		f.issued, newer = ann.Issued, true
-		a.hearTime(ann.Issued)
+	if ann.IssuedAt > f.issued {
+		f.issued, newer = ann.IssuedAt, true
+		a.hearTime(ann.IssuedAt)
 	}
-	a.lookAtClock()
+	a.reportClockBehind()
 	if !newer {
 		return
 	}
-	if !f.told.IsZero() {
-		f.told = time.Time{}
+	if !f.reportedStaleAt.IsZero() {
+		f.reportedStaleAt = time.Time{}
 		a.cfg.Observer.Observe(AnnouncementsStale{})
 	}
-	f.longest = max(f.longest, time.Duration(ann.RoundWithin)*time.Millisecond)
+	f.longestRound = max(f.longestRound, time.Duration(ann.RoundTimeoutMillis)*time.Millisecond)
 	if f.due = (time.Time{}); ann.Phase == wire.PhaseOpen {
-		f.due = a.owner.Now().Add(staleAfter * f.longest)
+		f.due = a.owner.Now().Add(staleAfterRounds * f.longestRound)
 	}
 }
 
@@ -49,14 +49,14 @@ func (f *announcementAge) extend(by time.Duration) {
 
 // staleAt is when the announcements are stale.
 func (f *announcementAge) staleAt() (time.Time, bool) {
-	return f.due, !f.due.IsZero() && f.told.IsZero()
+	return f.due, !f.due.IsZero() && f.reportedStaleAt.IsZero()
 }
 
 // checkAnnouncementAge tells once that no announcement has come although one was due.
 func (a *Agent) checkAnnouncementAge(now time.Time) {
 	f := &a.announcementAge
 	if at, waits := f.staleAt(); waits && !now.Before(at) {
-		f.told = now
-		a.cfg.Observer.Observe(AnnouncementsStale{For: staleAfter * f.longest})
+		f.reportedStaleAt = now
+		a.cfg.Observer.Observe(AnnouncementsStale{For: staleAfterRounds * f.longestRound})
 	}
 }

@@ -16,7 +16,7 @@ type beaconKeys struct {
 	revoked     []wire.AgentID
 }
 
-const wordFile = "word"
+const attestationFile = "word"
 
 // newBeaconKeys returns the coordinator's valid keys. It includes the attestation if one of these keys has signed it.
 func (a *Agent) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
@@ -37,11 +37,11 @@ func (a *Agent) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
 // loadAttestation reads the attestation that an earlier start has stored; nil if there is none.
 func loadAttestation(c *Config) (attestation *wire.Attestation, err error) {
 	const size = len(attestation.Key) + len(attestation.By)
-	err = c.record(wordFile, fileVersion, size, func(b []byte) error {
+	err = c.record(attestationFile, fileVersion, size, func(b []byte) error {
 		if len(b) != size {
 			return fmt.Errorf("%d bytes, want %d", len(b), size)
 		}
-		attestation = &wire.Attestation{Key: wire.SignKey(b), By: wire.Signed(b[len(attestation.Key):])}
+		attestation = &wire.Attestation{Key: wire.SignKey(b), By: wire.Signature(b[len(attestation.Key):])}
 		return nil
 	})
 	return attestation, err
@@ -55,15 +55,15 @@ func (a *Agent) restoreAttestation() error {
 }
 
 func saveAttestation(c *Config, attestation *wire.Attestation) error {
-	return c.Disk.SaveRecord(c.path(wordFile), fileVersion,
+	return c.Disk.SaveRecord(c.path(attestationFile), fileVersion,
 		append(slices.Clone(attestation.Key[:]), attestation.By[:]...))
 }
 
 // takeAttestation stores the coordinator's signature of this agent's key. Neighbours ignore beacons without it. A write
 // that fails is repeated; after a restart without the file, the next invitation contains the signature.
-func (a *Agent) takeAttestation(by wire.Signed) {
+func (a *Agent) takeAttestation(by wire.Signature) {
 	attestation, was := &wire.Attestation{Key: wire.SignKeyOf(a.cfg.Key), By: by}, a.mesh.beaconKeys.Load().attestation
-	if by == (wire.Signed{}) || !a.mesh.scouts() || was != nil && *was == *attestation {
+	if by == (wire.Signature{}) || !a.mesh.hasCell() || was != nil && *was == *attestation {
 		return
 	}
 	next := a.newBeaconKeys(attestation)
@@ -74,14 +74,14 @@ func (a *Agent) takeAttestation(by wire.Signed) {
 	a.owner.Go(func() {
 		write := func() error { return saveAttestation(&a.cfg, attestation) }
 		err := write()
-		a.owner.Tell(func() { a.persisted(unwritten{saveTheWord, write, nil}, err) })
+		a.owner.RunOnLoop(func() { a.finishWrite(failedWrite{attestationWrite, write, nil}, err) })
 	})
 }
 
 // vouch replaces the keys of beacons, and makes the scout send a beacon.
 func (m *mesh) vouch(v *beaconKeys) {
 	m.beaconKeys.Store(v)
-	replace(m.beaconKeysChanged, struct{}{})
+	replaceLatest(m.beaconKeysChanged, struct{}{})
 	m.scoutWaiter.Wake()
 }
 
@@ -99,20 +99,21 @@ func (m *mesh) signBeacon(message []byte) []byte {
 func (m *mesh) checkBeacon(from wire.AgentID, proof *wire.BeaconProof) error {
 	switch v := m.beaconKeys.Load(); {
 	case slices.Contains(v.revoked, from):
-		return host.Drop(DropSignature, "a beacon of %s, which the root document revokes", from)
+		return host.NewDropError(DropSignature, "a beacon of %s, which the root document revokes", from)
 	case proof == nil && v.attestation == nil:
 		return nil
 	case proof == nil:
-		return host.Drop(DropSignature, "a beacon of %s that is not signed", from)
+		return host.NewDropError(DropSignature, "a beacon of %s that is not signed", from)
 	case !proof.Attestation.Verify(m.cfg.Signatures, m.cfg.Federation, from, v.keys...):
-		return host.Drop(DropSignature, "a beacon of %s with a key for which the coordinator has not given its word",
+		return host.NewDropError(DropSignature,
+			"a beacon of %s with a key for which the coordinator has not given its word",
 			from)
 	case !proof.Verify(m.cfg.Signatures, m.cell()):
-		return host.Drop(DropSignature, "a beacon that %s has not signed for this cell", from)
+		return host.NewDropError(DropSignature, "a beacon that %s has not signed for this cell", from)
 	}
 	return nil
 }
 
-func (m *mesh) cell() wire.Cell {
-	return wire.Cell{Federation: m.cfg.Federation, Name: m.cfg.Mesh.Cell}
+func (m *mesh) cell() wire.BeaconCell {
+	return wire.BeaconCell{Federation: m.cfg.Federation, Name: m.cfg.Mesh.Cell}
 }

@@ -39,14 +39,15 @@ func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
 
 // wordBy is a word about an agent's key.
 func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.Attestation {
-	w := wire.Attestation{Key: wire.SignKeyOf(hosts.KeyOf(of))}
-	w.By = wire.Signed(ed25519.Sign(by, wire.AttestationText("plant", of, w.Key)))
+	w := wire.Attestation{Key: wire.SignKeyOf(hosts.TestKey(of))}
+	w.By = wire.Signature(ed25519.Sign(by, wire.AttestationText("plant", of, w.Key)))
 	return w
 }
 
 // give invites the agent with a word about its key.
-func (s *scene) give(by wire.Signed) {
-	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", Left: 1000, Weight: 1, Attestation: by}).Body())
+func (s *scene) give(by wire.Signature) {
+	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", RemainingMillis: 1000, Weight: 1,
+		Attestation: by}).Body())
 }
 
 // hears sends a beacon of another agent, signed if there is a key, and returns why it was dropped.
@@ -57,9 +58,9 @@ func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.Attestation, ke
 	if key != nil {
 		h.Type = wire.PeerSignedBeacon
 	}
-	m := wire.AppendBeacon(nil, h, &wire.Beacon{Next: 10000, Stamp: stamp, Degree: 2})
+	m := wire.AppendBeacon(nil, h, &wire.Beacon{NextBeaconMillis: 10000, SentAtMicros: stamp, MaxNeighbors: 2})
 	if key != nil {
-		m = wire.SignBeacon(wire.Ed25519{}, m, wire.Cell{Federation: "plant", Name: "hall"}, word, key)
+		m = wire.SignBeacon(wire.Ed25519{}, m, wire.BeaconCell{Federation: "plant", Name: "hall"}, word, key)
 	}
 	s.send(s.topics.Beacon("hall", from), m)
 	if dropped := factsOf[agent.MessageDropped](s)[before:]; len(dropped) > 0 {
@@ -76,9 +77,9 @@ func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.Attestation, ke
 func TestWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inCell(newScene(t))
-		cell, press := wire.Cell{Federation: "plant", Name: "hall"}, hosts.KeyOf("press")
+		cell, press := wire.BeaconCell{Federation: "plant", Name: "hall"}, hosts.TestKey("press")
 		s.start()
-		s.give(wordBy(hosts.KeyOf("stranger"), "press").By)
+		s.give(wordBy(hosts.TestKey("stranger"), "press").By)
 		if _, proof := s.beacon(); proof != nil {
 			t.Error("a stranger's word is taken")
 		}
@@ -99,9 +100,9 @@ func TestWord(t *testing.T) {
 		}{
 			{"not signed", wire.Attestation{}, nil, "not signed"},
 			{"the coordinator's word about another", wordBy(s.key, "press"), press, "has not given its word"},
-			{"another's word", wordBy(press, "other"), hosts.KeyOf("other"), "has not given its word"},
+			{"another's word", wordBy(press, "other"), hosts.TestKey("other"), "has not given its word"},
 			{"another's signature", good, press, "has not signed for this cell"},
-			{"its own", good, hosts.KeyOf("other"), ""},
+			{"its own", good, hosts.TestKey("other"), ""},
 		} {
 			why := s.hears("other", uint64(10+i), c.word, c.key)
 			if !strings.Contains(why, c.why) || (why == "") != (c.why == "") {
@@ -114,7 +115,7 @@ func TestWord(t *testing.T) {
 			t.Error("the word is forgotten")
 		}
 		s.stop()
-		s.cfg.Key = hosts.KeyOf("another key")
+		s.cfg.Key = hosts.TestKey("another key")
 		s.start()
 		if _, proof := s.beacon(); proof != nil {
 			t.Error("the word about the key before is used")
@@ -132,22 +133,22 @@ func TestWordOfAnotherRoot(t *testing.T) {
 		if _, proof := s.beacon(); proof == nil {
 			t.Fatal("the word is not taken")
 		}
-		second := hosts.KeyOf("second")
-		d := rootAfter(s.cfg.Root, hosts.KeyOf("root"), second)
+		second := hosts.TestKey("second")
+		d := rootAfter(s.cfg.Root, hosts.TestKey("root"), second)
 		d.Revoked = []wire.AgentID{"thief"}
-		d.Sign(hosts.KeyOf("root"), hosts.KeyOf("root"))
+		d.Sign(hosts.TestKey("root"), hosts.TestKey("root"))
 		s.send(s.topics.Root(2), d.Bytes())
 		wait(time.Minute)
 		if _, proof := s.beacon(); proof != nil || len(s.taken()) != 1 {
 			t.Error("a word by the key before is used")
 		}
-		if why := s.hears("other", 1, wordBy(s.key, "other"), hosts.KeyOf("other")); why == "" {
+		if why := s.hears("other", 1, wordBy(s.key, "other"), hosts.TestKey("other")); why == "" {
 			t.Error("a word by the key before counts")
 		}
-		if why := s.hears("other", 2, wordBy(second, "other"), hosts.KeyOf("other")); why != "" {
+		if why := s.hears("other", 2, wordBy(second, "other"), hosts.TestKey("other")); why != "" {
 			t.Error(why)
 		}
-		why := s.hears("thief", 3, wordBy(second, "thief"), hosts.KeyOf("thief"))
+		why := s.hears("thief", 3, wordBy(second, "thief"), hosts.TestKey("thief"))
 		if !strings.Contains(why, "revokes") {
 			t.Errorf("a revoked agent: %q", why)
 		}

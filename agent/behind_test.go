@@ -29,16 +29,16 @@ func TestBehind(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				s.cfg.Boot, s.cfg.Behind = tt.boot-1, tt.behind
+				s.cfg.Boot, s.cfg.LostCounterEpoch = tt.boot-1, tt.behind
 				s.start()
-				p := wire.Presence{State: wire.StateLost, Nonce: 7, Speaks: 1}
-				s.send(s.topics.Presence("press"), wire.Seal(nil, wire.Header{
+				p := wire.Presence{State: wire.StateLost, Nonce: 7, MaxProtocolVersion: 1}
+				s.send(s.topics.Presence("press"), wire.SignEnvelope(nil, wire.Header{
 					Root: wire.FirstRoot,
 					Type: wire.TypePresence, Federation: "plant", Sender: "press", Epoch: tt.earlier, Sequence: 3,
 				}, p.Body(), s.cfg.Key))
 				select {
 				case err := <-s.done:
-					behind := (*agent.BehindError)(nil)
+					behind := (*agent.BootCounterLostError)(nil)
 					if !tt.ends || !errors.As(err, &behind) || behind.Epoch != tt.earlier {
 						t.Errorf("ended with %v", err)
 					}

@@ -19,94 +19,95 @@ import (
 // errNoMesh is the failure of an agent that is to mix and was not told how.
 var errNoMesh = errors.New("the task has agents mix, and this one has no way to neighbours: configure d2d")
 
-// ask is a round's request for an update.
-type ask struct {
-	a     *Agent
-	ctx   context.Context // of the round
-	cease func()          // ends it
-	e     round.Train
-	p     *prepared
-	base  []float32 // with what is the agent's own, once the block begins
-	own   []float32 // at the beginning of the round; nil if nothing is
-	steps int       // E_k
-	why   learner.SizingReason
-	began time.Time
-	turn  uint64
+// updateRequest is a round's request for an update.
+type updateRequest struct {
+	a           *Agent
+	ctx         context.Context // of the round
+	cease       func()          // ends it
+	trainEffect round.Train
+	p           *preparedTask
+	base        []float32 // with what is the agent's own, once the block begins
+	own         []float32 // at the beginning of the round; nil if nothing is
+	steps       int       // E_k
+	why         learner.SizingReason
+	began       time.Time
+	sequence    uint64
 }
 
 // answer makes the update of what a block has come to, saves it if it is to be sent, and tells the owner. The error is
 // why there is none.
-func (q *ask) answer(b *blockHost, s d2d.Answer, err error) {
+func (q *updateRequest) answer(b *blockHost, s d2d.Answer, err error) {
 	if err == nil {
-		err = b.hold.take(q.ctx)
+		err = b.lockHandle.acquire(q.ctx)
 	}
 	u, fact := q.newUpdate(), Trained{}
-	if q.p.problem.Task.Mixing.Every > 0 {
-		u.Seen = wire.SeenEdges{Block: q.e.Block, Edges: s.Seen}
+	if q.p.problem.Task.Mixing.EverySteps > 0 {
+		u.Seen = wire.EdgeMeasurements{BlockRound: q.trainEffect.Block, Edges: s.Seen}
 		fact.Mixed, fact.MixedFor = &s.Stats, q.a.owner.Now().Sub(q.began)
 	}
 	if err == nil {
 		began := q.a.owner.Now()
-		err = q.takeOutcome(u, b.steps, b.x, &fact)
-		fact.Took = b.computed + q.a.owner.Now().Sub(began)
-		u.cheap = q.p.problem.Task.Training.Exchange == spec.ExchangeGradient && fact.Took < cheapTime
+		err = q.takeOutcome(u, b.steps, b.parameters, &fact)
+		fact.Took = b.computeTime + q.a.owner.Now().Sub(began)
+		u.cheapToRecompute = q.p.problem.Task.Training.Exchange == spec.ExchangeGradient && fact.Took < cheapTime
 	}
-	if held := q.p.held; err == nil && held != nil {
-		score := q.p.problem.Model.Score(q.base, q.p.problem.RiskSample(held, q.a.sampleSeed(&q.e)))
+	if held := q.p.heldOutRows; err == nil && held != nil {
+		score := q.p.problem.Model.Score(q.base, q.p.problem.RiskSample(held, q.a.sampleSeed(&q.trainEffect)))
 		if q.p.view.Err() == nil {
-			fact.Held = &score
+			fact.HeldOutScore = &score
 		}
 	}
 	if scorer, scores := b.steps.(Scorer); err == nil && scores {
 		var lost error // the round does without
-		if fact.Held, lost = scorer.Score(q.base); lost != nil {
+		if fact.HeldOutScore, lost = scorer.Score(q.base); lost != nil {
 			q.a.cfg.Logger.Warn("the model could not be scored", "err", lost)
 		}
 	}
-	b.hold.release()
-	fact.Waited, b.hold.waited = b.hold.waited, 0
-	if err == nil && !u.cheap {
+	b.lockHandle.release()
+	fact.LockWait, b.lockHandle.waited = b.lockHandle.waited, 0
+	if err == nil && !u.cheapToRecompute {
 		q.save(u)
 	}
-	q.tell(u, fact, q.p.why(err))
+	q.tell(u, fact, q.p.failureCause(err))
 }
 
 // save makes an update durable that is to be sent. One that only neighbours need stays in memory.
-func (q *ask) save(u *update) {
-	if over := func() bool { return q.ctx.Err() != nil }; q.e.Uploads && !over() {
+func (q *updateRequest) save(u *update) {
+	if over := func() bool { return q.ctx.Err() != nil }; q.trainEffect.Uploads && !over() {
 		q.a.save(u, over)
 	}
 }
 
 // fail tells the owner of a block that did not begin.
-func (q *ask) fail(err error) {
+func (q *updateRequest) fail(err error) {
 	q.a.owner.Go(func() { q.tell(&update{}, Trained{}, err) })
 }
 
 // tell has the owner go on with an update, unless its round is over.
-func (q *ask) tell(u *update, fact Trained, err error) {
-	fact.Round, fact.Version, fact.Sizing = q.e.Order.Round, q.e.Announcement.Version, q.why
-	_ = q.a.owner.DoContext(q.ctx, func() { // else the round is over, and nobody asks
+func (q *updateRequest) tell(u *update, fact Trained, err error) {
+	fact.Round, fact.Version, fact.Sizing = q.trainEffect.Order.Round, q.trainEffect.Announcement.Version, q.why
+	_ = q.a.owner.RunOnLoopContext(q.ctx, func() { // else the round is over, and nobody asks
 		if q.ctx.Err() == nil {
 			if err != nil {
 				q.cease()
 			}
-			q.a.trained(q.e, u, fact, err)
+			q.a.trained(q.trainEffect, u, fact, err)
 		}
 	})
 }
 
 // train takes the local steps of a block with an end, in the place of the one under way. Its goroutine outlives the
 // update where neighbours may need this agent's snapshots until the round is over.
-func (q *ask) train() {
+func (q *updateRequest) train() {
 	a := q.a
 	// a tenth of the time until the round's deadline is left for sending
-	timely, cancel := a.owner.WithDeadline(q.ctx, q.e.Deadline.Add(-q.e.Deadline.Sub(a.owner.Now())/10))
+	timely, cancel := a.owner.WithDeadline(q.ctx,
+		q.trainEffect.Deadline.Add(-q.trainEffect.Deadline.Sub(a.owner.Now())/10))
 	a.blocks.Do(func() {
 		defer cancel()
 		defer a.watchdog.watch(q.ctx)()
-		turn := a.newHold() // what waits for it has no parameters of its own yet
-		if err := turn.take(timely); err != nil {
+		turn := a.newLockHandle() // what waits for it has no parameters of its own yet
+		if err := turn.acquire(timely); err != nil {
 			q.tell(&update{}, Trained{}, fmt.Errorf("the device trains for another federation: %w", task.ErrNoSteps))
 			return
 		}
@@ -114,14 +115,15 @@ func (q *ask) train() {
 		var steps Block
 		err := q.beginOwn(timely)
 		if err == nil {
-			steps, err = a.newBlock(timely, q.e, q.p, q.base, q.own, q.steps, q.e.Order.Round, q.e.Announcement.Seed,
+			steps, err = a.newBlock(timely, q.trainEffect, q.p, q.base, q.own, q.steps, q.trainEffect.Order.Round,
+				q.trainEffect.Announcement.Seed,
 				turn)
 		}
 		if err != nil {
 			q.tell(&update{}, Trained{}, err)
 			return
 		}
-		b, err := a.mesh.newHost(q.e, q.p, steps, q.base, q.steps, false, turn)
+		b, err := a.mesh.newHost(q.trainEffect, q.p, steps, q.base, q.steps, false, turn)
 		if err == nil {
 			b.answer = func(s d2d.Answer) { q.answer(b, s, nil) }
 			err = b.work(q.ctx)
@@ -132,15 +134,15 @@ func (q *ask) train() {
 	})
 }
 
-// sum computes an agent's part of a statistics round.
-func (q *ask) sum() {
-	q.a.jobs.Do(func() {
+// computeStatistics computes an agent's part of a statistics round.
+func (q *updateRequest) computeStatistics() {
+	q.a.dataJobs.Do(func() {
 		defer q.a.watchdog.watch(q.ctx)()
-		u, turn := q.newUpdate(), q.a.newHold()
-		if turn.take(q.ctx) != nil {
+		u, turn := q.newUpdate(), q.a.newLockHandle()
+		if turn.acquire(q.ctx) != nil {
 			return // the round is over
 		}
-		v, err := q.a.cfg.Trainer.Moments(q.p.problem, q.p.trained)
+		v, err := q.a.cfg.Trainer.Moments(q.p.problem, q.p.trainingRows)
 		turn.release()
 		if err == nil {
 			err = u.take(wire.AppendVector(nil, v), q.p.problem.Schema(wire.KindStatistics).Hash())
@@ -148,81 +150,82 @@ func (q *ask) sum() {
 		if err == nil {
 			q.save(u)
 		}
-		q.tell(u, Trained{}, q.p.why(err))
+		q.tell(u, Trained{}, q.p.failureCause(err))
 	})
 }
 
 // newBlock prepares the local steps of a block, whose draws are those of a round.
-func (a *Agent) newBlock(ctx context.Context, e round.Train, p *prepared, base, own []float32, steps int,
-	draws wire.RoundID, seed uint64, turn *hold) (Block, error) {
+func (a *Agent) newBlock(ctx context.Context, e round.Train, p *preparedTask, base, own []float32, steps int,
+	draws wire.RoundID, seed uint64, turn *lockHandle) (Block, error) {
 	if a.mesh.private == nil && len(e.Peers) > 0 {
 		return nil, errNoMesh
 	}
-	return a.cfg.Trainer.Block(ctx, e.Block, p.problem, task.Job[float32]{
-		Base: base, Samples: p.trained, Weight: e.Weight, Offset: e.Announcement.Offset, Steps: steps,
-		Rand: task.Source(seed, draws, task.Stream(a.cfg.ID)), Sample: a.sampleSeed(&e),
-		Own: own, OwnRand: task.Source(task.OwnSeed(seed), draws, task.Stream(a.cfg.ID)),
-		Stop: func() bool { turn.between(ctx); return false },
+	return a.cfg.Trainer.Block(ctx, e.Block, p.problem, task.LocalJob[float32]{
+		Base: base, Samples: p.trainingRows, Weight: e.Weight, Offset: e.Announcement.StepOffset, Steps: steps,
+		Rand: task.AgentRand(seed, draws, task.AgentStream(a.cfg.ID)), RiskSampleSeed: a.sampleSeed(&e),
+		OwnParameters: own, OwnRand: task.AgentRand(task.OwnSeed(seed), draws, task.AgentStream(a.cfg.ID)),
+		Stop: func() bool { turn.yieldBetweenSteps(ctx); return false },
 	})
 }
 
 // sampleSeed is the seed of the rows on which risks are reported.
 func (a *Agent) sampleSeed(e *round.Train) uint64 {
-	return task.SampleSeed(e.Announcement.Seed, task.Stream(a.cfg.ID))
+	return task.SampleSeed(e.Announcement.Seed, task.AgentStream(a.cfg.ID))
 }
 
 // blockHost is the host of one block's machine: one goroutine, which owns the parameters.
 type blockHost struct {
 	*mesh
-	hold     *hold
-	ctx      context.Context // of run
-	e        round.Train
-	steps    Block
-	machine  *d2d.Block[float32] // nil if it could not be made
-	x        []float32
-	taken    uint64        // local steps so far
-	computed time.Duration // in them, since the last answer
-	events   []d2d.Event
+	lockHandle  *lockHandle
+	ctx         context.Context // of run
+	trainEffect round.Train
+	steps       Block
+	machine     *d2d.Block[float32] // nil if it could not be made
+	parameters  []float32
+	stepsTaken  uint64        // local steps so far
+	computeTime time.Duration // in them, since the last answer
+	events      []d2d.Event
 
 	answer func(s d2d.Answer) // the round; the parameters are as it wants them
 	// Where blocks have no end, what the agent's owner says, and how to begin and save the block.
-	asks  chan *ask
-	bars  chan bool
-	began func(joined bool)
-	save  func()
-	asked *ask // waits for its answer
+	updateRequests chan *updateRequest
+	restRequests   chan bool
+	onBlockStarted func(joined bool)
+	save           func()
+	pendingRequest *updateRequest // waits for its answer
 }
 
 // newHost prepares a block; joins says that the others may be in it already.
-func (m *mesh) newHost(e round.Train, p *prepared, steps Block, base []float32, afford int, joins bool,
-	turn *hold) (*blockHost, error) {
+func (m *mesh) newHost(e round.Train, p *preparedTask, steps Block, base []float32, afford int, joins bool,
+	turn *lockHandle) (*blockHost, error) {
 	t := &p.problem.Task
 	every, mixings := uint64(afford), uint64(1) // without neighbours
-	if t.Mixing.Every > 0 {
-		every, mixings = uint64(t.Mixing.Every), uint64(t.Training.MaxSteps/t.Mixing.Every)
+	if t.Mixing.EverySteps > 0 {
+		every, mixings = uint64(t.Mixing.EverySteps), uint64(t.Training.MaxSteps/t.Mixing.EverySteps)
 	}
-	if t.Mixing.Endless {
+	if t.Mixing.EndlessBlocks {
 		mixings = 0
 	}
-	b := &blockHost{mesh: m, hold: turn, e: e, steps: steps, x: slices.Clone(base)}
+	b := &blockHost{mesh: m, lockHandle: turn, trainEffect: e, steps: steps, parameters: slices.Clone(base)}
 	cfg := m.exchangeConfig(e, t, mixings)
 	if traced, ok := steps.(Traced); ok {
 		cfg.Trace = traced.Trace()
 	}
 	if joins {
-		cfg.Join = joining * cfg.Repeat
+		cfg.JoinTimeout = joinRepeats * cfg.RepeatInterval
 	}
 	var err error
-	b.machine, err = d2d.NewBlock(d2d.BlockConfig{Every: every, Within: uint64(t.Training.MaxSteps), Keep: keepEvery},
-		cfg, b.x)
+	b.machine, err = d2d.NewBlock(d2d.BlockConfig{StepsPerMixing: every, StepsUntilAnswer: uint64(t.Training.MaxSteps),
+		SaveInterval: blockSaveInterval},
+		cfg, b.parameters)
 	return b, err
 }
 
-// joining is how many repeat intervals an agent that comes back waits for a neighbour's snapshot.
-const joining = 20
+// joinRepeats is how many repeat intervals an agent that comes back waits for a neighbour's snapshot.
+const joinRepeats = 20
 
-// patience is how many waits in a row a silent neighbour may spoil.
-const patience = 3
+// maxSilentWaits is how many waits in a row a silent neighbour may spoil.
+const maxSilentWaits = 3
 
 // stats are the counts so far.
 func (b *blockHost) stats() d2d.Stats {
@@ -235,9 +238,9 @@ func (b *blockHost) stats() d2d.Stats {
 // work runs the block, with what comes from its neighbours.
 // The error is why it went no further before ctx ended.
 func (b *blockHost) work(ctx context.Context) error {
-	filters := make([]string, 0, len(b.e.Peers))
-	for _, p := range b.e.Peers {
-		filters = append(filters, b.cfg.Topics.PeerParts(p.ID, b.e.Block))
+	filters := make([]string, 0, len(b.trainEffect.Peers))
+	for _, p := range b.trainEffect.Peers {
+		filters = append(filters, b.cfg.Topics.PeerParts(p.ID, b.trainEffect.Block))
 	}
 	if len(filters) > 0 {
 		b.conn.Subscribe(mqtt.AtMostOnce, filters...)
@@ -252,12 +255,12 @@ func (b *blockHost) run(ctx context.Context) error {
 		defer func() { traced.Ended(b.machine.Stats()) }()
 	}
 	b.ctx, b.events = ctx, append(b.events, d2d.Start{})
-	for ctx.Err() == nil && !b.machine.Over() {
-		b.hear() // steps that wait for nobody would go on without
+	for ctx.Err() == nil && !b.machine.Finished() {
+		b.collectEvents() // steps that wait for nobody would go on without
 		if len(b.events) == 0 {
 			at, ok := b.machine.Deadline()
 			if !ok || b.rt.Now().Before(at) {
-				b.hold.release()
+				b.lockHandle.release()
 				b.blockWaiter.Wait(ctx, at, nil)
 				continue
 			}
@@ -280,16 +283,17 @@ func (b *blockHost) messages() <-chan mqtt.Message {
 	return b.inbox
 }
 
-// hear takes what has come so far. The owner's words are for the moment between the steps that are taken and the next.
-func (b *blockHost) hear() {
-	if q, ok := received(b.asks); ok {
+// collectEvents takes what has come so far. The owner's words are for the moment between the steps that are taken and
+// the next.
+func (b *blockHost) collectEvents() {
+	if q, ok := tryReceive(b.updateRequests); ok {
 		b.ask(q)
 	}
-	if yes, ok := received(b.bars); ok {
-		b.events = slices.Insert(b.events, 0, d2d.Event(d2d.Barred{Yes: yes}))
+	if yes, ok := tryReceive(b.restRequests); ok {
+		b.events = slices.Insert(b.events, 0, d2d.Event(d2d.RestRequested{MustRest: yes}))
 	}
 	for {
-		msg, ok := received(b.messages())
+		msg, ok := tryReceive(b.messages())
 		if !ok {
 			return
 		}
@@ -298,9 +302,9 @@ func (b *blockHost) hear() {
 }
 
 // ask takes a round's question, in the place of an earlier round's.
-func (b *blockHost) ask(q *ask) {
-	b.asked = q
-	b.events = slices.Insert(b.events, 0, d2d.Event(d2d.Wanted{}))
+func (b *blockHost) ask(q *updateRequest) {
+	b.pendingRequest = q
+	b.events = slices.Insert(b.events, 0, d2d.Event(d2d.AnswerRequested{}))
 }
 
 // step gives the machine an event and does what it asks for.
@@ -309,17 +313,18 @@ func (b *blockHost) step(ev d2d.Event) error {
 		switch e := e.(type) {
 		case d2d.Publish:
 			// the neighbours ask for a message that is not sent
-			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.e.Block, e.Part), Payload: e.Payload})
-		case d2d.Take:
+			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.trainEffect.Block, e.Part),
+				Payload: e.Payload})
+		case d2d.TakeSteps:
 			if err := b.take(e); err != nil {
 				return err
 			}
 			b.events = append(b.events, d2d.Stepped{})
-		case d2d.Began:
-			b.began(e.Joined)
+		case d2d.BlockStarted:
+			b.onBlockStarted(e.Joined)
 		case d2d.Answer:
 			b.answer(e)
-			b.computed = 0
+			b.computeTime = 0
 		case d2d.Save:
 			b.save()
 		}
@@ -328,13 +333,13 @@ func (b *blockHost) step(ev d2d.Event) error {
 }
 
 // take takes local steps.
-func (b *blockHost) take(e d2d.Take) error {
-	if err := b.hold.take(b.ctx); err != nil {
+func (b *blockHost) take(e d2d.TakeSteps) error {
+	if err := b.lockHandle.acquire(b.ctx); err != nil {
 		return err
 	}
-	began, waited := b.rt.Now(), b.hold.waited
-	b.taken = e.Last
-	err := b.steps.Take(b.x, e.First, e.Last)
-	b.computed += b.rt.Now().Sub(began) - (b.hold.waited - waited)
+	began, waited := b.rt.Now(), b.lockHandle.waited
+	b.stepsTaken = e.Last
+	err := b.steps.Take(b.parameters, e.First, e.Last)
+	b.computeTime += b.rt.Now().Sub(began) - (b.lockHandle.waited - waited)
 	return err
 }

@@ -82,10 +82,10 @@ type ledger struct {
 	path   string
 	meter  *mqtt.Meter
 
-	month  month
-	used   uint64
-	read   uint64 // the meter's total, up to here in used
-	onDisk uint64
+	month      month
+	used       uint64
+	meterTotal uint64 // the meter's total, up to here in used
+	onDisk     uint64
 }
 
 // minMargin is more than what goes over a link between two looks at the meter.
@@ -98,12 +98,12 @@ func (b *Budget) open(c *Config) (*ledger, error) {
 	in.Dir = cmp.Or(b.Dir, c.Dir)
 	l := &ledger{limit: b.Limit, margin: max(b.Limit/200, minMargin), disk: c.Disk,
 		path:  filepath.Join(in.Dir, budgetFile),
-		meter: b.Meter, read: b.Meter.Total(), month: monthOf(now)}
+		meter: b.Meter, meterTotal: b.Meter.Total(), month: monthOf(now)}
 	err := in.record(budgetFile, budgetVersion, 64, func(b []byte) error {
 		if len(b) != 12 {
 			return fmt.Errorf("%d bytes, want 12", len(b))
 		}
-		l.month, l.used = month(le.Uint32(b)), le.Uint64(b[4:])
+		l.month, l.used = month(littleEndian.Uint32(b)), littleEndian.Uint64(b[4:])
 		return nil
 	})
 	if err != nil {
@@ -117,8 +117,8 @@ func (b *Budget) open(c *Config) (*ledger, error) {
 // reports whether the disk must be told.
 func (l *ledger) count(now time.Time) (save bool) {
 	total := l.meter.Total()
-	more := total - l.read
-	l.read = total
+	more := total - l.meterTotal
+	l.meterTotal = total
 	if m := monthOf(now); m > l.month {
 		l.month, l.used, save = m, 0, true
 	}
@@ -128,8 +128,8 @@ func (l *ledger) count(now time.Time) (save bool) {
 
 // save writes a number that is so far ahead.
 func (l *ledger) save(ahead uint64) error {
-	b := le.AppendUint32(nil, uint32(l.month))
-	b = le.AppendUint64(b, l.used+ahead)
+	b := littleEndian.AppendUint32(nil, uint32(l.month))
+	b = littleEndian.AppendUint64(b, l.used+ahead)
 	if err := l.disk.SaveRecord(l.path, budgetVersion, b); err != nil {
 		return err
 	}
@@ -139,9 +139,9 @@ func (l *ledger) save(ahead uint64) error {
 
 func (l *ledger) left() uint64 { return l.limit - min(l.limit, l.used) }
 
-// spent reports whether nothing is left. The agent then does not read the
+// isBudgetSpent reports whether nothing is left. The agent then does not read the
 // announcements, which may have models in them, until the next month.
-func (a *Agent) spent() bool { return a.cfg.Budget.left() == 0 }
+func (a *Agent) isBudgetSpent() bool { return a.cfg.Budget.left() == 0 }
 
 // account keeps the budget's books, if there is a budget.
 func (a *Agent) account() {
@@ -167,10 +167,10 @@ func (a *Agent) account() {
 			"clock", monthOf(now), "counted_for", fact.Month, "file", l.path)
 	}
 	if counts {
-		a.written("save the count of bytes", err)
+		a.reportWriteResult("save the count of bytes", err)
 	}
-	a.step(round.Budgeted{Left: left})
-	a.holdBlock()
+	a.step(round.UplinkBudgetChanged{Left: left})
+	a.updateBlockRest()
 	if spent := left == 0; spent != a.budgetSpent {
 		if a.budgetSpent = spent; spent {
 			a.conn.Unsubscribe(a.cfg.Topics.Round())
@@ -178,7 +178,7 @@ func (a *Agent) account() {
 			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 		}
 	}
-	fact.Estimate = a.machine.Estimate()
+	fact.Estimate = a.machine.EstimateRoundBytes()
 	last := a.budgetReported
 	if fact.Month != last.Month || fact.Estimate != last.Estimate || fact.Used-last.Used >= margin/8 {
 		a.budgetReported = fact

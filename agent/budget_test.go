@@ -97,7 +97,7 @@ func TestBudgetDeclines(t *testing.T) {
 		if d := s.declined(); d != "budget" {
 			t.Errorf("declined with %q", d)
 		}
-		if short := factsOf[round.BudgetShort](s); len(short) != 1 || short[0].Bytes <= short[0].Left {
+		if short := factsOf[round.UplinkBudgetTooSmall](s); len(short) != 1 || short[0].Bytes <= short[0].Left {
 			t.Errorf("told of %+v", short)
 		}
 
@@ -113,8 +113,8 @@ func TestBudgetDeclines(t *testing.T) {
 			!slices.Contains(s.reads(), s.topics.Device("press")) || spoke > 24 {
 			t.Errorf("reads %q, and spoke %d times in a day", s.reads(), spoke)
 		}
-		s.direct(wire.TypeStanding, 2,
-			(&wire.Standing{Announcement: wire.Digest{1}, Place: wire.PlaceNotSelected}).Body())
+		s.direct(wire.TypeHelloAnswer, 2,
+			(&wire.HelloAnswer{Announcement: wire.Digest{1}, Place: wire.PlaceNotSelected}).Body())
 		if listens() {
 			t.Error("it reads announcements again, since somebody named one")
 		}

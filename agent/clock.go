@@ -8,57 +8,57 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Clock is the time of day by which a device holds certificates: its machine's, but never before the latest time that
-// the coordinator has signed, or that the program was built. So a machine that begins in 1970 reaches a broker with
-// TLS. It may be used from several goroutines.
-type Clock struct {
+// CertificateClock is the time of day by which a device holds certificates: its machine's, but never before the latest
+// time that the coordinator has signed, or that the program was built. So a machine that begins in 1970 reaches a
+// broker with TLS. It may be used from several goroutines.
+type CertificateClock struct {
 	machine func() time.Time
 	least   time.Time
 
-	mu    sync.Mutex
-	floor time.Time
-	at    time.Time // when it was set, by a clock that nobody sets
+	mu         sync.Mutex
+	floor      time.Time
+	floorSetAt time.Time // when it was set, by a clock that nobody sets
 }
 
-// NewClock returns a clock that says no time before least. machine is time.Now unless set.
-func NewClock(least time.Time, machine func() time.Time) *Clock {
+// NewCertificateClock returns a clock that says no time before least. machine is time.Now unless set.
+func NewCertificateClock(least time.Time, machine func() time.Time) *CertificateClock {
 	if machine == nil {
 		machine = time.Now
 	}
-	return &Clock{machine: machine, least: least, floor: least, at: time.Now()}
+	return &CertificateClock{machine: machine, least: least, floor: least, floorSetAt: time.Now()}
 }
 
 // Now returns the time.
-func (c *Clock) Now() time.Time {
+func (c *CertificateClock) Now() time.Time {
 	_, is := c.read()
 	return is
 }
 
 // read returns what the machine's clock says, and the time.
-func (c *Clock) read() (machine, is time.Time) {
+func (c *CertificateClock) read() (machine, is time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	machine = c.machine()
-	if is = c.floor.Add(time.Since(c.at)); is.Before(machine) {
+	if is = c.floor.Add(time.Since(c.floorSetAt)); is.Before(machine) {
 		is = machine
 	}
 	return machine, is
 }
 
 // raise sets the floor to a later time.
-func (c *Clock) raise(t time.Time) {
+func (c *CertificateClock) raise(t time.Time) {
 	if _, is := c.read(); t.After(is) {
 		c.set(t)
 	}
 }
 
 // reset forgets what the coordinator has signed.
-func (c *Clock) reset() { c.set(c.least) }
+func (c *CertificateClock) reset() { c.set(c.least) }
 
-func (c *Clock) set(floor time.Time) {
+func (c *CertificateClock) set(floor time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.floor, c.at = floor, time.Now()
+	c.floor, c.floorSetAt = floor, time.Now()
 }
 
 const (
@@ -69,15 +69,15 @@ const (
 	clockBehind = 5 * time.Minute
 )
 
-// keptTime is the time on the disk, in seconds of Unix time. It counts for one root document: a thief of the
+// savedClock is the time on the disk, in seconds of Unix time. It counts for one root document: a thief of the
 // coordinator's key may have signed any time, and the next root document ends that, too.
-type keptTime struct {
-	root   wire.Root
+type savedClock struct {
+	root   wire.RootVersion
 	issued uint64
 }
 
 // loadClock sets the floor of the clock to the time on the disk.
-func loadClock(c *Config, root wire.Root) (k keptTime, err error) {
+func loadClock(c *Config, root wire.RootVersion) (k savedClock, err error) {
 	if c.Clock == nil {
 		return k, nil
 	}
@@ -85,8 +85,8 @@ func loadClock(c *Config, root wire.Root) (k keptTime, err error) {
 		if len(b) != 12 {
 			return fmt.Errorf("%d bytes, want 12", len(b))
 		}
-		if r := wire.Root(le.Uint32(b)); r == root {
-			k = keptTime{r, le.Uint64(b[4:])}
+		if r := wire.RootVersion(littleEndian.Uint32(b)); r == root {
+			k = savedClock{r, littleEndian.Uint64(b[4:])}
 		}
 		return nil
 	})
@@ -94,8 +94,8 @@ func loadClock(c *Config, root wire.Root) (k keptTime, err error) {
 	return k, err
 }
 
-func saveClock(c *Config, k keptTime) error {
-	b := le.AppendUint64(le.AppendUint32(nil, uint32(k.root)), k.issued)
+func saveClock(c *Config, k savedClock) error {
+	b := littleEndian.AppendUint64(littleEndian.AppendUint32(nil, uint32(k.root)), k.issued)
 	return c.Disk.SaveRecord(c.path(clockFile), fileVersion, b)
 }
 
@@ -108,7 +108,7 @@ func (a *Agent) hearTime(issued uint64) {
 		return
 	}
 	a.cfg.Clock.raise(timeOf(issued))
-	k := keptTime{a.trust.version(), issued}
+	k := savedClock{a.trust.version(), issued}
 	if was := a.keptTime; was.root == k.root && k.issued < was.issued+uint64(clockEvery/time.Second) {
 		return
 	}
@@ -116,12 +116,12 @@ func (a *Agent) hearTime(issued uint64) {
 	a.owner.Go(func() {
 		write := func() error { return saveClock(&a.cfg, k) }
 		err := write()
-		a.owner.Tell(func() { a.persisted(unwritten{saveTheClock, write, nil}, err) })
+		a.owner.RunOnLoop(func() { a.finishWrite(failedWrite{clockWrite, write, nil}, err) })
 	})
 }
 
-// lookAtClock tells when the machine's clock is behind, and when it is so no more.
-func (a *Agent) lookAtClock() {
+// reportClockBehind tells when the machine's clock is behind, and when it is so no more.
+func (a *Agent) reportClockBehind() {
 	if a.cfg.Clock == nil {
 		return
 	}
@@ -130,6 +130,6 @@ func (a *Agent) lookAtClock() {
 		if a.clockBehindReported = behind; !behind {
 			is = time.Time{}
 		}
-		a.cfg.Observer.Observe(ClockBehind{Machine: machine, Using: is})
+		a.cfg.Observer.Observe(ClockBehind{Machine: machine, UsedTime: is})
 	}
 }

@@ -19,7 +19,7 @@ var (
 // at1970 begins a life of an agent whose machine's clock begins in 1970, and goes.
 func (s *scene) at1970() {
 	begun := time.Now()
-	s.cfg.Clock = agent.NewClock(built, func() time.Time { return time.Unix(0, 0).Add(time.Since(begun)) })
+	s.cfg.Clock = agent.NewCertificateClock(built, func() time.Time { return time.Unix(0, 0).Add(time.Since(begun)) })
 	s.start()
 }
 
@@ -34,7 +34,7 @@ func (s *scene) wantTime(what string, want time.Time) {
 // issued announces that a round goes on, at a time.
 func (s *scene) issued(r wire.RoundID, at time.Time) {
 	a := s.training(taskOf("air"), 0, 0)
-	a.Issued = uint64(at.Unix())
+	a.IssuedAt = uint64(at.Unix())
 	s.announce(r, a)
 }
 
@@ -64,11 +64,11 @@ func TestClockFloor(t *testing.T) {
 		s.at1970()
 		s.wantTime("at the start after", told.Add(time.Hour))
 		facts := factsOf[agent.ClockBehind](s)
-		if len(facts) != 3 || facts[2].Machine.Unix() != 0 || !facts[2].Using.Equal(told.Add(time.Hour)) {
+		if len(facts) != 3 || facts[2].Machine.Unix() != 0 || !facts[2].UsedTime.Equal(told.Add(time.Hour)) {
 			t.Errorf("told %v", facts)
 		}
 		s.stop()
-		s.cfg.Clock = agent.NewClock(built, func() time.Time { return told.Add(48 * time.Hour) })
+		s.cfg.Clock = agent.NewCertificateClock(built, func() time.Time { return told.Add(48 * time.Hour) })
 		s.start()
 		s.wantTime("with a machine's clock that is right", told.Add(48*time.Hour))
 		if len(factsOf[agent.ClockBehind](s)) != 3 {
@@ -82,12 +82,12 @@ func TestClockIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		machine := time.Unix(0, 0)
-		s.cfg.Clock = agent.NewClock(built, func() time.Time { return machine })
+		s.cfg.Clock = agent.NewCertificateClock(built, func() time.Time { return machine })
 		s.start()
 		machine = told.Add(-time.Minute)
 		s.issued(1, told)
 		facts := factsOf[agent.ClockBehind](s)
-		if len(facts) != 2 || facts[0].Using != built || !facts[1].Using.IsZero() {
+		if len(facts) != 2 || facts[0].UsedTime != built || !facts[1].UsedTime.IsZero() {
 			t.Errorf("told %v", facts)
 		}
 	})
@@ -105,7 +105,7 @@ func TestClockOfThief(t *testing.T) {
 		s.stop()
 		s.at1970()
 		s.wantTime("it is kept, as any other", end)
-		s.send(s.topics.Root(2), rootAfter(s.cfg.Root, hosts.KeyOf("root"), hosts.KeyOf("second")).Bytes())
+		s.send(s.topics.Root(2), rootAfter(s.cfg.Root, hosts.TestKey("root"), hosts.TestKey("second")).Bytes())
 		s.wantTime("by the next root", built)
 		s.stop()
 		s.at1970()

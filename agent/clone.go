@@ -20,24 +20,24 @@ const (
 // that a broker brings back after a crash; but only a clone that is alive has a
 // newer one on a later link.
 type cloneDetector struct {
-	link  int      // counts the links of this process
-	seen  sighting // the newest word of another start, if link is not 0
-	here  bool     // the clone was seen alive on this link
-	pause time.Duration
+	link        int           // counts the links of this process
+	seen        cloneSighting // the newest word of another start, if link is not 0
+	cloneOnLink bool          // the clone was seen alive on this link
+	pause       time.Duration
 }
 
-// sighting is a presence of another start under this agent's name.
-type sighting struct {
+// cloneSighting is a presence of another start under this agent's name.
+type cloneSighting struct {
 	link     int
 	epoch    wire.Epoch
 	sequence uint64
 }
 
-func (t *cloneDetector) up() { t.link, t.here = t.link+1, false }
+func (t *cloneDetector) up() { t.link, t.cloneOnLink = t.link+1, false }
 
 // down ends the link. A link without a clone ends the growing of pauses.
 func (t *cloneDetector) down() {
-	if !t.here {
+	if !t.cloneOnLink {
 		t.pause = 0
 	}
 }
@@ -50,11 +50,11 @@ func (t *cloneDetector) sighted(epoch wire.Epoch, sequence uint64) bool {
 	if last.link != 0 && !newer {
 		return false
 	}
-	t.seen = sighting{t.link, epoch, sequence}
+	t.seen = cloneSighting{t.link, epoch, sequence}
 	if last.link == 0 || last.link == t.link {
 		return false // its will may follow what it said last
 	}
-	t.here = true
+	t.cloneOnLink = true
 	return true
 }
 
@@ -66,18 +66,19 @@ func (t *cloneDetector) nextPause() time.Duration {
 
 // receivePresence looks at what is retained under the agent's own name.
 func (a *Agent) receivePresence(p []byte) error {
-	e, err := wire.Open(p)
+	e, err := wire.ParseEnvelope(p)
 	if err != nil {
 		return err
 	}
 	if e.Type != wire.TypePresence || e.Federation != a.cfg.Federation || e.Sender != a.cfg.ID {
-		return host.Drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+		return host.NewDropError(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	}
 	if err := e.VerifyBy(a.cfg.Signatures, a.public); err != nil {
-		return host.Drop(DropSignature, "%w: has this agent got a new key?", err)
+		return host.NewDropError(DropSignature, "%w: has this agent got a new key?", err)
 	}
 	m, err := wire.DecodePresence(e.Body)
-	if err == nil && m.Nonce != a.signer.nonce && a.cfg.Behind > 0 && e.Epoch >= a.cfg.Behind && a.clones.link == 1 &&
+	if err == nil && m.Nonce != a.signer.nonce && a.cfg.LostCounterEpoch > 0 && e.Epoch >= a.cfg.LostCounterEpoch &&
+		a.clones.link == 1 &&
 		a.clones.seen.link == 0 {
 		a.epochAtLastStart = e.Epoch
 		return nil
@@ -100,7 +101,7 @@ func (a *Agent) meetClone(e wire.Envelope, nonce uint64) {
 	}
 	a.cfg.Observer.Observe(fact)
 	if goesOn {
-		a.signer.Overtake(e.Sequence + overtaking)
+		a.signer.SkipSequencePast(e.Sequence + cloneSequenceMargin)
 		return
 	}
 	a.publish(a.signer.presence(wire.StateOffline))

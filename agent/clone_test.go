@@ -41,7 +41,7 @@ func TestTwinPauses(t *testing.T) {
 	var w cloneDetector
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 		w.up()
-		w.here = true
+		w.cloneOnLink = true
 		if got := w.nextPause(); got != want*time.Minute {
 			t.Errorf("a pause of %v, want %v", got, want*time.Minute)
 		}

@@ -39,23 +39,24 @@ type Config struct {
 	// Runtime is its time; real time unless set.
 	Runtime host.Runtime
 	// Signatures are Ed25519's unless set.
-	Signatures wire.Signatures
+	Signatures wire.SignatureScheme
 	// Boot is the number of this start, larger than at any start before (store.Disk.NextBoot).
 	Boot wire.Epoch
-	// Behind is the least epoch of an earlier start, found retained at the broker, that shows that Boot is not larger:
-	// the counter was lost, or an older copy put back. The agent then ends with a BehindError. 0 = it goes on.
-	Behind wire.Epoch
+	// LostCounterEpoch is the least epoch of an earlier start, found retained at the broker, that shows that Boot is
+	// not larger: the counter was lost, or an older copy put back. The agent then ends with a BehindError. 0 = it goes
+	// on.
+	LostCounterEpoch wire.Epoch
 	// StepTime, if set, declares the time per local step instead of measuring it, to choose how many a round takes.
 	StepTime time.Duration
 	// Trainer takes the local steps; a Learner unless set.
 	Trainer Trainer
 	// Share is of the device's turn to train, if the device has other agents; one of its own unless set.
-	Share *Share
+	Share *TrainingShare
 	// HeldOut is the share of the rows, the last ones, that are not trained on in a run but score its models. What
 	// comes in the run is held out, too. 0 = none are.
 	HeldOut float64
 	// Predict, if set, has the agent keep models to predict with.
-	Predict *Predictions
+	Predict *PredictionConfig
 	// MinRows is the fewest rows whose sums may leave the device, whatever the task says.
 	MinRows uint64
 	// MaxModel bounds the models and tasks that are fetched, in bytes.
@@ -66,7 +67,7 @@ type Config struct {
 	// declined. Agents of one device share it.
 	Budget *Budget
 	// Clock, if set, is the time by which connections hold certificates. The agent raises its floor, and keeps it.
-	Clock *Clock
+	Clock *CertificateClock
 	Now   func() time.Time // of day, for the budget's months; time.Now unless set
 	// Certificate, if set, reads the configured certificate for the broker, which is empty if there is none. The
 	// coordinator renews it; LoadCertificate has what connections use then. It is called from any goroutine.
@@ -83,11 +84,11 @@ type Config struct {
 
 	// Device, if set, returns what the rules of the device's owner say now, given
 	// what they said before. It is asked every half a minute and before training.
-	Device func(before device.Verdict) device.Verdict
+	JudgeDevice func(before device.Verdict) device.Verdict
 
 	// Mesh is the way to the neighbours; nil for an agent that does not mix.
 	Mesh    *MeshConfig
-	Reports Reports
+	Reports ReportConfig
 }
 
 // fill sets what is not given.
@@ -105,7 +106,7 @@ func (c *Config) fill() {
 		c.Trainer = Learner{}
 	}
 	if c.Share == nil {
-		c.Share = new(Turn).NewShare(string(c.Federation))
+		c.Share = new(TrainingLock).NewShare(string(c.Federation))
 	}
 }
 
@@ -127,9 +128,10 @@ func (c *Config) validate() error {
 	need(c.MaxModel > 0, "the largest model must have some bytes")
 	need(c.HeldOut >= 0 && c.HeldOut < 1, "the share of rows that are held out must be 0 or more, and below 1, is %v",
 		c.HeldOut)
-	need(c.Predict == nil || c.Predict.Publish == nil || c.Predict.Every > 0 && c.Predict.Anomaly > 0,
+	need(c.Predict == nil || c.Predict.Publish == nil || c.Predict.ForecastInterval > 0 &&
+		c.Predict.UsualResidualShare > 0,
 		"predictions that are published need a time and a share above 0")
-	need(c.Predict == nil || c.Predict.Keep >= 1 && c.Predict.Refresh >= 0 && c.Predict.Margin >= 0,
+	need(c.Predict == nil || c.Predict.MaxKeptModels >= 1 && c.Predict.Refresh >= 0 && c.Predict.Margin >= 0,
 		"predictions need models that are kept, and a time and a margin that are not negative")
 	need(c.Budget == nil || c.Budget.Limit > 0 && c.Budget.Meter != nil, "a budget needs a limit and a meter")
 	need(c.Mesh == nil || c.Mesh.Cell == "" || mqtt.CheckCell(c.Mesh.Cell) == nil && c.Mesh.MaxDegree >= 1 &&
@@ -139,8 +141,8 @@ func (c *Config) validate() error {
 	need(c.Reports.Every >= 0 && c.Reports.Every%time.Second == 0,
 		"reports are whole seconds apart, not %v", c.Reports.Every)
 	need(c.Reports.Every == 0 || c.Reports.Readings != nil, "reports need readings")
-	need(len(c.Reports.Scrape) <= wire.MaxName, "the address for scraping has %d bytes, more than %d",
-		len(c.Reports.Scrape), wire.MaxName)
+	need(len(c.Reports.MetricsAddress) <= wire.MaxName, "the address for scraping has %d bytes, more than %d",
+		len(c.Reports.MetricsAddress), wire.MaxName)
 	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and randomness must be given")
 	return errors.Join(errs...)
 }

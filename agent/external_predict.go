@@ -7,12 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// mostAhead is about how many predictions of a program are taken in one look; the others follow with the next.
-const mostAhead = 10_000
+// maxForecastsPerLook is about how many predictions of a program are taken in one look; the others follow with the
+// next.
+const maxForecastsPerLook = 10_000
 
-// opaque is the trainer of tasks of which only it knows what they compute.
-func (a *Agent) opaque() (Opaque, error) {
-	if by, is := a.cfg.Trainer.(Opaque); is {
+// opaqueTrainer is the trainer of tasks of which only it knows what they compute.
+func (a *Agent) opaqueTrainer() (OpaqueTrainer, error) {
+	if by, is := a.cfg.Trainer.(OpaqueTrainer); is {
 		return by, nil
 	}
 	return nil, errors.New("this device has no trainers: add them to agentd.yaml")
@@ -20,23 +21,23 @@ func (a *Agent) opaque() (Opaque, error) {
 
 // forecastsOf returns the forecasts of an external model, which its program makes of rows that have come to it. l is
 // the device's task: nil before there is one, and the program that would know it.
-func (a *Agent) forecastsOf(f *forecaster, m *modelfile.Model, l *local) (all []Forecast, err error) {
+func (a *Agent) forecastsOf(f *forecaster, m *modelfile.Model, l *localTask) (all []Forecast, err error) {
 	if l == nil || l.problem == nil {
 		return nil, nil
 	}
-	if !m.Alike(modelfile.Of(&l.problem.Task, l.problem.Model.Architecture(), nil, wire.Digest{})) {
+	if !m.Alike(modelfile.NewModel(&l.problem.Task, l.problem.Model.Architecture(), nil, wire.Digest{})) {
 		return nil, errors.New("the model in use has other tensors than the device's task: its program does not run")
 	}
-	by, err := a.opaque()
+	by, err := a.opaqueTrainer()
 	if err != nil {
 		return nil, err
 	}
 	w, err := vector(m)
 	if f.model == nil || !f.model.Alike(m) {
-		f.usual = residuals{}
+		f.recentResiduals = residuals{}
 	}
-	f.model, f.paired = m, paired{}
-	for more := err == nil; more && len(all) < mostAhead; {
+	f.model, f.paired = m, modelComparison{}
+	for more := err == nil; more && len(all) < maxForecastsPerLook; {
 		var some []Forecast
 		some, more, err = by.Predict(a.owner.Context(), l.problem, w)
 		all, more = append(all, some...), more && err == nil && len(some) > 0
@@ -45,7 +46,7 @@ func (a *Agent) forecastsOf(f *forecaster, m *modelfile.Model, l *local) (all []
 		c := &all[i]
 		c.Goal = m.Goal()
 		if c.Model = m.Name(); c.Residual != nil {
-			f.score(c, *c.Residual, a.cfg.Predict.Anomaly)
+			f.score(c, *c.Residual, a.cfg.Predict.UsualResidualShare)
 		}
 	}
 	return all, err

@@ -27,15 +27,15 @@ type teller struct {
 	asked int
 }
 
-func (o *teller) InitialOwn(context.Context, *task.Problem[float32]) ([]float32, error) {
+func (o *teller) InitialOwn(context.Context, *task.CompiledTask[float32]) ([]float32, error) {
 	return nil, nil
 }
 
-func (o *teller) Evaluate(context.Context, *task.Problem[float32], []float32) (agent.Figures, error) {
-	return agent.Figures{}, nil
+func (o *teller) Evaluate(context.Context, *task.CompiledTask[float32], []float32) (agent.EvaluationMetrics, error) {
+	return agent.EvaluationMetrics{}, nil
 }
 
-func (o *teller) Predict(_ context.Context, _ *task.Problem[float32], model []float32) (some []agent.Forecast,
+func (o *teller) Predict(_ context.Context, _ *task.CompiledTask[float32], model []float32) (some []agent.Forecast,
 	more bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -83,7 +83,7 @@ func TestProgramPredicts(t *testing.T) {
 		l.forecastsBy(func(f agent.Forecast) error {
 			o.lock(func() { all = append(all, f) })
 			return nil
-		}, modelfile.Of(&external, p.Model.Architecture(), vector, wire.BlobDigest(vector)))
+		}, modelfile.NewModel(&external, p.Model.Architecture(), vector, wire.BlobDigest(vector)))
 		wait(2 * time.Minute)
 		o.lock(func() {
 			if o.asked > 0 {
@@ -111,7 +111,7 @@ func TestProgramPredicts(t *testing.T) {
 		})
 		wait(5 * time.Minute)
 		facts := factsOf[agent.Predicted](l.scene)
-		if n := len(facts); n != 2 || facts[0].Rows != 62 || facts[0].Anomalies != 1 ||
+		if n := len(facts); n != 2 || facts[0].PublishedForecasts != 62 || facts[0].Anomalies != 1 ||
 			!errors.Is(facts[1].Err, away) {
 			t.Errorf("%+v", facts)
 		}
@@ -138,7 +138,7 @@ func TestProgramsModel(t *testing.T) {
 		s, g := newScene(t), new(growing)
 		g.Store(5)
 		s.cfg.Data, s.cfg.Trainer, s.cfg.HeldOut = g, new(teller), 0.2
-		s.cfg.Predict = &agent.Predictions{Keep: 2}
+		s.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 2}
 		s.start()
 		for v := wire.ModelVersion(1); v <= 3; v++ {
 			a := s.training(externalTask("plant"), float32(v), 1)

@@ -53,26 +53,26 @@ type ModelResult string
 
 // The results.
 const (
-	ModelTaken     ModelResult = "taken"
+	ModelAdopted   ModelResult = "taken"
 	ModelWorse     ModelResult = "worse"      // than the one in use, by more than the margin
 	ModelNotFinite ModelResult = "not_finite" // its parameters, or its risk
-	ModelBlind     ModelResult = "blind"      // there are no rows to judge it on now; it is tried again
+	ModelUnjudged  ModelResult = "blind"      // there are no rows to judge it on now; it is tried again
 	ModelFailed    ModelResult = "failed"     // the disk, say; it is tried again
 	ModelPinned    ModelResult = "pinned"     // the device's owner wants another one: no fact
 )
 
 // ModelResults returns the results that are told, for closed label sets.
 func ModelResults() []ModelResult {
-	return []ModelResult{ModelTaken, ModelWorse, ModelNotFinite, ModelBlind, ModelFailed}
+	return []ModelResult{ModelAdopted, ModelWorse, ModelNotFinite, ModelUnjudged, ModelFailed}
 }
 
 // Facts of the host.
 type (
 	// LinkChanged: the broker is connected, or not.
 	LinkChanged struct {
-		Up   bool
-		Err  error     // when down
-		Back time.Time // the agent has given it up until then; zero = it has not
+		Up          bool
+		Err         error     // when down
+		ReconnectAt time.Time // the agent has given it up until then; zero = it has not
 	}
 	// SubscriptionsRefused: the broker refuses these filters now, and the
 	// neighbours' broker those of Site, if it is another; they are asked for them
@@ -81,15 +81,15 @@ type (
 	// StorageFailing: a write to the state folder has begun to fail. It is tried
 	// again, and nothing that needs it goes on meanwhile.
 	StorageFailing struct {
-		What string // such as "save the announcement's place"
-		Err  error
+		Operation string // such as "save the announcement's place"
+		Err       error
 	}
 	// StorageMended: the last write that failed is done.
 	StorageMended struct{}
-	// KeyAwaited: the agent lacks the key under which tasks and models are sealed. It asks the coordinator.
-	KeyAwaited struct{}
-	// KeyCame: it has that key.
-	KeyCame struct{}
+	// GroupKeyAwaited: the agent lacks the key under which tasks and models are sealed. It asks the coordinator.
+	GroupKeyAwaited struct{}
+	// GroupKeyReceived: it has that key.
+	GroupKeyReceived struct{}
 	// StateLost: a file of the state folder is damaged, or of another version, and
 	// the agent goes on without it.
 	StateLost struct {
@@ -97,9 +97,9 @@ type (
 		Err     error
 		Without string // what the agent does
 	}
-	// PersonalBegun: what of the model is the agent's own begins anew, since it is not known for this run and these
-	// tensors, or, with an error, since ditto's steps have diverged.
-	PersonalBegun struct {
+	// PersonalModelReset: what of the model is the agent's own begins anew, since it is not known for this run and
+	// these tensors, or, with an error, since ditto's steps have diverged.
+	PersonalModelReset struct {
 		Round      wire.RoundID
 		Parameters int
 		Err        error
@@ -116,11 +116,11 @@ type (
 		// the federation that the configured key announces.
 		Others []wire.Federation
 	}
-	// RootTaken: the keys of this root document count now.
-	RootTaken struct{ Version wire.Root }
+	// RootDocumentAdopted: the keys of this root document count now.
+	RootDocumentAdopted struct{ Version wire.RootVersion }
 	// ClockBehind: the machine's clock is behind the time by which certificates are held; Using is zero when it is so
 	// no more.
-	ClockBehind struct{ Machine, Using time.Time }
+	ClockBehind struct{ Machine, UsedTime time.Time }
 	// CertificateUsed: the next connection to the broker uses this certificate; Renewed says that the coordinator has
 	// made it in the place of another one.
 	CertificateUsed struct {
@@ -139,7 +139,7 @@ type (
 	// Rekeyed: the coordinator has taken another key of this device, which is used from the next start on.
 	Rekeyed struct{ Key wire.SignKey }
 	// BrokerTested: the broker carries the largest messages, or not.
-	BrokerTested struct{ mqtt.SelfTested }
+	BrokerTested struct{ mqtt.SelfTestOutcome }
 	// CloneSeen: another device has this agent's identity, and is alive.
 	CloneSeen struct {
 		Boot, OtherBoot   wire.Epoch
@@ -162,18 +162,19 @@ type (
 	}
 	// MessageDropped: an incoming message was not used.
 	MessageDropped struct {
-		Kind   mqtt.Kind
+		Kind   mqtt.TopicKind
 		Reason DropReason
 		Err    error
 	}
 	// DataLoaded: the local data were held against a task, for the first time or because they have changed.
 	DataLoaded struct {
-		Task    string
-		Rows    int
-		Before  int    // rows that there were the last time that they fit; 0 at the first time
-		Renewed string // why rows that were there are so no more, with file and line; empty if rows were only added
-		Took    time.Duration
-		Problem error // nil when they fit
+		Task       string
+		Rows       int
+		RowsBefore int // rows that there were the last time that they fit; 0 at the first time
+		// why rows that were there are so no more, with file and line; empty if rows were only added
+		RenewalReason string
+		Took          time.Duration
+		Problem       error // nil when they fit
 	}
 	// DataCollected: what has come of the data, what was not used and why, and what keeps more from coming.
 	DataCollected struct {
@@ -187,36 +188,36 @@ type (
 	}
 	// Trained: local steps were taken.
 	Trained struct {
-		Round      wire.RoundID
-		Version    wire.ModelVersion // of the base model
-		LocalSteps int
-		Sizing     learner.SizingReason
-		StepTime   time.Duration // per local step, as measured or declared
-		RiskBefore float64
-		RiskAfter  float64
-		Held       *learner.Score // of the base model on the rows that are held out; nil if none are
-		Took       time.Duration  // in local steps
-		Waited     time.Duration  // for its turn, while the device trained for other federations
+		Round        wire.RoundID
+		Version      wire.ModelVersion // of the base model
+		LocalSteps   int
+		Sizing       learner.SizingReason
+		StepTime     time.Duration // per local step, as measured or declared
+		RiskBefore   float64
+		RiskAfter    float64
+		HeldOutScore *learner.Score // of the base model on the rows that are held out; nil if none are
+		Took         time.Duration  // in local steps
+		LockWait     time.Duration  // for its turn, while the device trained for other federations
 		// Mixed is how the mixing went, where agents mix, and MixedFor how long
 		// the block took with it.
 		Mixed    *d2d.Stats
 		MixedFor time.Duration
 	}
-	// TurnAwaited: training waits, since the device trains for another of its federations. By is empty when the wait,
-	// of the time Waited, is over. Waits that take less than 100 ms are not told.
-	TurnAwaited struct {
-		By     string
-		Waited time.Duration
+	// TrainingLockAwaited: training waits, since the device trains for another of its federations. By is empty when the
+	// wait, of the time Waited, is over. Waits that take less than 100 ms are not told.
+	TrainingLockAwaited struct {
+		LockHolder string
+		Waited     time.Duration
 	}
 	// ModelJudged: a new model was held against the one in use.
 	ModelJudged struct {
-		Run     wire.RunID
-		Version wire.ModelVersion
-		Result  ModelResult
-		Rows    int     // that are held out, on which it was judged, task.RiskRows at most; 0 = it was not
-		Risk    float64 // on them; NaN if it was not judged
-		InUse   float64 // that of the model in use; NaN if there is none to compare with
-		Err     error   // of ModelFailed
+		Run              wire.RunID
+		Version          wire.ModelVersion
+		Result           ModelResult
+		HeldOutRows      int     // that are held out, on which it was judged, task.RiskRows at most; 0 = it was not
+		Risk             float64 // on them; NaN if it was not judged
+		RiskOfModelInUse float64 // that of the model in use; NaN if there is none to compare with
+		Err              error   // of ModelFailed
 	}
 	// ModelInUse: the device predicts with another model from now on.
 	ModelInUse struct {
@@ -228,22 +229,22 @@ type (
 	}
 	// Predicted: the device has predicted from its own rows, or could not.
 	Predicted struct {
-		Made      int // forecasts that were made
-		Rows      int // forecasts that were published: also some that waited until the connection had room
-		Lost      int // that could not be
-		Failed    int // rows without one: it would not be finite, or the label is no class
-		Anomalies int
-		Residual  float64       // mean magnitude of the last residuals; NaN if no label has come
-		Took      time.Duration // to find and to predict those that were made
-		Err       error         // told when it is another than before, or forecasts are lost
-		Mended    bool          // there was an error before, and is none
+		NewForecasts       int // forecasts that were made
+		PublishedForecasts int // forecasts that were published: also some that waited until the connection had room
+		Lost               int // that could not be
+		FailedRows         int // rows without one: it would not be finite, or the label is no class
+		Anomalies          int
+		Residual           float64       // mean magnitude of the last residuals; NaN if no label has come
+		Took               time.Duration // to find and to predict those that were made
+		Err                error         // told when it is another than before, or forecasts are lost
+		ErrorResolved      bool          // there was an error before, and is none
 	}
 	// ModelHookFailed: the command that is told of a new model has failed. The model is in use nevertheless.
 	ModelHookFailed struct{ Err error }
 	// UpdateSettled: the coordinator has told what became of an update of a round that is over.
 	UpdateSettled struct {
 		Round wire.RoundID
-		Fate  wire.Fate
+		Fate  wire.UpdateFate
 	}
 	// Evaluated: a base model was evaluated on the rows that are held out, as the coordinator asks for.
 	Evaluated struct {
@@ -254,33 +255,33 @@ type (
 	}
 	// FeedbackKept: what the codec has not sent of the updates up to this round's, and goes with the next one.
 	FeedbackKept struct {
-		Round wire.RoundID
-		Norm  float64 // ‖e‖₂
-		Lost  bool    // it is 0: nobody knows what became of the last update, or that was of another run
+		Round        wire.RoundID
+		Norm         float64 // ‖e‖₂
+		ResidualLost bool    // it is 0: nobody knows what became of the last update, or that was of another run
 	}
 	// NeighborsFound: whom the agent would mix with, of those in its cell.
 	NeighborsFound struct {
-		Neighbors []wire.AgentID
-		Others    int // agents that are there, in the cell
+		Neighbors   []wire.AgentID
+		OtherAgents int // agents that are there, in the cell
 	}
 	// BlockBegan: the agent mixes from now on, over all rounds until its edges change.
 	BlockBegan struct {
 		Block     wire.RoundID // for which its edges were made
-		From      BlockSource
+		Origin    BlockSource
 		Neighbors int
 	}
 	// TrainerStarted: a program that trains external models runs, and has said what it has.
 	TrainerStarted struct {
-		Trainer string // as the device's owner calls it
-		Name    string // as it calls itself
-		Rows    int
-		Loose   string // why it is not confined; empty if it is
+		ConfiguredName   string // as the device's owner calls it
+		Name             string // as it calls itself
+		Rows             int
+		UnconfinedReason string // why it is not confined; empty if it is
 	}
 	// TrainerEnded: it runs no more, though it is needed.
 	TrainerEnded struct {
-		Trainer string
-		Err     error
-		Again   time.Duration // after which it is started again at the earliest
+		Trainer      string
+		Err          error
+		RestartDelay time.Duration // after which it is started again at the earliest
 	}
 	// TrainingFailed: there is no update for this round.
 	TrainingFailed struct {
@@ -293,14 +294,14 @@ func (LinkChanged) fact()          {}
 func (SubscriptionsRefused) fact() {}
 func (StorageFailing) fact()       {}
 func (StorageMended) fact()        {}
-func (KeyAwaited) fact()           {}
-func (KeyCame) fact()              {}
+func (GroupKeyAwaited) fact()      {}
+func (GroupKeyReceived) fact()     {}
 func (StateLost) fact()            {}
 func (BootRaised) fact()           {}
-func (PersonalBegun) fact()        {}
+func (PersonalModelReset) fact()   {}
 func (AnnouncementsStale) fact()   {}
 func (AnnouncementMissing) fact()  {}
-func (RootTaken) fact()            {}
+func (RootDocumentAdopted) fact()  {}
 func (ClockBehind) fact()          {}
 func (CertificateUsed) fact()      {}
 func (CertificateEnding) fact()    {}
@@ -316,7 +317,7 @@ func (DataLoaded) fact()           {}
 func (DataCollected) fact()        {}
 func (ModelFetched) fact()         {}
 func (Trained) fact()              {}
-func (TurnAwaited) fact()          {}
+func (TrainingLockAwaited) fact()  {}
 func (ModelJudged) fact()          {}
 func (ModelInUse) fact()           {}
 func (ModelHookFailed) fact()      {}

@@ -15,82 +15,84 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// feedback is what the codec top_k has not sent of an agent's changes. It goes with the next update: of what is to be
-// sent, x = Δ + e, the rest stays if the update is folded, all of it if the coordinator has not used it, and nothing if
-// a rule has left it out or nobody knows. Neither accepted nor late says anything of that.
-type feedback struct {
-	run   wire.RunID
-	round wire.RoundID // whose update was settled last
-	basis wire.Digest  // see basisOf
-	v     []float32    // e; nil = 0. Of an update whose fate is not known, x
+// feedbackResidual is what the codec top_k has not sent of an agent's changes. It goes with the next update: of what is
+// to be sent, x = Δ + e, the rest stays if the update is folded, all of it if the coordinator has not used it, and
+// nothing if a rule has left it out or nobody knows. Neither accepted nor late says anything of that.
+type feedbackResidual struct {
+	run        wire.RunID
+	round      wire.RoundID // whose update was settled last
+	schemaHash wire.Digest  // see basisOf
+	residual   []float32    // e; nil = 0. Of an update whose fate is not known, x
 	// update and sent are of that; sent is what was packed.
 	update wire.Digest
 	sent   []byte
 }
 
-// basisOf names what the elements of a change are: the schema, and the standardisation of the columns.
-func basisOf(p *task.Problem[float32]) wire.Digest {
+// schemaHashOf names what the elements of a change are: the schema, and the standardisation of the columns.
+func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
 	schema := p.Schema(wire.KindTraining).Hash()
 	b := schema[:]
 	for _, column := range [][]float64{p.Task.Standardization.Mean, p.Task.Standardization.Scale} {
 		for _, x := range column {
-			b = le.AppendUint64(b, math.Float64bits(x))
+			b = littleEndian.AppendUint64(b, math.Float64bits(x))
 		}
 	}
 	return sha256.Sum256(b)
 }
 
 // after is the residual that an update leaves which has this fate.
-func (r *feedback) after(f wire.Fate) feedback {
-	next := feedback{run: r.run, round: r.round, basis: r.basis}
+func (r *feedbackResidual) after(f wire.UpdateFate) feedbackResidual {
+	next := feedbackResidual{run: r.run, round: r.round, schemaHash: r.schemaHash}
 	switch f {
 	case wire.FateFolded:
-		next.v = slices.Clone(r.v)
+		next.residual = slices.Clone(r.residual)
 		for at := 0; at+8 <= len(r.sent); at += 8 { // what was sent is x itself there
-			if i := int(le.Uint32(r.sent[at:])); i < len(next.v) {
-				next.v[i] = 0
+			if i := int(littleEndian.Uint32(r.sent[at:])); i < len(next.residual) {
+				next.residual[i] = 0
 			}
 		}
 	case wire.FateAbandoned, wire.FateMissed:
-		next.v = r.v
+		next.residual = r.residual
 	}
 	return next
 }
 
-func (r *feedback) norm() float64 { return math.Sqrt(round.AddSquares(0, r.v)) }
+func (r *feedbackResidual) norm() float64 { return math.Sqrt(round.AddSquares(0, r.residual)) }
 
 // errorFeedback keeps it. Blocks read it.
 type errorFeedback struct {
 	mu sync.Mutex
-	feedback
+	feedbackResidual
 	saved func() // what waits until it is on disk; nil if nothing does
 }
 
-// add makes of a change what is to be sent of it, if the codec keeps a residual: u.whole.
-func (f *errorFeedback) add(u *update, p *task.Problem[float32], change []float32) []float32 {
+// compensate makes of a change what is to be sent of it, if the codec keeps a residual: u.whole.
+func (f *errorFeedback) compensate(u *update, p *task.CompiledTask[float32], change []float32) []float32 {
 	if _, ok := p.Task.Training.Codec.TopK(); !ok {
 		return change
 	}
 	f.mu.Lock()
-	e := f.feedback
+	e := f.feedbackResidual
 	f.mu.Unlock()
-	u.basis, u.whole = basisOf(p), slices.Clone(change)
-	if e.run != u.run || e.basis != u.basis || len(e.v) != len(change) || !e.update.IsZero() {
-		u.lost = len(e.v) > 0 // of another run or in other columns, or what became of it is not known: it is 0
-		return u.whole
+	u.schemaHash, u.uncompressed = schemaHashOf(p), slices.Clone(change)
+	if e.run != u.run || e.schemaHash != u.schemaHash || len(e.residual) != len(change) || !e.update.IsZero() {
+		// of another run or in other columns, or what became of it is not known: it is 0
+		u.residualLost = len(e.residual) > 0
+		return u.uncompressed
 	}
-	for j, x := range e.v {
-		u.whole[j] = float32(change[j] + x)
-		if y := u.whole[j]; y-y != 0 {
-			return append(u.whole[:0], change...)
+	for j, x := range e.residual {
+		u.uncompressed[j] = float32(change[j] + x)
+		if y := u.uncompressed[j]; y-y != 0 {
+			return append(u.uncompressed[:0], change...)
 		}
 	}
-	return u.whole
+	return u.uncompressed
 }
 
 // feedbackOf is what an update leaves whose fate is not known.
-func feedbackOf(u *update) feedback {
-	return feedback{run: u.run, round: u.round, basis: u.basis, v: u.whole, update: u.Payload.Hash, sent: u.payload}
+func feedbackOf(u *update) feedbackResidual {
+	return feedbackResidual{run: u.run, round: u.round, schemaHash: u.schemaHash, residual: u.uncompressed,
+		update: u.Payload.Hash, sent: u.payload}
 }
 
 // settledBefore reports whether it is known already what the update of a round has left.
@@ -99,12 +101,12 @@ func (f *errorFeedback) settledBefore(run wire.RunID, r wire.RoundID) bool {
 }
 
 // settleFeedback takes what became of a round's update.
-func (a *Agent) settleFeedback(run wire.RunID, r wire.RoundID, f wire.Fate) {
-	left := a.unsent.feedback
-	if u := a.ready; u != nil && u.whole != nil && u.round == r {
+func (a *Agent) settleFeedback(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+	left := a.errorFeedback.feedbackResidual
+	if u := a.ready; u != nil && u.uncompressed != nil && u.round == r {
 		left = feedbackOf(u)
 	}
-	if left.run == run && left.round == r && !left.update.IsZero() && !a.unsent.settledBefore(run, r) {
+	if left.run == run && left.round == r && !left.update.IsZero() && !a.errorFeedback.settledBefore(run, r) {
 		a.keepFeedback(left.after(f), f == wire.FateUnknown)
 	}
 }
@@ -114,59 +116,59 @@ func (a *Agent) settleFeedback(run wire.RunID, r wire.RoundID, f wire.Fate) {
 // late when it is offered once more. But one that is refused for its length leaves nothing, for the next would be
 // longer still, nor does one beside which another one is accepted. One that was never offered changes nothing.
 func (a *Agent) leaveFeedback(u *update, refused wire.RefuseReason) {
-	if u == nil || u.whole == nil || a.unsent.settledBefore(u.run, u.round) {
+	if u == nil || u.uncompressed == nil || a.errorFeedback.settledBefore(u.run, u.round) {
 		return
 	}
 	switch left := feedbackOf(u); {
 	case refused == wire.RefuseNorm, refused == wire.RefuseConflict:
 		a.keepFeedback(left.after(wire.FateNorm), false)
-	case refused != 0, a.asks == wire.Asked{Round: u.round, Update: u.Payload.Hash}:
+	case refused != 0, a.outcomeQuery == wire.OutcomeRequest{Round: u.round, Update: u.Payload.Hash}:
 		a.keepFeedback(left, false)
-	case u.offered:
+	case u.possiblySent:
 		a.keepFeedback(left.after(wire.FateUnknown), true)
 	}
 }
 
 // keepFeedback has the next update begin with a residual, also after a restart.
-func (a *Agent) keepFeedback(r feedback, lost bool) {
-	a.unsent.mu.Lock()
-	a.unsent.feedback = r
-	a.unsent.mu.Unlock()
-	_ = a.persist(saveTheUnsent, func() error { return saveFeedback(&a.cfg, &r) }, func() {
-		if then := a.unsent.saved; then != nil {
-			a.unsent.saved = nil
+func (a *Agent) keepFeedback(r feedbackResidual, lost bool) {
+	a.errorFeedback.mu.Lock()
+	a.errorFeedback.feedbackResidual = r
+	a.errorFeedback.mu.Unlock()
+	_ = a.writeOrRetry(feedbackWrite, func() error { return saveFeedback(&a.cfg, &r) }, func() {
+		if then := a.errorFeedback.saved; then != nil {
+			a.errorFeedback.saved = nil
 			then()
 		}
 	})
 	if r.update.IsZero() {
-		a.cfg.Observer.Observe(FeedbackKept{Round: r.round, Norm: r.norm(), Lost: lost})
+		a.cfg.Observer.Observe(FeedbackKept{Round: r.round, Norm: r.norm(), ResidualLost: lost})
 	}
 }
 
 // feedbackUnsaved reports whether the residual on disk is an older one: then the update stays, which has it all.
 func (a *Agent) feedbackUnsaved() bool {
-	return slices.ContainsFunc(a.unwritten, func(w unwritten) bool { return w.what == saveTheUnsent })
+	return slices.ContainsFunc(a.unwritten, func(w failedWrite) bool { return w.what == feedbackWrite })
 }
 
 // saveFeedback writes: run 8, round 8, basis 32, update 32, length of what was sent 4; what was sent; elements.
-func saveFeedback(c *Config, r *feedback) error {
-	b := le.AppendUint64(nil, uint64(r.run))
-	b = le.AppendUint64(b, uint64(r.round))
-	b = append(append(b, r.basis[:]...), r.update[:]...)
-	b = append(le.AppendUint32(b, uint32(len(r.sent))), r.sent...)
-	return c.Disk.SaveRecord(filepath.Join(c.Dir, unsentFile), slotVersion, wire.AppendVector(b, r.v))
+func saveFeedback(c *Config, r *feedbackResidual) error {
+	b := littleEndian.AppendUint64(nil, uint64(r.run))
+	b = littleEndian.AppendUint64(b, uint64(r.round))
+	b = append(append(b, r.schemaHash[:]...), r.update[:]...)
+	b = append(littleEndian.AppendUint32(b, uint32(len(r.sent))), r.sent...)
+	return c.Disk.SaveRecord(filepath.Join(c.Dir, feedbackFile), slotVersion, wire.AppendVector(b, r.residual))
 }
 
-func loadFeedback(c *Config) (r feedback, err error) {
-	err = c.record(unsentFile, slotVersion, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+func loadFeedback(c *Config) (r feedbackResidual, err error) {
+	err = c.record(feedbackFile, slotVersion, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
 		const head = 84
-		if len(b) < head || int64(le.Uint32(b[head-4:])) > int64(len(b)-head) {
+		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
 			return errors.New("too short")
 		}
-		sent := int(le.Uint32(b[head-4:]))
-		r = feedback{run: wire.RunID(le.Uint64(b)), round: wire.RoundID(le.Uint64(b[8:])),
-			basis: wire.Digest(b[16:]), update: wire.Digest(b[48:]), sent: b[head : head+sent]}
-		r.v, err = vectorOf(b[head+sent:])
+		sent := int(littleEndian.Uint32(b[head-4:]))
+		r = feedbackResidual{run: wire.RunID(littleEndian.Uint64(b)), round: wire.RoundID(littleEndian.Uint64(b[8:])),
+			schemaHash: wire.Digest(b[16:]), update: wire.Digest(b[48:]), sent: b[head : head+sent]}
+		r.residual, err = vectorOf(b[head+sent:])
 		return err
 	})
 	return r, err
@@ -182,21 +184,22 @@ func vectorOf(b []byte) ([]float32, error) {
 }
 
 // packUpdate packs a change, with what is kept of earlier ones, as the task asks.
-func (q *ask) packUpdate(u *update, change []float32) error {
+func (q *updateRequest) packUpdate(u *update, change []float32) error {
 	p, word := q.p.problem, q.p.problem.Task.Training.Codec
-	rng := task.Source(task.PackSeed(q.e.Announcement.Seed), q.e.Order.Round, task.Stream(q.a.cfg.ID))
-	packed := codec.Of[float32](word).Append(nil, q.a.unsent.add(u, p, change), rng)
-	err := u.take(packed, q.e.Announcement.Schema)
+	rng := task.AgentRand(task.CodecSeed(q.trainEffect.Announcement.Seed), q.trainEffect.Order.Round,
+		task.AgentStream(q.a.cfg.ID))
+	packed := codec.ForWord[float32](word).Append(nil, q.a.errorFeedback.compensate(u, p, change), rng)
+	err := u.take(packed, q.trainEffect.Announcement.Schema)
 	u.Payload.Codec = word
 	return err
 }
 
 // appendWhole appends what a file holds of an update beside its payload: nothing, or basis and elements.
 func (u *update) appendWhole() []byte {
-	if u.whole == nil {
+	if u.uncompressed == nil {
 		return nil
 	}
-	return wire.AppendVector(u.basis[:len(u.basis):len(u.basis)], u.whole)
+	return wire.AppendVector(u.schemaHash[:len(u.schemaHash):len(u.schemaHash)], u.uncompressed)
 }
 
 // readWhole reads that.
@@ -204,10 +207,10 @@ func (u *update) readWhole(b []byte) (err error) {
 	if len(b) == 0 {
 		return nil
 	}
-	if len(b) <= len(u.basis) {
+	if len(b) <= len(u.schemaHash) {
 		return fmt.Errorf("%d bytes behind the payload", len(b))
 	}
-	u.basis = wire.Digest(b)
-	u.whole, err = vectorOf(b[len(u.basis):])
+	u.schemaHash = wire.Digest(b)
+	u.uncompressed, err = vectorOf(b[len(u.schemaHash):])
 	return err
 }

@@ -18,14 +18,15 @@ import (
 // steady is a trainer that always has the change (4, 3).
 type steady struct{ agent.Learner }
 
-func (steady) Block(context.Context, wire.RoundID, *task.Problem[float32], task.Job[float32]) (agent.Block, error) {
+func (steady) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
+	error) {
 	return steady{}, nil
 }
 
 func (steady) Take([]float32, uint64, uint64) error { return nil }
 
-func (steady) OutcomeFrom(_, _ []float32) (task.Outcome[float32], error) {
-	return task.Outcome[float32]{Vector: []float32{4, 3}, Steps: 1}, nil
+func (steady) OutcomeFrom(_, _ []float32) (task.LocalOutcome[float32], error) {
+	return task.LocalOutcome[float32]{Vector: []float32{4, 3}, Steps: 1}, nil
 }
 
 // sentIn trains in a round whose announcement has been read, and returns what the update has: one element.
@@ -43,7 +44,7 @@ func (s *scene) sentIn(r wire.RoundID, a wire.Announcement) string {
 func TestFeedback(t *testing.T) {
 	const folded, unused, nothing = "1:6", "0:8", "0:4"
 	for name, tt := range map[string]struct {
-		fate   wire.Fate
+		fate   wire.UpdateFate
 		reply  bool              // told in answer to a hello, and not with the announcement
 		refuse wire.RefuseReason // 0 = it is accepted
 		want   string
@@ -76,9 +77,9 @@ func TestFeedback(t *testing.T) {
 					_, u := s.update()
 					digest := u.Payload.Hash
 					if tt.refuse != 0 {
-						s.direct(wire.TypeRefused, 1, (&wire.Refused{Update: digest, Reason: tt.refuse}).Body())
+						s.direct(wire.TypeRefused, 1, (&wire.UpdateRefused{Update: digest, Reason: tt.refuse}).Body())
 					} else {
-						s.direct(wire.TypeAccepted, 1, (&wire.Accepted{Update: digest}).Body())
+						s.direct(wire.TypeAccepted, 1, (&wire.UpdateAccepted{Update: digest}).Body())
 					}
 					again := func(when string) {
 						if restart == when || restart == "both" {
@@ -91,11 +92,11 @@ func TestFeedback(t *testing.T) {
 					}
 					again("before")
 					next := s.training(tk, 1, 1)
-					next.Folded, next.Phase = 1, wire.PhaseGathering
-					o := wire.Outcome{Round: 1, Abandoned: tt.fate == wire.FateAbandoned}
+					next.LastEndedRound, next.Phase = 1, wire.PhaseGathering
+					o := wire.RoundOutcome{Round: 1, Abandoned: tt.fate == wire.FateAbandoned}
 					if tt.fate != wire.FateMissed && !o.Abandoned {
-						tag := wire.TagOf(s.run, 1, "press", digest)
-						o.Settled = []wire.Settled{{Tag: tag, Fate: tt.fate}}
+						tag := wire.UpdateTagOf(s.run, 1, "press", digest)
+						o.Settled = []wire.TaggedFate{{Tag: tag, Fate: tt.fate}}
 					}
 					if !tt.reply {
 						next.Outcome = inline(o.Body())

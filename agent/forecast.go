@@ -17,7 +17,7 @@ import (
 // Forecast is the prediction of a row of the device's own source, or what its label has shown later.
 type Forecast struct {
 	Time    time.Time // of the row; zero if rows have none
-	Goal    modelfile.Goal
+	Goal    modelfile.PredictionTarget
 	Model   string  // RUN/VERSION
 	Value   float64 // as learner.Prediction has it
 	Classes []float64
@@ -29,40 +29,40 @@ type Forecast struct {
 	Anomaly  bool    // Score is above 1
 }
 
-// For returns the time that the prediction is for; zero if rows have no time.
-func (f *Forecast) For() time.Time {
+// TargetTime returns the time that the prediction is for; zero if rows have no time.
+func (f *Forecast) TargetTime() time.Time {
 	if f.Time.IsZero() {
 		return f.Time
 	}
-	return f.Time.Add(f.Goal.Ahead)
+	return f.Time.Add(f.Goal.Horizon)
 }
 
 // forecaster predicts from the rows of a source. Jobs use it, one after another.
 type forecaster struct {
-	model  *modelfile.Model
-	goal   modelfile.Goal // of the model
-	by     *learner.Predictor[float32]
-	early  *follower // rows whose targets may not be known yet; nil if the model has no target
-	whole  *follower // rows with targets
-	usual  residuals
-	paired paired
-	ready  []Forecast // that wait until the connection has room
-	lost   error      // why the last forecast was not published
-	failed string     // the last error that was told
+	model             *modelfile.Model
+	goal              modelfile.PredictionTarget // of the model
+	predictor         *learner.Predictor[float32]
+	rowsBeforeTargets *rowFollower // rows whose targets may not be known yet; nil if the model has no target
+	rowsWithTargets   *rowFollower // rows with targets
+	recentResiduals   residuals
+	paired            modelComparison
+	ready             []Forecast // that wait until the connection has room
+	publishErr        error      // why the last forecast was not published
+	failed            string     // the last error that was told
 }
 
-// follower is the rows of a source, of which those up to seen have been dealt with.
-type follower struct {
-	rows   data.Rows
-	began  bool
-	seen   int
-	newest int64
-	failed error // the last snapshot
+// rowFollower is the rows of a source, of which those up to seen have been dealt with.
+type rowFollower struct {
+	rows     data.Rows
+	began    bool
+	seenRows int
+	newest   int64
+	failed   error // the last snapshot
 }
 
-// fresh returns the view, and the place of its first row that has come since. old tells that it is the first view,
+// newRows returns the view, and the place of its first row that has come since. old tells that it is the first view,
 // whose rows were there before.
-func (f *follower) fresh() (v data.View, from int, old bool, err error) {
+func (f *rowFollower) newRows() (v data.View, from int, old bool, err error) {
 	if (f.began || f.failed != nil) && !f.rows.Changed() {
 		return v, 0, false, f.failed
 	}
@@ -75,12 +75,12 @@ func (f *follower) fresh() (v data.View, from int, old bool, err error) {
 		old = true
 	case v.Times != nil:
 		from = v.Times.Find(f.newest + 1)
-	case v.Renewed != "":
+	case v.RenewalReason != "":
 		from = n
 	default:
-		from = min(f.seen, n)
+		from = min(f.seenRows, n)
 	}
-	f.began, f.seen = true, n
+	f.began, f.seenRows = true, n
 	if v.Times != nil {
 		f.newest = max(f.newest, v.Times.At(n-1))
 	}
@@ -97,40 +97,42 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 		return err
 	}
 	if f.model == nil || !f.model.Alike(m) {
-		want := data.Want{Features: m.Features, Target: m.Target, Recipe: m.Recipe}
-		f.early, f.whole, f.usual = nil, &follower{rows: source.Open(want)}, residuals{}
+		want := data.RowQuery{Features: m.Features, Target: m.Target, Recipe: m.Recipe}
+		f.rowsBeforeTargets, f.rowsWithTargets, f.recentResiduals = nil, &rowFollower{rows: source.Open(want)},
+			residuals{}
 		if m.Target != "" {
-			if want.Early = m.Recipe != nil; !want.Early {
+			if want.BeforeTargets = m.Recipe != nil; !want.BeforeTargets {
 				want.Target = "" // a line of a file, with or without the target
 			}
-			f.early = &follower{rows: source.Open(want)}
+			f.rowsBeforeTargets = &rowFollower{rows: source.Open(want)}
 		}
 	}
-	f.model, f.goal, f.by, f.paired = m, m.Goal(), by, paired{}
+	f.model, f.goal, f.predictor, f.paired = m, m.Goal(), by, modelComparison{}
 	return nil
 }
 
-// paired is the residuals of the model in use and of another one, on the same rows, since both are used.
-type paired struct {
-	model, with wire.ModelName
-	by          *learner.Predictor[float32] // of the other model; nil without one, or if it predicts something else
-	rows        uint32
-	new, old    float64 // sums of squares
+// modelComparison is the residuals of the model in use and of another one, on the same rows, since both are used.
+type modelComparison struct {
+	candidate, reference wire.ModelName
+	// of the other model; nil without one, or if it predicts something else
+	referencePredictor                           *learner.Predictor[float32]
+	rows                                         uint32
+	candidateSquaredError, referenceSquaredError float64 // sums of squares
 }
 
 // pair has another model that is kept predict beside the one in use; with its zero value none does. Predictions go on
 // without it if it cannot be read.
 func (f *forecaster) pair(c *Config, with wire.ModelName) {
-	if f.paired.with == with {
+	if f.paired.reference == with {
 		return
 	}
-	f.paired = paired{model: f.model.ID(), with: with}
+	f.paired = modelComparison{candidate: f.model.ID(), reference: with}
 	if !with.Present() {
 		return
 	}
-	m, err := kept(c, with)
+	m, err := findKeptModel(c, with)
 	if err == nil && m != nil && m.Alike(f.model) {
-		f.paired.by, err = m.Predictor()
+		f.paired.referencePredictor, err = m.Predictor()
 	}
 	if err != nil {
 		c.Logger.Warn("the released model cannot be read, so the candidate is compared with nothing", "err", err)
@@ -138,16 +140,16 @@ func (f *forecaster) pair(c *Config, with wire.ModelName) {
 }
 
 // add takes a row whose label has come. One of which a prediction is not finite does not count.
-func (p *paired) add(x []float32, y float32, r float64) {
-	if p.by == nil {
+func (p *modelComparison) add(x []float32, y float32, r float64) {
+	if p.referencePredictor == nil {
 		return
 	}
-	other := p.by.Predict(x)
+	other := p.referencePredictor.Predict(x)
 	old, err := residual(other.Value, other.Classes, y)
 	if err == nil && old-old == 0 && p.rows < math.MaxUint32 {
 		p.rows++
-		p.new += r * r
-		p.old += old * old
+		p.candidateSquaredError += r * r
+		p.referenceSquaredError += old * old
 	}
 }
 
@@ -159,23 +161,23 @@ func (p *paired) add(x []float32, y float32, r float64) {
 // has a forecast only if data.time is set.
 func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err error) {
 	lines := f.model.Recipe == nil
-	if f.early != nil && !lines {
+	if f.rowsBeforeTargets != nil && !lines {
 		if all, bad, err = f.beforeTargets(); err != nil {
 			return nil, 0, err
 		}
 	}
-	v, from, old, err := f.whole.fresh()
+	v, from, old, err := f.rowsWithTargets.newRows()
 	if lines && v.Rows != nil && v.Times == nil {
-		f.early = nil
+		f.rowsBeforeTargets = nil
 	}
-	if f.early != nil && lines {
+	if f.rowsBeforeTargets != nil && lines {
 		all, _, _ = f.beforeTargets() // an error concerns the lines with targets, too
 		all = slices.DeleteFunc(all, func(c Forecast) bool {
 			return c.Time.IsZero() || v.Rows != nil && v.Times.Has(c.Time.UnixNano())
 		})
 	}
 	if err != nil {
-		if len(all) > 0 || f.early != nil && !lines {
+		if len(all) > 0 || f.rowsBeforeTargets != nil && !lines {
 			err = nil // labels come later
 		}
 		return all, bad, err
@@ -186,7 +188,7 @@ func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err erro
 	told, wrong := f.rows(v, from,
 		func(x []float32, y float32) (Forecast, error) { return f.labelled(x, y, anomaly, old) })
 	switch {
-	case old && (len(all) > 0 || f.early != nil && !lines): // the newest row has no target yet
+	case old && (len(all) > 0 || f.rowsBeforeTargets != nil && !lines): // the newest row has no target yet
 		told = nil
 	case old:
 		told = told[max(0, len(told)-1):]
@@ -196,7 +198,7 @@ func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err erro
 
 // beforeTargets returns the forecasts of the new rows whose targets may not be known yet.
 func (f *forecaster) beforeTargets() (all []Forecast, bad int, err error) {
-	v, from, old, err := f.early.fresh()
+	v, from, old, err := f.rowsBeforeTargets.newRows()
 	if err != nil || v.Rows == nil {
 		return nil, 0, err
 	}
@@ -228,7 +230,7 @@ func (f *forecaster) rows(v data.View, from int, of func(x []float32, y float32)
 }
 
 func (f *forecaster) forecast(x []float32) (Forecast, error) {
-	p := f.by.Predict(x)
+	p := f.predictor.Predict(x)
 	if p.Value-p.Value != 0 {
 		return Forecast{}, fmt.Errorf("the prediction is %v", p.Value)
 	}
@@ -271,11 +273,11 @@ func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool)
 // score holds the residual of a forecast against those that are usual.
 func (f *forecaster) score(c *Forecast, r, anomaly float64) {
 	c.Residual = &r
-	if bound := f.usual.quantile(anomaly); bound > 0 {
+	if bound := f.recentResiduals.quantile(anomaly); bound > 0 {
 		c.Score = math.Abs(r) / bound
 		c.Anomaly = c.Score > 1
 	}
-	f.usual.add(r)
+	f.recentResiduals.add(r)
 }
 
 const (
@@ -324,19 +326,19 @@ func (r *residuals) mean() float64 {
 // busyAgain is when forecasts that the connection had no room for are tried again.
 const busyAgain = 100 * time.Millisecond
 
-// foretell predicts from what has come to the source, if it is time. It needs neither broker nor coordinator.
-func (a *Agent) foretell(now time.Time) {
+// startForecasts predicts from what has come to the source, if it is time. It needs neither broker nor coordinator.
+func (a *Agent) startForecasts(now time.Time) {
 	k, p := &a.models, a.cfg.Predict
-	if p == nil || p.Publish == nil || k.foretelling || now.Before(k.foretellAt) {
+	if p == nil || p.Publish == nil || k.forecastRunning || now.Before(k.nextForecastAt) {
 		return
 	}
-	k.foretellAt = now.Add(p.Every)
+	k.nextForecastAt = now.Add(p.ForecastInterval)
 	if k.inUse == nil {
 		return
 	}
-	k.foretelling = true
+	k.forecastRunning = true
 	m, f, l, with := k.inUse, &k.forecaster, a.local, wire.ModelName{}
-	jobs := a.jobs
+	jobs := a.dataJobs
 	if m.External() { // its program may take as long as it likes: training does not wait for that
 		jobs = k.jobs
 	}
@@ -348,10 +350,10 @@ func (a *Agent) foretell(now time.Time) {
 		paired := f.paired
 		return func() {
 			k.paired = paired
-			if k.foretelling = false; len(f.ready) > 0 {
-				k.foretellAt = a.owner.Now().Add(busyAgain)
+			if k.forecastRunning = false; len(f.ready) > 0 {
+				k.nextForecastAt = a.owner.Now().Add(busyAgain)
 			}
-			if fact.Made+fact.Rows+fact.Failed > 0 || fact.Err != nil || fact.Mended {
+			if fact.NewForecasts+fact.PublishedForecasts+fact.FailedRows > 0 || fact.Err != nil || fact.ErrorResolved {
 				a.cfg.Observer.Observe(fact)
 			}
 		}
@@ -360,7 +362,7 @@ func (a *Agent) foretell(now time.Time) {
 
 // forecasts publishes what there is to be told, and makes more of it when all before is told. The model with, if there
 // is one, is compared. l is the device's task; nil if there is none yet.
-func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName, l *local) (fact Predicted) {
+func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName, l *localTask) (fact Predicted) {
 	fact.Residual = math.NaN()
 	var err error
 	if len(f.ready) == 0 {
@@ -369,28 +371,28 @@ func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName
 			f.ready, err = a.forecastsOf(f, m, l)
 		} else if err = f.use(a.cfg.Data, m); err == nil {
 			f.pair(&a.cfg, with)
-			f.ready, fact.Failed, err = f.predict(a.cfg.Predict.Anomaly)
+			f.ready, fact.FailedRows, err = f.predict(a.cfg.Predict.UsualResidualShare)
 		}
-		fact.Made, fact.Took = len(f.ready), a.owner.Now().Sub(began)
+		fact.NewForecasts, fact.Took = len(f.ready), a.owner.Now().Sub(began)
 	}
-	for _, c := range f.ready[:fact.Made] {
+	for _, c := range f.ready[:fact.NewForecasts] {
 		if c.Anomaly {
 			fact.Anomalies++
 		}
 		if c.Residual != nil {
-			fact.Residual = f.usual.mean()
+			fact.Residual = f.recentResiduals.mean()
 		}
 	}
 	f.publish(&fact, a.cfg.Predict.Publish)
 	before, text := f.failed, ""
 	if err == nil {
-		err = f.lost
+		err = f.publishErr
 	}
 	if err != nil {
 		text = err.Error()
 	}
 	if f.failed = text; text != before || fact.Lost > 0 {
-		fact.Err, fact.Mended = err, text == "" && before != ""
+		fact.Err, fact.ErrorResolved = err, text == "" && before != ""
 	}
 	return fact
 }
@@ -403,13 +405,13 @@ func (f *forecaster) publish(fact *Predicted, tell func(Forecast) error) {
 			f.ready = f.ready[i:]
 			return
 		case err != nil:
-			f.lost = err
+			f.publishErr = err
 			fact.Lost++
 		default:
 			if fact.Lost == 0 {
-				f.lost = nil
+				f.publishErr = nil
 			}
-			fact.Rows++
+			fact.PublishedForecasts++
 		}
 	}
 	f.ready = nil

@@ -36,7 +36,7 @@ func follower(t *testing.T, text string) *logger {
 	t.Helper()
 	l := newLogger(t, text)
 	l.stop()
-	c := data.Config{Source: data.CSV, CSV: l.path, Time: "t"}
+	c := data.Config{Source: data.SourceCSV, CSV: l.path, Time: "t"}
 	var err error
 	if l.cfg.Data, err = c.Open(); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func (l *logger) forecasts(publish func(agent.Forecast) error, recipe *spec.Reci
 	if recipe != nil {
 		task.Recipe, task.Target = *recipe, "a in 2h"
 	}
-	l.forecastsBy(publish, modelfile.Of(task, a, vector, wire.BlobDigest(vector)))
+	l.forecastsBy(publish, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector)))
 }
 
 // forecastsBy begins a life of the agent with that model.
@@ -82,15 +82,16 @@ func (l *logger) forecastsBy(publish func(agent.Forecast) error, m *modelfile.Mo
 func (l *logger) forecastsWith(publish func(agent.Forecast) error, m *modelfile.Model) {
 	t := l.t
 	t.Helper()
-	k, err := modelfile.OpenKept(store.Machine, l.cfg.Dir)
+	k, err := modelfile.OpenKeptModels(store.Machine, l.cfg.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Run = 5
-	if err := k.Take(m, 1, wire.ModelName{}); err != nil {
+	if err := k.Install(m, 1, wire.ModelName{}); err != nil {
 		t.Fatal(err)
 	}
-	l.cfg.Predict = &agent.Predictions{Keep: 1, Every: time.Minute, Anomaly: 0.9, Publish: publish}
+	l.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 1, ForecastInterval: time.Minute, UsualResidualShare: 0.9,
+		Publish: publish}
 	l.start()
 }
 
@@ -146,7 +147,7 @@ func TestForecasts(t *testing.T) {
 		}
 		head := "t,a,b,y\n"
 		l := forecasting(t, head+history(0, 100), publish, 2, -1)
-		l.tell(mqtt.Down{Err: errors.New("gone")})
+		l.tell(mqtt.LinkDown{Err: errors.New("gone")})
 		wait(2 * time.Minute)
 		if len(all) != 1 || !all[0].Time.Equal(time.Unix(99*3600, 0)) || all[0].Model != "5/7" || all[0].Value != 7 ||
 			*all[0].Residual != -1 || all[0].Score != 1 || all[0].Anomaly {
@@ -162,7 +163,8 @@ func TestForecasts(t *testing.T) {
 			t.Fatalf("%+v", all[1:])
 		}
 		facts := factsOf[agent.Predicted](l.scene)
-		if f := facts[len(facts)-1]; f.Rows != 4 || f.Anomalies != 1 || math.Abs(f.Residual-(103+8)/104.) > 1e-9 {
+		if f := facts[len(facts)-1]; f.PublishedForecasts != 4 || f.Anomalies != 1 ||
+			math.Abs(f.Residual-(103+8)/104.) > 1e-9 {
 			t.Errorf("%+v", f)
 		}
 		l.write("t,a\n1,1\n")
@@ -179,7 +181,8 @@ func TestForecasts(t *testing.T) {
 		wait(5 * time.Minute)
 		var told []string
 		for _, f := range factsOf[agent.Predicted](l.scene)[len(facts):] {
-			told = append(told, fmt.Sprintf("%d rows, %d lost, mended %t, %v", f.Rows, f.Lost, f.Mended, f.Err != nil))
+			told = append(told, fmt.Sprintf("%d rows, %d lost, mended %t, %v", f.PublishedForecasts, f.Lost,
+				f.ErrorResolved, f.Err != nil))
 		}
 		if got, want := strings.Join(told, "; "), "0 rows, 0 lost, mended false, true; 0 rows, 1 lost, mended false, "+
 			"true; 1 rows, 0 lost, mended true, false; 1 rows, 1 lost, mended false, "+
@@ -208,7 +211,7 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 					Activation: spec.ActivationIdentity, Risk: spec.RiskSquared}
 				vector := wire.AppendVector(nil, []float32{1, 0, 1, 1}) // it gives a back for both
 				task := &wire.Task{Name: "a task", Features: []string{"a", "b"}, Recipe: of}
-				l.forecastsBy(publish, modelfile.Of(task, a, vector, wire.BlobDigest(vector)))
+				l.forecastsBy(publish, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector)))
 				wait(2 * time.Minute)
 				l.write(text + "360000,1,1\n363600,1,9\n367200,2,2\n370800,2,2\n")
 				wait(2 * time.Minute)
@@ -258,7 +261,7 @@ func TestForecastsInABurst(t *testing.T) {
 		}
 		made, rows := 0, 0
 		for _, f := range factsOf[agent.Predicted](l.scene) {
-			made, rows = made+f.Made, rows+f.Rows
+			made, rows = made+f.NewForecasts, rows+f.PublishedForecasts
 			if f.Err != nil || f.Lost > 0 {
 				t.Errorf("%+v", f)
 			}
@@ -324,7 +327,7 @@ func TestForecastsOfClasses(t *testing.T) {
 			t.Errorf("%+v", all)
 		}
 		facts := factsOf[agent.Predicted](l.scene)
-		if f := facts[len(facts)-1]; f.Failed != 1 {
+		if f := facts[len(facts)-1]; f.FailedRows != 1 {
 			t.Errorf("%+v", f)
 		}
 	})
@@ -336,10 +339,10 @@ type readings struct {
 	early bool
 }
 
-func (r readings) Open(w data.Want) data.Rows { return readings{r.n, w.Early} }
-func (readings) Probe() error                 { return nil }
-func (readings) Close() error                 { return nil }
-func (readings) Changed() bool                { return true }
+func (r readings) Open(w data.RowQuery) data.Rows { return readings{r.n, w.BeforeTargets} }
+func (readings) Probe() error                     { return nil }
+func (readings) Close() error                     { return nil }
+func (readings) Changed() bool                    { return true }
 
 func (r readings) Snapshot() (data.View, error) {
 	n := int(r.n.Load())
@@ -404,9 +407,10 @@ func TestForecastFor(t *testing.T) {
 			t.Fatal("no forecast")
 		}
 		for _, f := range got {
-			if f.Goal != (modelfile.Goal{Target: "a in 2h", Unit: "log1p(µg/m³)", Ahead: 2 * time.Hour}) ||
-				!f.For().Equal(f.Time.Add(2*time.Hour)) {
-				t.Errorf("%+v, for %s", f, f.For())
+			if f.Goal != (modelfile.PredictionTarget{Target: "a in 2h", Unit: "log1p(µg/m³)",
+				Horizon: 2 * time.Hour}) ||
+				!f.TargetTime().Equal(f.Time.Add(2*time.Hour)) {
+				t.Errorf("%+v, for %s", f, f.TargetTime())
 			}
 		}
 	})

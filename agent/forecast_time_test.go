@@ -20,7 +20,7 @@ func TestForecastTime(t *testing.T) {
 	a := learner.Architecture{Inputs: features, Outputs: 1, Risk: spec.RiskSquared, Bias: true}
 	vector := wire.AppendVector(nil, make([]float32, a.Params()))
 	f := &forecaster{}
-	if err := f.use(none{}, modelfile.Of(task, a, vector, wire.BlobDigest(vector))); err != nil {
+	if err := f.use(none{}, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector))); err != nil {
 		t.Fatal(err)
 	}
 	row := make([]float32, features)
@@ -44,4 +44,4 @@ func TestForecastTime(t *testing.T) {
 // none is a source without rows.
 type none struct{ data.Source }
 
-func (none) Open(data.Want) data.Rows { return nil }
+func (none) Open(data.RowQuery) data.Rows { return nil }

@@ -26,7 +26,7 @@ var readers = []struct {
 	{heldFile, func(c *Config) error { _, err := loadHeld(c); return err }},
 	{groupsFile, func(c *Config) error { _, err := loadGroupKeys(c); return err }},
 	{clockFile, func(c *Config) error { _, err := loadClock(c, wire.FirstRoot); return err }},
-	{wordFile, func(c *Config) error { _, err := loadAttestation(c); return err }},
+	{attestationFile, func(c *Config) error { _, err := loadAttestation(c); return err }},
 	{rootFile, func(c *Config) error { _, err := loadRoot(c); return err }},
 }
 
@@ -55,7 +55,7 @@ func FuzzFolder(f *testing.F) {
 	dir := f.TempDir()
 	c := &Config{Dir: dir, Disk: store.Disk{FS: unsynced{store.Machine.FS}},
 		Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent),
-		Clock:    NewClock(time.Time{}, time.Now)}
+		Clock:    NewCertificateClock(time.Time{}, time.Now)}
 	f.Fuzz(func(t *testing.T, which uint8, version uint16, content []byte) {
 		r := readers[int(which)%len(readers)]
 		path := filepath.Join(dir, r.name)

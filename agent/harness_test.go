@@ -60,10 +60,10 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{t: t, topics: hosts.TopicsOf(t, "plant"), key: hosts.KeyOf(wire.CoordinatorID), epoch: 1, run: 5,
+	s := &scene{t: t, topics: hosts.TopicsOf(t, "plant"), key: hosts.TestKey(wire.CoordinatorID), epoch: 1, run: 5,
 		events: make(chan mqtt.Event)}
 	s.cfg = hosts.Agent(t, "plant", "press", 0)
-	s.cfg.Boot, s.cfg.MinRows, s.cfg.Data, s.cfg.StepTime = 0, 0, data.Fixed(fiveRows), time.Second
+	s.cfg.Boot, s.cfg.MinRows, s.cfg.Data, s.cfg.StepTime = 0, 0, data.MemorySource(fiveRows), time.Second
 	s.cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](s.keep)
 	return s
 }
@@ -92,7 +92,7 @@ func (s *scene) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.host, s.cancel, s.done = a, cancel, make(chan error, 1)
 	go func() { s.done <- a.Run(ctx) }()
-	s.tell(mqtt.Up{})
+	s.tell(mqtt.LinkUp{})
 	s.t.Cleanup(s.stop)
 }
 
@@ -187,14 +187,16 @@ func (s *scene) header(t wire.Type, r wire.RoundID) wire.Header {
 		Sequence: s.serial}
 }
 
-func (s *scene) seal(h wire.Header, body []byte) []byte { return wire.Seal(nil, h, body, s.key) }
+func (s *scene) seal(h wire.Header, body []byte) []byte {
+	return wire.SignEnvelope(nil, h, body, s.key)
+}
 
 // taskOf is a linear task of two features, which takes 3 local steps.
 func taskOf(name string) wire.Task {
 	return wire.Task{
 		Name: name, Features: []string{"a", "b"}, Target: "y",
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, Budget: 3000,
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, BudgetMillis: 3000,
 			MinSteps: 1, MaxSteps: 10},
 	}
 }
@@ -211,7 +213,8 @@ func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 	}
 	return wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Task: inline(t.Append(nil)),
-		Base: inline(wire.AppendVector(nil, base)), Schema: p.Schema(wire.KindTraining).Hash(), RoundWithin: 60000,
+		Base: inline(wire.AppendVector(nil, base)), Schema: p.Schema(wire.KindTraining).Hash(),
+		RoundTimeoutMillis: 60000,
 	}
 }
 
@@ -225,7 +228,8 @@ func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
 
 func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
 	s.direct(wire.TypeInvitation, r,
-		(&wire.Invitation{Agent: "press", Announcement: announcement, Left: 60000, Weight: 1, Uploads: true}).Body())
+		(&wire.Invitation{Agent: "press", Announcement: announcement, RemainingMillis: 60000, Weight: 1,
+			SendsUpdate: true}).Body())
 }
 
 // heard returns the agent's messages of a type, oldest first.
@@ -233,7 +237,7 @@ func (s *scene) heard(t wire.Type) (all []wire.Envelope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.said {
-		if e, err := wire.Open(m.Payload); err == nil && e.Type == t {
+		if e, err := wire.ParseEnvelope(m.Payload); err == nil && e.Type == t {
 			all = append(all, e)
 		}
 	}

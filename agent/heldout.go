@@ -14,57 +14,57 @@ const (
 	heldVersion = 1
 )
 
-// heldOut is the boundary of a run before the rows that are held out.
-type heldOut struct {
+// heldOutSplit is the boundary of a run before the rows that are held out.
+type heldOutSplit struct {
 	run      wire.RunID
 	boundary data.Boundary
 	fixed    bool
 }
 
 // split parts a view. The first view of a run fixes its boundary, for as long as the state folder lives.
-func (a *Agent) split(l *local, view data.View) *prepared {
-	p := &prepared{local: l, view: view, trained: view.Rows}
-	if a.cfg.HeldOut == 0 || p.hides() { // its program holds rows out by itself
+func (a *Agent) split(l *localTask, view data.View) *preparedTask {
+	p := &preparedTask{localTask: l, view: view, trainingRows: view.Rows}
+	if a.cfg.HeldOut == 0 || p.rowsHidden() { // its program holds rows out by itself
 		return p
 	}
 	if run := a.order.Run; !a.held.fixed || a.held.run != run {
-		a.held = heldOut{run, view.HoldOut(a.cfg.HeldOut), true}
+		a.held = heldOutSplit{run, view.HoldOut(a.cfg.HeldOut), true}
 		held := a.held
 		// without the file a restart fixes another boundary, if rows have come
-		_ = a.persist(saveBoundary, func() error { return saveHeld(&a.cfg, held) }, nil)
+		_ = a.writeOrRetry(heldOutSplitWrite, func() error { return saveHeld(&a.cfg, held) }, nil)
 	}
-	p.trained, p.held = view.Split(a.held.boundary)
+	p.trainingRows, p.heldOutRows = view.Split(a.held.boundary)
 	return p
 }
 
-// hides reports whether the rows are those of a program, which holds some out by itself, or none.
-func (p *prepared) hides() bool { return p.problem.Task.External.On() }
+// rowsHidden reports whether the rows are those of a program, which holds some out by itself, or none.
+func (p *preparedTask) rowsHidden() bool { return p.problem.Task.External.On() }
 
 // splitAgain fixes a boundary for a run that begins with data that are read already.
 func (a *Agent) splitAgain() {
 	if p := a.prepared; p != nil && a.cfg.HeldOut > 0 && a.held.run != a.order.Run && a.misfit == nil &&
-		p.local == a.local {
-		a.follow(p.local, p.view, 0, DataLoaded{Task: p.problem.Task.Name})
+		p.localTask == a.local {
+		a.adoptTaskData(p.localTask, p.view, 0, DataLoaded{Task: p.problem.Task.Name})
 	}
 }
 
-func saveHeld(c *Config, h heldOut) error {
-	b := le.AppendUint64(nil, uint64(h.run))
-	b = le.AppendUint64(b, uint64(h.boundary.Rows))
+func saveHeld(c *Config, h heldOutSplit) error {
+	b := littleEndian.AppendUint64(nil, uint64(h.run))
+	b = littleEndian.AppendUint64(b, uint64(h.boundary.Rows))
 	if at := h.boundary.Time; !at.IsZero() {
-		b = le.AppendUint64(b, uint64(at.UnixNano()))
+		b = littleEndian.AppendUint64(b, uint64(at.UnixNano()))
 	}
 	return c.Disk.SaveRecord(filepath.Join(c.Dir, heldFile), heldVersion, b)
 }
 
-func loadHeld(c *Config) (h heldOut, err error) {
+func loadHeld(c *Config) (h heldOutSplit, err error) {
 	err = c.record(heldFile, heldVersion, 64, func(b []byte) error {
-		if len(b) != 16 && len(b) != 24 || le.Uint64(b[8:]) > 1<<31 {
+		if len(b) != 16 && len(b) != 24 || littleEndian.Uint64(b[8:]) > 1<<31 {
 			return fmt.Errorf("%d bytes, want 16 or 24, with a number of rows", len(b))
 		}
-		h = heldOut{wire.RunID(le.Uint64(b)), data.Boundary{Rows: int(le.Uint64(b[8:]))}, true}
+		h = heldOutSplit{wire.RunID(littleEndian.Uint64(b)), data.Boundary{Rows: int(littleEndian.Uint64(b[8:]))}, true}
 		if len(b) == 24 {
-			h.boundary.Time = time.Unix(0, int64(le.Uint64(b[16:]))).UTC()
+			h.boundary.Time = time.Unix(0, int64(littleEndian.Uint64(b[16:]))).UTC()
 		}
 		return nil
 	})

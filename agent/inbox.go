@@ -20,7 +20,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	case kind == mqtt.KindPeer, kind == mqtt.KindBeacon:
 		a.mesh.take(m)
 	case err != nil, agent != "" && agent != a.cfg.ID:
-		err = host.Drop(DropForeign, "topic %q", m.Topic)
+		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
 		err = a.receivePart(id, part, m)
 	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindRound || kind == mqtt.KindPresence):
@@ -34,7 +34,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	case kind == mqtt.KindDirect:
 		err = a.receiveDirect(m.Payload)
 	default:
-		err = host.Drop(DropForeign, "topic %q", m.Topic)
+		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
 	}
 	if err == nil {
 		return
@@ -43,8 +43,8 @@ func (a *Agent) receive(m mqtt.Message) {
 	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
 }
 
-// other says which program is to be updated, if the coordinator speaks another version of the protocol.
-func other(err error) error {
+// explainVersionError says which program is to be updated, if the coordinator speaks another version of the protocol.
+func explainVersionError(err error) error {
 	if v := (*wire.VersionError)(nil); errors.As(err, &v) {
 		return fmt.Errorf("%w: update the %s", err, v.Outdated("agent", "coordinator"))
 	}
@@ -53,12 +53,12 @@ func other(err error) error {
 
 // open returns a message that the coordinator of this federation has signed, and with which key.
 func (a *Agent) open(p []byte) (wire.Envelope, *coordinatorKey, error) {
-	e, err := wire.Open(p)
+	e, err := wire.ParseEnvelope(p)
 	switch {
 	case err != nil:
-		return e, nil, other(err)
+		return e, nil, explainVersionError(err)
 	case e.Federation != a.cfg.Federation || e.Sender != wire.CoordinatorID:
-		return e, nil, host.Drop(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+		return e, nil, host.NewDropError(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	case a.trust.document != nil && e.Root > a.trust.version():
 		return e, nil, a.beyond(&e)
 	}
@@ -68,7 +68,7 @@ func (a *Agent) open(p []byte) (wire.Envelope, *coordinatorKey, error) {
 			return e, k, nil
 		}
 	}
-	return e, nil, host.Drop(DropSignature, "%w: is this the coordinator whose key the agent was given?", err)
+	return e, nil, host.NewDropError(DropSignature, "%w: is this the coordinator whose key the agent was given?", err)
 }
 
 func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
@@ -80,27 +80,28 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 		return err
 	}
 	if e.Type != wire.TypeAnnouncement {
-		return host.Drop(DropUnwanted, "%s on the round topic", e.Type)
+		return host.NewDropError(DropUnwanted, "%s on the round topic", e.Type)
 	}
 	ann, err := wire.DecodeAnnouncement(e.Body)
 	if err != nil {
 		return err
 	}
-	if a.newest == (wire.Digest{}) {
+	if a.newestAnnouncementHash == (wire.Digest{}) {
 		a.planReport(a.owner.Now()) // it comes to all agents at once
 	}
-	a.newest, a.unread = e.Digest(), unread{}
+	a.newestAnnouncementHash, a.unread = e.Digest(), announcementWait{}
 	a.announcementFound()
-	order := wire.OrderOf(e.Header, &ann)
-	a.fresh(order, &ann)
+	order := wire.PositionOf(e.Header, &ann)
+	a.noteNewerAnnouncement(order, &ann)
 	weight, _ := ann.Selection.Find(key.selection, order, ann.Instance)
 	if order.Compare(a.order) >= 0 || a.signer.to == nil { // also what is said against an older one is sealed
-		a.sealTo(ann.Seals)
+		a.sealForCoordinator(ann.SealPublicKey)
 	}
-	a.came = round.AnnouncementCame{Order: order, Digest: a.newest, Announcement: ann, Retained: m.Retained,
-		Weight: weight}
-	a.step(a.came)
-	a.askStill()
+	a.lastAnnouncement = round.AnnouncementCame{Order: order, Digest: a.newestAnnouncementHash, Announcement: ann,
+		Retained: m.Retained,
+		Weight:   weight}
+	a.step(a.lastAnnouncement)
+	a.queryPendingOutcome()
 	if a.machine.Silent() { // no answer to a hello will name an announcement that is lost on its way
 		a.awaitAnnouncement(unreadMost)
 	}
@@ -110,16 +111,16 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 // catchUp asks the broker for the retained announcement once more, when the
 // coordinator speaks of one that has not come.
 func (a *Agent) catchUp(named wire.Digest) {
-	if named != a.newest && !a.spent() {
+	if named != a.newestAnnouncementHash && !a.isBudgetSpent() {
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 	}
 }
 
-// unread is the wait for an announcement to come over a link: the retained one may be lost on its way, and an agent
-// without any says nothing that the coordinator could answer. It is zero when none is waited for.
-type unread struct {
-	at   time.Time // when the broker is asked again
-	wait time.Duration
+// announcementWait is the wait for an announcement to come over a link: the retained one may be lost on its way, and an
+// agent without any says nothing that the coordinator could answer. It is zero when none is waited for.
+type announcementWait struct {
+	retryAt time.Time // when the broker is asked again
+	wait    time.Duration
 }
 
 // The waits for an announcement double from unreadFirst to unreadMost.
@@ -131,15 +132,15 @@ const (
 // awaitAnnouncement begins a wait, jittered by a quarter: a broker that restarts loses all links at once.
 func (a *Agent) awaitAnnouncement(wait time.Duration) {
 	jitter := time.Duration(a.cfg.Rand.Int64N(int64(wait / 2)))
-	a.unread = unread{a.owner.Now().Add(wait*3/4 + jitter), wait}
+	a.unread = announcementWait{a.owner.Now().Add(wait*3/4 + jitter), wait}
 }
 
 // readAgain asks the broker for the retained announcement, if none has come for a while. There may be none: then nobody
 // runs a coordinator yet.
 func (a *Agent) readAgain(now time.Time) {
-	if u := a.unread; u.wait > 0 && !now.Before(u.at) {
+	if u := a.unread; u.wait > 0 && !now.Before(u.retryAt) {
 		a.awaitAnnouncement(min(2*u.wait, unreadMost))
-		if !a.spent() {
+		if !a.isBudgetSpent() {
 			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 		}
 	}
@@ -151,7 +152,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		return err
 	}
 	if a.order.Outranks(e.Header) {
-		return host.Drop(DropOlderEpoch,
+		return host.NewDropError(DropOlderEpoch,
 			"%s of root %d epoch %d, but the agent obeys root %d epoch %d: an older coordinator is still running, or "+
 				"its messages are replayed", e.Type, e.Root, e.Epoch, a.order.Root, a.order.Epoch)
 	}
@@ -162,12 +163,12 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 	}
 	switch e.Type {
-	case wire.TypeInvitation, wire.TypeStanding, wire.TypeAccepted, wire.TypeRefused, wire.TypeCredit:
+	case wire.TypeInvitation, wire.TypeHelloAnswer, wire.TypeAccepted, wire.TypeRefused, wire.TypeCredit:
 		return a.takeOfRound(&e)
 	case wire.TypeKey:
 		m, err := wire.DecodeGroupKey(e.Body)
 		if err == nil && !sealed {
-			err = host.Drop(DropUnwanted, "a key that is not sealed")
+			err = host.NewDropError(DropUnwanted, "a key that is not sealed")
 		}
 		if err != nil {
 			return err
@@ -192,7 +193,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 		return a.hearRenewed(m)
 	default:
-		return host.Drop(DropUnwanted, "%s from the coordinator", e.Type)
+		return host.NewDropError(DropUnwanted, "%s from the coordinator", e.Type)
 	}
 }
 
@@ -206,36 +207,37 @@ func (a *Agent) takeOfRound(e *wire.Envelope) error {
 		}
 		a.catchUp(m.Announcement)
 		if m.Agent != a.cfg.ID {
-			return host.Drop(DropForeign, "an invitation of agent %s", m.Agent)
+			return host.NewDropError(DropForeign, "an invitation of agent %s", m.Agent)
 		}
 		a.accepted()
 		a.takeAttestation(m.Attestation)
-		a.stepSenderOf(e.Header, transfer.AskedAgain{})
-		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.Left) * time.Millisecond,
-			Weight: m.Weight, Uploads: m.Uploads, Block: m.Block, Peers: m.Peers, Ended: m.Ended, Samples: m.Samples,
-			Unknown: m.Extra.Unsupported()})
-	case wire.TypeStanding:
-		m, err := wire.DecodeStanding(e.Body)
+		a.stepSenderOf(e.Header, transfer.UpdateRequested{})
+		a.step(round.Invited{Announcement: m.Announcement, Left: time.Duration(m.RemainingMillis) * time.Millisecond,
+			Weight: m.Weight, Uploads: m.SendsUpdate, Block: m.BlockRound, Peers: m.Peers, Ended: m.Ended,
+			Samples:        m.Samples,
+			UnsupportedErr: m.Extra.Unsupported()})
+	case wire.TypeHelloAnswer:
+		m, err := wire.DecodeHelloAnswer(e.Body)
 		if err != nil {
 			return err
 		}
 		a.catchUp(m.Announcement)
 		a.accepted()
 		a.step(round.StandingCame{Announcement: m.Announcement, Place: m.Place, Samples: m.Samples})
-		a.askStill() // settled comes before the standing
+		a.queryPendingOutcome() // settled comes before the standing
 	case wire.TypeAccepted:
-		m, err := wire.DecodeAccepted(e.Body)
+		m, err := wire.DecodeUpdateAccepted(e.Body)
 		if err != nil {
 			return err
 		}
-		a.stepSenderOf(e.Header, transfer.AcceptedBy{Accepted: m})
+		a.stepSenderOf(e.Header, transfer.UpdateAccepted{UpdateAccepted: m})
 		a.step(round.AcceptedCame{Run: e.Run, Round: e.Round, Update: m.Update})
 	case wire.TypeRefused:
-		m, err := wire.DecodeRefused(e.Body)
+		m, err := wire.DecodeUpdateRefused(e.Body)
 		if err != nil {
 			return err
 		}
-		a.stepSenderOf(e.Header, transfer.RefusedBy{Refused: m})
+		a.stepSenderOf(e.Header, transfer.UpdateRefused{UpdateRefused: m})
 		a.step(round.RefusedCame{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
 	case wire.TypeCredit:
 		m, err := wire.DecodeCredit(e.Body)

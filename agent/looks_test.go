@@ -19,9 +19,9 @@ type growing struct {
 	looks atomic.Int64
 }
 
-func (g *growing) Open(data.Want) data.Rows { return g }
-func (g *growing) Probe() error             { return nil }
-func (g *growing) Close() error             { return nil }
+func (g *growing) Open(data.RowQuery) data.Rows { return g }
+func (g *growing) Probe() error                 { return nil }
+func (g *growing) Close() error                 { return nil }
 
 func (g *growing) Changed() bool {
 	g.looks.Add(1)
@@ -45,13 +45,13 @@ func TestLooksForRows(t *testing.T) {
 		told := func() uint32 {
 			all := s.heard(wire.TypeHello)
 			h, err := wire.DecodeHello(all[len(all)-1].Body)
-			if err != nil || !h.NewRows.Told {
+			if err != nil || !h.NewRows.Known {
 				t.Fatalf("%+v, error %v", h, err)
 			}
-			return h.NewRows.Rows
+			return h.NewRows.UnusedRows
 		}
 		a := s.training(taskOf("a"), 0, 0)
-		a.NewRows = 9
+		a.MinNewRows = 9
 		idle := a
 		idle.Phase = wire.PhaseIdle
 		s.announce(1, idle)
@@ -89,7 +89,7 @@ func TestRowsComeDuringRound(t *testing.T) {
 		s.cfg.Data, s.cfg.StepTime = g, 3*time.Second
 		s.start()
 		a := s.training(taskOf("a"), 0, 0)
-		a.NewRows = 9
+		a.MinNewRows = 9
 		s.invite(1, s.announce(1, a))
 		wait(6 * time.Second) // of nine
 		g.Store(35)
@@ -100,10 +100,10 @@ func TestRowsComeDuringRound(t *testing.T) {
 		}
 		wait(6 * time.Second)
 		_, u := s.update()
-		s.direct(wire.TypeAccepted, 1, (&wire.Accepted{Update: u.Payload.Hash}).Body())
-		a.Phase, a.Folded = wire.PhaseIdle, 1
-		o := wire.Outcome{Round: 1, Settled: []wire.Settled{{
-			Tag: wire.TagOf(s.run, 1, "press", u.Payload.Hash), Fate: wire.FateFolded}}}
+		s.direct(wire.TypeAccepted, 1, (&wire.UpdateAccepted{Update: u.Payload.Hash}).Body())
+		a.Phase, a.LastEndedRound = wire.PhaseIdle, 1
+		o := wire.RoundOutcome{Round: 1, Settled: []wire.TaggedFate{{
+			Tag: wire.UpdateTagOf(s.run, 1, "press", u.Payload.Hash), Fate: wire.FateFolded}}}
 		a.Outcome = inline(o.Body())
 		before := len(s.heard(wire.TypeHello))
 		s.announce(2, a)
@@ -113,7 +113,7 @@ func TestRowsComeDuringRound(t *testing.T) {
 			t.Fatalf("%d hellos, want one more than %d", len(all), before)
 		}
 		h, err := wire.DecodeHello(all[before].Body)
-		if want := (wire.NewRows{Told: true, Rows: 15, Since: 1}); err != nil || h.NewRows != want {
+		if want := (wire.NewRows{Known: true, UnusedRows: 15, LastUsedRound: 1}); err != nil || h.NewRows != want {
 			t.Errorf("new rows %+v, want %+v, error %v", h.NewRows, want, err)
 		}
 	})

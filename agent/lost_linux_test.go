@@ -20,7 +20,7 @@ func TestRowsAreLost(t *testing.T) {
 		l := newLogger(t, "a,b,y\n"+strings.Repeat("1,0,2\n0,1,-1\n1,1,1\n", 250_000))
 		l.stop()
 		folder := t.TempDir()
-		c := data.Config{Source: data.CSV, CSV: l.path, Folder: folder}
+		c := data.Config{Source: data.SourceCSV, CSV: l.path, Folder: folder}
 		var err error
 		if l.cfg.Data, err = c.Open(); err != nil {
 			t.Fatal(err)
@@ -30,7 +30,7 @@ func TestRowsAreLost(t *testing.T) {
 		if got := l.rows(); !strings.HasPrefix(got, "hello 750000, update 750000 of round 1") {
 			t.Fatal(got)
 		}
-		testkit.CutOff(t, folder)
+		testkit.TruncateOpenFile(t, folder)
 		l.plays(2)
 		failed := factsOf[agent.TrainingFailed](l.scene)
 		if len(failed) != 1 || failed[0].Round != 2 || !strings.Contains(failed[0].Err.Error(), "cannot be read") {
@@ -42,7 +42,8 @@ func TestRowsAreLost(t *testing.T) {
 			t.Error(got)
 		}
 		loaded := factsOf[agent.DataLoaded](l.scene)
-		if last := loaded[len(loaded)-1]; !strings.Contains(last.Renewed, "cannot be read") || last.Problem != nil {
+		if last := loaded[len(loaded)-1]; !strings.Contains(last.RenewalReason, "cannot be read") ||
+			last.Problem != nil {
 			t.Errorf("%+v", last)
 		}
 	})

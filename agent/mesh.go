@@ -37,22 +37,22 @@ type mesh struct {
 	private *ecdh.PrivateKey  // nil if the agent does not mix
 	inbox   chan mqtt.Message // for the block under way
 
-	scouting          chan d2d.Heard  // for the scout
-	links             chan d2d.Linked // for it, too: the newest
-	scouted           atomic.Bool     // it has ended
-	beaconKeysChanged chan struct{}   // receives a value when beaconKeys was replaced
+	scoutInbox        chan d2d.BeaconReceived // for the scout
+	links             chan d2d.Linked         // for it, too: the newest
+	scouted           atomic.Bool             // it has ended
+	beaconKeysChanged chan struct{}           // receives a value when beaconKeys was replaced
 	beaconKeys        atomic.Pointer[beaconKeys]
 	found             []wire.AgentID // neighbours; the owner's
 
 	blockWaiter, scoutWaiter host.Waiter
 }
 
-// waiting bounds what waits for the block under way. A message that does not fit is asked for again.
-const waiting = 1024
+// inboxCapacity bounds what waits for the block under way. A message that does not fit is asked for again.
+const inboxCapacity = 1024
 
 func newMesh(cfg *Config, rt host.Runtime, uplink mqtt.Conn) (*mesh, error) {
-	m := &mesh{cfg: cfg, rt: rt, conn: uplink, shared: true, inbox: make(chan mqtt.Message, waiting),
-		scouting: make(chan d2d.Heard, waiting), links: make(chan d2d.Linked, 1),
+	m := &mesh{cfg: cfg, rt: rt, conn: uplink, shared: true, inbox: make(chan mqtt.Message, inboxCapacity),
+		scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity), links: make(chan d2d.Linked, 1),
 		beaconKeysChanged: make(chan struct{}, 1),
 		blockWaiter:       rt.NewWaiter(), scoutWaiter: rt.NewWaiter()}
 	if cfg.Mesh == nil {
@@ -86,8 +86,8 @@ func (m *mesh) place() wire.Location {
 	return m.cfg.Mesh.Place
 }
 
-// listen hands on what comes over a connection of the mesh's own, until that is closed or the agent ends.
-func (a *Agent) listen() {
+// receiveFromNeighbors hands on what comes over a connection of the mesh's own, until that is closed or the agent ends.
+func (a *Agent) receiveFromNeighbors() {
 	m, w := a.mesh, a.owner.NewWaiter()
 	var refused mqtt.RefusedFilters
 	for a.owner.Context().Err() == nil {
@@ -97,15 +97,15 @@ func (a *Agent) listen() {
 		}
 		if e != nil && refused.Step(e) {
 			list := refused.List()
-			a.owner.Tell(func() {
-				a.site = list
+			a.owner.RunOnLoop(func() {
+				a.refusedSiteFilters = list
 				a.tellRefused()
 			})
 		}
 		switch e := e.(type) {
-		case mqtt.Up:
+		case mqtt.LinkUp:
 			m.linked(true)
-		case mqtt.Down:
+		case mqtt.LinkDown:
 			m.linked(false)
 		case mqtt.Received:
 			m.take(e.Message)
@@ -117,9 +117,9 @@ func (a *Agent) listen() {
 func (m *mesh) take(msg mqtt.Message) {
 	kind, from, _, _, _ := m.cfg.Topics.Parse(msg.Topic)
 	if kind == mqtt.KindBeacon {
-		if m.scouts() {
+		if m.hasCell() {
 			select {
-			case m.scouting <- d2d.Heard{From: from, Payload: msg.Payload, Retained: msg.Retained}:
+			case m.scoutInbox <- d2d.BeaconReceived{From: from, Payload: msg.Payload, Retained: msg.Retained}:
 			default: // a beacon comes again
 			}
 			m.scoutWaiter.Wake()
@@ -138,18 +138,19 @@ func (m *mesh) exchangeConfig(e round.Train, t *wire.Task, mixings uint64) d2d.E
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 	cfg := d2d.ExchangeConfig[float32]{
 		Self: m.cfg.ID, Run: e.Order.Run, Round: e.Block, Codec: t.Mixing.Codec,
-		Rand: task.Source(task.PackSeed(e.Announcement.Seed), e.Block, task.Stream(m.cfg.ID)),
+		Rand: task.AgentRand(task.CodecSeed(e.Announcement.Seed), e.Block, task.AgentStream(m.cfg.ID)),
 		Config: d2d.Config[float32]{
 			Boot: m.cfg.Boot, Steps: mixings,
-			Wait: ms(t.Mixing.Wait), Repeat: ms(t.Mixing.Repeat), Drain: ms(t.Mixing.Drain), Patience: patience,
+			SnapshotTimeout: ms(t.Mixing.WaitMillis), RepeatInterval: ms(t.Mixing.RepeatMillis),
+			DrainTimeout: ms(t.Mixing.DrainMillis), MaxSilentWaits: maxSilentWaits,
 		},
 	}
 	for _, p := range e.Peers {
-		cfg.Proofs = p.Proves // of all, or of none
+		cfg.SenderProofs = p.RequiresProofs // of all, or of none
 		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.Weight, Clip: p.Clip, Boot: p.Boot,
 			Key: p.Key[:]})
 	}
-	if !t.Mixing.Open && len(e.Peers) > 0 {
+	if !t.Mixing.Unsealed && len(e.Peers) > 0 {
 		cfg.Keys = &d2d.Keys{Private: m.private}
 		m.cfg.Mesh.Random(cfg.Keys.Sender[:])
 		m.cfg.Mesh.Random(cfg.Keys.Salt[:])

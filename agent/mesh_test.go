@@ -21,12 +21,12 @@ func TestScoutHearsOfItsLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.linked(true)
-	for range waiting + 1 {
+	for range inboxCapacity + 1 {
 		m.take(mqtt.Message{Topic: topics.Beacon("roof", "a1"), Payload: []byte{1}})
 	}
 	m.linked(false)
 	m.linked(true)
-	if l := <-m.links; l != (d2d.Linked{Up: true}) || len(m.links) > 0 || len(m.scouting) != waiting {
-		t.Errorf("heard of %+v, %d more words and %d beacons", l, len(m.links), len(m.scouting))
+	if l := <-m.links; l != (d2d.Linked{Up: true}) || len(m.links) > 0 || len(m.scoutInbox) != inboxCapacity {
+		t.Errorf("heard of %+v, %d more words and %d beacons", l, len(m.links), len(m.scoutInbox))
 	}
 }

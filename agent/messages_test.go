@@ -50,7 +50,7 @@ func TestHostileMessages(t *testing.T) {
 		if n := len(s.heard(wire.TypeUpdate)); n <= before {
 			t.Errorf("the update is not repeated any more: %d times", n)
 		}
-		s.direct(wire.TypeAccepted, 4, (&wire.Accepted{Update: offered.Payload.Hash}).Body())
+		s.direct(wire.TypeAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
 		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
 			t.Errorf("ended: %+v", ends)
 		}
@@ -93,15 +93,15 @@ type hostile struct {
 // hostileCases are messages to an agent that has announcement ann, by its digest, and has sent an update.
 func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) []hostile {
 	device, roundTopic := s.topics.Device("press"), s.topics.Round()
-	standing := (&wire.Standing{Announcement: digest, Place: wire.PlaceCounted}).Body()
-	good := s.seal(s.header(wire.TypeStanding, 4), standing)
+	standing := (&wire.HelloAnswer{Announcement: digest, Place: wire.PlaceCounted}).Body()
+	good := s.seal(s.header(wire.TypeHelloAnswer, 4), standing)
 	edited := func(at int, b byte) []byte {
 		p := bytes.Clone(good)
 		p[at] = b
 		return p
 	}
 	with := func(change func(h *wire.Header)) []byte {
-		h := s.header(wire.TypeStanding, 4)
+		h := s.header(wire.TypeHelloAnswer, 4)
 		change(&h)
 		return s.seal(h, standing)
 	}
@@ -111,15 +111,16 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 		return s.seal(s.header(wire.TypeAnnouncement, r), a.Body())
 	}
 	same := func(*wire.Announcement) {}
-	accepted := (&wire.Accepted{Update: update}).Body()
-	refused := (&wire.Refused{Update: update, Reason: wire.RefuseLate}).Body()
+	accepted := (&wire.UpdateAccepted{Update: update}).Body()
+	refused := (&wire.UpdateRefused{Update: update, Reason: wire.RefuseLate}).Body()
 	return []hostile{
 		{"no envelope", device, []byte("hello"), "dropped: malformed"},
 		{"no announcement", roundTopic, []byte("hello"), "dropped: malformed"},
 		{"cut short", device, good[:len(good)-1], "dropped: malformed"},
 		{"another version", device, edited(4, 9), "dropped: version"},
 		{"a flipped bit", device, edited(112, good[112]^1), "dropped: bad_signature"},
-		{"another's key", device, wire.Seal(nil, s.header(wire.TypeStanding, 4), standing, hosts.KeyOf("mallory")),
+		{"another's key", device, wire.SignEnvelope(nil, s.header(wire.TypeHelloAnswer, 4), standing,
+			hosts.TestKey("mallory")),
 			"dropped: bad_signature"},
 		{"another federation", device, with(func(h *wire.Header) { h.Federation = "mine" }), "dropped: foreign"},
 		{"another sender", device, with(func(h *wire.Header) { h.Sender = "drill" }), "dropped: foreign"},
@@ -137,12 +138,13 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 			"dropped: malformed"},
 		{"an invitation of no weight", device,
 			s.seal(s.header(wire.TypeInvitation, 4),
-				(&wire.Invitation{Agent: "press", Announcement: digest, Left: 1}).Body()), "dropped: malformed"},
+				(&wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 1}).Body()),
+			"dropped: malformed"},
 		{"an invitation of another agent", device,
 			s.seal(s.header(wire.TypeInvitation, 4),
-				(&wire.Invitation{Agent: "other", Announcement: digest, Left: 1, Weight: 9}).Body()),
+				(&wire.Invitation{Agent: "other", Announcement: digest, RemainingMillis: 1, Weight: 9}).Body()),
 			"dropped: foreign"},
-		{"a standing without form", device, s.seal(s.header(wire.TypeStanding, 4), nil), "dropped: malformed"},
+		{"a standing without form", device, s.seal(s.header(wire.TypeHelloAnswer, 4), nil), "dropped: malformed"},
 		{"an accepted without form", device, s.seal(s.header(wire.TypeAccepted, 4), nil), "dropped: malformed"},
 		{"a refused without form", device, s.seal(s.header(wire.TypeRefused, 4), nil), "dropped: malformed"},
 		{"a credit without form", device, s.seal(s.header(wire.TypeCredit, 4), nil), "dropped: malformed"},
@@ -214,7 +216,7 @@ func TestMissedAnnouncement(t *testing.T) {
 		times := func() int { return s.asked(s.topics.Round()) }
 		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
 		before := times()
-		s.direct(wire.TypeStanding, 4, (&wire.Standing{Announcement: digest, Place: wire.PlaceCounted}).Body())
+		s.direct(wire.TypeHelloAnswer, 4, (&wire.HelloAnswer{Announcement: digest, Place: wire.PlaceCounted}).Body())
 		if n := times(); n != before {
 			t.Errorf("asked %d times for what is there", n-before)
 		}
@@ -245,11 +247,11 @@ func TestUnreadAnnouncement(t *testing.T) {
 		if n := times(time.Hour); n != 0 {
 			t.Errorf("asked %d times for what has come", n)
 		}
-		s.tell(mqtt.Down{})
+		s.tell(mqtt.LinkDown{})
 		if n := times(time.Hour); n != 0 {
 			t.Errorf("asked %d times without a link", n)
 		}
-		s.tell(mqtt.Up{})
+		s.tell(mqtt.LinkUp{})
 		if n := times(time.Minute); n != 1 {
 			t.Errorf("asked %d times over the next link, want once", n)
 		}
@@ -279,7 +281,7 @@ func TestOlderEpoch(t *testing.T) {
 		s.checkOlder("started again", digest, offered.Payload.Hash)
 		s.epoch = 2
 		s.send(s.topics.Round(), retained)
-		s.direct(wire.TypeAccepted, 4, (&wire.Accepted{Update: offered.Payload.Hash}).Body())
+		s.direct(wire.TypeAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
 		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
 			t.Errorf("the present epoch's answer ended the work as %+v", ends)
 		}
@@ -296,11 +298,11 @@ func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 		typ  wire.Type
 		body []byte
 	}{
-		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, Left: 60000, Weight: 1,
-			Uploads: true}).Body()},
-		{wire.TypeStanding, (&wire.Standing{Announcement: digest, Place: wire.PlaceCounted}).Body()},
-		{wire.TypeAccepted, (&wire.Accepted{Update: update}).Body()},
-		{wire.TypeRefused, (&wire.Refused{Update: update, Reason: wire.RefuseWrongRound}).Body()},
+		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000, Weight: 1,
+			SendsUpdate: true}).Body()},
+		{wire.TypeHelloAnswer, (&wire.HelloAnswer{Announcement: digest, Place: wire.PlaceCounted}).Body()},
+		{wire.TypeAccepted, (&wire.UpdateAccepted{Update: update}).Body()},
+		{wire.TypeRefused, (&wire.UpdateRefused{Update: update, Reason: wire.RefuseWrongRound}).Body()},
 		{wire.TypeCredit, (&wire.Credit{Update: update}).Body()},
 	} {
 		n := len(s.fates())

@@ -15,17 +15,17 @@ import (
 
 const personalFile = "personal"
 
-func (c *Config) personalSlots() *store.Slots {
+func (c *Config) personalSlots() *store.RecordSlots {
 	return c.Disk.Slots(filepath.Join(c.Dir, personalFile), 2)
 }
 
-// personal keeps what of a model is this agent's own: its tensors, or v_k of ditto. Blocks train it, one after another,
-// and models to predict with are made with it.
+// personalModelStore keeps what of a model is this agent's own: its tensors, or v_k of ditto. Blocks train it, one
+// after another, and models to predict with are made with it.
 //
 // It knows what its own was before the newest round that trained it, too: work that a crash has cut short, and is done
 // again, begins there and has the same bits.
-type personal struct {
-	slots *store.Slots
+type personalModelStore struct {
+	slots *store.RecordSlots
 
 	mu sync.Mutex
 	personalState
@@ -44,13 +44,13 @@ type personalKey struct {
 	shared, own wire.Digest // of the schemas
 }
 
-func keyOf(run wire.RunID, p *task.Problem[float32]) personalKey {
+func keyOf(run wire.RunID, p *task.CompiledTask[float32]) personalKey {
 	return personalKey{run, p.Schema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
 }
 
-// begin returns what is the agent's own at the beginning of a round, which nobody changes; nil if it is to begin. Of
-// round noRound it is what there is by now.
-func (k *personal) begin(key personalKey, round wire.RoundID) []float32 {
+// valuesAtStart returns what is the agent's own at the beginning of a round, which nobody changes; nil if it is to
+// begin. Of round noRound it is what there is by now.
+func (k *personalModelStore) valuesAtStart(key personalKey, round wire.RoundID) []float32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -66,7 +66,7 @@ func (k *personal) begin(key personalKey, round wire.RoundID) []float32 {
 const noRound wire.RoundID = math.MaxUint64
 
 // trained takes what a round has made of it, and makes it durable.
-func (k *personal) trained(s personalState) error {
+func (k *personalModelStore) trained(s personalState) error {
 	k.mu.Lock()
 	k.personalState = s
 	k.mu.Unlock()
@@ -74,24 +74,24 @@ func (k *personal) trained(s personalState) error {
 }
 
 // save makes the newest durable.
-func (k *personal) save() error {
+func (k *personalModelStore) save() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	b := le.AppendUint64(nil, uint64(k.key.run))
-	b = le.AppendUint64(b, uint64(k.round))
+	b := littleEndian.AppendUint64(nil, uint64(k.key.run))
+	b = littleEndian.AppendUint64(b, uint64(k.round))
 	b = append(append(b, k.key.shared[:]...), k.key.own[:]...)
 	return k.slots.Save(slotVersion, b, wire.AppendVector(nil, k.before), wire.AppendVector(nil, k.after))
 }
 
 // load reads what an earlier process has kept.
-func (k *personal) load(c *Config) error {
+func (k *personalModelStore) load(c *Config) error {
 	return c.slot(k.slots, personalFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
 		const head = 16 + 2*len(wire.Digest{})
 		if len(b) < head || (len(b)-head)%8 != 0 {
 			return fmt.Errorf("%d bytes, want %d and two vectors", len(b), head)
 		}
-		s := personalState{key: personalKey{run: wire.RunID(le.Uint64(b)), shared: wire.Digest(b[16:48]),
-			own: wire.Digest(b[48:head])}, round: wire.RoundID(le.Uint64(b[8:]))}
+		s := personalState{key: personalKey{run: wire.RunID(littleEndian.Uint64(b)), shared: wire.Digest(b[16:48]),
+			own: wire.Digest(b[48:head])}, round: wire.RoundID(littleEndian.Uint64(b[8:]))}
 		n := (len(b) - head) / 2
 		s.before, s.after = make([]float32, n/4), make([]float32, n/4)
 		err := errors.Join(wire.DecodeVector(s.before, b[head:head+n]), wire.DecodeVector(s.after, b[head+n:]))
@@ -104,28 +104,28 @@ func (k *personal) load(c *Config) error {
 
 // beginOwn makes what is the agent's own part of what the round begins with. Where it is not known for this run and
 // these tensors, it begins anew.
-func (q *ask) beginOwn(ctx context.Context) (err error) {
+func (q *updateRequest) beginOwn(ctx context.Context) (err error) {
 	p := q.p.problem
 	if !p.Personal() {
 		return nil
 	}
-	q.own = q.a.personal.begin(keyOf(q.e.Order.Run, p), q.e.Order.Round)
+	q.own = q.a.personal.valuesAtStart(keyOf(q.trainEffect.Order.Run, p), q.trainEffect.Order.Round)
 	if q.own == nil {
 		if q.own, err = q.initialOwn(ctx); err != nil {
 			return err
 		}
-		q.tellOwn(PersonalBegun{Round: q.e.Order.Round, Parameters: len(q.own)})
+		q.tellOwn(PersonalModelReset{Round: q.trainEffect.Order.Round, Parameters: len(q.own)})
 	}
-	q.base = p.Whole(q.base, q.own)
+	q.base = p.AllParameters(q.base, q.own)
 	return nil
 }
 
 // initialOwn is what the agent's own begins with: the values of the task's w_0, or those that a program has.
-func (q *ask) initialOwn(ctx context.Context) ([]float32, error) {
-	if !q.p.hides() {
-		return q.p.problem.InitialOwn(q.e.Announcement.Seed), nil
+func (q *updateRequest) initialOwn(ctx context.Context) ([]float32, error) {
+	if !q.p.rowsHidden() {
+		return q.p.problem.InitialOwn(q.trainEffect.Announcement.Seed), nil
 	}
-	by, err := q.a.opaque()
+	by, err := q.a.opaqueTrainer()
 	if err != nil {
 		return nil, err
 	}
@@ -133,29 +133,31 @@ func (q *ask) initialOwn(ctx context.Context) ([]float32, error) {
 }
 
 // keepOwn keeps what the round has made of it, before the update is saved: an update is never on disk without.
-func (q *ask) keepOwn(out *task.Outcome[float32]) {
-	if out.Own == nil {
+func (q *updateRequest) keepOwn(out *task.LocalOutcome[float32]) {
+	if out.OwnParameters == nil {
 		return
 	}
-	if out.OwnLost != nil {
-		q.tellOwn(PersonalBegun{Round: q.e.Order.Round, Parameters: len(out.Own), Err: out.OwnLost})
+	if out.OwnResetReason != nil {
+		q.tellOwn(PersonalModelReset{Round: q.trainEffect.Order.Round, Parameters: len(out.OwnParameters),
+			Err: out.OwnResetReason})
 	}
 	k := &q.a.personal
-	err := k.trained(personalState{keyOf(q.e.Order.Run, q.p.problem), q.e.Order.Round, q.own, out.Own})
-	q.a.owner.Tell(func() { q.a.persisted(unwritten{saveTheOwn, k.save, nil}, err) })
+	err := k.trained(personalState{keyOf(q.trainEffect.Order.Run, q.p.problem), q.trainEffect.Order.Round, q.own,
+		out.OwnParameters})
+	q.a.owner.RunOnLoop(func() { q.a.finishWrite(failedWrite{personalModelWrite, k.save, nil}, err) })
 }
 
-func (q *ask) tellOwn(f PersonalBegun) {
-	q.a.owner.Tell(func() { q.a.cfg.Observer.Observe(f) })
+func (q *updateRequest) tellOwn(f PersonalModelReset) {
+	q.a.owner.RunOnLoop(func() { q.a.cfg.Observer.Observe(f) })
 }
 
-// predicts returns the model that the device predicts with, of a model of the run that is announced; nil of a program's
-// until that has values of its own.
-func (a *Agent) predicts(p *task.Problem[float32], run wire.RunID, shared []float32) []float32 {
+// predictionParameters returns the model that the device predicts with, of a model of the run that is announced; nil of
+// a program's until that has values of its own.
+func (a *Agent) predictionParameters(p *task.CompiledTask[float32], run wire.RunID, shared []float32) []float32 {
 	if !p.Personal() {
 		return shared
 	}
-	own := a.personal.begin(keyOf(run, p), noRound)
+	own := a.personal.valuesAtStart(keyOf(run, p), noRound)
 	switch {
 	case own != nil:
 	case p.Task.Personal.Ditto:
@@ -163,7 +165,7 @@ func (a *Agent) predicts(p *task.Problem[float32], run wire.RunID, shared []floa
 	case p.Task.External.On():
 		return nil
 	default:
-		own = p.InitialOwn(a.came.Announcement.Seed)
+		own = p.InitialOwn(a.lastAnnouncement.Announcement.Seed)
 	}
-	return p.Predicts(shared, own)
+	return p.PredictionModel(shared, own)
 }

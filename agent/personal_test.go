@@ -43,15 +43,16 @@ func (o *own) round(of wire.Task, base []float32) wire.Digest {
 	if o.v == nil {
 		o.v = p.InitialOwn(0)
 	}
-	out, err := p.Local(task.Job[float32]{Base: p.Whole(base, o.v), Own: o.v, Samples: rows, Weight: 1, Steps: 3})
+	out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: p.AllParameters(base, o.v), OwnParameters: o.v,
+		Samples: rows, Weight: 1, Steps: 3})
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	o.v = out.Own
+	o.v = out.OwnParameters
 	return wire.BlobDigest(wire.AppendVector(nil, out.Vector))
 }
 
-func compiled(t *testing.T, of wire.Task) *task.Problem[float32] {
+func compiled(t *testing.T, of wire.Task) *task.CompiledTask[float32] {
 	p, err := task.Compile[float32](of)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +78,7 @@ func TestPersonalSurvives(t *testing.T) {
 					if _, u := s.update(); u.Payload.Hash != want {
 						t.Errorf("%s: the update is another one", when)
 					}
-					if n := len(factsOf[agent.PersonalBegun](s)); n != begun {
+					if n := len(factsOf[agent.PersonalModelReset](s)); n != begun {
 						t.Errorf("%s: it has begun anew %d times, want %d", when, n, begun)
 					}
 				}
@@ -141,12 +142,13 @@ func TestPersonalModels(t *testing.T) {
 				want := slices.Clone(next)
 				if p.Personal() {
 					first := p.InitialOwn(0)
-					out, err := p.Local(task.Job[float32]{Base: p.Whole(of.base, first), Own: first, Samples: rows,
+					out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: p.AllParameters(of.base, first),
+						OwnParameters: first, Samples: rows,
 						Weight: 1, Steps: 3})
 					if err != nil {
 						t.Fatal(err)
 					}
-					want = p.Predicts(next, out.Own)
+					want = p.PredictionModel(next, out.OwnParameters)
 				} else if err := p.Finetune(want, rows, nil, 0, nil); err != nil {
 					t.Fatal(err)
 				}
@@ -156,7 +158,7 @@ func TestPersonalModels(t *testing.T) {
 					t.Errorf("it predicts with %v, want %v (%v)", got, want, s.judged())
 				}
 				if m.Version != 1 || m.Hash != wire.BlobDigest(m.Vector) || slices.Equal(got, next) ||
-					learner.NotFinite(got) >= 0 {
+					learner.FirstNotFinite(got) >= 0 {
 					t.Errorf("model %s with hash %s", m.Name(), m.Hash)
 				}
 			})
@@ -167,7 +169,7 @@ func TestPersonalModels(t *testing.T) {
 // active is the model in use.
 func (s *scene) active() *modelfile.Model {
 	s.t.Helper()
-	k, err := modelfile.OpenKept(store.Machine, s.cfg.Dir)
+	k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
 	if err != nil {
 		s.t.Fatal(err)
 	}

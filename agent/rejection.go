@@ -16,10 +16,10 @@ type rejectionState struct {
 	reason     wire.RejectionReason // of the newest rejection; 0 = messages are accepted
 }
 
-// ask publishes a hello, a presence or a report, which the coordinator may answer.
-func (a *Agent) ask(m mqtt.Message) {
+// publishExpectingAnswer publishes a hello, a presence or a report, which the coordinator may answer.
+func (a *Agent) publishExpectingAnswer(m mqtt.Message) {
 	u := &a.rejection
-	if e, err := wire.Open(m.Payload); err == nil {
+	if e, err := wire.ParseEnvelope(m.Payload); err == nil {
 		u.sent[u.next], u.unanswered[u.next] = e.Digest(), true
 		u.next = (u.next + 1) % len(u.sent)
 	}
@@ -31,9 +31,10 @@ func (a *Agent) ask(m mqtt.Message) {
 // last message, which may have been answered.
 func (a *Agent) takeRejection(m wire.Rejection) error {
 	u := &a.rejection
-	i := slices.Index(u.sent[:], m.Answers)
-	if m.Answers.IsZero() || i < 0 || !u.unanswered[i] && m.Reason != wire.RejectedUnlisted {
-		return host.Drop(DropUnwanted, "an answer (%s) to a message that this agent does not wait for", m.Reason)
+	i := slices.Index(u.sent[:], m.MessageDigest)
+	if m.MessageDigest.IsZero() || i < 0 || !u.unanswered[i] && m.Reason != wire.RejectedUnlisted {
+		return host.NewDropError(DropUnwanted, "an answer (%s) to a message that this agent does not wait for",
+			m.Reason)
 	}
 	u.sent[i] = wire.Digest{}
 	a.reportRejection(m.Reason)
@@ -46,7 +47,7 @@ func (a *Agent) takeRejection(m wire.Rejection) error {
 // accepted notes an answer that shows that the coordinator accepts the agent's messages. If two devices use the agent's
 // identity, the answer may be for the other one: a rejection as a clone stays.
 func (a *Agent) accepted() {
-	a.evaluationHeard()
+	a.evaluationAcknowledged()
 	a.rejection.unanswered = [4]bool{}
 	if a.rejection.reason != wire.RejectedClone {
 		a.reportRejection(0)

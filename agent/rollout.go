@@ -18,16 +18,16 @@ type rollout struct {
 	refused             []wire.Digest // of these two, the models that were judged and are not taken
 }
 
-// file is a model of a rollout on its way into use.
-type file struct {
+// rolloutModel is a model of a rollout on its way into use.
+type rolloutModel struct {
 	wire.ModelName
 	ref wire.BlobRef
-	// back means that the model in use was withdrawn: the released one takes its place without being judged.
-	back bool
+	// isRollback means that the model in use was withdrawn: the released one takes its place without being judged.
+	isRollback bool
 }
 
-// rollsOut follows the rollout of an announcement, and reports whether it has one.
-func (a *Agent) rollsOut(ann *wire.Announcement) bool {
+// followRollout follows the rollout of an announcement, and reports whether it has one.
+func (a *Agent) followRollout(ann *wire.Announcement) bool {
 	k := &a.models
 	if !ann.Rollout.Released.Present() || !ann.Released.Present() {
 		k.rollout = rollout{}
@@ -35,19 +35,19 @@ func (a *Agent) rollsOut(ann *wire.Announcement) bool {
 	}
 	if ann.Rollout != k.rollout.Rollout {
 		k.rollout = rollout{Rollout: ann.Rollout}
-		k.newest, k.pulling = offer{}, offer{}
+		k.newest, k.pulling = announcedModel{}, announcedModel{}
 		k.nextAt = a.owner.Now() // it is seldom, so it need not wait
 	}
 	k.rollout.released, k.rollout.candidate = ann.Released, ann.Candidate
 	return true
 }
 
-// due returns the model of the rollout that is to be judged next, if one is: the released one before the candidate,
-// which is compared with it.
-func (k *models) due(agent wire.AgentID) (file, bool) {
+// nextRolloutModel returns the model of the rollout that is to be judged next, if one is: the released one before the
+// candidate, which is compared with it.
+func (k *models) nextRolloutModel(agent wire.AgentID) (rolloutModel, bool) {
 	r := &k.rollout
 	if !r.Released.Present() {
-		return file{}, false
+		return rolloutModel{}, false
 	}
 	var inUse wire.ModelName
 	if k.inUse != nil {
@@ -56,45 +56,45 @@ func (k *models) due(agent wire.AgentID) (file, bool) {
 	mine := r.Includes(agent) && r.candidate.Present()
 	switch {
 	case mine && inUse == r.Candidate:
-		return file{}, false
+		return rolloutModel{}, false
 	case inUse != r.Released && !slices.Contains(r.refused, r.Released.Hash):
-		return file{r.Released, r.released, inUse.After(r.Released)}, true
+		return rolloutModel{r.Released, r.released, inUse.After(r.Released)}, true
 	case mine && !slices.Contains(r.refused, r.Candidate.Hash):
-		return file{r.Candidate, r.candidate, false}, true
+		return rolloutModel{r.Candidate, r.candidate, false}, true
 	}
-	return file{}, false
+	return rolloutModel{}, false
 }
 
 // wantRolledOut has the model of the rollout that is due judged: from the models that are kept, or else it is pulled.
 func (a *Agent) wantRolledOut() {
 	k := &a.models
-	of, is := k.due(a.cfg.ID)
+	of, is := k.nextRolloutModel(a.cfg.ID)
 	if !is || k.stamp == "" || k.busy || k.pinned || a.owner.Now().Before(k.nextAt) ||
 		a.pulls[of.ref.Hash.Topic()] != nil {
 		return
 	}
 	k.busy = true
 	k.jobs.Do(func() {
-		m, err := kept(&a.cfg, of.ModelName)
-		a.owner.Tell(func() {
+		m, err := findKeptModel(&a.cfg, of.ModelName)
+		a.owner.RunOnLoop(func() {
 			if k.busy = false; m == nil && err != nil {
 				a.cfg.Logger.Warn("a model that is kept cannot be read; it is fetched again", "err", err)
 			}
 			switch {
 			case m != nil:
 				a.considerFile(of, m)
-			case !a.up || a.spent():
-				k.nextAt = a.owner.Now().Add(keepAgain)
-			case of.back || !a.blindTo(of.Run, of.Version):
+			case !a.up || a.isBudgetSpent():
+				k.nextAt = a.owner.Now().Add(modelRetryDelay)
+			case of.isRollback || !a.cannotJudge(of.Run, of.Version):
 				a.startPull(of.ref, purposeFile, 0)
 			}
 		})
 	})
 }
 
-// kept returns a model of those that are kept; nil if it is not there.
-func kept(c *Config, name wire.ModelName) (*modelfile.Model, error) {
-	k, err := modelfile.OpenKept(c.Disk, c.Dir)
+// findKeptModel returns a model of those that are kept; nil if it is not there.
+func findKeptModel(c *Config, name wire.ModelName) (*modelfile.Model, error) {
+	k, err := modelfile.OpenKeptModels(c.Disk, c.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -104,10 +104,10 @@ func kept(c *Config, name wire.ModelName) (*modelfile.Model, error) {
 // fileCame takes the file of a model, or that it could not be had.
 func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
 	k := &a.models
-	of, wanted := k.due(a.cfg.ID)
+	of, wanted := k.nextRolloutModel(a.cfg.ID)
 	switch wanted = wanted && of.ref.Hash == ref.Hash; {
 	case err != nil:
-		k.nextAt = a.owner.Now().Add(keepAgain)
+		k.nextAt = a.owner.Now().Add(modelRetryDelay)
 		return
 	case k.busy:
 		wanted = false
@@ -124,13 +124,13 @@ func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
 		if err == nil && m.ID() != of.ModelName {
 			err = fmt.Errorf("the file is of model %s with hash %s", m.Name(), m.Hash)
 		}
-		a.owner.Tell(func() {
+		a.owner.RunOnLoop(func() {
 			switch k.busy = k.busy && !wanted; {
 			case !wanted:
 			case err != nil:
-				k.nextAt = a.owner.Now().Add(keepAgain)
+				k.nextAt = a.owner.Now().Add(modelRetryDelay)
 				a.cfg.Observer.Observe(ModelJudged{Run: of.Run, Version: of.Version, Result: ModelFailed, Err: err,
-					Risk: math.NaN(), InUse: math.NaN()})
+					Risk: math.NaN(), RiskOfModelInUse: math.NaN()})
 			default:
 				a.considerFile(of, m)
 			}
@@ -140,28 +140,28 @@ func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
 }
 
 // considerFile has a model of the rollout judged beside the owner.
-func (a *Agent) considerFile(of file, m *modelfile.Model) {
+func (a *Agent) considerFile(of rolloutModel, m *modelfile.Model) {
 	k := &a.models
-	if now, is := k.due(a.cfg.ID); !is || now.ref.Hash != of.ref.Hash {
+	if now, is := k.nextRolloutModel(a.cfg.ID); !is || now.ref.Hash != of.ref.Hash {
 		a.wantModel()
 		return
 	}
 	t := a.trialOf(m)
-	t.back = of.back
-	a.try(t, func(fact ModelJudged) {
+	t.isRollback = of.isRollback
+	a.runTrial(t, func(fact ModelJudged) {
 		k.nextAt = a.owner.Now()
 		switch fact.Result {
-		case ModelTaken:
+		case ModelAdopted:
 		case ModelWorse, ModelNotFinite:
 			k.rollout.refused = append(k.rollout.refused, of.Hash)
 		default:
-			k.nextAt = k.nextAt.Add(keepAgain)
+			k.nextAt = k.nextAt.Add(modelRetryDelay)
 		}
 	})
 }
 
-// residuals is what the next hello says of the candidate.
-func (a *Agent) residuals() (r wire.Residuals) {
+// residualsForHello is what the next hello says of the candidate.
+func (a *Agent) residualsForHello() (r wire.CandidateResiduals) {
 	k := &a.models
 	if !k.rollout.Includes(a.cfg.ID) || k.pinned {
 		return r
@@ -171,9 +171,10 @@ func (a *Agent) residuals() (r wire.Residuals) {
 	if !refused && a.cfg.Predict.Publish == nil { // it sees no labels
 		return r
 	}
-	r = wire.Residuals{Run: c.Run, Version: c.Version, Refused: refused}
-	if p := &k.paired; p.model == c && p.with == k.rollout.Released && p.rows > 0 {
-		r.Rows, r.New, r.Old = p.rows, p.new/float64(p.rows), p.old/float64(p.rows)
+	r = wire.CandidateResiduals{Run: c.Run, Version: c.Version, CandidateRefused: refused}
+	if p := &k.paired; p.candidate == c && p.reference == k.rollout.Released && p.rows > 0 {
+		r.Rows, r.CandidateMeanSquare, r.ReleasedMeanSquare = p.rows, p.candidateSquaredError/float64(p.rows),
+			p.referenceSquaredError/float64(p.rows)
 	}
 	return r
 }

@@ -26,7 +26,7 @@ func fileOf(t *testing.T, version wire.ModelVersion, w ...float32) (wire.ModelNa
 		t.Fatal(err)
 	}
 	vector := wire.AppendVector(nil, w)
-	m := modelfile.Of(&of, p.Model.Architecture(), vector, wire.BlobDigest(vector))
+	m := modelfile.NewModel(&of, p.Model.Architecture(), vector, wire.BlobDigest(vector))
 	m.Run, m.Version = 5, version
 	file, err := m.Encode()
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *scene) rolls(r wire.RoundID, change func(*wire.Announcement)) {
 }
 
 // says is what the newest hello says of a candidate.
-func (s *scene) says() wire.Residuals {
+func (s *scene) says() wire.CandidateResiduals {
 	s.t.Helper()
 	all := s.heard(wire.TypeHello)
 	h, err := wire.DecodeHello(all[len(all)-1].Body)
@@ -58,8 +58,8 @@ func (s *scene) says() wire.Residuals {
 // on its own rows; it goes back when the candidate is withdrawn, whatever its own rows say, from the disk.
 func TestRollout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := keeps(t, func(c *agent.Config) { c.Predict.Keep, c.Predict.Refresh = 1, 24*time.Hour })
-		expect := func(what, inUse string, says wire.Residuals) {
+		s := keeps(t, func(c *agent.Config) { c.Predict.MaxKeptModels, c.Predict.Refresh = 1, 24*time.Hour })
+		expect := func(what, inUse string, says wire.CandidateResiduals) {
 			t.Helper()
 			if got := s.inUse(); got != inUse {
 				t.Errorf("%s: %s in use, want %s; judged: %s", what, got, inUse, s.judged())
@@ -71,7 +71,7 @@ func TestRollout(t *testing.T) {
 		first, firstFile := fileOf(t, 1, 2, -1.5)
 		second, secondFile := fileOf(t, 2, 2, -1.2)
 		third, thirdFile := fileOf(t, 3, 2, -4)
-		none := wire.Residuals{}
+		none := wire.CandidateResiduals{}
 		with := func(c wire.ModelName, file wire.BlobRef, share float64) func(*wire.Announcement) {
 			return func(a *wire.Announcement) {
 				a.Rollout = wire.Rollout{Released: first, Candidate: c, Share: share}
@@ -95,7 +95,7 @@ func TestRollout(t *testing.T) {
 		})
 		expect("withdrawn", "5/1", none)
 		s.rolls(5, with(third, thirdFile, 1))
-		expect("refused", "5/1", wire.Residuals{Run: 5, Version: 3, Refused: true})
+		expect("refused", "5/1", wire.CandidateResiduals{Run: 5, Version: 3, CandidateRefused: true})
 		s.rolls(6, func(a *wire.Announcement) { a.Rollout, a.Released = wire.Rollout{Released: second}, secondFile })
 		expect("widened", "5/2", none)
 		if got := s.judged(); got != "taken taken taken worse taken" {
@@ -132,7 +132,7 @@ func TestRolloutFails(t *testing.T) {
 // TestRolloutBesideDamage: a kept model that the disk has changed keeps no other one from being fetched.
 func TestRolloutBesideDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := keeps(t, func(c *agent.Config) { c.Predict.Keep = 3 })
+		s := keeps(t, func(c *agent.Config) { c.Predict.MaxKeptModels = 3 })
 		for v, weight := range []float32{-1.5, -1.2} {
 			name, file := fileOf(t, wire.ModelVersion(1+v), 2, weight)
 			s.rolls(wire.RoundID(1+v), func(a *wire.Announcement) {
@@ -155,7 +155,7 @@ func TestResiduals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		head := "t,a,b,y\n"
 		l := forecasting(t, head+history(0, 100), func(agent.Forecast) error { return nil }, 2, -1)
-		k, err := modelfile.OpenKept(store.Machine, l.cfg.Dir)
+		k, err := modelfile.OpenKeptModels(store.Machine, l.cfg.Dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,15 +172,16 @@ func TestResiduals(t *testing.T) {
 			a.Rollout = wire.Rollout{Released: m.ID(), Candidate: second, Share: 1}
 			a.Released, a.Candidate = inline(file), secondFile
 		})
-		empty := wire.Residuals{Run: 5, Version: 8}
+		empty := wire.CandidateResiduals{Run: 5, Version: 8}
 		if l.inUse() != "5/8" || l.says() != empty {
 			t.Fatalf("%s in use, %+v", l.inUse(), l.says())
 		}
 		l.write(head + history(0, 100) + "370800,1,1,9\n374400,0,2,1\n")
 		wait(10 * time.Minute)
 		want := empty // 2a against 9 and 1, and 2a−b
-		want.Rows, want.New, want.Old = 2, (7*7+1)/2., (8*8+3*3)/2.
-		if got := l.says(); got.Rows != 2 || math.Abs(got.New-want.New) > 1e-9 || math.Abs(got.Old-want.Old) > 1e-9 {
+		want.Rows, want.CandidateMeanSquare, want.ReleasedMeanSquare = 2, (7*7+1)/2., (8*8+3*3)/2.
+		if got := l.says(); got.Rows != 2 || math.Abs(got.CandidateMeanSquare-want.CandidateMeanSquare) > 1e-9 ||
+			math.Abs(got.ReleasedMeanSquare-want.ReleasedMeanSquare) > 1e-9 {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		l.stop()
@@ -192,7 +193,7 @@ func TestResiduals(t *testing.T) {
 		}
 		l.write(head + history(0, 100) + "370800,1,1,9\n374400,0,2,1\n378000,0,1,2\n")
 		wait(10 * time.Minute)
-		if got := l.says(); got.Rows != 1 || got.New != 4 || got.Old != 9 {
+		if got := l.says(); got.Rows != 1 || got.CandidateMeanSquare != 4 || got.ReleasedMeanSquare != 9 {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -12,32 +12,32 @@ import (
 // scout looks for neighbours beside the owner, if the agent has a cell to look in.
 func (a *Agent) scout() {
 	m := a.mesh
-	if !m.scouts() {
+	if !m.hasCell() {
 		m.scouted.Store(true)
 		return
 	}
 	s := d2d.NewScout(d2d.ScoutConfig{
-		Self: a.cfg.ID, Boot: a.cfg.Boot, Place: m.cfg.Mesh.Place, MaxDegree: m.cfg.Mesh.MaxDegree,
+		Self: a.cfg.ID, Boot: a.cfg.Boot, Location: m.cfg.Mesh.Place, MaxDegree: m.cfg.Mesh.MaxDegree,
 		Sign: m.signBeacon, Check: m.checkBeacon,
 		Rand: rand.New(rand.NewPCG(a.cfg.Rand.Uint64(), a.cfg.Rand.Uint64())),
 	})
 	m.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Beacons(m.cfg.Mesh.Cell))
 	a.owner.Go(func() {
-		a.scouts(s)
+		a.runScout(s)
 		m.scouted.Store(true)
 	})
 }
 
-// scouts is the scout's loop.
-func (a *Agent) scouts(s *d2d.Scout) {
+// runScout is the scout's loop.
+func (a *Agent) runScout(s *d2d.Scout) {
 	for a.owner.Context().Err() == nil {
 		var ev d2d.Event
 		at, due := s.Deadline()
-		if link, ok := received(a.mesh.links); ok {
+		if link, ok := tryReceive(a.mesh.links); ok {
 			ev = link
-		} else if _, ok := received(a.mesh.beaconKeysChanged); ok {
-			ev = d2d.Vouched{}
-		} else if heard, ok := received(a.mesh.scouting); ok {
+		} else if _, ok := tryReceive(a.mesh.beaconKeysChanged); ok {
+			ev = d2d.AttestationReceived{}
+		} else if heard, ok := tryReceive(a.mesh.scoutInbox); ok {
 			ev = heard
 		} else if due && !a.owner.Now().Before(at) {
 			ev = d2d.Tick{}
@@ -53,17 +53,17 @@ func (a *Agent) scouts(s *d2d.Scout) {
 
 func (a *Agent) performScout(e d2d.Effect) {
 	switch e := e.(type) {
-	case d2d.Beacon:
+	case d2d.PublishBeacon:
 		// the next one makes up for one that is not sent
 		_ = a.mesh.conn.Publish(a.mesh.beacon(e.Payload))
-	case d2d.Found:
-		a.owner.Tell(func() {
+	case d2d.NeighborsChosen:
+		a.owner.RunOnLoop(func() {
 			a.mesh.found = e.Neighbors
 			a.cfg.Observer.Observe(NeighborsFound(e))
 			a.step(round.NeighborsFound{})
 		})
 	case d2d.BeaconRejected:
-		a.owner.Tell(func() {
+		a.owner.RunOnLoop(func() {
 			reason, err := host.DropReason(e.Err, DropMalformed, DropVersion)
 			a.cfg.Observer.Observe(MessageDropped{Kind: mqtt.KindBeacon, Reason: reason, Err: err})
 		})
@@ -76,9 +76,9 @@ func (m *mesh) beacon(payload []byte) mqtt.Message {
 		Retained: true}
 }
 
-// leave takes the agent's beacon away, when all else has ended.
-func (m *mesh) leave() {
-	if m.scouts() {
+// deleteBeacon takes the agent's beacon away, when all else has ended.
+func (m *mesh) deleteBeacon() {
+	if m.hasCell() {
 		_ = m.conn.Publish(m.beacon(nil)) // if the link is down the others will notice its silence
 	}
 }
@@ -90,15 +90,15 @@ func (m *mesh) uplink(up bool) {
 	}
 }
 
-// scouts tells whether the agent has a cell to look for neighbours in.
-func (m *mesh) scouts() bool { return m.private != nil && m.cfg.Mesh.Cell != "" }
+// hasCell tells whether the agent has a cell to look for neighbours in.
+func (m *mesh) hasCell() bool { return m.private != nil && m.cfg.Mesh.Cell != "" }
 
 // linked tells the scout of the neighbours' broker. The newest word takes the place of one that the scout has not taken
 // yet.
 func (m *mesh) linked(up bool) {
-	if !m.scouts() {
+	if !m.hasCell() {
 		return
 	}
-	replace(m.links, d2d.Linked{Up: up})
+	replaceLatest(m.links, d2d.Linked{Up: up})
 	m.scoutWaiter.Wake()
 }

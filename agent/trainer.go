@@ -16,9 +16,9 @@ type Trainer interface {
 	// Block prepares the local steps of block r. It only prepares: the owner may wait for it. No step begins after the
 	// context has ended: then the round is over, or too little of its time is left. Between two steps j.Stop is called,
 	// in which the device may train for another federation.
-	Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (Block, error)
-	// Moments returns the agent's part of a round of statistics, as [task.Problem.Statistics].
-	Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error)
+	Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32], j task.LocalJob[float32]) (Block, error)
+	// Moments returns the agent's part of a round of statistics, as [task.CompiledTask.Statistics].
+	Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error)
 	// Rows returns how many rows the agent has, as it tells the coordinator.
 	Rows(s *learner.Samples[float32]) uint64
 }
@@ -30,7 +30,7 @@ type Block interface {
 	Take(x []float32, first, last uint64) error
 	// OutcomeFrom returns what the agent has by now, as a change of base, and counts its steps anew. Where the
 	// agent does not mix, x may become that change.
-	OutcomeFrom(base, x []float32) (task.Outcome[float32], error)
+	OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error)
 }
 
 // Scorer is a Block that scores models itself, on rows that only it knows.
@@ -41,21 +41,21 @@ type Scorer interface {
 	Score(model []float32) (*learner.Score, error)
 }
 
-// Opaque is a Trainer of tasks of which only it knows the rows, and what the model computes.
-type Opaque interface {
+// OpaqueTrainer is a Trainer of tasks of which only it knows the rows, and what the model computes.
+type OpaqueTrainer interface {
 	Trainer
 	// InitialOwn returns values that the agent's own tensors begin with.
-	InitialOwn(ctx context.Context, p *task.Problem[float32]) ([]float32, error)
+	InitialOwn(ctx context.Context, p *task.CompiledTask[float32]) ([]float32, error)
 	// Evaluate returns how well a model does on rows that are not trained on; none if there are none. It may wait for
 	// the steps of a block.
-	Evaluate(ctx context.Context, p *task.Problem[float32], model []float32) (Figures, error)
+	Evaluate(ctx context.Context, p *task.CompiledTask[float32], model []float32) (EvaluationMetrics, error)
 	// Predict returns the predictions by a model of rows that have come since the last call, some of them if it tells
 	// more. They have no Model, and no Score.
-	Predict(ctx context.Context, p *task.Problem[float32], model []float32) (some []Forecast, more bool, err error)
+	Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (some []Forecast, more bool, err error)
 }
 
-// Figures are the risk of a model, and others by name: means over rows.
-type Figures struct {
+// EvaluationMetrics are the risk of a model, and others by name: means over rows.
+type EvaluationMetrics struct {
 	Rows   int
 	Risk   float64
 	Others map[string]float64
@@ -76,7 +76,7 @@ type Learner struct {
 }
 
 // Moments implements Trainer.
-func (l Learner) Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error) {
+func (l Learner) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
 	if l.Robust {
 		return p.RobustStatistics(s)
 	}
@@ -87,7 +87,8 @@ func (l Learner) Moments(p *task.Problem[float32], s *learner.Samples[float32]) 
 func (Learner) Rows(s *learner.Samples[float32]) uint64 { return uint64(s.Len()) }
 
 // Block implements Trainer.
-func (Learner) Block(ctx context.Context, _ wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (Block,
+func (Learner) Block(ctx context.Context, _ wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (Block,
 	error) {
 	between := j.Stop
 	j.Stop = func() bool { return between != nil && between() || ctx.Err() != nil }

@@ -7,16 +7,16 @@ import (
 )
 
 // newUpdate is an update without its vector.
-func (q *ask) newUpdate() *update {
-	a, e, p := q.a, &q.e, q.p
-	return &update{turn: q.turn, epoch: e.Order.Epoch, run: e.Order.Run, round: e.Order.Round, Update: wire.Update{
-		Kind: e.Announcement.Kind, Base: e.Announcement.Base.Hash, Samples: a.cfg.Trainer.Rows(p.trained),
+func (q *updateRequest) newUpdate() *update {
+	a, e, p := q.a, &q.trainEffect, q.p
+	return &update{turn: q.sequence, epoch: e.Order.Epoch, run: e.Order.Run, round: e.Order.Round, Update: wire.Update{
+		Kind: e.Announcement.Kind, Base: e.Announcement.Base.Hash, Samples: a.cfg.Trainer.Rows(p.trainingRows),
 	}}
 }
 
 // takeOutcome makes what a block has come to the update's, as a change of base, packed as the task asks, and keeps what
 // it has come to of the agent's own.
-func (q *ask) takeOutcome(u *update, b Block, x []float32, fact *Trained) error {
+func (q *updateRequest) takeOutcome(u *update, b Block, x []float32, fact *Trained) error {
 	out, err := b.OutcomeFrom(q.base, x)
 	if err != nil {
 		return err
@@ -34,12 +34,12 @@ const cheapTime = 50 * time.Millisecond
 // sent nevertheless; a restart would have the agent train once more. When its
 // round is over, the write is not tried again.
 func (a *Agent) save(u *update, over func() bool) {
-	write := func() error { return a.kept.save(u) }
+	write := func() error { return a.updateStore.save(u) }
 	err := write()
 	u.saved = true
-	a.owner.Tell(func() {
+	a.owner.RunOnLoop(func() {
 		if !over() {
-			a.persisted(unwritten{saveTheUpdate, write, nil}, err)
+			a.finishWrite(failedWrite{updateWrite, write, nil}, err)
 		}
 	})
 }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// grace is how long a training job may go on after it was told to end. It asks between two local steps, and before and
-// after it computes the risk over all rows.
-const grace = 10 * time.Minute
+// trainingStopGrace is how long a training job may go on after it was told to end. It asks between two local steps, and
+// before and after it computes the risk over all rows.
+const trainingStopGrace = 10 * time.Minute
 
 // watchdog keeps the training jobs that have been told to end and have not.
 type watchdog struct {
-	mu   sync.Mutex
-	told map[*time.Time]struct{}
+	mu            sync.Mutex
+	cancelledJobs map[*time.Time]struct{}
 }
 
 // watch notes a job from the end of ctx until ended is called.
@@ -26,7 +26,7 @@ func (w *watchdog) watch(ctx context.Context) (ended func()) {
 		defer w.mu.Unlock()
 		if !over {
 			at = time.Now()
-			w.told[&at] = struct{}{}
+			w.cancelledJobs[&at] = struct{}{}
 		}
 	})
 	return func() {
@@ -34,7 +34,7 @@ func (w *watchdog) watch(ctx context.Context) (ended func()) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		over = true
-		delete(w.told, &at)
+		delete(w.cancelledJobs, &at)
 	}
 }
 
@@ -42,8 +42,8 @@ func (w *watchdog) watch(ctx context.Context) (ended func()) {
 func (w *watchdog) check(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for at := range w.told {
-		if since := now.Sub(*at); since > grace {
+	for at := range w.cancelledJobs {
+		if since := now.Sub(*at); since > trainingStopGrace {
 			return fmt.Errorf("agent: a training job was told to end %s ago and goes on", since.Round(time.Second))
 		}
 	}

@@ -1,8 +1,8 @@
 // Package codec packs the elements of a vector: an update on its way to the coordinator, a snapshot on its way to a
 // neighbour. Decoding gives the same bits on every CPU.
 //
-// The table in this file names the codecs; a new one costs a file, a line there and in wire/packed.go, its word in
-// package spec and a paragraph in docs/ALGORITHMS.md. Every codec must pass the suite in conformance_test.go.
+// The table in this file names the codecs; a new one costs a file, a line there and in wire/update_codecs.go, its word
+// in package spec and a paragraph in docs/ALGORITHMS.md. Every codec must pass the suite in conformance_test.go.
 package codec
 
 import (
@@ -32,29 +32,29 @@ func table[T wire.Float]() map[spec.Codec]Codec[T] {
 	return map[spec.Codec]Codec[T]{
 		spec.CodecRaw:      raw[T]{},
 		spec.CodecBFloat16: bfloat16[T]{},
-		spec.CodecInt8:     integers[T]{bits: 8},
-		spec.CodecInt4:     integers[T]{bits: 4},
+		spec.CodecInt8:     integerCodec[T]{bits: 8},
+		spec.CodecInt4:     integerCodec[T]{bits: 4},
 		spec.CodecSigns:    signs[T]{},
 	}
 }
 
-// Of returns the codec of a valid word.
-func Of[T wire.Float](word spec.Codec) Codec[T] {
+// ForWord returns the codec of a valid word.
+func ForWord[T wire.Float](word spec.Codec) Codec[T] {
 	if share, ok := word.TopK(); ok {
 		return topK[T]{share}
 	}
 	return table[T]()[word]
 }
 
-// Whole reports whether a vector can only be decoded whole.
-func Whole[T wire.Float](c Codec[T]) bool {
+// DecodesOnlyWhole reports whether a vector can only be decoded whole.
+func DecodesOnlyWhole[T wire.Float](c Codec[T]) bool {
 	elements, _ := c.Unit()
 	return elements == 0
 }
 
-// Span returns, of a codec with units, which bytes of a packed vector of n elements hold the elements from … to − 1,
-// and the first element of the unit that they begin with.
-func Span[T wire.Float](c Codec[T], n, from, to int) (start, end, first int) {
+// UnitSpan returns, of a codec with units, which bytes of a packed vector of n elements hold the elements from … to −
+// 1, and the first element of the unit that they begin with.
+func UnitSpan[T wire.Float](c Codec[T], n, from, to int) (start, end, first int) {
 	elements, bytes := c.Unit()
 	first = from / elements * elements
 	last := min((to+elements-1)/elements*elements, n)

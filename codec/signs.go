@@ -23,8 +23,8 @@ type signs[T wire.Float] struct{}
 // signsHead is the bytes of the scale and the seed.
 const signsHead = 12
 
-// padded is d'.
-func padded(n int) int { return 1 << bits.Len(uint(n-1)) }
+// paddedLength is d'.
+func paddedLength(n int) int { return 1 << bits.Len(uint(n-1)) }
 
 func (signs[T]) Unit() (elements, bytes int) { return 0, 0 }
 
@@ -33,20 +33,20 @@ func (signs[T]) Size(n int) int {
 	if n == 0 {
 		return 0
 	}
-	return signsHead + (padded(n)+7)/8
+	return signsHead + (paddedLength(n)+7)/8
 }
 
 func (c signs[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	if len(v) == 0 {
 		return dst
 	}
-	turned, squares, sum := make([]float64, padded(len(v))), 0.0, 0.0
+	turned, squares, sum := make([]float64, paddedLength(len(v))), 0.0, 0.0
 	for i, x := range v {
 		turned[i] = float64(x)
 		squares += float64(float64(x) * float64(x))
 	}
 	seed := rng.Uint64()
-	flip(turned[:len(v)], seed)
+	flipSigns(turned[:len(v)], seed)
 	hadamard(turned)
 	for _, y := range turned {
 		sum += math.Abs(y)
@@ -79,12 +79,12 @@ func (c signs[T]) Decode(dst []T, p []byte) error {
 	}
 	seed := binary.LittleEndian.Uint64(p[4:])
 	p = p[signsHead:]
-	n := make([]int32, padded(len(dst)))
+	n := make([]int32, paddedLength(len(dst)))
 	for i := range n {
 		n[i] = 1 - 2*int32(p[i/8]>>(i%8)&1)
 	}
 	hadamard(n)
-	flip(n[:len(dst)], seed)
+	flipSigns(n[:len(dst)], seed)
 	root := math.Sqrt(float64(len(n)))
 	for i := range dst {
 		x := float32(float64(float64(s)*float64(n[i])) / root)
@@ -96,9 +96,9 @@ func (c signs[T]) Decode(dst []T, p []byte) error {
 	return nil
 }
 
-// flip multiplies v by random signs: each draw of PCG(seed, 0) has those of 64 elements, 1 is −1, the first in the
+// flipSigns multiplies v by random signs: each draw of PCG(seed, 0) has those of 64 elements, 1 is −1, the first in the
 // lowest bit.
-func flip[N float64 | int32](v []N, seed uint64) {
+func flipSigns[N float64 | int32](v []N, seed uint64) {
 	pcg, draw := rand.NewPCG(seed, 0), uint64(0)
 	for i := range v {
 		if i%64 == 0 {

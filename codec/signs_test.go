@@ -16,7 +16,7 @@ import (
 func TestSignsAgainstDense(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := 1; n < 70; n++ {
-		v, d := make([]float32, n), padded(n)
+		v, d := make([]float32, n), paddedLength(n)
 		for i := range v {
 			v[i] = float32(rng.NormFloat64())
 		}

@@ -75,7 +75,7 @@ func TestSetAgents(t *testing.T) {
 		f.cfg.Round.Gather.Minimum = 1
 		all := maps.Clone(f.keys)
 		delete(f.keys, "a2")
-		f.cfg.Agents = enrolled.Of(f.keys)
+		f.cfg.Agents = enrolled.ListFromKeys(f.keys)
 		f.start()
 		f.until(time.Hour, "dropped", func() bool {
 			return len(facts[coordinator.MessageDropped](f)) > 0 && len(facts[agent.Trained](f, "a0")) > 0
@@ -87,11 +87,11 @@ func TestSetAgents(t *testing.T) {
 			t.Errorf("an agent that is not in the list trained %d times", n)
 		}
 		delete(all, "a0")
-		if err := f.host.SetAgents(t.Context(), enrolled.Of(all)); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(all)); err != nil {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "taken in", func() bool { return len(facts[agent.Trained](f, "a2")) > 3 })
-		want := []coordinator.AgentsListed{{Agents: 2}, {Agents: 2, Gone: []wire.AgentID{"a0"}}}
+		want := []coordinator.AgentsListed{{Agents: 2}, {Agents: 2, RemovedAgents: []wire.AgentID{"a0"}}}
 		if lists := facts[coordinator.AgentsListed](f); !reflect.DeepEqual(lists, want) {
 			t.Errorf("lists %v, want %v", lists, want)
 		}
@@ -103,7 +103,7 @@ func TestSetAgents(t *testing.T) {
 		f.coord.stop()
 		ended, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if f.host.SetAgents(ended, enrolled.Of(all)) == nil {
+		if f.host.SetAgents(ended, enrolled.ListFromKeys(all)) == nil {
 			t.Error("a coordinator that has ended takes a list")
 		}
 	})
@@ -121,10 +121,10 @@ func TestSetAgentsReplacesADevice(t *testing.T) {
 		trained := func() int { return len(facts[agent.Trained](f, device.id)) }
 		f.until(time.Hour, "trained", func() bool { return trained() > 2 })
 		device.stop()
-		device.key, device.dir, device.boot = hosts.KeyOf("its successor"), t.TempDir(), 0
+		device.key, device.dir, device.boot = hosts.TestKey("its successor"), t.TempDir(), 0
 		keys := maps.Clone(f.keys)
 		keys[device.id] = device.key.Public().(ed25519.PublicKey)
-		if err := f.host.SetAgents(t.Context(), enrolled.Of(keys)); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(keys)); err != nil {
 			t.Fatal(err)
 		}
 		before := trained()

@@ -18,7 +18,7 @@ import (
 
 // BehindError is the cause in the StateError of a coordinator that has read an announcement signed with its own key and
 // made by another process. The announcement is later than its own, or its state folder had no run.
-type BehindError struct{ Newest, Own wire.Order }
+type BehindError struct{ Newest, Own wire.AnnouncementPosition }
 
 func (e *BehindError) Error() string {
 	return fmt.Sprintf("another coordinator runs with this key, or this state folder is an older copy: the newest "+
@@ -28,50 +28,51 @@ func (e *BehindError) Error() string {
 
 // formatPlace formats the place of a folder. Between two rounds placeOf gives the phase of a finished run; it is left
 // out, since the run goes on.
-func formatPlace(o wire.Order) string {
+func formatPlace(o wire.AnnouncementPosition) string {
 	return strings.TrimSuffix(o.String(), " "+wire.PhaseFinished.String())
 }
 
-// fallBehind ends the coordinator. A restart does not help.
-func (c *Coordinator) fallBehind(newest wire.Order) {
-	behind := &BehindError{Newest: newest, Own: c.announcementGuard.place.order}
+// stopAsOutdated ends the coordinator. A restart does not help.
+func (c *Coordinator) stopAsOutdated(newest wire.AnnouncementPosition) {
+	behind := &BehindError{Newest: newest, Own: c.announcementGuard.publishedPosition.order}
 	do := "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or " +
 		"`coordinator run --take-over`"
-	if newest.Root > c.announcementGuard.place.order.Root {
+	if newest.Root > c.announcementGuard.publishedPosition.order.Root {
 		do = "give this one the newest root document with `coordinator root install FILE`: devices obey none that " +
 			"goes by an older one"
 	}
-	c.stopped = &StateError{Path: c.cfg.Dir, Problem: behind.Error(), Err: behind, Do: do}
+	c.stopError = &StateError{Path: c.cfg.Dir, Problem: behind.Error(), Err: behind, Remedy: do}
 }
 
-// refuseFresh ends a coordinator that has begun a run in an empty state folder, although the broker retains an
+// stopForLostState ends a coordinator that has begun a run in an empty state folder, although the broker retains an
 // announcement that is signed with its key. The begun run is removed, so that the next start finds the folder as it
 // was.
-func (c *Coordinator) refuseFresh(retained wire.Order) {
+func (c *Coordinator) stopForLostState(retained wire.AnnouncementPosition) {
 	err := &StateError{Path: c.cfg.Dir, Problem: fmt.Sprintf("the state folder has no run, but the broker retains the "+
 		"announcement of a run with this coordinator's key (%s): the state folder was lost, or state_dir is wrong",
-		retained), Do: "restore a backup with `coordinator restore BACKUP`, or start over on purpose with " +
+		retained), Remedy: "restore a backup with `coordinator restore BACKUP`, or start over on purpose with " +
 		"`coordinator run --new-run`"}
-	err.Err = errors.Join(&BehindError{Newest: retained, Own: c.announcementGuard.place.order}, c.disk.run.Clear())
-	c.stopped = err
+	err.Err = errors.Join(&BehindError{Newest: retained, Own: c.announcementGuard.publishedPosition.order},
+		c.stateFolder.run.Clear())
+	c.stopError = err
 }
 
 // Reading the round topic after a connect.
 const (
-	lookAgain = 2 * time.Second // until the broker is asked again
-	lookTries = 5               // until the retained announcement counts as missing
+	retainedQueryInterval = 2 * time.Second // until the broker is asked again
+	lookTries             = 5               // until the retained announcement counts as missing
 	// heldBytes bounds the messages held until then; more are dropped, since senders repeat the important ones.
 	heldBytes = 8 << 20
-	// ownKept is how many own announcements are remembered until they come back: more than a link ever queues.
-	ownKept = 1024
+	// maxOwnDigests is how many own announcements are remembered until they come back: more than a link ever queues.
+	maxOwnDigests = 1024
 	// repeatAgain is the least time between two repetitions of the announcement, so that replays cannot multiply it.
 	repeatAgain = time.Second
-	// keptFirst is the wait until the broker is asked whether it retains the announcement, and answerFirst until the
-	// announcement is published again for want of an answer; each time both double, up to keptMost. A node of a cluster
-	// may deliver a message and fail to retain it; whoever connects then gets the announcement before.
-	keptFirst   = 2 * time.Second
-	answerFirst = 5 * time.Second
-	keptMost    = time.Minute
+	// firstRetentionWait is the wait until the broker is asked whether it retains the announcement, and answerFirst
+	// until the announcement is published again for want of an answer; each time both double, up to keptMost. A node of
+	// a cluster may deliver a message and fail to retain it; whoever connects then gets the announcement before.
+	firstRetentionWait = 2 * time.Second
+	answerFirst        = 5 * time.Second
+	maxRetentionWait   = time.Minute
 )
 
 // announcementGuard stops one of two coordinators that have the same key. It reads the round topic, which only a
@@ -80,51 +81,53 @@ type announcementGuard struct {
 	conn  mqtt.Conn
 	topic string
 
-	looking bool
-	tries   int
-	at      time.Time // of the next try
-	held    []mqtt.Message
-	bytes   int // of payload in held
+	awaitsRetained   bool
+	retainedQueries  int
+	nextQueryAt      time.Time // of the next try
+	heldMessages     []mqtt.Message
+	heldMessageBytes int // of payload in held
 
-	// place belongs to the last own announcement that the broker may have, confirmed to the last one that it has
-	// returned. Before this process announces, both come from the journal.
-	place, confirmed position
-	shown            position      // the present announcement
-	own              []wire.Digest // of the newest announcements of this process
-	repeatAt         time.Time     // when to publish the announcement again; zero = never
-	repeated         time.Time     // when it was last published
-	retention        retention     // whether the broker retains it
-	noEcho           bool          // the broker returns no messages over this link, so the guard does not wait for them
+	// publishedPosition belongs to the last own announcement that the broker may have, confirmed to the last one that
+	// it has returned. Before this process announces, both come from the journal.
+	publishedPosition, confirmedPosition position
+	currentPosition                      position       // the present announcement
+	ownDigests                           []wire.Digest  // of the newest announcements of this process
+	repeatAt                             time.Time      // when to publish the announcement again; zero = never
+	lastPublishedAt                      time.Time      // when it was last published
+	retentionCheck                       retentionCheck // whether the broker retains it
+	// the broker returns no messages over this link, so the guard does not wait for them
+	noEcho bool
 }
 
-// retention is the state of the check whether the broker retains the present announcement.
-type retention struct {
-	at    time.Time // of the next step; zero = the broker retains it, or no answer is possible
-	asked bool      // the broker was asked; without an answer, the next step publishes the announcement again
-	times uint      // number of times that the announcement was published
+// retentionCheck is the state of the check whether the broker retains the present announcement.
+type retentionCheck struct {
+	nextStepAt    time.Time // of the next step; zero = the broker retains it, or no answer is possible
+	brokerQueried bool      // the broker was asked; without an answer, the next step publishes the announcement again
+	publications  uint      // number of times that the announcement was published
 }
 
-// wait doubles a wait with each time that the announcement was published.
-func (k *retention) wait(first time.Duration) time.Duration {
-	return min(first<<min(k.times-1, 10), keptMost)
+// backoff doubles a wait with each time that the announcement was published.
+func (k *retentionCheck) backoff(first time.Duration) time.Duration {
+	return min(first<<min(k.publications-1, 10), maxRetentionWait)
 }
 
 // position is an announcement's place in time, and its digest; the digest is zero for a place from the journal.
 type position struct {
-	order    wire.Order
+	order    wire.AnnouncementPosition
 	instance uint64
 	digest   wire.Digest
 }
 
-// stale reports whether a hello to an earlier announcement shows that its agent's node of the broker does not return
-// the present one: it was published long enough ago. NATS keeps what it has read for two minutes, also what is old by
-// then.
-func (f *announcementGuard) stale(now time.Time) bool {
-	return f.retention.times > 0 && now.Sub(f.repeated) >= f.retention.wait(keptFirst)
+// brokerNodeIsStale reports whether a hello to an earlier announcement shows that its agent's node of the broker does
+// not return the present one: it was published long enough ago. NATS keeps what it has read for two minutes, also what
+// is old by then.
+func (f *announcementGuard) brokerNodeIsStale(now time.Time) bool {
+	return f.retentionCheck.publications > 0 &&
+		now.Sub(f.lastPublishedAt) >= f.retentionCheck.backoff(firstRetentionWait)
 }
 
-// placeOf returns the place of the newest announcement that may have been made from a record.
-func placeOf(root wire.Root, epoch wire.Epoch, r round.Record) wire.Order {
+// positionOfRecord returns the place of the newest announcement that may have been made from a record.
+func positionOfRecord(root wire.RootVersion, epoch wire.Epoch, r round.Record) wire.AnnouncementPosition {
 	phase := wire.PhaseFinished // also between two rounds: the next announcement is of another round
 	switch r.Phase {
 	case round.CoordinatorGathering:
@@ -132,104 +135,106 @@ func placeOf(root wire.Root, epoch wire.Epoch, r round.Record) wire.Order {
 	case round.CoordinatorCollecting:
 		phase = wire.PhaseOpen
 	}
-	return wire.Order{Root: root, Epoch: epoch, Run: r.Run, Round: r.Round, Attempt: r.Attempt, Phase: phase}
+	return wire.AnnouncementPosition{Root: root, Epoch: epoch, Run: r.Run, Round: r.Round, Attempt: r.Attempt,
+		Phase: phase}
 }
 
-// look begins to wait for the retained announcement. There may be none, so an empty message, which agents ignore, is
-// published after the subscription: it comes back after any retained one.
-func (f *announcementGuard) look(now time.Time) {
-	f.looking, f.tries, f.noEcho = true, 0, false
-	f.ask(now)
+// awaitRetained begins to wait for the retained announcement. There may be none, so an empty message, which agents
+// ignore, is published after the subscription: it comes back after any retained one.
+func (f *announcementGuard) awaitRetained(now time.Time) {
+	f.awaitsRetained, f.retainedQueries, f.noEcho = true, 0, false
+	f.queryRetained(now)
 }
 
-func (f *announcementGuard) ask(now time.Time) {
-	if f.tries > 0 {
+func (f *announcementGuard) queryRetained(now time.Time) {
+	if f.retainedQueries > 0 {
 		f.conn.Subscribe(mqtt.AtMostOnce, f.topic)
 	}
-	f.tries++
-	f.at = now.Add(lookAgain)
+	f.retainedQueries++
+	f.nextQueryAt = now.Add(retainedQueryInterval)
 	// busy or down: asked again later, or on the next link
 	_ = f.conn.Publish(mqtt.Message{Topic: f.topic, QoS: mqtt.AtMostOnce})
 }
 
 // disconnected goes back to the last confirmed announcement: later ones may never have reached the broker.
 func (f *announcementGuard) disconnected() {
-	f.looking, f.at, f.repeatAt, f.retention = false, time.Time{}, time.Time{}, retention{}
-	f.place = f.confirmed
+	f.awaitsRetained, f.nextQueryAt, f.repeatAt, f.retentionCheck = false, time.Time{}, time.Time{}, retentionCheck{}
+	f.publishedPosition = f.confirmedPosition
 }
 
-// hold keeps a message until the retained announcement is read. It reports false if there is no room.
-func (f *announcementGuard) hold(m mqtt.Message) bool {
-	if f.bytes+len(m.Payload) > heldBytes {
+// holdMessage keeps a message until the retained announcement is read. It reports false if there is no room.
+func (f *announcementGuard) holdMessage(m mqtt.Message) bool {
+	if f.heldMessageBytes+len(m.Payload) > heldBytes {
 		return false
 	}
-	f.held, f.bytes = append(f.held, m), f.bytes+len(m.Payload)
+	f.heldMessages, f.heldMessageBytes = append(f.heldMessages, m), f.heldMessageBytes+len(m.Payload)
 	return true
 }
 
-// made records an announcement that is about to be published.
-func (f *announcementGuard) made(s position) {
-	f.shown, f.retention = s, retention{}
-	f.own = append(f.own, s.digest)
-	f.own = f.own[max(0, len(f.own)-ownKept):]
+// noteOwnAnnouncement records an announcement that is about to be published.
+func (f *announcementGuard) noteOwnAnnouncement(s position) {
+	f.currentPosition, f.retentionCheck = s, retentionCheck{}
+	f.ownDigests = append(f.ownDigests, s.digest)
+	f.ownDigests = f.ownDigests[max(0, len(f.ownDigests)-maxOwnDigests):]
 }
 
-// handed records that the connection has taken the present announcement.
-func (f *announcementGuard) handed(now time.Time) {
-	f.place, f.repeated = f.shown, now
-	f.retention = retention{times: f.retention.times + 1}
+// noteAnnouncementSent records that the connection has taken the present announcement.
+func (f *announcementGuard) noteAnnouncementSent(now time.Time) {
+	f.publishedPosition, f.lastPublishedAt = f.currentPosition, now
+	f.retentionCheck = retentionCheck{publications: f.retentionCheck.publications + 1}
 	if !f.noEcho {
-		f.retention.at = now.Add(f.retention.wait(keptFirst))
+		f.retentionCheck.nextStepAt = now.Add(f.retentionCheck.backoff(firstRetentionWait))
 	}
 }
 
-// returned records that an announcement of this process came back from the broker, which retains it or delivers it.
-func (f *announcementGuard) returned(now time.Time, s position, retained bool) {
+// noteAnnouncementReturned records that an announcement of this process came back from the broker, which retains it or
+// delivers it.
+func (f *announcementGuard) noteAnnouncementReturned(now time.Time, s position, retained bool) {
 	switch {
 	case !retained:
-	case s.digest == f.shown.digest:
-		f.retention = retention{times: f.retention.times}
-	case f.retention.asked:
-		f.retention.at = now // it retains an earlier one
+	case s.digest == f.currentPosition.digest:
+		f.retentionCheck = retentionCheck{publications: f.retentionCheck.publications}
+	case f.retentionCheck.brokerQueried:
+		f.retentionCheck.nextStepAt = now // it retains an earlier one
 	}
-	if s.order.Compare(f.confirmed.order) > 0 {
-		f.confirmed = s
+	if s.order.Compare(f.confirmedPosition.order) > 0 {
+		f.confirmedPosition = s
 	}
-	if s.order.Compare(f.place.order) > 0 {
-		f.place = s
+	if s.order.Compare(f.publishedPosition.order) > 0 {
+		f.publishedPosition = s
 	}
 }
 
-// overwritten records that somebody else has published on the topic: whether the broker still retains the present
-// announcement is checked again.
-func (f *announcementGuard) overwritten(now time.Time, retained bool) {
+// noteTopicOverwritten records that somebody else has published on the topic: whether the broker still retains the
+// present announcement is checked again.
+func (f *announcementGuard) noteTopicOverwritten(now time.Time, retained bool) {
 	switch {
-	case f.noEcho || f.retention.times == 0: // the broker returns no messages, or has none over this link
-	case f.retention.asked && retained:
-		f.retention.at = now
-	case f.retention.at.IsZero():
-		f.retention.at = now.Add(f.retention.wait(keptFirst))
+	case f.noEcho || f.retentionCheck.publications == 0: // the broker returns no messages, or has none over this link
+	case f.retentionCheck.brokerQueried && retained:
+		f.retentionCheck.nextStepAt = now
+	case f.retentionCheck.nextStepAt.IsZero():
+		f.retentionCheck.nextStepAt = now.Add(f.retentionCheck.backoff(firstRetentionWait))
 	}
 }
 
-// leads reports whether this coordinator goes on although another one has made the announcement other. At equal places
-// the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest; both coordinators
-// read both announcements, so exactly one goes on.
-func (f *announcementGuard) leads(other position) bool {
-	if order := other.order.Compare(f.place.order); order != 0 {
+// winsOver reports whether this coordinator goes on although another one has made the announcement other. At equal
+// places the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest; both
+// coordinators read both announcements, so exactly one goes on.
+func (f *announcementGuard) winsOver(other position) bool {
+	if order := other.order.Compare(f.publishedPosition.order); order != 0 {
 		return order < 0
 	}
-	return f.place.digest.IsZero() || cmp.Or(cmp.Compare(other.instance, f.place.instance),
-		bytes.Compare(f.place.digest[:], other.digest[:])) < 0
+	return f.publishedPosition.digest.IsZero() || cmp.Or(cmp.Compare(other.instance, f.publishedPosition.instance),
+		bytes.Compare(f.publishedPosition.digest[:], other.digest[:])) < 0
 }
 
 func (f *announcementGuard) deadline() (time.Time, bool) {
-	if f.looking {
-		return f.at, true
+	if f.awaitsRetained {
+		return f.nextQueryAt, true
 	}
 	at := f.repeatAt
-	if at.IsZero() || !f.retention.at.IsZero() && f.retention.at.Before(at) {
-		at = f.retention.at
+	if at.IsZero() || !f.retentionCheck.nextStepAt.IsZero() && f.retentionCheck.nextStepAt.Before(at) {
+		at = f.retentionCheck.nextStepAt
 	}
 	return at, !at.IsZero()
 }
@@ -238,28 +243,29 @@ func (f *announcementGuard) deadline() (time.Time, bool) {
 func (c *Coordinator) tickGuard(now time.Time) {
 	f := c.announcementGuard
 	switch {
-	case f.looking && !now.Before(f.at) && f.tries < lookTries:
-		f.ask(now)
-	case f.looking && !now.Before(f.at):
+	case f.awaitsRetained && !now.Before(f.nextQueryAt) && f.retainedQueries < lookTries:
+		f.queryRetained(now)
+	case f.awaitsRetained && !now.Before(f.nextQueryAt):
 		c.cfg.Logger.Warn("the broker returns nothing on the topic of announcements, not even the coordinator's own "+
 			"message: another coordinator with this key would not be noticed", "topic", f.topic)
 		f.noEcho = true
-		c.looked(nil)
-	case f.retention.at.IsZero() || now.Before(f.retention.at):
+		c.endRetainedWait(nil)
+	case f.retentionCheck.nextStepAt.IsZero() || now.Before(f.retentionCheck.nextStepAt):
 		if !f.repeatAt.IsZero() && !now.Before(f.repeatAt) {
 			c.repeatAnnouncement(now)
 		}
-	case f.retention.asked:
+	case f.retentionCheck.brokerQueried:
 		c.repeatAnnouncement(now)
 	default:
-		f.retention.asked, f.retention.at = true, now.Add(f.retention.wait(answerFirst))
+		f.retentionCheck.brokerQueried, f.retentionCheck.nextStepAt = true,
+			now.Add(f.retentionCheck.backoff(answerFirst))
 		f.conn.Subscribe(mqtt.AtMostOnce, f.topic)
 	}
 }
 
 // repeatAnnouncement publishes the present announcement again. The next wait begins when the connection has taken it.
 func (c *Coordinator) repeatAnnouncement(now time.Time) {
-	c.announcementGuard.repeatAt, c.announcementGuard.retention.at = time.Time{}, time.Time{}
+	c.announcementGuard.repeatAt, c.announcementGuard.retentionCheck.nextStepAt = time.Time{}, time.Time{}
 	c.publisher.repeat(now)
 }
 
@@ -267,57 +273,59 @@ func (c *Coordinator) repeatAnnouncement(now time.Time) {
 func (c *Coordinator) takeRound(m mqtt.Message) error {
 	f := c.announcementGuard
 	if len(m.Payload) == 0 {
-		if f.looking {
-			c.looked(nil)
+		if f.awaitsRetained {
+			c.endRetainedWait(nil)
 		} else {
-			f.overwritten(c.owner.Now(), m.Retained)
+			f.noteTopicOverwritten(c.owner.Now(), m.Retained)
 		}
 		return nil
 	}
-	if bytes.Equal(m.Payload, c.publisher.sealed) { // the present one, signed here
-		f.returned(c.owner.Now(), f.shown, m.Retained)
-		if f.looking {
-			c.looked(nil)
+	if bytes.Equal(m.Payload, c.publisher.announcementBytes) { // the present one, signed here
+		f.noteAnnouncementReturned(c.owner.Now(), f.currentPosition, m.Retained)
+		if f.awaitsRetained {
+			c.endRetainedWait(nil)
 		}
 		return nil
 	}
-	e, err := c.openOwn(m.Payload)
+	e, err := c.openOwnAnnouncement(m.Payload)
 	var a wire.Announcement
 	if err == nil {
 		a, err = wire.DecodeAnnouncement(e.Body)
 	}
 	if err != nil {
-		f.overwritten(c.owner.Now(), m.Retained)
+		f.noteTopicOverwritten(c.owner.Now(), m.Retained)
 		return err
 	}
-	c.issued = max(c.issued, a.Issued)
-	s := position{wire.OrderOf(e.Header, &a), a.Instance, e.Digest()}
-	own := slices.Contains(f.own, s.digest)
+	c.lastIssuedTime = max(c.lastIssuedTime, a.IssuedAt)
+	s := position{wire.PositionOf(e.Header, &a), a.Instance, e.Digest()}
+	own := slices.Contains(f.ownDigests, s.digest)
 	if own {
-		f.returned(c.owner.Now(), s, m.Retained)
+		f.noteAnnouncementReturned(c.owner.Now(), s, m.Retained)
 	}
 	switch {
-	case f.looking && own:
-		c.looked(nil)
-	case f.looking:
-		c.looked(&s)
+	case f.awaitsRetained && own:
+		c.endRetainedWait(nil)
+	case f.awaitsRetained:
+		c.endRetainedWait(&s)
 	case own:
-	case !f.leads(s):
-		c.fallBehind(s.order)
+	case !f.winsOver(s):
+		c.stopAsOutdated(s.order)
 	case !m.Retained: // a retained one may be old
 		c.foreign(s)
 	}
 	return nil
 }
 
-// openOwn opens an announcement, which must be signed with the coordinator's own key, or one that counts beside it.
-func (c *Coordinator) openOwn(p []byte) (wire.Envelope, error) {
-	e, err := wire.Open(p)
+// openOwnAnnouncement opens an announcement, which must be signed with the coordinator's own key, or one that counts
+// beside it.
+func (c *Coordinator) openOwnAnnouncement(p []byte) (wire.Envelope, error) {
+	e, err := wire.ParseEnvelope(p)
 	switch {
 	case err != nil:
 		return e, err
 	case e.Federation != c.cfg.Federation || e.Sender != wire.CoordinatorID || e.Type != wire.TypeAnnouncement:
-		return e, host.Drop(DropForeign, "%s of %s in federation %s, where only this coordinator announces", e.Type,
+		return e, host.NewDropError(DropForeign, "%s of %s in federation %s, where only this coordinator announces",
+			e.Type,
 			e.Sender, e.Federation)
 	}
 	for _, key := range c.trusted() {
@@ -325,68 +333,71 @@ func (c *Coordinator) openOwn(p []byte) (wire.Envelope, error) {
 			return e, nil
 		}
 	}
-	return e, host.Drop(DropSignature, "%w: another key has signed an announcement in this federation", err)
+	return e, host.NewDropError(DropSignature, "%w: another key has signed an announcement in this federation", err)
 }
 
-// looked ends the wait for the retained announcement. retained is nil if there is none, or if this process has made it.
-func (c *Coordinator) looked(retained *position) {
+// endRetainedWait ends the wait for the retained announcement. retained is nil if there is none, or if this process has
+// made it.
+func (c *Coordinator) endRetainedWait(retained *position) {
 	f := c.announcementGuard
-	f.looking, f.at = false, time.Time{}
-	behind := retained != nil && !f.leads(*retained)
-	raised := !c.begun && (c.cfg.TakeOver || c.begins && behind)
+	f.awaitsRetained, f.nextQueryAt = false, time.Time{}
+	behind := retained != nil && !f.winsOver(*retained)
+	raised := !c.machineStarted && (c.cfg.TakeOver || c.newRunRequested && behind)
 	switch {
-	case retained != nil && retained.order.Run != f.place.order.Run && c.disk.fresh && !c.begun && !c.cfg.TakeOver:
-		c.refuseFresh(retained.order)
+	case retained != nil && retained.order.Run != f.publishedPosition.order.Run && c.stateFolder.runStartedFresh &&
+		!c.machineStarted && !c.cfg.TakeOver:
+		c.stopForLostState(retained.order)
 		return
 	case raised:
-		if c.raiseEpoch(retained); c.stopped != nil {
+		if c.raiseEpoch(retained); c.stopError != nil {
 			return
 		}
 	case behind:
-		c.fallBehind(retained.order)
+		c.stopAsOutdated(retained.order)
 		return
 	}
-	c.disk.fresh = false
-	if !c.begun {
-		c.cfg.Observer.Observe(Began{Epoch: c.disk.epoch, Raised: raised, Rule: c.cfg.Round.Aggregation.Rule,
+	c.stateFolder.runStartedFresh = false
+	if !c.machineStarted {
+		c.cfg.Observer.Observe(MachineStarted{Epoch: c.stateFolder.epoch, Raised: raised,
+			Rule:            c.cfg.Round.Aggregation.Rule,
 			ServerOptimizer: c.cfg.Round.ServerOptimizer.Name})
 	}
 	c.connected()
-	held := f.held
-	f.held, f.bytes = nil, 0
+	held := f.heldMessages
+	f.heldMessages, f.heldMessageBytes = nil, 0
 	for _, m := range held {
-		c.take(m)
+		c.handleMessage(m)
 	}
 }
 
 // raiseEpoch makes this coordinator's announcements later than all earlier ones. The epoch is on disk, in the first
 // record, before the first announcement.
 func (c *Coordinator) raiseEpoch(retained *position) {
-	before := c.disk.epoch
+	before := c.stateFolder.epoch
 	// an older root is behind in any epoch
-	if retained != nil && retained.order.Root == c.announcementGuard.place.order.Root {
+	if retained != nil && retained.order.Root == c.announcementGuard.publishedPosition.order.Root {
 		before = max(before, retained.order.Epoch)
 	}
 	if before == math.MaxUint64 {
-		c.stopped = &StateError{Path: c.cfg.Dir, Problem: "an announcement with this key has the last epoch there " +
+		c.stopError = &StateError{Path: c.cfg.Dir, Problem: "an announcement with this key has the last epoch there " +
 			"is, as a thief of the key makes it: no epoch comes after it",
-			Do: "make the next root document, with another key of the coordinator (docs/OPERATIONS.md), and " +
+			Remedy: "make the next root document, with another key of the coordinator (docs/OPERATIONS.md), and " +
 				"`coordinator root install` it"}
 		return
 	}
-	c.disk.epoch = before + 1
-	c.signer.Epoch = c.disk.epoch
-	c.announcementGuard.place.order.Epoch = c.disk.epoch
-	c.announcementGuard.confirmed = c.announcementGuard.place
+	c.stateFolder.epoch = before + 1
+	c.signer.Epoch = c.stateFolder.epoch
+	c.announcementGuard.publishedPosition.order.Epoch = c.stateFolder.epoch
+	c.announcementGuard.confirmedPosition = c.announcementGuard.publishedPosition
 }
 
 // foreign reports an announcement of another coordinator that is not later than the own one, and has the own one
 // published again. The other coordinator stops when it reads that.
 func (c *Coordinator) foreign(s position) {
 	f, now := c.announcementGuard, c.owner.Now()
-	c.cfg.Observer.Observe(ForeignAnnouncement{Foreign: s.order, Own: f.place.order})
+	c.cfg.Observer.Observe(ForeignAnnouncement{Foreign: s.order, Own: f.publishedPosition.order})
 	if f.repeatAt.IsZero() {
-		f.repeatAt = f.repeated.Add(repeatAgain)
+		f.repeatAt = f.lastPublishedAt.Add(repeatAgain)
 		if f.repeatAt.Before(now) {
 			f.repeatAt = now
 		}

@@ -27,7 +27,7 @@ type herald struct {
 }
 
 type announced struct {
-	order   wire.Order
+	order   wire.AnnouncementPosition
 	ann     wire.Announcement
 	payload []byte
 }
@@ -47,7 +47,7 @@ func newHerald(f *federation) *herald {
 }
 
 func (h *herald) hear(p []byte) {
-	e, err := wire.Open(p)
+	e, err := wire.ParseEnvelope(p)
 	if err != nil {
 		h.f.t.Error(err)
 		return
@@ -57,7 +57,7 @@ func (h *herald) hear(p []byte) {
 		h.f.t.Error(err)
 	}
 	h.mu.Lock()
-	h.said = append(h.said, announced{wire.OrderOf(e.Header, &a), a, p})
+	h.said = append(h.said, announced{wire.PositionOf(e.Header, &a), a, p})
 	h.mu.Unlock()
 }
 
@@ -85,9 +85,9 @@ func (h *herald) say(payload []byte) {
 // checkOneModel wants each round of an epoch to begin from one model.
 func (h *herald) checkOneModel() {
 	h.f.t.Helper()
-	bases := map[wire.Order]wire.Digest{}
+	bases := map[wire.AnnouncementPosition]wire.Digest{}
 	for _, a := range h.all() {
-		place := wire.Order{Epoch: a.order.Epoch, Run: a.order.Run, Round: a.order.Round}
+		place := wire.AnnouncementPosition{Epoch: a.order.Epoch, Run: a.order.Run, Round: a.order.Round}
 		if a.ann.Phase == wire.PhaseFinished || a.ann.Phase == wire.PhaseIdle {
 			place.Round++ // the model is the next round's
 		}
@@ -136,8 +136,9 @@ func putBack(t *testing.T) (*federation, *herald) {
 
 // Between two rounds a folder's place counts as if its run were over. The error does not say so.
 func TestPlaceBetweenRounds(t *testing.T) {
-	e := coordinator.BehindError{Newest: wire.Order{Epoch: 1, Run: 7, Round: 9, Attempt: 1, Phase: wire.PhaseIdle},
-		Own: wire.Order{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
+	e := coordinator.BehindError{Newest: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9, Attempt: 1,
+		Phase: wire.PhaseIdle},
+		Own: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
 	if got := e.Error(); !strings.Contains(got, "round 9 attempt 1 idle") ||
 		!strings.HasSuffix(got, "this folder stands at epoch 1 run 7 round 3 attempt 2") {
 		t.Error(got)
@@ -280,7 +281,7 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 				f.until(time.Hour, "a round", f.closed(1))
 				wait(time.Second)
 				newest := h.last()
-				own, err := wire.Open(newest.payload)
+				own, err := wire.ParseEnvelope(newest.payload)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -289,8 +290,8 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 				newest.ann.Instance += uint64(tt.above)
 				for {
 					head.Sequence++
-					other := wire.Seal(nil, head, newest.ann.Body(), f.coord.key)
-					e, err := wire.Open(other)
+					other := wire.SignEnvelope(nil, head, newest.ann.Body(), f.coord.key)
+					e, err := wire.ParseEnvelope(other)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -383,7 +384,7 @@ func TestStaleAnnouncement(t *testing.T) {
 		t.Run(string(behind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var f *federation
-				f = newFederation(t, 3, memory.Options{Stale: func(client, topic string) bool {
+				f = newFederation(t, 3, memory.Options{ServeStaleRetained: func(client, topic string) bool {
 					return client == f.topics.ClientID(behind) && topic == f.topics.Round()
 				}, Delay: func(string) time.Duration { return 20 * time.Millisecond }})
 				h := newHerald(f)
@@ -507,7 +508,7 @@ func TestFutureRun(t *testing.T) {
 			Type: wire.TypeAnnouncement, Federation: fedName, Sender: wire.CoordinatorID, Epoch: 1,
 			Run: ahead.order.Run + wire.RunID((10 * 365 * 24 * time.Hour).Milliseconds()), Round: 7, Sequence: 1,
 		}
-		h.say(wire.Seal(nil, future, ahead.ann.Body(), f.coord.key))
+		h.say(wire.SignEnvelope(nil, future, ahead.ann.Body(), f.coord.key))
 		wait(time.Second)
 		f.coord.dir = t.TempDir()
 		f.coord.start()

@@ -18,19 +18,19 @@ func TestLargestAnnouncement(t *testing.T) {
 	}
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Task: full(inlineTask),
-		Base: full(wire.MaxInline), Outcome: full(inlineOutcome), Credit: 4}
+		Base: full(wire.MaxInline), Outcome: full(inlineOutcome), InitialCreditChunks: 4}
 	var drawn []wire.Selected
 	for n := 1; wire.SelectionSize(n, false) <= wire.MaxSelection; n++ {
 		drawn = append(drawn, wire.Selected{Key: wire.SelectionKey{byte(n), byte(n >> 8)}, Weight: float64(n)})
 	}
-	a.Selection = wire.NewSelection(wire.Order{}, 1, drawn)
-	sealed := wire.Seal(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeAnnouncement,
+	a.Selection = wire.NewSelection(wire.AnnouncementPosition{}, 1, drawn)
+	sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeAnnouncement,
 		Federation: wire.Federation(strings.Repeat("f", 32)), Sender: wire.CoordinatorID}, a.Body(), key)
 	const most = 62 << 10 // as docs/PROTOCOL.md has it
 	if len(sealed) > most || len(sealed) > wire.MaxMessage || len(sealed) < most-1<<10 {
 		t.Errorf("%d bytes, want at most %d, and not 1 KiB less", len(sealed), most)
 	}
-	e, err := wire.Open(sealed)
+	e, err := wire.ParseEnvelope(sealed)
 	if err == nil {
 		_, err = wire.DecodeAnnouncement(e.Body)
 	}

@@ -30,9 +30,9 @@ func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
 	}
 	var present []file
 	var failed error
-	err := c.met(ctx, func() {
+	err := c.runOnOwner(ctx, func() {
 		for _, name := range slotFiles() {
-			data, err := c.disk.files.ReadFile(c.disk.path(name))
+			data, err := c.stateFolder.files.ReadFile(c.stateFolder.path(name))
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -44,16 +44,16 @@ func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
 	}
 	t := tar.NewWriter(w)
 	for _, f := range present {
-		failed = errors.Join(failed, put(t, f.name, f.data))
+		failed = errors.Join(failed, addTarFile(t, f.name, f.data))
 	}
 	if failed == nil {
-		failed = c.disk.putRest(t)
+		failed = c.stateFolder.putRest(t)
 	}
 	if failed == nil {
 		failed = t.Close()
 	}
 	if failed != nil {
-		return fmt.Errorf("backup of %s: %w", c.disk.dir, failed)
+		return fmt.Errorf("backup of %s: %w", c.stateFolder.dir, failed)
 	}
 	return nil
 }
@@ -66,8 +66,8 @@ func slotFiles() (all []string) {
 	return all
 }
 
-// put adds a file. Times are left out: equal folders give equal archives.
-func put(t *tar.Writer, name string, data []byte) error {
+// addTarFile adds a file. Times are left out: equal folders give equal archives.
+func addTarFile(t *tar.Writer, name string, data []byte) error {
 	err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(data)), ModTime: time.Unix(0, 0),
 		Typeflag: tar.TypeReg})
 	if err == nil {
@@ -77,7 +77,7 @@ func put(t *tar.Writer, name string, data []byte) error {
 }
 
 // putRest adds the history and the archive of models. A model that is removed meanwhile was too old to be kept.
-func (d *disk) putRest(t *tar.Writer) error {
+func (d *stateFolder) putRest(t *tar.Writer) error {
 	names := []string{historyFile}
 	logs, err := audit.Files(d.files, d.dir)
 	if err != nil {
@@ -114,7 +114,7 @@ func (d *disk) putRest(t *tar.Writer) error {
 			continue
 		}
 		if err == nil {
-			err = put(t, name, data)
+			err = addTarFile(t, name, data)
 		}
 		if err != nil {
 			return err
@@ -130,14 +130,15 @@ const maxRestored = 1 << 32
 // empty, or be the state folder of a coordinator that refused to start without its run. Files that the backup replaces
 // are then renamed, and others, such as a list of agents, stay. After an error the folder may contain a part of the
 // backup.
-func RestoreBackup(dir string, backup io.Reader) (wire.Order, error) {
+func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return wire.Order{}, err
+		return wire.AnnouncementPosition{}, err
 	}
-	if _, found, err := newDisk(store.Machine, dir).loadRecord(); found || err != nil {
-		return wire.Order{}, errors.Join(fmt.Errorf("state folder %s contains a run: restore into a new folder, or "+
-			"empty this one if an interrupted restore has left it", dir), err)
+	if _, found, err := newStateFolder(store.Machine, dir).loadRecord(); found || err != nil {
+		return wire.AnnouncementPosition{},
+			errors.Join(fmt.Errorf("state folder %s contains a run: restore into a new folder, or "+
+				"empty this one if an interrupted restore has left it", dir), err)
 	}
 	isState := slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		return slices.Contains(slotFiles(), e.Name())
@@ -146,11 +147,12 @@ func RestoreBackup(dir string, backup io.Reader) (wire.Order, error) {
 		switch {
 		case e.Name() == store.LockFile:
 		case !isState:
-			return wire.Order{}, fmt.Errorf("the folder %s is not empty (%s) and is not a state folder: choose a new "+
-				"folder", dir, e.Name())
-		case Lasts(e.Name()), Lasts(e.Name() + "/"):
+			return wire.AnnouncementPosition{},
+				fmt.Errorf("the folder %s is not empty (%s) and is not a state folder: choose a new "+
+					"folder", dir, e.Name())
+		case BelongsToBackup(e.Name()), BelongsToBackup(e.Name() + "/"):
 			if _, err := store.Machine.SetAside(filepath.Join(dir, e.Name())); err != nil {
-				return wire.Order{}, err
+				return wire.AnnouncementPosition{}, err
 			}
 		}
 	}
@@ -161,14 +163,14 @@ func RestoreBackup(dir string, backup io.Reader) (wire.Order, error) {
 		case errors.Is(err, io.EOF) && found > 0:
 			return Restore(dir)
 		case errors.Is(err, io.EOF):
-			return wire.Order{}, errors.New("the backup is empty")
+			return wire.AnnouncementPosition{}, errors.New("the backup is empty")
 		case err == nil && !restorable(h):
 			err = fmt.Errorf("%q does not belong into a state folder", h.Name)
 		case err == nil:
 			err = restoreFile(dir, h, t)
 		}
 		if err != nil {
-			return wire.Order{}, fmt.Errorf("the backup: %w", err)
+			return wire.AnnouncementPosition{}, fmt.Errorf("the backup: %w", err)
 		}
 	}
 }
@@ -179,12 +181,12 @@ func restorable(h *tar.Header) bool {
 		path.Clean(h.Name) != h.Name {
 		return false
 	}
-	return Lasts(h.Name)
+	return BelongsToBackup(h.Name)
 }
 
-// Lasts reports whether a file of a state folder, by its path with slashes, is one that a coordinator on another
-// machine goes on from, as Backup has them; and whether a folder, with a slash at its end, has such files.
-func Lasts(name string) bool {
+// BelongsToBackup reports whether a file of a state folder, by its path with slashes, is one that a coordinator on
+// another machine goes on from, as Backup has them; and whether a folder, with a slash at its end, has such files.
+func BelongsToBackup(name string) bool {
 	if name == historyFile || isRootFile(name) || slices.Contains(slotFiles(), name) {
 		return true
 	}

@@ -25,7 +25,7 @@ func TestBackup(t *testing.T) {
 		var backup bytes.Buffer
 		must(t, f.host.Backup(within(t, time.Minute), &backup))
 		at := len(facts[coordinator.ModelReady](f))
-		control := coordinator.Control{Task: coordinator.Applied{Version: 4, Text: []byte("task: {}\n")}}
+		control := coordinator.OperatorControl{Task: coordinator.AppliedTask{Version: 4, Text: []byte("task: {}\n")}}
 		must(t, control.Save(f.coord.dir))
 		f.rounds(at + 5)
 		f.coord.stop()

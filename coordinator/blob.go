@@ -25,16 +25,16 @@ func newBlob(data []byte, schema wire.Digest) blob {
 	return blob{ref, data, m, nil}
 }
 
-// sealed is the blob as agents pull it that have the key of the group.
-func (b blob) sealed(group wire.SealKey) blob {
+// sealedFor is the blob as agents pull it that have the key of the group.
+func (b blob) sealedFor(group wire.SealKey) blob {
 	b.seal = group.Blob(b.ref.Hash)
 	b.ref, _ = transfer.PublishSealed(b.manifest, b.data, b.seal)
-	b.ref.Group = group.ID()
+	b.ref.GroupKeyID = group.ID()
 	return b
 }
 
-// refer names the blob in an announcement, which holds it if it is small.
-func (b blob) refer(inline int) wire.BlobRef {
+// reference names the blob in an announcement, which holds it if it is small.
+func (b blob) reference(inline int) wire.BlobRef {
 	if b.data == nil {
 		return wire.BlobRef{}
 	}
@@ -44,8 +44,8 @@ func (b blob) refer(inline int) wire.BlobRef {
 	return wire.BlobRef{Hash: b.ref.Hash, Length: b.ref.Length, Inline: b.data}
 }
 
-// part returns the message of chunk k; that of the manifest comes behind those of all chunks.
-func (b blob) part(k int) (name string, message []byte) {
+// chunkMessage returns the message of chunk k; that of the manifest comes behind those of all chunks.
+func (b blob) chunkMessage(k int) (name string, message []byte) {
 	if k == b.chunks() {
 		return transfer.ManifestPart, transfer.ManifestMessage(b.manifest, b.seal)
 	}
@@ -54,4 +54,4 @@ func (b blob) part(k int) (name string, message []byte) {
 
 func (b blob) chunks() int { return wire.ChunkCount(len(b.data)) }
 
-func (b blob) listed() listedBlob { return listedBlob{b.ref.Hash, b.chunks()} }
+func (b blob) listEntry() listedBlob { return listedBlob{b.ref.Hash, b.chunks()} }

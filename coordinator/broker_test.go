@@ -32,7 +32,7 @@ func TestOverTCP(t *testing.T) {
 	}
 	large(f)
 	f.cfg.Task.Model.Hidden = []uint32{128, 128}
-	f.cfg.Round.Rounds, f.cfg.Round.Gather.Spread = 3, 50*time.Millisecond
+	f.cfg.Round.Rounds, f.cfg.Round.Gather.HelloSpread = 3, 50*time.Millisecond
 	for _, a := range f.agents {
 		a.cfg.StepTime = 0
 	}
@@ -74,7 +74,7 @@ func TestBudgetEstimate(t *testing.T) {
 		return conn
 	}
 	large(f)
-	f.cfg.Round.Rounds, f.cfg.Round.Gather.Spread = 3, 50*time.Millisecond
+	f.cfg.Round.Rounds, f.cfg.Round.Gather.HelloSpread = 3, 50*time.Millisecond
 	defer f.stop()
 	f.start()
 	f.finished(time.Minute)

@@ -17,7 +17,8 @@ import (
 // passesOver is an agent whose build passes over the section of the task that names the codec.
 type passesOver struct{ agent.Learner }
 
-func (o passesOver) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (
+func (o passesOver) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (
 	agent.Block, error) {
 	p.Task.Training.Codec = spec.CodecRaw
 	return o.Learner.Block(ctx, r, p, j)

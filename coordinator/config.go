@@ -50,18 +50,19 @@ type Config struct {
 	// Standardize holds a statistics round before the first training round;
 	// features are clipped to ±Clip standard deviations, 0 = not at all.
 	Standardize bool
-	// StandardizeAt are the versions of a run at which another one is held, and the model goes on in its columns.
-	StandardizeAt []int
-	Clip          float64
+	// RestandardizeVersions are the versions of a run at which another one is held, and the model goes on in its
+	// columns.
+	RestandardizeVersions []int
+	FeatureClip           float64
 	// MaxNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
 	MaxNorm float64
 	// Edges makes the edges between the agents of a round, where agents mix: see package edges.
 	Edges func(agents []round.MeshAgent) (Mesh, error)
-	// Words has the coordinator give each agent its word about the agent's key, where agents look for neighbours by
-	// themselves.
-	Words bool
+	// IssuesAttestations has the coordinator give each agent its word about the agent's key, where agents look for
+	// neighbours by themselves.
+	IssuesAttestations bool
 	// Held, if set, is data on which each new model is scored.
-	Held data.Source
+	HeldOutSource data.Source
 	// Dir keeps what must outlive the process. It must exist and be this coordinator's alone.
 	Dir string
 	// Disk is where Dir is; the machine's unless set.
@@ -77,7 +78,7 @@ type Config struct {
 	// the key in the list does not vouch for the request any more: then there is no answer.
 	Renew func(ctx context.Context, agent wire.AgentID, m *wire.Renew) (answer wire.Renewed, vouched bool)
 	// Signatures are Ed25519's unless set.
-	Signatures wire.Signatures
+	Signatures wire.SignatureScheme
 	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.
 	NewRun bool
 	// TakeOver raises the epoch at this start above that of the journal and of what the broker retains: agents then
@@ -86,10 +87,10 @@ type Config struct {
 	// From, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION, FromPresent,
 	// or the path of a safetensors file. A folder whose run began with that model goes on with it, unless NewRun is
 	// set.
-	From string
+	StartModel string
 	// Initial, if set, is the path of a safetensors file with w_0 of each new run without From. A task whose model is
 	// external has its tensors from there.
-	Initial string
+	InitialModelPath string
 	// KeepModels is how many of a run's newest models stay on disk; 0 = all.
 	KeepModels int
 	// KeepHourly keeps the newest model of each of the last KeepHourly hours in which there were any, in addition.
@@ -125,21 +126,22 @@ func (c *Config) validate() error {
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
 	need(c.Rand != nil && c.Random != nil, "randomness must be given")
 	need(c.SelfTest >= 0, "the time of the self-test must not be negative, is %v", c.SelfTest)
-	need(c.Round.Algorithm != spec.FedDec || c.Edges != nil && c.Task.Mixing.Every > 0,
+	need(c.Round.Algorithm != spec.FedDec || c.Edges != nil && c.Task.Mixing.EverySteps > 0,
 		"feddec needs edges, and a task with mixing")
-	need(c.Round.Algorithm == spec.FedDec || c.Task.Mixing.Every == 0, "a task with mixing needs the algorithm feddec")
-	var pairs spec.Check
+	need(c.Round.Algorithm == spec.FedDec || c.Task.Mixing.EverySteps == 0,
+		"a task with mixing needs the algorithm feddec")
+	var pairs spec.ProblemList
 	c.Round.CheckPairs(&pairs, &c.Task)
 	errs = append(errs, pairs.Err())
-	need(len(c.StandardizeAt) == 0 || c.Standardize && !c.Task.Mixing.Endless,
+	need(len(c.RestandardizeVersions) == 0 || c.Standardize && !c.Task.Mixing.EndlessBlocks,
 		"columns are standardised again only where they are at all, and where blocks have an end")
 	own := c.Task.Personal.Ditto || len(c.Task.Personal.Tensors) > 0
-	need(len(c.StandardizeAt) == 0 || !own,
+	need(len(c.RestandardizeVersions) == 0 || !own,
 		"columns are not standardised again where agents have models of their own, which are of the old columns")
-	need(c.Held == nil || len(c.Task.Personal.Tensors) == 0,
+	need(c.HeldOutSource == nil || len(c.Task.Personal.Tensors) == 0,
 		"held-out data score no model of which agents have parts of their own")
 	need(!c.Round.Rollout.On() || !own && c.Task.Finetune == 0, "models that are agents' own are not rolled out")
-	need(c.Clip >= 0, "clip must not be negative, is %v", c.Clip)
+	need(c.FeatureClip >= 0, "clip must not be negative, is %v", c.FeatureClip)
 	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
 	need(c.KeepRuns >= 0, "the number of kept runs must not be negative, is %d", c.KeepRuns)
 	need(c.KeepModels == 0 || c.KeepModels >= 2, "the number of kept models must be 0 (all) or at least 2, is %d",

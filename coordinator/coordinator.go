@@ -25,51 +25,51 @@ type Coordinator struct {
 	conn              mqtt.Conn
 	machine           *round.Coordinator
 	signer            *host.Signer
-	disk              *disk
+	stateFolder       *stateFolder
 	background        background
-	outcome           blob               // of the round that ended last; empty before one has
-	rolled            []blob             // the files of the models that are rolled out
+	lastRoundOutcome  blob               // of the round that ended last; empty before one has
+	rolloutFiles      []blob             // the files of the models that are rolled out
 	publisher         *publisher         // what is retained at the broker
 	announcementGuard *announcementGuard // against another coordinator with this key
 	sweep             *retainedCleanup   // of what others have retained
 	public            ed25519.PublicKey
-	work              *modelState
-	form              modelShape
+	modelState        *modelState
+	modelShape        modelShape
 	test              *mqtt.SelfTest // nil if there is none
 
-	runID            wire.RunID
-	up               bool
-	refused          mqtt.RefusedFilters // but for what the publisher reads back
-	begins           bool                // a new run was asked for, and has not been announced
-	begun            bool                // the machine has started
-	stopped          error               // why the coordinator cannot go on
-	ending           bool                // between two rounds
-	ahead            ahead
-	receiver         *transfer.Receiver
-	transfers        TransfersChanged
-	spools           map[wire.RoundID]*store.Spool      // of the round under way; two between rounds
-	issued           uint64                             // the latest time that was announced
-	instance         uint64                             // of this start, in what it announces
-	heard            map[sourceKey]mark                 // newest message by sender and type
-	clones           map[wire.AgentID]*cloneDetector    // of those who spoke
-	rejectionReplies throttle                           // limits the answers to agents whose messages are ignored
-	lastRejectable   map[wire.AgentID]wire.Digest       // newest message of each agent that a rejection may answer
-	renewals         throttle                           // of devices' keys and certificates
-	offers           map[wire.AgentID]*round.Offer      // being received, or stored
-	keys             map[wire.AgentID]wire.SelectionKey // of those that were drawn
-	seals            seals
-	credit           uint32 // the first one of the round that is announced, in chunks
-	early            []Fact // facts from before Run
+	runID               wire.RunID
+	up                  bool
+	refused             mqtt.RefusedFilters // but for what the publisher reads back
+	newRunRequested     bool                // a new run was asked for, and has not been announced
+	machineStarted      bool                // the machine has started
+	stopError           error               // why the coordinator cannot go on
+	stopsBetweenRounds  bool                // between two rounds
+	aheadAgents         aheadAgents
+	receiver            *transfer.Receiver
+	transfers           TransfersChanged
+	spools              map[wire.RoundID]*store.Spool      // of the round under way; two between rounds
+	lastIssuedTime      uint64                             // the latest time that was announced
+	instance            uint64                             // of this start, in what it announces
+	newestBySource      map[sourceKey]messageSerial        // newest message by sender and type
+	clones              map[wire.AgentID]*cloneDetector    // of those who spoke
+	rejectionReplies    throttle                           // limits the answers to agents whose messages are ignored
+	lastRejectable      map[wire.AgentID]wire.Digest       // newest message of each agent that a rejection may answer
+	renewals            throttle                           // of devices' keys and certificates
+	offers              map[wire.AgentID]*round.Offer      // being received, or stored
+	selectionKeyByAgent map[wire.AgentID]wire.SelectionKey // of those that were drawn
+	sealKeyring         sealKeyring
+	firstCreditChunks   uint32 // the first one of the round that is announced, in chunks
+	factsBeforeRun      []Fact // facts from before Run
 
-	meshed        *meshing // the last edges that were asked for; nil if there are none
-	writeFailures store.WriteFailures
-	unstored      bool // an update could not be stored, and none has been since
+	latestMeshJob      *meshJob // the last edges that were asked for; nil if there are none
+	writeFailures      store.WriteFailures
+	updateStorageFails bool // an update could not be stored, and none has been since
 
 	unpacking sync.Mutex // an update whose vector can only be unpacked whole
 
-	owner  *host.Owner
+	owner  *host.EventLoop
 	checks *host.Pool // of signatures
-	events host.Queue[round.Event]
+	events host.EventQueue[round.Event]
 }
 
 // New makes a coordinator that speaks over the connection. It takes up the run
@@ -85,53 +85,53 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		cfg.Signatures = wire.Ed25519{}
 	}
 	c := &Coordinator{
-		cfg: cfg, conn: conn, owner: host.NewOwner(cfg.Runtime), public: cfg.Key.Public().(ed25519.PublicKey),
+		cfg: cfg, conn: conn, owner: host.NewEventLoop(cfg.Runtime), public: cfg.Key.Public().(ed25519.PublicKey),
 		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key,
 			Signatures: cfg.Signatures},
-		instance: cfg.Rand.Uint64(),
-		ahead:    ahead{agents: map[wire.AgentID]bool{}},
-		spools:   map[wire.RoundID]*store.Spool{}, heard: map[sourceKey]mark{},
+		instance:    cfg.Rand.Uint64(),
+		aheadAgents: aheadAgents{confirmedByAgent: map[wire.AgentID]bool{}},
+		spools:      map[wire.RoundID]*store.Spool{}, newestBySource: map[sourceKey]messageSerial{},
 		clones: map[wire.AgentID]*cloneDetector{}, rejectionReplies: newThrottle(rejectionInterval,
 			maxRejectionsPerInterval),
 		renewals: newThrottle(renewEvery, renewMost), lastRejectable: map[wire.AgentID]wire.Digest{},
-		offers: map[wire.AgentID]*round.Offer{},
-		keys:   map[wire.AgentID]wire.SelectionKey{},
+		offers:              map[wire.AgentID]*round.Offer{},
+		selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{},
 	}
 	c.checks = host.NewPool(c.owner)
 	if cfg.SelfTest > 0 {
-		c.test = mqtt.NewSelfTest(conn, cfg.Topics.Loop(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
+		c.test = mqtt.NewSelfTest(conn, cfg.Topics.SelfTest(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
 	}
-	c.background.records, c.background.removals = host.NewLine(c.owner), host.NewLine(c.owner)
+	c.background.writeJobs, c.background.removals = host.NewSerialQueue(c.owner), host.NewSerialQueue(c.owner)
 	var err error
-	if c.disk, err = openDisk(cfg.Disk, cfg.Dir); err != nil {
+	if c.stateFolder, err = openStateFolder(cfg.Disk, cfg.Dir); err != nil {
 		return nil, err
 	}
-	c.disk.audit = cfg.Audit
+	c.stateFolder.audit = cfg.Audit
 	if cfg.Replica != nil {
-		c.disk.least = cfg.Replica.Epoch()
-		c.disk.epoch = max(c.disk.epoch, c.disk.least)
+		c.stateFolder.minEpoch = cfg.Replica.Epoch()
+		c.stateFolder.epoch = max(c.stateFolder.epoch, c.stateFolder.minEpoch)
 	}
 	c.announcementGuard = &announcementGuard{conn: conn, topic: cfg.Topics.Round()}
 	c.sweep = &retainedCleanup{conn: conn, topics: cfg.Topics}
 	c.publisher = &publisher{
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand,
-		tell: func(f BlobChecked) { cfg.Observer.Observe(f) }, handed: c.announced,
+		reportBlobCheck: func(f BlobChecked) { cfg.Observer.Observe(f) }, onAnnouncementSent: c.announced,
 	}
 	if warning := cfg.Round.Aggregation.Warning(cfg.Round.Participants); warning != "" {
 		cfg.Logger.Warn(warning)
 	}
-	if err := c.takeUp(); err != nil {
+	if err := c.loadState(); err != nil {
 		c.close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// takeUp makes the machine and what it works with from the folder. Nobody
+// loadState makes the machine and what it works with from the folder. Nobody
 // waits here for a full disk: who starts a coordinator should see the error.
-func (c *Coordinator) takeUp() error {
-	c.work = &modelState{cfg: &c.cfg, disk: c.disk, now: c.owner.Now,
-		persist: func(_ string, write func() error) error { return write() }}
+func (c *Coordinator) loadState() error {
+	c.modelState = &modelState{cfg: &c.cfg, stateFolder: c.stateFolder, now: c.owner.Now,
+		retryWrite: func(_ string, write func() error) error { return write() }}
 	record, err := c.resume()
 	if err != nil {
 		return err
@@ -139,56 +139,57 @@ func (c *Coordinator) takeUp() error {
 	if err := c.resumeRollout(&record); err != nil {
 		return err
 	}
-	c.runID, c.signer.Epoch = record.Run, c.disk.epoch
+	c.runID, c.signer.Epoch = record.Run, c.stateFolder.epoch
 	c.signer.SetRoot(c.cfg.root())
-	if err := c.seals.load(c); err != nil {
+	if err := c.sealKeyring.load(c); err != nil {
 		return err
 	}
 	receiving := transfer.DefaultReceiverConfig()
-	receiving.MaxUpdate = max(c.work.problem.Schema(wire.KindTraining).Bytes(),
-		c.work.problem.Schema(wire.KindStatistics).Bytes())
+	receiving.MaxUpdate = max(c.modelState.problem.Schema(wire.KindTraining).Bytes(),
+		c.modelState.problem.Schema(wire.KindStatistics).Bytes())
 	receiving.MaxBuffered = max(c.cfg.MaxBuffered, receiving.MaxUpdate)
 	c.receiver = transfer.NewReceiver(receiving)
-	c.publisher.listed = c.disk.listed
+	c.publisher.publishedBlobs = c.stateFolder.publishedBlobs
 	spooled, err := c.recoverSpool(record)
-	c.cfg.Round.Gather.Respond.Listed = c.cfg.Agents.Len()
+	c.cfg.Round.Gather.Respond.ListedAgents = c.cfg.Agents.Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
-	c.announcementGuard.place.order = placeOf(c.cfg.root(), c.disk.epoch, record)
-	c.announcementGuard.confirmed = c.announcementGuard.place
+	c.announcementGuard.publishedPosition.order = positionOfRecord(c.cfg.root(), c.stateFolder.epoch, record)
+	c.announcementGuard.confirmedPosition = c.announcementGuard.publishedPosition
 	return err
 }
 
-// tellLater keeps a fact for the observer, who hears none before Run.
-func (c *Coordinator) tellLater(fact Fact) { c.early = append(c.early, fact) }
+// queueFact keeps a fact for the observer, who hears none before Run.
+func (c *Coordinator) queueFact(fact Fact) { c.factsBeforeRun = append(c.factsBeforeRun, fact) }
 
 // Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a *BehindError when
 // another one is further.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.owner.Begin(ctx)
-	c.work.persist = c.besideDone
+	c.modelState.retryWrite = c.retryWriteInBackground
 	defer c.close()
 	defer c.owner.End()
 	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Round()) // the rest when the machine starts
 	c.cfg.Observer.Observe(AgentsListed{Agents: c.cfg.Agents.Len()})
-	for _, f := range c.early {
+	for _, f := range c.factsBeforeRun {
 		c.cfg.Observer.Observe(f)
 	}
 	err := c.owner.Run(ctx, c.conn.Events(),
-		host.Program{Turn: c.turn, Hear: c.hear, Tick: c.tick, Deadline: c.deadline})
+		host.LoopHandlers{BeforeWait: c.beforeEachWait, OnEvent: c.handleConnEvent, OnDeadline: c.tick,
+			Deadline: c.deadline})
 	if err != nil {
 		err = fmt.Errorf("coordinator: %w", err)
 	}
 	return errors.Join(err, c.conn.Close())
 }
 
-// turn comes before each wait. The error is why the coordinator cannot go on.
-func (c *Coordinator) turn() error {
-	c.takeNotes()
-	if c.stopped != nil {
-		return c.stopped
+// beforeEachWait comes before each wait. The error is why the coordinator cannot go on.
+func (c *Coordinator) beforeEachWait() error {
+	c.reportWriteResults()
+	if c.stopError != nil {
+		return c.stopError
 	}
-	c.publisher.pump(c.owner.Now())
-	return c.ended()
+	c.publisher.publishPending(c.owner.Now())
+	return c.stopErrorBetweenRounds()
 }
 
 // Alive returns nil once the owner's goroutine has been met: it works, or
@@ -206,7 +207,7 @@ func (c *Coordinator) Alive(ctx context.Context) error {
 // key of its own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx
 // ended.
 func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error {
-	if err := c.owner.DoContext(ctx, func() { c.setAgents(list) }); err != nil {
+	if err := c.owner.RunOnLoopContext(ctx, func() { c.setAgents(list) }); err != nil {
 		return fmt.Errorf("coordinator: the list of agents was not taken: %w", errors.Join(err, list.Close()))
 	}
 	return nil
@@ -217,43 +218,43 @@ func (c *Coordinator) setAgents(list *enrolled.List) {
 	before := c.cfg.Agents
 	c.cfg.Agents = list
 	var gone []wire.AgentID
-	for _, a := range c.acquainted() {
+	for _, a := range c.knownAgents() {
 		was, err := before.Key(a)
 		if is := c.keyOf(a); err != nil || !is.Equal(was) {
 			gone = append(gone, a)
 		}
 	}
-	c.seals.changeList(c, before)
+	c.sealKeyring.noteAgentListChange(c, before)
 	if err := before.Close(); err != nil {
 		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
 	}
-	c.tellRevoked(gone)
+	c.rejectRevoked(gone)
 	c.forgetAgents(gone)
-	c.cfg.Observer.Observe(AgentsListed{Agents: list.Len(), Gone: gone})
+	c.cfg.Observer.Observe(AgentsListed{Agents: list.Len(), RemovedAgents: gone})
 }
 
 // forgetAgents forgets what agents, in id order, have said. They leave what they are at.
 func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 	for _, a := range agents {
 		delete(c.clones, a)
-		delete(c.keys, a)
-		c.seals.forget(a)
+		delete(c.selectionKeyByAgent, a)
+		c.sealKeyring.forget(a)
 		c.forgetAhead(a)
 	}
-	maps.DeleteFunc(c.heard, func(s sourceKey, _ mark) bool {
+	maps.DeleteFunc(c.newestBySource, func(s sourceKey, _ messageSerial) bool {
 		_, gone := slices.BinarySearch(agents, s.agent)
 		return gone
 	})
 	c.revoke(agents)
 }
 
-// acquainted are all agents of which anything is in memory, in id order.
-func (c *Coordinator) acquainted() []wire.AgentID {
+// knownAgents are all agents of which anything is in memory, in id order.
+func (c *Coordinator) knownAgents() []wire.AgentID {
 	all := slices.Collect(maps.Keys(c.clones))
-	for s := range c.heard {
+	for s := range c.newestBySource {
 		all = append(all, s.agent)
 	}
-	all = slices.AppendSeq(all, maps.Keys(c.ahead.agents))
+	all = slices.AppendSeq(all, maps.Keys(c.aheadAgents.confirmedByAgent))
 	r := c.machine.Record()
 	for _, p := range r.Participants {
 		all = append(all, p.Agent)
@@ -275,13 +276,14 @@ func (c *Coordinator) keyOf(agent wire.AgentID) ed25519.PublicKey {
 }
 
 func (c *Coordinator) revoke(agents []wire.AgentID) {
-	if len(agents) > 0 && c.begun {
-		c.step(round.Revoked{Agents: agents})
+	if len(agents) > 0 && c.machineStarted {
+		c.step(round.AgentsRevoked{Agents: agents})
 	}
 }
 
-// strangers returns the participants of the journaled round that were taken off the list while no coordinator ran.
-func (c *Coordinator) strangers() (gone []wire.AgentID) {
+// delistedParticipants returns the participants of the journaled round that were taken off the list while no
+// coordinator ran.
+func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
 	for _, p := range c.machine.Record().Participants {
 		if c.keyOf(p.Agent) == nil {
 			gone = append(gone, p.Agent)
@@ -300,13 +302,15 @@ func (c *Coordinator) close() {
 	if err := c.cfg.Agents.Close(); err != nil {
 		c.cfg.Logger.Warn("closing the list of agents", "err", err)
 	}
-	if err := c.disk.close(); err != nil {
+	if err := c.stateFolder.close(); err != nil {
 		c.cfg.Logger.Error("cannot close the history", "err", err)
 	}
 }
 
-// present is the round of the present announcement, 0 before there is one.
-func (c *Coordinator) present() wire.RoundID { return c.announcementGuard.shown.order.Round }
+// currentRound is the round of the present announcement, 0 before there is one.
+func (c *Coordinator) currentRound() wire.RoundID {
+	return c.announcementGuard.currentPosition.order.Round
+}
 
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) deadline() time.Time {
@@ -321,7 +325,7 @@ func (c *Coordinator) deadline() time.Time {
 }
 
 func (c *Coordinator) tick(now time.Time) {
-	if c.begun {
+	if c.machineStarted {
 		c.step(round.Tick{})
 	}
 	c.receive(transfer.Tick{})
@@ -332,11 +336,11 @@ func (c *Coordinator) tick(now time.Time) {
 
 // connected goes to work on a link on which nothing speaks against it, the first time from where the journal stands.
 func (c *Coordinator) connected() {
-	if !c.begun {
-		c.begun = true
+	if !c.machineStarted {
+		c.machineStarted = true
 		c.conn.Subscribe(mqtt.AtMostOnce, c.filters()...)
 		c.step(round.Start{})
-		c.revoke(c.strangers())
+		c.revoke(c.delistedParticipants())
 	}
 	c.up = true
 	c.publishRoots()
@@ -350,46 +354,46 @@ func (c *Coordinator) filters() []string {
 	return []string{c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses()}
 }
 
-// hear takes what the connection tells.
-func (c *Coordinator) hear(e mqtt.Event) {
+// handleConnEvent takes what the connection tells.
+func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 	own, ended := c.test.Step(c.owner.Now(), e)
 	if c.tested(ended); own {
 		return
 	}
 	switch e := e.(type) {
-	case mqtt.Up:
+	case mqtt.LinkUp:
 		c.cfg.Observer.Observe(LinkChanged{Up: true})
-		c.announcementGuard.look(c.owner.Now())
-	case mqtt.Down:
+		c.announcementGuard.awaitRetained(c.owner.Now())
+	case mqtt.LinkDown:
 		c.announcementGuard.disconnected()
 		c.publisher.disconnected()
 		c.leaveSweep(c.owner.Now())
 		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
-		c.hearRefusal(e)
+		c.noteRefusedFilters(e)
 		if c.up {
 			c.up = false
 			c.step(round.LinkDown{})
 		}
 	case mqtt.SubscribeRefused:
-		if !c.publisher.refused(c.owner.Now(), e.Filter) {
-			c.hearRefusal(e)
+		if !c.publisher.handleRefusedFilter(c.owner.Now(), e.Filter) {
+			c.noteRefusedFilters(e)
 		}
 	case mqtt.RefusalOver:
-		c.hearRefusal(e)
+		c.noteRefusedFilters(e)
 	case mqtt.Received:
-		c.take(e.Message)
+		c.handleMessage(e.Message)
 	}
 }
 
-// hearRefusal takes note of what the broker refuses, and no longer refuses.
-func (c *Coordinator) hearRefusal(e mqtt.Event) {
+// noteRefusedFilters takes note of what the broker refuses, and no longer refuses.
+func (c *Coordinator) noteRefusedFilters(e mqtt.Event) {
 	if c.refused.Step(e) {
 		c.cfg.Observer.Observe(SubscriptionsRefused{c.refused.List()})
 	}
 }
 
 // tested takes the end of a test of the broker, if this is one.
-func (c *Coordinator) tested(ended *mqtt.SelfTested) {
+func (c *Coordinator) tested(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
 		c.cfg.Observer.Observe(BrokerTested{*ended})
 	}
@@ -408,13 +412,15 @@ func (c *Coordinator) step(ev round.Event) {
 	})
 }
 
-// start runs work beside the owner, and then what it returns in the owner's goroutine.
-func (c *Coordinator) start(work func() func()) { c.owner.Go(func() { c.owner.Tell(work()) }) }
+// runInBackground runs work beside the owner, and then what it returns in the owner's goroutine.
+func (c *Coordinator) runInBackground(work func() func()) {
+	c.owner.Go(func() { c.owner.RunOnLoop(work()) })
+}
 
-// tell sends a message about a round to one agent. A lost message is repeated:
+// sendToAgent sends a message about a round to one agent. A lost message is repeated:
 // invitations by the machine's timer, answers when the agent asks again.
-func (c *Coordinator) tell(agent wire.AgentID, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) {
-	var reader *host.Reader
+func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) {
+	var reader *host.SealReader
 	if t.Sealed() {
 		reader = c.readerOf(agent)
 	}
@@ -422,7 +428,7 @@ func (c *Coordinator) tell(agent wire.AgentID, t wire.Type, run wire.RunID, roun
 		return // it travels sealed only
 	}
 	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.Device(agent), QoS: mqtt.AtMostOnce,
-		Payload: c.signer.SealFor(reader, t, run, round, body)})
+		Payload: c.signer.SealedEnvelope(reader, t, run, round, body)})
 	if err != nil && c.up {
 		c.cfg.Logger.Debug("message not sent; what matters is repeated", "agent", agent, "type", t, "err", err)
 	}

@@ -219,7 +219,7 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	} else if hash := f.finished(time.Hour); want == goesOn && hash != undisturbed {
 		t.Errorf("the last model is %x, want %x as without damage", hash[:4], undisturbed[:4])
 	}
-	mended := facts[coordinator.StateMended](f)
+	mended := facts[coordinator.StateFileRecovered](f)
 	if fell := len(mended) > 0 && mended[0].Version < mended[0].Before; fell != (want == older) || len(mended) > 1 {
 		t.Errorf("told: %+v; want that %s", mended, want)
 	}
@@ -248,15 +248,15 @@ func undecided(t *testing.T, f *federation) {
 	t.Helper()
 	var state *coordinator.StateError
 	err := begin(t, f)
-	if !errors.As(err, &state) || !strings.Contains(state.Do, "coordinator run --new-run") {
+	if !errors.As(err, &state) || !strings.Contains(state.Remedy, "coordinator run --new-run") {
 		t.Fatalf("%v, want a StateError with the commands to choose from", err)
 	}
-	_, from, found := strings.Cut(state.Do, "coordinator run --from ")
+	_, from, found := strings.Cut(state.Remedy, "coordinator run --from ")
 	from, _, _ = strings.Cut(from, "`")
 	if !found || !strings.HasSuffix(from, "/4") {
 		t.Fatalf("%v; want it to offer the newest model", err)
 	}
-	f.cfg.From = from
+	f.cfg.StartModel = from
 	f.coord.start()
 	f.finished(time.Hour)
 	if n := len(facts[coordinator.StatisticsReady](f, wire.CoordinatorID)); n != 1 {
@@ -322,7 +322,8 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 		f.cfg.Round.Rounds = 3
 		f.coord.start()
 		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
-		if mended := facts[coordinator.StateMended](f); len(mended) != 1 || mended[0].File != coordinator.StateTask {
+		if mended := facts[coordinator.StateFileRecovered](f); len(mended) != 1 ||
+			mended[0].File != coordinator.StateTask {
 			t.Errorf("told: %+v", mended)
 		}
 	})
@@ -340,7 +341,7 @@ func TestNoOlderModel(t *testing.T) {
 		f.broker = memory.New(memory.Options{}) // that has heard nothing of this run
 		f.coord.start()
 		synctest.Wait()
-		if mended := facts[coordinator.StateMended](f); len(mended) != 1 || mended[0].Before != 1 ||
+		if mended := facts[coordinator.StateFileRecovered](f); len(mended) != 1 || mended[0].Before != 1 ||
 			mended[0].Version != 4 {
 			t.Errorf("told: %+v, want that the run goes on from version 4", mended)
 		}
@@ -352,7 +353,7 @@ func TestNoOlderModel(t *testing.T) {
 		var state *coordinator.StateError
 		if err := begin(t, f); !errors.As(err, &state) ||
 			!strings.Contains(err.Error(), "no other model of that run is sound") ||
-			strings.Contains(state.Do, "--from") {
+			strings.Contains(state.Remedy, "--from") {
 			t.Errorf("without a sound model: %v", err)
 		}
 		if string(contents(t, damaged)) != "rubbish" {

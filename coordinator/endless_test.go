@@ -31,7 +31,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 		Drop:  func(string) bool { return e.cut.Load() || rng.Float64() < 0.1 },
 	})
 	e.federation = newMixing(t, 5, 2, e.site)
-	e.cfg.Task.Mixing.Endless, e.cfg.Task.Mixing.Wait = true, 300
+	e.cfg.Task.Mixing.EndlessBlocks, e.cfg.Task.Mixing.WaitMillis = true, 300
 	e.cfg.Edges = func(agents []round.MeshAgent) (m coordinator.Mesh, err error) { // all with all
 		for i, a := range agents {
 			for _, b := range agents[i+1:] {
@@ -42,7 +42,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	}
 	r := &e.cfg.Round
 	r.Rounds, r.Pause, r.Deadline = 0, 20*time.Second, 3*time.Minute
-	r.Gather = round.Gather{Minimum: 4, Within: 30 * time.Second, Spread: time.Second}
+	r.Gather = round.Gather{Minimum: 4, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	for _, a := range e.agents {
 		a.cfg.StepTime = 100 * time.Millisecond
 	}
@@ -87,7 +87,7 @@ func TestEndlessBlocks(t *testing.T) {
 		e.awaitModels(3)
 		began := e.blocks()
 		for _, b := range began {
-			if b.From != agent.FromModel || b.Block != began[0].Block || b.Neighbors != 4 {
+			if b.Origin != agent.BlockFromModel || b.Block != began[0].Block || b.Neighbors != 4 {
 				t.Errorf("%+v", b)
 			}
 		}
@@ -110,7 +110,8 @@ func TestEndlessBlocks(t *testing.T) {
 			alone = 10 * time.Minute
 		}
 		wait(alone)
-		if b := e.blocks(killed.id); len(b) != 2 || b[1].From != agent.FromNeighbor || b[1].Block != began[0].Block {
+		if b := e.blocks(killed.id); len(b) != 2 || b[1].Origin != agent.BlockFromNeighbor ||
+			b[1].Block != began[0].Block {
 			t.Errorf("after its restart the agent began %+v", b)
 		}
 		e.coord.again()
@@ -148,12 +149,12 @@ func TestEndlessBlocksAfterLossOfPower(t *testing.T) {
 		disk := 0
 		for _, a := range e.agents {
 			b := e.blocks(a.id)
-			switch b[len(b)-1].From {
-			case agent.FromDisk:
+			switch b[len(b)-1].Origin {
+			case agent.BlockFromDisk:
 				disk++
-			case agent.FromNeighbor:
+			case agent.BlockFromNeighbor:
 			default:
-				t.Errorf("%s began with %s", a.id, b[len(b)-1].From)
+				t.Errorf("%s began with %s", a.id, b[len(b)-1].Origin)
 			}
 		}
 		if disk == 0 {
@@ -175,7 +176,7 @@ func TestEndlessBlockUnderAnotherTask(t *testing.T) {
 		e.awaitModels(3)
 		e.endBetween(false)
 		began, before := len(e.blocks()), present(t, e.federation)
-		e.cfg.TaskVersion, e.cfg.Task.Mixing.Wait, e.cfg.Task.Training.BatchSize = 2, 500, 2
+		e.cfg.TaskVersion, e.cfg.Task.Mixing.WaitMillis, e.cfg.Task.Training.BatchSize = 2, 500, 2
 		e.coord.start()
 		e.awaitModels(4)
 		fresh := e.blocks()[began:]

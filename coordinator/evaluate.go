@@ -31,21 +31,21 @@ func (w *modelState) form() modelShape {
 }
 
 // evaluated tells what agents say of a model, and writes it to the history if any says something.
-func (c *Coordinator) evaluated(e round.Evaluate) {
-	r := e.Pool.Result(c.form.unit)
-	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, Heard: e.Heard, Present: e.Present,
-		Few: e.Few, Result: r})
+func (c *Coordinator) evaluated(e round.ReportEvaluation) {
+	r := e.Pool.Result(c.modelShape.unit)
+	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, RespondingAgents: e.RespondingAgents, Present: e.Present,
+		TooFewAgents: e.TooFewAgents, Result: r})
 	if r.Agents > 0 {
 		line := HistoryEntry{Time: e.At, Run: e.Run, Round: e.Round, Kind: KindEvaluation, Version: e.Version,
 			Evaluation: &r}
-		c.record("write a line of the history", func() error { return c.disk.writeEvaluation(line) })
+		c.queueWrite("write a line of the history", func() error { return c.stateFolder.writeEvaluation(line) })
 	}
 }
 
 // writeEvaluation appends the line of an evaluation, unless the history has one of that model: a coordinator that was
 // killed may have asked once more.
-func (d *disk) writeEvaluation(line HistoryEntry) error {
-	for text, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
+func (d *stateFolder) writeEvaluation(line HistoryEntry) error {
+	for text, err := range d.files.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
 		var h HistoryEntry
 		if err != nil || json.Unmarshal(text, &h) != nil || h.Run != line.Run || h.Version < line.Version {
 			break
@@ -57,11 +57,12 @@ func (d *disk) writeEvaluation(line HistoryEntry) error {
 	return d.history.Append(line)
 }
 
-// fitting takes the evaluation out of a hello if it has not the form of the task's, and tells so.
-func (c *Coordinator) fitting(agent wire.AgentID, m *wire.Hello) error {
-	if evaluation.Fits(&m.Evaluation, c.form.external, c.form.classes) {
+// dropMisfitEvaluation takes the evaluation out of a hello if it has not the form of the task's, and tells so.
+func (c *Coordinator) dropMisfitEvaluation(agent wire.AgentID, m *wire.Hello) error {
+	if evaluation.HasFormOfModel(&m.Evaluation, c.modelShape.external, c.modelShape.classes) {
 		return nil
 	}
 	m.Evaluation = wire.Evaluation{}
-	return host.Drop(DropMalformed, "what %s says of a model is not of the task's kind, and is not counted", agent)
+	return host.NewDropError(DropMalformed, "what %s says of a model is not of the task's kind, and is not counted",
+		agent)
 }

@@ -48,7 +48,7 @@ func TestTooFewToEvaluate(t *testing.T) {
 		f.finished(time.Hour)
 		wait(time.Hour)
 		e := facts[coordinator.ModelEvaluated](f)
-		if len(e) != 3 || e[0].Heard != 6 || e[0].Result.Agents != 3 || e[0].Result.Rows != 9+10+12 ||
+		if len(e) != 3 || e[0].RespondingAgents != 6 || e[0].Result.Agents != 3 || e[0].Result.Rows != 9+10+12 ||
 			e[0].Result.AgentRisk != nil {
 			t.Errorf("evaluated %+v", e)
 		}
@@ -62,9 +62,11 @@ func (f *federation) scored(e coordinator.ModelEvaluated) error {
 			continue
 		}
 		r, s := e.Result, m.Score
-		if r.Agents != 5 || e.Heard != 6 || int(r.Rows) != s.Samples || math.Abs(r.Risk-s.Risk) > 1e-9*s.Risk ||
+		if r.Agents != 5 || e.RespondingAgents != 6 || int(r.Rows) != s.Samples ||
+			math.Abs(r.Risk-s.Risk) > 1e-9*s.Risk ||
 			r.AgentRisk == nil {
-			return fmt.Errorf("version %d: %+v, heard of %d; the coordinator's score is %+v", e.Version, r, e.Heard, s)
+			return fmt.Errorf("version %d: %+v, heard of %d; the coordinator's score is %+v", e.Version, r,
+				e.RespondingAgents, s)
 		}
 		got, want := r.R2, s.R2
 		if !math.IsNaN(s.Accuracy) {
@@ -174,8 +176,8 @@ func TestEvaluationOfOtherClasses(t *testing.T) {
 		f.until(time.Hour, "evaluated", func() bool { return len(facts[agent.Evaluated](f)) > 0 })
 		s.listen()
 		h := wire.Hello{Announcement: s.open.Digest(), Samples: 10, Evaluation: wire.Evaluation{Run: s.open.Run,
-			Version: s.ann.Version, Rows: 1000, Hits: 1000, Confusion: []uint32{1000}}}
-		s.say(f.topics.Status("evil"), sealFor(s.ann.Seals, s.as("evil", wire.TypeHello), h.Body()))
+			Version: s.ann.Version, Rows: 1000, CorrectRows: 1000, Confusion: []uint32{1000}}}
+		s.say(f.topics.Status("evil"), sealFor(s.ann.SealPublicKey, s.as("evil", wire.TypeHello), h.Body()))
 		f.until(time.Minute, "told", func() bool {
 			return slices.ContainsFunc(facts[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
 				return d.Agent == "evil" && strings.Contains(d.Err.Error(), "not of the task's kind")

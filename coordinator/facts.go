@@ -95,12 +95,12 @@ func StateFiles() []StateFile { return []StateFile{StateTask, StateModel} }
 
 // Facts of the host.
 type (
-	// StateMended: a file of the state folder was damaged or missing at the start. Its content was recovered, or the
-	// run goes on from an older model: then Version is below Before, and what was made since is trained again.
-	StateMended struct {
+	// StateFileRecovered: a file of the state folder was damaged or missing at the start. Its content was recovered, or
+	// the run goes on from an older model: then Version is below Before, and what was made since is trained again.
+	StateFileRecovered struct {
 		File            StateFile
 		Damage          error
-		Aside           string // where the damaged file is now; empty if there was none
+		MovedTo         string // where the damaged file is now; empty if there was none
 		Before, Version wire.ModelVersion
 	}
 	// ModelsAhead: at the start there are models that are newer than the journal, which was put back from a backup.
@@ -117,11 +117,11 @@ type (
 	// AgentsListed: how many may take part, and which of those that were heard no longer may, in id order, or are other
 	// devices now. Told at the start, and when another list takes effect.
 	AgentsListed struct {
-		Agents int
-		Gone   []wire.AgentID
+		Agents        int
+		RemovedAgents []wire.AgentID
 	}
 	// BrokerTested: the broker carries the largest messages, or not.
-	BrokerTested struct{ mqtt.SelfTested }
+	BrokerTested struct{ mqtt.SelfTestOutcome }
 	// StorageFailing: a write to the state folder has begun to fail. It is tried
 	// again, and nothing that needs it goes on meanwhile.
 	StorageFailing struct {
@@ -136,9 +136,9 @@ type (
 		Boots  [2]wire.Epoch
 		Nonces [2]uint64
 	}
-	// Began: nothing at the broker speaks against this coordinator, so its machine starts. With a raised epoch agents
-	// obey it whatever they have obeyed before.
-	Began struct {
+	// MachineStarted: nothing at the broker speaks against this coordinator, so its machine starts. With a raised epoch
+	// agents obey it whatever they have obeyed before.
+	MachineStarted struct {
 		Epoch  wire.Epoch
 		Raised bool // at this start
 		// the names of round.aggregation.rule and round.server_optimizer
@@ -146,13 +146,13 @@ type (
 	}
 	// ForeignAnnouncement: an announcement signed with this coordinator's key was published, which it has not made and
 	// which is not later than its own. Another coordinator runs with the key, or somebody replays an old message.
-	ForeignAnnouncement struct{ Foreign, Own wire.Order }
-	// ForeignRetained: messages were deleted that the broker retained, and that are not of the protocol: on topics of
-	// these agents, in id order, at most 8 of them.
-	ForeignRetained struct {
-		Topics  int
-		Example string
-		Agents  []wire.AgentID
+	ForeignAnnouncement struct{ Foreign, Own wire.AnnouncementPosition }
+	// ForeignMessagesDeleted: messages were deleted that the broker retained, and that are not of the protocol: on
+	// topics of these agents, in id order, at most 8 of them.
+	ForeignMessagesDeleted struct {
+		DeletedTopics int
+		Example       string
+		Agents        []wire.AgentID
 	}
 	// AgentsAhead: agents obey a later place than this coordinator's, and not this coordinator.
 	AgentsAhead struct {
@@ -166,12 +166,12 @@ type (
 		Blob           wire.Digest
 		Parts, Missing int           // the manifest and the chunks
 		Refused        bool          // the broker does not let the coordinator read them
-		Took           time.Duration // to read it back, or to give up
-		Again          time.Duration // until it is published again
+		CheckDuration  time.Duration // to read it back, or to give up
+		RepublishDelay time.Duration // until it is published again
 	}
 	// MessageDropped: an incoming message was not used.
 	MessageDropped struct {
-		Kind   mqtt.Kind
+		Kind   mqtt.TopicKind
 		Agent  wire.AgentID // as the topic says; may be empty
 		Reason DropReason
 		Err    error
@@ -179,9 +179,9 @@ type (
 	// AgentHeard: an agent has sent a message that it has signed, and that is newer than those before it.
 	MessageAccepted struct {
 		Agent    wire.AgentID
-		Root     wire.Root      // the version of the root document that it goes by
-		Presence *wire.Presence // nil if it is another message
-		Retained bool           // the broker has kept it: the agent may have gone since
+		Root     wire.RootVersion // the version of the root document that it goes by
+		Presence *wire.Presence   // nil if it is another message
+		Retained bool             // the broker has kept it: the agent may have gone since
 	}
 	// AgentRejected: a device was told that its messages are ignored. Another one may have sent them: it has not
 	// been heard.
@@ -205,57 +205,58 @@ type (
 	}
 	// ModelReady: a new model is on disk.
 	ModelReady struct {
-		Round    wire.RoundID
-		Version  wire.ModelVersion
-		Hash     wire.Digest
-		Bytes    int
-		Risk     float64        // mean of the participants' risks at the base model, NaN when unknown
-		Median   float64        // of these risks
-		Score    *learner.Score // on the evaluation data; nil without any
-		Spread   float64        // of the updates in it around their mean, as a Euclidean distance
-		Fold     float64        // Euclidean norm of the fold of the updates; NaN if an earlier model was taken,
-		Step     float64        // and of the model's step that the server's optimiser has made of it
-		FoldTook time.Duration
+		Round        wire.RoundID
+		Version      wire.ModelVersion
+		Hash         wire.Digest
+		Bytes        int
+		Risk         float64        // mean of the participants' risks at the base model, NaN when unknown
+		Median       float64        // of these risks
+		Score        *learner.Score // on the evaluation data; nil without any
+		UpdateSpread float64        // of the updates in it around their mean, as a Euclidean distance
+		// Euclidean norm of the fold of the updates; NaN if an earlier model was taken,
+		AggregateNorm       float64
+		ModelStepNorm       float64 // and of the model's step that the server's optimiser has made of it
+		AggregationDuration time.Duration
 	}
 	// ModelEvaluated: agents have said how a model does on the rows that they hold out.
 	ModelEvaluated struct {
-		Version wire.ModelVersion
-		Heard   int // agents, also those with fewer rows than they are to speak of
-		Present int
-		Few     bool // fewer than round.evaluation.min_agents were heard: there is no result
-		Result  evaluation.Result
+		Version          wire.ModelVersion
+		RespondingAgents int // agents, also those with fewer rows than they are to speak of
+		Present          int
+		TooFewAgents     bool // fewer than round.evaluation.min_agents were heard: there is no result
+		Result           evaluation.Result
 	}
 	// UpdateLeftOut: the model of a round was made without an accepted update, or could not be made at all.
 	UpdateLeftOut struct {
 		Round  wire.RoundID
 		Agent  wire.AgentID
 		Reason LeaveOutReason
-		// of the update, and of updates usually (round.Usual), for the weight that their steps carried
-		Norm, Usual float64
+		// of the update, and of updates usually (round.UsualLength), for the weight that their steps carried
+		Norm, UsualNorm float64
 	}
 	// UpdateLarge: the last updates of an agent were all more than 3 times as long as usual. The device has unusual
 	// data or is dishonest. The fact is reported at each fold from the third such update on. Times is 0 when the
 	// agent's update is as long as usual again.
 	UpdateLarge struct {
-		Round       wire.RoundID
-		Agent       wire.AgentID
-		Times       int               // consecutive long updates
-		Since       wire.ModelVersion // the model before the first of them
-		Norm, Usual float64           // for the weight that the agent's steps carried
-		Counted     float64           // the length with which the update is in the model; 0 = it was left out
+		Round              wire.RoundID
+		Agent              wire.AgentID
+		ConsecutiveUpdates int               // consecutive long updates
+		Since              wire.ModelVersion // the model before the first of them
+		Norm, UsualNorm    float64           // for the weight that the agent's steps carried
+		CountedNorm        float64           // the length with which the update is in the model; 0 = it was left out
 	}
 	// ModelRejected: the participants report that a model has diverged. The run continues from an earlier one, and the
 	// agents that are held responsible sit out.
 	ModelRejected struct {
-		Round   wire.RoundID
-		Version wire.ModelVersion
-		Earlier wire.ModelVersion // the model that the run returns to,
-		Next    wire.ModelVersion // and its new version
-		Told    float64           // median of the reported risks; 0 if fewer than 3 agents reported one
-		Agents  []wire.AgentID
+		Round              wire.RoundID
+		Version            wire.ModelVersion
+		EarlierVersion     wire.ModelVersion // the model that the run returns to,
+		NextVersion        wire.ModelVersion // and its new version
+		MedianReportedRisk float64           // median of the reported risks; 0 if fewer than 3 agents reported one
+		Agents             []wire.AgentID
 	}
-	// UpdatesPassedOver: the rule has made the model of a round of other updates, as it is made to.
-	UpdatesPassedOver struct {
+	// UpdatesExcludedByRule: the rule has made the model of a round of other updates, as it is made to.
+	UpdatesExcludedByRule struct {
 		Round  wire.RoundID
 		Rule   string
 		Agents []wire.AgentID
@@ -267,37 +268,37 @@ type (
 		Agents []wire.AgentID
 		// The longest of them, and what is counted of one, for the weight that their steps carried: of the bound radius
 		// the largest distance from the last aggregate, and what is counted of that.
-		Longest, Most float64
+		Longest, MaxNorm float64
 	}
 	// TransfersChanged: where the uploads stand.
 	TransfersChanged struct{ Receiving, Queued, BufferedBytes int }
 )
 
-func (StateMended) fact()          {}
-func (ModelsAhead) fact()          {}
-func (LinkChanged) fact()          {}
-func (SubscriptionsRefused) fact() {}
-func (AgentsListed) fact()         {}
-func (BrokerTested) fact()         {}
-func (StorageFailing) fact()       {}
-func (StorageMended) fact()        {}
-func (CloneSeen) fact()            {}
-func (Began) fact()                {}
-func (ForeignAnnouncement) fact()  {}
-func (ForeignRetained) fact()      {}
-func (AgentsAhead) fact()          {}
-func (BlobChecked) fact()          {}
-func (ModelEvaluated) fact()       {}
-func (MessageDropped) fact()       {}
-func (MessageAccepted) fact()      {}
-func (AgentRejected) fact()        {}
-func (AgentReported) fact()        {}
-func (StatisticsReady) fact()      {}
-func (ModelReady) fact()           {}
-func (UpdateLeftOut) fact()        {}
-func (UpdateLarge) fact()          {}
-func (ModelRejected) fact()        {}
-func (UpdatesPassedOver) fact()    {}
-func (UpdatesClipped) fact()       {}
-func (TransfersChanged) fact()     {}
-func (MeshMade) fact()             {}
+func (StateFileRecovered) fact()     {}
+func (ModelsAhead) fact()            {}
+func (LinkChanged) fact()            {}
+func (SubscriptionsRefused) fact()   {}
+func (AgentsListed) fact()           {}
+func (BrokerTested) fact()           {}
+func (StorageFailing) fact()         {}
+func (StorageMended) fact()          {}
+func (CloneSeen) fact()              {}
+func (MachineStarted) fact()         {}
+func (ForeignAnnouncement) fact()    {}
+func (ForeignMessagesDeleted) fact() {}
+func (AgentsAhead) fact()            {}
+func (BlobChecked) fact()            {}
+func (ModelEvaluated) fact()         {}
+func (MessageDropped) fact()         {}
+func (MessageAccepted) fact()        {}
+func (AgentRejected) fact()          {}
+func (AgentReported) fact()          {}
+func (StatisticsReady) fact()        {}
+func (ModelReady) fact()             {}
+func (UpdateLeftOut) fact()          {}
+func (UpdateLarge) fact()            {}
+func (ModelRejected) fact()          {}
+func (UpdatesExcludedByRule) fact()  {}
+func (UpdatesClipped) fact()         {}
+func (TransfersChanged) fact()       {}
+func (MeshMade) fact()               {}

@@ -26,7 +26,7 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	r.Algorithm, r.Sampling, r.Weights = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	r.Participants, r.Quorum = l, 1
 	task.Training.Normalize, task.Training.StepSize = false, 0.05
-	task.Mixing = wire.Mixing{Every: 1, Repeat: 500, Drain: 20000, Codec: spec.CodecRaw}
+	task.Mixing = wire.Mixing{EverySteps: 1, RepeatMillis: 500, DrainMillis: 20000, Codec: spec.CodecRaw}
 	f.cfg.Edges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
 		var m coordinator.Mesh
 		for i := range agents {
@@ -70,14 +70,14 @@ func TestFedDec(t *testing.T) {
 					}})
 				}
 				f := newMixing(t, 5, 3, site)
-				f.cfg.Task.Mixing.Open = tt.open
+				f.cfg.Task.Mixing.Unsealed = tt.open
 				for i, a := range f.agents {
 					a.cfg.StepTime = time.Duration(50+50*i) * time.Millisecond // E_k = 10, 10, 6, 5, 4 of H = 10
 				}
 				f.start()
 				models[f.finished(time.Hour)] = tt.name
 				for _, x := range facts[agent.Trained](f) {
-					if x.Mixed == nil || x.Mixed.Flows != 20 || x.Mixed.Late > 0 {
+					if x.Mixed == nil || x.Mixed.Flows != 20 || x.Mixed.LateFlows > 0 {
 						t.Errorf("round %d: %+v", x.Round, x.Mixed)
 					}
 				}
@@ -99,7 +99,7 @@ func TestFedDecTroubled(t *testing.T) {
 			Drop:  func(string) bool { return rng.Float64() < 0.2 },
 		})
 		f := newMixing(t, 6, 3, site)
-		f.cfg.Task.Mixing.Wait = 300
+		f.cfg.Task.Mixing.WaitMillis = 300
 		f.cfg.Round.Rounds = 8
 		for _, a := range f.agents {
 			a.cfg.StepTime = 20 * time.Millisecond
@@ -119,7 +119,7 @@ func TestFedDecTroubled(t *testing.T) {
 		late := uint64(0)
 		for _, x := range facts[agent.Trained](f) {
 			if x.Mixed != nil {
-				late += x.Mixed.Late
+				late += x.Mixed.LateFlows
 			}
 		}
 		if late == 0 {
@@ -150,12 +150,12 @@ func TestDiscoveredEdges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.cfg.Edges, f.cfg.Words, f.cfg.Standardize = maker.Make, true, false
+		f.cfg.Edges, f.cfg.IssuesAttestations, f.cfg.Standardize = maker.Make, true, false
 		r := &f.cfg.Round
 		r.Rounds, r.Pause, r.Gather = 12, 20*time.Second,
-			round.Gather{Minimum: 5, Within: 30 * time.Second, Spread: time.Second}
+			round.Gather{Minimum: 5, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 		f.cfg.Task.Training.StepSize = 1e-5 // as the columns are not standardised
-		f.cfg.Task.Mixing.Wait = 300
+		f.cfg.Task.Mixing.WaitMillis = 300
 		for _, a := range f.agents {
 			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxDegree, a.cfg.StepTime = "hall", 2, 20*time.Millisecond
 		}

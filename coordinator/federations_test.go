@@ -37,7 +37,8 @@ func (s steady) step(ctx context.Context) {
 }
 
 // Block implements agent.Trainer.
-func (s steady) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+func (s steady) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (agent.Block,
 	error) {
 	between, begun := j.Stop, false
 	j.Stop = func() bool {
@@ -67,7 +68,7 @@ func (b steadyBlock) Take(x []float32, first, last uint64) error {
 // onOneDevice makes two federations with one agent each, which are one device: the blocks of the first take ten times
 // as long as those of the second.
 func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int64) {
-	turn, busy := new(agent.Turn), new(atomic.Bool)
+	turn, busy := new(agent.TrainingLock), new(atomic.Bool)
 	var both [2]*federation
 	for i, name := range []string{"large", "small"} {
 		f := newFederation(t, 1, memory.Options{})
@@ -75,9 +76,9 @@ func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int
 		a, training := f.agents[0], &f.cfg.Task.Training
 		a.cfg.Share, a.cfg.StepTime = turn.NewShare(name), 100*time.Millisecond
 		a.cfg.Trainer = steady{agent.Learner{}, t, a.cfg.StepTime, busy, trained[i]}
-		training.MinSteps, training.MaxSteps, training.Budget = 300, 300, 30_000
+		training.MinSteps, training.MaxSteps, training.BudgetMillis = 300, 300, 30_000
 		if i == 1 {
-			training.MinSteps, training.MaxSteps, training.Budget = 30, 30, 3_000
+			training.MinSteps, training.MaxSteps, training.BudgetMillis = 30, 30, 3_000
 		}
 		both[i] = f
 	}
@@ -108,14 +109,15 @@ func TestTwoFederations(t *testing.T) {
 		}
 		own, other, waited := time.Duration(trained[1].Load()), time.Duration(trained[0].Load()), time.Duration(0)
 		for _, f := range facts[agent.Trained](small) {
-			waited += f.Waited
+			waited += f.LockWait
 		}
 		if own != 40*3*time.Second || waited > own+2*time.Second || waited < own/2 || other < waited {
 			t.Errorf("the small run trained %v and waited %v, while the large one trained %v", own, waited, other)
 		}
-		told := facts[agent.TurnAwaited](small)
+		told := facts[agent.TrainingLockAwaited](small)
 		for i, f := range told {
-			if i%2 == 0 && f.By != "large" || i%2 == 1 && (f.By != "" || f.Waited > 1100*time.Millisecond) {
+			if i%2 == 0 && f.LockHolder != "large" || i%2 == 1 && (f.LockHolder != "" ||
+				f.Waited > 1100*time.Millisecond) {
 				t.Errorf("told %+v", f)
 			}
 		}
@@ -160,7 +162,7 @@ func TestOneOfTwoDeclines(t *testing.T) {
 			return slices.ContainsFunc(facts[round.TaskPrepared](f),
 				func(p round.TaskPrepared) bool { return p.Unfit == wire.DeclineBadData })
 		}
-		waits := facts[agent.TurnAwaited](large)
+		waits := facts[agent.TrainingLockAwaited](large)
 		if !unfit(small) || unfit(large) || len(facts[agent.Trained](small)) > 0 || len(waits) > 0 {
 			t.Errorf("unfit: %v and %v; %+v", unfit(small), unfit(large), waits)
 		}
@@ -184,8 +186,8 @@ func TestTurnTooLate(t *testing.T) {
 		wait(time.Minute) // it trains
 		small.start()
 		small.until(time.Hour, "declined", func() bool { return len(facts[round.WorkEnded](small)) > 0 })
-		told, failed := facts[agent.TurnAwaited](small), facts[agent.TrainingFailed](small)
-		if len(told) < 2 || told[0].By != "large" || told[1].Waited != 9*time.Minute || len(failed) == 0 ||
+		told, failed := facts[agent.TrainingLockAwaited](small), facts[agent.TrainingFailed](small)
+		if len(told) < 2 || told[0].LockHolder != "large" || told[1].Waited != 9*time.Minute || len(failed) == 0 ||
 			failed[0].Err.Error() != "the device trains for another federation: stopped before the first local step" {
 			t.Errorf("told %+v and %+v", told, failed)
 		}

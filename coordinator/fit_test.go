@@ -27,7 +27,8 @@ func TestLargeModel(t *testing.T) {
 		f.coord.moment = func(m any) {
 			if m, ok := m.(mqtt.Message); ok {
 				kind, _, _, part, _ := f.topics.Parse(m.Topic)
-				if e, err := wire.Open(m.Payload); kind == mqtt.KindDirect && err == nil && e.Type == wire.TypeCredit {
+				if e, err := wire.ParseEnvelope(m.Payload); kind == mqtt.KindDirect && err == nil &&
+					e.Type == wire.TypeCredit {
 					credits++
 				}
 				if kind == mqtt.KindBlob && part != transfer.ManifestPart && len(m.Payload) > 0 {

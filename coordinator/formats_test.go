@@ -52,7 +52,7 @@ func withoutSlot(t *testing.T, path string) {
 }
 
 // inSlots reads a file that is kept in slots.
-func inSlots(t *testing.T, path string) (*store.Slots, store.Saved) {
+func inSlots(t *testing.T, path string) (*store.RecordSlots, store.SavedRecord) {
 	t.Helper()
 	s := store.Machine.Slots(path, 2)
 	found, err := s.Load(1<<24, nil)
@@ -128,14 +128,14 @@ func TestFormats(t *testing.T) {
 				if format.want == undecide {
 					var state *coordinator.StateError
 					if err := begin(t, f); !errors.As(err, &state) || !strings.Contains(err.Error(), format.says) ||
-						!strings.Contains(state.Do, "--from") {
+						!strings.Contains(state.Remedy, "--from") {
 						t.Errorf("%v, want a StateError with %q", err, format.says)
 					}
 					return
 				}
 				f.coord.start()
 				f.finished(time.Hour)
-				for _, m := range facts[coordinator.StateMended](f) {
+				for _, m := range facts[coordinator.StateFileRecovered](f) {
 					if m.Version != m.Before {
 						t.Errorf("the run went back: %+v", m)
 					}
@@ -171,10 +171,11 @@ func TestTaskEncoding(t *testing.T) {
 		Training: wire.Training{
 			Exchange: spec.ExchangeGradient, BatchSize: 4, ResponseProb: 0.25,
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.125}, StepSize: 2,
-			StrongConvexity: 4, Gamma: 8, Normalize: true, Budget: 5, MinSteps: 6, MaxSteps: 7,
+			StrongConvexity: 4, Gamma: 8, Normalize: true, BudgetMillis: 5, MinSteps: 6, MaxSteps: 7,
 		},
-		Mixing: wire.Mixing{Every: 1, Wait: 2, Repeat: 3, Drain: 4, Codec: spec.CodecBFloat16, Open: true,
-			Endless: true},
+		Mixing: wire.Mixing{EverySteps: 1, WaitMillis: 2, RepeatMillis: 3, DrainMillis: 4, Codec: spec.CodecBFloat16,
+			Unsealed:      true,
+			EndlessBlocks: true},
 		Standardization: wire.Standardization{Mean: []float64{1}, Scale: []float64{2}, Clip: 3},
 	}
 	const version2 = "01006e02000000010061010062010074010000000200000003000000020301000000000000e03f020400000000" +

@@ -38,7 +38,7 @@ func FuzzInsider(f *testing.F) {
 			s.say(f.topics.Status("evil"), s.hello("evil"))
 			f.until(time.Hour, "open", func() bool { return len(facts[round.RoundOpened](f)) == 1 })
 			s.listen()
-			said := sealFor(s.ann.Seals, s.as("evil", wire.Type(typ%uint8(wire.TypeRenewed)+1)), body)
+			said := sealFor(s.ann.SealPublicKey, s.as("evil", wire.Type(typ%uint8(wire.TypeRenewed)+1)), body)
 			for _, topic := range []string{f.topics.Status("evil"), f.topics.Presence("evil"),
 				f.topics.Update("evil", "0123456789abcdef", transfer.ManifestPart)} {
 				s.say(topic, said)

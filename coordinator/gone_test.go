@@ -195,7 +195,7 @@ func dialUp(t *testing.T, url, id string) mqtt.Conn {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	for e := range c.Events() {
-		if _, ok := e.(mqtt.Up); ok {
+		if _, ok := e.(mqtt.LinkUp); ok {
 			return c
 		}
 	}
@@ -293,8 +293,8 @@ func (p *realPull) run(cfg transfer.PullerConfig) (err error) {
 				p.conn.Subscribe(mqtt.AtMostOnce, named(e.Parts)...)
 			case transfer.Unsubscribe:
 				p.conn.Unsubscribe(named(e.Parts)...)
-			case transfer.Open:
-				step(transfer.Opened{Blob: p.ref.Hash, Data: p.store})
+			case transfer.OpenStorage:
+				step(transfer.StorageOpened{Blob: p.ref.Hash, Data: p.store})
 			case transfer.Done:
 				ended = true
 			case transfer.Failed:
@@ -316,7 +316,7 @@ func (p *realPull) run(cfg transfer.PullerConfig) (err error) {
 					return err
 				}
 				before := len(p.store.puts)
-				step(transfer.Part{Name: part, Payload: r.Payload})
+				step(transfer.PartReceived{Name: part, Payload: r.Payload})
 				if n := len(p.store.puts); n > before {
 					p.on(n)
 				}

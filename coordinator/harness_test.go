@@ -48,10 +48,10 @@ func (t table) Load(features []string, target string) (*learner.Samples[float32]
 	return data.ReadCSV[float32](strings.NewReader(string(t)), "data.csv", features, target, data.Filter{})
 }
 
-func (t table) source() data.Source { return data.Fixed(t.Load) }
+func (t table) source() data.Source { return data.MemorySource(t.Load) }
 
 // held scores each model on these rows.
-func (f *federation) held(t table) { f.tested, f.cfg.Held = t, t.source() }
+func (f *federation) held(t table) { f.tested, f.cfg.HeldOutSource = t, t.source() }
 
 // rowsOf makes n rows of three features, on scales of their own, and a target.
 func rowsOf(seed uint64, n int) table {
@@ -150,19 +150,19 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 		w := will()
 		return f.broker.Connect(clientID, &w)
 	}
-	f.coord = &process{f: f, id: wire.CoordinatorID, key: hosts.KeyOf(wire.CoordinatorID), dir: t.TempDir()}
+	f.coord = &process{f: f, id: wire.CoordinatorID, key: hosts.TestKey(wire.CoordinatorID), dir: t.TempDir()}
 	f.cfg = hosts.Coordinator(t, fedName, nil)
-	f.cfg.Round, f.cfg.Standardize, f.cfg.Clip = round.DefaultConfig(), true, 5
+	f.cfg.Round, f.cfg.Standardize, f.cfg.FeatureClip = round.DefaultConfig(), true, 5
 	f.cfg.Task = wire.Task{
 		Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
 			Ridge: 0.001},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true,
-			Budget: 1000, MinSteps: 2, MaxSteps: 10},
+			BudgetMillis: 1000, MinSteps: 2, MaxSteps: 10},
 	}
 	r := &f.cfg.Round
 	r.Participants, r.Quorum, r.Rounds, r.Weights = n, n, 5, spec.WeightsSamples
-	r.Gather = round.Gather{Target: n, Minimum: n, Within: 30 * time.Second, Spread: time.Second}
+	r.Gather = round.Gather{Target: n, Minimum: n, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	r.Deadline = 10 * time.Minute
 	for i := range n {
 		p := f.enrol(wire.AgentID(fmt.Sprintf("a%d", i)))
@@ -176,10 +176,10 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 
 // enrol gives an agent a key that the coordinator knows.
 func (f *federation) enrol(id wire.AgentID) *process {
-	p := &process{f: f, id: id, key: hosts.KeyOf(id), dir: f.t.TempDir(),
+	p := &process{f: f, id: id, key: hosts.TestKey(id), dir: f.t.TempDir(),
 		cfg: agent.Config{MaxModel: 16 << 20, MinRows: 3}}
 	f.keys[id] = p.key.Public().(ed25519.PublicKey)
-	f.cfg.Agents = enrolled.Of(f.keys)
+	f.cfg.Agents = enrolled.ListFromKeys(f.keys)
 	return p
 }
 

@@ -38,7 +38,7 @@ func TestHeldOutRowsAreLost(t *testing.T) {
 	}
 	p, err := task.Compile[float32](wire.Task{Name: "line", Features: []string{"a"}, Target: "y",
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Budget: 1000, MinSteps: 1,
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 1000, MinSteps: 1,
 			MaxSteps: 4}})
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestHeldOutRowsAreLost(t *testing.T) {
 	}
 	for _, step := range []string{"whole", "lost", "again"} {
 		if step == "lost" {
-			testkit.CutOff(t, folder)
+			testkit.TruncateOpenFile(t, folder)
 			write(text + "9,9\n")
 		}
 		s, err := h.score(vector(1))

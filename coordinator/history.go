@@ -43,7 +43,7 @@ type HistoryEntry struct {
 	HeldOut  *float64          `json:"held_out_risk,omitempty"`
 	// of the model Version, in a line of KindEvaluation
 	Evaluation *evaluation.Result `json:"evaluation,omitempty"`
-	Ended      stop.Reason        `json:"ended,omitempty"` // why the run is over with this round
+	StopReason stop.Reason        `json:"ended,omitempty"` // why the run is over with this round
 	Audit      *audit.Head        `json:"audit,omitempty"` // of the audit log then
 }
 
@@ -100,7 +100,7 @@ func historyLine(e round.WriteHistory) HistoryEntry {
 		Time: o.At, Run: e.Run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed,
 		Version:  o.Version,
 		Selected: o.Selected, Accepted: o.Accepted, Seconds: o.Took.Seconds(), Risk: o.Measured.Risk, R2: o.Measured.R2,
-		Accuracy: o.Measured.Accuracy, HeldOut: o.Measured.HeldOut, Ended: e.Ended,
+		Accuracy: o.Measured.Accuracy, HeldOut: o.Measured.HeldOut, StopReason: e.Ended,
 	}
 	if o.Abandoned != "" {
 		h.Outcome, h.Reason = outcomeAbandoned, string(o.Abandoned)
@@ -111,8 +111,8 @@ func historyLine(e round.WriteHistory) HistoryEntry {
 // writeHistory appends the line of a finished round, unless the history has it: the journal is written first and asks
 // for the line again after each start. Later lines of a process are new. The time distinguishes rounds of one number
 // after an older state folder was restored.
-func (d *disk) writeHistory(e round.WriteHistory) error {
-	if d.told || !d.hasLine(e) {
+func (d *stateFolder) writeHistory(e round.WriteHistory) error {
+	if d.historyChecked || !d.historyHasRound(e) {
 		line := historyLine(e)
 		if d.audit != nil {
 			line.Audit = d.audit.Sign(e.Run, e.Outcome.Round)
@@ -121,19 +121,19 @@ func (d *disk) writeHistory(e round.WriteHistory) error {
 			return err
 		}
 	}
-	d.told = true
+	d.historyChecked = true
 	return nil
 }
 
-// hasLine reports whether the history has the line of a round. A damaged history is continued.
-func (d *disk) hasLine(e round.WriteHistory) bool {
+// historyHasRound reports whether the history has the line of a round. A damaged history is continued.
+func (d *stateFolder) historyHasRound(e round.WriteHistory) bool {
 	o := &e.Outcome
-	for line, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
+	for line, err := range d.files.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
 		var h HistoryEntry
 		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != e.Run || h.Round < o.Round {
 			break
 		}
-		if h.Round == o.Round && h.Kind != KindEvaluation && h.Time.Equal(o.At) && h.Ended == e.Ended {
+		if h.Round == o.Round && h.Kind != KindEvaluation && h.Time.Equal(o.At) && h.StopReason == e.Ended {
 			return true
 		}
 	}
@@ -149,16 +149,16 @@ type RunSummary struct {
 
 // RunSummary returns at most this many risks from the newest lines of the history. It may be called before Run. With an
 // error it returns the part that could be read.
-func (c *Coordinator) Past(most int) (RunSummary, error) {
-	return c.disk.past(c.machine.Record(), most)
+func (c *Coordinator) SummarizeRun(most int) (RunSummary, error) {
+	return c.stateFolder.summarizeRun(c.machine.Record(), most)
 }
 
 // pastLines bounds the lines that past reads: if rounds are abandoned for months, no line has a risk.
 const pastLines = 10_000
 
-// past reads the lines of the run's models, newest first. It skips a line whose model is not older than that of the
-// line after it: that line was written before an older state folder was restored.
-func (d *disk) past(rec round.Record, most int) (p RunSummary, err error) {
+// summarizeRun reads the lines of the run's models, newest first. It skips a line whose model is not older than that of
+// the line after it: that line was written before an older state folder was restored.
+func (d *stateFolder) summarizeRun(rec round.Record, most int) (p RunSummary, err error) {
 	if p.Version = rec.Plan.Version; p.Version == 0 {
 		return p, nil
 	}
@@ -176,7 +176,7 @@ func (d *disk) past(rec round.Record, most int) (p RunSummary, err error) {
 		take(historyLine(round.WriteHistory{Run: rec.Run, Outcome: *o}))
 	}
 	read := 0
-	for line, err := range d.files.Newest(filepath.Join(d.dir, historyFile)) {
+	for line, err := range d.files.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
 		var h HistoryEntry
 		if err == nil {
 			err = json.Unmarshal(line, &h)
@@ -196,16 +196,16 @@ func (d *disk) past(rec round.Record, most int) (p RunSummary, err error) {
 }
 
 // measured returns the fields that the history keeps.
-func (m *ModelReady) measured() round.Measured {
-	r := round.Measured{Risk: number(m.Risk), Median: number(m.Median)}
+func (m *ModelReady) measured() round.RoundMeasurements {
+	r := round.RoundMeasurements{Risk: finiteOrNil(m.Risk), Median: finiteOrNil(m.Median)}
 	if m.Score != nil {
-		r.R2, r.Accuracy, r.HeldOut = number(m.Score.R2), number(m.Score.Accuracy), number(m.Score.Risk)
+		r.R2, r.Accuracy, r.HeldOut = finiteOrNil(m.Score.R2), finiteOrNil(m.Score.Accuracy), finiteOrNil(m.Score.Risk)
 	}
 	return r
 }
 
-// number returns x for JSON: nil if it is NaN or infinite.
-func number(x float64) *float64 {
+// finiteOrNil returns x for JSON: nil if it is NaN or infinite.
+func finiteOrNil(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil
 	}
@@ -214,12 +214,12 @@ func number(x float64) *float64 {
 
 // AuditHeads are the heads of the audit log in the history of a state folder, the oldest first; nil for a round that
 // has none.
-func AuditHeads(dir string) iter.Seq2[*audit.Signed, error] {
-	return func(yield func(*audit.Signed, error) bool) {
+func AuditHeads(dir string) iter.Seq2[*audit.SignedHead, error] {
+	return func(yield func(*audit.SignedHead, error) bool) {
 		for h, err := range History(dir) {
-			var signed *audit.Signed
+			var signed *audit.SignedHead
 			if err == nil && h.Audit != nil {
-				signed = &audit.Signed{Run: h.Run, Round: h.Round, Head: *h.Audit}
+				signed = &audit.SignedHead{Run: h.Run, Round: h.Round, Head: *h.Audit}
 			}
 			if errors.Is(err, fs.ErrNotExist) { // no round has ended
 				return

@@ -45,7 +45,7 @@ func TestPast(t *testing.T) {
 			`{"run":7,"round":5,"kind":"training","outcome":"closed","version":3,"risk":5}`, recordAt(7, 3), 9,
 			[]float64{3, 2, 5}, 0},
 	} {
-		d := &disk{files: store.Machine, dir: t.TempDir()}
+		d := &stateFolder{files: store.Machine, dir: t.TempDir()}
 		if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte(strings.TrimSuffix(tt.lines, "\n")+"\n"),
 			0o600); tt.lines != "" && err != nil {
 			t.Fatal(err)
@@ -55,20 +55,20 @@ func TestPast(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p, err := d.past(tt.rec, tt.most)
+		p, err := d.summarizeRun(tt.rec, tt.most)
 		if err != nil || p.Version != tt.rec.Plan.Version || !slices.Equal(p.Risks, tt.risks) ||
 			(p.R2 == nil) != (tt.r2 == 0) || p.R2 != nil && *p.R2 != tt.r2 {
 			t.Errorf("%s: got %+v, error %v", tt.name, p, err)
 		}
 	}
-	d := &disk{files: store.Machine, dir: t.TempDir()}
-	if p, err := d.past(recordAt(7, 3), 2); err != nil || p.Version != 3 || p.Risks != nil {
+	d := &stateFolder{files: store.Machine, dir: t.TempDir()}
+	if p, err := d.summarizeRun(recordAt(7, 3), 2); err != nil || p.Version != 3 || p.Risks != nil {
 		t.Errorf("without a history: %+v, error %v", p, err)
 	}
 	if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte("nonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.past(recordAt(7, 3), 2); err == nil {
+	if _, err := d.summarizeRun(recordAt(7, 3), 2); err == nil {
 		t.Error("nonsense is read")
 	}
 }
@@ -77,10 +77,11 @@ func TestPast(t *testing.T) {
 func TestPastKnowsTheJournal(t *testing.T) {
 	risk, r2 := 4.0, 0.25
 	rec := recordAt(7, 3)
-	rec.Last = &round.Outcome{Round: 5, Kind: wire.KindTraining, Version: 3,
-		Measured: round.Measured{Risk: &risk, R2: &r2}}
-	d := &disk{files: store.Machine, dir: t.TempDir()}
-	if p, err := d.past(rec, 9); err != nil || !slices.Equal(p.Risks, []float64{4}) || p.R2 == nil || *p.R2 != r2 {
+	rec.Last = &round.RoundOutcome{Round: 5, Kind: wire.KindTraining, Version: 3,
+		Measured: round.RoundMeasurements{Risk: &risk, R2: &r2}}
+	d := &stateFolder{files: store.Machine, dir: t.TempDir()}
+	if p, err := d.summarizeRun(rec, 9); err != nil || !slices.Equal(p.Risks, []float64{4}) || p.R2 == nil ||
+		*p.R2 != r2 {
 		t.Errorf("got %+v, error %v", p, err)
 	}
 }
@@ -93,10 +94,10 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	ended := stop.Reason("")
 	write := func(run wire.RunID, r wire.RoundID, later time.Duration) {
 		t.Helper()
-		o := round.Outcome{Round: r, Attempt: 2, Kind: wire.KindTraining, Abandoned: round.AbandonQuorum,
+		o := round.RoundOutcome{Round: r, Attempt: 2, Kind: wire.KindTraining, Abandoned: round.AbandonQuorum,
 			At: at.Add(later), Took: 1500 * time.Millisecond}
 		for range 2 {
-			d, err := openDisk(store.Machine, dir)
+			d, err := openStateFolder(store.Machine, dir)
 			if err == nil {
 				err = errors.Join(d.writeHistory(round.WriteHistory{Run: run, Outcome: o, Ended: ended}), d.close())
 			}
@@ -114,7 +115,7 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	ended = stop.Time // afterwards, between two rounds
 	write(8, 1, time.Minute)
 	var got []string
-	for line, err := range store.Machine.Newest(filepath.Join(dir, historyFile)) {
+	for line, err := range store.Machine.NewestHistoryLines(filepath.Join(dir, historyFile)) {
 		if err != nil {
 			t.Fatal(err)
 		}

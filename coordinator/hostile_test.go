@@ -47,7 +47,7 @@ func (s *stranger) listen() {
 				continue
 			}
 			s.heard = append(s.heard, m.Message)
-			if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeAnnouncement {
+			if e, err := wire.ParseEnvelope(m.Payload); err == nil && e.Type == wire.TypeAnnouncement {
 				s.open = e
 				if s.ann, err = wire.DecodeAnnouncement(e.Body); err != nil {
 					s.f.t.Error(err)
@@ -91,22 +91,22 @@ func (s *stranger) as(id wire.AgentID, t wire.Type) wire.Header {
 // sealFor returns a body as the agent h.Sender sends it: sealed for the coordinator with this key, if messages of the
 // type are sealed.
 func sealFor(announced wire.PeerKey, h wire.Header, body []byte) []byte {
-	return signedBy(hosts.KeyOf(h.Sender), announced, h, body)
+	return signedBy(hosts.TestKey(h.Sender), announced, h, body)
 }
 
 // signedBy is sealFor with a signature by any key.
 func signedBy(key ed25519.PrivateKey, announced wire.PeerKey, h wire.Header, body []byte) []byte {
-	if pair, err := wire.NewSealPair(hosts.KeyOf(h.Sender), announced); err == nil && h.Type.Sealed() {
+	if pair, err := wire.NewSealPair(hosts.TestKey(h.Sender), announced); err == nil && h.Type.Sealed() {
 		t := h.Type
 		h.Type = wire.TypeSealed
-		body = pair.Up.Message(announced, h, t, body)
+		body = pair.Up.SealMessage(announced, h, t, body)
 	}
-	return wire.Seal(nil, h, body, key)
+	return wire.SignEnvelope(nil, h, body, key)
 }
 
 func (s *stranger) hello(id wire.AgentID) []byte {
 	h := wire.Hello{Announcement: s.open.Digest(), Samples: 10}
-	return sealFor(s.ann.Seals, s.as(id, wire.TypeHello), h.Body())
+	return sealFor(s.ann.SealPublicKey, s.as(id, wire.TypeHello), h.Body())
 }
 
 // update returns a vector of four elements as an agent's update, changed.
@@ -119,7 +119,7 @@ func (s *stranger) update(id wire.AgentID, change func(h *wire.Header, u *wire.U
 	h := s.as(id, wire.TypeUpdate)
 	u := wire.Update{Kind: wire.KindTraining, Base: s.ann.Base.Hash, Samples: 10, Payload: m, Inline: payload}
 	change(&h, &u)
-	return sealFor(s.ann.Seals, h, u.Body())
+	return sealFor(s.ann.SealPublicKey, h, u.Body())
 }
 
 func (s *stranger) offer(id wire.AgentID, sealed []byte) {
@@ -238,7 +238,7 @@ func strayMessages(s *stranger) (cases []hostileCase) {
 		wire.TypeDeclined: {status, update}, wire.TypeReport: {status, presence}, wire.TypeUpdate: {update, status},
 	} {
 		say := func(topic string) func() {
-			return func() { s.say(topic, sealFor(s.ann.Seals, s.as("soft", t), []byte("?"))) }
+			return func() { s.say(topic, sealFor(s.ann.SealPublicKey, s.as("soft", t), []byte("?"))) }
 		}
 		cases = append(cases, hostileCase{fmt.Sprintf("a %s without form", t), say(topics[0]), "dropped: malformed"},
 			hostileCase{fmt.Sprintf("a %s elsewhere", t), say(topics[1]), "dropped: foreign"})
@@ -260,7 +260,7 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		h := s.as("a1", wire.TypeHello)
 		h.Epoch, h.Sequence = 7, 1e6+h.Sequence // newer than what a1 says, and than its next start
 		change(&h)
-		return signedBy(key, s.ann.Seals, h, body)
+		return signedBy(key, s.ann.SealPublicKey, h, body)
 	}
 	unchanged := func(*wire.Header) {}
 	body := (&wire.Hello{Samples: 1}).Body()
@@ -271,21 +271,22 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"another version", status(edited(4, 1)), "dropped: version"},
 		{"a flipped bit in the header", status(edited(112, hello[112]^1)), "dropped: bad_signature"},
 		{"a flipped bit in the body", status(edited(len(hello)-1, 1)), "dropped: malformed"},
-		{"another's key", status(sealed(unchanged, body, hosts.KeyOf("a2"))), "dropped: bad_signature"},
+		{"another's key", status(sealed(unchanged, body, hosts.TestKey("a2"))), "dropped: bad_signature"},
 		{"a replay", status(hello), "dropped: replayed"},
-		{"an epoch that went back", status(sealed(old, body, hosts.KeyOf("a1"))), "dropped: replayed"},
+		{"an epoch that went back", status(sealed(old, body, hosts.TestKey("a1"))), "dropped: replayed"},
 		{"another's topic", func() { s.say(f.topics.Status("a2"), hello) }, "dropped: foreign"},
-		{"another federation", status(sealed(func(h *wire.Header) { h.Federation = "mine" }, body, hosts.KeyOf("a1"))),
+		{"another federation", status(sealed(func(h *wire.Header) { h.Federation = "mine" }, body,
+			hosts.TestKey("a1"))),
 			"dropped: foreign"},
 		{"an unknown agent", func() { s.say(f.topics.Status("nobody"), s.hello("nobody")) }, "dropped: unknown_agent"},
 		{"a hello as a presence", func() { s.say(f.topics.Presence("soft"), s.hello("soft")) }, "dropped: foreign"},
 		{"an announcement by an agent", func() {
 			s.say(f.topics.Status("soft"),
-				wire.Seal(nil, s.as("soft", wire.TypeAnnouncement), s.ann.Body(), hosts.KeyOf("soft")))
+				wire.SignEnvelope(nil, s.as("soft", wire.TypeAnnouncement), s.ann.Body(), hosts.TestKey("soft")))
 		}, "dropped: foreign"},
 		{"a signed body without form", func() {
 			s.say(f.topics.Status("soft"),
-				sealFor(s.ann.Seals, s.as("soft", wire.TypeHello), []byte("?")))
+				sealFor(s.ann.SealPublicKey, s.as("soft", wire.TypeHello), []byte("?")))
 		}, "dropped: malformed"},
 		{"a topic of no agent", func() { s.say("fl/v1/"+fedName+"/s/"+fedName+"-coordinator", hello) },
 			"dropped: foreign"},
@@ -298,11 +299,11 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"a hello of one that obeys a later place", func() {
 			h := s.as("soft", wire.TypeHello)
 			h.Round++
-			s.say(f.topics.Status("soft"), sealFor(s.ann.Seals, h, body))
+			s.say(f.topics.Status("soft"), sealFor(s.ann.SealPublicKey, h, body))
 		}, ""},
 		{"a joined for another announcement", func() {
 			s.say(f.topics.Status("soft"),
-				wire.Seal(nil, s.as("soft", wire.TypeJoined), (&wire.Joined{}).Body(), hosts.KeyOf("soft")))
+				wire.SignEnvelope(nil, s.as("soft", wire.TypeJoined), (&wire.Joined{}).Body(), hosts.TestKey("soft")))
 		}, ""},
 	}
 }
@@ -340,9 +341,9 @@ func badUpdates(s *stranger) []hostileCase {
 			offer("soft", func(_ *wire.Header, u *wire.Update) { u.RiskAfter = math.Inf(1) }, 1, 2, 3, 4),
 			"dropped: malformed"},
 		{"a decline of another announcement", func() {
-			s.say(s.f.topics.Status("twin"), wire.Seal(nil, s.as("twin", wire.TypeDeclined),
+			s.say(s.f.topics.Status("twin"), wire.SignEnvelope(nil, s.as("twin", wire.TypeDeclined),
 				(&wire.Declined{Announcement: wire.Digest{1}, Reason: wire.DeclineBadData}).Body(),
-				hosts.KeyOf("twin")))
+				hosts.TestKey("twin")))
 		}, ""},
 		{"a good one", offer("twin", func(_ *wire.Header, u *wire.Update) { repeat = u.Payload.Hash }, 1, 2, 3, 4), ""},
 		{"and another", offer("twin", same, 4, 3, 2, 1), "refused: conflict"},

@@ -30,12 +30,12 @@ func TestLacks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFederation(t, 2, memory.Options{Stale: func(client, topic string) bool {
+				f := newFederation(t, 2, memory.Options{ServeStaleRetained: func(client, topic string) bool {
 					return strings.Contains(topic, "/m/") && !strings.HasSuffix(client, string(wire.CoordinatorID))
 				}})
 				f.cfg.Standardize = false
 				tt.setup(f)
-				f.cfg.Round.Rounds, f.cfg.Round.Gather.Within = tt.rounds, time.Minute
+				f.cfg.Round.Rounds, f.cfg.Round.Gather.WindowLength = tt.rounds, time.Minute
 				f.coord.start()
 				wait(time.Minute)
 				for _, a := range f.agents {

@@ -10,7 +10,7 @@ func TestLasts(t *testing.T) {
 		"audit/00000000000000000001.jsonl": true, "spool/": false, "spool/1/a": false, "seals.a": false, "lock": false,
 		"models/17/.fedmesh-tmp-X": false, "models/17/x/": false, "models": false, "api.sock": false, "root-x": false,
 	} {
-		if Lasts(name) != want {
+		if BelongsToBackup(name) != want {
 			t.Errorf("%s: %v, want %v", name, !want, want)
 		}
 	}

@@ -24,7 +24,7 @@ func (f *federation) crowd(n int) (held, pulled int) {
 		if !is || len(m.Payload) == 0 {
 			continue
 		}
-		opened, err := wire.Open(m.Payload)
+		opened, err := wire.ParseEnvelope(m.Payload)
 		if err != nil {
 			f.t.Error(err)
 			return held, pulled
@@ -49,7 +49,7 @@ func (f *federation) crowd(n int) (held, pulled int) {
 				Round: opened.Round, Sequence: uint64(held + pulled), Root: wire.FirstRoot}
 			hello := wire.Hello{Nonce: 1, Announcement: opened.Digest(), Unfit: wire.DeclineBadData}
 			_ = conn.Publish(mqtt.Message{Topic: f.topics.Status(id),
-				Payload: sealFor(a.Seals, h, hello.Body())})
+				Payload: sealFor(a.SealPublicKey, h, hello.Body())})
 		}
 		n = 0 // once is enough
 	}
@@ -71,7 +71,7 @@ func TestLeanAnnouncements(t *testing.T) {
 			for k := range n {
 				f.keys[crowdID(k)] = hosts.PublicOf(crowdID(k))
 			}
-			f.cfg.Agents = enrolled.Of(f.keys)
+			f.cfg.Agents = enrolled.ListFromKeys(f.keys)
 			counts := make(chan [2]int, 1)
 			go func() {
 				held, pulled := f.crowd(n)

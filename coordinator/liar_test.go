@@ -109,7 +109,7 @@ func TestImpossibleStatistics(t *testing.T) {
 }
 
 // prepared returns rows in the task's terms.
-func (t table) prepared(f *federation, p *task.Problem[float32]) *learner.Samples[float32] {
+func (t table) prepared(f *federation, p *task.CompiledTask[float32]) *learner.Samples[float32] {
 	rows, err := t.Load(p.Task.Features, p.Task.Target)
 	if err == nil {
 		err = p.Prepare(rows)
@@ -139,7 +139,7 @@ func newSeven(t *testing.T, weights spec.Weights, rounds int) *sevenDevices {
 		if !ok {
 			return
 		}
-		e, err := wire.Open(m.Payload)
+		e, err := wire.ParseEnvelope(m.Payload)
 		if err != nil || e.Type != wire.TypeAnnouncement {
 			return
 		}
@@ -202,7 +202,7 @@ var oneOfSeven = map[string]struct {
 		return len(far) == 1 && far[0].Agent == id
 	}},
 	"a billion rows": {"rows", spec.WeightsSamples, func(f *federation, id wire.AgentID) bool {
-		c := facts[round.SamplesLarge](f)
+		c := facts[round.RowCountsTooLarge](f)
 		return len(c) > 0 && slices.Equal(c[0].Agents, []wire.AgentID{id})
 	}},
 	"nothing": {"", spec.WeightsEqual, func(f *federation, id wire.AgentID) bool {
@@ -336,7 +336,8 @@ func TestLocalStepsDiverge(t *testing.T) {
 		f.start()
 		f.finished(10 * time.Hour)
 		rejected := facts[coordinator.ModelRejected](f)
-		if len(rejected) == 0 || rejected[0].Version != 1 || rejected[0].Earlier != 0 || rejected[0].Next != 2 ||
+		if len(rejected) == 0 || rejected[0].Version != 1 || rejected[0].EarlierVersion != 0 ||
+			rejected[0].NextVersion != 2 ||
 			!slices.Equal(rejected[0].Agents, []wire.AgentID{"a1"}) {
 			t.Errorf("rejected: %+v", rejected)
 		}
@@ -347,7 +348,7 @@ func TestLocalStepsDiverge(t *testing.T) {
 // one has y = c. The minimum of the mean risk is w⁰ = c/10.
 func nearZero(t *testing.T, c float64, rounds int) *federation {
 	f := newFederation(t, 10, memory.Options{})
-	f.cfg.Standardize, f.cfg.Clip = false, 0
+	f.cfg.Standardize, f.cfg.FeatureClip = false, 0
 	f.cfg.Task.Features, f.cfg.Task.Target = []string{"x"}, "y"
 	f.cfg.Task.Model.Bias, f.cfg.Task.Model.Ridge = false, 0
 	tr := &f.cfg.Task.Training
@@ -397,9 +398,9 @@ func TestUnusualDevice(t *testing.T) {
 					for _, l := range large[5:] {
 						counted := l.Norm
 						if robust {
-							counted = 3 * l.Usual
+							counted = 3 * l.UsualNorm
 						}
-						if l.Agent != "a9" || math.Abs(l.Counted/counted-1) > 1e-6 {
+						if l.Agent != "a9" || math.Abs(l.CountedNorm/counted-1) > 1e-6 {
 							t.Errorf("robust %v: %+v; want a9, counted as %v", robust, l, counted)
 						}
 					}

@@ -16,8 +16,8 @@ type Mesh struct {
 	SecondEigenvalue, Alpha float64
 	// Parts are the connected parts, the largest first: one if all is well.
 	Parts [][]wire.AgentID
-	// Nowhere are the agents that could mix and have no place, where edges come from places.
-	Nowhere []wire.AgentID
+	// UnlocatedAgents are the agents that could mix and have no place, where edges come from places.
+	UnlocatedAgents []wire.AgentID
 }
 
 // MeshMade is the fact that the edges of a round are known.
@@ -27,68 +27,68 @@ type MeshMade struct {
 	Err error // then the agents of this round do not mix
 }
 
-// meshing is edges that are being made, or that have been.
-type meshing struct {
-	of   []round.MeshAgent
-	done bool
-	mesh Mesh
-	err  error
-	next []func(*meshing) // for when they are made
+// meshJob is edges that are being made, or that have been.
+type meshJob struct {
+	agents    []round.MeshAgent
+	done      bool
+	mesh      Mesh
+	err       error
+	callbacks []func(*meshJob) // for when they are made
 }
 
-// mesh has the edges of a round made, unless they are there.
-func (c *Coordinator) mesh(e round.Mesh) {
-	c.edgesOf(e.Agents, func(m *meshing) {
+// provideMesh has the edges of a round made, unless they are there.
+func (c *Coordinator) provideMesh(e round.RequestEdges) {
+	c.runMeshJob(e.Agents, func(m *meshJob) {
 		c.cfg.Observer.Observe(MeshMade{e.Round, m.mesh, m.err})
-		c.step(round.Meshed{Round: e.Round, Edges: m.mesh.Edges})
+		c.step(round.EdgesReady{Round: e.Round, Edges: m.mesh.Edges})
 	})
 }
 
-// wordFor is the coordinator's word about an agent's key, with which the agent proves its beacons to others; zero where
-// agents do not look for neighbours.
-func (c *Coordinator) wordFor(agent wire.AgentID) (by wire.Signed) {
+// attestationFor is the coordinator's word about an agent's key, with which the agent proves its beacons to others;
+// zero where agents do not look for neighbours.
+func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
 	key := c.keyOf(agent)
-	if !c.cfg.Words || key == nil {
+	if !c.cfg.IssuesAttestations || key == nil {
 		return by
 	}
 	text := wire.AttestationText(c.cfg.Federation, agent, wire.SignKey(key))
-	return wire.Signed(c.cfg.Signatures.Sign(c.cfg.Key, text))
+	return wire.Signature(c.cfg.Signatures.Sign(c.cfg.Key, text))
 }
 
-// meshAhead has edges made for the round that comes.
-func (c *Coordinator) meshAhead(e round.MeshAhead) {
-	c.edgesOf(e.Agents, func(*meshing) { c.step(round.MeshedAhead{}) })
+// prepareNextMesh has edges made for the round that comes.
+func (c *Coordinator) prepareNextMesh(e round.RequestEdgesAhead) {
+	c.runMeshJob(e.Agents, func(*meshJob) { c.step(round.EdgesAheadReady{}) })
 }
 
-// edgesOf makes edges beside the owner, and then goes on: the fastest weights of a large graph take seconds. They hang
-// on the agents alone, so while these stay as they are, nothing is made again and nobody waits.
-func (c *Coordinator) edgesOf(agents []round.MeshAgent, next func(*meshing)) {
-	m := c.meshed
-	if m == nil || !slices.EqualFunc(m.of, agents, round.MeshAgent.Equal) {
-		m = &meshing{of: agents}
-		c.meshed = m
-		c.start(func() func() {
+// runMeshJob makes edges beside the owner, and then goes on: the fastest weights of a large graph take seconds. They
+// hang on the agents alone, so while these stay as they are, nothing is made again and nobody waits.
+func (c *Coordinator) runMeshJob(agents []round.MeshAgent, next func(*meshJob)) {
+	m := c.latestMeshJob
+	if m == nil || !slices.EqualFunc(m.agents, agents, round.MeshAgent.Equal) {
+		m = &meshJob{agents: agents}
+		c.latestMeshJob = m
+		c.runInBackground(func() func() {
 			mesh, err := c.cfg.Edges(agents)
-			return func() { c.made(m, mesh, err) }
+			return func() { c.finishMeshJob(m, mesh, err) }
 		})
 	}
 	if m.done {
 		next(m)
 		return
 	}
-	m.next = append(m.next, next)
+	m.callbacks = append(m.callbacks, next)
 }
 
-// made goes on with edges. Those that could not be made are made when they are asked for again.
-func (c *Coordinator) made(m *meshing, mesh Mesh, err error) {
+// finishMeshJob goes on with edges. Those that could not be made are made when they are asked for again.
+func (c *Coordinator) finishMeshJob(m *meshJob, mesh Mesh, err error) {
 	if m.mesh, m.err, m.done = mesh, err, true; err != nil {
 		m.mesh.Edges = nil
-		if c.meshed == m {
-			c.meshed = nil
+		if c.latestMeshJob == m {
+			c.latestMeshJob = nil
 		}
 	}
-	for _, next := range m.next {
+	for _, next := range m.callbacks {
 		next(m)
 	}
-	m.next = nil
+	m.callbacks = nil
 }

@@ -15,7 +15,7 @@ import (
 // TestMissedRounds: an agent that was away while rounds were closed learns what became of its update, as long as the
 // coordinator remembers that round: 8 rounds.
 func TestMissedRounds(t *testing.T) {
-	for missed, want := range map[int]wire.Fate{3: wire.FateFolded, 12: wire.FateUnknown} {
+	for missed, want := range map[int]wire.UpdateFate{3: wire.FateFolded, 12: wire.FateUnknown} {
 		t.Run(fmt.Sprintf("%d rounds", missed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})

@@ -38,7 +38,7 @@ func TestOldHellos(t *testing.T) {
 				case err != nil:
 				case x.Type == wire.TypeHello && m.Topic == f.topics.Status("a3"):
 					hellos <- m.Message
-				case x.Type == wire.TypeStanding && m.Topic == f.topics.Device("a3"):
+				case x.Type == wire.TypeHelloAnswer && m.Topic == f.topics.Device("a3"):
 					answers.Add(1)
 				}
 			}
@@ -52,7 +52,7 @@ func TestOldHellos(t *testing.T) {
 		f.agents[3].kill()
 		counted := len(facts[round.AgentCounted](f))
 		f.coord.again()
-		f.until(time.Hour, "up again", func() bool { return len(facts[coordinator.Began](f)) > 1 })
+		f.until(time.Hour, "up again", func() bool { return len(facts[coordinator.MachineStarted](f)) > 1 })
 		synctest.Wait()
 		if len(hellos) == 0 {
 			t.Fatal("no hello was recorded")

@@ -20,29 +20,29 @@ import (
 //
 // After each connect it reads every blob back again: the broker may have lost them.
 type publisher struct {
-	conn   mqtt.Conn
-	topics mqtt.Topics
-	rng    *rand.Rand
-	tell   func(BlobChecked)
-	handed func(now time.Time) // the connection has taken the announcement
+	conn               mqtt.Conn
+	topics             mqtt.Topics
+	rng                *rand.Rand
+	reportBlobCheck    func(BlobChecked)
+	onAnnouncementSent func(now time.Time) // the connection has taken the announcement
 
-	up     bool
-	sealed []byte
-	digest wire.Digest // of the present announcement's envelope
-	recent []replaced  // earlier announcements of this process, the oldest first
-	posts  []*post     // of the blobs that it names and does not hold inline
-	listed published
+	up                bool
+	announcementBytes []byte
+	digest            wire.Digest            // of the present announcement's envelope
+	recent            []replacedAnnouncement // earlier announcements of this process, the oldest first
+	retainedBlobs     []*retainedBlob        // of the blobs that it names and does not hold inline
+	publishedBlobs    publishedBlobs
 
 	announced bool // in this session
 	deleted   bool // in this session: listed.Gone
 
-	reading   *reading
-	rechecked time.Time                   // the last connect, or recheck for an agent
-	next      func() (mqtt.Message, bool) // the messages still to be published
-	stop      func()
-	done      func()        // called when the connection has taken all of next
-	first     *mqtt.Message // taken from next, and not published yet
-	retry     time.Time     // nothing is published before
+	readBack       *blobReadBack
+	lastRecheckAt  time.Time                   // the last connect, or recheck for an agent
+	nextMessage    func() (mqtt.Message, bool) // the messages still to be published
+	stop           func()
+	onMessagesSent func()        // called when the connection has taken all of next
+	unsentMessage  *mqtt.Message // taken from next, and not published yet
+	retry          time.Time     // nothing is published before
 }
 
 // listedBlob has the facts that are needed to delete a blob.
@@ -51,9 +51,9 @@ type listedBlob struct {
 	Chunks int
 }
 
-// published lists the blobs that may be retained at the broker. It is on disk, in the journal, before the first part of
-// a new one is published.
-type published struct {
+// publishedBlobs lists the blobs that may be retained at the broker. It is on disk, in the journal, before the first
+// part of a new one is published.
+type publishedBlobs struct {
 	Now    []listedBlob // named by the present announcement
 	Before []listedBlob // the blobs that these replaced
 	Gone   []listedBlob // to be deleted
@@ -63,50 +63,50 @@ type published struct {
 const pumpAgain = 5 * time.Millisecond
 
 // plan returns the list that must be on disk before an announcement that names these blobs is published.
-func (b *publisher) plan(blobs []blob) published {
+func (b *publisher) plan(blobs []blob) publishedBlobs {
 	var now []listedBlob
 	for _, x := range blobs {
-		now = append(now, x.listed())
+		now = append(now, x.listEntry())
 	}
-	if slices.Equal(now, b.listed.Now) {
-		return b.listed
+	if slices.Equal(now, b.publishedBlobs.Now) {
+		return b.publishedBlobs
 	}
-	p := published{Now: now, Before: b.listed.Now}
+	p := publishedBlobs{Now: now, Before: b.publishedBlobs.Now}
 	if !b.deleted { // else they were deleted, and the link has held
-		p.Gone = slices.Clone(b.listed.Gone)
+		p.Gone = slices.Clone(b.publishedBlobs.Gone)
 	}
-	p.Gone = append(p.Gone, b.listed.Before...)
+	p.Gone = append(p.Gone, b.publishedBlobs.Before...)
 	p.Gone = slices.DeleteFunc(p.Gone,
 		func(x listedBlob) bool { return slices.Contains(p.Now, x) || slices.Contains(p.Before, x) })
 	return p
 }
 
-// show makes an announcement the present one, whose blobs plan was asked for. What the broker may have of them from
-// before counts unless they are sealed otherwise now.
-func (b *publisher) show(now time.Time, sealed []byte, blobs []blob, resealed bool) {
+// setAnnouncement makes an announcement the present one, whose blobs plan was asked for. What the broker may have of
+// them from before counts unless they are sealed otherwise now.
+func (b *publisher) setAnnouncement(now time.Time, sealed []byte, blobs []blob, resealed bool) {
 	list := b.plan(blobs)
 	b.halt()
-	var posts []*post
+	var posts []*retainedBlob
 	for _, x := range blobs {
-		i := slices.IndexFunc(b.posts, func(p *post) bool { return p.ref.Manifest == x.ref.Manifest })
+		i := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.ref.Manifest == x.ref.Manifest })
 		if i >= 0 {
-			b.posts[i].blob = x // the older copy of its bytes can go
-			posts = append(posts, b.posts[i])
+			b.retainedBlobs[i].blob = x // the older copy of its bytes can go
+			posts = append(posts, b.retainedBlobs[i])
 		} else {
 			// A blob that an earlier process has listed may be at the broker.
-			posts = append(posts, newPost(x, !resealed && slices.Contains(b.listed.Now, x.listed())))
+			posts = append(posts, newPost(x, !resealed && slices.Contains(b.publishedBlobs.Now, x.listEntry())))
 		}
 	}
 	b.replace(now)
-	b.sealed, b.digest, b.posts = sealed, sha256.Sum256(sealed[:wire.HeaderSize]), posts
-	b.listed, b.announced, b.deleted = list, false, false
-	b.pump(now)
+	b.announcementBytes, b.digest, b.retainedBlobs = sealed, sha256.Sum256(sealed[:wire.HeaderSize]), posts
+	b.publishedBlobs, b.announced, b.deleted = list, false, false
+	b.publishPending(now)
 }
 
-// replaced is an announcement that another has replaced.
-type replaced struct {
-	digest wire.Digest
-	at     time.Time
+// replacedAnnouncement is an announcement that another has replaced.
+type replacedAnnouncement struct {
+	digest     wire.Digest
+	replacedAt time.Time
 }
 
 // maxHelloDelay is how long a hello may be on its way. If rounds are shorter, it names an announcement of several
@@ -116,11 +116,11 @@ const maxHelloDelay = 10 * time.Second
 // replace moves the present announcement to recent, and removes entries older than maxHelloDelay from it, except the
 // newest.
 func (b *publisher) replace(now time.Time) {
-	if b.sealed == nil {
+	if b.announcementBytes == nil {
 		return
 	}
-	b.recent = append(b.recent, replaced{b.digest, now})
-	old := func(r replaced) bool { return now.Sub(r.at) > maxHelloDelay }
+	b.recent = append(b.recent, replacedAnnouncement{b.digest, now})
+	old := func(r replacedAnnouncement) bool { return now.Sub(r.replacedAt) > maxHelloDelay }
 	n := 0
 	for n < len(b.recent)-1 && old(b.recent[n]) {
 		n++
@@ -137,7 +137,7 @@ func (b *publisher) isRecent(announcement wire.Digest, now time.Time) bool {
 	}
 	for i, r := range b.recent {
 		if r.digest == announcement {
-			return i == len(b.recent)-1 || now.Sub(r.at) <= maxHelloDelay
+			return i == len(b.recent)-1 || now.Sub(r.replacedAt) <= maxHelloDelay
 		}
 	}
 	return false
@@ -146,15 +146,15 @@ func (b *publisher) isRecent(announcement wire.Digest, now time.Time) bool {
 // connected has everything checked and published again: the broker may have lost it.
 func (b *publisher) connected(now time.Time) {
 	b.halt()
-	b.up, b.announced, b.deleted, b.rechecked = true, false, false, now
-	b.uncheck()
-	b.pump(now)
+	b.up, b.announced, b.deleted, b.lastRecheckAt = true, false, false, now
+	b.resetBlobChecks()
+	b.publishPending(now)
 }
 
 // repeat publishes the announcement again, over another coordinator's.
 func (b *publisher) repeat(now time.Time) {
 	b.announced = false
-	b.pump(now)
+	b.publishPending(now)
 }
 
 func (b *publisher) disconnected() {
@@ -167,43 +167,46 @@ func (b *publisher) halt() {
 	if b.stop != nil {
 		b.stop()
 	}
-	b.next, b.stop, b.done, b.first, b.retry = nil, nil, nil, nil, time.Time{}
-	b.stopReading()
+	b.nextMessage, b.stop, b.onMessagesSent, b.unsentMessage, b.retry = nil, nil, nil, nil, time.Time{}
+	b.stopReadBack()
 }
 
-// pump takes the next steps, until all is done or the broker must answer.
-func (b *publisher) pump(now time.Time) {
-	for b.up && b.sealed != nil && !now.Before(b.retry) {
+// publishPending takes the next steps, until all is done or the broker must answer.
+func (b *publisher) publishPending(now time.Time) {
+	for b.up && b.announcementBytes != nil && !now.Before(b.retry) {
 		b.retry = time.Time{}
-		if b.next != nil {
+		if b.nextMessage != nil {
 			b.drain(now)
 			continue
 		}
-		unsent := slices.IndexFunc(b.posts, func(p *post) bool { return !p.sent && !now.Before(p.again) })
-		unchecked := slices.IndexFunc(b.posts, func(p *post) bool { return !p.checked })
+		unsent := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool {
+			return !p.sent &&
+				!now.Before(p.republishAt)
+		})
+		unchecked := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return !p.checked })
 		switch {
 		case unsent >= 0:
-			p := b.posts[unsent]
-			b.publish(p.missing(b.topics), func() { p.sent, p.justSent = true, true })
+			p := b.retainedBlobs[unsent]
+			b.publish(p.missing(b.topics), func() { p.sent, p.publishedInSession = true, true })
 		case !b.announced:
-			b.publish(slices.Values([]mqtt.Message{retained(b.topics.Round(), b.sealed)}), func() {
+			b.publish(slices.Values([]mqtt.Message{retained(b.topics.Round(), b.announcementBytes)}), func() {
 				b.announced = true
-				b.handed(now)
+				b.onAnnouncementSent(now)
 			})
-		case b.owes():
-			b.publish(b.give(), func() {})
+		case b.hasPartRequests():
+			b.publish(b.requestedMessages(), func() {})
 		case !b.deleted:
 			b.publish(b.deletions(), func() { b.deleted = true })
-		case b.reading != nil:
-			b.tickReading(now)
+		case b.readBack != nil:
+			b.tickReadBack(now)
 			return
-		case unchecked >= 0 && b.posts[unchecked].sent:
-			b.read(now, b.posts[unchecked])
+		case unchecked >= 0 && b.retainedBlobs[unchecked].sent:
+			b.startReadBack(now, b.retainedBlobs[unchecked])
 		default:
 			return
 		}
 	}
-	b.tickReading(now)
+	b.tickReadBack(now)
 }
 
 func retained(topic string, payload []byte) mqtt.Message {
@@ -211,13 +214,13 @@ func retained(topic string, payload []byte) mqtt.Message {
 }
 
 func (b *publisher) publish(messages iter.Seq[mqtt.Message], done func()) {
-	b.next, b.stop = iter.Pull(messages)
-	b.done = done
+	b.nextMessage, b.stop = iter.Pull(messages)
+	b.onMessagesSent = done
 }
 
 func (b *publisher) deletions() iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
-		for _, x := range b.listed.Gone {
+		for _, x := range b.publishedBlobs.Gone {
 			for k := range x.Chunks {
 				if !yield(retained(b.topics.Blob(x.Hash.Topic(), transfer.ChunkPart(k)), nil)) {
 					return
@@ -233,17 +236,17 @@ func (b *publisher) deletions() iter.Seq[mqtt.Message] {
 // drain publishes as much as the connection takes.
 func (b *publisher) drain(now time.Time) {
 	for {
-		if b.first == nil {
-			m, ok := b.next()
+		if b.unsentMessage == nil {
+			m, ok := b.nextMessage()
 			if !ok {
-				done := b.done // which may begin something else
-				b.next, b.stop, b.done = nil, nil, nil
+				done := b.onMessagesSent // which may begin something else
+				b.nextMessage, b.stop, b.onMessagesSent = nil, nil, nil
 				done()
 				return
 			}
-			b.first = &m
+			b.unsentMessage = &m
 		}
-		switch err := b.conn.Publish(*b.first); {
+		switch err := b.conn.Publish(*b.unsentMessage); {
 		case errors.Is(err, mqtt.ErrBusy):
 			b.retry = now.Add(pumpAgain)
 			return
@@ -251,7 +254,7 @@ func (b *publisher) drain(now time.Time) {
 			b.disconnected()
 			return
 		}
-		b.first = nil
+		b.unsentMessage = nil
 	}
 }
 
@@ -262,14 +265,14 @@ func (b *publisher) deadline() (at time.Time, ok bool) {
 			at = t
 		}
 	}
-	if b.reading != nil {
-		t, _ := b.reading.puller.Deadline()
+	if b.readBack != nil {
+		t, _ := b.readBack.puller.Deadline()
 		earlier(t)
 	}
 	earlier(b.retry)
-	for _, p := range b.posts {
-		if !p.sent && b.next == nil { // else its turn comes
-			earlier(p.again)
+	for _, p := range b.retainedBlobs {
+		if !p.sent && b.nextMessage == nil { // else its turn comes
+			earlier(p.republishAt)
 		}
 	}
 	return at, b.up && !at.IsZero()

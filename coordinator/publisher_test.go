@@ -84,7 +84,7 @@ func (c *narrow) deliver() {
 		m := c.inbox[0]
 		c.inbox = c.inbox[1:]
 		if c.subs[m.Topic] {
-			c.b.take(c.now, m, path.Base(path.Dir(m.Topic)), path.Base(m.Topic))
+			c.b.handleReturnedPart(c.now, m, path.Base(path.Dir(m.Topic)), path.Base(m.Topic))
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (c *narrow) pass(d time.Duration) {
 			return
 		}
 		c.now = at
-		c.b.pump(c.now)
+		c.b.publishPending(c.now)
 	}
 }
 
@@ -111,8 +111,8 @@ func newPublisher(t *testing.T) (*publisher, *narrow, *[]BlobChecked) {
 	}
 	var told []BlobChecked
 	c := &narrow{now: time.Unix(1e9, 0), room: 1 << 30, retained: map[string][]byte{}, subs: map[string]bool{}}
-	c.b = &publisher{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), handed: func(time.Time) {},
-		tell: func(f BlobChecked) { told = append(told, f) }}
+	c.b = &publisher{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), onAnnouncementSent: func(time.Time) {},
+		reportBlobCheck: func(f BlobChecked) { told = append(told, f) }}
 	t.Cleanup(func() {
 		c.b.halt()
 		if len(c.subs) > 0 {
@@ -133,7 +133,7 @@ func (c *narrow) showModels(n byte, models string) {
 	for _, x := range []byte(models) {
 		blobs = append(blobs, modelOf(x))
 	}
-	c.b.show(c.now, bytes.Repeat([]byte{n}, wire.HeaderSize+1), blobs, false)
+	c.b.setAnnouncement(c.now, bytes.Repeat([]byte{n}, wire.HeaderSize+1), blobs, false)
 	c.deliver()
 }
 
@@ -185,7 +185,7 @@ func TestBoardKeepsTwo(t *testing.T) {
 		if got := c.kept(); got != step.want {
 			t.Errorf("step %d: %q, want %q", i, got, step.want)
 		}
-		if _, busy := b.deadline(); busy || b.next != nil || c.announced() != byte(i+1) {
+		if _, busy := b.deadline(); busy || b.nextMessage != nil || c.announced() != byte(i+1) {
 			t.Errorf("step %d is not done", i)
 		}
 	}
@@ -244,7 +244,8 @@ func TestBoardDeletesForCertain(t *testing.T) {
 		t.Errorf("%d deletions after the link was lost, want %d", c.deleted, want)
 	}
 	b.halt()
-	after := &publisher{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, handed: b.handed, listed: b.listed}
+	after := &publisher{conn: c, topics: b.topics, rng: b.rng, reportBlobCheck: b.reportBlobCheck,
+		onAnnouncementSent: b.onAnnouncementSent, publishedBlobs: b.publishedBlobs}
 	c.b = after
 	after.connected(c.now)
 	c.showModels(9, "C")
@@ -283,7 +284,7 @@ func TestBoardReadsBack(t *testing.T) {
 		t.Fatalf("told %+v, announcement %d", *told, c.announced())
 	}
 	for i, f := range (*told)[:3] {
-		if want := checkAgain << i; f.Missing != 2 || f.Parts != 3 || f.Again != want || f.Refused {
+		if want := checkAgain << i; f.Missing != 2 || f.Parts != 3 || f.RepublishDelay != want || f.Refused {
 			t.Errorf("%+v, want 2 of 3 missing, again in %v", f, want)
 		}
 	}
@@ -304,11 +305,11 @@ func TestBoardMayNotRead(t *testing.T) {
 	b, c, told := newPublisher(t)
 	c.mute = true
 	c.showModels(1, "A")
-	if b.refused(c.now, "fl/v1/plant/s/+") {
+	if b.handleRefusedFilter(c.now, "fl/v1/plant/s/+") {
 		t.Error("another filter is the publisher's")
 	}
 	for topic := range maps.Clone(c.subs) {
-		if !b.refused(c.now, topic) {
+		if !b.handleRefusedFilter(c.now, topic) {
 			t.Errorf("%s is not the publisher's", topic)
 		}
 	}
@@ -333,8 +334,9 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 			c.order = nil
 			if restart {
 				c.b.halt()
-				c.b = &publisher{conn: c, topics: b.topics, rng: b.rng, tell: b.tell, handed: b.handed,
-					listed: b.listed}
+				c.b = &publisher{conn: c, topics: b.topics, rng: b.rng, reportBlobCheck: b.reportBlobCheck,
+					onAnnouncementSent: b.onAnnouncementSent,
+					publishedBlobs:     b.publishedBlobs}
 				c.b.connected(c.now)
 				c.showModels(1, "aA")
 			} else {
@@ -416,7 +418,7 @@ func TestRecentAnnouncements(t *testing.T) {
 		for i := range 300 {
 			now = now.Add(tt.every)
 			b.replace(now)
-			b.sealed, b.digest = []byte{1}, wire.Digest{byte(i), byte(i >> 8), 1}
+			b.announcementBytes, b.digest = []byte{1}, wire.Digest{byte(i), byte(i >> 8), 1}
 			all = append(all, b.digest)
 		}
 		for i, d := range all {

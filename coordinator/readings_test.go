@@ -44,7 +44,7 @@ func readingsOf(t *testing.T, seed uint64, days int) data.Config {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return data.Config{CSV: path, Time: "time", Missing: grid.Last, LastAtMost: 2 * time.Hour}
+	return data.Config{CSV: path, Time: "time", Missing: grid.FillLast, LastAtMost: 2 * time.Hour}
 }
 
 // TestReadings trains on rows that agents make of readings, and scores the models on those that the coordinator makes.
@@ -68,7 +68,7 @@ func TestReadings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.cfg.Held = held
+			f.cfg.HeldOutSource = held
 			f.start()
 			f.finished(time.Hour)
 			models := facts[coordinator.ModelReady](f)
@@ -112,16 +112,17 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			told = facts[round.AgentUnfit](f)
 			return len(told) > 0
 		})
-		want := wire.Misfit{Column: "warm", Reason: "out_of_range"}
+		want := wire.DataProblem{Column: "warm", Reason: "out_of_range"}
 		m := told[0].Misfit
-		if where, n := m.Where, m.Bad; told[0].Agent != "a2" || told[0].Reason != wire.DeclineBadData ||
+		if where, n := m.ExampleLocation, m.UnusableValues; told[0].Agent != "a2" ||
+			told[0].Reason != wire.DeclineBadData ||
 			m.Column != want.Column || m.Reason != want.Reason || !strings.Contains(where, ": line ") || n < 150 ||
-			m.All < 2*n-50 || m.All > 2*n+50 {
+			m.TotalValues < 2*n-50 || m.TotalValues > 2*n+50 {
 			t.Errorf("told %+v", told[0])
 		}
 		f.until(time.Hour, "its metrics say so", func() bool {
 			all := facts[agent.DataCollected](f, "a2")
-			return len(all) > 0 && all[len(all)-1].Share > 0.4
+			return len(all) > 0 && all[len(all)-1].LargestWrongShare > 0.4
 		})
 		if err := os.WriteFile(path, good, 0o600); err != nil {
 			t.Fatal(err)
@@ -136,7 +137,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 		})
 		f.until(time.Hour, "its metrics say that, too", func() bool {
 			all := facts[agent.DataCollected](f, "a2")
-			return all[len(all)-1].Share < 0.01
+			return all[len(all)-1].LargestWrongShare < 0.01
 		})
 	})
 }

@@ -20,27 +20,27 @@ const (
 
 // throttle counts what is done for devices: for one of them once in a time, for all of them a bounded number of times.
 type throttle struct {
-	every time.Duration
-	most  int
-	done  map[wire.AgentID]time.Time // at most twice as many
-	since time.Time                  // when counting began
-	count int
+	every           time.Duration
+	maxPerInterval  int
+	lastTimeByAgent map[wire.AgentID]time.Time // at most twice as many
+	since           time.Time                  // when counting began
+	count           int
 }
 
 func newThrottle(every time.Duration, most int) throttle {
-	return throttle{every: every, most: most, done: map[wire.AgentID]time.Time{}}
+	return throttle{every: every, maxPerInterval: most, lastTimeByAgent: map[wire.AgentID]time.Time{}}
 }
 
-// may reports whether something may be done for a device now, and counts that.
-func (u *throttle) may(agent wire.AgentID, now time.Time) bool {
+// allow reports whether something may be done for a device now, and counts that.
+func (u *throttle) allow(agent wire.AgentID, now time.Time) bool {
 	if now.Sub(u.since) >= u.every {
 		u.since, u.count = now, 0
-		maps.DeleteFunc(u.done, func(_ wire.AgentID, at time.Time) bool { return now.Sub(at) >= u.every })
+		maps.DeleteFunc(u.lastTimeByAgent, func(_ wire.AgentID, at time.Time) bool { return now.Sub(at) >= u.every })
 	}
-	if at, done := u.done[agent]; u.count == u.most || done && now.Sub(at) < u.every {
+	if at, done := u.lastTimeByAgent[agent]; u.count == u.maxPerInterval || done && now.Sub(at) < u.every {
 		return false
 	}
-	u.done[agent] = now
+	u.lastTimeByAgent[agent] = now
 	u.count++
 	return true
 }
@@ -52,11 +52,11 @@ func (c *Coordinator) rejectMessage(agent wire.AgentID, e *wire.Envelope, m mqtt
 	lost := e.Type == wire.TypePresence && err == nil && presence.State == wire.StateLost
 	sealed := e.Type == wire.TypeSealed && m.Topic == c.cfg.Topics.Status(agent) // a hello, or a report
 	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeReport && !sealed ||
-		lost || !c.rejectionReplies.may(agent, c.owner.Now()) {
+		lost || !c.rejectionReplies.allow(agent, c.owner.Now()) {
 		return
 	}
-	answer := wire.Rejection{Answers: sha256.Sum256(m.Payload[:wire.HeaderSize]), Reason: reason}
-	c.tell(agent, wire.TypeRejection, 0, 0, answer.Body())
+	answer := wire.Rejection{MessageDigest: sha256.Sum256(m.Payload[:wire.HeaderSize]), Reason: reason}
+	c.sendToAgent(agent, wire.TypeRejection, 0, 0, answer.Body())
 	c.cfg.Observer.Observe(AgentRejected{Agent: agent, Reason: reason})
 }
 
@@ -68,17 +68,17 @@ func (c *Coordinator) rememberRejectable(agent wire.AgentID, e *wire.Envelope, m
 	}
 }
 
-// tellRevoked sends rejections to agents that have left the list, over the sessions that they still have. At their next
-// message it would be too late, once the broker refuses their connections.
-func (c *Coordinator) tellRevoked(gone []wire.AgentID) {
+// rejectRevoked sends rejections to agents that have left the list, over the sessions that they still have. At their
+// next message it would be too late, once the broker refuses their connections.
+func (c *Coordinator) rejectRevoked(gone []wire.AgentID) {
 	for _, a := range gone {
 		digest, heard := c.lastRejectable[a]
 		delete(c.lastRejectable, a)
 		if !heard || c.keyOf(a) != nil {
 			continue
 		}
-		answer := wire.Rejection{Answers: digest, Reason: wire.RejectedUnlisted}
-		c.tell(a, wire.TypeRejection, 0, 0, answer.Body())
+		answer := wire.Rejection{MessageDigest: digest, Reason: wire.RejectedUnlisted}
+		c.sendToAgent(a, wire.TypeRejection, 0, 0, answer.Body())
 		c.cfg.Observer.Observe(AgentRejected{Agent: a, Reason: wire.RejectedUnlisted})
 	}
 }
@@ -88,7 +88,7 @@ func (c *Coordinator) tellRevoked(gone []wire.AgentID) {
 // goroutine has not been met before ctx ended.
 func (c *Coordinator) Reset(ctx context.Context, agent wire.AgentID) error {
 	unlisted := false
-	err := c.met(ctx, func() {
+	err := c.runOnOwner(ctx, func() {
 		if unlisted = c.keyOf(agent) == nil; !unlisted {
 			c.forgetAgents([]wire.AgentID{agent})
 		}

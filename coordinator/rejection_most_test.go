@@ -17,19 +17,19 @@ func TestRejectionsAreBounded(t *testing.T) {
 	var last time.Time
 	for second := range 600 {
 		now := begin.Add(time.Duration(second) * time.Second)
-		if u.may("one", now) {
+		if u.allow("one", now) {
 			if one > 0 && now.Sub(last) < rejectionInterval {
 				t.Errorf("one is told again after %s", now.Sub(last))
 			}
 			one, last, told = one+1, now, told+1
 		}
 		for k := range 10 {
-			if u.may(wire.AgentID(fmt.Sprint(second, "-", k)), now) {
+			if u.allow(wire.AgentID(fmt.Sprint(second, "-", k)), now) {
 				told++
 			}
 		}
-		if len(u.done) > 2*maxRejectionsPerInterval {
-			t.Fatalf("%d ids are kept", len(u.done))
+		if len(u.lastTimeByAgent) > 2*maxRejectionsPerInterval {
+			t.Fatalf("%d ids are kept", len(u.lastTimeByAgent))
 		}
 	}
 	if told != 10*maxRejectionsPerInterval || one < 9 {

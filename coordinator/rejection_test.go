@@ -51,20 +51,20 @@ func TestRejected(t *testing.T) {
 		{"unlisted", wire.RejectedUnlisted, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") },
 			false},
 		{"other key", wire.RejectedKey, func(keys map[wire.AgentID]ed25519.PublicKey) {
-			keys["a2"] = hosts.KeyOf("another device").Public().(ed25519.PublicKey)
+			keys["a2"] = hosts.TestKey("another device").Public().(ed25519.PublicKey)
 		}, false},
 		{"revoked", wire.RejectedUnlisted, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := endless(t)
-				f.agents[2].cfg.Reports = agent.Reports{Every: 5 * time.Minute,
-					Readings: func() []wire.Reading { return nil }}
+				f.agents[2].cfg.Reports = agent.ReportConfig{Every: 5 * time.Minute,
+					Readings: func() []wire.ReportMetric { return nil }}
 				f.start()
 				list := func(change func(map[wire.AgentID]ed25519.PublicKey)) {
 					keys := maps.Clone(f.keys)
 					change(keys)
-					if err := f.host.SetAgents(context.Background(), enrolled.Of(keys)); err != nil {
+					if err := f.host.SetAgents(context.Background(), enrolled.ListFromKeys(keys)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -126,7 +126,7 @@ func TestReset(t *testing.T) {
 		var answers []mqtt.Message
 		f.coord.moment = func(x any) {
 			if m, ok := x.(mqtt.Message); ok {
-				if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeRejection {
+				if e, err := wire.ParseEnvelope(m.Payload); err == nil && e.Type == wire.TypeRejection {
 					answers = append(answers, m)
 				}
 			}
@@ -216,13 +216,13 @@ func TestReplaced(t *testing.T) {
 		f.start()
 		f.until(time.Hour, "rounds", closedRounds(f, 3))
 		p.stop()
-		p.dir, p.boot, p.key = t.TempDir(), 0, hosts.KeyOf("another device")
+		p.dir, p.boot, p.key = t.TempDir(), 0, hosts.TestKey("another device")
 		p.start()
 		f.until(time.Hour, "told", func() bool { r, _ := lastRejection(f, p.id); return r == wire.RejectedKey })
 		keys := maps.Clone(f.keys)
 		keys[p.id] = p.key.Public().(ed25519.PublicKey)
 		accepted := len(facts[round.UpdateAccepted](f))
-		if err := f.host.SetAgents(t.Context(), enrolled.Of(keys)); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(keys)); err != nil {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "an update", func() bool {

@@ -32,7 +32,7 @@ var errDead = errors.New("the process is dead")
 
 // reach is a life's way to the engine: each call is two moments.
 func (p *process) reach(l *life) replica.Store {
-	return engine.Store{Engine: p.engine, Call: func(_ context.Context, op, key string, do func()) error {
+	return engine.Store{Engine: p.engine, Intercept: func(_ context.Context, op, key string, do func()) error {
 		for _, when := range []string{"before", "after"} {
 			if p.f.isDead(l) {
 				return errDead
@@ -56,15 +56,15 @@ func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() m
 	p.lives++
 	r := replica.New(replica.Config{Store: p.reach(l), Name: fmt.Sprint("c", p.lives), Instance: uint64(p.lives),
 		Runtime: host.RealTime{}, Observer: nobody{},
-		Folder: replica.Folder{Disk: store.Machine, Dir: p.dir, Keeps: coordinator.Lasts}})
+		Folder: replica.Folder{Disk: store.Machine, Dir: p.dir, IsReplicated: coordinator.BelongsToBackup}})
 	return func(ctx context.Context) error {
-		lead, err := r.Stand(ctx)
+		lead, err := r.AwaitLeadership(ctx)
 		if err != nil {
 			return err
 		}
 		cfg.Replica = lead
 		conn := connect()
-		c, err := coordinator.New(cfg, lead.Guard(conn))
+		c, err := coordinator.New(cfg, lead.GuardConn(conn))
 		if err != nil {
 			return errors.Join(err, conn.Close())
 		}

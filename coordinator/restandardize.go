@@ -16,13 +16,14 @@ import (
 // requestFile is in the state folder while a new standardisation is asked for.
 const requestFile = "restandardize"
 
-// request names the run that is to end; for a later one it is void, so that it is obeyed once, whenever a crash comes.
-type request struct{ Run wire.RunID }
+// restandardizeRequest names the run that is to end; for a later one it is void, so that it is obeyed once, whenever a
+// crash comes.
+type restandardizeRequest struct{ Run wire.RunID }
 
 // Restandardize asks the coordinator with this state folder, which may be running, to hold a statistics round when it
 // starts next: in a new run that goes on with the newest model. It returns the run that ends then.
 func Restandardize(dir string) (wire.RunID, error) {
-	d := newDisk(store.Machine, dir)
+	d := newStateFolder(store.Machine, dir)
 	record, found, err := d.loadRecord()
 	switch {
 	case err != nil:
@@ -32,22 +33,22 @@ func Restandardize(dir string) (wire.RunID, error) {
 	case record.Plan.Kind == wire.KindStatistics:
 		return 0, fmt.Errorf("state folder %s: the run is still holding its statistics round", dir)
 	}
-	body, err := json.Marshal(request{record.Run})
+	body, err := json.Marshal(restandardizeRequest{record.Run})
 	if err != nil {
 		return 0, err
 	}
 	return record.Run, d.files.SaveRecord(filepath.Join(dir, requestFile), requestVersion, body)
 }
 
-// restandardizes reports whether a new standardisation is asked for in the record's run.
-func (c *Coordinator) restandardizes(record round.Record) bool {
-	var r request
-	body, err := c.disk.load(requestFile, maxRecord, requestVersion)
+// restandardizeRequested reports whether a new standardisation is asked for in the record's run.
+func (c *Coordinator) restandardizeRequested(record round.Record) bool {
+	var r restandardizeRequest
+	body, err := c.stateFolder.load(requestFile, maxRecord, requestVersion)
 	if errors.Is(err, store.ErrNoRecord) {
 		return false
 	}
 	if err == nil {
-		err = c.disk.parse(requestFile, body, &r)
+		err = c.stateFolder.parse(requestFile, body, &r)
 	}
 	switch {
 	case err != nil:
@@ -57,36 +58,36 @@ func (c *Coordinator) restandardizes(record round.Record) bool {
 		// it was obeyed, or another run has begun in between
 	case !c.cfg.Standardize:
 		c.cfg.Logger.Error("a new standardisation is asked for, and task.standardize is false: set it to true, or "+
-			"remove the file", "file", c.disk.path(requestFile))
+			"remove the file", "file", c.stateFolder.path(requestFile))
 	default:
 		return true
 	}
 	return false
 }
 
-// restandardized returns the origin of a run that goes on with a model of the run before in a standardisation of its
-// own. The flag --from of the run before stays obeyed.
-func (c *Coordinator) restandardized(model string) (origin, error) {
-	given := c.disk.origin.Given
+// restandardizedOrigin returns the origin of a run that goes on with a model of the run before in a standardisation of
+// its own. The flag --from of the run before stays obeyed.
+func (c *Coordinator) restandardizedOrigin(model string) (runOrigin, error) {
+	given := c.stateFolder.runOrigin.Given
 	o, _, _, err := c.readOrigin(model, 0)
 	var refused *StateError
 	if errors.As(err, &refused) {
 		refused.Path = "a new standardisation of model " + model
-		refused.Do = "remove " + c.disk.path(requestFile) + " to go on with the present one"
+		refused.Remedy = "remove " + c.stateFolder.path(requestFile) + " to go on with the present one"
 	}
 	o.Given, o.Restandardized = given, true
 	return o, err
 }
 
-// earlier returns the model that a restandardised run goes on with, and the standardisation in which it is expressed;
-// nil for another run, and where the model is lost. The error is one that may pass.
-func (w *modelState) earlier() ([]float32, learner.Standardization, error) {
-	o := w.disk.origin
+// earlierModel returns the model that a restandardised run goes on with, and the standardisation in which it is
+// expressed; nil for another run, and where the model is lost. The error is one that may pass.
+func (w *modelState) earlierModel() ([]float32, learner.Standardization, error) {
+	o := w.stateFolder.runOrigin
 	if !o.Restandardized {
 		return nil, learner.Standardization{}, nil
 	}
 	model, from, err := w.read(o)
-	if isLost(err) || errors.Is(err, fs.ErrNotExist) {
+	if isMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
 		w.cfg.Logger.Error("the model to go on with is lost; the run begins from an initial one", "model", o.Model,
 			"err", err)
 		return nil, from, nil
@@ -94,40 +95,40 @@ func (w *modelState) earlier() ([]float32, learner.Standardization, error) {
 	return model, from, err
 }
 
-// first returns w_0 after the statistics round: the earlier model in the task's standardisation, or, without one, an
-// initial model.
-func (w *modelState) first(model []float32, from learner.Standardization) []float32 {
+// firstModel returns w_0 after the statistics round: the earlier model in the task's standardisation, or, without one,
+// an initial model.
+func (w *modelState) firstModel(model []float32, from learner.Standardization) []float32 {
 	if model == nil {
 		return w.initial()
 	}
 	p := w.problem
-	model = p.Whole(model, p.InitialOwn(w.cfg.Round.Seed))
+	model = p.AllParameters(model, p.InitialOwn(w.cfg.Round.Seed))
 	switch err := p.Model.Restandardize(model, from, p.Standardization()); {
 	case errors.Is(err, learner.ErrNoBias):
 		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off",
-			"model", w.disk.origin.Model)
+			"model", w.stateFolder.runOrigin.Model)
 	case err != nil:
 		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial "+
-			"one", "model", w.disk.origin.Model, "err", err)
+			"one", "model", w.stateFolder.runOrigin.Model, "err", err)
 		return w.initial()
 	}
 	return p.Shared(model)
 }
 
-// begins returns w_0 as it is announced: the tensors of Config.Initial, if there are any, but for those that are each
-// agent's own.
-func (w *modelState) begins() (data []byte, err error) {
-	path := w.cfg.Initial
+// initialModelBytes returns w_0 as it is announced: the tensors of Config.Initial, if there are any, but for those that
+// are each agent's own.
+func (w *modelState) initialModelBytes() (data []byte, err error) {
+	path := w.cfg.InitialModelPath
 	if path == "" {
 		return wire.AppendVector(nil, w.initial()), nil
 	}
-	file, err := w.disk.files.ReadFile(path)
+	file, err := w.stateFolder.files.ReadFile(path)
 	var m *storedModel
 	if err == nil {
 		m, err = decodeModel(path, file)
 	}
 	if err == nil {
-		data, err = m.start(w.problem.Task.External.Tensors)
+		data, err = m.startVector(w.problem.Task.External.Tensors)
 	}
 	whole := make([]float32, len(data)/4)
 	if err == nil {
@@ -145,17 +146,17 @@ func (w *modelState) initial() []float32 {
 }
 
 // read returns the origin's model, and the standardisation in which it is expressed.
-func (w *modelState) read(o origin) ([]float32, learner.Standardization, error) {
+func (w *modelState) read(o runOrigin) ([]float32, learner.Standardization, error) {
 	none := learner.Standardization{}
 	run, version, ok := parseModelName(o.Model, 0)
 	if !ok {
 		return nil, none, fmt.Errorf("%q is not a model of the state folder", o.Model)
 	}
-	models, err := w.disk.modelsOf(run)
+	models, err := w.stateFolder.modelsOf(run)
 	if err != nil {
 		return nil, none, err
 	}
-	m, err := w.disk.readModel(models, version)
+	m, err := w.stateFolder.readModel(models, version)
 	if err != nil {
 		return nil, none, err
 	}

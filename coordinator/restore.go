@@ -10,8 +10,8 @@ import (
 
 // Restore raises the epoch of the run in a state folder, so that agents obey it from the next start on, whatever later
 // place they have obeyed before. It returns where the run then stands. No daemon may be using the folder.
-func Restore(dir string) (wire.Order, error) {
-	d := newDisk(store.Machine, dir)
+func Restore(dir string) (wire.AnnouncementPosition, error) {
+	d := newStateFolder(store.Machine, dir)
 	record, found, err := d.loadRecord()
 	if err == nil && !found {
 		err = errors.New("no run has been begun there, so there is none to restore")
@@ -21,7 +21,7 @@ func Restore(dir string) (wire.Order, error) {
 		err = d.saveRecord(record)
 	}
 	if err != nil {
-		return wire.Order{}, fmt.Errorf("state folder %s: %w", dir, err)
+		return wire.AnnouncementPosition{}, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	return placeOf(wire.FirstRoot, d.epoch, record), nil
+	return positionOfRecord(wire.FirstRoot, d.epoch, record), nil
 }

@@ -16,11 +16,11 @@ import (
 type StateError struct {
 	Path    string
 	Problem string
-	Do      string // the commands to choose from
+	Remedy  string // the commands to choose from
 	Err     error  // the cause; may be nil
 }
 
-func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e.Problem, e.Do) }
+func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e.Problem, e.Remedy) }
 func (e *StateError) Unwrap() error { return e.Err }
 
 // OtherTaskError is returned by New when the run in the state folder learns another task than the configured one. A
@@ -40,31 +40,31 @@ func (e *OtherTaskError) Error() string {
 
 // resume returns the record of the folder's run, or of a new one.
 func (c *Coordinator) resume() (round.Record, error) {
-	record, found, err := c.disk.loadRecord()
+	record, found, err := c.stateFolder.loadRecord()
 	unsound := isDamage(err)
 	if err != nil && !unsound {
 		return record, err
 	}
 	begins := c.cfg.NewRun
-	if !begins && c.cfg.From != "" {
-		if begins, err = c.beginsFrom(record, found); err != nil {
+	if !begins && c.cfg.StartModel != "" {
+		if begins, err = c.startModelBeginsRun(record, found); err != nil {
 			return record, err
 		}
-		if !begins && c.work.adopts() {
-			return record, ErrGoesOn
+		if !begins && c.modelState.mustAdoptTask() {
+			return record, ErrRunContinues
 		}
 	}
 	// A run that was begun with --from and never announced is still new to the broker.
-	c.begins = begins || c.cfg.From != "" && record.Round == 0 && !c.disk.origin.Restandardized
-	if begins && found && c.cfg.From == FromPresent {
-		if record, err = c.fromPresent(record); err != nil {
+	c.newRunRequested = begins || c.cfg.StartModel != "" && record.Round == 0 && !c.stateFolder.runOrigin.Restandardized
+	if begins && found && c.cfg.StartModel == StartFromCurrentModel {
+		if record, err = c.startFromCurrentModel(record); err != nil {
 			return record, err
 		}
 	}
-	c.disk.fresh = c.disk.fresh && !begins
+	c.stateFolder.runStartedFresh = c.stateFolder.runStartedFresh && !begins
 	switch {
 	case begins && unsound:
-		aside, failed := c.disk.run.SetAside()
+		aside, failed := c.stateFolder.run.SetAside()
 		if failed != nil {
 			return record, failed
 		}
@@ -74,31 +74,32 @@ func (c *Coordinator) resume() (round.Record, error) {
 	case begins:
 		return c.begin(record, "")
 	case unsound:
-		return record, c.disk.undecided(recordFile, err.Error(), err)
+		return record, c.stateFolder.undecided(recordFile, err.Error(), err)
 	case !found:
-		if _, newest := c.disk.newestModel(); newest > 0 {
-			return record, c.disk.undecided(recordFile, "the journal is missing, but there are models of a run", nil)
+		if _, newest := c.stateFolder.newestModel(); newest > 0 {
+			return record, c.stateFolder.undecided(recordFile, "the journal is missing, but there are models of a run",
+				nil)
 		}
-		c.disk.fresh = true
+		c.stateFolder.runStartedFresh = true
 		return c.begin(round.Record{}, "")
 	}
-	if c.disk.torn != nil {
+	if c.stateFolder.journalDamage != nil {
 		c.cfg.Logger.Warn("the newest copy of the journal was not written to its end; the one before it counts", "err",
-			c.disk.torn)
+			c.stateFolder.journalDamage)
 	}
-	if err := c.disk.run.Secure(); err != nil {
+	if err := c.stateFolder.run.MakeDurable(); err != nil {
 		return record, err
 	}
-	if err := c.disk.openModels(record.Run); err != nil {
+	if err := c.stateFolder.openModels(record.Run); err != nil {
 		return record, err
 	}
-	record, err = c.work.restore(record, c.tellLater)
-	if err == nil && c.work.adopts() {
-		record, err = c.adopt(record)
+	record, err = c.modelState.restore(record, c.queueFact)
+	if err == nil && c.modelState.mustAdoptTask() {
+		record, err = c.adoptConfiguredTask(record)
 	}
-	c.disk.applied = c.cfg.TaskVersion
-	if err == nil && c.restandardizes(record) {
-		if err := c.work.archiveFresh(); err != nil {
+	c.stateFolder.appliedTaskVersion = c.cfg.TaskVersion
+	if err == nil && c.restandardizeRequested(record) {
+		if err := c.modelState.archivePendingModel(); err != nil {
 			return record, err
 		}
 		return c.begin(record, modelName(record.Run, uint64(record.Plan.Version)))
@@ -114,15 +115,15 @@ func isDamage(err error) bool {
 	return errors.As(err, &corrupt) || errors.As(err, &version)
 }
 
-// isLost reports whether a file is damaged or missing.
-func isLost(err error) bool {
+// isMissingOrDamaged reports whether a file is damaged or missing.
+func isMissingOrDamaged(err error) bool {
 	return isDamage(err) || errors.Is(err, store.ErrNoRecord) || errors.Is(err, store.ErrNoModel)
 }
 
 // begin plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue from
 // in a new standardisation.
 func (c *Coordinator) begin(before round.Record, again string) (round.Record, error) {
-	runs, err := c.disk.runs()
+	runs, err := c.stateFolder.runs()
 	if err != nil {
 		return round.Record{}, err
 	}
@@ -139,54 +140,54 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 	t, model := c.cfg.Task, []byte(nil)
 	switch {
 	case again != "":
-		if c.disk.origin, err = c.restandardized(again); err != nil {
+		if c.stateFolder.runOrigin, err = c.restandardizedOrigin(again); err != nil {
 			return record, err
 		}
-	case c.cfg.From != "":
-		if c.disk.origin, model, t, err = c.readOrigin(c.cfg.From, present); err != nil {
+	case c.cfg.StartModel != "":
+		if c.stateFolder.runOrigin, model, t, err = c.readOrigin(c.cfg.StartModel, present); err != nil {
 			return record, err
 		}
-	case c.cfg.Initial != "" && !t.External.On():
-		if c.disk.origin, model, t, err = c.configured(); err != nil {
+	case c.cfg.InitialModelPath != "" && !t.External.On():
+		if c.stateFolder.runOrigin, model, t, err = c.configuredOrigin(); err != nil {
 			return record, err
 		}
 	default:
-		c.disk.origin = origin{}
+		c.stateFolder.runOrigin = runOrigin{}
 	}
-	if from := c.disk.origin.Model; from != "" {
+	if from := c.stateFolder.runOrigin.Model; from != "" {
 		c.cfg.Logger.Info("a run begins from a model", "model", from, "run", record.Run,
 			"new_statistics_round", again != "")
 	}
-	if err := c.disk.openModels(record.Run); err != nil {
+	if err := c.stateFolder.openModels(record.Run); err != nil {
 		return record, err
 	}
-	if err := c.work.setTask(t); err != nil {
+	if err := c.modelState.setTask(t); err != nil {
 		return record, err
 	}
 	switch {
 	case model != nil:
 		var state [][]float64
-		if state, err = c.work.inherited(); err == nil {
-			record.Plan, err = c.work.training(record.Run, 0, 0, model, state)
+		if state, err = c.modelState.inheritedServerState(); err == nil {
+			record.Plan, err = c.modelState.storeAndPlanTraining(record.Run, 0, 0, model, state)
 			record.Rollout = rollout.State{} // a person has chosen the model
 			record.Rollout.Release(record.Newest())
 		}
 	case c.cfg.Standardize:
-		record.Plan = c.work.statistics()
+		record.Plan = c.modelState.planStatistics()
 	default:
 		var w []byte
-		if w, err = c.work.begins(); err == nil {
-			record.Plan, err = c.work.training(record.Run, 0, 0, w, nil)
+		if w, err = c.modelState.initialModelBytes(); err == nil {
+			record.Plan, err = c.modelState.storeAndPlanTraining(record.Run, 0, 0, w, nil)
 		}
 	}
 	if err == nil {
-		err = c.disk.removeSpoolsBut(0)
+		err = c.stateFolder.removeSpoolsBut(0)
 	}
 	if err == nil {
-		err = c.takeOver(record)
+		err = c.saveAdoptedRecord(record)
 	}
 	if err == nil && c.cfg.KeepRuns > 0 {
-		err = c.dropRuns(runs, &record.Rollout)
+		err = c.removeOldRuns(runs, &record.Rollout)
 	}
 	return record, err
 }
@@ -202,7 +203,7 @@ func (w *modelState) restore(r round.Record, tell func(Fact)) (round.Record, err
 	plain := t
 	plain.Standardization = wire.Standardization{}
 	other := !bytes.Equal(plain.Append(nil), w.cfg.Task.Append(nil))
-	if other && !w.adopts() {
+	if other && !w.mustAdoptTask() {
 		e := &OtherTaskError{}
 		if p.Kind == wire.KindTraining {
 			e.Newest = modelName(r.Run, uint64(p.Version))
@@ -228,52 +229,53 @@ func (w *modelState) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, 
 	if blob = w.cfg.Task.Append(nil); is(blob) {
 		return w.cfg.Task, blob, nil
 	}
-	blob, damage := w.disk.loadTask(is)
+	blob, damage := w.stateFolder.loadTask(is)
 	if errors.As(damage, new(*store.VersionError)) {
-		return t, nil, w.disk.undecided(taskFile,
+		return t, nil, w.stateFolder.undecided(taskFile,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
-	if damage != nil && !isLost(damage) {
+	if damage != nil && !isMissingOrDamaged(damage) {
 		return t, nil, damage
 	}
 	if damage == nil && !is(blob) {
-		damage = &store.CorruptError{Path: w.disk.path(taskFile), Reason: "the journal names another task"}
+		damage = &store.CorruptError{Path: w.stateFolder.path(taskFile), Reason: "the journal names another task"}
 	}
 	if damage != nil {
 		if blob = want.Inline; !is(blob) {
 			blob = w.rebuildTask(is)
 		}
 		if blob == nil {
-			return t, nil, w.disk.undecided(taskFile,
+			return t, nil, w.stateFolder.undecided(taskFile,
 				damage.Error()+", and it cannot be rebuilt from the configured task and a model of the run: "+
 					"restore the file, or the configuration of the run", damage)
 		}
 	}
 	if t, err = wire.DecodeTask(blob); err != nil {
-		return t, nil, w.disk.undecided(taskFile,
+		return t, nil, w.stateFolder.undecided(taskFile,
 			fmt.Sprintf("another version of the program wrote the run's task (%v): finish the run with that one", err),
 			err)
 	}
 	if damage == nil {
 		return t, blob, nil
 	}
-	aside, err := w.disk.task.SetAside()
+	aside, err := w.stateFolder.task.SetAside()
 	if err == nil {
-		err = w.disk.saveTask(blob)
+		err = w.stateFolder.saveTask(blob)
 	}
-	tell(StateMended{File: StateTask, Damage: damage, Aside: aside, Before: r.Plan.Version, Version: r.Plan.Version})
+	tell(StateFileRecovered{File: StateTask, Damage: damage, MovedTo: aside, Before: r.Plan.Version,
+		Version: r.Plan.Version})
 	return t, blob, err
 }
 
 // rebuildTask returns the blob of the configured task with the standardisation of one of the run's models, newest
 // first, or nil if none has the hash.
 func (w *modelState) rebuildTask(is func(blob []byte) bool) []byte {
-	versions, err := w.disk.models.Versions()
+	versions, err := w.stateFolder.models.Versions()
 	if err != nil {
 		return nil
 	}
 	for i := len(versions) - 1; i >= 0; i-- {
-		m, err := w.disk.readModel(w.disk.models, versions[i])
+		m, err := w.stateFolder.readModel(w.stateFolder.models, versions[i])
 		if err != nil {
 			continue
 		}
@@ -289,7 +291,7 @@ func (w *modelState) rebuildTask(is func(blob []byte) bool) []byte {
 // restoreModel loads the model of the journaled round, and reports models that are newer than the journal.
 func (w *modelState) restoreModel(r round.Record, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
-	versions, err := w.disk.models.Versions()
+	versions, err := w.stateFolder.models.Versions()
 	if err != nil {
 		return r, err
 	}
@@ -298,22 +300,22 @@ func (w *modelState) restoreModel(r round.Record, tell func(Fact)) (round.Record
 		tell(ModelsAhead{Version: p.Version, Newest: wire.ModelVersion(versions[n-1])})
 	}
 	s := w.problem.Schema(wire.KindTraining)
-	kept, err := w.disk.loadSlot(r.Run, p.Version, p.Base.Hash)
-	if err != nil && !isLost(err) {
+	kept, err := w.stateFolder.loadSlot(r.Run, p.Version, p.Base.Hash)
+	if err != nil && !isMissingOrDamaged(err) {
 		return r, err
 	}
 	var data []byte
 	if kept != nil {
 		data = vectorOf(kept.file[0], p.Base.Hash, s)
 	}
-	archived, damage := w.disk.loadModel(p.Version, p.Base.Hash, s)
+	archived, damage := w.stateFolder.loadModel(p.Version, p.Base.Hash, s)
 	switch {
-	case damage != nil && !isLost(damage):
+	case damage != nil && !isMissingOrDamaged(damage):
 		return r, damage
 	case damage == nil && data == nil: // the slots are damaged
 		return r, errors.Join(w.restoreSlot(r.Run, p.Version, archived), w.useModel(archived))
 	case data != nil && damage != nil: // the process before, or the power, has ended before it was archived
-		w.fresh = kept
+		w.unarchivedModel = kept
 		return r, w.useModel(data)
 	case damage == nil:
 		return r, w.useModel(data)
@@ -330,20 +332,21 @@ func (w *modelState) mendModel(r round.Record, data []byte, versions []uint64, d
 		data = p.Base.Inline
 	}
 	if errors.As(damage, new(*store.VersionError)) && data == nil {
-		return r, w.disk.undecided(modelsDir,
+		return r, w.stateFolder.undecided(modelsDir,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if data == nil {
 		return w.fallBack(r, versions, damage, tell)
 	}
-	aside, err := w.disk.models.SetAside(uint64(p.Version))
+	aside, err := w.stateFolder.models.SetAside(uint64(p.Version))
 	if err != nil {
 		return r, err
 	}
-	tell(StateMended{File: StateModel, Damage: damage, Aside: first(aside), Before: p.Version, Version: p.Version})
-	file, err := encodeModel(r.Run, p.Version, w.problem, data, p.Base.Hash, w.disk.origin)
+	tell(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), Before: p.Version,
+		Version: p.Version})
+	file, err := encodeModel(r.Run, p.Version, w.problem, data, p.Base.Hash, w.stateFolder.runOrigin)
 	if err == nil {
-		err = w.disk.models.Put(uint64(p.Version), p.Base.Hash, true, file...)
+		err = w.stateFolder.models.Put(uint64(p.Version), p.Base.Hash, true, file...)
 	}
 	if err == nil {
 		err = w.restoreSlot(r.Run, p.Version, data)
@@ -354,18 +357,18 @@ func (w *modelState) mendModel(r round.Record, data []byte, versions []uint64, d
 // restoreSlot writes a model of the archive into its slot.
 func (w *modelState) restoreSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
 	hash := wire.Digest(wire.BlobDigest(data))
-	file, err := encodeModel(run, version, w.problem, data, hash, w.disk.origin)
+	file, err := encodeModel(run, version, w.problem, data, hash, w.stateFolder.runOrigin)
 	if err != nil {
 		return err
 	}
-	state, err := w.archivedState(w.disk.models, uint64(version), hash)
-	if err != nil && !isLost(err) {
+	state, err := w.archivedState(w.stateFolder.models, uint64(version), hash)
+	if err != nil && !isMissingOrDamaged(err) {
 		return err
 	}
-	return w.disk.saveSlot(&present{run: run, version: version, hash: hash, file: file, state: state})
+	return w.stateFolder.saveSlot(&slotModel{run: run, version: version, hash: hash, file: file, state: state})
 }
 
-func first(names []string) string {
+func firstName(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
@@ -388,16 +391,16 @@ func (w *modelState) fallBack(r round.Record, versions []uint64, damage error, t
 		if found != nil && found.version < uint64(p.Version) && v > uint64(p.Version) {
 			break
 		}
-		if m, err := w.disk.readModel(w.disk.models, v); err == nil && m.fits(s) {
+		if m, err := w.stateFolder.readModel(w.stateFolder.models, v); err == nil && m.fits(s) {
 			found = m
 		}
 	}
 	if found == nil {
-		return r, w.disk.undecided(modelsDir,
+		return r, w.stateFolder.undecided(modelsDir,
 			fmt.Sprintf("model %s of the run is lost (%v), and no other model of that run is sound",
 				modelName(r.Run, uint64(p.Version)), damage), damage)
 	}
-	aside, err := w.disk.models.SetAside(uint64(p.Version))
+	aside, err := w.stateFolder.models.SetAside(uint64(p.Version))
 	if err != nil {
 		return r, err
 	}
@@ -408,9 +411,10 @@ func (w *modelState) fallBack(r round.Record, versions []uint64, damage error, t
 	}
 	lost := p.Version
 	offset := p.Offset - uint64(lost)*w.stepsPerRound() + uint64(version)*w.stepsPerRound()
-	tell(StateMended{File: StateModel, Damage: damage, Aside: first(aside), Before: lost, Version: version})
-	r.Forsake(w.now(), version, round.AbandonModel)
-	r.Phase, r.Plan = round.CoordinatorIdle, w.plan(version, offset, data)
+	tell(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), Before: lost,
+		Version: version})
+	r.AbandonLostRound(w.now(), version, round.AbandonModel)
+	r.Phase, r.Plan = round.CoordinatorIdle, w.planTraining(version, offset, data)
 	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
 	return r, nil
 }

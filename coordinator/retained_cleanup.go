@@ -28,75 +28,76 @@ type retainedCleanup struct {
 	conn   mqtt.Conn
 	topics mqtt.Topics
 
-	at    time.Time               // of the next; zero while the link is down
-	until time.Time               // when the present one ends, unless its end comes back before; zero between two
-	cells map[wire.AgentID]string // of the beacons, in the present one
-	found ForeignRetained
-	seen  bool          // the present one has found something, which may not be deleted yet
-	wait  time.Duration // before the next, after those in a row that have found something
+	nextAt time.Time // of the next; zero while the link is down
+	// when the present one ends, unless its end comes back before; zero between two
+	endsAt            time.Time
+	beaconCellByAgent map[wire.AgentID]string // of the beacons, in the present one
+	deletedMessages   ForeignMessagesDeleted
+	foundForeign      bool          // the present one has found something, which may not be deleted yet
+	backoff           time.Duration // before the next, after those in a row that have found something
 }
 
 // begin asks for all that is retained, but for that of filters that were asked for just now. An empty message is
 // published after the subscription, and comes back behind it.
 func (s *retainedCleanup) begin(now time.Time, filters ...string) {
-	s.at, s.until = now.Add(sweepEvery), now.Add(sweepMost)
-	s.cells, s.found, s.seen = map[wire.AgentID]string{}, ForeignRetained{}, false
-	s.conn.Subscribe(mqtt.AtMostOnce, append(filters, s.passing()...)...)
+	s.nextAt, s.endsAt = now.Add(sweepEvery), now.Add(sweepMost)
+	s.beaconCellByAgent, s.deletedMessages, s.foundForeign = map[wire.AgentID]string{}, ForeignMessagesDeleted{}, false
+	s.conn.Subscribe(mqtt.AtMostOnce, append(filters, s.temporaryFilters()...)...)
 	// busy or down: the sweep ends by its time
-	_ = s.conn.Publish(mqtt.Message{Topic: s.topics.EndOfPeers(), QoS: mqtt.AtMostOnce})
+	_ = s.conn.Publish(mqtt.Message{Topic: s.topics.PeerProbe(), QoS: mqtt.AtMostOnce})
 }
 
-// passing are the filters that are for the sweep alone. The peers' come last, since its end is behind them.
-func (s *retainedCleanup) passing() []string {
+// temporaryFilters are the filters that are for the sweep alone. The peers' come last, since its end is behind them.
+func (s *retainedCleanup) temporaryFilters() []string {
 	return []string{s.topics.AllDirect(), s.topics.AllBeacons(), s.topics.AllPeers()}
 }
 
 // end returns what was deleted.
-func (s *retainedCleanup) end(now time.Time) ForeignRetained {
-	s.conn.Unsubscribe(s.passing()...)
-	if s.until = (time.Time{}); !s.seen {
-		s.wait = 0
-		return s.found
+func (s *retainedCleanup) end(now time.Time) ForeignMessagesDeleted {
+	s.conn.Unsubscribe(s.temporaryFilters()...)
+	if s.endsAt = (time.Time{}); !s.foundForeign {
+		s.backoff = 0
+		return s.deletedMessages
 	}
-	s.wait = min(max(2*s.wait, sweepAgain), sweepEvery)
-	s.at = now.Add(s.wait)
-	return s.found
+	s.backoff = min(max(2*s.backoff, sweepAgain), sweepEvery)
+	s.nextAt = now.Add(s.backoff)
+	return s.deletedMessages
 }
 
 func (s *retainedCleanup) deadline() (time.Time, bool) {
-	if !s.until.IsZero() {
-		return s.until, true
+	if !s.endsAt.IsZero() {
+		return s.endsAt, true
 	}
-	return s.at, !s.at.IsZero()
+	return s.nextAt, !s.nextAt.IsZero()
 }
 
-// belongs reports whether a message is one that agents have retained: the presence of an agent, or its beacon in one
-// cell. All others are told apart by topic.
-func (s *retainedCleanup) belongs(kind mqtt.Kind, agent wire.AgentID, cell string, listed bool) bool {
+// isProtocolMessage reports whether a message is one that agents have retained: the presence of an agent, or its beacon
+// in one cell. All others are told apart by topic.
+func (s *retainedCleanup) isProtocolMessage(kind mqtt.TopicKind, agent wire.AgentID, cell string, listed bool) bool {
 	switch kind {
 	case mqtt.KindPresence:
 		return listed
 	case mqtt.KindBeacon:
-		if s.cells[agent] == "" {
-			s.cells[agent] = cell
+		if s.beaconCellByAgent[agent] == "" {
+			s.beaconCellByAgent[agent] = cell
 		}
-		return listed && s.cells[agent] == cell
+		return listed && s.beaconCellByAgent[agent] == cell
 	}
 	return false
 }
 
 // remove deletes a message. A connection that is busy takes no deletion; the next sweep finds the message again.
 func (s *retainedCleanup) remove(topic string, agent wire.AgentID) {
-	s.seen = true
+	s.foundForeign = true
 	if s.conn.Publish(retained(topic, nil)) != nil {
 		return
 	}
-	if s.found.Topics++; s.found.Topics == 1 {
-		s.found.Example = topic
+	if s.deletedMessages.DeletedTopics++; s.deletedMessages.DeletedTopics == 1 {
+		s.deletedMessages.Example = topic
 	}
-	i, known := slices.BinarySearch(s.found.Agents, agent)
-	if !known && len(s.found.Agents) < sweepNamed && agent != "" {
-		s.found.Agents = slices.Insert(s.found.Agents, i, agent)
+	i, known := slices.BinarySearch(s.deletedMessages.Agents, agent)
+	if !known && len(s.deletedMessages.Agents) < sweepNamed && agent != "" {
+		s.deletedMessages.Agents = slices.Insert(s.deletedMessages.Agents, i, agent)
 	}
 }
 
@@ -104,39 +105,41 @@ func (s *retainedCleanup) remove(topic string, agent wire.AgentID) {
 func (c *Coordinator) tickCleanup(now time.Time) {
 	s := c.sweep
 	switch {
-	case !s.until.IsZero() && !now.Before(s.until):
+	case !s.endsAt.IsZero() && !now.Before(s.endsAt):
 		c.swept(now)
-	case s.until.IsZero() && !s.at.IsZero() && !now.Before(s.at):
+	case s.endsAt.IsZero() && !s.nextAt.IsZero() && !now.Before(s.nextAt):
 		s.begin(now, c.filters()...)
 	}
 }
 
 // leaveSweep ends a sweep, and the waiting for the next, with the link.
 func (c *Coordinator) leaveSweep(now time.Time) {
-	if !c.sweep.until.IsZero() {
+	if !c.sweep.endsAt.IsZero() {
 		c.swept(now)
 	}
-	c.sweep.at = time.Time{}
+	c.sweep.nextAt = time.Time{}
 }
 
 // swept ends the present sweep, and tells what was deleted.
 func (c *Coordinator) swept(now time.Time) {
-	if found := c.sweep.end(now); found.Topics > 0 {
+	if found := c.sweep.end(now); found.DeletedTopics > 0 {
 		c.cfg.Observer.Observe(found)
 	}
 }
 
-// takeSwept takes a message that only a sweep has brought, or that is deleted, and reports whether it was one.
-func (c *Coordinator) takeSwept(m mqtt.Message, kind mqtt.Kind, agent wire.AgentID, id string) bool {
+// handleCleanupMessage takes a message that only a sweep has brought, or that is deleted, and reports whether it was
+// one.
+func (c *Coordinator) handleCleanupMessage(m mqtt.Message, kind mqtt.TopicKind, agent wire.AgentID, id string) bool {
 	switch s := c.sweep; {
 	case kind == mqtt.KindRound || kind == mqtt.KindBlob:
 		return false
-	case m.Topic == s.topics.EndOfPeers():
-		if !s.until.IsZero() {
+	case m.Topic == s.topics.PeerProbe():
+		if !s.endsAt.IsZero() {
 			c.swept(c.owner.Now())
 		}
 		return true
-	case m.Retained && len(m.Payload) > 0 && !s.belongs(kind, agent, id, agent != "" && c.keyOf(agent) != nil):
+	case m.Retained && len(m.Payload) > 0 && !s.isProtocolMessage(kind, agent, id, agent != "" &&
+		c.keyOf(agent) != nil):
 		s.remove(m.Topic, agent)
 		return true
 	}

@@ -48,10 +48,10 @@ func TestForeignRetained(t *testing.T) {
 				}
 			}
 		}
-		told := func(want coordinator.ForeignRetained) {
+		told := func(want coordinator.ForeignMessagesDeleted) {
 			t.Helper()
-			all := facts[coordinator.ForeignRetained](f)
-			if len(all) == 0 || all[len(all)-1].Topics != want.Topics ||
+			all := facts[coordinator.ForeignMessagesDeleted](f)
+			if len(all) == 0 || all[len(all)-1].DeletedTopics != want.DeletedTopics ||
 				!slices.Equal(all[len(all)-1].Agents, want.Agents) {
 				t.Errorf("told: %+v, want %+v at last", all, want)
 			}
@@ -67,7 +67,7 @@ func TestForeignRetained(t *testing.T) {
 		if got := kept(f); !slices.Equal(got, stays) {
 			t.Errorf("kept at the start: %q, want %q", got, stays)
 		}
-		told(coordinator.ForeignRetained{Topics: 12, Agents: by("a0", "a1", "gone", "none")})
+		told(coordinator.ForeignMessagesDeleted{DeletedTopics: 12, Agents: by("a0", "a1", "gone", "none")})
 
 		retain("u/0/plant-a1/7f/0")
 		f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
@@ -76,7 +76,7 @@ func TestForeignRetained(t *testing.T) {
 		if got := kept(f); !slices.Equal(got, stays) {
 			t.Errorf("kept after a connect: %q, want %q", got, stays)
 		}
-		told(coordinator.ForeignRetained{Topics: 1, Agents: by("a1")})
+		told(coordinator.ForeignMessagesDeleted{DeletedTopics: 1, Agents: by("a1")})
 
 		retain("x/plant-a0/3/1", "x/plant-a0/4/1")
 		wait(time.Minute)
@@ -87,7 +87,7 @@ func TestForeignRetained(t *testing.T) {
 		if got := kept(f); !slices.Equal(got, stays) {
 			t.Errorf("kept after an hour: %q, want %q", got, stays)
 		}
-		told(coordinator.ForeignRetained{Topics: 2, Agents: by("a0")})
+		told(coordinator.ForeignMessagesDeleted{DeletedTopics: 2, Agents: by("a0")})
 		for _, d := range facts[coordinator.MessageDropped](f) {
 			t.Errorf("dropped: %+v", d)
 		}
@@ -108,14 +108,14 @@ func TestSweepsBecomeSeldom(t *testing.T) {
 		}
 		retain()
 		f.coord.moment = func(fact any) {
-			if _, told := fact.(coordinator.ForeignRetained); told {
+			if _, told := fact.(coordinator.ForeignMessagesDeleted); told {
 				retain()
 			}
 		}
 		f.start()
 		f.finished(time.Hour)
 		wait(24 * time.Hour)
-		told := facts[coordinator.ForeignRetained](f)
+		told := facts[coordinator.ForeignMessagesDeleted](f)
 		if len(told) < 24 || len(told) > 40 {
 			t.Errorf("told %d times in a day, want once an hour after the first", len(told))
 		}
@@ -135,12 +135,12 @@ func TestSweepIsCut(t *testing.T) {
 		}
 		f.start()
 		wait(time.Second)
-		if told := facts[coordinator.ForeignRetained](f); len(told) > 0 {
+		if told := facts[coordinator.ForeignMessagesDeleted](f); len(told) > 0 {
 			t.Fatalf("the sweep has ended: %+v", told)
 		}
 		f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
 		wait(time.Second)
-		if told := facts[coordinator.ForeignRetained](f); len(told) != 1 || told[0].Topics != 1 {
+		if told := facts[coordinator.ForeignMessagesDeleted](f); len(told) != 1 || told[0].DeletedTopics != 1 {
 			t.Errorf("told: %+v", told)
 		}
 	})

@@ -25,7 +25,7 @@ func (f *federation) secrets() []wire.SealSecret {
 
 // reveal opens a message, and what is sealed in it, as only its ends can.
 func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
-	e, err := wire.Open(m.Payload)
+	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeSealed {
 		return e, err
 	}
@@ -34,7 +34,7 @@ func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
 		return e, err
 	}
 	for _, secret := range f.secrets() {
-		pair, err := secret.With(f.public(agent))
+		pair, err := secret.AgentSealKeys(f.public(agent))
 		if err != nil {
 			return e, err
 		}
@@ -65,7 +65,7 @@ func (f *federation) inline(ref wire.BlobRef) []byte {
 		return ref.Inline
 	}
 	for _, secret := range f.secrets() {
-		if group, err := secret.Group(); err == nil && group.ID() == ref.Group {
+		if group, err := secret.Group(); err == nil && group.ID() == ref.GroupKeyID {
 			if ref, err = ref.Open(group); err == nil {
 				return ref.Inline
 			}

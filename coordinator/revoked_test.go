@@ -26,7 +26,7 @@ func TestRevoked(t *testing.T) {
 	}{
 		{"removed", func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a3") }},
 		{"replaced", func(keys map[wire.AgentID]ed25519.PublicKey) {
-			keys["a3"] = hosts.KeyOf("another device").Public().(ed25519.PublicKey)
+			keys["a3"] = hosts.TestKey("another device").Public().(ed25519.PublicKey)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestRevoked(t *testing.T) {
 				})
 				keys := maps.Clone(f.keys)
 				tt.change(keys)
-				if err := f.host.SetAgents(context.Background(), enrolled.Of(keys)); err != nil {
+				if err := f.host.SetAgents(context.Background(), enrolled.ListFromKeys(keys)); err != nil {
 					t.Fatal(err)
 				}
 				f.finished(time.Hour)
@@ -76,7 +76,7 @@ func TestRevokedIsTold(t *testing.T) {
 		var told [][]byte
 		f.coord.moment = func(x any) {
 			if m, is := x.(mqtt.Message); is && m.Topic == f.topics.Device("a2") {
-				if e, err := wire.Open(m.Payload); err == nil && e.Type == wire.TypeRejection {
+				if e, err := wire.ParseEnvelope(m.Payload); err == nil && e.Type == wire.TypeRejection {
 					told = append(told, m.Payload)
 				}
 			}
@@ -87,7 +87,7 @@ func TestRevokedIsTold(t *testing.T) {
 		keys := maps.Clone(f.keys)
 		delete(keys, "a2")
 		at := time.Now()
-		if err := f.host.SetAgents(t.Context(), enrolled.Of(keys)); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(keys)); err != nil {
 			t.Fatal(err)
 		}
 		f.until(time.Second, "told", func() bool { return len(facts[agent.Rejected](f, "a2")) > 0 })
@@ -98,7 +98,7 @@ func TestRevokedIsTold(t *testing.T) {
 		if n := len(facts[agent.Rejected](f)); n != 1 || len(told) != 1 {
 			t.Fatalf("%d agents are told, with %d messages", n, len(told))
 		}
-		if err := f.host.SetAgents(t.Context(), enrolled.Of(f.keys)); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(f.keys)); err != nil {
 			t.Fatal(err)
 		}
 		f.broker.Disconnect(f.topics.ClientID("a2"))
@@ -136,7 +136,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 		f.until(time.Hour, "held back", func() bool { return len(facts[round.UpdateAccepted](f)) == 4+4+3 })
 		f.coord.kill()
 		delete(f.keys, "a3")
-		f.cfg.Agents = enrolled.Of(f.keys)
+		f.cfg.Agents = enrolled.ListFromKeys(f.keys)
 		f.coord.again()
 		f.finished(time.Hour)
 		for _, c := range facts[round.RoundClosed](f) {

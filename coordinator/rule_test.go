@@ -17,7 +17,7 @@ import (
 )
 
 // withCentred returns a modelState whose rule is centred clipping, with or without an optimiser.
-func withCentred(t *testing.T, o optimizer.Config, updates ...float32) (momentum, func() round.Folded) {
+func withCentred(t *testing.T, o optimizer.Config, updates ...float32) (momentum, func() round.Aggregated) {
 	t.Helper()
 	w, next := withMomentum(t, updates...)
 	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, Radius: 0.5}
@@ -82,17 +82,17 @@ func TestOneBeginsAnew(t *testing.T) {
 func TestBackToAnAggregate(t *testing.T) {
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
 	for range 3 {
-		if err := w.archive(w.fresh); err != nil {
+		if err := w.archive(w.unarchivedModel); err != nil {
 			t.Fatal(err)
 		}
 		next()
 	}
-	info, err := w.disk.models.List()
+	info, err := w.stateFolder.models.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.disk.origin = origin{Model: "1/2", Digest: info[2].Digest}
-	if state, err := w.inherited(); err != nil || len(state) != 1 || state[0][0] != 1 {
+	w.stateFolder.runOrigin = runOrigin{Model: "1/2", Digest: info[2].Digest}
+	if state, err := w.inheritedServerState(); err != nil || len(state) != 1 || state[0][0] != 1 {
 		t.Errorf("state %v, %v; want 1", state, err)
 	}
 }
@@ -109,7 +109,7 @@ func TestRuleFacts(t *testing.T) {
 	}{
 		{rule.Config{Rule: rule.Krum, Byzantine: 1}, []float32{1, 2, 2.5, 3, 9}, 2.5,
 			[]wire.AgentID{"a0", "a1", "a3", "a4"}, nil},
-		{rule.Config{Rule: rule.MultiKrum, Byzantine: 1, Keep: 3}, []float32{1, 2, 2.5, 3, 9}, 2.5,
+		{rule.Config{Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 3}, []float32{1, 2, 2.5, 3, 9}, 2.5,
 			[]wire.AgentID{"a0", "a4"}, nil},
 		{rule.Config{Rule: rule.Median, Clip: 2}, []float32{1, 1.5, 5}, 1.5, nil,
 			[]Fact{UpdatesClipped{9, ClippedNorm, []wire.AgentID{"a2"}, 5, 2}}},
@@ -123,29 +123,32 @@ func TestRuleFacts(t *testing.T) {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
 		w.cfg.Logger = slog.New(slog.DiscardHandler)
 		w.cfg.Round.Aggregation = tt.by
-		folded, facts := w.fold(1, spool, e)
-		if folded.Err != nil || math.Abs(float64(w.weight()-tt.model)) > 1e-6 || len(folded.Excluded) > 0 {
-			t.Errorf("%+v: weight %v, excluded %v, error %v; want %v", tt.by, w.weight(), folded.Excluded, folded.Err,
+		folded, facts := w.aggregate(1, spool, e)
+		if folded.Err != nil || math.Abs(float64(w.weight()-tt.model)) > 1e-6 || len(folded.SpoilingAgents) > 0 {
+			t.Errorf("%+v: weight %v, excluded %v, error %v; want %v", tt.by, w.weight(), folded.SpoilingAgents,
+				folded.Err,
 				tt.model)
 		}
 		var out []wire.AgentID
 		var clipped []Fact
 		for _, f := range facts {
 			switch f := f.(type) {
-			case UpdatesPassedOver:
+			case UpdatesExcludedByRule:
 				out = f.Agents
 			case UpdatesClipped:
 				clipped = append(clipped, f)
 			}
 		}
 		slices.Sort(out)
-		if !slices.Equal(out, tt.out) || !reflect.DeepEqual(clipped, tt.clipped) || len(folded.LeftOut) != len(out) {
-			t.Errorf("%+v: without %v, told %v, clipped %+v; want %v, %+v", tt.by, out, folded.LeftOut, clipped, tt.out,
+		if !slices.Equal(out, tt.out) || !reflect.DeepEqual(clipped, tt.clipped) ||
+			len(folded.FateByLeftOutAgent) != len(out) {
+			t.Errorf("%+v: without %v, told %v, clipped %+v; want %v, %+v", tt.by, out, folded.FateByLeftOutAgent,
+				clipped, tt.out,
 				tt.clipped)
 		}
 		for _, a := range out {
-			if folded.LeftOut[a] != wire.FateAbove {
-				t.Errorf("%+v: %s is told %v", tt.by, a, folded.LeftOut[a])
+			if folded.FateByLeftOutAgent[a] != wire.FateAbove {
+				t.Errorf("%+v: %s is told %v", tt.by, a, folded.FateByLeftOutAgent[a])
 			}
 		}
 	}
@@ -155,7 +158,7 @@ func TestRuleFacts(t *testing.T) {
 func TestTooFewForKrum(t *testing.T) {
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4)
 	w.cfg.Round.Aggregation = rule.Config{Rule: rule.Krum, Byzantine: 1}
-	if folded, _ := w.fold(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) {
+	if folded, _ := w.aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) {
 		t.Errorf("error %v", folded.Err)
 	}
 }

@@ -123,15 +123,15 @@ func (f *federation) alone() []float32 {
 	}
 	for i := range r.Rounds {
 		offset := uint64(i) * perRound
-		var sent []testkit.Sent[float32]
+		var sent []testkit.WeightedUpdate[float32]
 		scale := 1.
 		for _, a := range f.agents {
 			s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
 			must(err)
 			must(p.Prepare(s))
 			weight := float64(len(f.agents)) * float64(s.Len()) / total
-			job := task.Job[float32]{Base: w, Samples: s, Weight: 1, Offset: offset,
-				Rand: task.Source(r.Seed, wire.RoundID(i+2), task.Stream(a.id))}
+			job := task.LocalJob[float32]{Base: w, Samples: s, Weight: 1, Offset: offset,
+				Rand: task.AgentRand(r.Seed, wire.RoundID(i+2), task.AgentStream(a.id))}
 			job.Steps, _ = p.Sizing().LocalSteps(a.cfg.StepTime)
 			factor := 1.
 			switch {
@@ -142,19 +142,19 @@ func (f *federation) alone() []float32 {
 			default:
 				job.Weight = weight
 			}
-			out, err := p.Local(job)
+			out, err := p.RunLocalSteps(job)
 			must(err)
-			sent = append(sent, testkit.Sent[float32]{ID: a.id, Factor: factor, V: out.Vector})
+			sent = append(sent, testkit.WeightedUpdate[float32]{ID: a.id, Factor: factor, V: out.Vector})
 		}
 		next := make([]float32, len(w))
-		must(round.Advance(next, w, testkit.Fold(r.Seed, scale, len(f.agents), sent...)))
+		must(round.ApplyStep(next, w, testkit.ReferenceAggregate(r.Seed, scale, len(f.agents), sent...)))
 		w = next
 	}
 	return w
 }
 
 // standardised compiles the task with the statistics of all agents.
-func (f *federation) standardised() *task.Problem[float32] {
+func (f *federation) standardised() *task.CompiledTask[float32] {
 	must := func(err error) {
 		f.t.Helper()
 		if err != nil {
@@ -179,7 +179,7 @@ func (f *federation) standardised() *task.Problem[float32] {
 			take(m)
 		}
 		return nil
-	}, f.cfg.Clip)
+	}, f.cfg.FeatureClip)
 	must(err)
 	p, err = task.Compile[float32](standardised)
 	must(err)

@@ -191,9 +191,9 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				}
 				for i, a := range f.agents {
 					a.data = rowsOf(uint64(i), 0x1321+i*7) // numbers that are found nowhere else
-					a.cfg.Reports = agent.Reports{Every: time.Second, Readings: func() (all []wire.Reading) {
+					a.cfg.Reports = agent.ReportConfig{Every: time.Second, Readings: func() (all []wire.ReportMetric) {
 						for _, x := range facts[agent.Trained](f, a.id) {
-							all = []wire.Reading{{ID: 9, Value: x.RiskBefore}}
+							all = []wire.ReportMetric{{ID: 9, Value: x.RiskBefore}}
 						}
 						return all
 					}}
@@ -207,8 +207,8 @@ func TestBrokerLearnsNothing(t *testing.T) {
 					f.until(time.Hour, "opened", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
 					s.listen()
 					hello := wire.Hello{Announcement: s.open.Digest(), Samples: 10}
-					s.say(f.topics.Status("old"), wire.Seal(nil, s.as("old", wire.TypeHello), hello.Body(),
-						hosts.KeyOf("old")))
+					s.say(f.topics.Status("old"), wire.SignEnvelope(nil, s.as("old", wire.TypeHello), hello.Body(),
+						hosts.TestKey("old")))
 				}
 				f.finished(time.Hour)
 				f.stop()
@@ -254,7 +254,7 @@ func (f *federation) wantQuiet(log string) {
 		}
 		keys = append(keys, secret[:], group[:])
 		for _, a := range f.agents {
-			pair, err := secret.With(f.public(a.id))
+			pair, err := secret.AgentSealKeys(f.public(a.id))
 			if err != nil {
 				f.t.Fatal(err)
 			}
@@ -283,10 +283,10 @@ func revoked(t *testing.T, down bool, n int) (killed bool) {
 		f.start()
 		f.until(time.Hour, "closed", func() bool { return len(facts[round.RoundClosed](f)) == 2 })
 		s.listen()
-		had, came := f.secrets(), len(facts[agent.KeyCame](f, "a3"))
+		had, came := f.secrets(), len(facts[agent.GroupKeyReceived](f, "a3"))
 		keys := maps.Clone(f.keys)
 		delete(keys, "a3")
-		f.keys, f.cfg.Agents = keys, enrolled.Of(keys)
+		f.keys, f.cfg.Agents = keys, enrolled.ListFromKeys(keys)
 		dead := make(chan struct{}, 1)
 		if n > 0 {
 			var gate sync.Mutex
@@ -320,7 +320,7 @@ func revoked(t *testing.T, down bool, n int) (killed bool) {
 		f.finished(time.Hour)
 		s.listen()
 		s.wantLocked(had)
-		if now := facts[agent.KeyCame](f, "a3"); len(now) != came || came == 0 {
+		if now := facts[agent.GroupKeyReceived](f, "a3"); len(now) != came || came == 0 {
 			t.Errorf("the revoked device was given %d keys, and had %d", len(now)-came, came)
 		}
 	})
@@ -332,8 +332,8 @@ func revoked(t *testing.T, down bool, n int) (killed bool) {
 func (s *stranger) wantLocked(had []wire.SealSecret) {
 	t := s.f.t
 	t.Helper()
-	if s.ann.Phase != wire.PhaseFinished || s.ann.Base.Group == 0 {
-		t.Fatalf("announced: phase %s, group %d", s.ann.Phase, s.ann.Base.Group)
+	if s.ann.Phase != wire.PhaseFinished || s.ann.Base.GroupKeyID == 0 {
+		t.Fatalf("announced: phase %s, group %d", s.ann.Phase, s.ann.Base.GroupKeyID)
 	}
 	opens := func(secret wire.SealSecret) error {
 		group, err := secret.Group()
@@ -390,14 +390,14 @@ func TestRepublishedSealed(t *testing.T) {
 		announced := 0
 		f.coord.moment = func(m any) {
 			x, is := m.(mqtt.Message)
-			if e, err := wire.Open(x.Payload); is && err == nil && e.Type == wire.TypeAnnouncement {
+			if e, err := wire.ParseEnvelope(x.Payload); is && err == nil && e.Type == wire.TypeAnnouncement {
 				a, err := wire.DecodeAnnouncement(e.Body)
 				if err != nil {
 					t.Error(err)
 				}
 				public, err := f.secrets()[0].Public()
-				if err != nil || public != a.Seals {
-					t.Errorf("the key %x is announced, and %x is on disk: %v", a.Seals[:4], public[:4], err)
+				if err != nil || public != a.SealPublicKey {
+					t.Errorf("the key %x is announced, and %x is on disk: %v", a.SealPublicKey[:4], public[:4], err)
 				}
 				announced++
 			}

@@ -17,24 +17,24 @@ import (
 
 // recoverSpool opens the spool of the record's round, if the round has one, and returns what is left in it. It removes
 // the spools that a crash left of other rounds.
-func (c *Coordinator) recoverSpool(r round.Record) (map[wire.AgentID]round.Spooled, error) {
+func (c *Coordinator) recoverSpool(r round.Record) (map[wire.AgentID]round.SpooledUpdate, error) {
 	keep := r.Round
 	if r.Phase != round.CoordinatorCollecting {
 		keep = 0
 	}
-	if err := c.disk.removeSpoolsBut(keep); err != nil || keep == 0 {
+	if err := c.stateFolder.removeSpoolsBut(keep); err != nil || keep == 0 {
 		return nil, err
 	}
 	if err := c.openSpool(r); err != nil {
 		return nil, err
 	}
-	return c.work.spooled(c.spools[r.Round], r.Plan.Kind)
+	return c.modelState.spooled(c.spools[r.Round], r.Plan.Kind)
 }
 
 // openSpool opens the spool of the record's round.
 func (c *Coordinator) openSpool(r round.Record) error {
 	id := store.SpoolID{Run: uint64(r.Run), Round: uint64(r.Round), Base: r.Plan.Base.Hash}
-	s, err := c.disk.files.OpenSpool(c.disk.spoolPath(r.Round), id, func(problem string) {
+	s, err := c.stateFolder.files.OpenSpool(c.stateFolder.spoolPath(r.Round), id, func(problem string) {
 		c.cfg.Logger.Warn("an update in the spool was damaged; its agent is asked again", "round", r.Round,
 			"problem", problem)
 	})
@@ -45,29 +45,29 @@ func (c *Coordinator) openSpool(r round.Record) error {
 }
 
 // spooled returns what is in a spool, with the norms of training updates as checkUpdate has measured them.
-func (w *modelState) spooled(s *store.Spool, kind wire.Kind) (map[wire.AgentID]round.Spooled, error) {
-	all := map[wire.AgentID]round.Spooled{}
+func (w *modelState) spooled(s *store.Spool, kind wire.RoundKind) (map[wire.AgentID]round.SpooledUpdate, error) {
+	all := map[wire.AgentID]round.SpooledUpdate{}
 	var set []round.Contribution
 	for _, e := range s.Entries() {
-		all[wire.AgentID(e.Agent)] = round.Spooled{Update: e.Digest}
+		all[wire.AgentID(e.Agent)] = round.SpooledUpdate{Update: e.Digest}
 		set = append(set, round.Contribution{Agent: wire.AgentID(e.Agent), Update: e.Digest})
 	}
 	if kind != wire.KindTraining {
 		return all, nil
 	}
-	if of := w.packedIn(s); codec.Whole(of.codec) {
-		return all, w.eachWhole(s, func(e store.Entry, v []float32) error {
-			all[wire.AgentID(e.Agent)] = round.Spooled{Update: e.Digest, Norm: math.Sqrt(round.AddSquares(0, v))}
+	if of := w.packedIn(s); codec.DecodesOnlyWhole(of.codec) {
+		return all, w.eachWhole(s, func(e store.SpoolEntry, v []float32) error {
+			all[wire.AgentID(e.Agent)] = round.SpooledUpdate{Update: e.Digest, Norm: math.Sqrt(round.AddSquares(0, v))}
 			return nil
 		})
 	}
 	squares := make([]float64, len(set))
 	u := w.updatesOf(w.packedIn(s), set)
-	err := u.strips(func(from, to int) error {
+	err := u.forEachStrip(func(from, to int) error {
 		return u.Each(from, to, func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
 	})
 	for k, x := range set {
-		all[x.Agent] = round.Spooled{Update: x.Update, Norm: math.Sqrt(squares[k])}
+		all[x.Agent] = round.SpooledUpdate{Update: x.Update, Norm: math.Sqrt(squares[k])}
 	}
 	return all, err
 }
@@ -76,18 +76,18 @@ func (w *modelState) spooled(s *store.Spool, kind wire.Kind) (map[wire.AgentID]r
 func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
 	for _, e := range c.receiver.Step(c.owner.Now(), ev) {
 		switch e := e.(type) {
-		case transfer.Open:
+		case transfer.OpenStorage:
 			c.openStorage(e)
-		case transfer.Unstored:
+		case transfer.StorageFailed:
 			c.cfg.Logger.Error("an update on its way cannot be stored; its missing chunks will be asked for again",
-				"agent", e.Agent, "round", c.present(), "err", e.Err)
-			c.storedUpdate(e.Err)
+				"agent", e.Agent, "round", c.currentRound(), "err", e.Err)
+			c.noteUpdateStorage(e.Err)
 		case transfer.Grant:
-			c.tell(e.Agent, wire.TypeCredit, c.runID, c.present(), e.Credit.Body())
+			c.sendToAgent(e.Agent, wire.TypeCredit, c.runID, c.currentRound(), e.Credit.Body())
 		case transfer.Complete:
-			c.keep(e)
+			c.checkAndSpoolUpdate(e)
 		case transfer.Refuse:
-			c.reject(e.Agent, c.present(), e.Digest, e.Reason)
+			c.reject(e.Agent, c.currentRound(), e.Digest, e.Reason)
 		}
 	}
 	s := c.receiver.Stats()
@@ -97,15 +97,15 @@ func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
 	}
 }
 
-// forget ends the transfer of an agent.
-func (c *Coordinator) forget(agent wire.AgentID) {
+// endTransfer ends the transfer of an agent.
+func (c *Coordinator) endTransfer(agent wire.AgentID) {
 	delete(c.offers, agent)
-	c.receive(transfer.Drop{Agent: agent})
+	c.receive(transfer.DropAgent{Agent: agent})
 }
 
 // reject ends an agent's participation in a round, which may be over by now.
 func (c *Coordinator) reject(agent wire.AgentID, r wire.RoundID, update wire.Digest, reason wire.RefuseReason) {
-	c.step(round.Rejected{Agent: agent, Round: r, Update: update, Reason: reason})
+	c.step(round.UpdateRejected{Agent: agent, Round: r, Update: update, Reason: reason})
 }
 
 // inMemory is the longest update, in bytes, that is received in memory and then written to the spool's log. A longer
@@ -114,21 +114,21 @@ func (c *Coordinator) reject(agent wire.AgentID, r wire.RoundID, update wire.Dig
 const inMemory = 1 << 20
 
 // openStorage gives the receiver a storage for an update.
-func (c *Coordinator) openStorage(e transfer.Open) {
+func (c *Coordinator) openStorage(e transfer.OpenStorage) {
 	m := e.Manifest
-	answer := transfer.Opened{Agent: e.Agent, Blob: m.Hash}
+	answer := transfer.StorageOpened{Agent: e.Agent, Blob: m.Hash}
 	if m.Length <= inMemory {
 		answer.Data = transfer.NewMemory(int(m.Length))
 		c.receive(answer)
 		return
 	}
-	spool := c.spools[c.present()]
+	spool := c.spools[c.currentRound()]
 	if spool == nil {
 		answer.Err = store.ErrClosed
 		c.receive(answer)
 		return
 	}
-	c.start(func() func() {
+	c.runInBackground(func() func() {
 		p, err := spool.Partial(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunk,
 			func(k int) [32]byte { return m.Chunks[k] })
 		if answer.Err = err; err == nil {
@@ -138,33 +138,34 @@ func (c *Coordinator) openStorage(e transfer.Open) {
 	})
 }
 
-// keep checks a whole update and puts it into the round's spool, outside the owner's goroutine.
-func (c *Coordinator) keep(e transfer.Complete) {
+// checkAndSpoolUpdate checks a whole update and puts it into the round's spool, outside the owner's goroutine.
+func (c *Coordinator) checkAndSpoolUpdate(e transfer.Complete) {
 	o := c.offers[e.Agent]
 	if o == nil || o.Update.Payload.Hash != e.Digest || c.spools[o.Round] == nil {
 		_ = e.Data.Close() // its round is over: its file is removed with the spool
-		c.receive(transfer.Stored{Agent: e.Agent})
+		c.receive(transfer.UpdateStored{Agent: e.Agent})
 		return
 	}
-	spool, want := c.spools[o.Round], wanted{c.form.elements, c.cfg.MaxNorm}
-	c.start(func() func() {
+	spool, want := c.spools[o.Round], updateLimits{c.modelShape.elements, c.cfg.MaxNorm}
+	c.runInBackground(func() func() {
 		norm, reason, err := c.spoolUpdate(spool, o, e.Data, want)
 		return func() {
-			c.receive(transfer.Stored{Agent: e.Agent})
-			c.kept(o, norm, reason, err)
+			c.receive(transfer.UpdateStored{Agent: e.Agent})
+			c.finishSpooling(o, norm, reason, err)
 		}
 	})
 }
 
 // spoolUpdate writes an update to the spool and returns its ‖v‖₂, or the reason why it is refused; err may explain the
 // reason. While the disk is full it waits, so that the agent need not send the update again.
-func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data transfer.Storage, want wanted) (float64,
+func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data transfer.Storage,
+	want updateLimits) (float64,
 	wire.RefuseReason, error) {
-	e := store.Entry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, Meta: o.Sealed,
+	e := store.SpoolEntry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, SignedManifest: o.SignedManifest,
 		Size: int64(o.Update.Payload.Length)}
 	norm, reason, err := c.checkUpdate(&o.Update, e.Size, data, want)
 	if file, ok := data.(io.ReaderAt); ok && reason != 0 {
-		if changed := reread(file, e); changed != nil { // the agent is not to blame
+		if changed := verifyUpdateFile(file, e); changed != nil { // the agent is not to blame
 			reason, err = 0, changed
 		}
 	}
@@ -180,19 +181,20 @@ func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data trans
 		} else {
 			err = spool.Adopt(e, data.(*store.Partial))
 		}
-		if !store.Passing(err) {
+		if !store.IsTransient(err) {
 			return norm, 0, err
 		}
 		full := err
-		c.owner.Tell(func() { c.storedUpdate(full) })
-		if stopped := c.owner.PauseBeside(persistAgain); stopped != nil {
+		c.owner.RunOnLoop(func() { c.noteUpdateStorage(full) })
+		if stopped := c.owner.PauseJob(persistAgain); stopped != nil {
 			return 0, 0, stopped
 		}
 	}
 }
 
-// reread holds an update that came into a file against its digest: it came whole, and a disk may have changed it since.
-func reread(file io.ReaderAt, e store.Entry) error {
+// verifyUpdateFile holds an update that came into a file against its digest: it came whole, and a disk may have changed
+// it since.
+func verifyUpdateFile(file io.ReaderAt, e store.SpoolEntry) error {
 	sum := wire.NewBlobSum()
 	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, e.Size)); err != nil {
 		return err
@@ -203,8 +205,8 @@ func reread(file io.ReaderAt, e store.Entry) error {
 	return nil
 }
 
-// kept takes the result of spoolUpdate: it accepts the update, refuses it, or waits for another offer.
-func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReason, err error) {
+// finishSpooling takes the result of spoolUpdate: it accepts the update, refuses it, or waits for another offer.
+func (c *Coordinator) finishSpooling(o *round.Offer, norm float64, reason wire.RefuseReason, err error) {
 	digest := o.Update.Payload.Hash
 	switch {
 	case reason != 0:
@@ -220,37 +222,37 @@ func (c *Coordinator) kept(o *round.Offer, norm float64, reason wire.RefuseReaso
 	case err != nil:
 		c.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.Agent,
 			"round", o.Round, "err", err)
-		c.storedUpdate(err)
-		c.forget(o.Agent)
+		c.noteUpdateStorage(err)
+		c.endTransfer(o.Agent)
 	default:
-		c.storedUpdate(nil)
+		c.noteUpdateStorage(nil)
 		u := o.Update
 		u.Inline = nil
 		// the whole manifest is in the spool
-		o.Sealed, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}}
-		c.step(round.Stored{Agent: o.Agent, Round: o.Round, Update: u, Norm: norm})
+		o.SignedManifest, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}}
+		c.step(round.UpdateStored{Agent: o.Agent, Round: o.Round, Update: u, Norm: norm})
 	}
 }
 
 // checked is how many bytes of an update are checked at a time, at most.
 const checked = 8 << 10
 
-// wanted is what the vector of a training update is held against.
-type wanted struct {
+// updateLimits is what the vector of a training update is held against.
+type updateLimits struct {
 	elements int
 	maxNorm  float64 // 0 = any
 }
 
 // checkUpdate returns ‖v‖₂ of an update's vector, or the reason why it is refused. err explains the reason or, without
 // a reason, is a read error.
-func (c *Coordinator) checkUpdate(u *wire.Update, size int64, data transfer.Storage, want wanted) (float64,
+func (c *Coordinator) checkUpdate(u *wire.Update, size int64, data transfer.Storage, want updateLimits) (float64,
 	wire.RefuseReason, error) {
 	if u.Kind == wire.KindStatistics {
 		return checkMoments(u, size, data)
 	}
-	of := codec.Of[float32](u.Payload.Codec)
+	of := codec.ForWord[float32](u.Payload.Codec)
 	squares, failed, err := 0.0, error(nil), error(nil)
-	if codec.Whole(of) {
+	if codec.DecodesOnlyWhole(of) {
 		c.unpacking.Lock() // one at a time is in memory
 		squares, failed, err = checkWhole(of, size, data, want.elements)
 		c.unpacking.Unlock()

@@ -16,20 +16,20 @@ import (
 // two of them take turns, once an hour.
 func TestTurns(t *testing.T) {
 	hello := func(nonce uint64) (wire.Type, []byte) { return wire.TypeHello, (&wire.Hello{Nonce: nonce}).Body() }
-	presence := func(s wire.State, nonce uint64) (wire.Type, []byte) {
-		return wire.TypePresence, (&wire.Presence{State: s, Nonce: nonce, Speaks: 1}).Body()
+	presence := func(s wire.PresenceState, nonce uint64) (wire.Type, []byte) {
+		return wire.TypePresence, (&wire.Presence{State: s, Nonce: nonce, MaxProtocolVersion: 1}).Body()
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var told []any
 		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact,
 			round.CoordinatorFact](func(fact any) { told = append(told, fact) })},
-			clones: map[wire.AgentID]*cloneDetector{}, owner: host.NewOwner(nil)}
+			clones: map[wire.AgentID]*cloneDetector{}, owner: host.NewEventLoop(nil)}
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.Type, body []byte, clones int) {
 			t.Helper()
-			sealed := wire.Seal(nil, wire.Header{Root: wire.FirstRoot,
+			sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot,
 				Type: typ, Federation: "plant", Sender: agent, Epoch: epoch,
 				Sequence: sequence}, body, make(ed25519.PrivateKey, ed25519.PrivateKeySize))
-			e, err := wire.Open(sealed)
+			e, err := wire.ParseEnvelope(sealed)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -139,14 +139,14 @@ func (f *federation) invitation(id wire.AgentID) mqtt.Message {
 		if !ok {
 			continue
 		}
-		e, err := wire.Open(r.Payload)
+		e, err := wire.ParseEnvelope(r.Payload)
 		if err != nil {
 			f.t.Error(err)
 		}
-		m := wire.Invitation{Agent: id, Announcement: e.Digest(), Left: 60_000, Weight: 1, Uploads: true}
+		m := wire.Invitation{Agent: id, Announcement: e.Digest(), RemainingMillis: 60_000, Weight: 1, SendsUpdate: true}
 		h := e.Header
 		h.Type, h.Sequence = wire.TypeInvitation, 1<<40
-		return mqtt.Message{Topic: f.topics.Device(id), Payload: wire.Seal(nil, h, m.Body(), f.coord.key)}
+		return mqtt.Message{Topic: f.topics.Device(id), Payload: wire.SignEnvelope(nil, h, m.Body(), f.coord.key)}
 	}
 	return mqtt.Message{}
 }

@@ -22,7 +22,7 @@ func TestWeakPeerKey(t *testing.T) {
 		f.start()
 		s.listen()
 		h := wire.Hello{Announcement: s.open.Digest(), Samples: 10, PeerKey: wire.PeerKey{1}}
-		s.say(f.topics.Status("weak"), sealFor(s.ann.Seals, s.as("weak", wire.TypeHello), h.Body()))
+		s.say(f.topics.Status("weak"), sealFor(s.ann.SealPublicKey, s.as("weak", wire.TypeHello), h.Body()))
 		f.finished(time.Hour)
 		for _, x := range facts[round.WorkEnded](f) {
 			if x.Result == round.WorkDeclined {

@@ -9,11 +9,11 @@ import (
 
 // BlockConfig says when a Block takes local steps, answers and is saved.
 type BlockConfig struct {
-	Every uint64 // m, the local steps between two mixings
-	// Within is H, the local steps from Wanted to Answer in a block without an end.
-	Within uint64
-	// Keep is how long a block without an end goes on until it is saved again.
-	Keep time.Duration
+	StepsPerMixing uint64 // m, the local steps between two mixings
+	// StepsUntilAnswer is H, the local steps from Wanted to Answer in a block without an end.
+	StepsUntilAnswer uint64
+	// SaveInterval is how long a block without an end goes on until it is saved again.
+	SaveInterval time.Duration
 }
 
 // Block is an exchange and its local steps: it decides when they are taken, when the block answers a round, when it
@@ -23,61 +23,62 @@ type BlockConfig struct {
 // Its host loops as that of an exchange, with the effects Publish, Take, Began, Answer and Save, and the events
 // Start, Stepped, Message, Tick, Wanted, Barred and Stop. While Resting() it keeps messages back.
 type Block[T wire.Float] struct {
-	cfg      BlockConfig
-	exchange *exchange[T]
-	endless  bool
-	over     bool
-	taken    uint64 // local steps that were asked for
-	begun    bool
-	resting  bool
-	barred   bool
-	wanted   bool      // a round waits for its answer
-	at       uint64    // the local step after which it has it
-	kept     time.Time // when the block was saved
-	reported Stats     // in answers so far
-	out      []Effect
+	cfg           BlockConfig
+	exchange      *exchange[T]
+	endless       bool
+	answered      bool
+	taken         uint64 // local steps that were asked for
+	begun         bool
+	resting       bool
+	restRequested bool
+	answerPending bool      // a round waits for its answer
+	answerAtStep  uint64    // the local step after which it has it
+	savedAt       time.Time // when the block was saved
+	reported      Stats     // in answers so far
+	out           []Effect
 }
 
-// Wanted says that a round asks a block without an end for what it has H local steps from now. A later round's takes
-// the place of an earlier one's.
-type Wanted struct{}
+// AnswerRequested says that a round asks a block without an end for what it has H local steps from now. A later round's
+// takes the place of an earlier one's.
+type AnswerRequested struct{}
 
-// Barred says whether a block without an end has to rest. It rests between two mixings, and only when no round waits
-// for its answer.
-type Barred struct{ Yes bool }
+// RestRequested says whether a block without an end has to rest. It rests between two mixings, and only when no round
+// waits for its answer.
+type RestRequested struct{ MustRest bool }
 
 // Stop says that the host ends the block.
 type Stop struct{}
 
-func (Wanted) event() {}
-func (Barred) event() {}
-func (Stop) event()   {}
+func (AnswerRequested) event() {}
+func (RestRequested) event()   {}
+func (Stop) event()            {}
 
-// Take asks for the local steps First to Last, counted from 1, on the parameters; then Stepped.
-type Take struct{ First, Last uint64 }
+// TakeSteps asks for the local steps First to Last, counted from 1, on the parameters; then Stepped.
+type TakeSteps struct{ First, Last uint64 }
 
-// Began says that a block without an end has its first parameters: if it joined, the median of neighbours' snapshots.
-type Began struct{ Joined bool }
+// BlockStarted says that a block without an end has its first parameters: if it joined, the median of neighbours'
+// snapshots.
+type BlockStarted struct{ Joined bool }
 
 // Answer asks the host to answer the round with the parameters as they are. The counts are of the steps since the
 // last answer, as is Seen: what this end has seen of the edges whose flows are bounded, by id.
 type Answer struct {
 	Stats Stats
-	Seen  []wire.Seen
+	Seen  []wire.EdgeMeasurement
 }
 
 // Save asks the host to save the parameters and the number of steps taken, for a restart.
 type Save struct{}
 
-func (Take) effect()   {}
-func (Began) effect()  {}
-func (Answer) effect() {}
-func (Save) effect()   {}
+func (TakeSteps) effect()    {}
+func (BlockStarted) effect() {}
+func (Answer) effect()       {}
+func (Save) effect()         {}
 
 // NewBlock returns the machine that takes local steps on x and mixes them, in place. The error is of the neighbours'
 // keys. It panics on a configuration that does not validate.
 func NewBlock[T wire.Float](cfg BlockConfig, mixing ExchangeConfig[T], x []T) (*Block[T], error) {
-	if cfg.Every == 0 {
+	if cfg.StepsPerMixing == 0 {
 		panic("d2d: NewBlock: no local steps between two mixings")
 	}
 	e, err := newExchange(mixing, x)
@@ -90,8 +91,8 @@ func NewBlock[T wire.Float](cfg BlockConfig, mixing ExchangeConfig[T], x []T) (*
 // Stats returns the counts so far.
 func (b *Block[T]) Stats() Stats { return b.exchange.Stats() }
 
-// Over tells that the block has answered its round and has no neighbours, to whom it would go on to answer.
-func (b *Block[T]) Over() bool { return b.over }
+// Finished tells that the block has answered its round and has no neighbours, to whom it would go on to answer.
+func (b *Block[T]) Finished() bool { return b.answered }
 
 // Resting tells whether the block rests: its neighbours go on without it, as without one that is asleep.
 func (b *Block[T]) Resting() bool { return b.resting }
@@ -108,10 +109,10 @@ func (b *Block[T]) Deadline() (time.Time, bool) {
 func (b *Block[T]) Step(now time.Time, ev Event) []Effect {
 	b.out = nil
 	switch ev := ev.(type) {
-	case Wanted:
-		b.wanted, b.at = true, b.taken+b.cfg.Within
-	case Barred:
-		b.barred = ev.Yes
+	case AnswerRequested:
+		b.answerPending, b.answerAtStep = true, b.taken+b.cfg.StepsUntilAnswer
+	case RestRequested:
+		b.restRequested = ev.MustRest
 	case Stop:
 		if b.endless {
 			b.emit(Save{})
@@ -139,11 +140,11 @@ func (b *Block[T]) perform(now time.Time, effects []Effect) {
 	var end []Effect
 	for _, e := range effects {
 		switch e := e.(type) {
-		case compute:
-			b.turn(now)
-		case ended:
+		case computeStep:
+			b.betweenMixings(now)
+		case mixingEnded:
 			end = append(end, Answer(e)) // which takes time: the neighbours hear the rest first
-			b.over = len(b.exchange.peers) == 0
+			b.answered = len(b.exchange.peers) == 0
 		default: // Publish
 			b.emit(e)
 		}
@@ -151,25 +152,25 @@ func (b *Block[T]) perform(now time.Time, effects []Effect) {
 	b.out = append(b.out, end...)
 }
 
-// turn is between two mixings: it answers, saves and rests, or takes the next steps.
-func (b *Block[T]) turn(now time.Time) {
+// betweenMixings is between two mixings: it answers, saves and rests, or takes the next steps.
+func (b *Block[T]) betweenMixings(now time.Time) {
 	if !b.endless {
 		b.take()
 		return
 	}
-	save := now.Sub(b.kept) > b.cfg.Keep
+	save := now.Sub(b.savedAt) > b.cfg.SaveInterval
 	if !b.begun {
 		b.begun, save = true, true
-		b.emit(Began{b.Stats().Joined})
+		b.emit(BlockStarted{b.Stats().Joined})
 	}
-	if b.wanted && b.taken >= b.at {
+	if b.answerPending && b.taken >= b.answerAtStep {
 		all := b.Stats()
-		b.emit(Answer{all.Since(b.reported), b.exchange.mixer.seen()})
-		b.wanted, b.reported, save = false, all, true
+		b.emit(Answer{all.Since(b.reported), b.exchange.mixer.takeSeenEdges()})
+		b.answerPending, b.reported, save = false, all, true
 	}
 	b.resting = b.mustRest()
 	if save || b.resting {
-		b.kept = now
+		b.savedAt = now
 		b.emit(Save{})
 	}
 	if !b.resting {
@@ -177,10 +178,10 @@ func (b *Block[T]) turn(now time.Time) {
 	}
 }
 
-func (b *Block[T]) mustRest() bool { return b.barred && !b.wanted }
+func (b *Block[T]) mustRest() bool { return b.restRequested && !b.answerPending }
 
 func (b *Block[T]) take() {
 	first := b.taken + 1
-	b.taken += b.cfg.Every
-	b.emit(Take{first, b.taken})
+	b.taken += b.cfg.StepsPerMixing
+	b.emit(TakeSteps{first, b.taken})
 }

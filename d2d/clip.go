@@ -40,8 +40,8 @@ func Clip[T wire.Float](weight T, tau, distance float64) T {
 // ClipRow sets the weights of the edges between node i and the nodes after it to those with which they carry the flows
 // of one step: dst[k] is [Clip] of weights[k], rounded to T, for what their ends have sent. dst and weights have one
 // weight an edge, as for [Mix]. Rows may be made at the same time.
-func ClipRow[T wire.Float](dst []float64, i int, sent [][]T, links *Links, weights []float64, tau float64) {
-	for _, l := range links.to[links.first[i]:links.first[i+1]] {
+func ClipRow[T wire.Float](dst []float64, i int, sent [][]T, links *Adjacency, weights []float64, tau float64) {
+	for _, l := range links.to[links.linkOffsets[i]:links.linkOffsets[i+1]] {
 		if int(l.node) < i {
 			continue
 		}

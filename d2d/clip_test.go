@@ -53,7 +53,7 @@ func TestClippedLockStep(t *testing.T) {
 		edges = append(edges, e)
 	}
 	slices.SortFunc(edges, func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
-	links, weights := NewLinks(n, edges), slices.Repeat([]float64{0.2}, len(edges))
+	links, weights := NewAdjacency(n, edges), slices.Repeat([]float64{0.2}, len(edges))
 	x, y, clipped, some := make([][]float32, n), make([][]float32, n), make([]float64, len(edges)), 0
 	for i := range n {
 		x[i], y[i] = slices.Clone(w.nodes[i].x), make([]float32, 7)
@@ -105,7 +105,8 @@ func TestSeen(t *testing.T) {
 	w.rest()
 	for _, a := range w.nodes[1:] {
 		for _, s := range a.seen {
-			if still := s.ID == w.nodes[0].cfg.Self; still != (s.Yield < 0.05) || s.Flows != 10 || s.Clipped != 0 ||
+			if still := s.ID == w.nodes[0].cfg.Self; still != (s.PullResponse < 0.05) || s.AppliedFlows != 10 ||
+				s.Clipped != 0 ||
 				!(s.Distance > 0) {
 				t.Errorf("%s sees %+v", a.cfg.Self, s)
 			}
@@ -117,12 +118,13 @@ func TestSeen(t *testing.T) {
 // flow.
 func TestRestartIsWatchedOn(t *testing.T) {
 	m := newMixer(Config[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1, Clip: 1}},
-		Wait: time.Second, Repeat: time.Hour, Patience: 1}, []float64{1})
+		SnapshotTimeout: time.Second, RepeatInterval: time.Hour, MaxSilentWaits: 1}, []float64{1})
 	e := m.edge("b")
-	e.watch = watch{flows: 3, distance: 6, pulled: 2, yielded: 0.5}
-	m.greeted(greeted{sender{"b", 2, 1}})
-	all := m.seen()
-	if m.stats.Resets != 1 || len(all) != 1 || all[0].Flows != 3 || all[0].Distance != 2 || all[0].Yield != 0.25 {
+	e.watch = flowWatch{flows: 3, distance: 6, squaredDifferenceSum: 2, responseSum: 0.5}
+	m.greeted(neighborGreeted{sender{"b", 2, 1}})
+	all := m.takeSeenEdges()
+	if m.stats.Resets != 1 || len(all) != 1 || all[0].AppliedFlows != 3 || all[0].Distance != 2 ||
+		all[0].PullResponse != 0.25 {
 		t.Errorf("%d resets, seen %+v", m.stats.Resets, all)
 	}
 }

@@ -27,22 +27,22 @@ type Config[T wire.Float] struct {
 	Neighbors []Neighbor // ascending by ID, without this agent
 	// Steps is H, the local steps of the block; 0 goes on for ever (`server_every: 0`).
 	Steps uint64
-	// Join has an agent that comes back to a block without an end begin with a neighbour's snapshot, for which it waits
-	// so long, before it begins with its own parameters; 0 = it begins with these.
-	Join time.Duration
-	// Wait is how long a step waits for its neighbours' snapshots; 0 waits for
+	// JoinTimeout has an agent that comes back to a block without an end begin with a neighbour's snapshot, for which
+	// it waits so long, before it begins with its own parameters; 0 = it begins with these.
+	JoinTimeout time.Duration
+	// SnapshotTimeout is how long a step waits for its neighbours' snapshots; 0 waits for
 	// as long as it takes.
-	Wait time.Duration
-	// Patience is how many waits in a row a silent neighbour may spoil, until it
+	SnapshotTimeout time.Duration
+	// MaxSilentWaits is how many waits in a row a silent neighbour may spoil, until it
 	// is waited for no longer. It is waited for again once it is heard.
-	Patience int
-	// Repeat is the time until a missing snapshot is asked for, again and again;
+	MaxSilentWaits int
+	// RepeatInterval is the time until a missing snapshot is asked for, again and again;
 	// after some times in vain it doubles, up to 16 times this.
-	Repeat time.Duration
-	// Drain bounds the time after the last step in which late flows may still
+	RepeatInterval time.Duration
+	// DrainTimeout bounds the time after the last step in which late flows may still
 	// come. The first step waits as long, if that is longer than Wait:
 	// neighbours begin a block when its announcement reaches them.
-	Drain time.Duration
+	DrainTimeout time.Duration
 	// Quantize replaces a vector by what the wire will carry of it, in place, so
 	// that both ends compute a flow from the same numbers; nil where that is T itself.
 	Quantize func(x []T)
@@ -82,17 +82,17 @@ func (c Config[T]) Validate() error {
 	if c.Boot == 0 {
 		fail("boot epoch 0")
 	}
-	if c.Wait < 0 || c.Drain < 0 || c.Join < 0 {
-		fail("wait %v, drain %v and join %v must not be negative", c.Wait, c.Drain, c.Join)
+	if c.SnapshotTimeout < 0 || c.DrainTimeout < 0 || c.JoinTimeout < 0 {
+		fail("wait %v, drain %v and join %v must not be negative", c.SnapshotTimeout, c.DrainTimeout, c.JoinTimeout)
 	}
-	if c.Join > 0 && c.Steps > 0 {
+	if c.JoinTimeout > 0 && c.Steps > 0 {
 		fail("a block with %d steps cannot be joined", c.Steps)
 	}
-	if c.Repeat <= 0 && len(c.Neighbors) > 0 {
-		fail("repeat %v must be positive", c.Repeat)
+	if c.RepeatInterval <= 0 && len(c.Neighbors) > 0 {
+		fail("repeat %v must be positive", c.RepeatInterval)
 	}
-	if c.Patience < 1 {
-		fail("patience %d must be at least 1", c.Patience)
+	if c.MaxSilentWaits < 1 {
+		fail("patience %d must be at least 1", c.MaxSilentWaits)
 	}
 	return errors.Join(errs...)
 }

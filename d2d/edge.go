@@ -16,23 +16,23 @@ type edge[T wire.Float] struct {
 	clip   float64    // τ; 0 = no bound
 	boot   wire.Epoch // of the other end; 0 = not known
 
-	seq     uint64       // q of the newest own snapshot; 0 = none yet
-	own     *snapshot[T] // the q-th
-	before  *snapshot[T] // the q−1-th, while the other end may miss it
-	theirs  []T          // the other end's q-th
-	early   []T          // the other end's q+1-th
-	applied uint64       // flows 1 to applied are in the parameters, q−1 or q
-	reached uint64       // the flows that the other end is known to have applied
+	seq                 uint64       // q of the newest own snapshot; 0 = none yet
+	own                 *snapshot[T] // the q-th
+	previousSnapshot    *snapshot[T] // the q−1-th, while the other end may miss it
+	theirs              []T          // the other end's q-th
+	theirNextParameters []T          // the other end's q+1-th
+	applied             uint64       // flows 1 to applied are in the parameters, q−1 or q
+	theirAppliedFlows   uint64       // the flows that the other end is known to have applied
 
-	askAt  time.Time // when theirs is missed
-	asks   int       // for it, so far
-	waited bool      // the steps wait for this edge
-	silent int       // waits in a row that it spoiled without a sign of life
+	askAt            time.Time // when theirs is missed
+	snapshotRequests int       // for it, so far
+	stepsWaitForIt   bool      // the steps wait for this edge
+	silentWaits      int       // waits in a row that it spoiled without a sign of life
 
-	finished bool   // the other end has said so,
-	last     uint64 // and this is the last that it issued
+	finished     bool   // the other end has said so,
+	theirLastSeq uint64 // and this is the last that it issued
 
-	watch watch // of the flows since the last answer, where they are bounded
+	watch flowWatch // of the flows since the last answer, where they are bounded
 }
 
 // snapshot is the parameters at one moment, shared by the edges that carry it.
@@ -45,28 +45,30 @@ type snapshot[T wire.Float] struct {
 // idle tells that the edge can carry the next snapshot.
 func (e *edge[T]) idle() bool { return e.boot != 0 && e.applied == e.seq }
 
-// whole tells that both ends' q-th snapshots are here, and their flow is not applied.
-func (e *edge[T]) whole() bool { return e.theirs != nil && e.applied < e.seq }
+// hasBothSnapshots tells that both ends' q-th snapshots are here, and their flow is not applied.
+func (e *edge[T]) hasBothSnapshots() bool { return e.theirs != nil && e.applied < e.seq }
 
-// missing tells that the other end's q-th snapshot should come.
-func (e *edge[T]) missing() bool {
-	return e.applied < e.seq && e.theirs == nil && (!e.finished || e.last >= e.seq)
+// lacksTheirSnapshot tells that the other end's q-th snapshot should come.
+func (e *edge[T]) lacksTheirSnapshot() bool {
+	return e.applied < e.seq && e.theirs == nil && (!e.finished || e.theirLastSeq >= e.seq)
 }
 
-// target is the last flow that both ends can apply, once both have finished.
-func (e *edge[T]) target() uint64 { return min(e.seq, e.last) }
+// lastCommonFlow is the last flow that both ends can apply, once both have finished.
+func (e *edge[T]) lastCommonFlow() uint64 { return min(e.seq, e.theirLastSeq) }
 
 // drained tells that both ends have applied all that they can.
 func (e *edge[T]) drained() bool {
-	return e.finished && e.applied >= e.target() && e.reached >= e.target()
+	return e.finished && e.applied >= e.lastCommonFlow() && e.theirAppliedFlows >= e.lastCommonFlow()
 }
 
-// open tells that one end may have applied a flow that the other has not.
-func (e *edge[T]) open() bool {
+// isUnreconciled tells that one end may have applied a flow that the other has not.
+func (e *edge[T]) isUnreconciled() bool {
 	if e.finished {
 		return !e.drained()
 	}
-	return e.applied < e.seq || e.reached < e.seq
+	return e.applied < e.seq || e.theirAppliedFlows < e.seq
 }
 
-func (e *edge[T]) to(seq uint64) to { return to{ID: e.id, Boot: e.boot, Seq: seq} }
+func (e *edge[T]) addressFor(seq uint64) edgeAddress {
+	return edgeAddress{ID: e.id, Boot: e.boot, Seq: seq}
+}

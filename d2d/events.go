@@ -14,130 +14,130 @@ type Stepped struct{}
 
 // sender tells where a message comes from and whom it is for.
 type sender struct {
-	ID   wire.AgentID
-	Boot wire.Epoch // the start of the sender's program
-	For  wire.Epoch // the start of this agent's program that the sender knows; 0 if none
+	ID           wire.AgentID
+	Boot         wire.Epoch // the start of the sender's program
+	ReceiverBoot wire.Epoch // the start of this agent's program that the sender knows; 0 if none
 }
 
-// received is a neighbour's snapshot. X becomes the machine's.
-type received[T wire.Float] struct {
+// snapshotReceived is a neighbour's snapshot. X becomes the machine's.
+type snapshotReceived[T wire.Float] struct {
 	From sender
 	Seq  uint64 // q on this edge
 	X    []T
 }
 
-// asked says that a neighbour misses this agent's snapshot q.
-type asked struct {
+// snapshotRequested says that a neighbour misses this agent's snapshot q.
+type snapshotRequested struct {
 	From sender
 	Seq  uint64
 }
 
-// finished says how far a neighbour's end of the edge went: it will issue
+// neighborFinished says how far a neighbour's end of the edge went: it will issue
 // nothing after Last, and has applied the flows up to Applied.
-type finished struct {
+type neighborFinished struct {
 	From          sender
 	Last, Applied uint64
 	Drained       bool // it needs no answer
 }
 
-// greeted says that a neighbour has started, perhaps anew.
-type greeted struct{ From sender }
+// neighborGreeted says that a neighbour has started, perhaps anew.
+type neighborGreeted struct{ From sender }
 
 // Tick says that the deadline may have passed.
 type Tick struct{}
 
-func (Start) event()       {}
-func (Stepped) event()     {}
-func (received[T]) event() {}
-func (asked) event()       {}
-func (finished) event()    {}
-func (greeted) event()     {}
-func (Tick) event()        {}
+func (Start) event()               {}
+func (Stepped) event()             {}
+func (snapshotReceived[T]) event() {}
+func (snapshotRequested) event()   {}
+func (neighborFinished) event()    {}
+func (neighborGreeted) event()     {}
+func (Tick) event()                {}
 
 // Effect is Publish; Take, Began, Answer or Save of a Block; inside the mixer compute, send, resend, release, ask,
 // finish, greet or ended.
 type Effect interface{ effect() }
 
-// compute asks for local step Step, from 1, on the parameters.
-type compute struct{ Step uint64 }
+// computeStep asks for local step Step, from 1, on the parameters.
+type computeStep struct{ Step uint64 }
 
-// to addresses a snapshot on one edge.
-type to struct {
+// edgeAddress addresses a snapshot on one edge.
+type edgeAddress struct {
 	ID   wire.AgentID
 	Boot wire.Epoch // 0 while it is not known
 	Seq  uint64
 }
 
-// send asks the host to publish a snapshot. The host seals it before it steps
+// sendSnapshot asks the host to publish a snapshot. The host seals it before it steps
 // the machine again, and keeps the sealed bytes under the number of the step
 // until release.
-type send[T wire.Float] struct {
+type sendSnapshot[T wire.Float] struct {
 	Step uint64
 	X    []T // borrowed
-	To   []to
+	To   []edgeAddress
 }
 
-// resend asks the host to publish the sealed bytes of a step again.
-type resend struct{ Step uint64 }
+// resendSnapshot asks the host to publish the sealed bytes of a step again.
+type resendSnapshot struct{ Step uint64 }
 
-// release says that the sealed bytes of a step are needed no longer.
-type release struct{ Step uint64 }
+// releaseSnapshot says that the sealed bytes of a step are needed no longer.
+type releaseSnapshot struct{ Step uint64 }
 
-// ask asks a neighbour for a snapshot that is late.
-type ask struct{ To to }
+// requestSnapshot asks a neighbour for a snapshot that is late.
+type requestSnapshot struct{ To edgeAddress }
 
-// finish tells a neighbour how far this end of the edge went.
-type finish struct {
-	To      to // Seq is the last that was issued
+// sendFinish tells a neighbour how far this end of the edge went.
+type sendFinish struct {
+	To      edgeAddress // Seq is the last that was issued
 	Applied uint64
 	Drained bool // it needs no answer
 }
 
-// greet tells a neighbour that this agent has started.
-type greet struct{ To to }
+// sendGreeting tells a neighbour that this agent has started.
+type sendGreeting struct{ To edgeAddress }
 
-// ended ends the block: the parameters are x_H. The machine goes on answering
+// mixingEnded ends the block: the parameters are x_H. The machine goes on answering
 // its neighbours.
-type ended struct {
+type mixingEnded struct {
 	Stats Stats
-	Seen  []wire.Seen
+	Seen  []wire.EdgeMeasurement
 }
 
-func (compute) effect() {}
-func (send[T]) effect() {}
-func (resend) effect()  {}
-func (release) effect() {}
-func (ask) effect()     {}
-func (finish) effect()  {}
-func (greet) effect()   {}
-func (ended) effect()   {}
+func (computeStep) effect()     {}
+func (sendSnapshot[T]) effect() {}
+func (resendSnapshot) effect()  {}
+func (releaseSnapshot) effect() {}
+func (requestSnapshot) effect() {}
+func (sendFinish) effect()      {}
+func (sendGreeting) effect()    {}
+func (mixingEnded) effect()     {}
 
 // Stats counts what a mixer did in its block.
 type Stats struct {
-	Steps   uint64 // local steps
-	Flows   uint64 // flows applied
-	Late    uint64 // of these, after the step of the snapshot
-	Skipped uint64 // pairs of step and edge that issued no snapshot, since the edge was behind
-	Waits   uint64 // steps whose wait ended at its deadline
+	Steps            uint64 // local steps
+	Flows            uint64 // flows applied
+	LateFlows        uint64 // of these, after the step of the snapshot
+	SkippedSnapshots uint64 // pairs of step and edge that issued no snapshot, since the edge was behind
+	TimedOutWaits    uint64 // steps whose wait ended at its deadline
 	// Unreconciled counts the edges on which one end may have applied a flow
 	// that the other did not.
-	Unreconciled  uint64
-	Joined        bool                   // it began with the median of neighbours' snapshots
-	Resets        uint64                 // edges that began again with a new start of the neighbour
-	Asked, Resent uint64                 // snapshots asked for, and sent again
-	Ignored       [lastIgnore + 1]uint64 // messages, by reason
+	Unreconciled               uint64
+	Joined                     bool                         // it began with the median of neighbours' snapshots
+	Resets                     uint64                       // edges that began again with a new start of the neighbour
+	RequestedSnapshots, Resent uint64                       // snapshots asked for, and sent again
+	Ignored                    [lastIgnoreReason + 1]uint64 // messages, by reason
 }
 
 // Since returns what was counted after an earlier moment.
 func (s Stats) Since(before Stats) Stats {
 	s.Steps -= before.Steps
 	s.Flows -= before.Flows
-	s.Late -= before.Late
-	s.Skipped -= before.Skipped
-	s.Waits -= before.Waits
+	s.LateFlows -= before.LateFlows
+	s.SkippedSnapshots -= before.SkippedSnapshots
+	s.TimedOutWaits -= before.TimedOutWaits
 	s.Unreconciled -= before.Unreconciled
 	s.Resets -= before.Resets
-	s.Asked -= before.Asked
+	s.RequestedSnapshots -= before.RequestedSnapshots
 	s.Resent -= before.Resent
 	for i := range s.Ignored {
 		s.Ignored[i] -= before.Ignored[i]
@@ -145,35 +145,35 @@ func (s Stats) Since(before Stats) Stats {
 	return s
 }
 
-// Ignore is why a message was ignored. It is a metric's label.
-type Ignore uint8
+// IgnoreReason is why a message was ignored. It is a metric's label.
+type IgnoreReason uint8
 
 // The reasons.
 const (
-	IgnoreStranger  Ignore = iota // not a neighbour
-	IgnoreDimension               // a vector of another length
+	IgnoreStranger  IgnoreReason = iota // not a neighbour
+	IgnoreDimension                     // a vector of another length
 	IgnoreNotFinite
-	IgnoreBoot      // of, or for, another start of a program
-	IgnoreDuplicate // a snapshot that is here already, or was applied
-	IgnoreSequence  // ahead of what the edge can be at
-	IgnoreRound     // of another run or round
-	IgnoreMalformed // not a message
-	IgnoreSeal      // does not open
-	IgnoreNoKey     // the key to open it has not come yet
-	lastIgnore      = IgnoreNoKey
+	IgnoreBoot       // of, or for, another start of a program
+	IgnoreDuplicate  // a snapshot that is here already, or was applied
+	IgnoreSequence   // ahead of what the edge can be at
+	IgnoreRound      // of another run or round
+	IgnoreMalformed  // not a message
+	IgnoreSeal       // does not open
+	IgnoreNoKey      // the key to open it has not come yet
+	lastIgnoreReason = IgnoreNoKey
 )
 
 // String is the reason's name in metrics and logs.
-func (r Ignore) String() string {
+func (r IgnoreReason) String() string {
 	return [...]string{"stranger", "dimension", "not_finite", "boot", "duplicate", "sequence",
 		"round", "malformed", "seal", "no_key"}[r]
 }
 
-// Ignores returns all reasons, for closed label sets.
-func Ignores() []Ignore {
-	all := make([]Ignore, lastIgnore+1)
+// IgnoreReasons returns all reasons, for closed label sets.
+func IgnoreReasons() []IgnoreReason {
+	all := make([]IgnoreReason, lastIgnoreReason+1)
 	for i := range all {
-		all[i] = Ignore(i)
+		all[i] = IgnoreReason(i)
 	}
 	return all
 }

@@ -19,10 +19,11 @@ type ExchangeConfig[T wire.Float] struct {
 	Run   wire.RunID
 	Round wire.RoundID
 	Keys  *Keys // nil = messages are not sealed, as on a trusted bench
-	// Proofs has each message prove which neighbour has sent it; all of the block do, or none. Without keys none can.
-	Proofs bool
-	Codec  spec.Codec // of snapshots; empty = raw
-	Rand   *rand.Rand // of a codec that rounds at random; else it may be nil
+	// SenderProofs has each message prove which neighbour has sent it; all of the block do, or none. Without keys none
+	// can.
+	SenderProofs bool
+	Codec        spec.Codec // of snapshots; empty = raw
+	Rand         *rand.Rand // of a codec that rounds at random; else it may be nil
 }
 
 // exchange is a mixer with its messages: it seals and opens them, splits large
@@ -35,33 +36,33 @@ type ExchangeConfig[T wire.Float] struct {
 //		effects = exchange.Step(now, Message{…}, Stepped{} or, at Deadline(), Tick{})
 //	}
 type exchange[T wire.Float] struct {
-	cfg   ExchangeConfig[T]
-	head  wire.PeerHead
-	mixer *mixer[T]
-	peers []*peer // in the order of Config.Neighbors
-	own   *sealer
-	prove bool
-	sent  map[uint64][][]byte // sealed snapshots by step
-	count uint64              // of sealed controls
-	greet time.Time           // when the greeting is due; zero while it is not
-	last  time.Time           // of the last greeting
-	gap   time.Duration       // least time to the next one
-	codec codec.Codec[T]
-	size  int    // of a snapshot, in bytes
-	pack  []byte // the present snapshot
-	out   []Effect
+	cfg              ExchangeConfig[T]
+	head             wire.PeerHead
+	mixer            *mixer[T]
+	peers            []*peer // in the order of Config.Neighbors
+	own              *sealer
+	prove            bool
+	sent             map[uint64][][]byte // sealed snapshots by step
+	controlCount     uint64              // of sealed controls
+	greetingAt       time.Time           // when the greeting is due; zero while it is not
+	lastGreetingAt   time.Time           // of the last greeting
+	greetingInterval time.Duration       // least time to the next one
+	codec            codec.Codec[T]
+	size             int    // of a snapshot, in bytes
+	pack             []byte // the present snapshot
+	out              []Effect
 }
 
 // peer is the other end of an edge.
 type peer struct {
-	id     wire.AgentID
-	secret []byte     // shared by the two devices
-	boot   wire.Epoch // the start that key belongs to
-	key    *sealer    // nil until its greeting has come
-	holds  bool       // it has this agent's key
-	proofs proofs     // on this edge
-	parts  []*assembly
-	spare  []byte // buffer of the last whole snapshot, for the next
+	id          wire.AgentID
+	secret      []byte     // shared by the two devices
+	boot        wire.Epoch // the start that key belongs to
+	key         *sealer    // nil until its greeting has come
+	hasOwnKey   bool       // it has this agent's key
+	proofs      proofKeys  // on this edge
+	parts       []*assembly
+	spareBuffer []byte // buffer of the last whole snapshot, for the next
 }
 
 // assembly is a snapshot whose parts have not all come.
@@ -92,7 +93,7 @@ func newExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*exchange[T], erro
 		return nil, fmt.Errorf("there are %d neighbours, at most %d are allowed", len(cfg.Neighbors), wire.MaxNeighbors)
 	}
 	e := &exchange[T]{
-		cfg: cfg, codec: codec.Of[T](cmp.Or(cfg.Codec, spec.CodecRaw)), sent: map[uint64][][]byte{},
+		cfg: cfg, codec: codec.ForWord[T](cmp.Or(cfg.Codec, spec.CodecRaw)), sent: map[uint64][][]byte{},
 		head: wire.PeerHead{Run: cfg.Run, Round: cfg.Round, From: cfg.Self, Boot: cfg.Boot},
 	}
 	if cfg.Keys != nil {
@@ -100,10 +101,10 @@ func newExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*exchange[T], erro
 		if err != nil {
 			return nil, err
 		}
-		e.own, e.prove = own, cfg.Proofs
+		e.own, e.prove = own, cfg.SenderProofs
 	}
 	for _, n := range cfg.Neighbors {
-		p := &peer{id: n.ID, boot: n.Boot, holds: cfg.Keys == nil}
+		p := &peer{id: n.ID, boot: n.Boot, hasOwnKey: cfg.Keys == nil}
 		if cfg.Keys != nil {
 			var err error
 			if p.secret, err = sharedSecret(cfg.Keys.Private, n.Key); err != nil {
@@ -135,8 +136,8 @@ func (e *exchange[T]) Stats() Stats { return e.mixer.Stats() }
 // Deadline returns when the machine wants a Tick, if it does.
 func (e *exchange[T]) Deadline() (time.Time, bool) {
 	at, ok := e.mixer.Deadline()
-	if !e.greet.IsZero() && (!ok || e.greet.Before(at)) {
-		return e.greet, true
+	if !e.greetingAt.IsZero() && (!ok || e.greetingAt.Before(at)) {
+		return e.greetingAt, true
 	}
 	return at, ok
 }
@@ -163,19 +164,19 @@ func (e *exchange[T]) Step(now time.Time, ev Event) []Effect {
 func (e *exchange[T]) perform(now time.Time, effects []Effect) {
 	for _, ef := range effects {
 		switch ef := ef.(type) {
-		case send[T]:
+		case sendSnapshot[T]:
 			e.sent[ef.Step] = e.seal(ef)
 			e.publishSnapshot(ef.Step)
-		case resend:
+		case resendSnapshot:
 			e.publishSnapshot(ef.Step)
-		case release:
+		case releaseSnapshot:
 			delete(e.sent, ef.Step)
-		case ask:
+		case requestSnapshot:
 			e.control(wire.PeerAsk, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq})
-		case finish:
-			e.control(wire.PeerFinish, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq, Applied: ef.Applied,
+		case sendFinish:
+			e.control(wire.PeerFinish, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq, AppliedSeq: ef.Applied,
 				Drained: ef.Drained})
-		case greet:
+		case sendGreeting:
 			e.greetAt(now)
 		default: // compute, ended
 			e.out = append(e.out, ef)
@@ -183,7 +184,7 @@ func (e *exchange[T]) perform(now time.Time, effects []Effect) {
 	}
 }
 
-func address(to to) wire.PeerAddress { return wire.PeerAddress{ID: to.ID, Boot: to.Boot} }
+func address(to edgeAddress) wire.PeerAddress { return wire.PeerAddress{ID: to.ID, Boot: to.Boot} }
 
 // controlPart is the part of greetings and controls; a snapshot's have their numbers, from 1.
 const controlPart = "0"
@@ -199,7 +200,7 @@ func (e *exchange[T]) publishSnapshot(step uint64) {
 }
 
 // seal makes the messages of a snapshot, which quantize has packed just now where it must.
-func (e *exchange[T]) seal(s send[T]) [][]byte {
+func (e *exchange[T]) seal(s sendSnapshot[T]) [][]byte {
 	if e.cfg.Quantize == nil {
 		e.pack = e.codec.Append(e.pack[:0], s.X, nil)
 	}
@@ -216,7 +217,7 @@ func (e *exchange[T]) seal(s send[T]) [][]byte {
 			m = append(m, part...)
 		} else {
 			m = e.own.aead.Seal(m, nonce(wire.PeerSnapshot, head.Part, s.Step), part, m)
-			m = e.proved(m, s.To...)
+			m = e.appendProofs(m, s.To...)
 		}
 		messages = append(messages, m)
 	}
@@ -243,12 +244,12 @@ func (e *exchange[T]) parts() int {
 }
 
 func (e *exchange[T]) control(t wire.PeerType, c wire.PeerControl) {
-	e.count++
-	c.Count = e.count
+	e.controlCount++
+	c.SealCounter = e.controlCount
 	m := wire.AppendControl(nil, e.headOf(t), &c)
 	if e.own != nil {
-		m = e.own.aead.Seal(m, nonce(t, 0, c.Count), nil, m)
-		m = e.proved(m, to{ID: c.To.ID})
+		m = e.own.aead.Seal(m, nonce(t, 0, c.SealCounter), nil, m)
+		m = e.appendProofs(m, edgeAddress{ID: c.To.ID})
 	}
 	e.publish(controlPart, m)
 }
@@ -259,24 +260,25 @@ func (e *exchange[T]) greetAt(now time.Time) {
 	if e.cfg.Keys == nil {
 		return
 	}
-	e.greet = now
-	if soonest := e.last.Add(e.gap); !e.last.IsZero() && soonest.After(now) {
-		e.greet = soonest
+	e.greetingAt = now
+	if soonest := e.lastGreetingAt.Add(e.greetingInterval); !e.lastGreetingAt.IsZero() && soonest.After(now) {
+		e.greetingAt = soonest
 	}
 }
 
 // sendGreeting publishes the greeting when it is due, and plans the next one while a key is missing somewhere.
 func (e *exchange[T]) sendGreeting(now time.Time) {
-	if e.greet.IsZero() || now.Before(e.greet) {
+	if e.greetingAt.IsZero() || now.Before(e.greetingAt) {
 		return
 	}
-	e.greet, e.last, e.gap = time.Time{}, now, min(max(2*e.gap, e.cfg.Repeat/16), e.cfg.Repeat)
+	e.greetingAt, e.lastGreetingAt, e.greetingInterval = time.Time{}, now, min(max(2*e.greetingInterval,
+		e.cfg.RepeatInterval/16), e.cfg.RepeatInterval)
 	g := wire.Greeting{Salt: e.cfg.Keys.Salt}
 	for _, p := range e.peers {
 		k := wire.GreetingKey{To: wire.PeerAddress{ID: p.id, Boot: p.boot}, Holds: p.key != nil}
 		k.Wrapped, _ = wrap(e.cfg.Keys, p.secret, e.head, k.To) // no secret makes it fail
 		g.Keys = append(g.Keys, k)
-		if (p.key == nil || !p.holds) && e.mixer.waitsFor(p.id) {
+		if (p.key == nil || !p.hasOwnKey) && e.mixer.waitsFor(p.id) {
 			e.greetAt(now)
 		}
 	}

@@ -45,7 +45,7 @@ func TestTampering(t *testing.T) {
 			before := b.Stats()
 			b.Step(now, Message{bad})
 			b.Step(now, Message{bad[:i]})
-			if b.mixer.edges[0].early != nil {
+			if b.mixer.edges[0].theirNextParameters != nil {
 				t.Fatalf("byte %d: a changed snapshot was taken", i)
 			}
 			if b.Stats().Flows != before.Flows {
@@ -54,7 +54,7 @@ func TestTampering(t *testing.T) {
 		}
 	}
 	b.Step(now, Message{said[len(said)-1]})
-	if b.mixer.edges[0].early == nil {
+	if b.mixer.edges[0].theirNextParameters == nil {
 		t.Errorf("the unchanged snapshot was not taken: %+v", b.Stats())
 	}
 }
@@ -64,8 +64,8 @@ func TestTampering(t *testing.T) {
 func TestOtherBlocks(t *testing.T) {
 	end := func(self, peer wire.AgentID, run wire.RunID, round wire.RoundID) (e *exchange[float64], said [][]byte) {
 		e, err := newExchange(ExchangeConfig[float64]{Self: self, Run: run, Round: round, Config: Config[float64]{
-			Boot: 1, Steps: 3, Neighbors: []Neighbor{{ID: peer, Weight: 0.5, Boot: 1}}, Patience: 1,
-			Wait: time.Second, Repeat: time.Second, Drain: time.Second}}, []float64{1})
+			Boot: 1, Steps: 3, Neighbors: []Neighbor{{ID: peer, Weight: 0.5, Boot: 1}}, MaxSilentWaits: 1,
+			SnapshotTimeout: time.Second, RepeatInterval: time.Second, DrainTimeout: time.Second}}, []float64{1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,13 +181,13 @@ func FuzzNeighbor(f *testing.F) {
 			t.Fatal(err)
 		}
 		whole = append(whole[:len(whole)-len(rest)], said...)
-		n, all := nonce(h.Type, 0, 0), []to{{ID: "n001"}}
+		n, all := nonce(h.Type, 0, 0), []edgeAddress{{ID: "n001"}}
 		if s, _, err := wire.DecodeSnapshot(said); err == nil && h.Type == wire.PeerSnapshot {
 			n, all = nonce(h.Type, s.Part, s.Step), slices.Repeat(all, len(s.To))
 		} else if c, _, err := wire.DecodeControl(said); err == nil {
-			n = nonce(h.Type, 0, c.Count)
+			n = nonce(h.Type, 0, c.SealCounter)
 		}
-		b.Step(time.Unix(0, 0), Message{a.proved(a.own.aead.Seal(whole, n, text, whole), all...)})
+		b.Step(time.Unix(0, 0), Message{a.appendProofs(a.own.aead.Seal(whole, n, text, whole), all...)})
 		for _, x := range b.mixer.x {
 			if math.IsNaN(x) || math.IsInf(x, 0) {
 				t.Fatalf("the parameters are %v", b.mixer.x)
@@ -211,12 +211,12 @@ func TestForbidden(t *testing.T) {
 		if got := b.Stats().Ignored; got != want {
 			t.Errorf("%s: ignored %v, want %v", tt.name, got, want)
 		}
-		if b.mixer.edges[0].early != nil || b.peers[0].boot != 1 {
+		if b.mixer.edges[0].theirNextParameters != nil || b.peers[0].boot != 1 {
 			t.Fatalf("%s: it was taken", tt.name)
 		}
 	}
 	b := open.nodes[1].ex
-	if b.Step(now, Message{snapshotOf(nil, 1, 2)}); b.mixer.edges[0].early == nil {
+	if b.Step(now, Message{snapshotOf(nil, 1, 2)}); b.mixer.edges[0].theirNextParameters == nil {
 		t.Errorf("what is allowed was not taken: %+v", b.Stats())
 	}
 	keepsTwoIncomplete(t)
@@ -242,11 +242,11 @@ type forbidden struct {
 	name    string
 	l       *links[float64]
 	message []byte
-	why     Ignore
+	why     IgnoreReason
 }
 
 // noReason marks a message that is ignored and counted under no reason.
-const noReason Ignore = 255
+const noReason IgnoreReason = 255
 
 // receiver is the second node, to which the messages go.
 var receiver = wire.PeerAddress{ID: "n001", Boot: 1}
@@ -254,7 +254,7 @@ var receiver = wire.PeerAddress{ID: "n001", Boot: 1}
 // forbiddenMessages returns messages for two nodes that mix openly and for two that seal.
 func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 	t.Helper()
-	ask := wire.AppendControl(nil, headOf(wire.PeerAsk), &wire.PeerControl{To: receiver, Count: 1, Seq: 1})
+	ask := wire.AppendControl(nil, headOf(wire.PeerAsk), &wire.PeerControl{To: receiver, SealCounter: 1, Seq: 1})
 	greeting := wire.AppendGreeting(nil, headOf(wire.PeerGreeting), &wire.Greeting{})
 	mine := wire.AppendGreeting(nil, headOf(wire.PeerGreeting),
 		&wire.Greeting{Keys: []wire.GreetingKey{{To: receiver}}})

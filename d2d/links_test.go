@@ -58,9 +58,9 @@ type node[T wire.Float] struct {
 	trace    *conservation.Trace[T]
 	dead     bool
 	done     bool
-	seen     []wire.Seen // of its edges
-	set      time.Time   // its timer
-	mostKept int         // sealed snapshots
+	seen     []wire.EdgeMeasurement // of its edges
+	set      time.Time              // its timer
+	mostKept int                    // sealed snapshots
 }
 
 // newLinks has n nodes with d parameters each on the edges of weights.
@@ -68,9 +68,10 @@ func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 	l := &links[T]{t: t, fate: f, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), seals: map[string][]byte{}}
 	id := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("n%03d", i)) }
 	for i := range n {
-		a := &node[T]{cfg: ExchangeConfig[T]{Self: id(i), Run: 1, Round: 2, Codec: f.codec, Proofs: !f.unproved,
-			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Config: Config[T]{Boot: 1, Steps: f.steps, Wait: f.wait,
-				Patience: 3, Repeat: 50 * time.Millisecond, Drain: f.drain}}}
+		a := &node[T]{cfg: ExchangeConfig[T]{Self: id(i), Run: 1, Round: 2, Codec: f.codec, SenderProofs: !f.unproved,
+			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Config: Config[T]{Boot: 1, Steps: f.steps,
+				SnapshotTimeout: f.wait,
+				MaxSilentWaits:  3, RepeatInterval: 50 * time.Millisecond, DrainTimeout: f.drain}}}
 		for j := range n {
 			if w, ok := weights[[2]int{min(i, j), max(i, j)}]; ok && i != j {
 				nb := Neighbor{ID: id(j), Weight: w, Clip: f.clip, Boot: 1}
@@ -164,14 +165,14 @@ func (l *links[T]) step(a *node[T], ev Event) {
 	}
 	for _, e := range a.ex.Step(l.now, ev) {
 		switch e := e.(type) {
-		case compute:
+		case computeStep:
 			l.compute(a, e)
 		case Publish:
 			l.noteSeal(a, e.Payload)
 			for _, nb := range a.cfg.Neighbors {
 				l.send(nb.ID, e.Payload)
 			}
-		case ended:
+		case mixingEnded:
 			a.done, a.seen = true, e.Seen
 		}
 	}
@@ -221,7 +222,7 @@ func (l *links[T]) noteSeal(a *node[T], payload []byte) {
 	if s, _, err := wire.DecodeSnapshot(rest); err == nil && h.Type == wire.PeerSnapshot {
 		n = nonce(h.Type, s.Part, s.Step)
 	} else if c, _, err := wire.DecodeControl(rest); err == nil {
-		n = nonce(h.Type, 0, c.Count)
+		n = nonce(h.Type, 0, c.SealCounter)
 	}
 	key := fmt.Sprintf("%x %x", a.cfg.Keys.Sender, n)
 	if old, ok := l.seals[key]; ok && !bytes.Equal(old, payload) {
@@ -231,12 +232,12 @@ func (l *links[T]) noteSeal(a *node[T], payload []byte) {
 }
 
 // compute takes a local step, or dies of it.
-func (l *links[T]) compute(a *node[T], e compute) {
+func (l *links[T]) compute(a *node[T], e computeStep) {
 	if a == l.nodes[0] && e.Step == l.fate.killAt && a.cfg.Boot == 1 {
 		a.dead = true
 		if l.fate.restart > 0 {
 			l.after(l.fate.restart, func() {
-				a.cfg.Boot, a.cfg.Join = 2, 10*time.Second
+				a.cfg.Boot, a.cfg.JoinTimeout = 2, 10*time.Second
 				for k := range a.cfg.Neighbors {
 					a.cfg.Neighbors[k].Boot = 0
 				}

@@ -2,28 +2,28 @@ package d2d
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// from returns the edge that a message is on, or nil, with the reason counted.
-func (m *mixer[T]) from(p sender) *edge[T] {
+// edgeOfSender returns the edge that a message is on, or nil, with the reason counted.
+func (m *mixer[T]) edgeOfSender(p sender) *edge[T] {
 	e := m.edge(p.ID)
 	if e == nil {
 		return m.ignore(IgnoreStranger)
 	}
-	m.meet(e, p.Boot)
-	if p.For != m.cfg.Boot || p.Boot != e.boot {
+	m.noteBoot(e, p.Boot)
+	if p.ReceiverBoot != m.cfg.Boot || p.Boot != e.boot {
 		return m.ignore(IgnoreBoot)
 	}
-	e.silent, e.waited = 0, true
+	e.silentWaits, e.stepsWaitForIt = 0, true
 	return e
 }
 
-func (m *mixer[T]) ignore(why Ignore) *edge[T] {
+func (m *mixer[T]) ignore(why IgnoreReason) *edge[T] {
 	m.stats.Ignored[why]++
 	return nil
 }
 
-// meet takes note of the start of the other end's program. In a block with an
+// noteBoot takes note of the start of the other end's program. In a block with an
 // end, an edge is to one start of it: who comes back waits for the next block.
-func (m *mixer[T]) meet(e *edge[T], boot wire.Epoch) {
+func (m *mixer[T]) noteBoot(e *edge[T], boot wire.Epoch) {
 	switch {
 	case e.boot == 0:
 		e.boot = boot
@@ -31,7 +31,7 @@ func (m *mixer[T]) meet(e *edge[T], boot wire.Epoch) {
 		m.reset(e)
 		e.boot = boot
 	case boot > e.boot:
-		e.waited = false
+		e.stepsWaitForIt = false
 	}
 }
 
@@ -39,28 +39,28 @@ func (m *mixer[T]) meet(e *edge[T], boot wire.Epoch) {
 // flow.
 func (m *mixer[T]) reset(e *edge[T]) {
 	m.stats.Resets++
-	m.drop(&e.before)
-	m.drop(&e.own)
+	m.detachSnapshot(&e.previousSnapshot)
+	m.detachSnapshot(&e.own)
 	m.recycle(&e.theirs)
-	m.recycle(&e.early)
-	fresh := edge[T]{id: e.id, weight: e.weight, clip: e.clip, waited: true, watch: e.watch}
+	m.recycle(&e.theirNextParameters)
+	fresh := edge[T]{id: e.id, weight: e.weight, clip: e.clip, stepsWaitForIt: true, watch: e.watch}
 	*e = fresh
 }
 
-func (m *mixer[T]) greeted(ev greeted) {
+func (m *mixer[T]) greeted(ev neighborGreeted) {
 	e := m.edge(ev.From.ID)
 	if e == nil {
 		m.ignore(IgnoreStranger)
 		return
 	}
-	m.meet(e, ev.From.Boot)
-	if ev.From.Boot == e.boot && ev.From.For != m.cfg.Boot {
-		m.emit(greet{e.to(0)})
+	m.noteBoot(e, ev.From.Boot)
+	if ev.From.Boot == e.boot && ev.From.ReceiverBoot != m.cfg.Boot {
+		m.emit(sendGreeting{e.addressFor(0)})
 	}
 }
 
-func (m *mixer[T]) received(ev received[T]) {
-	e := m.from(ev.From)
+func (m *mixer[T]) received(ev snapshotReceived[T]) {
+	e := m.edgeOfSender(ev.From)
 	switch {
 	case e == nil:
 		return
@@ -74,8 +74,8 @@ func (m *mixer[T]) received(ev received[T]) {
 	switch {
 	case ev.Seq == e.seq && e.applied < e.seq && e.theirs == nil:
 		e.theirs = ev.X
-	case ev.Seq == e.seq+1 && e.early == nil:
-		e.early = ev.X
+	case ev.Seq == e.seq+1 && e.theirNextParameters == nil:
+		e.theirNextParameters = ev.X
 	case ev.Seq > e.seq+1:
 		m.ignore(IgnoreSequence)
 		return
@@ -83,63 +83,63 @@ func (m *mixer[T]) received(ev received[T]) {
 		m.ignore(IgnoreDuplicate)
 		return
 	}
-	m.knows(e, ev.Seq-1)
+	m.noteTheirApplied(e, ev.Seq-1)
 }
 
-func (m *mixer[T]) asked(ev asked) {
-	e := m.from(ev.From)
+func (m *mixer[T]) asked(ev snapshotRequested) {
+	e := m.edgeOfSender(ev.From)
 	if e == nil || ev.Seq == 0 || ev.Seq > e.seq+1 {
 		return
 	}
-	m.knows(e, ev.Seq-1)
+	m.noteTheirApplied(e, ev.Seq-1)
 	for _, s := range []struct {
 		seq  uint64
 		snap *snapshot[T]
-	}{{e.seq, e.own}, {e.seq - 1, e.before}} {
+	}{{e.seq, e.own}, {e.seq - 1, e.previousSnapshot}} {
 		if s.seq == ev.Seq && s.snap != nil {
 			m.stats.Resent++
-			m.emit(resend{s.snap.step})
+			m.emit(resendSnapshot{s.snap.step})
 		}
 	}
 }
 
-func (m *mixer[T]) theyFinished(ev finished) {
-	e := m.from(ev.From)
+func (m *mixer[T]) theyFinished(ev neighborFinished) {
+	e := m.edgeOfSender(ev.From)
 	if e == nil || ev.Applied > e.seq || ev.Last > e.seq+1 {
 		return
 	}
-	e.finished, e.last = true, ev.Last
-	m.knows(e, ev.Applied)
-	if !ev.Drained && m.state >= draining && e.drained() {
+	e.finished, e.theirLastSeq = true, ev.Last
+	m.noteTheirApplied(e, ev.Applied)
+	if !ev.Drained && m.state >= stateDraining && e.drained() {
 		m.finish(e)
 	}
 }
 
-// knows takes note that the other end has applied its flows up to seq.
-func (m *mixer[T]) knows(e *edge[T], seq uint64) {
-	e.reached = max(e.reached, seq)
+// noteTheirApplied takes note that the other end has applied its flows up to seq.
+func (m *mixer[T]) noteTheirApplied(e *edge[T], seq uint64) {
+	e.theirAppliedFlows = max(e.theirAppliedFlows, seq)
 	m.trim(e)
 }
 
 // trim lets go of the own snapshots that neither end needs.
 func (m *mixer[T]) trim(e *edge[T]) {
-	if e.seq > 0 && e.reached >= e.seq-1 {
-		m.drop(&e.before)
+	if e.seq > 0 && e.theirAppliedFlows >= e.seq-1 {
+		m.detachSnapshot(&e.previousSnapshot)
 	}
-	if e.reached >= e.seq && e.applied == e.seq {
-		m.drop(&e.own)
+	if e.theirAppliedFlows >= e.seq && e.applied == e.seq {
+		m.detachSnapshot(&e.own)
 	}
 }
 
-// drop takes an edge off a snapshot.
-func (m *mixer[T]) drop(p **snapshot[T]) {
+// detachSnapshot takes an edge off a snapshot.
+func (m *mixer[T]) detachSnapshot(p **snapshot[T]) {
 	s := *p
 	if s == nil {
 		return
 	}
 	*p = nil
 	if s.edges--; s.edges == 0 {
-		m.emit(release{s.step})
+		m.emit(releaseSnapshot{s.step})
 		m.recycle(&s.x)
 	}
 }
@@ -181,11 +181,12 @@ func finite[T wire.Float](x []T) bool {
 // wants tells whether a neighbour's snapshot q can be of use.
 func (m *mixer[T]) wants(id wire.AgentID, seq uint64) bool {
 	e := m.edge(id)
-	return e != nil && (seq == e.seq && e.missing() || seq == e.seq+1 && e.early == nil || seq > e.seq+1)
+	return e != nil && (seq == e.seq && e.lacksTheirSnapshot() || seq == e.seq+1 && e.theirNextParameters == nil ||
+		seq > e.seq+1)
 }
 
 // waitsFor tells whether steps wait for a neighbour.
 func (m *mixer[T]) waitsFor(id wire.AgentID) bool {
 	e := m.edge(id)
-	return e != nil && e.waited && m.state != done
+	return e != nil && e.stepsWaitForIt && m.state != stateDone
 }

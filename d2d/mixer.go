@@ -11,27 +11,27 @@ import (
 
 // mixer mixes one agent's parameters with its neighbours', step by step.
 type mixer[T wire.Float] struct {
-	cfg   Config[T]
-	x     []T
-	edges []*edge[T] // ascending by id
-	state state
-	step  uint64    // the local step under way, from 1
-	until time.Time // end of joining, waiting or draining
-	tell  time.Time // when ask, in joining, or finish is repeated
-	free  [][]T
-	out   []Effect
-	stats Stats
+	cfg         Config[T]
+	x           []T
+	edges       []*edge[T] // ascending by id
+	state       mixerState
+	step        uint64    // the local step under way, from 1
+	stateEndsAt time.Time // end of joining, waiting or draining
+	repeatAt    time.Time // when ask, in joining, or finish is repeated
+	free        [][]T
+	out         []Effect
+	stats       Stats
 }
 
-type state uint8
+type mixerState uint8
 
 const (
-	fresh     state = iota
-	joining         // waits for neighbours' snapshots to begin with
-	computing       // the host takes the local step
-	waiting         // for snapshots from the neighbours
-	draining        // all steps are taken, flows may still come
-	done
+	stateFresh     mixerState = iota
+	stateJoining              // waits for neighbours' snapshots to begin with
+	stateComputing            // the host takes the local step
+	stateWaiting              // for snapshots from the neighbours
+	stateDraining             // all steps are taken, flows may still come
+	stateDone
 )
 
 // newMixer returns a mixer that mixes x in place. x belongs to the host while compute is under way, and to the mixer
@@ -42,7 +42,7 @@ func newMixer[T wire.Float](cfg Config[T], x []T) *mixer[T] {
 	}
 	m := &mixer[T]{cfg: cfg, x: x}
 	for _, n := range cfg.Neighbors {
-		e := &edge[T]{id: n.ID, weight: T(n.Weight), clip: n.Clip, boot: n.Boot, waited: true}
+		e := &edge[T]{id: n.ID, weight: T(n.Weight), clip: n.Clip, boot: n.Boot, stepsWaitForIt: true}
 		m.edges = append(m.edges, e)
 	}
 	if cfg.Trace != nil {
@@ -62,17 +62,17 @@ func (m *mixer[T]) Deadline() (time.Time, bool) {
 			first = t
 		}
 	}
-	if m.state == fresh || m.state == done {
+	if m.state == stateFresh || m.state == stateDone {
 		return first, false
 	}
-	if m.state == joining || m.state == draining || m.state == waiting && m.cfg.Wait > 0 {
-		sooner(m.until)
+	if m.state == stateJoining || m.state == stateDraining || m.state == stateWaiting && m.cfg.SnapshotTimeout > 0 {
+		sooner(m.stateEndsAt)
 	}
-	if m.state != waiting && m.state != computing {
-		sooner(m.tell)
+	if m.state != stateWaiting && m.state != stateComputing {
+		sooner(m.repeatAt)
 	}
 	for _, e := range m.edges {
-		if e.missing() {
+		if e.lacksTheirSnapshot() {
 			sooner(e.askAt)
 		}
 	}
@@ -87,13 +87,13 @@ func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 		m.start(now)
 	case Stepped:
 		m.stepped(now)
-	case received[T]:
+	case snapshotReceived[T]:
 		m.received(ev)
-	case asked:
+	case snapshotRequested:
 		m.asked(ev)
-	case finished:
+	case neighborFinished:
 		m.theyFinished(ev)
-	case greeted:
+	case neighborGreeted:
 		m.greeted(ev)
 	case Tick:
 	default:
@@ -115,23 +115,23 @@ func (m *mixer[T]) edge(id wire.AgentID) *edge[T] {
 }
 
 func (m *mixer[T]) start(now time.Time) {
-	if m.state != fresh {
+	if m.state != stateFresh {
 		return
 	}
 	for _, e := range m.edges {
 		if e.boot == 0 || m.cfg.Steps == 0 {
-			m.emit(greet{e.to(0)})
+			m.emit(sendGreeting{e.addressFor(0)})
 		}
 	}
-	if m.cfg.Join > 0 && len(m.edges) > 0 {
-		m.state, m.until, m.tell = joining, now.Add(m.cfg.Join), now
+	if m.cfg.JoinTimeout > 0 && len(m.edges) > 0 {
+		m.state, m.stateEndsAt, m.repeatAt = stateJoining, now.Add(m.cfg.JoinTimeout), now
 		return
 	}
-	m.next()
+	m.beginStep()
 }
 
-// agreeing is of how many neighbours the snapshots tell where to begin: of fewer, one that lies would.
-const agreeing = 3
+// minJoinSnapshots is of how many neighbours the snapshots tell where to begin: of fewer, one that lies would.
+const minJoinSnapshots = 3
 
 // join begins with the median, by coordinate, of the snapshots that neighbours have sent to this start of the program:
 // when all have come, or at least 3 have and no more come within the repeat interval. Without so many it begins
@@ -140,28 +140,28 @@ const agreeing = 3
 func (m *mixer[T]) join(now time.Time) {
 	var sent [][]T
 	for _, e := range m.edges {
-		if e.early != nil {
-			sent = append(sent, e.early)
+		if e.theirNextParameters != nil {
+			sent = append(sent, e.theirNextParameters)
 		}
 	}
-	if soon := now.Add(m.cfg.Repeat); len(sent) >= agreeing && soon.Before(m.until) {
-		m.until = soon
+	if soon := now.Add(m.cfg.RepeatInterval); len(sent) >= minJoinSnapshots && soon.Before(m.stateEndsAt) {
+		m.stateEndsAt = soon
 	}
-	if len(m.edges) < agreeing || len(sent) == len(m.edges) || !now.Before(m.until) {
-		if len(sent) >= agreeing {
+	if len(m.edges) < minJoinSnapshots || len(sent) == len(m.edges) || !now.Before(m.stateEndsAt) {
+		if len(sent) >= minJoinSnapshots {
 			medians(m.x, sent)
 			m.stats.Joined = true
 			if m.cfg.Trace != nil {
 				m.cfg.Trace.Starts(m.cfg.Boot, m.x)
 			}
 		}
-		m.next()
+		m.beginStep()
 		return
 	}
-	if !now.Before(m.tell) {
-		m.tell = now.Add(m.cfg.Repeat)
+	if !now.Before(m.repeatAt) {
+		m.repeatAt = now.Add(m.cfg.RepeatInterval)
 		for _, e := range m.edges {
-			m.emit(ask{e.to(1)})
+			m.emit(requestSnapshot{e.addressFor(1)})
 		}
 	}
 }
@@ -181,47 +181,47 @@ func medians[T wire.Float](dst []T, of [][]T) {
 	}
 }
 
-// next begins a local step.
-func (m *mixer[T]) next() {
-	m.state = computing
+// beginStep begins a local step.
+func (m *mixer[T]) beginStep() {
+	m.state = stateComputing
 	m.step++
 	if m.cfg.Trace != nil {
 		m.cfg.Trace.StepBegins()
 	}
-	m.emit(compute{m.step})
+	m.emit(computeStep{m.step})
 }
 
 // stepped sends a snapshot of the half-step on every edge that can carry one.
 func (m *mixer[T]) stepped(now time.Time) {
-	if m.state != computing {
+	if m.state != stateComputing {
 		return
 	}
 	m.stats.Steps++
 	if m.cfg.Trace != nil {
 		m.cfg.Trace.StepEnds()
 	}
-	m.state, m.until = waiting, now.Add(m.cfg.Wait)
+	m.state, m.stateEndsAt = stateWaiting, now.Add(m.cfg.SnapshotTimeout)
 	if m.step == 1 {
-		m.until = now.Add(max(m.cfg.Wait, m.cfg.Drain))
+		m.stateEndsAt = now.Add(max(m.cfg.SnapshotTimeout, m.cfg.DrainTimeout))
 	}
 	s := &snapshot[T]{step: m.step}
-	var to []to
+	var to []edgeAddress
 	for _, e := range m.edges {
 		if !e.idle() {
-			m.stats.Skipped++
+			m.stats.SkippedSnapshots++
 			continue
 		}
-		m.drop(&e.before)
-		e.before, e.own = e.own, s
+		m.detachSnapshot(&e.previousSnapshot)
+		e.previousSnapshot, e.own = e.own, s
 		s.edges++
 		e.seq++
-		e.theirs, e.early = e.early, nil
-		e.asks, e.askAt = 0, now.Add(m.cfg.Repeat)
+		e.theirs, e.theirNextParameters = e.theirNextParameters, nil
+		e.snapshotRequests, e.askAt = 0, now.Add(m.cfg.RepeatInterval)
 		if e.seq == 1 { // it was probably sent before this agent had subscribed
-			e.askAt = now.Add(m.cfg.Repeat / 8)
+			e.askAt = now.Add(m.cfg.RepeatInterval / 8)
 		}
 		m.trim(e)
-		to = append(to, e.to(e.seq))
+		to = append(to, e.addressFor(e.seq))
 	}
 	if len(to) == 0 {
 		return
@@ -230,29 +230,29 @@ func (m *mixer[T]) stepped(now time.Time) {
 	if m.cfg.Quantize != nil {
 		m.cfg.Quantize(s.x)
 	}
-	m.emit(send[T]{m.step, s.x, to})
+	m.emit(sendSnapshot[T]{m.step, s.x, to})
 }
 
 // proceed goes on until it must wait for the host or a neighbour.
 func (m *mixer[T]) proceed(now time.Time) {
 	switch m.state {
-	case joining:
+	case stateJoining:
 		m.join(now)
-	case waiting:
+	case stateWaiting:
 		if m.mustWait(now) {
 			return
 		}
 		m.apply()
 		if m.step != m.cfg.Steps {
-			m.next()
+			m.beginStep()
 			return
 		}
-		m.state, m.until, m.tell = draining, now.Add(m.cfg.Drain), now.Add(m.cfg.Repeat)
+		m.state, m.stateEndsAt, m.repeatAt = stateDraining, now.Add(m.cfg.DrainTimeout), now.Add(m.cfg.RepeatInterval)
 		for _, e := range m.edges { // also on drained edges: the other end waits for it
 			m.finish(e)
 		}
 		m.drain(now)
-	case draining:
+	case stateDraining:
 		m.apply()
 		m.drain(now)
 	}
@@ -261,18 +261,18 @@ func (m *mixer[T]) proceed(now time.Time) {
 // mustWait reports whether the step still waits for a neighbour. At the deadline it ends the wait, and later steps no
 // longer wait for neighbours that have been silent for Patience waits in a row.
 func (m *mixer[T]) mustWait(now time.Time) bool {
-	late := func(e *edge[T]) bool { return e.waited && e.missing() }
+	late := func(e *edge[T]) bool { return e.stepsWaitForIt && e.lacksTheirSnapshot() }
 	if !slices.ContainsFunc(m.edges, late) {
 		return false
 	}
-	if m.cfg.Wait == 0 || now.Before(m.until) {
+	if m.cfg.SnapshotTimeout == 0 || now.Before(m.stateEndsAt) {
 		return true
 	}
-	m.stats.Waits++
+	m.stats.TimedOutWaits++
 	for _, e := range m.edges {
 		if late(e) {
-			e.silent++
-			e.waited = e.silent < m.cfg.Patience
+			e.silentWaits++
+			e.stepsWaitForIt = e.silentWaits < m.cfg.MaxSilentWaits
 		}
 	}
 	return false
@@ -281,19 +281,19 @@ func (m *mixer[T]) mustWait(now time.Time) bool {
 // apply adds each flow whose two snapshots are here, in the order of the neighbours' ids.
 func (m *mixer[T]) apply() {
 	for _, e := range m.edges {
-		if !e.whole() {
+		if !e.hasBothSnapshots() {
 			continue
 		}
-		w := e.bounded()
+		w := e.clippedWeight()
 		if w != 0 {
 			AddFlow(m.x, w, e.own.x, e.theirs)
 		}
-		late := e.own.step < m.step || m.state == draining
+		late := e.own.step < m.step || m.state == stateDraining
 		if m.cfg.Trace != nil {
 			m.cfg.Trace.Flow(e.id, e.boot, w, e.own.x, e.theirs, late)
 		}
 		if m.stats.Flows++; late {
-			m.stats.Late++
+			m.stats.LateFlows++
 		}
 		e.applied = e.seq
 		m.recycle(&e.theirs)
@@ -303,9 +303,9 @@ func (m *mixer[T]) apply() {
 
 // drain repeats finish until no flow can come or the time is over.
 func (m *mixer[T]) drain(now time.Time) {
-	over := !now.Before(m.until)
-	if again := !now.Before(m.tell); again && !over {
-		m.tell = now.Add(m.cfg.Repeat)
+	over := !now.Before(m.stateEndsAt)
+	if again := !now.Before(m.repeatAt); again && !over {
+		m.repeatAt = now.Add(m.cfg.RepeatInterval)
 		for _, e := range m.edges {
 			if !e.drained() {
 				m.finish(e)
@@ -316,29 +316,29 @@ func (m *mixer[T]) drain(now time.Time) {
 		return
 	}
 	for _, e := range m.edges {
-		if e.open() {
+		if e.isUnreconciled() {
 			m.stats.Unreconciled++
 		}
 	}
-	m.state = done
-	m.emit(ended{m.stats, m.seen()})
+	m.state = stateDone
+	m.emit(mixingEnded{m.stats, m.takeSeenEdges()})
 }
 
 func (m *mixer[T]) finish(e *edge[T]) {
-	m.emit(finish{To: e.to(e.seq), Applied: e.applied, Drained: e.drained()})
+	m.emit(sendFinish{To: e.addressFor(e.seq), Applied: e.applied, Drained: e.drained()})
 }
 
 // ask asks for the snapshots that are late.
 func (m *mixer[T]) ask(now time.Time) {
-	if m.state == done {
+	if m.state == stateDone {
 		return
 	}
 	for _, e := range m.edges {
-		if e.missing() && !now.Before(e.askAt) {
-			e.asks++
-			e.askAt = now.Add(m.cfg.Repeat << max(0, min(e.asks-4, 4)))
-			m.stats.Asked++
-			m.emit(ask{e.to(e.seq)})
+		if e.lacksTheirSnapshot() && !now.Before(e.askAt) {
+			e.snapshotRequests++
+			e.askAt = now.Add(m.cfg.RepeatInterval << max(0, min(e.snapshotRequests-4, 4)))
+			m.stats.RequestedSnapshots++
+			m.emit(requestSnapshot{e.addressFor(e.seq)})
 		}
 	}
 }

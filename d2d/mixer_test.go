@@ -55,7 +55,7 @@ func TestLockStep(t *testing.T) {
 		if !slices.Equal(a.x, x[i]) {
 			t.Errorf("%s: %v, want %v", a.cfg.Self, a.x, x[i])
 		}
-		if s := a.ex.Stats(); s.Late != 0 || s.Skipped != 0 || s.Unreconciled != 0 || s.Flows != 4*steps {
+		if s := a.ex.Stats(); s.LateFlows != 0 || s.SkippedSnapshots != 0 || s.Unreconciled != 0 || s.Flows != 4*steps {
 			t.Errorf("%s: %+v", a.cfg.Self, s)
 		}
 	}
@@ -103,7 +103,7 @@ func conserve[T wire.Float](t *testing.T, w *links[T], most float64) {
 	late, skipped := uint64(0), uint64(0)
 	for i, a := range w.nodes {
 		s := a.ex.Stats()
-		late, skipped = late+s.Late, skipped+s.Skipped
+		late, skipped = late+s.LateFlows, skipped+s.SkippedSnapshots
 		if a.dead {
 			continue
 		}
@@ -182,13 +182,14 @@ func TestSlowNeighbor(t *testing.T) {
 	now := time.Unix(0, 0)
 	x := []float64{1}
 	m := newMixer(Config[float64]{Boot: 1,
-		Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}, {ID: "c", Weight: 0.25, Boot: 1}}, Wait: time.Second,
-		Patience: 2,
-		Repeat:   time.Hour, Steps: 10}, x)
+		Neighbors:       []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}, {ID: "c", Weight: 0.25, Boot: 1}},
+		SnapshotTimeout: time.Second,
+		MaxSilentWaits:  2,
+		RepeatInterval:  time.Hour, Steps: 10}, x)
 	step := func(ev Event) []Effect { return m.Step(now, ev) }
 	from := func(id wire.AgentID) sender { return sender{id, 1, 1} }
 	waits := func() (n int) {
-		for step(Stepped{}); m.state == waiting; step(Tick{}) {
+		for step(Stepped{}); m.state == stateWaiting; step(Tick{}) {
 			n++
 			now, _ = m.Deadline()
 		}
@@ -196,7 +197,7 @@ func TestSlowNeighbor(t *testing.T) {
 	}
 	step(Start{})
 	for _, want := range []int{1, 1, 0, 0} {
-		step(received[float64]{from("b"), m.edge("b").seq + 1, []float64{3}})
+		step(snapshotReceived[float64]{from("b"), m.edge("b").seq + 1, []float64{3}})
 		if n := waits(); n != want {
 			t.Fatalf("waited %d times at step %d, want %d", n, m.step-1, want)
 		}
@@ -204,16 +205,16 @@ func TestSlowNeighbor(t *testing.T) {
 	if x[0] != 2.875 { // four flows ½(3 − x) from b
 		t.Errorf("x = %v", x)
 	}
-	step(received[float64]{from("c"), 1, []float64{5}}) // late: it was for x = 1
-	step(received[float64]{from("b"), 5, []float64{3}})
+	step(snapshotReceived[float64]{from("c"), 1, []float64{5}}) // late: it was for x = 1
+	step(snapshotReceived[float64]{from("b"), 5, []float64{3}})
 	waits()
 	if want := 2.875 + 0.5*(3-2.875) + 0.25*(5-1); x[0] != want {
 		t.Errorf("x = %v, want %v", x, want)
 	}
-	if s := m.Stats(); s.Waits != 2 || s.Late != 1 || s.Skipped != 4 {
+	if s := m.Stats(); s.TimedOutWaits != 2 || s.LateFlows != 1 || s.SkippedSnapshots != 4 {
 		t.Errorf("%+v", s)
 	}
-	step(received[float64]{from("b"), 6, []float64{3}})
+	step(snapshotReceived[float64]{from("b"), 6, []float64{3}})
 	if n := waits(); n != 1 {
 		t.Errorf("waited %d times for one that was heard again", n)
 	}
@@ -225,19 +226,20 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		now, b := time.Unix(0, 0), sender{"b", 1, 1}
 		m := newMixer(Config[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}}, Steps: 1,
-			Wait: time.Second, Patience: 1, Repeat: time.Second, Drain: time.Minute}, []float64{1})
+			SnapshotTimeout: time.Second, MaxSilentWaits: 1, RepeatInterval: time.Second, DrainTimeout: time.Minute},
+			[]float64{1})
 		done := func(ev Event) bool {
-			return slices.ContainsFunc(m.Step(now, ev), func(e Effect) bool { _, is := e.(ended); return is })
+			return slices.ContainsFunc(m.Step(now, ev), func(e Effect) bool { _, is := e.(mixingEnded); return is })
 		}
 		done(Start{})
 		done(Stepped{})
-		if done(received[float64]{b, 1, []float64{3}}) || m.Stats().Flows != 1 {
+		if done(snapshotReceived[float64]{b, 1, []float64{3}}) || m.Stats().Flows != 1 {
 			t.Fatalf("lost %v: %+v", lost, m.Stats())
 		}
-		if done(finished{From: b, Last: 1, Applied: 0}) {
+		if done(neighborFinished{From: b, Last: 1, Applied: 0}) {
 			t.Errorf("lost %v: done before the other end has applied the flow", lost)
 		}
-		last := Event(finished{From: b, Last: 1, Applied: 1})
+		last := Event(neighborFinished{From: b, Last: 1, Applied: 1})
 		want := uint64(0)
 		if lost {
 			last, want, now = Tick{}, 1, now.Add(2*time.Minute)
@@ -251,24 +253,24 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 // TestIgnored sends what no neighbour would.
 func TestIgnored(t *testing.T) {
 	m := newMixer(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}},
-		Steps: 2, Patience: 1,
-		Repeat: time.Second}, []float64{1, 2})
+		Steps: 2, MaxSilentWaits: 1,
+		RepeatInterval: time.Second}, []float64{1, 2})
 	m.Step(time.Time{}, Start{})
 	ok := []float64{0, 0}
 	for _, tt := range []struct {
 		name string
 		ev   Event
-		why  Ignore
+		why  IgnoreReason
 	}{
-		{"stranger", received[float64]{sender{"z", 3, 7}, 1, ok}, IgnoreStranger},
-		{"a stranger's greeting", greeted{sender{"a", 3, 7}}, IgnoreStranger},
-		{"older start", received[float64]{sender{"b", 2, 7}, 1, ok}, IgnoreBoot},
-		{"newer start", received[float64]{sender{"b", 4, 7}, 1, ok}, IgnoreBoot},
-		{"for another start", received[float64]{sender{"b", 3, 6}, 1, ok}, IgnoreBoot},
-		{"dimension", received[float64]{sender{"b", 3, 7}, 1, ok[:1]}, IgnoreDimension},
-		{"NaN", received[float64]{sender{"b", 3, 7}, 1, []float64{0, math.NaN()}}, IgnoreNotFinite},
-		{"ahead", received[float64]{sender{"b", 3, 7}, 2, ok}, IgnoreSequence},
-		{"zero", received[float64]{sender{"b", 3, 7}, 0, ok}, IgnoreDuplicate},
+		{"stranger", snapshotReceived[float64]{sender{"z", 3, 7}, 1, ok}, IgnoreStranger},
+		{"a stranger's greeting", neighborGreeted{sender{"a", 3, 7}}, IgnoreStranger},
+		{"older start", snapshotReceived[float64]{sender{"b", 2, 7}, 1, ok}, IgnoreBoot},
+		{"newer start", snapshotReceived[float64]{sender{"b", 4, 7}, 1, ok}, IgnoreBoot},
+		{"for another start", snapshotReceived[float64]{sender{"b", 3, 6}, 1, ok}, IgnoreBoot},
+		{"dimension", snapshotReceived[float64]{sender{"b", 3, 7}, 1, ok[:1]}, IgnoreDimension},
+		{"NaN", snapshotReceived[float64]{sender{"b", 3, 7}, 1, []float64{0, math.NaN()}}, IgnoreNotFinite},
+		{"ahead", snapshotReceived[float64]{sender{"b", 3, 7}, 2, ok}, IgnoreSequence},
+		{"zero", snapshotReceived[float64]{sender{"b", 3, 7}, 0, ok}, IgnoreDuplicate},
 	} {
 		before := m.Stats().Ignored
 		if got := m.Step(time.Time{}, tt.ev); len(got) != 0 {
@@ -280,8 +282,8 @@ func TestIgnored(t *testing.T) {
 			t.Errorf("%s: ignored %v, want %v", tt.name, got, want)
 		}
 	}
-	m.Step(time.Time{}, received[float64]{sender{"b", 3, 7}, 1, ok})
-	m.Step(time.Time{}, received[float64]{sender{"b", 3, 7}, 1, ok})
+	m.Step(time.Time{}, snapshotReceived[float64]{sender{"b", 3, 7}, 1, ok})
+	m.Step(time.Time{}, snapshotReceived[float64]{sender{"b", 3, 7}, 1, ok})
 	if got := m.Stats().Ignored[IgnoreDuplicate]; got != 2 {
 		t.Errorf("%d duplicates", got)
 	}
@@ -301,7 +303,8 @@ func TestBeginsWithTheMedian(t *testing.T) {
 		{[]float64{1, 1e30, math.NaN()}, 7}, // too few: its own
 		{[]float64{1e30, 1e30}, 7},
 	} {
-		cfg := Config[float64]{Boot: 2, Wait: time.Second, Patience: 3, Repeat: time.Second, Join: time.Minute}
+		cfg := Config[float64]{Boot: 2, SnapshotTimeout: time.Second, MaxSilentWaits: 3, RepeatInterval: time.Second,
+			JoinTimeout: time.Minute}
 		for k := range tt.said {
 			cfg.Neighbors = append(cfg.Neighbors, Neighbor{ID: agentID(k), Weight: 0.1, Boot: 1})
 		}
@@ -310,11 +313,11 @@ func TestBeginsWithTheMedian(t *testing.T) {
 		m.Step(time.Unix(0, 0), Start{})
 		for k, v := range tt.said {
 			if !math.IsNaN(v) {
-				m.Step(time.Unix(0, 0), received[float64]{sender{agentID(k), 1, 2}, 1, []float64{v}})
+				m.Step(time.Unix(0, 0), snapshotReceived[float64]{sender{agentID(k), 1, 2}, 1, []float64{v}})
 			}
 		}
 		m.Step(time.Unix(60, 0), Tick{})
-		if m.state != computing || x[0] != tt.want || m.stats.Joined != (tt.want != 7) {
+		if m.state != stateComputing || x[0] != tt.want || m.stats.Joined != (tt.want != 7) {
 			t.Errorf("of %v it begins with %v, joined: %t; want %v", tt.said, x, m.stats.Joined, tt.want)
 		}
 	}

@@ -33,7 +33,7 @@ type cell struct {
 type delivery struct {
 	at   time.Time
 	to   wire.AgentID
-	what Heard
+	what BeaconReceived
 }
 
 func newCell(t *testing.T, n, degree int) *cell {
@@ -50,7 +50,7 @@ func newCell(t *testing.T, n, degree int) *cell {
 }
 
 // hall is the cell.
-var hall = wire.Cell{Federation: "plant", Name: "hall"}
+var hall = wire.BeaconCell{Federation: "plant", Name: "hall"}
 
 // keyOf is a key of its own for each id.
 func keyOf(id wire.AgentID) ed25519.PrivateKey {
@@ -61,7 +61,8 @@ func keyOf(id wire.AgentID) ed25519.PrivateKey {
 // wordOf is the coordinator's word about an agent's key.
 func wordOf(id wire.AgentID) wire.Attestation {
 	word := wire.Attestation{Key: wire.SignKeyOf(keyOf(id))}
-	word.By = wire.Signed(ed25519.Sign(keyOf(wire.CoordinatorID), wire.AttestationText(hall.Federation, id, word.Key)))
+	word.By = wire.Signature(ed25519.Sign(keyOf(wire.CoordinatorID), wire.AttestationText(hall.Federation, id,
+		word.Key)))
 	return word
 }
 
@@ -90,13 +91,13 @@ func open(id wire.AgentID, boot wire.Epoch, degree int, rng *rand.Rand) ScoutCon
 
 // boot starts an agent, or starts it again.
 func (c *cell) boot(id wire.AgentID, boot wire.Epoch, place wire.Location) {
-	c.scouts[id] = NewScout(ScoutConfig{Self: id, Boot: boot, Place: place, MaxDegree: c.degree, Rand: c.rng,
+	c.scouts[id] = NewScout(ScoutConfig{Self: id, Boot: boot, Location: place, MaxDegree: c.degree, Rand: c.rng,
 		Sign: signedBy(id), Check: signed})
 	delete(c.found, id)
 	c.step(id, Linked{Up: true})
 	for _, from := range c.ids {
 		if p := c.kept[from]; p != nil {
-			c.send(id, Heard{from, p, true})
+			c.send(id, BeaconReceived{from, p, true})
 		}
 	}
 }
@@ -109,7 +110,7 @@ func (c *cell) bootAll(place func(i int) wire.Location) {
 
 func nowhere(int) wire.Location { return wire.Location{} }
 
-func (c *cell) send(to wire.AgentID, h Heard) {
+func (c *cell) send(to wire.AgentID, h BeaconReceived) {
 	delay := c.link(to) + c.link(h.From)
 	c.under = append(c.under, delivery{c.now.Add(delay/2 + time.Duration(c.rng.Int64N(int64(delay/2)+1))), to, h})
 }
@@ -117,14 +118,14 @@ func (c *cell) send(to wire.AgentID, h Heard) {
 func (c *cell) step(id wire.AgentID, ev Event) {
 	for _, e := range c.scouts[id].Step(c.now, ev) {
 		switch e := e.(type) {
-		case Beacon:
+		case PublishBeacon:
 			c.kept[id] = e.Payload
 			for _, to := range c.ids {
 				if c.rng.Float64() >= c.loss {
-					c.send(to, Heard{id, e.Payload, false})
+					c.send(to, BeaconReceived{id, e.Payload, false})
 				}
 			}
-		case Found:
+		case NeighborsChosen:
 			c.found[id], c.news = e.Neighbors, c.news+1
 		case BeaconRejected:
 			c.t.Errorf("%s: %v", id, e.Err)
@@ -316,7 +317,7 @@ func TestScoutsForgetTheDead(t *testing.T) {
 	}
 	for _, id := range c.ids { // one that says goodbye is given up at once
 		if id != dead {
-			c.step(id, Heard{From: dead})
+			c.step(id, BeaconReceived{From: dead})
 		}
 	}
 	delete(c.scouts, dead)
@@ -331,18 +332,18 @@ func TestScoutRefuses(t *testing.T) {
 	now := time.Unix(0, 0)
 	s.Step(now, Linked{Up: true})
 	stamp := uint64(0)
-	beacon := func(from wire.AgentID, h ...wire.Heard) []byte {
+	beacon := func(from wire.AgentID, h ...wire.PeerEcho) []byte {
 		stamp++
 		return wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerBeacon, From: from, Boot: 3},
-			&wire.Beacon{Next: 1000, Stamp: stamp, Degree: 2, Heard: h})
+			&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: stamp, MaxNeighbors: 2, PeerEchoes: h})
 	}
 	for name, tt := range map[string]struct {
-		heard Heard
+		heard BeaconReceived
 		want  string
 	}{
-		"another's topic": {Heard{From: "b", Payload: beacon("c")}, "on the topic of"},
-		"not a beacon":    {Heard{From: "b", Payload: []byte("FEDX")}, "ends inside"},
-		"a round's": {Heard{From: "b",
+		"another's topic": {BeaconReceived{From: "b", Payload: beacon("c")}, "on the topic of"},
+		"not a beacon":    {BeaconReceived{From: "b", Payload: []byte("FEDX")}, "ends inside"},
+		"a round's": {BeaconReceived{From: "b",
 			Payload: wire.AppendControl(nil, wire.PeerHead{Type: wire.PeerAsk, From: "b"}, &wire.PeerControl{})},
 			"malformed"},
 	} {
@@ -357,30 +358,30 @@ func TestScoutRefuses(t *testing.T) {
 		}
 	}
 	own := wire.PeerAddress{ID: "a", Boot: 1}
-	for name, h := range map[string]wire.Heard{
-		"a stamp of the future":  {PeerAddress: own, Stamp: 1 << 62},
-		"held longer than it is": {PeerAddress: own, Stamp: 1_000_000, Held: 1 << 31},
-		"an earlier start":       {PeerAddress: wire.PeerAddress{ID: "a", Boot: 9}, Stamp: 1_000_000},
+	for name, h := range map[string]wire.PeerEcho{
+		"a stamp of the future":  {PeerAddress: own, BeaconSentAtMicros: 1 << 62},
+		"held longer than it is": {PeerAddress: own, BeaconSentAtMicros: 1_000_000, HoldMicros: 1 << 31},
+		"an earlier start":       {PeerAddress: wire.PeerAddress{ID: "a", Boot: 9}, BeaconSentAtMicros: 1_000_000},
 	} {
-		s.Step(now.Add(time.Second), Heard{From: "b", Payload: beacon("b", h)})
+		s.Step(now.Add(time.Second), BeaconReceived{From: "b", Payload: beacon("b", h)})
 		if rtt := s.others["b"].rtt; rtt != 0 {
 			t.Errorf("%s gives a time of %v", name, rtt)
 		}
 	}
-	for i := range wire.MaxHeard {
+	for i := range wire.MaxPeerEchoes {
 		id := wire.AgentID(fmt.Sprint("z", i))
-		effects := s.Step(now.Add(2*time.Second), Heard{From: id, Payload: beacon(id)})
+		effects := s.Step(now.Add(2*time.Second), BeaconReceived{From: id, Payload: beacon(id)})
 		full := slices.ContainsFunc(effects, func(e Effect) bool { _, ok := e.(BeaconRejected); return ok })
-		if full != (i == wire.MaxHeard-1) { // "b" is there already
+		if full != (i == wire.MaxPeerEchoes-1) { // "b" is there already
 			t.Errorf("agent %d of the cell is refused: %v", i, full)
 		}
 	}
-	for _, e := range s.Step(now.Add(time.Minute), Heard{From: "y", Payload: beacon("y")}) {
+	for _, e := range s.Step(now.Add(time.Minute), BeaconReceived{From: "y", Payload: beacon("y")}) {
 		if u, ok := e.(BeaconRejected); ok { // all others are silent by now
 			t.Error(u.Err)
 		}
 	}
-	if got := s.Step(now.Add(time.Hour), Linked{}); got != nil || !s.next.IsZero() {
+	if got := s.Step(now.Add(time.Hour), Linked{}); got != nil || !s.nextBeaconAt.IsZero() {
 		t.Errorf("without a link it does %v", got)
 	}
 }
@@ -389,16 +390,16 @@ func TestScoutRefuses(t *testing.T) {
 func TestScoutTakesSigned(t *testing.T) {
 	now := time.Unix(0, 0)
 	m := wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerSignedBeacon, From: "b", Boot: 3},
-		&wire.Beacon{Next: 1000, Stamp: 1, Degree: 2,
-			Heard: []wire.Heard{{PeerAddress: wire.PeerAddress{ID: "a", Boot: 1}}}})
+		&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: 1, MaxNeighbors: 2,
+			PeerEchoes: []wire.PeerEcho{{PeerAddress: wire.PeerAddress{ID: "a", Boot: 1}}}})
 	for name, of := range map[string]func([]byte) []byte{
 		"another's signature": signedBy("c"),
 		"none": func([]byte) []byte {
 			return wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerBeacon, From: "b", Boot: 3},
-				&wire.Beacon{Next: 1000, Stamp: 1, Degree: 2})
+				&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: 1, MaxNeighbors: 2})
 		},
 		"another cell's": func(m []byte) []byte {
-			return wire.SignBeacon(wire.Ed25519{}, m, wire.Cell{Federation: "plant", Name: "yard"}, wordOf("b"),
+			return wire.SignBeacon(wire.Ed25519{}, m, wire.BeaconCell{Federation: "plant", Name: "yard"}, wordOf("b"),
 				keyOf("b"))
 		},
 		"its own, changed": func(m []byte) []byte {
@@ -411,15 +412,15 @@ func TestScoutTakesSigned(t *testing.T) {
 		strict.Check = signed
 		s := NewScout(strict)
 		s.Step(now, Linked{Up: true})
-		effects := s.Step(now, Heard{From: "b", Payload: of(slices.Clone(m))})
+		effects := s.Step(now, BeaconReceived{From: "b", Payload: of(slices.Clone(m))})
 		if len(effects) != 1 || len(s.others) != 0 {
 			t.Errorf("%s: %v", name, effects)
 		}
-		its := Heard{From: "b", Payload: signedBy("b")(slices.Clone(m))}
-		if effects := s.Step(now, its); len(effects) != 0 || !s.others["b"].at.Equal(now) {
+		its := BeaconReceived{From: "b", Payload: signedBy("b")(slices.Clone(m))}
+		if effects := s.Step(now, its); len(effects) != 0 || !s.others["b"].beaconReceivedAt.Equal(now) {
 			t.Errorf("its own is refused: %v", effects)
 		}
-		if s.Step(now.Add(time.Second), its); !s.others["b"].at.Equal(now) {
+		if s.Step(now.Add(time.Second), its); !s.others["b"].beaconReceivedAt.Equal(now) {
 			t.Error("a beacon counts twice")
 		}
 	}
@@ -438,9 +439,9 @@ func FuzzScout(f *testing.F) {
 	s.Step(now, Linked{Up: true})
 	f.Fuzz(func(t *testing.T, from string, beacon []byte, retained bool) {
 		now = now.Add(time.Millisecond)
-		s.Step(now, Heard{wire.AgentID(from), beacon, retained})
+		s.Step(now, BeaconReceived{wire.AgentID(from), beacon, retained})
 		at, due := s.Deadline()
-		if !due || at.After(now.Add(interval(wire.MaxHeard))) || len(s.others) > wire.MaxHeard {
+		if !due || at.After(now.Add(interval(wire.MaxPeerEchoes))) || len(s.others) > wire.MaxPeerEchoes {
 			t.Fatalf("%d others are kept, the next beacon comes %v later (%v)", len(s.others), at.Sub(now), due)
 		}
 		if at.Before(now) {

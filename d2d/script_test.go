@@ -86,7 +86,7 @@ func (s *blockScript) play(line string) {
 		fmt.Fprintf(&s.out, "    (wake at %s)\n", at.Sub(time.Unix(0, 0)))
 	} else if s.b.Resting() {
 		fmt.Fprintln(&s.out, "    (rest)")
-	} else if s.b.Over() {
+	} else if s.b.Finished() {
 		fmt.Fprintln(&s.out, "    (over)")
 	}
 }
@@ -106,8 +106,9 @@ func (s *blockScript) begin(words []string) {
 		opts[key] = s.number(value)
 	}
 	mixing := ExchangeConfig[float32]{Self: "a0", Run: 1, Round: 1, Config: Config[float32]{
-		Boot: 1, Steps: opts["steps"], Wait: time.Second, Patience: 3, Repeat: time.Second, Drain: time.Second,
-		Join: time.Duration(opts["join"]) * time.Second,
+		Boot: 1, Steps: opts["steps"], SnapshotTimeout: time.Second, MaxSilentWaits: 3, RepeatInterval: time.Second,
+		DrainTimeout: time.Second,
+		JoinTimeout:  time.Duration(opts["join"]) * time.Second,
 	}}
 	for i := range opts["neighbours"] {
 		mixing.Neighbors = append(mixing.Neighbors,
@@ -115,7 +116,8 @@ func (s *blockScript) begin(words []string) {
 	}
 	var err error
 	s.now = 0
-	s.b, err = NewBlock(BlockConfig{Every: opts["every"], Within: opts["within"], Keep: 10 * time.Minute}, mixing,
+	s.b, err = NewBlock(BlockConfig{StepsPerMixing: opts["every"], StepsUntilAnswer: opts["within"],
+		SaveInterval: 10 * time.Minute}, mixing,
 		[]float32{1})
 	if err != nil {
 		s.t.Fatal(err)
@@ -129,9 +131,9 @@ func (s *blockScript) event(words []string) Event {
 	case "stepped":
 		return Stepped{}
 	case "wanted":
-		return Wanted{}
+		return AnswerRequested{}
 	case "bar", "free":
-		return Barred{words[0] == "bar"}
+		return RestRequested{words[0] == "bar"}
 	case "stop":
 		return Stop{}
 	case "tick":
@@ -152,12 +154,13 @@ func (s *blockScript) show(e Effect) string {
 	switch e := e.(type) {
 	case Publish:
 		return fmt.Sprintf("publish part %s", e.Part)
-	case Take:
+	case TakeSteps:
 		return fmt.Sprintf("take local steps %d to %d", e.First, e.Last)
-	case Began:
+	case BlockStarted:
 		return fmt.Sprintf("began, joined=%t", e.Joined)
 	case Answer:
-		return fmt.Sprintf("answer: %d mixing steps, %d flows, %d waits", e.Stats.Steps, e.Stats.Flows, e.Stats.Waits)
+		return fmt.Sprintf("answer: %d mixing steps, %d flows, %d waits", e.Stats.Steps, e.Stats.Flows,
+			e.Stats.TimedOutWaits)
 	case Save:
 		return "save"
 	}

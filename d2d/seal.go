@@ -64,8 +64,8 @@ func sharedSecret(private *ecdh.PrivateKey, public []byte) ([]byte, error) {
 	return private.ECDH(theirs)
 }
 
-// wrapping returns the key under which a sender's key travels from one start of a program to another.
-func wrapping(secret, salt []byte, h wire.PeerHead, to wire.PeerAddress) (*sealer, error) {
+// newWrappingSealer returns the key under which a sender's key travels from one start of a program to another.
+func newWrappingSealer(secret, salt []byte, h wire.PeerHead, to wire.PeerAddress) (*sealer, error) {
 	info := fmt.Sprintf("fl/v1/d2d %d %d %s %d %s %d", h.Run, h.Round, h.From, h.Boot, to.ID, to.Boot)
 	key, err := hkdf.Key(sha256.New, secret, salt, info, 32)
 	if err != nil {
@@ -76,7 +76,7 @@ func wrapping(secret, salt []byte, h wire.PeerHead, to wire.PeerAddress) (*seale
 
 // wrap seals a sender's key for a neighbour.
 func wrap(k *Keys, secret []byte, h wire.PeerHead, to wire.PeerAddress) (wrapped [wire.WrappedKey]byte, err error) {
-	s, err := wrapping(secret, k.Salt[:], h, to)
+	s, err := newWrappingSealer(secret, k.Salt[:], h, to)
 	if err != nil {
 		return wrapped, err
 	}
@@ -86,7 +86,7 @@ func wrap(k *Keys, secret []byte, h wire.PeerHead, to wire.PeerAddress) (wrapped
 
 // unwrap opens the key that a neighbour has sealed for self.
 func unwrap(secret []byte, h wire.PeerHead, self wire.PeerAddress, salt, wrapped []byte) (*sealer, error) {
-	s, err := wrapping(secret, salt, h, self)
+	s, err := newWrappingSealer(secret, salt, h, self)
 	if err != nil {
 		return nil, err
 	}

@@ -18,17 +18,17 @@ import (
 type fileCase struct {
 	file   string
 	config Config
-	want   Want
+	want   RowQuery
 	rows   int
-	faults string // of the survey: column, reason, number, and line of the first one
-	change Change // that the survey asks for; the rows are those behind it
-	advice string // of the survey, which is followed for the rows
+	faults string       // of the survey: column, reason, number, and line of the first one
+	change ConfigChange // that the survey asks for; the rows are those behind it
+	advice string       // of the survey, which is followed for the rows
 }
 
 // hourlyInputs wants the temperature one hour ahead.
-func hourlyInputs(inputs ...spec.Input) Want {
+func hourlyInputs(inputs ...spec.Input) RowQuery {
 	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: inputs}.WithDefaults()
-	w := Want{Features: []string{"temp", "temp lag 1h"}, Target: "temp in 1h", Recipe: &r}
+	w := RowQuery{Features: []string{"temp", "temp lag 1h"}, Target: "temp in 1h", Recipe: &r}
 	for _, in := range inputs[1:] {
 		w.Features = append(w.Features, in.Name)
 		if len(in.Classes) > 0 {
@@ -42,15 +42,15 @@ func cases() []fileCase {
 	climate := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})
 	window := climate
 	window.Features = []string{"temp", "temp mean 24h", "hum"}
-	rows := Want{Features: []string{"a", "b"}, Target: "y"}
-	flow := func(join spec.Join) Want {
+	rows := RowQuery{Features: []string{"a", "b"}, Target: "y"}
+	flow := func(join spec.Resampling) RowQuery {
 		r := spec.Recipe{Grid: spec.Grid{Step: time.Minute, Lateness: 10 * time.Second},
 			Inputs: []spec.Input{{Name: "flow", Join: join}}}.WithDefaults()
-		return Want{Features: []string{"flow", "flow lag 1m"}, Target: "flow in 1m", Recipe: &r}
+		return RowQuery{Features: []string{"flow", "flow lag 1m"}, Target: "flow in 1m", Recipe: &r}
 	}
 	wind := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "wd", Classes: []string{"N", "E", "S", "W"}})
 	numbers := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "wd", Classes: []string{"1", "2", "3", "4"}})
-	labelled := func(set learner.LabelSet) Want { w := rows; w.Labels = set; return w }
+	labelled := func(set learner.LabelSet) RowQuery { w := rows; w.Labels = set; return w }
 	german := Config{Time: "time", Delimiter: ";", TimeFormat: "02.01.2006 15:04"}
 	return []fileCase{
 		// Of 120 hours one is missing: three rows need it, and the last two wait for their targets.
@@ -83,19 +83,22 @@ func cases() []fileCase {
 			rows: 237},
 		{file: "epoch-ns/ns.csv", config: Config{Time: "time", TimeFormat: "unix_ns"}, want: climate, rows: 57},
 		{file: "epoch-ns/ns.csv", config: Config{Time: "time"}, want: climate, rows: 57,
-			change: Change{Key: "time_format", Value: "unix_ns"}},
+			change: ConfigChange{Key: "time_format", Value: "unix_ns"}},
 		{file: "epoch-ns/s-as-ms.csv", config: Config{Time: "time", TimeFormat: "unix_ms"}, want: climate, rows: 57,
-			change: Change{Key: "time_format", Value: "unix"}},
-		{file: "three-meters-one-second/data.csv", config: Config{Time: "time"}, want: flow(spec.JoinSum), rows: 37},
-		{file: "three-meters-one-second/other-order.csv", config: Config{Time: "time"}, want: flow(spec.JoinSum),
+			change: ConfigChange{Key: "time_format", Value: "unix"}},
+		{file: "three-meters-one-second/data.csv", config: Config{Time: "time"}, want: flow(spec.ResampleSum),
 			rows: 37},
-		{file: "three-meters-one-second/data.csv", config: Config{Time: "time"}, want: flow(spec.JoinCount), rows: 37},
+		{file: "three-meters-one-second/other-order.csv", config: Config{Time: "time"}, want: flow(spec.ResampleSum),
+			rows: 37},
+		{file: "three-meters-one-second/data.csv", config: Config{Time: "time"}, want: flow(spec.ResampleCount),
+			rows: 37},
 		{file: "na-of-a-class/na.csv", config: Config{Time: "time"}, want: wind, rows: 82},
 		{file: "na-of-a-class/empty.csv", config: Config{Time: "time"}, want: wind, rows: 82},
 		{file: "na-of-a-class/floats.csv", config: Config{Time: "time"}, want: numbers, rows: 82},
 		{file: "new-label/data.csv", config: Config{Time: "t"}, want: labelled(learner.LabelSet{Classes: 3}), rows: 119,
 			faults: "y unknown_class 1 92"},
-		{file: "new-label/two.csv", config: Config{Time: "t"}, want: labelled(learner.LabelSet{Signs: true}), rows: 119,
+		{file: "new-label/two.csv", config: Config{Time: "t"}, want: labelled(learner.LabelSet{Binary: true}),
+			rows:   119,
 			faults: "y unknown_class 1 32"},
 	}
 }
@@ -113,7 +116,7 @@ func TestCases(t *testing.T) {
 					survey.Changes[0].Value != c.change.Value {
 					t.Fatalf("changes %+v, want %+v", survey.Changes, c.change)
 				}
-				config = *config.Changed(survey.Changes)
+				config = *config.WithChanges(survey.Changes)
 			}
 			if c.advice != "" {
 				applyAdvice(t, survey, c.advice, &config)
@@ -126,7 +129,7 @@ func TestCases(t *testing.T) {
 			if got := strings.Join(faults, ", "); got != c.faults {
 				t.Errorf("faults %q, want %q", got, c.faults)
 			}
-			checked, err := Make(storedAt(t, &config, ""), c.want)
+			checked, err := DescribeRows(storedAt(t, &config, ""), c.want)
 			if err != nil {
 				t.Fatal("the check: ", err)
 			}
@@ -145,7 +148,7 @@ func TestCases(t *testing.T) {
 			}
 			if strings.HasPrefix(c.file, "three-meters-one-second/") {
 				want := float32(60)
-				if c.want.Recipe.Inputs[0].Join == spec.JoinCount {
+				if c.want.Recipe.Inputs[0].Join == spec.ResampleCount {
 					want = 3
 				}
 				if x := view.Rows.All().X; slices.ContainsFunc(x, func(v float32) bool { return v != want }) {
@@ -161,7 +164,7 @@ func applyAdvice(t *testing.T, s *Survey, advice string, c *Config) {
 	t.Helper()
 	var all []string
 	for _, f := range s.Faults {
-		all = append(all, f.Mend)
+		all = append(all, f.Remedy)
 	}
 	if !strings.Contains(strings.Join(all, "\n"), advice) {
 		t.Fatalf("advice %q, want %q", all, advice)
@@ -179,7 +182,7 @@ func applyAdvice(t *testing.T, s *Survey, advice string, c *Config) {
 
 // TestAdviceOfTheAgent: what an agent says of a header without the columns names the key to set, too.
 func TestAdviceOfTheAgent(t *testing.T) {
-	for _, w := range []Want{cases()[0].want, {Features: []string{"temp"}, Target: "hum"}} {
+	for _, w := range []RowQuery{cases()[0].want, {Features: []string{"temp"}, Target: "hum"}} {
 		source, err := (&Config{CSV: "testdata/cases/lines-above-the-header/toa5.csv", Time: "TIMESTAMP",
 			TimeFormat: time.DateTime}).Open()
 		if err != nil {
@@ -232,7 +235,7 @@ func TestTimesAhead(t *testing.T) {
 			lines[tt.place+i] = hourlyLine(tt.place+i, at)
 		}
 		good = slices.Delete(good, tt.place, tt.place+len(tt.ahead))
-		for what, w := range map[string]Want{"rows": {Features: []string{"temp"}, Target: "hum"},
+		for what, w := range map[string]RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
 			"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
 			read := func(lines []string, grows bool) ([]float32, Report) {
 				x, _, report := readLines(t, w, lines, grows)
@@ -261,7 +264,7 @@ func TestTimesAhead(t *testing.T) {
 
 // readLines follows a file to which lines are appended, at once or one by one. It returns the features of the rows, the
 // path of the file, and the report.
-func readLines(t *testing.T, w Want, lines []string, grows bool) (x []float32, path string, report Report) {
+func readLines(t *testing.T, w RowQuery, lines []string, grows bool) (x []float32, path string, report Report) {
 	t.Helper()
 	h, r := followGrowing(t, w)
 	for n := range lines {
@@ -279,7 +282,7 @@ func readLines(t *testing.T, w Want, lines []string, grows bool) (x []float32, p
 }
 
 // followGrowing follows a file to which a test adds lines.
-func followGrowing(t *testing.T, w Want) (*csvHarness, Rows) {
+func followGrowing(t *testing.T, w RowQuery) (*csvHarness, Rows) {
 	t.Helper()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 	s, err := (&Config{CSV: h.path, Time: "time", MaxBad: 0.9}).Open()
@@ -301,7 +304,7 @@ func TestFirstLabelIsWrong(t *testing.T) {
 		}
 		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 		h.put(t, "x,y\n"+strings.Join(lines, "\n")+"\n")
-		w := Want{Features: []string{"x"}, Target: "y", Labels: learner.LabelSet{Signs: true}}
+		w := RowQuery{Features: []string{"x"}, Target: "y", Labels: learner.LabelSet{Binary: true}}
 		c := Config{CSV: h.path}
 		s, err := c.Open()
 		if err != nil {
@@ -311,7 +314,7 @@ func TestFirstLabelIsWrong(t *testing.T) {
 		if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 30 {
 			t.Errorf("first %s: %+v, %v", wrong, v, err)
 		}
-		if n := r.(*rows).of.rowMaker.(*csvText).reads.n; n != 1 {
+		if n := r.(*rows).shared.rowMaker.(*csvRowMaker).reads.n; n != 1 {
 			t.Errorf("first %s: the file was read again %d times, want once", wrong, n)
 		}
 		faults := storedAt(t, &c, "").Survey(&w).Faults
@@ -324,7 +327,7 @@ func TestFirstLabelIsWrong(t *testing.T) {
 // TestTimesOfAnotherZone: a file whose times are all ahead of the clock is used, and so is one whose last times are, as
 // long as its clock may be right in another time zone.
 func TestTimesOfAnotherZone(t *testing.T) {
-	h, r := followGrowing(t, Want{Features: []string{"temp"}, Target: "hum"})
+	h, r := followGrowing(t, RowQuery{Features: []string{"temp"}, Target: "hum"})
 	for _, from := range []time.Time{time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
 		time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)} {
 		var lines []string
@@ -340,7 +343,7 @@ func TestTimesOfAnotherZone(t *testing.T) {
 
 // TestClockThatIsAlwaysAhead: of two meters in a file one is ahead, line by line. The file is not read again and again.
 func TestClockThatIsAlwaysAhead(t *testing.T) {
-	h, r := followGrowing(t, Want{Features: []string{"temp"}, Target: "hum"})
+	h, r := followGrowing(t, RowQuery{Features: []string{"temp"}, Target: "hum"})
 	var lines []string
 	for k, line := range hourlyLines(0, 3000) {
 		lines = append(lines, line, line)
@@ -354,7 +357,7 @@ func TestClockThatIsAlwaysAhead(t *testing.T) {
 		if _, err := r.Snapshot(); err != nil && !errors.As(err, new(*Error)) {
 			t.Fatal(err)
 		}
-		reads = r.(*rows).of.rowMaker.(*csvText).reads.n
+		reads = r.(*rows).shared.rowMaker.(*csvRowMaker).reads.n
 	}
 	if reads > maxRereads+60 {
 		t.Errorf("the file was read %d times", reads)

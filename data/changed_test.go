@@ -94,7 +94,7 @@ func TestChangedLines(t *testing.T) {
 				good = slices.Delete(good, n, n+1)
 			}
 			changed := tt.change(slices.Clone(lines))
-			for what, w := range map[string]Want{"rows": {Features: []string{"temp"}, Target: "hum"},
+			for what, w := range map[string]RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
 				"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
 				read := func(lines []string, grows bool) (x []float32, bad uint64) {
 					x, path, report := readLines(t, w, lines, grows)
@@ -165,16 +165,16 @@ func TestAddedFieldsAreReported(t *testing.T) {
 	for i := 10; i < len(lines); i++ {
 		lines[i] += ",7"
 	}
-	w := Want{Features: []string{"temp"}, Target: "hum"}
+	w := RowQuery{Features: []string{"temp"}, Target: "hum"}
 	_, path, report := readLines(t, w, lines, true)
 	want := path + ": line 12: from here on, lines have 4 fields where the header has 3: the last ones are not used; " +
-		nameAddedFields
-	if len(report.Troubles) != 1 || report.Troubles[0] != (Trouble{Unused, want}) {
+		addedFieldsAdvice
+	if len(report.Troubles) != 1 || report.Troubles[0] != (Trouble{TroubleUnusedValues, want}) {
 		t.Errorf("%q, want %q", report.Troubles, want)
 	}
 	faults := storedAt(t, &Config{CSV: path, Time: "time"}, "").Survey(&w).Faults
 	if len(faults) != 1 || faults[0].Reason != AddedFields || faults[0].First[0].Line != 12 ||
-		faults[0].Mend != nameAddedFields {
+		faults[0].Remedy != addedFieldsAdvice {
 		t.Errorf("faults %+v", faults)
 	}
 	_, _, report = readLines(t, w, slices.Insert(lines, 10, "time,temp,hum,press"), true)
@@ -190,7 +190,7 @@ func TestUnclosedQuotes(t *testing.T) {
 		note := map[int]string{5: `"hatch open`, 20: `pipe 3"`}[i]
 		text += fmt.Sprintf("2026-03-01T%02d:%02d:00Z,%s,%d,%d\n", i/2, i%2*30, note, 20+i, 50+i)
 	}
-	h, r := followGrowing(t, Want{Features: []string{"temp"}, Target: "hum"})
+	h, r := followGrowing(t, RowQuery{Features: []string{"temp"}, Target: "hum"})
 	h.put(t, text)
 	v, err := r.Snapshot()
 	if err != nil || v.Rows.Len() != 30 || v.Rows.All().X[20] != 40 {
@@ -233,7 +233,7 @@ func TestBadFilesOfFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			config := Config{CSV: dir, Time: "time"}
-			w := Want{Features: []string{"temp"}, Target: "hum"}
+			w := RowQuery{Features: []string{"temp"}, Target: "hum"}
 			s, err := config.Open()
 			if err != nil {
 				t.Fatal(err)
@@ -244,7 +244,8 @@ func TestBadFilesOfFolder(t *testing.T) {
 				t.Fatalf("%+v, %v", v, err)
 			}
 			troubles := r.(Reporter).Report().Troubles
-			if len(troubles) != 1 || troubles[0].Kind != Unused || !strings.Contains(troubles[0].Text, tt.file) {
+			if len(troubles) != 1 || troubles[0].Kind != TroubleUnusedValues || !strings.Contains(troubles[0].Text,
+				tt.file) {
 				t.Errorf("troubles %q", troubles)
 			}
 			survey := storedAt(t, &config, "").Survey(&w)
@@ -294,7 +295,7 @@ func TestLinesReadOnce(t *testing.T) {
 			[]float32{1, 3}, "line 4"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, r := followGrowing(t, Want{Features: []string{"temp"}, Target: "hum"})
+			h, r := followGrowing(t, RowQuery{Features: []string{"temp"}, Target: "hum"})
 			text := ""
 			for _, step := range tt.steps {
 				text += step
@@ -360,7 +361,7 @@ func TestFolderIsCompleted(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.(*csvFile).now = func() time.Time { return now }
-			r := s.Open(Want{Features: []string{"temp"}, Target: "hum"})
+			r := s.Open(RowQuery{Features: []string{"temp"}, Target: "hum"})
 			if _, err := r.Snapshot(); err != nil {
 				t.Fatal(err)
 			}

@@ -89,7 +89,7 @@ func TestClassCells(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			made, _ := Make(stored, want)
+			made, _ := DescribeRows(stored, want)
 			check("file", made.View, made.Report)
 			used := uint64(4)
 			if tt.class == "" {

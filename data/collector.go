@@ -12,14 +12,14 @@ import (
 type Collector interface {
 	Source
 	// Start begins to collect. It fails only on what can never work.
-	Start(e Env) error
+	Start(e CollectorEnv) error
 }
 
-// Env is what a Collector gets of its program.
-type Env struct {
+// CollectorEnv is what a Collector gets of its program.
+type CollectorEnv struct {
 	Dir  string // for the ring; its parent must exist, and be the program's alone
 	Disk store.Disk
-	Keep store.Keep
+	Keep store.RingLimits
 	// Connect opens a session with the site's broker.
 	Connect func(observe func(mqtt.Traffic)) (mqtt.Conn, error)
 	Now     func() time.Time

@@ -28,14 +28,14 @@ type harness interface {
 }
 
 // harnesses has one for each kind in the table.
-var harnesses = map[Kind]func(t *testing.T) harness{
-	CSV: func(t *testing.T) harness { return &csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")} },
+var harnesses = map[SourceKind]func(t *testing.T) harness{
+	SourceCSV: func(t *testing.T) harness { return &csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")} },
 }
 
 // TestSources holds every kind of source to the same.
 func TestSources(t *testing.T) {
 	tried := slices.Concat(slices.Collect(maps.Keys(harnesses)), slices.Collect(maps.Keys(streamHarnesses)))
-	if a, b := slices.Sorted(maps.Keys(kinds)), slices.Sorted(slices.Values(tried)); !slices.Equal(a, b) {
+	if a, b := slices.Sorted(maps.Keys(sourceDrivers)), slices.Sorted(slices.Values(tried)); !slices.Equal(a, b) {
 		t.Fatalf("the table has %q, the suite %q", a, b)
 	}
 	for kind, h := range harnesses {
@@ -81,7 +81,7 @@ var rowOne, rowTwo, rowThree = [3]float32{1, 2, 3}, [3]float32{-1, 0.5, 7}, [3]f
 
 func refusesAnEmptySection(t *testing.T, h harness) {
 	c := Config{Source: h.config().Source}
-	var problems spec.Check
+	var problems spec.ProblemList
 	if c.Check(&problems, "data"); problems.Err() == nil {
 		t.Error("it has no problem")
 	}
@@ -127,12 +127,12 @@ func followsRenewal(t *testing.T, h harness) {
 	first := f.wants(1, rowOne, rowTwo)
 	f.renew(t, rowThree)
 	f.changed(true)
-	if v := f.wants(2, rowThree); v.Renewed == "" {
+	if v := f.wants(2, rowThree); v.RenewalReason == "" {
 		t.Error("it is not said that rows are gone")
 	}
 	f.add(t, rowTwo)
-	if v := f.wants(3, rowThree, rowTwo); v.Renewed != "" {
-		t.Errorf("after rows were added: %s", v.Renewed)
+	if v := f.wants(3, rowThree, rowTwo); v.RenewalReason != "" {
+		t.Errorf("after rows were added: %s", v.RenewalReason)
 	}
 	if first.Rows.Len() != 2 || row(first.Rows, 1) != rowTwo {
 		t.Errorf("the first view became %v", first.Rows)
@@ -178,7 +178,7 @@ func servesTwoTasks(t *testing.T, h harness) {
 	h.add(t, rowOne, rowTwo)
 	f := follow(t, h)
 	f.wants(1, rowOne, rowTwo)
-	v, err := f.source.Open(Want{Features: []string{"b"}, Target: "a"}).Snapshot()
+	v, err := f.source.Open(RowQuery{Features: []string{"b"}, Target: "a"}).Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func timesOf(v View) []int64 {
 }
 
 // textOf is what makes the rows of a CSV file.
-func textOf(r Rows) *csvText { return r.(*rows).of.rowMaker.(*csvText) }
+func textOf(r Rows) *csvRowMaker { return r.(*rows).shared.rowMaker.(*csvRowMaker) }
 
 // followed is a source, the rows that are followed, and what Prepare was called with.
 type followed struct {
@@ -224,7 +224,7 @@ type followed struct {
 func follow(t *testing.T, h harness) *followed {
 	t.Helper()
 	f, c := &followed{harness: h, t: t}, h.config()
-	var problems spec.Check
+	var problems spec.ProblemList
 	c.Check(&problems, "data")
 	source, err := c.Open()
 	if err = errors.Join(problems.Err(), err); err != nil {
@@ -236,10 +236,10 @@ func follow(t *testing.T, h harness) *followed {
 		}
 	})
 	if h, ok := h.(filed); ok {
-		source.(*csvFile).room = room{h.folder, 0}
+		source.(*csvFile).room = rowStorage{h.folder, 0}
 	}
 	f.source = source
-	f.rows = source.Open(Want{Features: []string{"a", "b"}, Target: "y", Prepare: f})
+	f.rows = source.Open(RowQuery{Features: []string{"a", "b"}, Target: "y", Prepare: f})
 	return f
 }
 
@@ -298,7 +298,7 @@ type csvHarness struct {
 	sound string // the content before it was damaged
 }
 
-func (h *csvHarness) config() Config { return Config{Source: CSV, CSV: h.path} }
+func (h *csvHarness) config() Config { return Config{Source: SourceCSV, CSV: h.path} }
 
 func (h *csvHarness) add(t *testing.T, rows ...[3]float32) {
 	t.Helper()

@@ -27,12 +27,12 @@ type Filter struct {
 	missing grid.Fill            // treatment of missing values; the zero value means refuse
 }
 
-// deals reports whether the nth row that has the texts of Where, from 1, is of the own share.
-func (f *Filter) deals(n int) bool { return f.Shares <= 1 || (n-1)%f.Shares == f.Share }
+// isOwnRow reports whether the nth row that has the texts of Where, from 1, is of the own share.
+func (f *Filter) isOwnRow(n int) bool { return f.Shares <= 1 || (n-1)%f.Shares == f.Share }
 
 // failsOnBadRow reports whether a single unusable row is an error.
 func (f *Filter) failsOnBadRow() bool {
-	return f.missing.Policy == "" || f.missing.Policy == grid.Refuse
+	return f.missing.Policy == "" || f.missing.Policy == grid.FillRefuse
 }
 
 // Error says what is wrong in a data file, and where.
@@ -42,8 +42,8 @@ type Error struct {
 	Column  string // "" = the whole line
 	Problem string
 	// Reason is why values of the column are not used, or, as a TroubleKind, why there are none; "" = another problem.
-	Reason   string
-	Bad, All uint64 // so many of so many values, or lines, are not used; 0 = that is not the problem
+	Reason               string
+	BadCount, TotalCount uint64 // so many of so many values, or lines, are not used; 0 = that is not the problem
 }
 
 func (e *Error) Error() string {
@@ -72,12 +72,12 @@ func (e *Error) Where() string {
 func ReadCSV[T learner.Float](r io.Reader, file string, features []string, target string,
 	filter Filter) (*learner.Samples[T], error) {
 	c := filter.dialect.reader(r, nil)
-	c.final = true
+	c.isComplete = true
 	t, err := readHeader(c, file, features, target, filter)
 	if err != nil {
 		return nil, err
 	}
-	some, at := batch[T]{}, place{table: t}
+	some, at := batch[T]{}, readPosition{table: t}
 	some.begin(len(t.names))
 	if err := some.eachRow(c, &at, func(header []string) (*table, error) {
 		return newTable(file, header, features, target, filter)
@@ -100,7 +100,7 @@ func noneSelected(file string, rows int) *Error {
 }
 
 // readHeader reads the first line, and says where the wanted columns are.
-func readHeader(c *records, file string, features []string, target string, filter Filter) (*table, error) {
+func readHeader(c *recordReader, file string, features []string, target string, filter Filter) (*table, error) {
 	header, err := c.header(file)
 	if err != nil {
 		return nil, err
@@ -127,21 +127,21 @@ type batch[T learner.Float] struct {
 // bad rows. If a later line is a header with other columns, newTable returns the table for the lines below it.
 //
 // eachRow sets the fields of the place that depend on the content.
-func (y *readState) eachRow(c *records, at *place, newTable func(header []string) (*table, error),
+func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(header []string) (*table, error),
 	do func(record []string, line int) error, malformed func(*Error)) error {
 	above, t := at.lines, at.table
 	c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
 	defer func() {
-		if at.layout = c.cloneLayout(); c.widenedAt > 0 {
+		if at.recordLayout = c.cloneLayout(); c.widenedAt > 0 {
 			at.widenedAt = above + c.widenedAt
 		}
-		at.readBytes, at.readLines = c.offset, c.next
+		at.readBytes, at.readLines = c.offset, c.linesRead
 	}()
 	reject := func(line int, problem string) error {
 		y.rows++
 		y.malformed++
 		e := &Error{File: t.file, Line: line, Problem: problem, Reason: string(grid.Malformed)}
-		if y.drop(e); t.filter.failsOnBadRow() {
+		if y.countUnusable(e); t.filter.failsOnBadRow() {
 			return e
 		}
 		if malformed != nil {
@@ -168,7 +168,8 @@ func (y *readState) eachRow(c *records, at *place, newTable func(header []string
 			if header := c.setHeader(record); !slices.Equal(header, t.header) {
 				if at.table, err = newTable(header); err != nil {
 					at.table = &table{file: t.file, filter: t.filter, header: header, names: t.names, time: -1,
-						target: -1, broken: fmt.Sprintf("the header in line %d does not fit: %v", above+c.line, err)}
+						target: -1, headerProblem: fmt.Sprintf("the header in line %d does not fit: %v", above+c.line,
+							err)}
 				}
 				at.table.delimiter = t.delimiter
 				t = at.table
@@ -179,13 +180,13 @@ func (y *readState) eachRow(c *records, at *place, newTable func(header []string
 			return readError(t.file, err)
 		}
 		line, _ := c.FieldPos(0)
-		if t.broken != "" {
-			if err := reject(above+line, t.broken); err != nil {
+		if t.headerProblem != "" {
+			if err := reject(above+line, t.headerProblem); err != nil {
 				return err
 			}
 			continue
 		}
-		if begin && line <= c.first+maxUnitLines && t.isUnitLine(record) {
+		if begin && line <= c.headerLine+maxUnitLines && t.isUnitLine(record) {
 			continue
 		}
 		begin = false
@@ -194,7 +195,7 @@ func (y *readState) eachRow(c *records, at *place, newTable func(header []string
 			continue
 		}
 		y.matched++
-		if !t.filter.deals(y.matched) {
+		if !t.filter.isOwnRow(y.matched) {
 			continue
 		}
 		if err := do(record, above+line); err != nil {

@@ -14,54 +14,54 @@ import (
 // csvFeed is the readings of a CSV file: each line has some at its time, of the inputs that are columns.
 type csvFeed struct {
 	*csvFile
-	follower
-	said
-	inputs []spec.Input
-	needed []string // of these, by the task's columns
-	again  string   // why all readings are to be passed on once more
+	fileFollower
+	latestReport
+	inputs       []spec.Input
+	needed       []string // of these, by the task's columns
+	rewindReason string   // why all readings are to be passed on once more
 }
 
 // changed implements feed.
-func (f *csvFeed) changed() bool { return f.follower.changed() }
+func (f *csvFeed) changed() bool { return f.fileFollower.changed() }
 
 // where implements feed.
-func (f *csvFeed) where(_ string, line int64) string { return f.follower.read.where(line) }
+func (f *csvFeed) where(_ string, line int64) string { return f.fileFollower.read.where(line) }
 
 // rewind implements feed.
-func (f *csvFeed) rewind(why string) { f.again, f.looked = why, nil } // so that it has changed
+func (f *csvFeed) rewind(why string) { f.rewindReason, f.lastStamps = why, nil } // so that it has changed
 
 // read implements feed.
 func (f *csvFeed) read(void func(why string), take func(Reading) bool) error {
-	if !f.look() && f.again == "" {
+	if !f.updateStamps() && f.rewindReason == "" {
 		return nil
 	}
-	if f.again != "" {
-		void(fmt.Sprintf("%s: %s", f.csvFile.path, f.again))
-		f.follower.read, f.again = progress{}, ""
+	if f.rewindReason != "" {
+		void(fmt.Sprintf("%s: %s", f.csvFile.path, f.rewindReason))
+		f.fileFollower.read, f.rewindReason = progress{}, ""
 	}
 	to, err := f.follow(func(why string) {
-		f.follower.read = progress{}
+		f.fileFollower.read = progress{}
 		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
-	}, func(text *counter, at *place, y *readState) error { return f.pass(text, at, y, take) })
+	}, func(text *countingReader, at *readPosition, y *readState) error { return f.readText(text, at, y, take) })
 	if to.cells != nil {
 		all := to.report(f.inputNames(), f.filter.Time)
 		for i := len(all.Columns) - 1; i >= 0; i-- {
 			if c := all.Columns[i]; i < len(f.inputs) && !to.hasColumn(i) {
 				all.Columns = slices.Delete(all.Columns, i, i+1)
 				if slices.Contains(f.needed, c.Name) {
-					all.Troubles = append(all.Troubles, Trouble{Silent, fmt.Sprintf(
+					all.Troubles = append(all.Troubles, Trouble{TroubleSilent, fmt.Sprintf(
 						"%s has no column for the input %q", f.csvFile.path, c.Name)})
 				}
 			}
 		}
 		slices.Reverse(all.Troubles)
-		f.tell(all)
+		f.setReport(all)
 	}
 	if err != nil {
-		f.again = "it is read again after an error"
+		f.rewindReason = "it is read again after an error"
 		return err
 	}
-	f.follower.read = to
+	f.fileFollower.read = to
 	return nil
 }
 
@@ -75,13 +75,13 @@ func (f *csvFeed) inputNames() (all []string) {
 
 // hasColumn reports whether at least one file has a column for the input with this index.
 func (p *progress) hasColumn(input int) bool {
-	return slices.ContainsFunc(p.files, func(f place) bool {
-		return f.table != nil && f.table.broken == "" && f.table.columns[input] >= 0
+	return slices.ContainsFunc(p.files, func(f readPosition) bool {
+		return f.table != nil && f.table.headerProblem == "" && f.table.columns[input] >= 0
 	})
 }
 
-// pass passes on the readings of a text.
-func (f *csvFeed) pass(text *counter, at *place, y *readState, take func(Reading) bool) error {
+// readText passes on the readings of a text.
+func (f *csvFeed) readText(text *countingReader, at *readPosition, y *readState, take func(Reading) bool) error {
 	c := f.filter.dialect.reader(text, at)
 	y.begin(len(f.inputs))
 	if at.offset == 0 {
@@ -89,60 +89,60 @@ func (f *csvFeed) pass(text *counter, at *place, y *readState, take func(Reading
 		if err != nil {
 			return err
 		}
-		if at.table, err = f.places(at.stamp.path, header); err != nil {
+		if at.table, err = f.findInputs(at.stamp.path, header); err != nil {
 			return err
 		}
 		at.table.delimiter = c.delimiter
 	}
 	return y.eachRow(c, at, func(header []string) (*table, error) {
-		return f.places(at.stamp.path, header)
+		return f.findInputs(at.stamp.path, header)
 	}, func(record []string, line int) error {
 		f.line(at, y, record, line, take)
 		return nil
 	}, func(bad *Error) {
 		for i := range f.inputs {
-			if at.table.broken != "" || at.table.columns[i] >= 0 {
-				y.cells[i].drop(rejectedCell{bad.File, bad.Line, bad.Problem, grid.Malformed})
+			if at.table.headerProblem != "" || at.table.columns[i] >= 0 {
+				y.cells[i].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem, grid.Malformed})
 			}
 		}
 	})
 }
 
-// places says where the inputs are. A file may lack some: others may have them.
-func (f *csvFeed) places(file string, header []string) (*table, error) {
+// findInputs says where the inputs are. A file may lack some: others may have them.
+func (f *csvFeed) findInputs(file string, header []string) (*table, error) {
 	t, err := newTable(file, header, nil, "", f.filter)
 	if err != nil {
 		return nil, err
 	}
 	found := false
 	for _, in := range f.inputs {
-		at, err := t.find(f.filter.dialect.named(in.Name))
-		if err != nil && slices.Contains(header, f.filter.dialect.named(in.Name)) {
+		at, err := t.find(f.filter.dialect.fileColumnName(in.Name))
+		if err != nil && slices.Contains(header, f.filter.dialect.fileColumnName(in.Name)) {
 			return nil, err
 		}
 		t.names, t.columns, found = append(t.names, in.Name), append(t.columns, at), found || at >= 0
-		t.texts = append(t.texts, len(in.Classes) > 0)
+		t.isTextColumn = append(t.isTextColumn, len(in.Classes) > 0)
 	}
 	if !found {
 		names := make([]string, 0, len(f.needed))
 		for _, name := range f.needed {
-			names = append(names, f.filter.dialect.named(name))
+			names = append(names, f.filter.dialect.fileColumnName(name))
 		}
 		return nil, &Error{File: file, Line: 1, Problem: "names none of the task's inputs; the columns are " +
-			list(header) + f.filter.dialect.headerHint(file, names)}
+			quoteNames(header) + f.filter.dialect.headerHint(file, names)}
 	}
 	return t, nil
 }
 
 // line passes on the readings of a line.
-func (f *csvFeed) line(place *place, y *readState, record []string, line int, take func(Reading) bool) {
+func (f *csvFeed) line(place *readPosition, y *readState, record []string, line int, take func(Reading) bool) {
 	t := place.table
 	at, bad := y.time(t, record, line)
 	if bad != nil {
 		return
 	}
 	y.cells[len(t.columns)].use()
-	source := t.lineSource(record)
+	source := t.sourceHash(record)
 	number := place.number(line)
 	if take(Reading{Time: at, Number: uint64(number)}) { // even if the line has no value
 		y.newest = max(y.newest, at)
@@ -163,18 +163,18 @@ func (f *csvFeed) line(place *place, y *readState, record []string, line int, ta
 			why = grid.Missing
 		}
 		if why != "" {
-			y.cells[i].drop(rejectedCell{t.file, line, text, why})
+			y.cells[i].countRejected(rejectedCell{t.file, line, text, why})
 			continue
 		}
-		y.cells[i].take(r.Value, at)
+		y.cells[i].addValue(r.Value, at)
 		take(r)
 	}
 }
 
-// lineSource returns a hash of the columns that are neither the time nor an input. A file may contain several meters
+// sourceHash returns a hash of the columns that are neither the time nor an input. A file may contain several meters
 // and have the meter's name in such a column, so two lines with the same time are duplicates only if their hashes are
 // equal.
-func (t *table) lineSource(record []string) uint64 {
+func (t *table) sourceHash(record []string) uint64 {
 	h := fnv.New64a()
 	for i, text := range record {
 		if i != t.time && !slices.Contains(t.columns, i) {

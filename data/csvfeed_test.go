@@ -18,12 +18,12 @@ func TestCSVFeed(t *testing.T) {
 		{Name: "a", Range: []float64{0, 100}}, {Name: "wd", Classes: []string{"N", "S"}}, {Name: "elsewhere"},
 	}}.WithDefaults()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
-	s, err := (&Config{CSV: h.path, Time: "t", Columns: map[string]string{"a": "A (°C)"}, Missing: grid.Last,
+	s, err := (&Config{CSV: h.path, Time: "t", Columns: map[string]string{"a": "A (°C)"}, Missing: grid.FillLast,
 		LastAtMost: time.Minute, MaxBad: 0.4}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Want{Features: []string{"a", "a lag 1m", "wd = N"}, Target: "a in 1m", Recipe: &recipe}
+	want := RowQuery{Features: []string{"a", "a lag 1m", "wd = N"}, Target: "a in 1m", Recipe: &recipe}
 	r := s.Open(want)
 	h.put(t, "t,wd,A (°C)\n60,N,1\n120,S,3\n90,S,5\n180,N,NA\n240,N,7\n300,S,9\n360,S,200\n420,N,2\n")
 	v, err := r.Snapshot()
@@ -40,7 +40,7 @@ func TestCSVFeed(t *testing.T) {
 	}
 	h.put(t, h.content()+"480,N,4\n540,N,1\n600,N,1\n")
 	grown, err := r.Snapshot()
-	if err != nil || grown.Rows.Len() <= v.Rows.Len() || grown.Renewed != "" {
+	if err != nil || grown.Rows.Len() <= v.Rows.Len() || grown.RenewalReason != "" {
 		t.Errorf("grown: %+v, %v", grown, err)
 	}
 	// At once, there are the same rows.
@@ -60,7 +60,7 @@ func TestCSVFeed(t *testing.T) {
 // Readings of a file that was written again, or had an error, are read once more.
 func TestCSVFeedBeginsAgain(t *testing.T) {
 	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.Input{{Name: "x"}}}.WithDefaults()
-	want := Want{Features: []string{"x"}, Target: "x in 1m", Recipe: &recipe}
+	want := RowQuery{Features: []string{"x"}, Target: "x in 1m", Recipe: &recipe}
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 	s, err := (&Config{CSV: h.path, Time: "t"}).Open()
 	if err != nil {
@@ -89,8 +89,8 @@ func TestCSVFeedBeginsAgain(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%q: %v", step.text, err)
-		case !slices.Equal(v.Rows.All().X, step.want) || (v.Renewed != "") != step.renewed:
-			t.Errorf("%q: %v, renewed %q; want %v", step.text, v.Rows.All().X, v.Renewed, step.want)
+		case !slices.Equal(v.Rows.All().X, step.want) || (v.RenewalReason != "") != step.renewed:
+			t.Errorf("%q: %v, renewed %q; want %v", step.text, v.Rows.All().X, v.RenewalReason, step.want)
 		}
 	}
 	if r.Changed() {
@@ -116,8 +116,8 @@ func TestRewindIsAChange(t *testing.T) {
 	if err := os.WriteFile(path, []byte("t,x\n60,1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := &csvFeed{csvFile: &csvFile{path: path}, follower: follower{path: path, now: time.Now}}
-	f.look()
+	f := &csvFeed{csvFile: &csvFile{path: path}, fileFollower: fileFollower{path: path, now: time.Now}}
+	f.updateStamps()
 	before := f.changed()
 	f.rewind("its rows could not be kept")
 	if before || !f.changed() {

@@ -16,7 +16,7 @@ import (
 // dialect is how a file is written. The zero value has commas between fields and points in numbers.
 type dialect struct {
 	delimiter     rune              // between fields; 0 = a comma
-	comma         bool              // in numbers, in place of the point
+	decimalComma  bool              // in numbers, in place of the point
 	thousands     string            // separator between thousands, which only a survey removes; empty = none
 	columns       map[string]string // the names in the file, by those of the task
 	time          timeFormat
@@ -26,7 +26,7 @@ type dialect struct {
 }
 
 func dialectOf(c *Config) (d dialect, err error) {
-	d.columns, d.comma, d.skip, d.comment = c.Columns, c.Decimal == ",", c.SkipRows, c.Comment
+	d.columns, d.decimalComma, d.skip, d.comment = c.Columns, c.Decimal == ",", c.SkipRows, c.Comment
 	d.missingValues = c.missingValues()
 	if d.time, err = newTimeFormat(c.TimeFormat, c.TimeZone); err != nil {
 		return d, err
@@ -53,16 +53,16 @@ func checkDialect(delimiter, decimal string) error {
 // reader returns a reader for the records of a text. If at is a place behind the beginning of a file, the text
 // continues there, and the reader uses the header and the delimiter found before. If at is nil, the text is a whole
 // file.
-func (d *dialect) reader(text io.Reader, at *place) *records {
-	r := &records{buffer: bufio.NewReaderSize(text, edgeBytes), delimiter: ',', comment: d.comment}
+func (d *dialect) reader(text io.Reader, at *readPosition) *recordReader {
+	r := &recordReader{buffer: bufio.NewReaderSize(text, edgeBytes), delimiter: ',', comment: d.comment}
 	if d.delimiter != 0 {
 		r.delimiter = d.delimiter
 	}
 	if at != nil {
-		r.fixed, r.final = at.fixed, at.final || !at.plain
+		r.noAddedColumns, r.isComplete = at.noAddedColumns, at.hasLaterFile || !at.resumable
 	}
 	if at != nil && at.offset > 0 {
-		r.least, r.layout = len(at.table.header), at.cloneLayout()
+		r.headerFieldCount, r.recordLayout = len(at.table.header), at.cloneLayout()
 		if r.delimiter = at.table.delimiter; r.delimiter == 0 {
 			r.delimiter = ','
 		}
@@ -72,8 +72,8 @@ func (d *dialect) reader(text io.Reader, at *place) *records {
 	return r
 }
 
-// named returns the name in the file of a column of the task.
-func (d *dialect) named(column string) string {
+// fileColumnName returns the name in the file of a column of the task.
+func (d *dialect) fileColumnName(column string) string {
 	if name, there := d.columns[column]; there {
 		return name
 	}
@@ -91,7 +91,7 @@ func (d *dialect) number(text string) (float64, Reason) {
 			text, number = plain, plain
 		}
 	}
-	if d.comma {
+	if d.decimalComma {
 		if strings.Contains(text, ".") {
 			return 0, grid.NotANumber
 		}

@@ -42,7 +42,7 @@ func TestDialects(t *testing.T) {
 				if compressed(name) {
 					text = zip(t, text)
 				}
-				var problems spec.Check
+				var problems spec.ProblemList
 				c := tt.config
 				c.CSV = name
 				if c.Check(&problems, "data"); problems.Err() != nil {
@@ -82,11 +82,11 @@ func TestDialectsThatCannotBe(t *testing.T) {
 		"data.time_format":  {TimeFormat: "hh:mm"},
 		"time zone":         {TimeZone: "Berlin"},
 		"data.max_bad":      {MaxBad: 1},
-		"data.time: is":     {Missing: grid.Last, LastAtMost: time.Hour},
+		"data.time: is":     {Missing: grid.FillLast, LastAtMost: time.Hour},
 		"data.missing":      {Missing: "zero"},
 	} {
 		c.CSV = "d.csv"
-		var problems spec.Check
+		var problems spec.ProblemList
 		if c.Check(&problems, "data"); problems.Err() == nil || !strings.Contains(problems.Err().Error(), key) {
 			t.Errorf("%+v: %v, want %q", c, problems.Err(), key)
 		}
@@ -101,8 +101,9 @@ func FuzzDialects(f *testing.F) {
 	f.Add("t,x,y\n1,NA,2\n2,3,4", ",", "", "mean", 12)
 	f.Add("x,y\n1,2\n\"3\n\",4\n", "", "", "refuse", 8)
 	f.Fuzz(func(t *testing.T, text, delimiter, decimal, missing string, cut int) {
-		c := Config{CSV: "d.csv", Delimiter: delimiter, Decimal: decimal, Missing: grid.Policy(missing), MaxBad: 0.99}
-		var problems spec.Check
+		c := Config{CSV: "d.csv", Delimiter: delimiter, Decimal: decimal, Missing: grid.FillPolicy(missing),
+			MaxBad: 0.99}
+		var problems spec.ProblemList
 		if c.Check(&problems, "data"); problems.Err() != nil {
 			return
 		}
@@ -113,7 +114,7 @@ func FuzzDialects(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return s.Open(Want{Features: []string{"x"}, Target: "y"})
+			return s.Open(RowQuery{Features: []string{"x"}, Target: "y"})
 		}
 		grown := open()
 		if cut > 0 && cut < len(text) {

@@ -3,7 +3,7 @@
 // A [Source] is made from a [Config], a section of a configuration file, by the table in source.go. A program opens it
 // once for each task, since a task says which columns it wants, and takes a view whenever it is about to work:
 //
-//	rows := source.Open(data.Want{Features: t.Features, Target: t.Target, Prepare: problem.Preparer()})
+//	rows := source.Open(data.RowQuery{Features: t.Features, Target: t.Target, Prepare: problem.Preparer()})
 //	view, err := rows.Snapshot()
 //	for each round {
 //		if rows.Changed() { // cheap: no data are read

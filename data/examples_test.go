@@ -22,7 +22,7 @@ func TestExampleOfEachReason(t *testing.T) {
 		for n, value := range []string{`null`, `1e999`, `[1]`, `61`, `{"v":"x"}`, `99`, `"warm"`, `-Infinity`, `1 2`} {
 			pass(time.Minute)
 			l.deliver([]string{"a", "b", "c", "d", "e", "f", "g", "h", "i"}[n],
-				`{"ts":"`+moment(l.env.Now().UnixNano())+`","t":`+value+`,"h":1}`)
+				`{"ts":"`+formatTime(l.env.Now().UnixNano())+`","t":`+value+`,"h":1}`)
 		}
 		l.deliver("j", `{"ts":null,"t":1,"h":1}`)
 		wanted := map[Reason]string{
@@ -40,7 +40,7 @@ func TestExampleOfEachReason(t *testing.T) {
 				t.Errorf("%s: %s, want %s", why, got, want)
 			}
 		}
-		c.Source = Lines
+		c.Source = SourceLines
 		stored, err := c.Stored(store.Machine, l.env.Dir)
 		if err != nil {
 			t.Fatal(err)
@@ -91,8 +91,8 @@ func TestLinesOfJSON(t *testing.T) {
 		"{\"v\":1,\"note\":\"a\x01b\"}", "\x1e{\"v\":1}", `{"v":1,"w":-nan(ind)}`} {
 		log := newLedger(time.Now, nil)
 		var got []Reading
-		l := &lines{payloads: payloads{columns: []column{{"v", path{"v"}}}, log: log,
-			put: func(r Reading) { got = append(got, r) }}}
+		l := &lineSource{payloadParser: payloadParser{columns: []payloadColumn{{"v", path{"v"}}}, stats: log,
+			addReading: func(r Reading) { got = append(got, r) }}}
 		l.line([]byte(line), payloadMeta{where: "line 1", at: arrival})
 		if len(got) != 1 || got[0].Value != 1 {
 			t.Errorf("%q: %+v, %+v", line, got, log.columns())

@@ -45,7 +45,7 @@ func FuzzPath(f *testing.F) {
 		if err != nil || !slices.Equal(p, path{text, text}) {
 			t.Fatalf("%q twice is %q: %v", text, p, err)
 		}
-		if v, there := p.in(map[string]any{text: map[string]any{text: 1}}); !there || v != 1 {
+		if v, there := p.valueIn(map[string]any{text: map[string]any{text: 1}}); !there || v != 1 {
 			t.Fatalf("%q leads to %v", p, v)
 		}
 	})
@@ -81,8 +81,8 @@ func FuzzTopics(f *testing.F) {
 	f.Add("site/x 0.v", "site/x 1", "2", "unix_ms", "site/x", `[{"v":true},1e999,"1772366400000"]`)
 	f.Add("+ ", "#", "", "", "x", "12")
 	f.Fuzz(func(t *testing.T, a, b, at, format, topic, payload string) {
-		c := Config{Source: MQTT, Columns: map[string]string{"a": a, "b": b}, Time: at, TimeFormat: format}
-		var problems spec.Check
+		c := Config{Source: SourceMQTT, Columns: map[string]string{"a": a, "b": b}, Time: at, TimeFormat: format}
+		var problems spec.ProblemList
 		if c.Check(&problems, "data"); problems.Err() != nil {
 			return
 		}
@@ -93,16 +93,16 @@ func FuzzTopics(f *testing.F) {
 		var got []Reading
 		log := newLedger(time.Now, slog.New(slog.DiscardHandler))
 		for i := range all {
-			all[i].put, all[i].log = func(r Reading) { got = append(got, r) }, log
+			all[i].addReading, all[i].stats = func(r Reading) { got = append(got, r) }, log
 		}
 		heard := 0
-		topics(all).each(topic, func(s *subscription) {
+		topicSubscriptions(all).each(topic, func(s *subscription) {
 			heard += len(s.columns)
-			s.take([]byte(payload), payloadMeta{topic, topicSource(topic), arrival})
+			s.parsePayload([]byte(payload), payloadMeta{topic, topicSource(topic), arrival})
 		})
 		var e encoder
 		for _, r := range got {
-			if r.Time < leastTime || !e.add(r, 1<<20) {
+			if r.Time < minReadingTime || !e.add(r, 1<<20) {
 				t.Fatalf("%+v", r)
 			}
 		}
@@ -125,7 +125,7 @@ func FuzzLines(f *testing.F) {
 	f.Add(append(bytes.Repeat([]byte{'x'}, longestLine+1), "\n[1]\nnull\n7"...), false, false)
 	f.Add([]byte("a\n\"1\n2\"\n"), true, false)
 	f.Fuzz(func(t *testing.T, text []byte, csv, named bool) {
-		c := Config{Source: Lines, Lines: "-", Time: "time"}
+		c := Config{Source: SourceLines, Lines: "-", Time: "time"}
 		if csv {
 			c.Format = "csv"
 		}
@@ -144,8 +144,9 @@ func FuzzLines(f *testing.F) {
 			clock.path = nil
 		}
 		read := func(from io.Reader) (got []Reading) {
-			l := &lines{csv: csv, payloads: payloads{columns: columns, clock: clock}}
-			l.put, l.log = func(r Reading) { got = append(got, r) }, newLedger(time.Now, slog.New(slog.DiscardHandler))
+			l := &lineSource{csv: csv, payloadParser: payloadParser{columns: columns, clock: clock}}
+			l.addReading, l.stats = func(r Reading) { got = append(got, r) }, newLedger(time.Now,
+				slog.New(slog.DiscardHandler))
 			if err := l.read(from, func() time.Time { return arrival }); err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +160,7 @@ func FuzzLines(f *testing.F) {
 		}
 		var e encoder
 		for _, r := range at {
-			if r.Time < leastTime || !e.add(r, 1<<20) {
+			if r.Time < minReadingTime || !e.add(r, 1<<20) {
 				t.Fatalf("%+v", r)
 			}
 		}
@@ -180,11 +181,11 @@ func FuzzCSVFeed(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, delimiter, decimal, format, missing string, cut uint16) {
 		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 		c := Config{CSV: h.path, Time: "t", TimeFormat: format, Delimiter: delimiter, Decimal: decimal,
-			Missing: grid.Policy(missing), MaxBad: 0.99}
-		if c.Missing == grid.Last {
+			Missing: grid.FillPolicy(missing), MaxBad: 0.99}
+		if c.Missing == grid.FillLast {
 			c.LastAtMost = 3 * time.Minute
 		}
-		var problems spec.Check
+		var problems spec.ProblemList
 		if c.Check(&problems, "data"); problems.Err() != nil {
 			return
 		}
@@ -193,7 +194,7 @@ func FuzzCSVFeed(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return s.Open(Want{Features: []string{"x", "x lag 1m", "hour sin"}, Target: "x in 1m", Recipe: &recipe})
+			return s.Open(RowQuery{Features: []string{"x", "x lag 1m", "hour sin"}, Target: "x in 1m", Recipe: &recipe})
 		}
 		grown := open()
 		if at := strings.LastIndexByte(text[:min(int(cut), len(text))], '\n') + 1; at > 0 {

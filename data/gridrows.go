@@ -15,54 +15,56 @@ import (
 
 // gridRows makes rows of the readings of a feed.
 type gridRows struct {
-	feed    feed
-	needed  []string // inputs that the columns are made of
-	rules   rules
-	config  grid.Config
-	nothing func() error // why there are no rows
-	bad     error        // that keeps rows from ever being made
+	feed             readingFeed
+	needed           []string // inputs that the columns are made of
+	rules            valueRules
+	config           grid.Config
+	noReadingsReason func() error // why there are no rows
+	permanentErr     error        // that keeps rows from ever being made
 
-	said   // the last report of the grid
-	grid   *grid.Grid
-	order  *timeOrder // checks the times of the readings
-	reads  rereadLimit
-	labels targetFilter
-	lost   error // error of storing rows
+	latestReport // the last report of the grid
+	grid         *grid.Grid
+	order        *timeOrder // checks the times of the readings
+	reads        rereadLimit
+	labels       targetFilter
+	storeErr     error // error of storing rows
 }
 
-// rules are the settings from the configuration that decide which values are used.
-type rules struct {
+// valueRules are the settings from the configuration that decide which values are used.
+type valueRules struct {
 	fill          grid.Fill
 	missingValues grid.MissingValues
 	ranges        map[string][]float64 // valid range [minimum, maximum] by input
-	most          float64              // maximum share of wrong values of an input
+	maxWrongShare float64              // maximum share of wrong values of an input
 	now           func() time.Time
 }
 
-func rulesFromConfig(c *Config, now func() time.Time) rules {
-	return rules{c.fill(), c.missingValues(), c.Range, c.maxBad(), now}
+func rulesFromConfig(c *Config, now func() time.Time) valueRules {
+	return valueRules{c.fill(), c.missingValues(), c.Range, c.maxBad(), now}
 }
 
 // newGridRows returns the rows that are made of the readings of a feed. nothing returns the reason why there are no
 // readings.
-func newGridRows(f feed, w Want, by rules, at room, nothing func() error) *sharedRows {
-	r := &gridRows{feed: f, needed: w.inputs(), rules: by, nothing: nothing,
+func newGridRows(f readingFeed, w RowQuery, by valueRules, at rowStorage, nothing func() error) *sharedRows {
+	r := &gridRows{feed: f, needed: w.inputs(), rules: by, noReadingsReason: nothing,
 		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: by.fill,
-			MissingValues: by.missingValues, Ranges: by.ranges, Early: w.Early}}
+			MissingValues: by.missingValues, Ranges: by.ranges, BeforeTargets: w.BeforeTargets}}
 	if r.labels.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
 		r.config.AcceptTarget = r.labels.accept
 	}
-	m := &sharedRows{rowMaker: r, raw: &rawRows{room: at, features: len(w.Features), timed: true, keepTail: w.Early}}
+	m := &sharedRows{rowMaker: r, raw: &rawRows{rowStorage: at, features: len(w.Features), timed: true,
+		keepTail: w.BeforeTargets}}
 	zone, err := time.LoadLocation(w.Recipe.Grid.Zone) // the empty name is UTC
-	if err != nil && slices.ContainsFunc(w.Features, calendar) {
-		r.bad = fmt.Errorf("the task's calendar columns need the time zone %s: %w: install the system's time zones "+
+	if err != nil && slices.ContainsFunc(w.Features, isCalendarColumn) {
+		r.permanentErr = fmt.Errorf("the task's calendar columns need the time zone %s: %w: install the system's "+
+			"time zones "+
 			"(tzdata, on OpenWrt zoneinfo-all)", w.Recipe.Grid.Zone, err)
 	}
 	r.config.Zone = zone
 	if target, err := spec.ParseColumn(w.Target); err == nil {
-		m.ahead = int64(target.Span)
+		m.targetDelay = int64(target.Span)
 	}
-	if r.bad == nil {
+	if r.permanentErr == nil {
 		r.begin(nil)
 	}
 	return m
@@ -71,27 +73,29 @@ func newGridRows(f feed, w Want, by rules, at room, nothing func() error) *share
 // begin resets the grid and the order check before all readings are processed again. outliers contains the numbers of
 // the readings whose times are known to be outliers.
 func (r *gridRows) begin(outliers map[uint64]bool) {
-	r.grid, r.bad = grid.New(r.config)
+	r.grid, r.permanentErr = grid.New(r.config)
 	r.labels = r.labels.nextPass()
-	r.order = newTimeOrder(maxLateness(&Want{Recipe: &r.config.Recipe}), r.rules.now(), outliers)
+	r.order = newTimeOrder(maxLateness(&RowQuery{Recipe: &r.config.Recipe}), r.rules.now(), outliers)
 }
 
-// calendar reports whether a column needs a time zone.
-func calendar(name string) bool {
+// isCalendarColumn reports whether a column needs a time zone.
+func isCalendarColumn(name string) bool {
 	c, err := spec.ParseColumn(name)
 	return err == nil && c.Calendar()
 }
 
 // changed implements rowMaker.
-func (r *gridRows) changed() bool { return r.bad == nil && (r.feed.changed() || r.order.foundOutliers) }
+func (r *gridRows) changed() bool {
+	return r.permanentErr == nil && (r.feed.changed() || r.order.foundOutliers)
+}
 
 // readingsRows is after how many readings the rows that are made of them are kept.
 const readingsRows = 1024
 
 // make implements rowMaker. Readings that were read are not read again, unless their rows could not be kept.
 func (r *gridRows) make(m *sharedRows) error {
-	if r.bad != nil {
-		return r.bad
+	if r.permanentErr != nil {
+		return r.permanentErr
 	}
 	err := r.read(m)
 	r.count(m.rows)
@@ -107,17 +111,17 @@ func (r *gridRows) read(m *sharedRows) error {
 	if lost := m.raw.err(); lost != nil {
 		r.feed.rewind(lost.Error())
 	}
-	r.lost = nil
+	r.storeErr = nil
 	for {
 		err := r.readOnce(m)
-		r.keep(m)
-		if r.lost == nil {
-			r.lost = m.raw.flush()
+		r.storeRows(m)
+		if r.storeErr == nil {
+			r.storeErr = m.raw.flush()
 		}
-		if r.lost != nil {
+		if r.storeErr != nil {
 			m.raw.cut(m.rows)
 			r.feed.rewind("its rows could not be kept")
-			return r.lost
+			return r.storeErr
 		}
 		m.rows = m.raw.len()
 		if err == nil {
@@ -140,7 +144,7 @@ func (r *gridRows) readOnce(m *sharedRows) error {
 			outliers = r.order.outliers
 		}
 		r.begin(outliers)
-		m.anew(m.fresh(), why)
+		m.discardRows(m.newRawRows(), why)
 	}, func(x Reading) bool {
 		class := r.order.classify(x.Time, x.Number)
 		switch {
@@ -151,16 +155,16 @@ func (r *gridRows) readOnce(m *sharedRows) error {
 			r.grid.Add(x)
 		}
 		if n++; n%readingsRows == 0 {
-			r.keep(m)
+			r.storeRows(m)
 		}
 		return class != isOutlier
 	})
 }
 
-// keep adds the rows that were made.
-func (r *gridRows) keep(m *sharedRows) {
-	if some := r.grid.Take(); r.lost == nil && len(some.Y) > 0 {
-		r.lost = m.raw.add(some.X, some.Y, some.Times)
+// storeRows adds the rows that were made.
+func (r *gridRows) storeRows(m *sharedRows) {
+	if some := r.grid.Take(); r.storeErr == nil && len(some.Y) > 0 {
+		r.storeErr = m.raw.add(some.X, some.Y, some.Times)
 	}
 }
 
@@ -168,17 +172,18 @@ func (r *gridRows) keep(m *sharedRows) {
 func (r *gridRows) check() error {
 	all := r.Report()
 	c, worst := r.worst(&all)
-	if r.config.Early || worst.share() <= r.rules.most {
+	if r.config.BeforeTargets || worst.share() <= r.rules.maxWrongShare {
 		return nil
 	}
-	return &Error{File: c.Where, Column: c.Name, Reason: string(worst.why), Bad: worst.n, All: worst.all,
+	return &Error{File: c.Where, Column: c.Name, Reason: string(worst.why), BadCount: worst.wrongCount,
+		TotalCount: worst.totalCount,
 		Problem: fmt.Sprintf("%s; %d of %d values cannot be used, more than data.max_bad (%g) allows", worst.why,
-			worst.n, worst.all, r.rules.most)}
+			worst.wrongCount, worst.totalCount, r.rules.maxWrongShare)}
 }
 
 // worst returns the column of which the largest share of the values is wrong. Inputs that no column needs do not count,
 // and gaps neither: of twelve stations two lack a value in half of their rows, and have good ones.
-func (r *gridRows) worst(all *Report) (of ColumnReport, worst bad) {
+func (r *gridRows) worst(all *Report) (of ColumnReport, worst badValues) {
 	for _, c := range all.Columns {
 		if c.Name == "" || r.config.Recipe.Find(c.Name) >= 0 && !slices.Contains(r.needed, c.Name) {
 			continue
@@ -193,7 +198,7 @@ func (r *gridRows) worst(all *Report) (of ColumnReport, worst bad) {
 // none implements rowMaker: nothing has come, or what has come is not enough.
 func (r *gridRows) none(string) error {
 	all := r.Report()
-	e := r.blame(&all)
+	e := r.shortageCause(&all)
 	e.Problem = "no row can be made yet; " + all.String()
 	if why := r.explainShortage(&all); why != "" {
 		e.Problem = fmt.Sprintf("no row can be made yet: %s; %s", why, all)
@@ -207,7 +212,7 @@ func (r *gridRows) explainShortage(all *Report) string {
 	for _, name := range r.needed {
 		c := all.column(name)
 		if c.Used == 0 {
-			if err := r.nothing(); err != nil {
+			if err := r.noReadingsReason(); err != nil {
 				return err.Error()
 			}
 			return ""
@@ -215,9 +220,9 @@ func (r *gridRows) explainShortage(all *Report) string {
 		newest = max(newest, c.Newest)
 	}
 	if newest < minPlausibleUnix {
-		return fmt.Sprintf("the newest reading is dated %s: check data.time_format", moment(newest))
+		return fmt.Sprintf("the newest reading is dated %s: check data.time_format", formatTime(newest))
 	}
-	need, have := r.grid.Reach()
+	need, have := r.grid.ReadingSpans()
 	if have < need {
 		return fmt.Sprintf("a row needs readings that span at least %s, but the readings so far span %s",
 			need, have)
@@ -225,11 +230,11 @@ func (r *gridRows) explainShortage(all *Report) string {
 	return ""
 }
 
-// blame says what keeps rows from being made: a trouble of the source, an input without a reading that can be used, or
-// one of which much is wrong.
-func (r *gridRows) blame(all *Report) *Error {
+// shortageCause says what keeps rows from being made: a trouble of the source, an input without a reading that can be
+// used, or one of which much is wrong.
+func (r *gridRows) shortageCause(all *Report) *Error {
 	for _, t := range all.Troubles {
-		if t.Kind != Silent && !t.Kind.Doubtful() {
+		if t.Kind != TroubleSilent && !t.Kind.Doubtful() {
 			return &Error{Reason: string(t.Kind)}
 		}
 	}
@@ -238,16 +243,17 @@ func (r *gridRows) blame(all *Report) *Error {
 		if c.Newest != 0 {
 			continue
 		}
-		e := &Error{Column: name, Reason: string(Silent)}
+		e := &Error{Column: name, Reason: string(TroubleSilent)}
 		for _, why := range Reasons() {
-			if n := c.Unused[why]; n > e.Bad && (c.Came > 0 || why == grid.NoLabel) {
-				e.File, e.Reason, e.Bad, e.All = c.Where, string(why), n, max(c.Came, n)
+			if n := c.Unused[why]; n > e.BadCount && (c.Came > 0 || why == grid.NoLabel) {
+				e.File, e.Reason, e.BadCount, e.TotalCount = c.Where, string(why), n, max(c.Came, n)
 			}
 		}
 		return e
 	}
 	c, worst := r.worst(all)
-	return &Error{File: c.Where, Column: c.Name, Reason: string(worst.why), Bad: worst.n, All: worst.all}
+	return &Error{File: c.Where, Column: c.Name, Reason: string(worst.why), BadCount: worst.wrongCount,
+		TotalCount: worst.totalCount}
 }
 
 // count takes note of what the grid has counted.
@@ -257,22 +263,22 @@ func (r *gridRows) count(rows int) {
 	for _, c := range counts {
 		e := ColumnReport{Name: c.Input, Used: c.Used, Newest: c.Newest, Unused: c.Unused,
 			recent: c.Recent.Share()}
-		if c.Lacked > 0 {
-			e.Where = "the row at " + moment(c.Lacked)
+		if c.LastGapTime > 0 {
+			e.Where = "the row at " + formatTime(c.LastGapTime)
 			for why := range c.Unused { // of those without a rejected reading
 				e.setExample(why, Example{Where: e.Where})
 			}
 		}
-		for why, rejected := range c.LastBy {
+		for why, rejected := range c.LastRejectedByReason {
 			e.setExample(why, r.example(c.Input, rejected))
 		}
-		if c.Last.Why != "" {
-			last := e.Last[c.Last.Why]
+		if c.LastRejected.Why != "" {
+			last := e.Last[c.LastRejected.Why]
 			e.Where, e.Problem = cmp.Or(last.Where, e.Where), last.Problem
 		}
 		all.Columns = append(all.Columns, e)
 	}
-	r.tell(all)
+	r.setReport(all)
 }
 
 // example returns the place and the description of a reading that the grid has rejected.
@@ -282,7 +288,7 @@ func (r *gridRows) example(input string, of grid.Rejected) Example {
 	case of.Line > 0:
 		e.Where = r.feed.where(input, of.Line)
 	case of.At > 0:
-		e.Where = strings.TrimSpace(r.feed.where(input, 0) + " at " + moment(of.At))
+		e.Where = strings.TrimSpace(r.feed.where(input, 0) + " at " + formatTime(of.At))
 	}
 	return e
 }
@@ -296,10 +302,10 @@ func readingProblem(c grid.Rejected) string {
 	switch c.Why {
 	case grid.Late:
 		return "older than the newest reading by more than the lateness"
-	case grid.Twice:
+	case grid.Duplicate:
 		return "duplicate: the same source already has a reading of this time"
 	case grid.Future, grid.BadTime:
-		return problem(moment(c.At), c.Why)
+		return problem(formatTime(c.At), c.Why)
 	case grid.Stuck:
 		return shorten(text) + " has not changed for too long"
 	case grid.Jump:
@@ -310,12 +316,12 @@ func readingProblem(c grid.Rejected) string {
 	return problem(text, c.Why)
 }
 
-func moment(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
+func formatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
 
 // Report implements Reporter: what the feed tells, and the grid of what came through. Of the values of an input those
 // are used that the grid has used.
 func (r *gridRows) Report() Report {
-	all, made := r.feed.Report(), r.said.Report()
+	all, made := r.feed.Report(), r.latestReport.Report()
 	all.Rows, all.Bad = made.Rows, made.Bad
 	for _, c := range made.Columns {
 		e := all.column(c.Name)
@@ -330,7 +336,7 @@ func (r *gridRows) Report() Report {
 		}
 	}
 	_, worst := r.worst(&all)
-	all.Share = worst.share()
+	all.LargestWrongShare = worst.share()
 	all.addUnusedTroubles(r.needed)
 	return all
 }

@@ -20,12 +20,12 @@ type fakeFeed struct {
 	read int
 	gone string // why those that were read are void
 	err  error
-	said
+	latestReport
 }
 
 type fedBy struct{ *fakeFeed }
 
-func (f fedBy) Report() Report { return f.said.Report() }
+func (f fedBy) Report() Report { return f.latestReport.Report() }
 
 func (fedBy) where(input string, line int64) string {
 	if line > 0 {
@@ -57,18 +57,19 @@ func (f *fakeFeed) hours(from, to int, by float64) {
 }
 
 // hourly wants the value of each hour, and the one four hours later.
-func hourly() Want {
+func hourly() RowQuery {
 	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "x"}}}.WithDefaults()
-	return Want{Features: []string{"x", "x mean 3h"}, Target: "x in 4h", Recipe: &r}
+	return RowQuery{Features: []string{"x", "x mean 3h"}, Target: "x in 4h", Recipe: &r}
 }
 
 func (f fedBy) rewind(why string) { f.gone = why }
 
 // gridRowsOf are rows made of a feed.
-func gridRowsOf(f *fakeFeed, w Want, fill grid.Fill) Rows {
-	var s shared
+func gridRowsOf(f *fakeFeed, w RowQuery, fill grid.Fill) Rows {
+	var s sharedRowsByKey
 	return s.open(w, func() *sharedRows {
-		return newGridRows(fedBy{f}, w, rules{fill: fill, most: 0.2, now: time.Now}, room{memory: memoryMost}, silent)
+		return newGridRows(fedBy{f}, w, valueRules{fill: fill, maxWrongShare: 0.2, now: time.Now},
+			rowStorage{memory: maxRowMemory}, silent)
 	})
 }
 
@@ -86,8 +87,9 @@ func TestGridRowsReport(t *testing.T) {
 	f, w := &fakeFeed{}, hourly()
 	w.Recipe.Inputs[0].Range = []float64{0, 50}
 	r := gridRowsOf(f, w, grid.Fill{})
-	f.tell(Report{Columns: []ColumnReport{{Name: "x", Used: 99, Newest: 1, Where: "site/x",
-		Unused: map[Reason]uint64{grid.Missing: 2, grid.NotANumber: 1}}}, Troubles: []Trouble{{Silent, "quiet"}}})
+	f.setReport(Report{Columns: []ColumnReport{{Name: "x", Used: 99, Newest: 1, Where: "site/x",
+		Unused: map[Reason]uint64{grid.Missing: 2, grid.NotANumber: 1}}}, Troubles: []Trouble{{TroubleSilent,
+		"quiet"}}})
 	if got := r.(Reporter).Report(); got.Columns[0].Where != "site/x" || got.Columns[0].Used != 99 {
 		t.Errorf("before anything was read: %+v", got)
 	}
@@ -124,9 +126,9 @@ func TestGridMaxBad(t *testing.T) {
 	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "x", Range: []float64{0, 50}},
 		{Name: "y", Range: []float64{0, 50}}, {Name: "z", Range: []float64{0, 50}}}}.WithDefaults()
 	f := &fakeFeed{}
-	w := Want{Features: []string{"x"}, Target: "y in 1h", Recipe: &r}
+	w := RowQuery{Features: []string{"x"}, Target: "y in 1h", Recipe: &r}
 	rows := gridRowsOf(f, w, grid.Fill{})
-	w.Early = true
+	w.BeforeTargets = true
 	g := &fakeFeed{}
 	early := gridRowsOf(g, w, grid.Fill{})
 	k := int64(0)
@@ -149,11 +151,12 @@ func TestGridMaxBad(t *testing.T) {
 		switch errors.As(err, &e); {
 		case want == nil && (err != nil || v.Rows.Len() == 0):
 			t.Errorf("error %v", err)
-		case want != nil && (e == nil || e.Column != want.Column || e.Reason != want.Reason || e.Bad != want.Bad ||
-			e.All != want.All || !strings.HasPrefix(e.Where(), want.File)):
+		case want != nil && (e == nil || e.Column != want.Column || e.Reason != want.Reason ||
+			e.BadCount != want.BadCount ||
+			e.TotalCount != want.TotalCount || !strings.HasPrefix(e.Where(), want.File)):
 			t.Errorf("error %+v, want %+v", err, want)
 		}
-		if got := rows.(Reporter).Report().Share; math.Abs(got-share) > 1e-9 {
+		if got := rows.(Reporter).Report().LargestWrongShare; math.Abs(got-share) > 1e-9 {
 			t.Errorf("a share of %v, want %v", got, share)
 		}
 		if v, err := early.Snapshot(); (err != nil || v.Rows.Len() == 0) && k > 3 {
@@ -168,13 +171,13 @@ func TestGridMaxBad(t *testing.T) {
 	add(5, 99, 1)
 	wants(nil, 5./25)
 	add(1, 99, 1)
-	wants(&Error{File: "f.csv: line 30", Column: "x", Reason: "out_of_range", Bad: 6, All: 26}, 6./26)
+	wants(&Error{File: "f.csv: line 30", Column: "x", Reason: "out_of_range", BadCount: 6, TotalCount: 26}, 6./26)
 	add(5, 1, 1)
 	wants(nil, 6./30) // one waits
 	add(1000, 99, 1)
 	add(158, 1, 1)
 	_, err := rows.Snapshot()
-	if e := (*Error)(nil); !errors.As(err, &e) || e.Bad != 1006 {
+	if e := (*Error)(nil); !errors.As(err, &e) || e.BadCount != 1006 {
 		t.Errorf("soon after many that are wrong: %v", err)
 	}
 	add(4, 1, 1)
@@ -229,8 +232,8 @@ func TestGridRows(t *testing.T) {
 	view(2, 20, 30, 40, 50)
 	f.all, f.gone = nil, "another file"
 	f.hours(0, 9, 1)
-	if v := view(3, 30, 40); v.Renewed != "another file" {
-		t.Errorf("renewed: %q", v.Renewed)
+	if v := view(3, 30, 40); v.RenewalReason != "another file" {
+		t.Errorf("renewed: %q", v.RenewalReason)
 	}
 	if x, _ := first.Rows.Row(0); x[0] != 20 || first.Rows.Len() != 3 {
 		t.Error("the first view has changed")
@@ -259,7 +262,7 @@ func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
 		t.Errorf("of %d rows %d are trained on and %d held out", v.Rows.Len(), trained.Len(), held.Len())
 	}
 	leaking := v
-	leaking.Ahead = 0
+	leaking.TargetDelay = 0
 	leaked, _ := leaking.Split(b)
 
 	for i := range f.all {
@@ -283,20 +286,20 @@ func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
 
 func TestGridRowsOfWhatCannotBe(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(w *Want)
+		change func(w *RowQuery)
 		want   string
 	}{
-		"a column without an input": {func(w *Want) { w.Features[0] = "y" }, "no input y"},
-		"a zone that is not there": {func(w *Want) {
+		"a column without an input": {func(w *RowQuery) { w.Features[0] = "y" }, "no input y"},
+		"a zone that is not there": {func(w *RowQuery) {
 			w.Features[0], w.Recipe.Grid.Zone = "hour sin", "Mars/Olympus"
 		}, "install the system's time zones"},
-		"a missing value": {func(*Want) {}, "a missing value is refused"},
+		"a missing value": {func(*RowQuery) {}, "a missing value is refused"},
 	} {
 		w, f := hourly(), &fakeFeed{}
 		f.hours(0, 4, 0)
 		f.hours(5, 20, 0)
 		c.change(&w)
-		r := gridRowsOf(f, w, grid.Fill{Policy: grid.Refuse})
+		r := gridRowsOf(f, w, grid.Fill{Policy: grid.FillRefuse})
 		if _, err := r.Snapshot(); !strings.Contains(fmt.Sprint(err), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -314,7 +317,7 @@ func TestEarlyRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := &fakeFeed{all: f.all}
-	w.Early = true
+	w.BeforeTargets = true
 	early, err := gridRowsOf(g, w, grid.Fill{}).Snapshot()
 	if err != nil {
 		t.Fatal(err)

@@ -17,14 +17,14 @@ import (
 )
 
 // manualSource is a stream whose payloads a test delivers.
-type manualSource struct{ payloads }
+type manualSource struct{ payloadParser }
 
 func (manualSource) probe() error { return nil }
 
 func (b *manualSource) begin(r *recorder) (end func() error, err error) {
-	b.put, b.log = r.put, r.log
+	b.addReading, b.stats = r.put, r.stats
 	for _, c := range b.columns {
-		b.log.expect(c.input, " from topic t")
+		b.stats.expect(c.input, " from topic t")
 	}
 	return func() error { return nil }, nil
 }
@@ -34,8 +34,8 @@ type liveHarness struct {
 	*manualSource
 	t      *testing.T
 	config Config
-	want   Want
-	env    Env
+	want   RowQuery
+	env    CollectorEnv
 	ahead  atomic.Int64 // nanoseconds by which the device's clock is ahead
 	stream *stream
 	rows   Rows
@@ -44,7 +44,7 @@ type liveHarness struct {
 // harnessStart is the time at which the stream of a liveHarness starts.
 var harnessStart = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-func newLiveHarness(t *testing.T, c Config, w Want, columns map[string]string) *liveHarness {
+func newLiveHarness(t *testing.T, c Config, w RowQuery, columns map[string]string) *liveHarness {
 	t.Helper()
 	l := &liveHarness{t: t, config: c, want: w, manualSource: &manualSource{}, env: envAt(t.TempDir())}
 	for _, input := range slices.Sorted(maps.Keys(columns)) {
@@ -52,7 +52,7 @@ func newLiveHarness(t *testing.T, c Config, w Want, columns map[string]string) *
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.columns = append(l.columns, column{input, p})
+		l.columns = append(l.columns, payloadColumn{input, p})
 	}
 	of, err := clockOf(&c)
 	if err != nil {
@@ -67,7 +67,7 @@ func newLiveHarness(t *testing.T, c Config, w Want, columns map[string]string) *
 
 func (l *liveHarness) start() {
 	l.t.Helper()
-	l.stream = &stream{of: l.manualSource, rules: rulesFromConfig(&l.config, nil), room: l.config.room()}
+	l.stream = &stream{collector: l.manualSource, rules: rulesFromConfig(&l.config, nil), room: l.config.room()}
 	if err := l.stream.Start(l.env); err != nil {
 		l.t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func (l *liveHarness) restart() {
 
 // deliver delivers a payload from a topic.
 func (l *liveHarness) deliver(topic, text string) {
-	l.take([]byte(text), payloadMeta{topic, topicSource(topic), l.env.Now()})
+	l.parsePayload([]byte(text), payloadMeta{topic, topicSource(topic), l.env.Now()})
 }
 
 // compareWithCheck compares the rows and counts of the agent with the result of `agentd data check` on the same ring.
@@ -94,18 +94,19 @@ func (l *liveHarness) compareWithCheck() (View, Report, error) {
 	view, err := l.rows.Snapshot()
 	report := l.rows.(Reporter).Report()
 	c := l.config
-	c.Source = Lines
+	c.Source = SourceLines
 	stored, storedErr := c.Stored(store.Machine, l.env.Dir)
 	if storedErr != nil {
 		l.t.Fatal(storedErr)
 	}
 	stored.(*storedRing).rules.now = l.env.Now
-	made, checkErr := Make(stored, l.want)
+	made, checkErr := DescribeRows(stored, l.want)
 	if (err == nil) != (checkErr == nil) || err == nil && view.Rows.Len() != made.View.Rows.Len() {
 		l.t.Errorf("the agent has %v, %v; the check %v, %v", view, err, made.View, checkErr)
 	}
-	if report.Share != made.Report.Share {
-		l.t.Errorf("of the agent %v cannot be used, by the check %v: %v; %v", report.Share, made.Report.Share, report,
+	if report.LargestWrongShare != made.Report.LargestWrongShare {
+		l.t.Errorf("of the agent %v cannot be used, by the check %v: %v; %v", report.LargestWrongShare,
+			made.Report.LargestWrongShare, report,
 			made.Report)
 	}
 	return view, report, err
@@ -118,10 +119,10 @@ func (l *liveHarness) end() {
 }
 
 // everyMinute wants the temperature one minute ahead.
-func everyMinute(join spec.Join) Want {
+func everyMinute(join spec.Resampling) RowQuery {
 	r := spec.Recipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.Input{{Name: "temp", Join: join},
 		{Name: "hum"}}}.WithDefaults()
-	return Want{Features: []string{"temp"}, Target: "temp in 1m", Recipe: &r}
+	return RowQuery{Features: []string{"temp"}, Target: "temp in 1m", Recipe: &r}
 }
 
 // TestDeviceClockAhead: the device's clock is nine years ahead for six seconds. The readings of that time do not count,
@@ -171,8 +172,9 @@ func TestDeviceClockAhead(t *testing.T) {
 // TestThreeMeters: three meters under a wildcard send at the same second. All readings are used, in any order of
 // arrival. A reading that a meter sends twice is used once.
 func TestThreeMeters(t *testing.T) {
-	for join, want := range map[spec.Join]float32{spec.JoinSum: 60, spec.JoinCount: 3, spec.JoinMean: 20,
-		spec.JoinMax: 30} {
+	for join, want := range map[spec.Resampling]float32{spec.ResampleSum: 60, spec.ResampleCount: 3,
+		spec.ResampleMean: 20,
+		spec.ResampleMax:  30} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLiveHarness(t, Config{Time: "at"}, everyMinute(join), map[string]string{"temp": "v", "hum": "v"})
 			defer func() { l.end() }()
@@ -190,7 +192,7 @@ func TestThreeMeters(t *testing.T) {
 					l.restart()
 				}
 				view, report, err := l.compareWithCheck()
-				if err != nil || view.Rows.Len() < 17 || report.column("temp").Unused[grid.Twice] == 0 ||
+				if err != nil || view.Rows.Len() < 17 || report.column("temp").Unused[grid.Duplicate] == 0 ||
 					slices.ContainsFunc(view.Rows.All().X, func(x float32) bool { return x != want }) {
 					t.Fatalf("%s, restart %t: %v, %v, %v; want %v", join, restart, view.Rows.All(), report, err, want)
 				}
@@ -209,7 +211,7 @@ func TestMissingInPayloads(t *testing.T) {
 			w.Features = []string{"hum"}
 			w.Target = "hum in 1m"
 			w.Recipe.Inputs[1].Range = []float64{0, 100}
-			l := newLiveHarness(t, Config{MissingValues: []Word{"-9999", "offline"}}, w,
+			l := newLiveHarness(t, Config{MissingValues: []UnquotedText{"-9999", "offline"}}, w,
 				map[string]string{"temp": "t", "hum": "h"})
 			defer func() { l.end() }()
 			for n := range 60 {
@@ -221,9 +223,9 @@ func TestMissingInPayloads(t *testing.T) {
 				l.deliver("esp", fmt.Sprintf(`{"t":%s,"h":60.0}`, value))
 			}
 			view, report, err := l.compareWithCheck()
-			missing := report.column("temp").Unused[grid.Missing] + l.log.columns()[1].Unused[grid.Missing]
+			missing := report.column("temp").Unused[grid.Missing] + l.stats.columns()[1].Unused[grid.Missing]
 			if err != nil || view.Rows.Len() < 57 || report.column("hum").Used < 59 || missing != 20 ||
-				report.Share != 0 {
+				report.LargestWrongShare != 0 {
 				t.Errorf("%s: %v, %v; %v", none, view.Rows, err, report)
 			}
 		})
@@ -269,7 +271,7 @@ func TestPayloadsOfPrograms(t *testing.T) {
 		for _, text := range []string{good + "\x00", good + "\x00\x00 \r\n", "\ufeff" + good, "\x00" + good} {
 			l.deliver("esp/bme", text)
 		}
-		if c := l.log.columns()[0]; c.Used != 4 {
+		if c := l.stats.columns()[0]; c.Used != 4 {
 			t.Errorf("%+v", c)
 		}
 		for text, want := range map[string]string{
@@ -285,7 +287,7 @@ func TestPayloadsOfPrograms(t *testing.T) {
 			"\xff\xfe":                   "`ÿþ`",
 		} {
 			l.deliver("esp/bme", text)
-			if got := l.log.columns()[0].Problem; !strings.Contains(got, want) {
+			if got := l.stats.columns()[0].Problem; !strings.Contains(got, want) {
 				t.Errorf("%q: %s, want %s", text, got, want)
 			}
 		}
@@ -306,7 +308,7 @@ func TestReasonFollows(t *testing.T) {
 			_, _, err := l.compareWithCheck()
 			bad := (*Error)(nil)
 			if !errors.As(err, &bad) || bad.Reason != want || !strings.Contains(bad.Problem, text) ||
-				strings.Contains(bad.Problem, "nothing has come") != (want == string(Silent)) {
+				strings.Contains(bad.Problem, "nothing has come") != (want == string(TroubleSilent)) {
 				t.Errorf("%v, want %s and %q", err, want, text)
 			}
 		}

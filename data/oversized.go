@@ -22,7 +22,7 @@ type oversizedTopic struct {
 }
 
 // oversized records a message that was dropped because of its size. The session with the broker logs it.
-func (l *ledger) oversized(topic string, size, limit int) {
+func (l *sourceStats) oversized(topic string, size, limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.tooLarge, func(_ string, o oversizedTopic) bool { return o.faded(l.now()) })
@@ -34,13 +34,13 @@ func (l *ledger) oversized(topic string, size, limit int) {
 }
 
 // oversizedTroubles returns a trouble for each topic with a recent oversized message. The caller has locked l.mu.
-func (l *ledger) oversizedTroubles(now time.Time) (all []Trouble) {
+func (l *sourceStats) oversizedTroubles(now time.Time) (all []Trouble) {
 	for _, topic := range slices.Sorted(maps.Keys(l.tooLarge)) {
 		if o := l.tooLarge[topic]; !o.faded(now) {
-			all = append(all, Trouble{Oversized, fmt.Sprintf(oversizedText, topic, o.size, o.limit)})
+			all = append(all, Trouble{TroubleOversized, fmt.Sprintf(oversizedText, topic, o.size, o.limit)})
 		}
 	}
 	return all
 }
 
-func (o oversizedTopic) faded(now time.Time) bool { return now.Sub(o.last) >= fadeAfter }
+func (o oversizedTopic) faded(now time.Time) bool { return now.Sub(o.last) >= damageShownFor }

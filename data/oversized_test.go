@@ -29,7 +29,7 @@ func TestOversizedTroubles(t *testing.T) {
 			observe = o
 			return b.Session("device-data", nil, nil), nil
 		}
-		s := started(t, Config{Source: MQTT, Columns: map[string]string{"temp": "home/+ t", "hum": "home/+ h",
+		s := started(t, Config{Source: SourceMQTT, Columns: map[string]string{"temp": "home/+ t", "hum": "home/+ h",
 			"door": "yard/door"}}, e)
 		synctest.Wait()
 		drop := func(topic string, size int) {
@@ -41,7 +41,7 @@ func TestOversizedTroubles(t *testing.T) {
 			`name narrower topics in data.columns, or send smaller messages`
 		wantTroubles(t, s, nil, camera)
 		const problem = "the message has 133000 bytes: at most 131072 are read"
-		for _, c := range s.recorder.log.columns() {
+		for _, c := range s.recorder.stats.columns() {
 			if want := map[string]uint64{"temp": 2, "hum": 2}[c.Name]; c.Unused[grid.Dropped] != want ||
 				want > 0 && (c.Where != "home/camera" || c.Problem != problem) {
 				t.Errorf("%+v, want %d dropped", c, want)
@@ -55,7 +55,7 @@ func TestOversizedTroubles(t *testing.T) {
 		for i := range 1000 {
 			drop(fmt.Sprint("home/", i, strings.Repeat("x\xff", 30_000)), 200_000)
 		}
-		troubles := s.recorder.log.present(nil)
+		troubles := s.recorder.stats.currentTroubles(nil)
 		if len(troubles) != mostOversized {
 			t.Errorf("%d troubles", len(troubles))
 		}
@@ -90,10 +90,11 @@ func TestOversizedWithMosquitto(t *testing.T) {
 					ClientID: "device-data", QoS: qos, MaxReconnectDelay: 20 * time.Millisecond, Observe: observe,
 					Will: func() mqtt.Message { dials.Add(1); return mqtt.Message{} }})
 			}
-			s := started(t, Config{Source: MQTT, Time: "ts", Columns: map[string]string{"temp": "home/+ temperature",
-				"hum": "home/+ humidity"}}, e)
+			s := started(t, Config{Source: SourceMQTT, Time: "ts",
+				Columns: map[string]string{"temp": "home/+ temperature",
+					"hum": "home/+ humidity"}}, e)
 			counts := func() (used, dropped uint64) {
-				for _, c := range s.recorder.log.columns() {
+				for _, c := range s.recorder.stats.columns() {
 					used, dropped = used+c.Used, dropped+c.Unused[grid.Dropped]
 				}
 				return used, dropped

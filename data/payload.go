@@ -62,8 +62,8 @@ func (p path) dotted() string {
 	return strings.Join(names, ".")
 }
 
-// in returns the value at the path.
-func (p path) in(v any) (any, bool) {
+// valueIn returns the value at the path.
+func (p path) valueIn(v any) (any, bool) {
 	for _, name := range p {
 		found := false
 		switch of := v.(type) {
@@ -82,31 +82,31 @@ func (p path) in(v any) (any, bool) {
 	return v, true
 }
 
-// column is where the values of an input are in a payload.
-type column struct {
+// payloadColumn is where the values of an input are in a payload.
+type payloadColumn struct {
 	input string
 	path  path
 }
 
-// clock is where the time of a payload is, and how it is written.
-type clock struct {
+// payloadClock is where the time of a payload is, and how it is written.
+type payloadClock struct {
 	path path // empty = the time of arrival
 	timeFormat
 }
 
 const (
-	// leastTime is the earliest time of a reading: a device whose clock was never set says 1970.
-	leastTime = 946_684_800 * int64(time.Second)
-	// futureMost is how far ahead of the device's clock the time of a reading may be.
-	futureMost = 5 * time.Minute
+	// minReadingTime is the earliest time of a reading: a device whose clock was never set says 1970.
+	minReadingTime = 946_684_800 * int64(time.Second)
+	// maxFutureSkew is how far ahead of the device's clock the time of a reading may be.
+	maxFutureSkew = 5 * time.Minute
 )
 
-// payloads turns payloads into readings.
-type payloads struct {
-	columns []column // empty = each member of a JSON object is an input, by its name
-	clock   clock
-	put     func(Reading)
-	log     *ledger
+// payloadParser turns payloads into readings.
+type payloadParser struct {
+	columns    []payloadColumn // empty = each member of a JSON object is an input, by its name
+	clock      payloadClock
+	addReading func(Reading)
+	stats      *sourceStats
 }
 
 // payloadMeta describes the origin and the arrival of a payload.
@@ -116,9 +116,9 @@ type payloadMeta struct {
 	at     time.Time // time of arrival
 }
 
-// take processes a payload. It ignores a byte order mark, and white space and NUL bytes at both ends. Programs in C
-// often send a final NUL byte.
-func (p *payloads) take(text []byte, from payloadMeta) {
+// parsePayload processes a payload. It ignores a byte order mark, and white space and NUL bytes at both ends. Programs
+// in C often send a final NUL byte.
+func (p *payloadParser) parsePayload(text []byte, from payloadMeta) {
 	text = trimPayload(text)
 	if len(p.columns) == 1 && len(p.columns[0].path) == 0 {
 		p.reading(p.columns[0].input, plainValue(text), from.at.UnixNano(), from)
@@ -136,10 +136,10 @@ func (p *payloads) take(text []byte, from payloadMeta) {
 func trimPayload(text []byte) []byte { return bytes.Trim(text, "\ufeff\x00 \t\r\n") }
 
 // value reads a payload that was parsed.
-func (p *payloads) value(v any, from payloadMeta) {
+func (p *payloadParser) value(v any, from payloadMeta) {
 	at := from.at.UnixNano()
 	if len(p.clock.path) > 0 {
-		written, found := p.clock.path.in(v)
+		written, found := p.clock.path.valueIn(v)
 		text := strings.TrimSpace(textOfJSON(written))
 		var err error
 		if at, err = p.clock.parse(text); !found {
@@ -161,20 +161,20 @@ func (p *payloads) value(v any, from payloadMeta) {
 		return
 	}
 	for _, c := range p.columns {
-		value, _ := c.path.in(v)
+		value, _ := c.path.valueIn(v)
 		p.reading(c.input, value, at, from)
 	}
 }
 
 // members reads each member of an object as an input. It skips the time, and members that contain objects or lists.
-func (p *payloads) members(v any, at int64, from payloadMeta) {
+func (p *payloadParser) members(v any, at int64, from payloadMeta) {
 	object, _ := v.(map[string]any)
 	for name, value := range object {
 		switch value.(type) {
 		case map[string]any, []any, nil:
 			continue
 		}
-		if len(p.clock.path) == 1 && p.clock.path[0] == name || len(name) > maxText || !p.log.knows(name) {
+		if len(p.clock.path) == 1 && p.clock.path[0] == name || len(name) > maxText || !p.stats.mayCount(name) {
 			continue
 		}
 		p.reading(name, value, at, from)
@@ -182,18 +182,18 @@ func (p *payloads) members(v any, at int64, from payloadMeta) {
 }
 
 // refuse counts a payload of which nothing can be used.
-func (p *payloads) refuse(why Reason, problem, where string) {
+func (p *payloadParser) refuse(why Reason, problem, where string) {
 	for _, c := range p.columns {
-		p.log.unused(c.input, why, problem, where)
+		p.stats.unused(c.input, why, problem, where)
 	}
 	if len(p.columns) == 0 {
-		p.log.unused("", why, problem, where)
+		p.stats.unused("", why, problem, where)
 	}
 }
 
 // reading records a value, or counts the reason for which it is rejected. A text such as NA is recorded although it
 // means a missing value: the task may have a class with this name.
-func (p *payloads) reading(input string, value any, at int64, from payloadMeta) {
+func (p *payloadParser) reading(input string, value any, at int64, from payloadMeta) {
 	r, why := Reading{Input: input, Time: at, Source: from.source}, Reason("")
 	switch v := value.(type) {
 	case json.Number:
@@ -220,23 +220,23 @@ func (p *payloads) reading(input string, value any, at int64, from payloadMeta) 
 		}
 	}
 	says := ""
-	clockSet := from.at.UnixNano() >= leastTime // a clock before the year 2000 was never set
+	clockSet := from.at.UnixNano() >= minReadingTime // a clock before the year 2000 was never set
 	switch {
 	case why == grid.Missing:
 		says = "the value is absent, null or empty"
 	case why != "":
 		says = problem(textOfJSON(value), why)
-	case at < leastTime:
-		why, says = grid.BadTime, fmt.Sprintf("%s is before the year 2000%s", moment(at), p.clock.unitAdvice(at))
-	case clockSet && at > from.at.Add(futureMost).UnixNano():
-		why, says = grid.Future, moment(at)+" is in the future according to the device's clock"
+	case at < minReadingTime:
+		why, says = grid.BadTime, fmt.Sprintf("%s is before the year 2000%s", formatTime(at), p.clock.unitAdvice(at))
+	case clockSet && at > from.at.Add(maxFutureSkew).UnixNano():
+		why, says = grid.Future, formatTime(at)+" is in the future according to the device's clock"
 	}
 	if why != "" {
-		p.log.unused(input, why, says, from.where)
+		p.stats.unused(input, why, says, from.where)
 		return
 	}
-	p.log.used(r)
-	p.put(r)
+	p.stats.used(r)
+	p.addReading(r)
 }
 
 // plainValue is the value of a payload that is no JSON object: a number, or a text, which may have quotes.

@@ -36,18 +36,18 @@ type taken struct {
 	unused   map[string]Reason // by input
 }
 
-func take(t testing.TB, columns map[string]string, at clock, text string, arrived time.Time) (got taken) {
+func take(t testing.TB, columns map[string]string, at payloadClock, text string, arrived time.Time) (got taken) {
 	t.Helper()
 	log := newLedger(time.Now, slog.New(slog.DiscardHandler))
-	p := payloads{clock: at, log: log, put: func(r Reading) { got.readings = append(got.readings, r) }}
+	p := payloadParser{clock: at, stats: log, addReading: func(r Reading) { got.readings = append(got.readings, r) }}
 	for _, input := range slices.Sorted(maps.Keys(columns)) {
 		of, err := parsePath(columns[input])
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.columns = append(p.columns, column{input, of})
+		p.columns = append(p.columns, payloadColumn{input, of})
 	}
-	p.take([]byte(text), payloadMeta{where: "here", at: arrived})
+	p.parsePayload([]byte(text), payloadMeta{where: "here", at: arrived})
 	slices.SortFunc(got.readings, func(a, b Reading) int { return strings.Compare(a.Input, b.Input) })
 	for _, c := range log.columns() {
 		for why, n := range c.Unused {
@@ -65,7 +65,7 @@ func take(t testing.TB, columns map[string]string, at clock, text string, arrive
 
 func TestPayloads(t *testing.T) {
 	plain, two := map[string]string{"a": ""}, map[string]string{"a": "x.v", "b": "s.1"}
-	stamped := clock{path: path{"t"}}
+	stamped := payloadClock{path: path{"t"}}
 	at := arrival.UnixNano()
 	number := func(input string, v float64) Reading { return Reading{Input: input, Time: at, Value: v} }
 	text := func(input, text string) Reading {
@@ -74,32 +74,32 @@ func TestPayloads(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		columns map[string]string
-		clock   clock
+		clock   payloadClock
 		text    string
 		want    []Reading
 		unused  map[string]Reason
 	}{
-		{"a number", plain, clock{}, " 21.5\n", []Reading{number("a", 21.5)}, nil},
-		{"a text", plain, clock{}, "NNE", []Reading{text("a", "NNE")}, nil},
-		{"a text in quotes", plain, clock{}, `"NNE"`, []Reading{text("a", "NNE")}, nil},
-		{"a truth value", plain, clock{}, "true", []Reading{text("a", "true")}, nil},
-		{"nothing", plain, clock{}, " ", nil, map[string]Reason{"a": grid.Missing}},
-		{"JSON where a value is wanted", plain, clock{}, `{"v":1}`, nil, map[string]Reason{"a": grid.NotANumber}},
-		{"too large", plain, clock{}, "1e999", nil, map[string]Reason{"a": grid.NotFinite}},
-		{"infinite", plain, clock{}, "-Inf", nil, map[string]Reason{"a": grid.NotFinite}},
-		{"a word for no value", plain, clock{}, "NaN", []Reading{{Input: "a",
+		{"a number", plain, payloadClock{}, " 21.5\n", []Reading{number("a", 21.5)}, nil},
+		{"a text", plain, payloadClock{}, "NNE", []Reading{text("a", "NNE")}, nil},
+		{"a text in quotes", plain, payloadClock{}, `"NNE"`, []Reading{text("a", "NNE")}, nil},
+		{"a truth value", plain, payloadClock{}, "true", []Reading{text("a", "true")}, nil},
+		{"nothing", plain, payloadClock{}, " ", nil, map[string]Reason{"a": grid.Missing}},
+		{"JSON where a value is wanted", plain, payloadClock{}, `{"v":1}`, nil, map[string]Reason{"a": grid.NotANumber}},
+		{"too large", plain, payloadClock{}, "1e999", nil, map[string]Reason{"a": grid.NotFinite}},
+		{"infinite", plain, payloadClock{}, "-Inf", nil, map[string]Reason{"a": grid.NotFinite}},
+		{"a word for no value", plain, payloadClock{}, "NaN", []Reading{{Input: "a",
 			Time: arrival.UnixNano(), Text: "NaN", Value: math.NaN()}}, nil},
-		{"JSON", two, clock{}, `{"x":{"v":1.5},"s":[1,"N"]}`, []Reading{number("a", 1.5), text("b", "N")}, nil},
-		{"numbers in texts", two, clock{}, `{"x":{"v":"1.5"},"s":[0,"1e999"]}`, []Reading{text("a", "1.5")},
+		{"JSON", two, payloadClock{}, `{"x":{"v":1.5},"s":[1,"N"]}`, []Reading{number("a", 1.5), text("b", "N")}, nil},
+		{"numbers in texts", two, payloadClock{}, `{"x":{"v":"1.5"},"s":[0,"1e999"]}`, []Reading{text("a", "1.5")},
 			map[string]Reason{"b": grid.NotFinite}},
-		{"missing, and null", two, clock{}, `{"s":[1,null]}`, nil, map[string]Reason{"a": grid.Missing, "b": grid.Missing}},
-		{"an object, and a long text", two, clock{}, `{"x":{"v":{}},"s":[1,"` + strings.Repeat("x", 256) + `"]}`, nil,
+		{"missing, and null", two, payloadClock{}, `{"s":[1,null]}`, nil, map[string]Reason{"a": grid.Missing, "b": grid.Missing}},
+		{"an object, and a long text", two, payloadClock{}, `{"x":{"v":{}},"s":[1,"` + strings.Repeat("x", 256) + `"]}`, nil,
 			map[string]Reason{"a": grid.NotANumber, "b": grid.NotANumber}},
-		{"an index that is none", two, clock{}, `{"x":[],"s":[1]}`, nil,
+		{"an index that is none", two, payloadClock{}, `{"x":[],"s":[1]}`, nil,
 			map[string]Reason{"a": grid.Missing, "b": grid.Missing}},
-		{"half of JSON", two, clock{}, `{"x":{"v":1.5`, nil,
+		{"half of JSON", two, payloadClock{}, `{"x":{"v":1.5`, nil,
 			map[string]Reason{"a": grid.Malformed, "b": grid.Malformed}},
-		{"two values", two, clock{}, `{"x":{"v":1.5}} {}`, nil,
+		{"two values", two, payloadClock{}, `{"x":{"v":1.5}} {}`, nil,
 			map[string]Reason{"a": grid.Malformed, "b": grid.Malformed}},
 		{"the payload's time", plain2, stamped, `{"t":"2026-03-01T11:00:00Z","v":1}`,
 			[]Reading{{Input: "a", Time: arrival.Add(-time.Hour).UnixNano(), Value: 1}}, nil},
@@ -129,10 +129,10 @@ var plain2 = map[string]string{"a": "v"}
 // Where the device itself does not know the time, payloads with a time are taken, others are not.
 func TestPayloadsOfADeviceOf1970(t *testing.T) {
 	early := time.Unix(100, 0)
-	if got := take(t, plain2, clock{path: path{"t"}}, `{"t":1772366400,"v":1}`, early); len(got.readings) != 1 {
+	if got := take(t, plain2, payloadClock{path: path{"t"}}, `{"t":1772366400,"v":1}`, early); len(got.readings) != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got := take(t, plain2, clock{}, `{"v":1}`, early); len(got.readings) != 0 || got.unused["a"] != grid.BadTime {
+	if got := take(t, plain2, payloadClock{}, `{"v":1}`, early); len(got.readings) != 0 || got.unused["a"] != grid.BadTime {
 		t.Errorf("%+v", got)
 	}
 }
@@ -173,7 +173,7 @@ func FuzzPayload(f *testing.F) {
 	f.Add(`a\.b`, "", `{"a.b":{"a.b":"\u0000"}}`)
 	f.Fuzz(func(t *testing.T, of, at, text string) {
 		p, err := parsePath(of)
-		var c clock
+		var c payloadClock
 		if err == nil {
 			c.path, err = parsePath(at)
 		}
@@ -188,7 +188,7 @@ func FuzzPayload(f *testing.F) {
 			}
 			var e encoder
 			for _, r := range got.readings {
-				if r.Time < leastTime || r.Text == "" && !finite(r.Value) || !e.add(r, 1<<20) {
+				if r.Time < minReadingTime || r.Text == "" && !finite(r.Value) || !e.add(r, 1<<20) {
 					t.Errorf("reading %+v", r)
 				}
 			}

@@ -6,12 +6,12 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// memoryMost is how much memory the rows of a task may take as they were made, in bytes; more go to a file. The
+// maxRowMemory is how much memory the rows of a task may take as they were made, in bytes; more go to a file. The
 // copy in the task's terms takes as much memory again.
-const memoryMost = 8 << 20
+const maxRowMemory = 8 << 20
 
-// room is where rows may be.
-type room struct {
+// rowStorage is where rows may be.
+type rowStorage struct {
 	folder string // of files; empty = that of temporary ones
 	memory int    // the most bytes in memory
 }
@@ -19,7 +19,7 @@ type room struct {
 // rawRows is rows as they were made, which only grow: in memory while they are few, else in a file. Views share them,
 // and nothing that a view has is changed.
 type rawRows struct {
-	room
+	rowStorage
 	features int
 	timed    bool
 	keepTail bool // only the newest rows are kept, in memory
@@ -42,7 +42,7 @@ func (r *rawRows) len() int {
 func (r *rawRows) add(x, y []float32, times []int64) error {
 	if r.file == nil && 4*(len(r.x)+len(x)+len(r.y)+len(y))+8*(len(r.times)+len(times)) > r.memory {
 		if r.keepTail {
-			r.forget()
+			r.dropOlderHalf()
 		} else if err := r.move(); err != nil {
 			return err
 		}
@@ -54,8 +54,8 @@ func (r *rawRows) add(x, y []float32, times []int64) error {
 	return nil
 }
 
-// forget drops the older half.
-func (r *rawRows) forget() {
+// dropOlderHalf drops the older half.
+func (r *rawRows) dropOlderHalf() {
 	n := len(r.y) / 2
 	r.droppedBefore += n
 	r.x = append([]float32(nil), r.x[n*r.features:]...)
@@ -105,7 +105,7 @@ func (r *rawRows) cut(n int) {
 // samples are the first n rows as they are; of recent ones, those that are left.
 func (r *rawRows) samples(n int) *learner.Samples[float32] {
 	if r.file != nil {
-		return learner.NewTableSamples(r.features, n, learner.Table[float32](&fileTable{of: r.file}))
+		return learner.NewTableSamples(r.features, n, learner.Table[float32](&fileTable{file: r.file}))
 	}
 	n -= r.droppedBefore
 	return learner.NewSamples(r.features, r.x[:n*r.features], r.y[:n])
@@ -117,7 +117,7 @@ func (r *rawRows) takenAt(n int) *Times {
 	case !r.timed:
 		return nil
 	case r.file != nil:
-		return &Times{n: n, of: r.file}
+		return &Times{n: n, rowFile: r.file}
 	}
 	return NewTimes(r.times[:n-r.droppedBefore])
 }
@@ -132,14 +132,14 @@ func (r *rawRows) err() error {
 
 // fileTable is the rows of a file in a task's terms.
 type fileTable struct {
-	of *rowFile
-	by Preparer // nil = as they are
+	file     *rowFile
+	preparer Preparer // nil = as they are
 }
 
 // ReadRows implements learner.Table.
 func (t *fileTable) ReadRows(x, y []float32, from int) {
-	if t.of.read(x, y, nil, from) && t.by != nil {
-		t.by.Again(x, y)
+	if t.file.read(x, y, nil, from) && t.preparer != nil {
+		t.preparer.Again(x, y)
 	}
 }
 

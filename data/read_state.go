@@ -11,27 +11,27 @@ import (
 
 // readState contains the counts of the rows read so far, and the state that following rows need.
 type readState struct {
-	rows, matched int            // all rows, and the rows that the conditions select
-	used, bad     int            // used and unusable rows of the own share
-	malformed     int            // lines that cannot be parsed; part of bad
-	recent        grid.Recent    // share of unusable rows among the most recent ones
-	newest        int64          // newest time of a row, without outliers
-	order         *timeOrder     // checks the times; nil if there are none, or if gridRows checks them
-	cells         []columnCounts // counts of each wanted column, then of the time
-	last          *Error         // error of the last unusable row
-	labels        targetFilter
+	rows, matched  int              // all rows, and the rows that the conditions select
+	used, unusable int              // used and unusable rows of the own share
+	malformed      int              // lines that cannot be parsed; part of bad
+	recent         grid.RecentShare // share of unusable rows among the most recent ones
+	newest         int64            // newest time of a row, without outliers
+	order          *timeOrder       // checks the times; nil if there are none, or if gridRows checks them
+	cells          []columnCounts   // counts of each wanted column, then of the time
+	last           *Error           // error of the last unusable row
+	labels         targetFilter
 }
 
 // columnCounts counts the cells of a column.
 type columnCounts struct {
-	used   uint64
-	unused map[Reason]uint64
-	recent grid.Recent
-	bad    rejectedCell            // the last rejected cell
-	badBy  map[Reason]rejectedCell // the last rejected cell by reason
-	sum    float64
-	last   float64
-	lastAt int64
+	used                 uint64
+	unused               map[Reason]uint64
+	recent               grid.RecentShare
+	lastRejected         rejectedCell            // the last rejected cell
+	lastRejectedByReason map[Reason]rejectedCell // the last rejected cell by reason
+	sum                  float64
+	last                 float64
+	lastAt               int64
 }
 
 // rejectedCell is a rejected cell of a file.
@@ -48,7 +48,7 @@ func (y *readState) clone() readState {
 	n.cells = slices.Clone(y.cells)
 	for i := range n.cells {
 		c := &n.cells[i]
-		c.unused, c.badBy = maps.Clone(c.unused), maps.Clone(c.badBy)
+		c.unused, c.lastRejectedByReason = maps.Clone(c.unused), maps.Clone(c.lastRejectedByReason)
 	}
 	if y.order != nil {
 		n.order = y.order.clone()
@@ -63,14 +63,14 @@ func (y *readState) begin(columns int) {
 	}
 }
 
-// drop counts an unusable row.
-func (y *readState) drop(why *Error) {
-	y.bad++
+// countUnusable counts an unusable row.
+func (y *readState) countUnusable(why *Error) {
+	y.unusable++
 	y.recent.Take(true)
 	y.last = why
 }
 
-func (c *columnCounts) take(v float64, at int64) {
+func (c *columnCounts) addValue(v float64, at int64) {
 	c.use()
 	c.sum += v
 	c.last, c.lastAt = v, at
@@ -81,17 +81,17 @@ func (c *columnCounts) use() {
 	c.recent.Take(false)
 }
 
-func (c *columnCounts) drop(bad rejectedCell) {
+func (c *columnCounts) countRejected(bad rejectedCell) {
 	why := bad.why
 	if c.unused == nil {
-		c.unused, c.badBy = map[Reason]uint64{}, map[Reason]rejectedCell{}
+		c.unused, c.lastRejectedByReason = map[Reason]uint64{}, map[Reason]rejectedCell{}
 	}
 	c.unused[why]++
 	if why.Wrong() {
 		c.recent.Take(true)
 	}
 	bad.text = strings.Clone(bad.text) // the text is part of its line, which would stay in memory
-	c.bad, c.badBy[why] = bad, bad
+	c.lastRejected, c.lastRejectedByReason[why] = bad, bad
 }
 
 // example returns the place and the description of a rejected cell.
@@ -103,9 +103,9 @@ func (c rejectedCell) example() Example {
 func (c *columnCounts) fill(f grid.Fill, at int64) (float64, bool) {
 	switch {
 	case c.used == 0:
-	case f.Policy == grid.Last && at-c.lastAt <= int64(f.AtMost):
+	case f.Policy == grid.FillLast && at-c.lastAt <= int64(f.MaxAge):
 		return c.last, true
-	case f.Policy == grid.Mean:
+	case f.Policy == grid.FillMean:
 		return c.sum / float64(c.used), true
 	}
 	return 0, false
@@ -113,10 +113,11 @@ func (c *columnCounts) fill(f grid.Fill, at int64) (float64, bool) {
 
 // check returns an error if more than a share of the rows cannot be used.
 func (y *readState) check(most float64) error {
-	if all := y.used + y.bad; y.bad > 0 && y.share() > most {
+	if all := y.used + y.unusable; y.unusable > 0 && y.share() > most {
 		e := *y.last
-		e.Bad, e.All = uint64(y.bad), uint64(all)
-		e.Problem += fmt.Sprintf("; %d of %d rows cannot be used, more than data.max_bad (%g) allows", y.bad, all, most)
+		e.BadCount, e.TotalCount = uint64(y.unusable), uint64(all)
+		e.Problem += fmt.Sprintf("; %d of %d rows cannot be used, more than data.max_bad (%g) allows", y.unusable, all,
+			most)
 		return &e
 	}
 	return nil
@@ -124,12 +125,12 @@ func (y *readState) check(most float64) error {
 
 // share is that of the rows that cannot be used; see [bad.share].
 func (y *readState) share() float64 {
-	return min(float64(y.bad)/max(1, float64(y.used+y.bad)), y.recent.Share())
+	return min(float64(y.unusable)/max(1, float64(y.used+y.unusable)), y.recent.Share())
 }
 
 // report returns the counts. names are those of the columns.
 func (y *readState) report(names []string, time string) Report {
-	r := Report{Rows: y.used, Bad: y.bad, Share: y.share()}
+	r := Report{Rows: y.used, Bad: y.unusable, LargestWrongShare: y.share()}
 	for i, c := range y.cells {
 		e := ColumnReport{Came: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt,
 			recent: c.recent.Share()}
@@ -144,11 +145,11 @@ func (y *readState) report(names []string, time string) Report {
 		default:
 			e.Name = time
 		}
-		if c.bad.line > 0 {
-			last := c.bad.example()
+		if c.lastRejected.line > 0 {
+			last := c.lastRejected.example()
 			e.Where, e.Problem = last.Where, last.Problem
 		}
-		for why, bad := range c.badBy {
+		for why, bad := range c.lastRejectedByReason {
 			e.setExample(why, bad.example())
 		}
 		r.Columns = append(r.Columns, e)

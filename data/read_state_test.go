@@ -17,19 +17,19 @@ import (
 func TestMissing(t *testing.T) {
 	const text = "t,x,y\n0,1,1\n60,,2\n120,NA,3\n180,3,\n240,hot,5\n300,1e39,6\n360,5,7\nnoon,1,8\n"
 	for _, tt := range []struct {
-		policy  grid.Policy
+		policy  grid.FillPolicy
 		atMost  time.Duration
 		x, y    []float32
 		unused  uint64 // rows
 		problem string
 	}{
-		{policy: grid.Skip, x: []float32{1, 5}, y: []float32{1, 7}, unused: 6},
+		{policy: grid.FillSkip, x: []float32{1, 5}, y: []float32{1, 7}, unused: 6},
 		{policy: "", x: []float32{1, 5}, y: []float32{1, 7}, unused: 6},
-		{policy: grid.Last, atMost: time.Minute, x: []float32{1, 1, 3, 5}, y: []float32{1, 2, 5, 7}, unused: 4},
-		{policy: grid.Last, atMost: time.Hour, x: []float32{1, 1, 1, 3, 3, 5}, y: []float32{1, 2, 3, 5, 6, 7},
+		{policy: grid.FillLast, atMost: time.Minute, x: []float32{1, 1, 3, 5}, y: []float32{1, 2, 5, 7}, unused: 4},
+		{policy: grid.FillLast, atMost: time.Hour, x: []float32{1, 1, 1, 3, 3, 5}, y: []float32{1, 2, 3, 5, 6, 7},
 			unused: 2},
-		{policy: grid.Mean, x: []float32{1, 1, 1, 2, 2, 5}, y: []float32{1, 2, 3, 5, 6, 7}, unused: 2},
-		{policy: grid.Refuse, problem: `line 3: column "x": empty where a number is needed`},
+		{policy: grid.FillMean, x: []float32{1, 1, 1, 2, 2, 5}, y: []float32{1, 2, 3, 5, 6, 7}, unused: 2},
+		{policy: grid.FillRefuse, problem: `line 3: column "x": empty where a number is needed`},
 	} {
 		t.Run(fmt.Sprint(tt.policy, tt.atMost), func(t *testing.T) {
 			c := Config{Time: "t", Missing: tt.policy, LastAtMost: tt.atMost, MaxBad: 0.9}
@@ -79,7 +79,7 @@ func TestReportOfColumns(t *testing.T) {
 		{Name: "y", Used: 3, Newest: 9e9, Where: "line 4", Unused: map[Reason]uint64{grid.Missing: 2}},
 		{Name: "t", Used: 5, Where: "line 6", Unused: map[Reason]uint64{grid.BadTime: 1, grid.Late: 1}},
 	}
-	second := textOf(r).Open(Want{Features: []string{"t"}, Target: "y"})
+	second := textOf(r).Open(RowQuery{Features: []string{"t"}, Target: "y"})
 	if _, err := second.Snapshot(); err != nil {
 		t.Error(err)
 	}
@@ -114,7 +114,8 @@ func TestMaxBad(t *testing.T) {
 		t.Error("nothing has changed")
 	}
 	h.put(t, h.content()+"7,7\n8,8\n9,9\n10,10\n")
-	if got, v := xs(t, r); !slices.Equal(got, []float32{1, 2, 3, 4, 7, 8, 9, 10}) || v.Version != 2 || v.Renewed != "" {
+	if got, v := xs(t, r); !slices.Equal(got, []float32{1, 2, 3, 4, 7, 8, 9, 10}) || v.Version != 2 ||
+		v.RenewalReason != "" {
 		t.Errorf("%v, %+v", got, v)
 	}
 }
@@ -129,7 +130,7 @@ func TestMaxBadHeals(t *testing.T) {
 	if got, _ := xs(t, r); len(got) != 161 {
 		t.Errorf("%d rows", len(got))
 	}
-	if got := r.(Reporter).Report().Share; got > 0.2 || got < 0.19 {
+	if got := r.(Reporter).Report().LargestWrongShare; got > 0.2 || got < 0.19 {
 		t.Errorf("a share of %v", got)
 	}
 }
@@ -138,7 +139,7 @@ func TestMaxBadHeals(t *testing.T) {
 func TestLastLine(t *testing.T) {
 	h, r := csvAt(t, "d.csv", "x,y\n1,1\n2,2", Config{MaxBad: 0.5})
 	age := time.Duration(0)
-	textOf(r).follower.now = func() time.Time {
+	textOf(r).fileFollower.now = func() time.Time {
 		info, err := os.Stat(h.path)
 		if err != nil {
 			t.Fatal(err)
@@ -150,18 +151,18 @@ func TestLastLine(t *testing.T) {
 		if r.Changed() != changed {
 			t.Errorf("changed: %v", !changed)
 		}
-		if got, v := xs(t, r); !slices.Equal(got, want) || !strings.Contains(v.Renewed, renewed) ||
-			renewed == "" && v.Renewed != "" {
-			t.Errorf("%v, %q; want %v, %q", got, v.Renewed, want, renewed)
+		if got, v := xs(t, r); !slices.Equal(got, want) || !strings.Contains(v.RenewalReason, renewed) ||
+			renewed == "" && v.RenewalReason != "" {
+			t.Errorf("%v, %q; want %v, %q", got, v.RenewalReason, want, renewed)
 		}
 		if r.Changed() {
 			t.Error("still changed")
 		}
 	}
 	expect(true, "", 1)
-	age = stillFor - 1
+	age = unchangedTime - 1
 	expect(false, "", 1)
-	age = stillFor
+	age = unchangedTime
 	expect(true, "", 1, 2)
 	expect(false, "", 1, 2)
 	h.put(t, h.content()+"\n3,3\n") // the line break comes after all
@@ -173,7 +174,7 @@ func TestLastLine(t *testing.T) {
 	age = 0
 	h.put(t, h.content()+"5\r\n6,6\r\n")
 	expect(true, "its last line was extended after it had been read; its rows are read again", 1, 2, 3, 4, 6)
-	age = stillFor
+	age = unchangedTime
 	h.put(t, h.content()+"7")
 	expect(true, "was extended", 1, 2, 3, 4, 6) // too few fields: it is not whole, and the view is as it was
 	h.put(t, h.content()+",7\r")

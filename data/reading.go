@@ -8,10 +8,10 @@ type Reading = grid.Reading
 // Reason is why a reading, or a value of a row, is not used; package grid has them all.
 type Reason = grid.Reason
 
-// feed is readings in the order in which they came. Its methods are called from one goroutine at a time, but for
+// readingFeed is readings in the order in which they came. Its methods are called from one goroutine at a time, but for
 // Report, which tells what came of the inputs that are wanted before they were readings, and what keeps them from
 // coming.
-type feed interface {
+type readingFeed interface {
 	Reporter
 	// where names the place of a reading of an input: a file and a line, if it has one, or a topic.
 	where(input string, line int64) string

@@ -15,8 +15,8 @@ const (
 	// writeEvery is how long readings are collected before they are written: a power cut loses no more than those of
 	// this time. It makes one write and one fsync each time, 360 an hour, where readings come all the time.
 	writeEvery = 10 * time.Second
-	// writeMost is how many readings are written at once, before that time is over.
-	writeMost = 16 << 10
+	// maxBatchReadings is how many readings are written at once, before that time is over.
+	maxBatchReadings = 16 << 10
 	// pendingMost bounds the readings that wait for a disk that takes nothing; those beyond it are dropped.
 	pendingMost = 64 << 10
 )
@@ -24,29 +24,29 @@ const (
 // recorder writes readings to a ring and hands them out from there. What is handed out is durable. Its methods may be
 // called concurrently.
 type recorder struct {
-	env Env
-	log *ledger
+	env   CollectorEnv
+	stats *sourceStats
 
 	mu      sync.Mutex
 	ring    *store.Ring // nil until it could be opened
 	pending []Reading   // not durable yet
 
-	batch  *store.Batch  // that was tried in vain; its readings are the first that are pending
-	wake   chan struct{} // something is pending
-	soon   chan struct{} // a lot is
-	closed chan struct{}
-	done   chan struct{}
+	batch         *store.Batch  // that was tried in vain; its readings are the first that are pending
+	pendingSignal chan struct{} // something is pending
+	flushSignal   chan struct{} // a lot is
+	closed        chan struct{}
+	done          chan struct{}
 
 	savedUnused   uint64    // number of rejected values at the last write of the counts file
 	countsSavedAt time.Time // time of the last write of the counts file
 }
 
 // newRecorder begins to record.
-func newRecorder(e Env, log *ledger) *recorder {
-	r := &recorder{env: e, log: log, wake: make(chan struct{}, 1), soon: make(chan struct{}, 1),
+func newRecorder(e CollectorEnv, log *sourceStats) *recorder {
+	r := &recorder{env: e, stats: log, pendingSignal: make(chan struct{}, 1), flushSignal: make(chan struct{}, 1),
 		closed: make(chan struct{}), done: make(chan struct{})}
-	log.onUnused = func() { signal(r.wake) } // run writes the counts file
-	go r.run(!r.flush())                     // flush opens the ring
+	log.onUnused = func() { signal(r.pendingSignal) } // run writes the counts file
+	go r.run(!r.flush())                              // flush opens the ring
 	return r
 }
 
@@ -59,12 +59,12 @@ func (r *recorder) put(reading Reading) {
 	}
 	r.mu.Unlock()
 	if n == pendingMost {
-		r.log.unused(reading.Input, grid.Dropped, "the disk cannot be written and the queue of readings is full", "")
+		r.stats.unused(reading.Input, grid.Dropped, "the disk cannot be written and the queue of readings is full", "")
 		return
 	}
-	signal(r.wake)
-	if n == writeMost {
-		signal(r.soon)
+	signal(r.pendingSignal)
+	if n == maxBatchReadings {
+		signal(r.flushSignal)
 	}
 }
 
@@ -84,7 +84,7 @@ func (r *recorder) run(again bool) {
 	for {
 		if !again {
 			select {
-			case <-r.wake:
+			case <-r.pendingSignal:
 			case <-r.closed:
 				r.flush()
 				return
@@ -93,7 +93,7 @@ func (r *recorder) run(again bool) {
 		timer.Reset(writeEvery)
 		select {
 		case <-timer.C:
-		case <-r.soon:
+		case <-r.flushSignal:
 		case <-r.closed: // whatever the disk takes
 			r.flush()
 			return
@@ -113,14 +113,14 @@ func (r *recorder) flush() bool {
 			r.batch = batchOf(todo, ring)
 		}
 		if err = ring.Append(*r.batch); err == nil {
-			todo = r.written(todo, r.batch.Entries)
+			todo = r.dropWritten(todo, r.batch.Entries)
 			r.batch = nil
 		}
 	}
 	if err == nil {
 		err = r.saveCounts()
 	}
-	r.log.trouble(Storage, "", err)
+	r.stats.trouble(TroubleStorage, "", err)
 	return err == nil
 }
 
@@ -133,11 +133,11 @@ func batchOf(readings []Reading, ring *store.Ring) *store.Batch {
 			break
 		}
 	}
-	return &store.Batch{Entries: e.count, Newest: e.most, Body: e.body}
+	return &store.Batch{Entries: e.count, Newest: e.newestTime, Body: e.body}
 }
 
-// written forgets the first of the readings that were pending, and returns those of todo that still are.
-func (r *recorder) written(todo []Reading, n int) []Reading {
+// dropWritten forgets the first of the readings that were pending, and returns those of todo that still are.
+func (r *recorder) dropWritten(todo []Reading, n int) []Reading {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	left := copy(r.pending, r.pending[n:])
@@ -152,12 +152,12 @@ func (r *recorder) open() (*store.Ring, error) {
 		return ring, nil
 	}
 	ring, found, err := r.env.Disk.OpenRing(r.env.Dir, r.env.Keep)
-	for _, aside := range found.Aside {
-		r.log.damage(aside)
+	for _, aside := range found.SetAsideErrors {
+		r.stats.damage(aside)
 	}
-	if found.Cut > 0 {
-		r.log.damage(fmt.Errorf("%s: the last write before the power went was torn: %d bytes are cut off", r.env.Dir,
-			found.Cut))
+	if found.CutBytes > 0 {
+		r.stats.damage(fmt.Errorf("%s: the last write before the power went was torn: %d bytes are cut off", r.env.Dir,
+			found.CutBytes))
 	}
 	if err == nil {
 		err = r.removeCounts()
@@ -196,20 +196,20 @@ func (r *recorder) close() error {
 }
 
 // feed reads the ring from its beginning. A task wants these inputs of it.
-func (r *recorder) feed(wanted []string) feed { return &ringFeed{recorder: r, wanted: wanted} }
+func (r *recorder) feed(wanted []string) readingFeed { return &ringFeed{recorder: r, wanted: wanted} }
 
 type ringFeed struct {
 	*recorder
-	wanted []string
-	place  store.RingPlace
-	wrong  uint64 // number of rejected values at the last read
-	again  string // why all readings are to be passed on once more
+	wanted           []string
+	place            store.RingPosition
+	unusedAtLastRead uint64 // number of rejected values at the last read
+	rewindReason     string // why all readings are to be passed on once more
 }
 
 // Report implements feed.
 func (f *ringFeed) Report() Report {
-	all := Report{Troubles: f.log.present(f.wanted)}
-	for _, c := range f.log.columns() {
+	all := Report{Troubles: f.stats.currentTroubles(f.wanted)}
+	for _, c := range f.stats.columns() {
 		if c.Name == "" || slices.Contains(f.wanted, c.Name) { // without a name, it is of payloads that cannot be read
 			all.Columns = append(all.Columns, c)
 		}
@@ -218,34 +218,35 @@ func (f *ringFeed) Report() Report {
 }
 
 // where implements feed.
-func (f *ringFeed) where(input string, _ int64) string { return f.log.from(input) }
+func (f *ringFeed) where(input string, _ int64) string { return f.stats.from(input) }
 
 func (f *ringFeed) changed() bool {
 	ring := f.opened()
-	return ring != nil && ring.Next() != f.place.Next() || f.again != "" || f.log.unusedTotal() != f.wrong
+	return ring != nil && ring.Next() != f.place.Next() || f.rewindReason != "" ||
+		f.stats.unusedTotal() != f.unusedAtLastRead
 }
 
 // read implements feed. Readings that made room were handed out before, or never.
 func (f *ringFeed) read(void func(why string), take func(Reading) bool) (err error) {
-	f.wrong = f.log.unusedTotal()
-	if f.again != "" {
-		void(f.again)
-		f.place, f.again = store.RingPlace{}, ""
+	f.unusedAtLastRead = f.stats.unusedTotal()
+	if f.rewindReason != "" {
+		void(f.rewindReason)
+		f.place, f.rewindReason = store.RingPosition{}, ""
 	}
 	ring := f.opened()
 	for ring != nil {
 		f.place, err = ring.Read(f.place, func(first uint64, b store.Batch) {
 			if err := decode(b.Body, first, func(r Reading) { take(r) }); err != nil {
-				f.log.damage(fmt.Errorf("%s: %w", f.env.Dir, err))
+				f.stats.damage(fmt.Errorf("%s: %w", f.env.Dir, err))
 			}
 		})
 		if damaged := (*store.CorruptError)(nil); !errors.As(err, &damaged) {
 			break
 		}
-		f.log.damage(err)
+		f.stats.damage(err)
 	}
 	return err
 }
 
 // rewind implements feed.
-func (f *ringFeed) rewind(why string) { f.again = why }
+func (f *ringFeed) rewind(why string) { f.rewindReason = why }

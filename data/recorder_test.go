@@ -20,9 +20,10 @@ import (
 )
 
 // envAt is what a source gets in a test.
-func envAt(dir string) Env {
-	return Env{Dir: filepath.Join(dir, "readings"), Disk: store.Machine, Keep: store.Keep{Bytes: 8 << 20},
-		Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
+func envAt(dir string) CollectorEnv {
+	return CollectorEnv{Dir: filepath.Join(dir, "readings"), Disk: store.Machine,
+		Keep: store.RingLimits{Bytes: 8 << 20},
+		Now:  time.Now, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // pass lets time pass, and what it wakes be done.
@@ -31,13 +32,13 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func record(t *testing.T, e Env) *recorder {
+func record(t *testing.T, e CollectorEnv) *recorder {
 	t.Helper()
 	return newRecorder(e, newLedger(e.Now, e.Logger))
 }
 
 // come reads what has come to a feed.
-func come(t testing.TB, f feed) (all []Reading) {
+func come(t testing.TB, f readingFeed) (all []Reading) {
 	t.Helper()
 	void := func(why string) { t.Errorf("void: %s", why) }
 	if err := f.read(void, func(r Reading) bool { all = append(all, r); return true }); err != nil {
@@ -76,8 +77,9 @@ func TestEncode(t *testing.T) {
 	}
 	size := len(e.body)
 	if e.add(Reading{Input: "more", Text: "x"}, size) || len(e.body) != size || e.count != len(mixed) ||
-		e.most != math.MaxInt64 {
-		t.Errorf("%d readings in %d bytes up to %d, want %d in %d", e.count, len(e.body), e.most, len(mixed), size)
+		e.newestTime != math.MaxInt64 {
+		t.Errorf("%d readings in %d bytes up to %d, want %d in %d", e.count, len(e.body), e.newestTime, len(mixed),
+			size)
 	}
 	if !e.add(mixed[0], 1000) {
 		t.Error("no room after one that did not fit")
@@ -199,7 +201,7 @@ func TestHourOfReadings(t *testing.T) {
 		if err := r.close(); err != nil {
 			t.Fatal(err)
 		}
-		for i, c := range r.log.columns() {
+		for i, c := range r.stats.columns() {
 			t.Errorf("column %d: %+v", i, c)
 		}
 		size := r.size()
@@ -287,7 +289,7 @@ func TestRecorderOpensLater(t *testing.T) {
 		r := record(t, e)
 		full.Store(false)
 		pass(writeEvery)
-		if got := r.log.present(nil); len(got) > 0 || r.opened() == nil {
+		if got := r.stats.currentTroubles(nil); len(got) > 0 || r.opened() == nil {
 			t.Errorf("the ring is not open: %+v", got)
 		}
 		if err := r.close(); err != nil {
@@ -335,19 +337,19 @@ func TestRecorderOnFullDisk(t *testing.T) {
 				}
 				put(20)
 				put(20)
-				if got := r.log.present(nil); len(got) != 1 || got[0].Kind != Storage ||
+				if got := r.stats.currentTroubles(nil); len(got) != 1 || got[0].Kind != TroubleStorage ||
 					!strings.Contains(got[0].Text, "no space left") || !strings.Contains(got[0].Text, e.Dir) {
 					t.Errorf("troubles %+v", got)
 				}
 				put(pendingMost)
-				if c := r.log.columns(); len(c) != 1 || c[0].Unused[grid.Dropped] != 40 {
+				if c := r.stats.columns(); len(c) != 1 || c[0].Unused[grid.Dropped] != 40 {
 					t.Errorf("columns %+v", c)
 				}
 				full.Store(false)
 				put(0)
 				n -= 40
 				put(10)
-				if got := r.log.present(nil); got != nil {
+				if got := r.stats.currentTroubles(nil); got != nil {
 					t.Errorf("troubles %+v", got)
 				}
 				got := come(t, f)
@@ -387,12 +389,13 @@ func TestRecorderWithAnOldRing(t *testing.T) {
 		}
 		r = record(t, e)
 		want := fmt.Sprintf("%s has format version 9, this program reads version 2; it is now", path)
-		if got := r.log.present(nil); len(got) != 1 || got[0].Kind != Storage || !strings.Contains(got[0].Text, want) {
+		if got := r.stats.currentTroubles(nil); len(got) != 1 || got[0].Kind != TroubleStorage ||
+			!strings.Contains(got[0].Text, want) {
 			t.Errorf("troubles %+v", got)
 		}
 		r.put(mixed[1])
-		pass(fadeAfter)
-		if got := r.log.present(nil); got != nil || !same(come(t, r.feed(nil)), mixed[1:2]) {
+		pass(damageShownFor)
+		if got := r.stats.currentTroubles(nil); got != nil || !same(come(t, r.feed(nil)), mixed[1:2]) {
 			t.Errorf("troubles %+v", got)
 		}
 		if err := r.close(); err != nil {

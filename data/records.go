@@ -19,36 +19,37 @@ const (
 	maxQuoted = 64 << 10
 )
 
-// records reads the records of a CSV text. Read returns an error for a line that cannot be parsed, and the next call
-// continues with the next line. A record is one line. If a quoted field contains line breaks, a record consists of
+// recordReader reads the records of a CSV text. Read returns an error for a line that cannot be parsed, and the next
+// call continues with the next line. A record is one line. If a quoted field contains line breaks, a record consists of
 // several lines, provided that these have the right number of fields together.
-type records struct {
+type recordReader struct {
 	buffer    *bufio.Reader
 	delimiter rune
 	comment   string // prefix of lines to skip; empty = none
 	skip      int    // number of lines above the header
 
-	least int // number of fields of the header
-	layout
+	headerFieldCount int // number of fields of the header
+	recordLayout
 	// widenedAt is the number of the first line with an added column; 0 = no column was added.
 	widenedAt int
-	// fixed forbids more fields than in the header: an earlier pass found that no column was added. See hasChanged.
-	fixed bool
-	// final is true if no program will append lines to the text.
-	final bool
+	// noAddedColumns forbids more fields than in the header: an earlier pass found that no column was added. See
+	// hasChanged.
+	noAddedColumns bool
+	// isComplete is true if no program will append lines to the text.
+	isComplete bool
 	// isHeader reports whether a record repeats the header, perhaps with other columns. It may be nil.
 	isHeader func(record []string) bool
 	// isPlausible reports whether the wanted columns of a record contain values. It may be nil.
 	isPlausible func(record []string) bool
 
-	first   int    // line number of the header
-	line    int    // line number of the last record, from 1
-	next    int    // number of lines read
-	offset  int64  // size of these lines, in bytes
-	ahead   []line // lines read in advance, which readLine returns next
-	failed  error  // error of the read after these lines
-	fields  []string
-	columns []int // position of each field in its record, in bytes from 1
+	headerLine int    // line number of the header
+	line       int    // line number of the last record, from 1
+	linesRead  int    // number of lines read
+	offset     int64  // size of these lines, in bytes
+	linesAhead []line // lines read in advance, which readLine returns next
+	failed     error  // error of the read after these lines
+	fields     []string
+	columns    []int // position of each field in its record, in bytes from 1
 }
 
 // line is a line without its line break.
@@ -77,14 +78,14 @@ var (
 // Read returns the next record. It skips comments and lines without any text. The error is a *lineError, errHeader,
 // errNotAdded, io.EOF, or the error of the underlying reader. The slice is valid until the next call; its strings
 // remain valid.
-func (r *records) Read() ([]string, error) {
+func (r *recordReader) Read() ([]string, error) {
 	for {
 		before := r.offset
 		line, err := r.readLine()
 		if err != nil {
 			return nil, err
 		}
-		r.line = r.next
+		r.line = r.linesRead
 		if r.comment != "" && bytes.HasPrefix(line, []byte(r.comment)) {
 			continue
 		}
@@ -96,30 +97,31 @@ func (r *records) Read() ([]string, error) {
 			continue
 		case r.isHeader != nil && r.isHeader(r.fields):
 			return r.fields, errHeader
-		case r.width == 0 || n == r.width:
-			r.regular = r.regular || n == r.least
-			if r.width > 0 {
+		case r.fieldCount == 0 || n == r.fieldCount:
+			r.sawHeaderWidth = r.sawHeaderWidth || n == r.headerFieldCount
+			if r.fieldCount > 0 {
 				r.recent.add(r.fields)
 			}
 			return r.fields, nil
-		case n == r.least && n < r.width, n > r.width && r.regular && !r.fixed && r.insertedAt == 0 &&
+		case n == r.headerFieldCount && n < r.fieldCount, n > r.fieldCount && r.sawHeaderWidth && !r.noAddedColumns &&
+			r.insertedAt == 0 &&
 			(r.isPlausible == nil || r.isPlausible(r.fields)):
 			example, changed, known := r.hasChanged(n)
 			switch {
 			case !known: // the line is read again when another one was appended
-				r.offset, r.next = before, r.line-1
+				r.offset, r.linesRead = before, r.line-1
 				return nil, io.EOF
-			case changed && n < r.width:
+			case changed && n < r.fieldCount:
 				return nil, errNotAdded
 			case changed:
 				r.insertedAt = 1 + r.recent.inserted([][]string{r.fields, example})
 			}
 			if changed && r.insertedAt == 0 {
-				r.width, r.recent, r.widenedAt = n, recentRecords{}, r.line
+				r.fieldCount, r.recent, r.widenedAt = n, recentRecords{}, r.line
 				return r.fields, nil
 			}
 		}
-		return nil, &lineError{r.line, fieldsProblem(n, r.width, r.insertedAt, text)}
+		return nil, &lineError{r.line, fieldsProblem(n, r.fieldCount, r.insertedAt, text)}
 	}
 }
 
@@ -130,60 +132,60 @@ func isBlank(fields []string) bool {
 
 // parse splits a line into r.fields. It drops empty fields after the last column, because some programs end each line
 // with a delimiter.
-func (r *records) parse(text string) {
+func (r *recordReader) parse(text string) {
 	if strings.IndexByte(text, '"') < 0 {
 		r.split(text)
 	} else {
 		r.quoted(text)
 	}
-	for n := len(r.fields); r.width > 0 && n > r.width && strings.TrimSpace(r.fields[n-1]) == ""; n-- {
+	for n := len(r.fields); r.fieldCount > 0 && n > r.fieldCount && strings.TrimSpace(r.fields[n-1]) == ""; n-- {
 		r.fields, r.trailing = r.fields[:n-1], true
 	}
 }
 
 // FieldPos returns the line number of the last record, and the position of one of its fields in bytes from 1.
-func (r *records) FieldPos(field int) (line, column int) { return r.line, r.columns[field] }
+func (r *recordReader) FieldPos(field int) (line, column int) { return r.line, r.columns[field] }
 
 // peek returns the line that is n lines after the next one. It consumes no line.
-func (r *records) peek(n int) (line, error) {
-	for len(r.ahead) <= n {
+func (r *recordReader) peek(n int) (line, error) {
+	for len(r.linesAhead) <= n {
 		if r.failed != nil {
 			return line{}, r.failed
 		}
 		first, rest, err := r.fetch()
 		if r.failed = err; err == nil {
 			first.text = bytes.Clone(first.text)
-			r.ahead = append(append(r.ahead, first), rest...)
+			r.linesAhead = append(append(r.linesAhead, first), rest...)
 		}
 	}
-	return r.ahead[n], nil
+	return r.linesAhead[n], nil
 }
 
 // readLine returns the next line without its line break. The slice is valid until the next call.
-func (r *records) readLine() ([]byte, error) {
+func (r *recordReader) readLine() ([]byte, error) {
 	var next line
-	if len(r.ahead) > 0 {
-		next, r.ahead = r.ahead[0], r.ahead[1:]
+	if len(r.linesAhead) > 0 {
+		next, r.linesAhead = r.linesAhead[0], r.linesAhead[1:]
 	} else {
 		if r.failed == nil {
-			next, r.ahead, r.failed = r.fetch()
+			next, r.linesAhead, r.failed = r.fetch()
 		}
 		if r.failed != nil {
 			return nil, r.failed
 		}
 	}
-	r.next++
+	r.linesRead++
 	r.offset += int64(next.size)
 	if next.problem != "" {
-		r.line = r.next
-		return nil, &lineError{r.next, next.problem}
+		r.line = r.linesRead
+		return nil, &lineError{r.linesRead, next.problem}
 	}
 	return next.text, nil
 }
 
 // fetch reads the text up to the next line feed. A carriage return within it ends a line, too: rest contains the lines
 // after the first one. first.text is valid until the next call.
-func (r *records) fetch() (first line, rest []line, err error) {
+func (r *recordReader) fetch() (first line, rest []line, err error) {
 	text, err := r.buffer.ReadSlice('\n')
 	size := len(text)
 	for long := []byte(nil); errors.Is(err, bufio.ErrBufferFull); text = long {
@@ -223,21 +225,21 @@ func (r *records) fetch() (first line, rest []line, err error) {
 	return first, rest, nil
 }
 
-// cutOff begins the problem of a line whose end was not written.
-const cutOff = "cut off, NUL bytes follow: "
+// cutOffPrefix begins the problem of a line whose end was not written.
+const cutOffPrefix = "cut off, NUL bytes follow: "
 
 // newLine returns a line, without the NUL bytes before it: after a power cut, a block that was not written contains NUL
 // bytes. NUL bytes after a text mean that its end was not written.
 func newLine(text []byte, size int) line {
 	text = bytes.TrimLeft(text, "\x00")
 	if begin := bytes.TrimRight(text, "\x00"); len(begin) < len(text) {
-		return line{size: size, problem: cutOff + shorten(string(begin))}
+		return line{size: size, problem: cutOffPrefix + shorten(string(begin))}
 	}
 	return line{text: text, size: size}
 }
 
 // split splits a line at each delimiter. Quotes have no special meaning.
-func (r *records) split(line string) {
+func (r *recordReader) split(line string) {
 	r.fields, r.columns = r.fields[:0], r.columns[:0]
 	for from := 0; ; {
 		i := strings.IndexRune(line[from:], r.delimiter)
@@ -255,7 +257,7 @@ func (r *records) split(line string) {
 // not closed, the field may continue on the next lines; if these do not close it either, the line is split at each
 // delimiter. If the line has stray quotes and an unexpected number of fields, it is also split if that gives the
 // expected number.
-func (r *records) quoted(line string) {
+func (r *recordReader) quoted(line string) {
 	open, stray := r.unquote(line)
 	if open && r.buffer != nil && r.joinLines(line) || !open && !stray || !open && r.hasExpectedWidth() {
 		return
@@ -266,11 +268,13 @@ func (r *records) quoted(line string) {
 }
 
 // hasExpectedWidth reports whether the record has the expected number of fields.
-func (r *records) hasExpectedWidth() bool { return r.width == 0 || len(r.fields) == r.width }
+func (r *recordReader) hasExpectedWidth() bool {
+	return r.fieldCount == 0 || len(r.fields) == r.fieldCount
+}
 
 // unquote parses a record by the rules of RFC 4180. open reports that the last field has no closing quote. stray
 // reports that a quote was read as ordinary text.
-func (r *records) unquote(text string) (open, stray bool) {
+func (r *recordReader) unquote(text string) (open, stray bool) {
 	r.fields, r.columns = r.fields[:0], r.columns[:0]
 	delimiter := string(r.delimiter)
 	blanks := strings.ReplaceAll(" \t", delimiter, "") // ignored around a quoted field
@@ -320,8 +324,8 @@ func (r *records) unquote(text string) (open, stray bool) {
 // joinLines appends the next lines to a record whose last field has no closing quote, until the field is closed. It
 // returns true if the result has the expected number of fields and no stray quotes. Otherwise, or if one of the lines
 // is a complete record, it consumes no line.
-func (r *records) joinLines(record string) bool {
-	alone := records{delimiter: r.delimiter}
+func (r *recordReader) joinLines(record string) bool {
+	alone := recordReader{delimiter: r.delimiter}
 	for n := 0; len(record) < maxQuoted; n++ {
 		line, err := r.peek(n)
 		if err != nil || line.problem != "" {
@@ -329,7 +333,7 @@ func (r *records) joinLines(record string) bool {
 		}
 		text := utf8Text(string(line.text))
 		alone.split(text)
-		if len(alone.fields) == r.width && r.isPlausible != nil && r.isPlausible(alone.fields) {
+		if len(alone.fields) == r.fieldCount && r.isPlausible != nil && r.isPlausible(alone.fields) {
 			return false
 		}
 		if record += "\n" + text; !strings.Contains(text, `"`) {
@@ -351,17 +355,17 @@ func (r *records) joinLines(record string) bool {
 
 // begin skips the lines above the header, a byte order mark, and the line with which Excel declares the delimiter. It
 // waits for no more input than the header line, since the text may be typed on a terminal.
-func (r *records) begin() {
+func (r *recordReader) begin() {
 	for n := range r.skip + 1 {
 		line, err := r.peek(0)
 		if err != nil {
 			return // the next read returns it
 		}
 		if n == 0 {
-			r.ahead[0].text = bytes.TrimPrefix(line.text, []byte("\ufeff"))
+			r.linesAhead[0].text = bytes.TrimPrefix(line.text, []byte("\ufeff"))
 		}
 		if n == 0 && r.skip == 0 {
-			if rest, is := bytes.CutPrefix(r.ahead[0].text, []byte("sep=")); is {
+			if rest, is := bytes.CutPrefix(r.linesAhead[0].text, []byte("sep=")); is {
 				if c, size := utf8.DecodeRune(rest); size > 0 && size == len(rest) {
 					r.delimiter = c
 					_, _ = r.readLine() // no error: peek returned the line
@@ -376,7 +380,7 @@ func (r *records) begin() {
 
 // header reads the first line that is not skipped, and returns the column names without surrounding space. file is the
 // file name for errors.
-func (r *records) header(file string) ([]string, error) {
+func (r *recordReader) header(file string) ([]string, error) {
 	r.begin()
 	record, err := r.Read()
 	switch {
@@ -386,12 +390,12 @@ func (r *records) header(file string) ([]string, error) {
 		return nil, readError(file, err)
 	}
 	names := r.setHeader(record)
-	r.first = r.line
+	r.headerLine = r.line
 	return names, nil
 }
 
 // setHeader sets the expected number of fields from a header, and returns the column names without surrounding space.
-func (r *records) setHeader(record []string) []string {
+func (r *recordReader) setHeader(record []string) []string {
 	names := make([]string, len(record)) // a copy: the record is used again
 	for i, name := range record {
 		names[i] = strings.TrimSpace(name)
@@ -399,8 +403,8 @@ func (r *records) setHeader(record []string) []string {
 	for n := len(names); n > 1 && names[n-1] == ""; n-- { // each line ends with a delimiter
 		names = names[:n-1]
 	}
-	r.least, r.widenedAt = len(names), 0
-	r.layout = layout{width: len(names), trailing: r.trailing}
+	r.headerFieldCount, r.widenedAt = len(names), 0
+	r.recordLayout = recordLayout{fieldCount: len(names), trailing: r.trailing}
 	return names
 }
 

@@ -125,11 +125,11 @@ func TestRangeAndMissingValues(t *testing.T) {
 	text := "time,rms,k\n" + strings.Join(lines, "\n") + "\n"
 	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour},
 		Inputs: []spec.Input{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
-	readings := Want{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
-	for _, w := range []Want{{Features: []string{"rms"}, Target: "k"}, readings} {
+	readings := RowQuery{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
+	for _, w := range []RowQuery{{Features: []string{"rms"}, Target: "k"}, readings} {
 		h := &csvHarness{path: t.TempDir() + "/d.csv"}
 		h.put(t, text)
-		s, err := (&Config{CSV: h.path, Time: "time", MissingValues: []Word{"-9999"},
+		s, err := (&Config{CSV: h.path, Time: "time", MissingValues: []UnquotedText{"-9999"},
 			Range: map[string][]float64{"rms": {0, 1}}}).Open()
 		if err != nil {
 			t.Fatal(err)
@@ -163,9 +163,9 @@ func TestOutliersAreReported(t *testing.T) {
 	text := "time,rms,k\n" + strings.Join(lines, "\n") + "\n"
 	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour},
 		Inputs: []spec.Input{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
-	readings := Want{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
-	for _, w := range []Want{{Features: []string{"rms"}, Target: "k"}, readings} {
-		for _, declared := range [][]Word{nil, {"-9999"}} {
+	readings := RowQuery{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
+	for _, w := range []RowQuery{{Features: []string{"rms"}, Target: "k"}, readings} {
+		for _, declared := range [][]UnquotedText{nil, {"-9999"}} {
 			h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 			h.put(t, text)
 			s, err := (&Config{CSV: h.path, Time: "time", MissingValues: declared}).Open()
@@ -183,7 +183,7 @@ func TestOutliersAreReported(t *testing.T) {
 				}
 				continue
 			}
-			if len(troubles) != 1 || troubles[0].Kind != Outlier ||
+			if len(troubles) != 1 || troubles[0].Kind != TroubleOutlier ||
 				!strings.Contains(troubles[0].Text, `column "rms": 2 of `) ||
 				!strings.Contains(troubles[0].Text, "such as -9999, where the others are from 0 to 0.49") {
 				t.Errorf("%+v", troubles)

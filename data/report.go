@@ -17,9 +17,10 @@ type Reporter interface{ Report() Report }
 // Report counts what came and what was not used.
 type Report struct {
 	Rows, Bad int // rows, and those that could not be made or used
-	// Share is the largest one that is wrong, of the lines or of the values of an input: Config.MaxBad bounds it.
-	Share   float64
-	Columns []ColumnReport
+	// LargestWrongShare is the largest one that is wrong, of the lines or of the values of an input: Config.MaxBad
+	// bounds it.
+	LargestWrongShare float64
+	Columns           []ColumnReport
 	// Troubles are what keeps readings from coming, at this moment; nil if nothing does.
 	Troubles []Trouble
 }
@@ -82,20 +83,22 @@ func (r Report) String() string {
 	return strings.Join(all, "; ")
 }
 
-// bad are values that cannot be used for a reason.
-type bad struct {
-	why    Reason // that most of them have
-	n, all uint64
-	recent float64 // of the last ones: their share
+// badValues are values that cannot be used for a reason.
+type badValues struct {
+	why                    Reason // that most of them have
+	wrongCount, totalCount uint64
+	recent                 float64 // of the last ones: their share
 }
 
 // share is that of all values, or of the last ones if it is less: what is mended need not wait until the past is
 // outweighed.
-func (b bad) share() float64 { return min(float64(b.n)/max(1, float64(b.all)), b.recent) }
+func (b badValues) share() float64 {
+	return min(float64(b.wrongCount)/max(1, float64(b.totalCount)), b.recent)
+}
 
 // wrong are the values of a column that are none.
-func (c *ColumnReport) wrong() bad {
-	b, most := bad{all: c.Used, recent: c.recent}, uint64(0)
+func (c *ColumnReport) wrong() badValues {
+	b, most := badValues{totalCount: c.Used, recent: c.recent}, uint64(0)
 	for _, why := range Reasons() {
 		n := c.Unused[why]
 		if !why.Wrong() {
@@ -104,7 +107,7 @@ func (c *ColumnReport) wrong() bad {
 		if n > most {
 			b.why, most = why, n
 		}
-		b.n, b.all = b.n+n, b.all+n
+		b.wrongCount, b.totalCount = b.wrongCount+n, b.totalCount+n
 	}
 	return b
 }
@@ -145,7 +148,7 @@ func (r *Report) addUnusedTroubles(names []string) {
 		if c.Problem != "" {
 			text += fmt.Sprintf("; the last: %s: %s", c.Where, c.Problem)
 		}
-		r.Troubles = append(r.Troubles, Trouble{Unused, text})
+		r.Troubles = append(r.Troubles, Trouble{TroubleUnusedValues, text})
 	}
 }
 
@@ -168,13 +171,13 @@ func (c *ColumnReport) setExample(why Reason, e Example) {
 	c.Last[why] = e
 }
 
-// said is the last report, which may be asked for from any goroutine.
-type said struct{ last atomic.Pointer[Report] }
+// latestReport is the last report, which may be asked for from any goroutine.
+type latestReport struct{ last atomic.Pointer[Report] }
 
-func (s *said) tell(r Report) { s.last.Store(&r) }
+func (s *latestReport) setReport(r Report) { s.last.Store(&r) }
 
 // Report implements Reporter.
-func (s *said) Report() Report {
+func (s *latestReport) Report() Report {
 	r := s.last.Load()
 	if r == nil {
 		return Report{}
@@ -199,22 +202,25 @@ type TroubleKind string
 
 // The kinds of trouble.
 const (
-	Silent  TroubleKind = "silent"  // nothing has come of an input for a while
-	Broker  TroubleKind = "broker"  // the site's broker is away, or refuses a topic
-	Command TroubleKind = "command" // a command, or a pipe, has ended
-	Storage TroubleKind = "storage" // the ring cannot be written, or read
-	// Unused means that more than half of the values of an input are late, duplicate or invalid, that a file or its end
-	// cannot be read, or that lines have fields that the header does not name.
-	Unused  TroubleKind = "unused"
-	Outlier TroubleKind = "outlier" // a few values of a column lie far from all others
-	// Oversized is a topic with messages that were dropped because of their size.
-	Oversized TroubleKind = "oversized"
+	TroubleSilent  TroubleKind = "silent"  // nothing has come of an input for a while
+	TroubleBroker  TroubleKind = "broker"  // the site's broker is away, or refuses a topic
+	TroubleCommand TroubleKind = "command" // a command, or a pipe, has ended
+	TroubleStorage TroubleKind = "storage" // the ring cannot be written, or read
+	// TroubleUnusedValues means that more than half of the values of an input are late, duplicate or invalid, that a
+	// file or its end cannot be read, or that lines have fields that the header does not name.
+	TroubleUnusedValues TroubleKind = "unused"
+	TroubleOutlier      TroubleKind = "outlier" // a few values of a column lie far from all others
+	// TroubleOversized is a topic with messages that were dropped because of their size.
+	TroubleOversized TroubleKind = "oversized"
 )
 
 // TroubleKinds are all of them.
 func TroubleKinds() []TroubleKind {
-	return []TroubleKind{Silent, Broker, Command, Storage, Unused, Outlier, Oversized}
+	return []TroubleKind{TroubleSilent, TroubleBroker, TroubleCommand, TroubleStorage, TroubleUnusedValues,
+		TroubleOutlier, TroubleOversized}
 }
 
 // Doubtful reports whether readings arrive in spite of the trouble, but some of them are rejected or suspicious.
-func (k TroubleKind) Doubtful() bool { return k == Unused || k == Outlier || k == Oversized }
+func (k TroubleKind) Doubtful() bool {
+	return k == TroubleUnusedValues || k == TroubleOutlier || k == TroubleOversized
+}

@@ -34,7 +34,7 @@ func sequence(n int) (all []float32) {
 // file is removed.
 func TestFilesOfDays(t *testing.T) {
 	for _, name := range []string{"", "log-*.csv", "log-2026-03-??.csv"} {
-		for what, w := range map[string]Want{"rows": {Features: []string{"temp"}, Target: "hum"},
+		for what, w := range map[string]RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
 			"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
 			dir := t.TempDir()
 			put := func(name, text string) {
@@ -59,8 +59,8 @@ func TestFilesOfDays(t *testing.T) {
 					want = want[1 : hours-2]
 				}
 				got := firstFeatures(v, len(w.Features))
-				if err != nil || !slices.Equal(got, want) || (v.Renewed != "") != renewed {
-					t.Fatalf("%q, %s: %v, %q, %v; want %v", name, what, got, v.Renewed, err, want)
+				if err != nil || !slices.Equal(got, want) || (v.RenewalReason != "") != renewed {
+					t.Fatalf("%q, %s: %v, %q, %v; want %v", name, what, got, v.RenewalReason, err, want)
 				}
 				if r.Changed() {
 					t.Error("it has changed again")
@@ -120,7 +120,7 @@ func TestRotation(t *testing.T) {
 		"other columns":          {replaceFile, "time,hum,temp\n" + "2026-03-02T00:00:00Z,1,24\n", sequence(25), false},
 		"behind, without a time": {replaceFile, "temp,hum\n7,1\n", nil, true},
 	} {
-		h, r := followGrowing(t, Want{Features: []string{"temp"}, Target: "hum"})
+		h, r := followGrowing(t, RowQuery{Features: []string{"temp"}, Target: "hum"})
 		h.put(t, dayFile(1, 24))
 		if got, err := r.Snapshot(); err != nil || got.Rows.Len() != 24 {
 			t.Fatal(got, err)
@@ -133,16 +133,16 @@ func TestRotation(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || !slices.Equal(firstFeatures(v, 1), tt.want) || (v.Renewed != "") != tt.renewed {
-			t.Errorf("%s: %v, %q, %v", name, firstFeatures(v, 1), v.Renewed, err)
+		if err != nil || !slices.Equal(firstFeatures(v, 1), tt.want) || (v.RenewalReason != "") != tt.renewed {
+			t.Errorf("%s: %v, %q, %v", name, firstFeatures(v, 1), v.RenewalReason, err)
 		}
 		if tt.renewed || tt.text == "" {
 			continue
 		}
 		h.put(t, tt.text+hourlyLine(40, time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC))+"\n")
-		if v, err = r.Snapshot(); name != "other columns" && (err != nil || v.Renewed != "" ||
+		if v, err = r.Snapshot(); name != "other columns" && (err != nil || v.RenewalReason != "" ||
 			!slices.Equal(firstFeatures(v, 1), append(tt.want, 40))) {
-			t.Errorf("%s, and grown: %v, %q, %v", name, firstFeatures(v, 1), v.Renewed, err)
+			t.Errorf("%s, and grown: %v, %q, %v", name, firstFeatures(v, 1), v.RenewalReason, err)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func TestPatternWithoutFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := s.Open(Want{Features: []string{"temp"}, Target: "hum"})
+	r := s.Open(RowQuery{Features: []string{"temp"}, Target: "hum"})
 	for _, probe := range []func() error{s.Probe, func() error { _, err := r.Snapshot(); return err }} {
 		if err := probe(); err == nil || !strings.Contains(err.Error(), "log-*.csv: no file matches") {
 			t.Error(err)
@@ -212,7 +212,7 @@ func TestPatternWithoutFiles(t *testing.T) {
 	if err := os.WriteFile(named.CSV, []byte(dayFile(1, 2)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var problems spec.Check
+	var problems spec.ProblemList
 	if s, err := named.Open(); err != nil || s.Probe() != nil {
 		t.Errorf("%s: %v", named.CSV, err)
 	}

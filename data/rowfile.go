@@ -14,14 +14,14 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-var le = binary.LittleEndian
+var littleEndian = binary.LittleEndian
 
 const (
 	// leaveFree is the room on a disk that rows do not take: the program's state needs some, and others'.
 	leaveFree = 16 << 20
-	// writeRows is how much is written at once, and readRows how much is read, in bytes.
-	writeRows, readRows = 256 << 10, 64 << 10
-	rowFilePattern      = "rows-*.tmp"
+	// writeBufferBytes is how much is written at once, and readRows how much is read, in bytes.
+	writeBufferBytes, readBufferBytes = 256 << 10, 64 << 10
+	rowFilePattern                    = "rows-*.tmp"
 )
 
 // rowFile is rows in a file. It can be made again, so it is never synced, and has no name where the system lets it lose
@@ -31,21 +31,22 @@ const (
 // One goroutine adds rows; others may read those that were there meanwhile. Reads go through the page cache by pread,
 // and not by a mapping: a disk that fails is then an error, where a mapping would have the process killed.
 type rowFile struct {
-	folder  string
-	leave   int64 // the room on its disk that it does not take
-	file    *os.File
-	width   int // of features and target
-	timed   bool
-	bytes   int64                 // of a row
-	rows    int                   // that are written
-	buffer  []byte                // of those behind
-	checked int64                 // the size up to which there is room on the disk
-	failed  atomic.Pointer[error] // of the first read that failed
+	folder      string
+	minFreeDisk int64 // the room on its disk that it does not take
+	file        *os.File
+	width       int // of features and target
+	timed       bool
+	bytes       int64                 // of a row
+	rows        int                   // that are written
+	buffer      []byte                // of those behind
+	checkedSize int64                 // the size up to which there is room on the disk
+	failed      atomic.Pointer[error] // of the first read that failed
 }
 
 // newRowFile makes a file for rows of so many features in a folder.
 func newRowFile(folder string, features int, timed bool) (*rowFile, error) {
-	f := &rowFile{folder: folder, leave: leaveFree, width: features + 1, timed: timed, bytes: 4 * (int64(features) + 1)}
+	f := &rowFile{folder: folder, minFreeDisk: leaveFree, width: features + 1, timed: timed,
+		bytes: 4 * (int64(features) + 1)}
 	if timed {
 		f.bytes += 8
 	}
@@ -83,13 +84,13 @@ func (f *rowFile) add(x, y []float32, times []int64) error {
 	features := f.width - 1
 	for i, target := range y {
 		for _, v := range x[i*features:][:features] {
-			f.buffer = le.AppendUint32(f.buffer, math.Float32bits(v))
+			f.buffer = littleEndian.AppendUint32(f.buffer, math.Float32bits(v))
 		}
-		f.buffer = le.AppendUint32(f.buffer, math.Float32bits(target))
+		f.buffer = littleEndian.AppendUint32(f.buffer, math.Float32bits(target))
 		if f.timed {
-			f.buffer = le.AppendUint64(f.buffer, uint64(times[i]))
+			f.buffer = littleEndian.AppendUint64(f.buffer, uint64(times[i]))
 		}
-		if len(f.buffer) >= writeRows {
+		if len(f.buffer) >= writeBufferBytes {
 			if err := f.flush(); err != nil {
 				return err
 			}
@@ -102,12 +103,12 @@ func (f *rowFile) add(x, y []float32, times []int64) error {
 func (f *rowFile) flush() error {
 	at := int64(f.rows) * f.bytes
 	end := at + int64(len(f.buffer))
-	if end > f.checked {
-		if free, known := store.Free(f.folder); known && free < f.leave+int64(len(f.buffer)) {
+	if end > f.checkedSize {
+		if free, known := store.Free(f.folder); known && free < f.minFreeDisk+int64(len(f.buffer)) {
 			return f.explain(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must stay free: "+
-				"free some space", free>>20, at>>20, f.leave>>20))
+				"free some space", free>>20, at>>20, f.minFreeDisk>>20))
 		}
-		f.checked = end
+		f.checkedSize = end
 	}
 	if _, err := f.file.WriteAt(f.buffer, at); err != nil {
 		return f.explain(err)
@@ -121,19 +122,19 @@ func (f *rowFile) flush() error {
 func (f *rowFile) cut(n int) {
 	f.buffer = f.buffer[:0]
 	f.rows = min(f.rows, n)
-	f.checked = min(f.checked, int64(f.rows)*f.bytes) // others may take the room
-	_ = f.file.Truncate(int64(f.rows) * f.bytes)      // for others, on a disk that is full
+	f.checkedSize = min(f.checkedSize, int64(f.rows)*f.bytes) // others may take the room
+	_ = f.file.Truncate(int64(f.rows) * f.bytes)              // for others, on a disk that is full
 }
 
-// raws are buffers for rows as they are in a file.
-var raws = sync.Pool{New: func() any { return new([]byte) }}
+// rawRowBuffers are buffers for rows as they are in a file.
+var rawRowBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // read fills x, y and times, each of which may be nil, with rows from one on that are written. What cannot be read is
 // NaN in x, and 0 elsewhere, and makes the result false.
 func (f *rowFile) read(x, y []float32, times []int64, from int) bool {
-	raw := raws.Get().(*[]byte)
-	defer raws.Put(raw)
-	features, most := f.width-1, max(1, readRows/int(f.bytes))
+	raw := rawRowBuffers.Get().(*[]byte)
+	defer rawRowBuffers.Put(raw)
+	features, most := f.width-1, max(1, readBufferBytes/int(f.bytes))
 	for n, done := max(len(y), len(times)), 0; done < n; {
 		rows := min(most, n-done)
 		if need := rows * int(f.bytes); cap(*raw) < need {
@@ -141,18 +142,18 @@ func (f *rowFile) read(x, y []float32, times []int64, from int) bool {
 		}
 		b := (*raw)[:rows*int(f.bytes)]
 		if _, err := f.file.ReadAt(b, int64(from+done)*f.bytes); err != nil {
-			f.lose(err, x[min(len(x), done*features):], y[min(len(y), done):], times[min(len(times), done):])
+			f.markUnreadable(err, x[min(len(x), done*features):], y[min(len(y), done):], times[min(len(times), done):])
 			return false
 		}
 		for ; rows > 0; rows-- {
 			if y != nil {
 				for j := range features {
-					x[done*features+j] = math.Float32frombits(le.Uint32(b[4*j:]))
+					x[done*features+j] = math.Float32frombits(littleEndian.Uint32(b[4*j:]))
 				}
-				y[done] = math.Float32frombits(le.Uint32(b[4*features:]))
+				y[done] = math.Float32frombits(littleEndian.Uint32(b[4*features:]))
 			}
 			if times != nil {
-				times[done] = int64(le.Uint64(b[4*f.width:]))
+				times[done] = int64(littleEndian.Uint64(b[4*f.width:]))
 			}
 			b, done = b[f.bytes:], done+1
 		}
@@ -160,8 +161,8 @@ func (f *rowFile) read(x, y []float32, times []int64, from int) bool {
 	return true
 }
 
-// lose notes that rows cannot be read.
-func (f *rowFile) lose(err error, x, y []float32, times []int64) {
+// markUnreadable notes that rows cannot be read.
+func (f *rowFile) markUnreadable(err error, x, y []float32, times []int64) {
 	err = fmt.Errorf("the rows that are kept in %s cannot be read: %w", f.folder, err)
 	f.failed.CompareAndSwap(nil, &err)
 	for i := range x {

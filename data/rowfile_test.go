@@ -41,7 +41,7 @@ type both struct {
 	memory, file Rows
 }
 
-func followBoth(t *testing.T, name, text string, w Want, c Config) *both {
+func followBoth(t *testing.T, name, text string, w RowQuery, c Config) *both {
 	t.Helper()
 	b := &both{csvHarness: &csvHarness{path: filepath.Join(t.TempDir(), name)}, t: t}
 	b.set(text)
@@ -52,7 +52,7 @@ func followBoth(t *testing.T, name, text string, w Want, c Config) *both {
 			t.Fatal(err)
 		}
 		if i == 1 {
-			s.(*csvFile).room = room{t.TempDir(), 4000}
+			s.(*csvFile).room = rowStorage{t.TempDir(), 4000}
 		}
 		*rows = s.Open(w)
 	}
@@ -94,7 +94,8 @@ func (b *both) agree(what string) (memory, file View) {
 
 func (b *both) same(what string, m, f View) {
 	b.t.Helper()
-	if m.Version != f.Version || m.Renewed != f.Renewed || m.Ahead != f.Ahead || f.Err() != nil {
+	if m.Version != f.Version || m.RenewalReason != f.RenewalReason || m.TargetDelay != f.TargetDelay ||
+		f.Err() != nil {
 		b.t.Errorf("%s: %+v in memory, %+v in a file, which has %v", what, m, f, f.Err())
 	}
 	x, y := elements(m.Rows)
@@ -121,10 +122,10 @@ func TestFileEqualsMemory(t *testing.T) {
 	st := learner.Standardization{Mean: []float64{0.1, 50, 0.2}, Scale: []float64{1.1, 29, 0.9}, Clip: 1}
 	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.Input{{Name: "x"}, {Name: "z"},
 		{Name: "y"}}}.WithDefaults()
-	columns := Want{Features: []string{"x", "z"}, Target: "y", Prepare: scaled{st}}
-	readings := Want{Features: []string{"x", "z mean 3m"}, Target: "y in 2m", Recipe: &recipe, Prepare: scaled{st}}
+	columns := RowQuery{Features: []string{"x", "z"}, Target: "y", Prepare: scaled{st}}
+	readings := RowQuery{Features: []string{"x", "z mean 3m"}, Target: "y in 2m", Recipe: &recipe, Prepare: scaled{st}}
 	for _, name := range []string{"d.csv", "d.csv.gz"} {
-		for what, w := range map[string]Want{"columns": columns, "readings": readings} {
+		for what, w := range map[string]RowQuery{"columns": columns, "readings": readings} {
 			t.Run(what+" of "+name, func(t *testing.T) {
 				b := followBoth(t, name, rowsHeader+csvRowsOf(0, 90, 1), w, Config{Time: "t", Missing: "skip"})
 				few, fewFile := b.agree("few")
@@ -148,7 +149,7 @@ func TestFileEqualsMemory(t *testing.T) {
 				b.set(rowsHeader + csvRowsOf(0, 4600, 1))
 				b.agree("and mended")
 				b.set(rowsHeader + csvRowsOf(0, 2000, 2))
-				if v, _ := b.agree("other rows"); v.Renewed == "" {
+				if v, _ := b.agree("other rows"); v.RenewalReason == "" {
 					t.Error("it is not said that rows are gone")
 				}
 				b.same("the first view", few, fewFile)
@@ -161,12 +162,12 @@ func TestFileEqualsMemory(t *testing.T) {
 }
 
 // file is the file of rows; nil if they are in memory.
-func file(r Rows) *rowFile { return r.(*rows).of.raw.file }
+func file(r Rows) *rowFile { return r.(*rows).shared.raw.file }
 
 // manyRows are rows in a file.
 func manyRows(t *testing.T) *both {
 	t.Helper()
-	w := Want{Features: []string{"x", "z"}, Target: "y"}
+	w := RowQuery{Features: []string{"x", "z"}, Target: "y"}
 	b := followBoth(t, "d.csv", rowsHeader+csvRowsOf(0, 2000, 1), w, Config{Time: "t"})
 	b.agree("many rows")
 	return b
@@ -179,13 +180,14 @@ func TestRowsAreShared(t *testing.T) {
 	b.put(t, rowsHeader+csvRowsOf(0, 2100, 1))
 	b.agree("grown")
 	st := learner.Standardization{Mean: []float64{1, 2, 3}, Scale: []float64{1, 1, 2}}
-	w := Want{Features: []string{"x", "z"}, Target: "y", Prepare: scaled{st}}
+	w := RowQuery{Features: []string{"x", "z"}, Target: "y", Prepare: scaled{st}}
 	other := s.Open(w)
-	if other.(*rows).of != b.file.(*rows).of {
+	if other.(*rows).shared != b.file.(*rows).shared {
 		t.Error("the same rows are made twice")
 	}
 	v, err := other.Snapshot()
-	if err != nil || v.Version != 1 || v.Rows.Len() != 2100 || v.Renewed != "" || other.Changed() || b.file.Changed() {
+	if err != nil || v.Version != 1 || v.Rows.Len() != 2100 || v.RenewalReason != "" || other.Changed() ||
+		b.file.Changed() {
 		t.Errorf("%+v, %v", v, err)
 	}
 	_, y := b.memory.(*rows).view.Rows.Row(7)
@@ -198,15 +200,15 @@ func TestRowsAreShared(t *testing.T) {
 	}
 	b.agree("found by the other one")
 	w.Target = "t"
-	if s.Open(w).(*rows).of == b.file.(*rows).of {
+	if s.Open(w).(*rows).shared == b.file.(*rows).shared {
 		t.Error("other rows are shared")
 	}
 	v, other, b.file = View{}, nil, nil
 	runtime.GC()
 	runtime.GC()
 	w.Target = "y"
-	if s.Open(w).(*rows).of.raw.len() != 0 || len(s.made) != 1 {
-		t.Errorf("rows that nobody wants are kept: %v", s.made)
+	if s.Open(w).(*rows).shared.raw.len() != 0 || len(s.openRows) != 1 {
+		t.Errorf("rows that nobody wants are kept: %v", s.openRows)
 	}
 }
 
@@ -229,11 +231,11 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		}
 		again, err := b.file.Snapshot()
 		if err != nil || again.Version != v.Version+1 || again.Err() != nil ||
-			!strings.Contains(again.Renewed, "cannot be read") {
+			!strings.Contains(again.RenewalReason, "cannot be read") {
 			t.Fatalf("%s: %+v, %v", what, again, err)
 		}
 		memory, _ := b.memory.Snapshot()
-		again.Version, again.Renewed = memory.Version, ""
+		again.Version, again.RenewalReason = memory.Version, ""
 		b.same(what, memory, again)
 	}
 }
@@ -241,16 +243,16 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 // TestNoRoomForRows: rows that no folder takes are an error that says where, and nothing more; it goes when there is
 // room. What was read of a growing file stays.
 func TestNoRoomForRows(t *testing.T) {
-	w := Want{Features: []string{"x", "z"}, Target: "y"}
+	w := RowQuery{Features: []string{"x", "z"}, Target: "y"}
 	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.Input{{Name: "x"}, {Name: "z"},
 		{Name: "y"}}}.WithDefaults()
 	made := w
 	made.Recipe, made.Target = &recipe, "y in 1m"
-	for _, w := range []Want{w, made} {
+	for _, w := range []RowQuery{w, made} {
 		b := followBoth(t, "d.csv", rowsHeader+csvRowsOf(0, 50, 1), w, Config{Time: "t"})
 		b.agree("few rows")
 		folder := filepath.Join(t.TempDir(), "state")
-		b.file.(*rows).of.raw.folder = folder
+		b.file.(*rows).shared.raw.folder = folder
 		b.put(t, rowsHeader+csvRowsOf(0, 2000, 1))
 		for range 2 {
 			_, err := b.file.Snapshot()
@@ -267,7 +269,7 @@ func TestNoRoomForRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w.Recipe != nil {
-			f.Renewed = "" // readings were read again
+			f.RenewalReason = "" // readings were read again
 		}
 		b.same("with a folder", m, f)
 		if left, err := os.ReadDir(folder); runtime.GOOS != "windows" && (err != nil || len(left) > 0) {
@@ -296,7 +298,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := b.file.Snapshot(); err == nil || size() != was {
 		t.Errorf("after lines that are taken back: %d bytes, before %d; %v", size(), was, err)
 	}
-	f.leave = 1 << 60
+	f.minFreeDisk = 1 << 60
 	b.put(t, rowsHeader+csvRowsOf(0, 40_000, 1))
 	if _, err := b.file.Snapshot(); err == nil || !strings.Contains(err.Error(), "MB must stay free: free some space") {
 		t.Errorf("error %v", err)
@@ -304,7 +306,7 @@ func TestFullDisk(t *testing.T) {
 	if size() != was || before.Rows.Len() != 2000 || before.Err() != nil || b.file.Changed() {
 		t.Errorf("%d bytes, before %d; %v", size(), was, before.Err())
 	}
-	f.leave = leaveFree
+	f.minFreeDisk = leaveFree
 	m, err := b.memory.Snapshot()
 	v, ferr := b.file.Snapshot()
 	if err = errors.Join(err, ferr); err != nil || file(b.file) != f {
@@ -330,12 +332,12 @@ func TestRoomThatWasGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.cut(600)
-	f.leave = 1 << 60 // others have taken it
+	f.minFreeDisk = 1 << 60 // others have taken it
 	if err := put(400); err == nil || !strings.Contains(err.Error(), "must stay free") || f.rows != 600 {
 		t.Errorf("%d rows, error %v", f.rows, err)
 	}
 	f.cut(600)
-	f.leave = leaveFree
+	f.minFreeDisk = leaveFree
 	if err := put(400); err != nil || f.rows != 1000 {
 		t.Errorf("with room: %d rows, error %v", f.rows, err)
 	}
@@ -390,9 +392,9 @@ func TestRowsAreReadWhileTheyGrow(t *testing.T) {
 func TestEarlyRowsAreFew(t *testing.T) {
 	f := &fakeFeed{}
 	w := hourly()
-	w.Early = true
-	of := newGridRows(fedBy{f}, w, rules{most: 0.2, now: time.Now}, room{memory: 20_000}, silent)
-	r := &rows{of: of, want: w}
+	w.BeforeTargets = true
+	of := newGridRows(fedBy{f}, w, valueRules{maxWrongShare: 0.2, now: time.Now}, rowStorage{memory: 20_000}, silent)
+	r := &rows{shared: of, want: w}
 	for n := 10; n < 5000; n += 500 {
 		f.hours(n-10, n+490, 0)
 		v, err := r.Snapshot()

@@ -8,7 +8,7 @@ import (
 
 // RowReader reads the rows of a CSV text one by one, as a file of the section is written.
 type RowReader struct {
-	records *records
+	records *recordReader
 	table   *table
 }
 
@@ -16,14 +16,14 @@ type RowReader struct {
 // file's name is for errors. The text is written as the section says, if its source is a CSV file.
 func (c *Config) ReadRows(text io.Reader, file string, columns []string) (*RowReader, error) {
 	var d dialect
-	if c.kind() == CSV {
+	if c.kind() == SourceCSV {
 		var err error
 		if d, err = dialectOf(c); err != nil {
 			return nil, err
 		}
 	}
 	r := &RowReader{records: d.reader(text, nil)}
-	r.records.fixed, r.records.final = true, true // rows are read once, without waiting for the next ones
+	r.records.noAddedColumns, r.records.isComplete = true, true // rows are read once, without waiting for the next ones
 	header, err := r.records.header(file)
 	if err != nil {
 		return nil, err
@@ -53,8 +53,8 @@ func (r *RowReader) Next(x []float32) (line int, err error) {
 	for i, column := range t.columns {
 		text := strings.TrimSpace(record[column])
 		v, why := t.filter.dialect.number(text)
-		if x[i], why = held[float32](v, why); why != "" {
-			return line, &Error{File: t.file, Line: line, Column: t.filter.dialect.named(t.names[i]),
+		if x[i], why = convertNumber[float32](v, why); why != "" {
+			return line, &Error{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
 				Problem: problem(text, why)}
 		}
 	}

@@ -23,15 +23,15 @@ type rowMaker interface {
 // sharedRows contains the rows of a rowMaker, for all callers that want the same rows.
 type sharedRows struct {
 	rowMaker
-	name  string // in errors; may be empty
-	raw   *rawRows
-	ahead int64 // View.Ahead
-	state
-	why string // they were renewed
+	name        string // in errors; may be empty
+	raw         *rawRows
+	targetDelay int64 // View.Ahead
+	rowsVersion
+	renewalReason string // they were renewed
 
 	columns  []string // names of the features, and of the target if there is one
 	outliers atomic.Pointer[[]Trouble]
-	examined state // of the rows, when outliers were looked for
+	examined rowsVersion // of the rows, when outliers were looked for
 }
 
 // Report implements Reporter.
@@ -45,54 +45,56 @@ func (m *sharedRows) Report() Report {
 
 // examine searches for outliers again if the rows have grown by a tenth, or were replaced.
 func (m *sharedRows) examine() {
-	if m.examined.renew != m.renew {
+	if m.examined.renewals != m.renewals {
 		m.outliers.Store(nil)
 	}
-	if m.examined.renew == m.renew && m.rows < m.examined.rows+max(1, m.examined.rows/10) || m.raw.keepTail ||
+	if m.examined.renewals == m.renewals && m.rows < m.examined.rows+max(1, m.examined.rows/10) || m.raw.keepTail ||
 		m.rows < minWarnValues {
 		return
 	}
-	m.examined = m.state
+	m.examined = m.rowsVersion
 	var found []Trouble
 	for _, o := range learner.FindOutliers(m.raw.samples(m.rows)) {
 		if o.Column < len(m.columns) { // else rows have no target
-			found = append(found, Trouble{Outlier, fmt.Sprintf("column %q: %d of %d values lie far from the others, "+
-				"such as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to "+
-				"data.missing_values, or set data.range", utf8Text(m.columns[o.Column]), o.N, m.rows, float32(o.Worst),
-				o.Low, o.High)})
+			found = append(found, Trouble{TroubleOutlier,
+				fmt.Sprintf("column %q: %d of %d values lie far from the others, "+
+					"such as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to "+
+					"data.missing_values, or set data.range",
+					utf8Text(m.columns[o.Column]), o.N, m.rows, float32(o.Worst), o.Low, o.High)})
 		}
 	}
 	m.outliers.Store(&found)
 }
 
-// state identifies a version of the rows.
-type state struct {
-	rows  int // of raw, in views
-	renew int // how many times they were renewed
+// rowsVersion identifies a version of the rows.
+type rowsVersion struct {
+	rows     int // of raw, in views
+	renewals int // how many times they were renewed
 }
 
-// anew discards all rows.
-func (m *sharedRows) anew(raw *rawRows, why string) {
+// discardRows discards all rows.
+func (m *sharedRows) discardRows(raw *rawRows, why string) {
 	if m.rows > 0 {
-		m.renew++
-		m.why = why
+		m.renewals++
+		m.renewalReason = why
 	}
 	m.raw, m.rows = raw, 0
 }
 
-// fresh returns a place for rows like those of m.
-func (m *sharedRows) fresh() *rawRows {
-	return &rawRows{room: m.raw.room, features: m.raw.features, timed: m.raw.timed, keepTail: m.raw.keepTail}
+// newRawRows returns a place for rows like those of m.
+func (m *sharedRows) newRawRows() *rawRows {
+	return &rawRows{rowStorage: m.raw.rowStorage, features: m.raw.features, timed: m.raw.timed,
+		keepTail: m.raw.keepTail}
 }
 
-// shared contains the rows of a source, keyed by the options of their callers.
-type shared map[string]weak.Pointer[sharedRows]
+// sharedRowsByKey contains the rows of a source, keyed by the options of their callers.
+type sharedRowsByKey map[string]weak.Pointer[sharedRows]
 
 // open returns the rows that are wanted, which make begins if nobody has them.
-func (s *shared) open(w Want, make func() *sharedRows) Rows {
-	key := fmt.Sprintf("%q %q %#v %t %v", w.Features, w.Target, w.Recipe, w.Early, w.Labels)
+func (s *sharedRowsByKey) open(w RowQuery, make func() *sharedRows) Rows {
+	key := fmt.Sprintf("%q %q %#v %t %v", w.Features, w.Target, w.Recipe, w.BeforeTargets, w.Labels)
 	if *s == nil {
-		*s = shared{}
+		*s = sharedRowsByKey{}
 	}
 	m := (*s)[key].Value()
 	if m == nil {
@@ -105,89 +107,89 @@ func (s *shared) open(w Want, make func() *sharedRows) Rows {
 		m.columns = w.columns()
 		(*s)[key] = weak.Make(m)
 	}
-	return &rows{of: m, want: w, looked: state{renew: m.renew}, renew: m.renew}
+	return &rows{shared: m, want: w, lastVersion: rowsVersion{renewals: m.renewals}, renew: m.renewals}
 }
 
 // rows implements Rows: those that were made, in a task's terms. While they are in memory these are copies; those of a
 // file are brought into these terms whenever they are read.
 type rows struct {
-	of     *sharedRows
-	want   Want
-	looked state      // of the rows that were made, at the last snapshot
-	renew  int        // as of made, when the rows below were
-	ready  int        // rows that Prepare has seen
-	x, y   []float32  // these, if they are in memory and there is a Prepare
-	table  *fileTable // of these, if they are in a file
-	all    int        // rows of the last view, with those that are gone
-	view   View       // the last one
-	why    string     // the rows of the last view were given up; until it is told
+	shared        *sharedRows
+	want          RowQuery
+	lastVersion   rowsVersion // of the rows that were made, at the last snapshot
+	renew         int         // as of made, when the rows below were
+	preparedRows  int         // rows that Prepare has seen
+	x, y          []float32   // these, if they are in memory and there is a Prepare
+	table         *fileTable  // of these, if they are in a file
+	viewRows      int         // rows of the last view, with those that are gone
+	view          View        // the last one
+	renewalReason string      // the rows of the last view were given up; until it is told
 }
 
 // Changed implements Rows.
 func (r *rows) Changed() bool {
-	return r.of.changed() || r.of.raw.err() != nil || r.looked != r.of.state
+	return r.shared.changed() || r.shared.raw.err() != nil || r.lastVersion != r.shared.rowsVersion
 }
 
 // Report implements Reporter.
-func (r *rows) Report() Report { return r.of.Report() }
+func (r *rows) Report() Report { return r.shared.Report() }
 
 // Snapshot implements Rows.
 func (r *rows) Snapshot() (View, error) {
-	err := r.of.make(r.of)
+	err := r.shared.make(r.shared)
 	if err == nil {
-		r.of.examine()
+		r.shared.examine()
 	}
-	before := r.looked
-	r.looked = r.of.state
+	before := r.lastVersion
+	r.lastVersion = r.shared.rowsVersion
 	if err != nil {
 		return View{}, err
 	}
-	if r.renew != r.of.renew {
-		if r.all > 0 {
-			r.why = r.of.why
+	if r.renew != r.shared.renewals {
+		if r.viewRows > 0 {
+			r.renewalReason = r.shared.renewalReason
 		}
-		r.renew, r.ready, r.x, r.y, r.table, r.all = r.of.renew, 0, nil, nil, nil, 0
+		r.renew, r.preparedRows, r.x, r.y, r.table, r.viewRows = r.shared.renewals, 0, nil, nil, nil, 0
 	}
-	if r.of.rows == 0 {
-		return View{}, r.of.none(r.why)
+	if r.shared.rows == 0 {
+		return View{}, r.shared.none(r.renewalReason)
 	}
 	if err := r.prepare(); err != nil {
-		r.looked = before // they may be accepted later
-		if r.of.name != "" {
-			err = fmt.Errorf("%s: %w", r.of.name, err)
+		r.lastVersion = before // they may be accepted later
+		if r.shared.name != "" {
+			err = fmt.Errorf("%s: %w", r.shared.name, err)
 		}
 		return View{}, err
 	}
-	if r.all != r.of.rows {
-		r.all = r.of.rows
-		r.view = View{Version: r.view.Version + 1, Rows: r.samples(), Times: r.of.raw.takenAt(r.all),
-			Ahead: r.of.ahead, Renewed: r.why, lost: r.of.raw.err}
-		r.why = ""
+	if r.viewRows != r.shared.rows {
+		r.viewRows = r.shared.rows
+		r.view = View{Version: r.view.Version + 1, Rows: r.samples(), Times: r.shared.raw.takenAt(r.viewRows),
+			TargetDelay: r.shared.targetDelay, RenewalReason: r.renewalReason, readErr: r.shared.raw.err}
+		r.renewalReason = ""
 	}
 	return r.view, nil
 }
 
 // samples are the rows that are ready.
 func (r *rows) samples() *learner.Samples[float32] {
-	raw := r.of.raw
+	raw := r.shared.raw
 	switch {
 	case raw.file != nil:
-		if r.table == nil || r.table.of != raw.file {
-			r.table = &fileTable{of: raw.file, by: r.want.Prepare}
+		if r.table == nil || r.table.file != raw.file {
+			r.table = &fileTable{file: raw.file, preparer: r.want.Prepare}
 		}
 		r.x, r.y = nil, nil
-		return learner.NewTableSamples(raw.features, r.ready, learner.Table[float32](r.table))
+		return learner.NewTableSamples(raw.features, r.preparedRows, learner.Table[float32](r.table))
 	case r.want.Prepare != nil:
 		return learner.NewSamples(raw.features, r.x, r.y)
 	}
-	return raw.samples(r.ready)
+	return raw.samples(r.preparedRows)
 }
 
 // prepare brings the rows that have come into the task's terms, or finds that they cannot be.
 func (r *rows) prepare() error {
-	raw, from, to := r.of.raw, r.ready, r.of.rows
+	raw, from, to := r.shared.raw, r.preparedRows, r.shared.rows
 	if r.want.Prepare == nil || from == to {
-		r.ready = to
+		r.preparedRows = to
 		return nil
 	}
 	n := raw.features
@@ -196,7 +198,7 @@ func (r *rows) prepare() error {
 		if err := r.want.Prepare.Prepare(learner.NewSamples(n, x, y), from == 0); err != nil {
 			return err
 		}
-		r.x, r.y, r.ready = append(r.x, x...), append(r.y, y...), to
+		r.x, r.y, r.preparedRows = append(r.x, x...), append(r.y, y...), to
 		return nil
 	}
 	some := raw.samples(to).After(from).All()
@@ -209,7 +211,7 @@ func (r *rows) prepare() error {
 			return err
 		}
 	}
-	r.ready = to
+	r.preparedRows = to
 	return nil
 }
 

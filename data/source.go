@@ -18,7 +18,7 @@ import (
 // time.
 type Source interface {
 	// Open begins to follow the rows that are wanted. It reads nothing yet.
-	Open(w Want) Rows
+	Open(w RowQuery) Rows
 	// Probe returns why there is nothing to read now. It knows no task, so it does not look at columns.
 	Probe() error
 	// Close ends what the source does by itself. Its views stay.
@@ -35,8 +35,8 @@ type Rows interface {
 	Snapshot() (View, error)
 }
 
-// Want says which rows are wanted.
-type Want struct {
+// RowQuery says which rows are wanted.
+type RowQuery struct {
 	Features []string
 	Target   string // empty = there is none, and rows have 0 in its place
 	// Recipe, if set, says how rows are made of readings; Features and Target are its columns. Without it they are
@@ -44,9 +44,9 @@ type Want struct {
 	Recipe *spec.Recipe
 	// Labels is the set of valid targets. Rows with any other target are skipped and counted as unknown_class.
 	Labels learner.LabelSet
-	// Early asks for rows made of readings before their targets are known, for predictions: their targets are 0. Old
-	// ones may be left out. They are not prepared.
-	Early bool
+	// BeforeTargets asks for rows made of readings before their targets are known, for predictions: their targets are
+	// 0. Old ones may be left out. They are not prepared.
+	BeforeTargets bool
 	// External, if set, is a task whose rows are those of the program that trains it; there are no columns then.
 	External *wire.Task
 	// Prepare, if set, brings rows into the task's terms.
@@ -65,7 +65,7 @@ type Preparer interface {
 }
 
 // columns are the features, and the target if there is one.
-func (w *Want) columns() []string { return withTarget(w.Features, w.Target) }
+func (w *RowQuery) columns() []string { return withTarget(w.Features, w.Target) }
 
 func withTarget(features []string, target string) []string {
 	all := slices.Clone(features)
@@ -76,7 +76,7 @@ func withTarget(features []string, target string) []string {
 }
 
 // inputs are those that features and target are made of.
-func (w *Want) inputs() (all []string) {
+func (w *RowQuery) inputs() (all []string) {
 	for _, name := range w.columns() {
 		c, err := spec.ParseColumn(name)
 		if err == nil && !c.Calendar() && !slices.Contains(all, c.Input) {
@@ -92,47 +92,47 @@ type View struct {
 	Rows    *learner.Samples[float32]
 	// Times are when each row was taken; nil where rows have no time.
 	Times *Times
-	// Ahead is how much later than its row's time a target may have been measured, in nanoseconds.
-	Ahead int64
-	// Renewed says why rows that were in the view before may be in it no more, with file and line; empty if rows were
-	// only added.
-	Renewed string
+	// TargetDelay is how much later than its row's time a target may have been measured, in nanoseconds.
+	TargetDelay int64
+	// RenewalReason says why rows that were in the view before may be in it no more, with file and line; empty if rows
+	// were only added.
+	RenewalReason string
 
-	lost func() error
+	readErr func() error
 }
 
 // Err returns why rows of the view could not be read, if they are in a file and one could not. A later snapshot has
 // them again, in another view.
 func (v View) Err() error {
-	if v.lost == nil {
+	if v.readErr == nil {
 		return nil
 	}
-	return v.lost()
+	return v.readErr()
 }
 
-// Kind is a kind of source, by its word in a configuration file.
-type Kind string
+// SourceKind is a kind of source, by its word in a configuration file.
+type SourceKind string
 
 // The kinds.
 const (
-	CSV   Kind = "csv"   // a file with named columns, plain or (.gz) compressed
-	MQTT  Kind = "mqtt"  // topics of a broker of the site
-	Lines Kind = "lines" // of the standard input, a named pipe or a command
+	SourceCSV   SourceKind = "csv"   // a file with named columns, plain or (.gz) compressed
+	SourceMQTT  SourceKind = "mqtt"  // topics of a broker of the site
+	SourceLines SourceKind = "lines" // of the standard input, a named pipe or a command
 )
 
-// kind is how sources of a kind are made.
-type kind struct {
+// sourceDriver is how sources of a kind are made.
+type sourceDriver struct {
 	open   func(c *Config) (Source, error)
-	stored func(c *Config, disk store.Disk, dir string) (Stored, error) // as it is on the disk
-	check  func(c *Config, problems *spec.Check, section string)
+	stored func(c *Config, disk store.Disk, dir string) (StoredSource, error) // as it is on the disk
+	check  func(c *Config, problems *spec.ProblemList, section string)
 	files  func(c *Config) map[string]string // that it reads, by key
 }
 
-// kinds is the table of the sources.
-var kinds = map[Kind]kind{
-	CSV:   {open: openCSV, stored: storedCSV, check: checkCSV, files: filesOfCSV},
-	MQTT:  {open: openMQTT, stored: storedReadings, check: checkMQTT, files: noFiles},
-	Lines: {open: openLines, stored: storedReadings, check: checkLines, files: noFiles},
+// sourceDrivers is the table of the sources.
+var sourceDrivers = map[SourceKind]sourceDriver{
+	SourceCSV:   {open: openCSV, stored: storedCSV, check: checkCSV, files: filesOfCSV},
+	SourceMQTT:  {open: openMQTT, stored: storedReadings, check: checkMQTT, files: noFiles},
+	SourceLines: {open: openLines, stored: storedReadings, check: checkLines, files: noFiles},
 }
 
 // noFiles is of a source that reads none by itself.
@@ -140,11 +140,11 @@ func noFiles(*Config) map[string]string { return nil }
 
 // Config is the section of a configuration file that says where rows come from.
 type Config struct {
-	Source  Kind     `yaml:"source"`  // empty = csv
-	CSV     string   `yaml:"csv"`     // path of a file or a folder, or a pattern such as log-*.csv
-	Lines   string   `yaml:"lines"`   // a named pipe, or "-" for the standard input
-	Command []string `yaml:"command"` // a program and its arguments, whose output is lines
-	Format  string   `yaml:"format"`  // of lines: json (if empty) or csv
+	Source  SourceKind `yaml:"source"`  // empty = csv
+	CSV     string     `yaml:"csv"`     // path of a file or a folder, or a pattern such as log-*.csv
+	Lines   string     `yaml:"lines"`   // a named pipe, or "-" for the standard input
+	Command []string   `yaml:"command"` // a program and its arguments, whose output is lines
+	Format  string     `yaml:"format"`  // of lines: json (if empty) or csv
 	// Delimiter is between the fields of CSV; empty = a comma. Decimal is in numbers; empty = a point.
 	Delimiter string `yaml:"delimiter"`
 	Decimal   string `yaml:"decimal"`
@@ -158,10 +158,10 @@ type Config struct {
 	TimeFormat string `yaml:"time_format"` // empty = RFC 3339, or seconds since 1970
 	TimeZone   string `yaml:"time_zone"`   // of times without one; empty = UTC
 	// Missing is what stands for a value that a row needs and does not have; empty = skip.
-	Missing    grid.Policy   `yaml:"missing"`
-	LastAtMost time.Duration `yaml:"last_at_most"` // maximum age of a value with missing: last
+	Missing    grid.FillPolicy `yaml:"missing"`
+	LastAtMost time.Duration   `yaml:"last_at_most"` // maximum age of a value with missing: last
 	// MissingValues are texts and numbers that mean a missing value, in addition to those of grid.MissingValues.
-	MissingValues []Word `yaml:"missing_values"`
+	MissingValues []UnquotedText `yaml:"missing_values"`
 	// Range is the valid range [minimum, maximum] of a column or an input, by its name in the task.
 	Range  map[string][]float64 `yaml:"range"`
 	MaxBad float64              `yaml:"max_bad"` // maximum share of unusable rows or values; 0 = 0.2
@@ -174,12 +174,12 @@ type Config struct {
 	Folder string `yaml:"-"`
 }
 
-// Word is a text in the configuration. Unlike a string, it needs no quotes in YAML if it looks like a number.
-type Word string
+// UnquotedText is a text in the configuration. Unlike a string, it needs no quotes in YAML if it looks like a number.
+type UnquotedText string
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (w *Word) UnmarshalText(text []byte) error {
-	*w = Word(text)
+func (w *UnquotedText) UnmarshalText(text []byte) error {
+	*w = UnquotedText(text)
 	return nil
 }
 
@@ -193,54 +193,54 @@ func (c *Config) missingValues() grid.MissingValues {
 }
 
 // room is where rows may be.
-func (c *Config) room() room { return room{cmp.Or(c.Folder, os.TempDir()), memoryMost} }
+func (c *Config) room() rowStorage { return rowStorage{cmp.Or(c.Folder, os.TempDir()), maxRowMemory} }
 
-func (c *Config) kind() Kind { return cmp.Or(c.Source, CSV) }
+func (c *Config) kind() SourceKind { return cmp.Or(c.Source, SourceCSV) }
 
 // Check reports the problems of a section.
-func (c *Config) Check(problems *spec.Check, section string) {
+func (c *Config) Check(problems *spec.ProblemList, section string) {
 	before := problems.Problems()
-	spec.OneOf(problems, section+".source", c.kind(), slices.Sorted(maps.Keys(kinds))...)
+	spec.OneOf(problems, section+".source", c.kind(), slices.Sorted(maps.Keys(sourceDrivers))...)
 	fill := c.fill()
-	spec.OneOf(problems, section+".missing", fill.Policy, grid.Policies()...)
-	problems.Need((fill.Policy == grid.Last) == (fill.AtMost > 0), section+".last_at_most",
-		"is %s; want a duration above 0 with missing: last, and 0 without", fill.AtMost)
+	spec.OneOf(problems, section+".missing", fill.Policy, grid.FillPolicies()...)
+	problems.Require((fill.Policy == grid.FillLast) == (fill.MaxAge > 0), section+".last_at_most",
+		"is %s; want a duration above 0 with missing: last, and 0 without", fill.MaxAge)
 	for _, name := range sortedKeys(c.Range) {
 		bounds := c.Range[name]
-		problems.Need(len(bounds) == 2 && bounds[0] < bounds[1], section+".range."+name,
+		problems.Require(len(bounds) == 2 && bounds[0] < bounds[1], section+".range."+name,
 			"is %v; want a minimum and a larger maximum, such as [-50, 60]", bounds)
 	}
-	problems.Need(c.MaxBad >= 0 && c.MaxBad < 1, section+".max_bad", "is %v; want 0 (for 0.2) or a share below 1",
+	problems.Require(c.MaxBad >= 0 && c.MaxBad < 1, section+".max_bad", "is %v; want 0 (for 0.2) or a share below 1",
 		c.MaxBad)
 	if problems.Problems() == before {
-		kinds[c.kind()].check(c, problems, section)
+		sourceDrivers[c.kind()].check(c, problems, section)
 	}
 }
 
 // maxBad is the largest share of rows that cannot be used.
 func (c *Config) maxBad() float64 {
-	if c.Missing == grid.Refuse {
+	if c.Missing == grid.FillRefuse {
 		return 0
 	}
 	return cmp.Or(c.MaxBad, 0.2)
 }
 
 func (c *Config) fill() grid.Fill {
-	return grid.Fill{Policy: cmp.Or(c.Missing, grid.Skip), AtMost: c.LastAtMost}
+	return grid.Fill{Policy: cmp.Or(c.Missing, grid.FillSkip), MaxAge: c.LastAtMost}
 }
 
 // Open makes the source of a section that was checked.
-func (c *Config) Open() (Source, error) { return kinds[c.kind()].open(c) }
+func (c *Config) Open() (Source, error) { return sourceDrivers[c.kind()].open(c) }
 
 // Stored opens the source of a section that was checked, as it is on the disk. A collector's readings are in the folder
 // dir.
-func (c *Config) Stored(disk store.Disk, dir string) (Stored, error) {
-	return kinds[c.kind()].stored(c, disk, dir)
+func (c *Config) Stored(disk store.Disk, dir string) (StoredSource, error) {
+	return sourceDrivers[c.kind()].stored(c, disk, dir)
 }
 
 // Files returns the files that the source reads, by their keys in the section.
 func (c *Config) Files() map[string]string {
-	k, known := kinds[c.kind()]
+	k, known := sourceDrivers[c.kind()]
 	if !known {
 		return nil // Check reports it
 	}
@@ -248,27 +248,27 @@ func (c *Config) Files() map[string]string {
 }
 
 // Load returns the rows of a source as they are now.
-func Load(s Source, w Want) (*learner.Samples[float32], error) {
+func Load(s Source, w RowQuery) (*learner.Samples[float32], error) {
 	v, err := s.Open(w).Snapshot()
 	return v.Rows, err
 }
 
-// Fixed is a source in memory, for tests and the laboratory: a function that returns its rows, always the same. The
-// rows are whoever calls it's own.
-type Fixed func(features []string, target string) (*learner.Samples[float32], error)
+// MemorySource is a source in memory, for tests and the laboratory: a function that returns its rows, always the same.
+// The rows are whoever calls it's own.
+type MemorySource func(features []string, target string) (*learner.Samples[float32], error)
 
 // Open implements Source.
-func (f Fixed) Open(w Want) Rows { return &fixedRows{f: f, want: w} }
+func (f MemorySource) Open(w RowQuery) Rows { return &fixedRows{f: f, want: w} }
 
 // Probe implements Source.
-func (Fixed) Probe() error { return nil }
+func (MemorySource) Probe() error { return nil }
 
 // Close implements Source.
-func (Fixed) Close() error { return nil }
+func (MemorySource) Close() error { return nil }
 
 type fixedRows struct {
-	f    Fixed
-	want Want
+	f    MemorySource
+	want RowQuery
 	view View
 }
 

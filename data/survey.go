@@ -9,37 +9,37 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Stored is a source as it is on the disk: a file, or the readings that a [Collector] has kept. It collects nothing, so
-// a collector may run meanwhile.
-type Stored interface {
+// StoredSource is a source as it is on the disk: a file, or the readings that a [Collector] has kept. It collects
+// nothing, so a collector may run meanwhile.
+type StoredSource interface {
 	Source
 	// Survey reads all of it and describes it. w says what is wanted of it; nil if nobody knows.
-	Survey(w *Want) *Survey
+	Survey(w *RowQuery) *Survey
 }
 
 // Survey describes a source for a person: each fault, and each column. It is bounded, whatever the source has.
 type Survey struct {
-	Source  string    `json:"source"` // the file, or the folder of the ring
-	Lines   int       `json:"lines"`  // of a file, below the header; or readings
-	First   time.Time `json:"first,omitzero"`
-	Last    time.Time `json:"last,omitzero"` // of the times
-	Columns []Summary `json:"columns"`
-	Others  []string  `json:"others,omitempty"` // names that are not wanted
+	Source          string    `json:"source"` // the file, or the folder of the ring
+	Lines           int       `json:"lines"`  // of a file, below the header; or readings
+	First           time.Time `json:"first,omitzero"`
+	Last            time.Time `json:"last,omitzero"` // of the times
+	Columns         []Summary `json:"columns"`
+	UnwantedColumns []string  `json:"others,omitempty"` // names that are not wanted
 	// Changes are what the section needs for the file. If there are any, all else is as if they were made.
-	Changes []Change  `json:"changes,omitempty"`
-	Faults  []*Faults `json:"faults,omitempty"`
+	Changes []ConfigChange `json:"changes,omitempty"`
+	Faults  []*FaultGroup  `json:"faults,omitempty"`
 }
 
-// Faults are those of a column that have the same reason.
-type Faults struct {
-	Column string  `json:"column,omitempty"` // its name in the task; "" = of the whole source
-	Reason Reason  `json:"reason"`
-	Count  int     `json:"count"`
-	First  []Fault `json:"first"`               // the first ones
-	Last   int     `json:"last_line,omitempty"` // line of the last one
+// FaultGroup are those of a column that have the same reason.
+type FaultGroup struct {
+	Column   string  `json:"column,omitempty"` // its name in the task; "" = of the whole source
+	Reason   Reason  `json:"reason"`
+	Count    int     `json:"count"`
+	First    []Fault `json:"first"`               // the first ones
+	LastLine int     `json:"last_line,omitempty"` // line of the last one
 	// LastFile is the file of the last one, if the source has several; empty = the source.
 	LastFile string `json:"last_file,omitempty"`
-	Mend     string `json:"mend,omitempty"` // what to do, if that is known
+	Remedy   string `json:"mend,omitempty"` // what to do, if that is known
 }
 
 // Fault is a place, and what is wrong there.
@@ -64,15 +64,15 @@ const (
 const mostFaults = 20
 
 // fault adds a fault.
-func (s *Survey) fault(column string, why Reason, f Fault) *Faults {
-	i := slices.IndexFunc(s.Faults, func(of *Faults) bool { return of.Column == column && of.Reason == why })
+func (s *Survey) fault(column string, why Reason, f Fault) *FaultGroup {
+	i := slices.IndexFunc(s.Faults, func(of *FaultGroup) bool { return of.Column == column && of.Reason == why })
 	if i < 0 {
 		i = len(s.Faults)
-		s.Faults = append(s.Faults, &Faults{Column: column, Reason: why})
+		s.Faults = append(s.Faults, &FaultGroup{Column: column, Reason: why})
 	}
 	of := s.Faults[i]
 	of.Count++
-	of.Last, of.LastFile = f.Line, f.File
+	of.LastLine, of.LastFile = f.Line, f.File
 	if len(of.First) < mostFaults {
 		of.First = append(of.First, f)
 	}
@@ -90,8 +90,8 @@ func (s *Survey) fail(err error) {
 	s.fault("", Unreadable, f)
 }
 
-// spoke notes the time of a line or a reading.
-func (s *Survey) spoke(at int64) {
+// noteTime notes the time of a line or a reading.
+func (s *Survey) noteTime(at int64) {
 	t := time.Unix(0, at).UTC()
 	if s.First.IsZero() || t.Before(s.First) {
 		s.First = t
@@ -101,32 +101,32 @@ func (s *Survey) spoke(at int64) {
 	}
 }
 
-// surveyed is a column, or an input, of a survey.
-type surveyed struct {
+// surveyedColumn is a column, or an input, of a survey.
+type surveyedColumn struct {
 	Summary
-	measure measure
-	classes []int // how many values had each
-	texts   texts // in place of numbers
-	judge   func(Reading) (float64, Reason)
-	wait    time.Duration // of a label
-	place   int           // index of the column in the current file; -1 = the file lacks it
-	found   bool          // a file has the column
+	measure     runningStats
+	classes     []int      // how many values had each
+	texts       textCounts // in place of numbers
+	judge       func(Reading) (float64, Reason)
+	labelWait   time.Duration // of a label
+	columnIndex int           // index of the column in the current file; -1 = the file lacks it
+	foundInFile bool          // a file has the column
 }
 
-func newSurveyed(name string) *surveyed { return &surveyed{Summary: Summary{Name: name}} }
+func newSurveyed(name string) *surveyedColumn { return &surveyedColumn{Summary: Summary{Name: name}} }
 
-func surveyedInput(in spec.Input, by rules) *surveyed {
+func surveyedInput(in spec.Input, by valueRules) *surveyedColumn {
 	c := newSurveyed(in.Name)
-	c.Unit, c.Texts, c.wait, c.judge = in.Unit, in.Classes, in.Wait,
-		grid.Judge(in, by.missingValues, by.ranges[in.Name])
+	c.Unit, c.Texts, c.labelWait, c.judge = in.Unit, in.Classes, in.LabelLateness,
+		grid.NewReadingCheck(in, by.missingValues, by.ranges[in.Name])
 	c.classes = make([]int, len(in.Classes))
 	return c
 }
 
 // take counts a reading, or returns why it is not used. Those before mark are late.
-func (c *surveyed) take(r Reading, mark int64) Reason {
+func (c *surveyedColumn) take(r Reading, mark int64) Reason {
 	v, why := c.judge(r)
-	if why == "" && r.Time < mark-int64(c.wait) {
+	if why == "" && r.Time < mark-int64(c.labelWait) {
 		why = grid.Late
 	}
 	switch {
@@ -144,7 +144,7 @@ func (c *surveyed) take(r Reading, mark int64) Reason {
 }
 
 // summary is what is told of a column.
-func (c *surveyed) summary() Summary {
+func (c *surveyedColumn) summary() Summary {
 	s := c.Summary
 	switch {
 	case len(c.classes) > 0:
@@ -152,45 +152,45 @@ func (c *surveyed) summary() Summary {
 	case c.ofTexts():
 		s.Used, s.Unused, s.Texts, s.Histogram = c.texts.n, c.measure.n, c.texts.known, c.texts.counts
 	default:
-		c.measure.tell(&s)
+		c.measure.addToSummary(&s)
 	}
 	return s
 }
 
 // ofTexts reports whether a column of which nobody knows better is of texts.
-func (c *surveyed) ofTexts() bool { return c.judge == nil && c.texts.n > c.measure.n }
+func (c *surveyedColumn) ofTexts() bool { return c.judge == nil && c.texts.n > c.measure.n }
 
 // inputsOf returns the inputs that the columns of a task are made of.
-func inputsOf(w *Want) []spec.Input {
+func inputsOf(w *RowQuery) []spec.Input {
 	used := w.inputs()
 	return slices.DeleteFunc(slices.Clone(w.Recipe.Inputs), func(in spec.Input) bool {
 		return !slices.Contains(used, in.Name)
 	})
 }
 
-// Change is a key of the section, and the value that it needs.
-type Change struct {
+// ConfigChange is a key of the section, and the value that it needs.
+type ConfigChange struct {
 	Key   string `json:"key"` // without that of the section: delimiter; "" = the file itself is to be changed
 	Value string `json:"value"`
 	Why   string `json:"why"`
 }
 
-// Made is what a source gives for a task.
-type Made struct {
+// RowsDescription is what a source gives for a task.
+type RowsDescription struct {
 	View    View
 	Columns []Summary // of the rows as they are made: the features, then the target if there is one
 	Report  Report
 }
 
-// Make has a source make its rows, and describes them.
-func Make(s Source, w Want) (m Made, err error) {
-	by := &measuring{w.Prepare, make([]measure, len(w.Features)+1)}
+// DescribeRows has a source make its rows, and describes them.
+func DescribeRows(s Source, w RowQuery) (m RowsDescription, err error) {
+	by := &measuringPreparer{w.Prepare, make([]runningStats, len(w.Features)+1)}
 	w.Prepare = by
 	rows := s.Open(w)
 	m.View, err = rows.Snapshot()
 	for i, name := range w.columns() {
 		c := Summary{Name: name}
-		by.columns[i].tell(&c)
+		by.columns[i].addToSummary(&c)
 		m.Columns = append(m.Columns, c)
 	}
 	if r, ok := rows.(Reporter); ok {
@@ -199,14 +199,14 @@ func Make(s Source, w Want) (m Made, err error) {
 	return m, err
 }
 
-// measuring measures rows as they are made.
-type measuring struct {
+// measuringPreparer measures rows as they are made.
+type measuringPreparer struct {
 	Preparer // may be nil
-	columns  []measure
+	columns  []runningStats
 }
 
 // Prepare implements Preparer.
-func (m *measuring) Prepare(fresh *learner.Samples[float32], first bool) error {
+func (m *measuringPreparer) Prepare(fresh *learner.Samples[float32], first bool) error {
 	if first {
 		clear(m.columns)
 	}
@@ -224,7 +224,7 @@ func (m *measuring) Prepare(fresh *learner.Samples[float32], first bool) error {
 }
 
 // Again implements Preparer.
-func (m *measuring) Again(x, y []float32) {
+func (m *measuringPreparer) Again(x, y []float32) {
 	if m.Preparer != nil {
 		m.Preparer.Again(x, y)
 	}

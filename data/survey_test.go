@@ -20,15 +20,15 @@ import (
 )
 
 // airWant has rows made of readings: two inputs, one with classes.
-func airWant() Want {
+func airWant() RowQuery {
 	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: []spec.Input{
 		{Name: "temp", Unit: "°C", Range: []float64{-50, 60}}, {Name: "wd", Classes: []string{"N", "S"}},
 		{Name: "unused"},
 	}}.WithDefaults()
-	return Want{Features: []string{"temp", "wd = N"}, Target: "temp in 1h", Recipe: &recipe}
+	return RowQuery{Features: []string{"temp", "wd = N"}, Target: "temp in 1h", Recipe: &recipe}
 }
 
-func storedAt(t *testing.T, c *Config, dir string) Stored {
+func storedAt(t *testing.T, c *Config, dir string) StoredSource {
 	t.Helper()
 	s, err := c.Stored(store.Machine, dir)
 	if err != nil {
@@ -38,52 +38,52 @@ func storedAt(t *testing.T, c *Config, dir string) Stored {
 }
 
 // of returns the faults of a column and a reason.
-func (s *Survey) of(column string, why Reason) Faults {
+func (s *Survey) of(column string, why Reason) FaultGroup {
 	for _, f := range s.Faults {
 		if f.Column == column && f.Reason == why {
 			return *f
 		}
 	}
-	return Faults{}
+	return FaultGroup{}
 }
 
 // TestSurveyRing: what a collector keeps is described and made into rows while it runs.
 func TestSurveyRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "readings")
-	c := &Config{Source: MQTT}
+	c := &Config{Source: SourceMQTT}
 	w := airWant()
 	none := storedAt(t, c, dir).Survey(&w)
 	if f := none.of("", Unrecorded); f.Count != 1 || !strings.Contains(f.First[0].Problem, "nothing was recorded") {
 		t.Errorf("no ring: %+v", none)
 	}
-	ring, _, err := store.Machine.OpenRing(dir, store.Keep{Bytes: store.LeastRing})
+	ring, _, err := store.Machine.OpenRing(dir, store.RingLimits{Bytes: store.MinRingBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ring.Close()
 	var all []Reading
 	for i := range int64(48) {
-		at := leastTime + i*int64(time.Hour)
+		at := minReadingTime + i*int64(time.Hour)
 		all = append(all, Reading{Input: "temp", Time: at, Value: float64(i)},
 			Reading{Input: "wd", Time: at, Text: []string{"N", "S"}[i%2]}, Reading{Input: "door", Time: at, Value: 1})
 	}
-	all = append(all, Reading{Input: "temp", Time: leastTime, Value: 1}, // late
-		Reading{Input: "temp", Time: leastTime + 48*int64(time.Hour), Text: "warm"},
-		Reading{Input: "wd", Time: leastTime + 48*int64(time.Hour), Text: "n"})
+	all = append(all, Reading{Input: "temp", Time: minReadingTime, Value: 1}, // late
+		Reading{Input: "temp", Time: minReadingTime + 48*int64(time.Hour), Text: "warm"},
+		Reading{Input: "wd", Time: minReadingTime + 48*int64(time.Hour), Text: "n"})
 	if err := ring.Append(*batchOf(all, ring)); err != nil {
 		t.Fatal(err)
 	}
 	s := storedAt(t, c, dir).Survey(&w)
 	if s.Lines != len(all) || len(s.Columns) != 2 || s.Columns[0].Used != 48 || s.Columns[0].Unused != 2 ||
 		s.Columns[0].Max != 47 || !slices.Equal(s.Columns[1].Histogram, []int{24, 24}) ||
-		!slices.Equal(s.Others, []string{"door"}) || s.of("temp", grid.Late).Count != 1 ||
+		!slices.Equal(s.UnwantedColumns, []string{"door"}) || s.of("temp", grid.Late).Count != 1 ||
 		s.of("temp", grid.NotANumber).Count != 1 || s.of("wd", grid.UnknownClass).Count != 1 {
 		t.Errorf("%+v", s)
 		for _, f := range s.Faults {
 			t.Errorf("%+v", *f)
 		}
 	}
-	m, err := Make(storedAt(t, c, dir), w)
+	m, err := DescribeRows(storedAt(t, c, dir), w)
 	if err != nil || m.View.Rows.Len() != 46 || len(m.Columns) != 3 || m.Columns[0].Used != 46 {
 		t.Errorf("%+v, %v", m, err)
 	}
@@ -124,18 +124,18 @@ func (f deadFile) ReadAt(p []byte, at int64) (int, error) {
 // it is an error, damaged or not, and all readings are there when it can be again.
 func TestStoredDamage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "readings")
-	ring, _, err := store.Machine.OpenRing(dir, store.Keep{Bytes: store.LeastRing})
+	ring, _, err := store.Machine.OpenRing(dir, store.RingLimits{Bytes: store.MinRingBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ring.Close()
-	if err := ring.Append(store.Batch{Entries: 1, Newest: leastTime, Body: []byte{7}}); err != nil { // no readings
+	if err := ring.Append(store.Batch{Entries: 1, Newest: minReadingTime, Body: []byte{7}}); err != nil { // no readings
 		t.Fatal(err)
 	}
 	for from := range int64(2) {
 		var all []Reading
 		for i := from * 24; i < from*24+24; i++ {
-			at := leastTime + i*int64(time.Hour)
+			at := minReadingTime + i*int64(time.Hour)
 			all = append(all, Reading{Input: "temp", Time: at, Value: float64(i)},
 				Reading{Input: "wd", Time: at, Text: "N"})
 		}
@@ -144,7 +144,7 @@ func TestStoredDamage(t *testing.T) {
 		}
 	}
 	disk := &deadFS{store.Machine.FS, true}
-	s, err := (&Config{Source: MQTT}).Stored(store.Disk{FS: disk}, dir)
+	s, err := (&Config{Source: SourceMQTT}).Stored(store.Disk{FS: disk}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestStoredDamage(t *testing.T) {
 	if err != nil || v.Rows.Len() != 46 || rows.Changed() {
 		t.Errorf("a damaged ring: %+v, %v", v, err)
 	}
-	if got := rows.(Reporter).Report().Troubles; len(got) != 1 || got[0].Kind != Storage ||
+	if got := rows.(Reporter).Report().Troubles; len(got) != 1 || got[0].Kind != TroubleStorage ||
 		!strings.Contains(got[0].Text, "not a batch of readings") {
 		t.Errorf("troubles %+v", got)
 	}
@@ -192,7 +192,7 @@ func TestSurveyAgrees(t *testing.T) {
 		if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w := Want{Features: []string{"temp"}, Target: "y"}
+		w := RowQuery{Features: []string{"temp"}, Target: "y"}
 		if round%2 == 1 {
 			w = airWant()
 		}
@@ -208,7 +208,7 @@ func TestSurveyAgrees(t *testing.T) {
 			switch {
 			case r.Name == "t" && r.Unused[grid.BadTime] != bad,
 				i >= 0 && w.Recipe == nil && s.Columns[i].Used != r.Used,
-				i >= 0 && w.Recipe != nil && s.Columns[i].Used < r.Used+r.Unused[grid.Twice]: // some wait
+				i >= 0 && w.Recipe != nil && s.Columns[i].Used < r.Used+r.Unused[grid.Duplicate]: // some wait
 				t.Fatalf("round %d: survey %+v\n%+v\nreport %+v\n%s", round, s, s.Columns, r, &b)
 			}
 			for why, n := range r.Unused {
@@ -233,9 +233,9 @@ func TestSurveyIsBounded(t *testing.T) {
 	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := storedAt(t, &Config{CSV: path}, "").Survey(&Want{Features: []string{"a"}, Target: "y"})
-	if f := s.of("a", grid.NotANumber); f.Count != 5000 || len(f.First) != mostFaults || f.Last != 5001 {
-		t.Errorf("%d faults, %d told, the last in line %d", f.Count, len(f.First), f.Last)
+	s := storedAt(t, &Config{CSV: path}, "").Survey(&RowQuery{Features: []string{"a"}, Target: "y"})
+	if f := s.of("a", grid.NotANumber); f.Count != 5000 || len(f.First) != mostFaults || f.LastLine != 5001 {
+		t.Errorf("%d faults, %d told, the last in line %d", f.Count, len(f.First), f.LastLine)
 	}
 	total := 0
 	for _, n := range s.Columns[1].Histogram {
@@ -276,8 +276,8 @@ func TestGuessDecimal(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &Config{CSV: path, Delimiter: ";"}
-		s := storedAt(t, c, "").Survey(&Want{Features: []string{"a"}, Target: "y"})
-		if got := c.Changed(s.Changes).Decimal; got != tt.want {
+		s := storedAt(t, c, "").Survey(&RowQuery{Features: []string{"a"}, Target: "y"})
+		if got := c.WithChanges(s.Changes).Decimal; got != tt.want {
 			t.Errorf("%+v: decimal %q", tt, got)
 		}
 	}
@@ -324,7 +324,7 @@ func FuzzSurvey(f *testing.F) {
 			t.Fatal(err)
 		}
 		c := &Config{CSV: path, Time: []string{"", "t"}[kind%2], MaxBad: 0.5}
-		w := &Want{Features: []string{"temp"}, Target: "y"}
+		w := &RowQuery{Features: []string{"temp"}, Target: "y"}
 		switch kind / 2 % 3 {
 		case 1:
 			*w = airWant()
@@ -344,7 +344,7 @@ func FuzzSurvey(f *testing.F) {
 			return
 		}
 		var bad *Error
-		if _, err := Make(storedAt(t, c, ""), *w); errors.As(err, &bad) && len(s.Faults)+len(s.Changes) == 0 &&
+		if _, err := DescribeRows(storedAt(t, c, ""), *w); errors.As(err, &bad) && len(s.Faults)+len(s.Changes) == 0 &&
 			s.Lines > 0 && strings.HasSuffix(text, "\n") && // else the last line may be under way
 			!strings.Contains(bad.Problem, "no row can be made yet") {
 			t.Errorf("no fault of %q, but %v", text, err)

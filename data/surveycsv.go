@@ -14,37 +14,37 @@ import (
 // csvSurvey is the state of a survey of one or several CSV files.
 type csvSurvey struct {
 	Survey
-	file     *csvFile
-	dialect  dialect
-	want     *Want // nil = all columns
-	readings bool  // lines are readings, not rows
+	file             *csvFile
+	dialect          dialect
+	want             *RowQuery // nil = all columns
+	linesAreReadings bool      // lines are readings, not rows
 
 	path          string          // of the current file
 	index         int             // of the current file, from 0
 	manyFiles     bool            // the source may have several files
-	usable        int             // number of files whose header fits
+	usableFiles   int             // number of files whose header fits
 	fixed         map[string]bool // paths of the files for which records.fixed was found
 	foundNotAdded bool            // fixed was extended
 	newest        int64           // newest time in the current file
 	header        []string
-	columns       []*surveyed
+	columns       []*surveyedColumn
 	time          int // the place of the time; -1 = there is none
 	where         conditions
 	selected      int
 	order         *timeOrder // checks the times; nil without a task or a time column
 	labels        targetFilter
-	mark          int64 // readings before it are late
+	lateBefore    int64 // readings before it are late
 	// Hints that the dialect is another: times that cannot be read, with the number of those that can; cells that
 	// are no numbers, those of them that are with the other decimal, and numbers that are not.
-	times                 sample[string]
-	good                  int
-	strange, other, these int
+	unreadableTimes                                 sample[string]
+	goodTimes                                       int
+	nonNumbers, otherDecimalCells, thisDecimalCells int
 }
 
 // Survey implements Stored. Like the agent, it reads everything again if some lines turn out to be invalid.
-func (f *csvFile) Survey(w *Want) *Survey {
+func (f *csvFile) Survey(w *RowQuery) *Survey {
 	d := f.filter.dialect
-	var changes []Change
+	var changes []ConfigChange
 	var outliers map[uint64]bool
 	fixed := map[string]bool{}
 	labels := targetFilter{}
@@ -53,14 +53,14 @@ func (f *csvFile) Survey(w *Want) *Survey {
 	}
 	for passes := 0; ; {
 		s := &csvSurvey{file: f, dialect: d, want: w, time: -1, fixed: fixed}
-		s.Source, s.readings = f.path, w != nil && w.Recipe != nil && f.filter.Time != ""
+		s.Source, s.linesAreReadings = f.path, w != nil && w.Recipe != nil && f.filter.Time != ""
 		if w != nil && f.filter.Time != "" {
 			s.order = newTimeOrder(0, f.now(), outliers)
-			if s.readings {
+			if s.linesAreReadings {
 				s.order.lateness = int64(maxLateness(w))
 			}
 		}
-		if w != nil && !s.readings {
+		if w != nil && !s.linesAreReadings {
 			s.labels = labels
 		}
 		if s.read(); s.foundNotAdded {
@@ -111,7 +111,7 @@ func (s *csvSurvey) readFile(last bool) {
 	}
 	defer r.Close()
 	c := s.dialect.reader(r, nil)
-	c.fixed, c.final = s.fixed[s.path], !last || !r.(openText).plain
+	c.noAddedColumns, c.isComplete = s.fixed[s.path], !last || !r.(openText).plain
 	header, err := c.header(s.path)
 	if err != nil {
 		s.fail(err)
@@ -122,9 +122,9 @@ func (s *csvSurvey) readFile(last bool) {
 		return
 	}
 	if err == nil {
-		s.usable++
+		s.usableFiles++
 	}
-	y, at := readState{matched: s.selected}, place{table: t}
+	y, at := readState{matched: s.selected}, readPosition{table: t}
 	s.newest = 0
 	err = y.eachRow(c, &at, s.findColumns, func(record []string, line int) error {
 		s.line(record, line, c)
@@ -135,38 +135,38 @@ func (s *csvSurvey) readFile(last bool) {
 	}
 	if at.widenedAt > 0 {
 		s.fault("", AddedFields, s.inFile(Fault{Line: at.widenedAt,
-			Problem: widenedProblem(at.width, len(s.header))})).Mend = nameAddedFields
+			Problem: widenedProblem(at.fieldCount, len(s.header))})).Remedy = addedFieldsAdvice
 	}
 	if err = cmp.Or(err, at.problem); err != nil {
-		s.fail(fmt.Errorf("after line %d: %w", c.next, err))
+		s.fail(fmt.Errorf("after line %d: %w", c.linesRead, err))
 	}
 	s.Lines, s.selected = s.Lines+y.rows, y.matched
 }
 
 // maxLateness returns the maximum age of a reading, relative to the newest one, that is no evidence of a wrong clock:
 // the lateness, plus the longest wait for the labels, which arrive later than the other readings.
-func maxLateness(w *Want) time.Duration {
+func maxLateness(w *RowQuery) time.Duration {
 	lateness := w.Recipe.Grid.Lateness
 	for _, in := range w.Recipe.Inputs { // only labels have a wait
-		lateness = max(lateness, w.Recipe.Grid.Lateness+in.Wait)
+		lateness = max(lateness, w.Recipe.Grid.Lateness+in.LabelLateness)
 	}
 	return lateness
 }
 
 // malformed adds a fault for a line that cannot be parsed.
-func (s *csvSurvey) malformed(bad *Error, c *records) {
+func (s *csvSurvey) malformed(bad *Error, c *recordReader) {
 	f := s.fault("", grid.Malformed, s.inFile(Fault{Line: bad.Line, Problem: bad.Problem}))
 	switch {
-	case strings.HasPrefix(bad.Problem, cutOff):
-		f.Mend = cmp.Or(f.Mend, "only these lines are skipped: the power probably failed while they were written")
-	case c.insertedAt > 0 && len(c.fields) > c.width:
-		f.Mend = nameAddedFields
-	case s.dialect.delimiter == 0 && (!c.regular || f.Count > 2) && hasDecimalCommas(c.fields, len(s.header)):
-		f.Mend = `if numbers have a decimal comma, export the file with another delimiter, such as ";"`
-	case f.Mend == "" && len(c.fields) > 1 && len(c.fields) < len(s.header):
-		f.Mend = "only these lines are skipped; write an empty cell with its delimiter"
-	case f.Mend == "":
-		f.Mend = "only these lines are skipped; if they are comments, set data.comment"
+	case strings.HasPrefix(bad.Problem, cutOffPrefix):
+		f.Remedy = cmp.Or(f.Remedy, "only these lines are skipped: the power probably failed while they were written")
+	case c.insertedAt > 0 && len(c.fields) > c.fieldCount:
+		f.Remedy = addedFieldsAdvice
+	case s.dialect.delimiter == 0 && (!c.sawHeaderWidth || f.Count > 2) && hasDecimalCommas(c.fields, len(s.header)):
+		f.Remedy = `if numbers have a decimal comma, export the file with another delimiter, such as ";"`
+	case f.Remedy == "" && len(c.fields) > 1 && len(c.fields) < len(s.header):
+		f.Remedy = "only these lines are skipped; write an empty cell with its delimiter"
+	case f.Remedy == "":
+		f.Remedy = "only these lines are skipped; if they are comments, set data.comment"
 	}
 }
 
@@ -207,7 +207,7 @@ func (s *csvSurvey) findColumns(header []string) (*table, error) {
 				s.columns = append(s.columns, newSurveyed(name))
 			}
 		}
-	case s.readings:
+	case s.linesAreReadings:
 		for _, in := range inputsOf(s.want) {
 			s.columns = append(s.columns, surveyedInput(in, s.file.rules()))
 		}
@@ -221,10 +221,10 @@ func (s *csvSurvey) findColumns(header []string) (*table, error) {
 	for _, c := range s.columns {
 		name := c.Name
 		if s.want != nil {
-			name = s.dialect.named(c.Name)
+			name = s.dialect.fileColumnName(c.Name)
 		}
-		if c.place = s.find(c.Name, name); name != c.Name {
-			c.In = name
+		if c.columnIndex = s.find(c.Name, name); name != c.Name {
+			c.FileColumn = name
 		}
 		wanted[name] = true
 	}
@@ -238,25 +238,25 @@ func (s *csvSurvey) findColumns(header []string) (*table, error) {
 		}
 	}
 	for _, name := range s.header {
-		if !wanted[name] && len(s.Others) < mostInputs && !slices.Contains(s.Others, name) {
-			s.Others = append(s.Others, name)
+		if !wanted[name] && len(s.UnwantedColumns) < mostInputs && !slices.Contains(s.UnwantedColumns, name) {
+			s.UnwantedColumns = append(s.UnwantedColumns, name)
 		}
 	}
 	t := &table{file: s.path, filter: s.file.filter, header: header, time: s.time, where: s.where}
 	t.filter.dialect = s.dialect
 	if s.want == nil || t.filter.failsOnBadRow() { // a survey does not stop at a bad row
-		t.filter.missing.Policy = grid.Skip
+		t.filter.missing.Policy = grid.FillSkip
 	}
 	found := 0
 	for _, x := range s.columns {
-		t.names, t.columns = append(t.names, x.Name), append(t.columns, x.place)
-		t.texts = append(t.texts, s.want == nil || len(x.classes) > 0)
-		if x.place >= 0 {
-			x.found = true
+		t.names, t.columns = append(t.names, x.Name), append(t.columns, x.columnIndex)
+		t.isTextColumn = append(t.isTextColumn, s.want == nil || len(x.classes) > 0)
+		if x.columnIndex >= 0 {
+			x.foundInFile = true
 			found++
 		}
 	}
-	if s.want != nil && (found == 0 || !s.readings && found < len(s.columns)) ||
+	if s.want != nil && (found == 0 || !s.linesAreReadings && found < len(s.columns)) ||
 		s.file.filter.Time != "" && s.time < 0 || len(s.where) < len(s.file.filter.Where) {
 		return t, errUnfit
 	}
@@ -269,7 +269,7 @@ var errUnfit = errors.New("columns are missing")
 // rowNumberCheck returns a function that validates a number in a column of a row.
 func (s *csvSurvey) rowNumberCheck(name string, target bool) func(Reading) (float64, Reason) {
 	return func(r Reading) (float64, Reason) {
-		_, why := held[float32](r.Value, "")
+		_, why := convertNumber[float32](r.Value, "")
 		switch {
 		case why != "":
 		case grid.Outside(r.Value, s.file.filter.ranges[name]):
@@ -298,16 +298,16 @@ func (s *csvSurvey) find(column, name string) int {
 }
 
 // line takes a line with the right number of fields.
-func (s *csvSurvey) line(record []string, line int, c *records) {
-	at, good := s.when(record, line, c)
+func (s *csvSurvey) line(record []string, line int, c *recordReader) {
+	at, good := s.readTime(record, line, c)
 	late := false
 	defer func() { s.newest = max(s.newest, at) }()
 	for _, x := range s.columns {
-		if x.place < 0 {
+		if x.columnIndex < 0 {
 			continue
 		}
-		_, column := c.FieldPos(x.place)
-		late = s.cell(x, strings.TrimSpace(record[x.place]), at, good,
+		_, column := c.FieldPos(x.columnIndex)
+		late = s.cell(x, strings.TrimSpace(record[x.columnIndex]), at, good,
 			s.inFile(Fault{Line: line, Column: column})) || late
 	}
 	if late {
@@ -316,8 +316,8 @@ func (s *csvSurvey) line(record []string, line int, c *records) {
 	}
 }
 
-// when reads the time of a line.
-func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good bool) {
+// readTime reads the time of a line.
+func (s *csvSurvey) readTime(record []string, line int, c *recordReader) (at int64, good bool) {
 	if s.time < 0 {
 		return 0, true
 	}
@@ -329,27 +329,27 @@ func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good 
 		f.Problem = shorten(text) + " is not a time " + s.dialect.time.example()
 		s.fault(name, grid.BadTime, f)
 		if text != "" {
-			s.times.take(strings.Clone(text)) // a cell holds its record
+			s.unreadableTimes.take(strings.Clone(text)) // a cell holds its record
 		}
 		return 0, false
 	}
-	s.good++
-	s.spoke(at)
+	s.goodTimes++
+	s.noteTime(at)
 	class := inOrder
 	if s.order != nil {
-		p := place{index: s.index}
+		p := readPosition{index: s.index}
 		class = s.order.classify(at, uint64(p.number(line)))
 	}
 	f.Problem = shorten(text)
 	switch {
 	case class == isOutlier:
 		f.Problem += " is later than the lines that follow, or in the future"
-		s.fault(name, grid.Future, f).Mend = "only this line is skipped; to use it, correct its time"
+		s.fault(name, grid.Future, f).Remedy = "only this line is skipped; to use it, correct its time"
 		return at, false
-	case at > s.file.now().Add(futureMost).UnixNano():
+	case at > s.file.now().Add(maxFutureSkew).UnixNano():
 		f.Problem += " is later than now"
-		s.fault(name, grid.Future, f).Mend = "is data.time_zone right, and the clock of the device?"
-	case class == isLate && !s.readings:
+		s.fault(name, grid.Future, f).Remedy = "is data.time_zone right, and the clock of the device?"
+	case class == isLate && !s.linesAreReadings:
 		s.late(line, at, c, f.Problem+" is before the time of a row above")
 		return at, false
 	}
@@ -357,23 +357,24 @@ func (s *csvSurvey) when(record []string, line int, c *records) (at int64, good 
 }
 
 // late adds the fault of a line that is not in order.
-func (s *csvSurvey) late(line int, at int64, c *records, problem string) {
+func (s *csvSurvey) late(line int, at int64, c *recordReader, problem string) {
 	_, column := c.FieldPos(s.time)
 	f := s.fault(s.file.filter.Time, grid.Late, s.inFile(Fault{Line: line, Column: column, Problem: problem}))
-	f.Mend = "sort the file by time"
+	f.Remedy = "sort the file by time"
 	if s.newest-at > int64(resetJump) {
-		f.Mend = "only these lines are skipped: the clock was reset, or their times have another format"
+		f.Remedy = "only these lines are skipped: the clock was reset, or their times have another format"
 	} else if s.manyFiles && at >= s.newest {
-		f.Mend = "the files are read in the order of their names, which is not that of their times: rename them, as " +
+		f.Remedy = "the files are read in the order of their names, which is not that of their times: rename " +
+			"them, as " +
 			"in log-2026-03-01.csv"
 	}
 	if z := s.dialect.time.zone; z != nil && z != time.UTC {
-		f.Mend += "; of the hour that comes twice when clocks go back only the first counts"
+		f.Remedy += "; of the hour that comes twice when clocks go back only the first counts"
 	}
 }
 
 // cell takes a cell, whose place is in f. It reports whether its reading is late.
-func (s *csvSurvey) cell(x *surveyed, text string, at int64, good bool, f Fault) (late bool) {
+func (s *csvSurvey) cell(x *surveyedColumn, text string, at int64, good bool, f Fault) (late bool) {
 	v, said, why := 0.0, "", Reason("")
 	if len(x.classes) > 0 && text != "" {
 		said, v = s.dialect.classCell(text, x.Texts)
@@ -384,7 +385,7 @@ func (s *csvSurvey) cell(x *surveyed, text string, at int64, good bool, f Fault)
 		v, why = s.dialect.number(text)
 	}
 	if why == grid.Missing {
-		if x.Missing++; s.want != nil && !s.readings {
+		if x.Missing++; s.want != nil && !s.linesAreReadings {
 			f.Problem = problem(text, why)
 			s.fault(x.Name, why, f)
 		}
@@ -401,9 +402,9 @@ func (s *csvSurvey) cell(x *surveyed, text string, at int64, good bool, f Fault)
 	case !good:
 		x.Unused++ // which was told of the time
 	default:
-		why = x.take(Reading{Input: x.Name, Time: at, Text: said, Value: v}, s.mark)
-		if why == "" && s.readings {
-			s.mark = max(s.mark, at-int64(s.want.Recipe.Grid.Lateness))
+		why = x.take(Reading{Input: x.Name, Time: at, Text: said, Value: v}, s.lateBefore)
+		if why == "" && s.linesAreReadings {
+			s.lateBefore = max(s.lateBefore, at-int64(s.want.Recipe.Grid.Lateness))
 		}
 	}
 	if why != "" && why != grid.Late {
@@ -416,16 +417,16 @@ func (s *csvSurvey) cell(x *surveyed, text string, at int64, good bool, f Fault)
 // end completes the survey.
 func (s *csvSurvey) end() *Survey {
 	for _, x := range s.columns {
-		if x.found {
+		if x.foundInFile {
 			s.Columns = append(s.Columns, x.summary())
 		}
 		if x.ofTexts() { // then a text is none of its faults
-			s.Faults = slices.DeleteFunc(s.Faults, func(f *Faults) bool { return f.Column == x.Name })
+			s.Faults = slices.DeleteFunc(s.Faults, func(f *FaultGroup) bool { return f.Column == x.Name })
 		}
 	}
 	if s.selected == 0 && s.Lines > 0 && len(s.where) > 0 {
 		s.fault("", NoColumn, Fault{Problem: fmt.Sprintf("none of the %d lines has the texts of data.where", s.Lines)})
 	}
-	s.mend()
+	s.addRemedies()
 	return &s.Survey
 }

@@ -20,7 +20,7 @@ import (
 type station struct {
 	t       *testing.T
 	gateway mqtt.Conn
-	env     Env
+	env     CollectorEnv
 	columns map[string]string
 	full    atomic.Bool
 	rows    Rows
@@ -37,14 +37,14 @@ func newStation(t *testing.T, wait time.Duration, before func(*station)) *statio
 	if before != nil {
 		before(s)
 	}
-	source := started(t, Config{Source: MQTT, Time: "t", Columns: s.columns}, s.env)
+	source := started(t, Config{Source: SourceMQTT, Time: "t", Columns: s.columns}, s.env)
 	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.Input{{Name: "a"},
-		{Name: "b", Wait: wait}}}.WithDefaults()
+		{Name: "b", LabelLateness: wait}}}.WithDefaults()
 	target := "b in 1s"
 	if wait > 0 {
 		target = "b"
 	}
-	s.rows = source.Open(Want{Features: []string{"a"}, Target: target, Recipe: &recipe})
+	s.rows = source.Open(RowQuery{Features: []string{"a"}, Target: target, Recipe: &recipe})
 	t.Cleanup(func() {
 		mustClose(t, source)
 		_ = s.gateway.Close()
@@ -103,7 +103,7 @@ var troubleCases = map[string]func(t *testing.T){
 		s := newStation(t, 0, nil)
 		s.hear(5, "")
 		s.wants("at once", "b", "silent", "b: 0 used")
-		pass(quietAfter)
+		pass(silentAfter)
 		s.hear(5, "")
 		s.wants("later", "b", "silent", `input "b": nothing has come from topic site/b since the start`)
 		s.hear(5, goodPayload)
@@ -138,7 +138,7 @@ var troubleCases = map[string]func(t *testing.T){
 		s := newStation(t, 0, func(s *station) { delete(s.columns, "b") })
 		s.hear(5, "")
 		s.wants("at once", "b", "silent", "b: 0 used")
-		pass(quietAfter)
+		pass(silentAfter)
 		s.hear(5, "")
 		s.wants("later", "b", "silent", `the source has no input "b"`)
 	},
@@ -150,7 +150,7 @@ var troubleCases = map[string]func(t *testing.T){
 		}
 		recipe := spec.Recipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.Input{{Name: "a"}, {Name: "b"},
 			{Name: "spare"}}}.WithDefaults()
-		s := &station{t: t, rows: source.Open(Want{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe})}
+		s := &station{t: t, rows: source.Open(RowQuery{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe})}
 		h.put(t, "t,a\n1,1\n2,1\n3,1\n4,1\n")
 		s.wants("at once", "b", "silent", `d.csv has no column for the input "b"`)
 		h.put(t, "t,a,b\n1,1,1\n2,1,2\n3,1,1\n4,1,1\n")
@@ -199,7 +199,7 @@ var troubleCases = map[string]func(t *testing.T){
 		s.wants("at once", "", "storage", "has format version 9")
 		s.hear(5, goodPayload)
 		s.wants("mended", "", "", "has format version 9")
-		pass(fadeAfter)
+		pass(damageShownFor)
 		s.hear(5, goodPayload)
 		s.wants("later", "", "", "")
 	},

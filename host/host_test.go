@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // program is one whose owner keeps what it does.
 type program struct {
-	*host.Owner
+	*host.EventLoop
 	events chan mqtt.Event
 	did    []string
 	stop   error
@@ -32,16 +32,16 @@ type program struct {
 func (p *program) run(ctx context.Context) error {
 	p.Begin(ctx)
 	defer p.End()
-	return p.Run(ctx, p.events, host.Program{
-		Turn:     func() error { return p.stop },
-		Hear:     func(e mqtt.Event) { p.did = append(p.did, fmt.Sprintf("%T", e)) },
-		Tick:     func(now time.Time) { p.did, p.at = append(p.did, "tick"), now.Add(time.Hour) },
-		Deadline: func() time.Time { return p.at },
+	return p.Run(ctx, p.events, host.LoopHandlers{
+		BeforeWait: func() error { return p.stop },
+		OnEvent:    func(e mqtt.Event) { p.did = append(p.did, fmt.Sprintf("%T", e)) },
+		OnDeadline: func(now time.Time) { p.did, p.at = append(p.did, "tick"), now.Add(time.Hour) },
+		Deadline:   func() time.Time { return p.at },
 	})
 }
 
 func newProgram() *program {
-	return &program{Owner: host.NewOwner(nil), events: make(chan mqtt.Event), at: time.Now().Add(time.Second)}
+	return &program{EventLoop: host.NewEventLoop(nil), events: make(chan mqtt.Event), at: time.Now().Add(time.Second)}
 }
 
 func TestOwner(t *testing.T) {
@@ -50,22 +50,22 @@ func TestOwner(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- p.run(ctx) }()
-		p.events <- mqtt.Up{}
+		p.events <- mqtt.LinkUp{}
 		synctest.Wait()
-		p.Go(func() { p.Tell(func() { p.did = append(p.did, "result") }) })
+		p.Go(func() { p.RunOnLoop(func() { p.did = append(p.did, "result") }) })
 		synctest.Wait()
 		<-time.After(2 * time.Second)
 		if err := p.Alive(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if err := p.DoContext(t.Context(), func() { p.did = append(p.did, "asked") }); err != nil {
+		if err := p.RunOnLoopContext(t.Context(), func() { p.did = append(p.did, "asked") }); err != nil {
 			t.Error(err)
 		}
 		end()
 		if err := <-done; err != nil {
 			t.Errorf("ended with %v", err)
 		}
-		if want := []string{"mqtt.Up", "result", "tick", "asked"}; !slices.Equal(p.did, want) {
+		if want := []string{"mqtt.LinkUp", "result", "tick", "asked"}; !slices.Equal(p.did, want) {
 			t.Errorf("did %q, want %q", p.did, want)
 		}
 		late, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -84,7 +84,7 @@ func TestOwnerEnds(t *testing.T) {
 		end  func(p *program)
 		want error
 	}{
-		{"a turn", func(p *program) { p.Tell(func() { p.stop = stopped }) }, stopped},
+		{"a turn", func(p *program) { p.RunOnLoop(func() { p.stop = stopped }) }, stopped},
 		{"the connection", func(p *program) { close(p.events) }, host.ErrClosed},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestPause(t *testing.T) {
 		done := make(chan error, 1)
 		ctx, end := context.WithCancel(t.Context())
 		go func() { done <- p.run(ctx) }()
-		_ = p.DoContext(t.Context(), func() {
+		_ = p.RunOnLoopContext(t.Context(), func() {
 			if err := p.Pause(time.Minute); err != nil {
 				t.Error(err)
 			}
@@ -126,17 +126,17 @@ func TestPause(t *testing.T) {
 		if err := p.Alive(t.Context()); err != nil {
 			t.Error(err)
 		}
-		p.events <- mqtt.Up{} // taken after the wait
+		p.events <- mqtt.LinkUp{} // taken after the wait
 		synctest.Wait()
 		end()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 		p.did = slices.DeleteFunc(p.did, func(what string) bool { return what == "tick" })
-		if !slices.Equal(p.did, []string{"waited", "mqtt.Up"}) {
+		if !slices.Equal(p.did, []string{"waited", "mqtt.LinkUp"}) {
 			t.Errorf("did %q", p.did)
 		}
-		if err := p.PauseBeside(time.Minute); !errors.Is(err, context.Canceled) {
+		if err := p.PauseJob(time.Minute); !errors.Is(err, context.Canceled) {
 			t.Errorf("a pause of a program that has ended: %v", err)
 		}
 	})
@@ -144,14 +144,14 @@ func TestPause(t *testing.T) {
 
 // An event that comes of an effect waits until the effects before it are done.
 func TestQueue(t *testing.T) {
-	var q host.Queue[string]
+	var q host.EventQueue[string]
 	var took []string
 	var take func(string) bool
 	take = func(e string) bool {
 		if e == "a" {
 			q.Step("b", take)
 			q.Step("c", take)
-			q.Next("n")
+			q.PushFront("n")
 		}
 		took = append(took, e)
 		return e != "c"
@@ -172,7 +172,7 @@ func TestSigner(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 50 {
-				e, err := wire.Open(s.Seal(wire.TypeHello, 7, 9, []byte("x")))
+				e, err := wire.ParseEnvelope(s.SignedEnvelope(wire.TypeHello, 7, 9, []byte("x")))
 				if err == nil {
 					err = e.Verify(key.Public().(ed25519.PublicKey))
 				}
@@ -186,16 +186,16 @@ func TestSigner(t *testing.T) {
 		})
 	}
 	all.Wait()
-	s.Overtake(1000)
-	s.Overtake(10)
-	if e, err := wire.Open(s.Seal(wire.TypeHello, 7, 9, nil)); err != nil || e.Sequence != 1001 {
+	s.SkipSequencePast(1000)
+	s.SkipSequencePast(10)
+	if e, err := wire.ParseEnvelope(s.SignedEnvelope(wire.TypeHello, 7, 9, nil)); err != nil || e.Sequence != 1001 {
 		t.Errorf("sequence %d, %v, want 1001", e.Sequence, err)
 	}
 }
 
 func TestWhyDropped(t *testing.T) {
 	type reason string
-	err := fmt.Errorf("outer: %w", host.Drop(reason("foreign"), "topic %q", "x"))
+	err := fmt.Errorf("outer: %w", host.NewDropError(reason("foreign"), "topic %q", "x"))
 	if r, why := host.DropReason(err, reason("malformed"), "version"); r != "foreign" || why.Error() != `topic "x"` {
 		t.Errorf("%s, %v", r, why)
 	}
@@ -213,7 +213,7 @@ func TestLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()
 		p.Begin(t.Context())
-		l, did, gate := host.NewLine(p.Owner), "", make(chan struct{})
+		l, did, gate := host.NewSerialQueue(p.EventLoop), "", make(chan struct{})
 		for _, name := range []string{"a", "b", "c"} {
 			l.Do(func() {
 				<-gate

@@ -11,7 +11,7 @@ const (
 // Pool does short tasks in several jobs beside the owner. Their results run in the owner's goroutine in the order in
 // which the tasks were given, whichever is done first.
 type Pool struct {
-	owner *Owner
+	owner *EventLoop
 
 	mu    sync.Mutex
 	tasks []*task // in the order in which they were given
@@ -26,7 +26,7 @@ type task struct {
 }
 
 // NewPool makes a pool of an owner.
-func NewPool(owner *Owner) *Pool { return &Pool{owner: owner} }
+func NewPool(owner *EventLoop) *Pool { return &Pool{owner: owner} }
 
 // Do has work done beside the owner, and then its result run by the owner, who calls Do. Without work only the order
 // is kept: if nothing is under way, the result runs at once.
@@ -57,7 +57,7 @@ func (p *Pool) Do(work, then func()) {
 func (p *Pool) job() {
 	for some := p.take(true); len(some) > 0; some = p.take(true) {
 		p.work(some)
-		p.owner.Tell(p.deliver)
+		p.owner.RunOnLoop(p.deliver)
 	}
 }
 

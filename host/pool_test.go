@@ -21,12 +21,12 @@ func TestPool(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- p.run(ctx) }()
 		synctest.Wait()
-		pool, gates, working := host.NewPool(p.Owner), map[string]chan struct{}{}, make(chan string, 9)
+		pool, gates, working := host.NewPool(p.EventLoop), map[string]chan struct{}{}, make(chan string, 9)
 		did := func(name string) func() { return func() { p.did = append(p.did, name) } }
 		give := func(name string) {
 			gate := make(chan struct{})
 			gates[name] = gate
-			p.Tell(func() {
+			p.RunOnLoop(func() {
 				pool.Do(func() {
 					working <- name
 					<-gate
@@ -34,11 +34,11 @@ func TestPool(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		p.Tell(func() { pool.Do(nil, did("first")) })
+		p.RunOnLoop(func() { pool.Do(nil, did("first")) })
 		give("a")
 		give("b")
 		give("c")
-		p.Tell(func() { pool.Do(nil, did("d")) })
+		p.RunOnLoop(func() { pool.Do(nil, did("d")) })
 		if len(working) != 3 {
 			t.Errorf("%d tasks are being done at once, want 3", len(working))
 		}
@@ -64,7 +64,7 @@ func TestPoolFull(t *testing.T) {
 		p := newProgram()
 		p.Begin(t.Context())
 		defer p.End()
-		pool, begun, most := host.NewPool(p.Owner), 0, 0
+		pool, begun, most := host.NewPool(p.EventLoop), 0, 0
 		gate, did := make(chan struct{}), []int(nil)
 		block := func() { <-gate }
 		for range 8 {
@@ -94,7 +94,7 @@ func TestPoolFull(t *testing.T) {
 func BenchmarkPool(b *testing.B) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	signer := &host.Signer{Federation: "plant", Sender: "press", Key: key}
-	e, err := wire.Open(signer.Seal(wire.TypeHello, 1, 1, make([]byte, 60)))
+	e, err := wire.ParseEnvelope(signer.SignedEnvelope(wire.TypeHello, 1, 1, make([]byte, 60)))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -115,9 +115,9 @@ func BenchmarkPool(b *testing.B) {
 		ctx, end := context.WithCancel(b.Context())
 		over := make(chan error, 1)
 		go func() { over <- p.run(ctx) }()
-		pool, done := host.NewPool(p.Owner), make(chan bool)
+		pool, done := host.NewPool(p.EventLoop), make(chan bool)
 		for b.Loop() {
-			err := p.DoContext(ctx, func() {
+			err := p.RunOnLoopContext(ctx, func() {
 				for range 999 {
 					pool.Do(check, func() {})
 				}

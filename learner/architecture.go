@@ -73,7 +73,7 @@ func (a Architecture) Validate() error {
 	for i, n := range a.Hidden {
 		width(fmt.Sprintf("hidden[%d]", i), n)
 	}
-	var found spec.Check
+	var found spec.ProblemList
 	a.Convolution.Check(&found, "architecture", a.Kind == spec.ModelConv1D, len(a.Hidden))
 	if err := found.Err(); err != nil {
 		errs = append(errs, err)
@@ -160,7 +160,7 @@ const Last = "last"
 // Ranges returns where the named tensors lie in the vector of a valid architecture. A name is that of a tensor,
 // "layer0.weight", or of a layer, "layer0", or Last. Names that there are not are left out: spec.Model.Check has
 // refused them.
-func (a Architecture) Ranges(names []string) (all []Range) {
+func (a Architecture) Ranges(names []string) (all []ElementRange) {
 	at, layout := 0, a.Layout()
 	last, _, _ := strings.Cut(layout[len(layout)-1].Name, ".")
 	for _, t := range layout {
@@ -168,7 +168,7 @@ func (a Architecture) Ranges(names []string) (all []Range) {
 		layer, _, _ := strings.Cut(t.Name, ".")
 		if slices.Contains(names, t.Name) || slices.Contains(names, layer) ||
 			layer == last && slices.Contains(names, Last) {
-			all = append(all, Range{at, at + n})
+			all = append(all, ElementRange{at, at + n})
 		}
 		at += n
 	}

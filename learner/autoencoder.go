@@ -48,8 +48,8 @@ func halfSquare[T Float](e T) float64 { return 0.5 * float64(e) * float64(e) }
 
 // Risk implements Objective.
 func (a *autoencoder[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
-	for from := 0; from < len(b.Y); from += a.fewRows {
-		for _, e := range a.forward(nil, w, b.Part(from, a.fewRows)) {
+	for from := 0; from < len(b.Y); from += a.outputRowsAtOnce {
+		for _, e := range a.forward(nil, w, b.Part(from, a.outputRowsAtOnce)) {
 			sum += halfSquare(e)
 		}
 	}
@@ -67,7 +67,7 @@ func (a *autoencoder[T]) Backward(w []T, b Batch[T]) (sum float64) {
 }
 
 // Labels implements Objective: any will do, and becomes 0.
-func (a *autoencoder[T]) Labels(y []T, _ *Labels) error {
+func (a *autoencoder[T]) Labels(y []T, _ *LabelState) error {
 	clear(y)
 	return nil
 }
@@ -78,9 +78,9 @@ func (a *autoencoder[T]) Outputs(w []T, b Batch[T]) []T { return a.forward(nil, 
 // ScoreSums implements Objective: residuals are the rows' errors.
 func (a *autoencoder[T]) Tally(w []T, s *Samples[T]) ScoreSums {
 	t, all := ScoreSums{Samples: s.Len()}, s.All()
-	t.begin(0)
-	for from := 0; from < s.Len(); from += a.fewRows {
-		for _, e := range a.forward(nil, w, all.Part(from, a.fewRows)) {
+	t.allocateCounts(0)
+	for from := 0; from < s.Len(); from += a.outputRowsAtOnce {
+		for _, e := range a.forward(nil, w, all.Part(from, a.outputRowsAtOnce)) {
 			t.Risk += halfSquare(e)
 			t.residual(float64(e), 0)
 		}
@@ -91,9 +91,9 @@ func (a *autoencoder[T]) Tally(w []T, s *Samples[T]) ScoreSums {
 // Restandardize implements Objective: in the units of the data it gives back what it did before.
 func (a *autoencoder[T]) Restandardize(w []T, from, to Standardization) (moved bool, err error) {
 	last := a.layers[len(a.layers)-1]
-	moved = otherInputs(w, a.layers[0], from, to)
+	moved = restandardizeInputs(w, a.layers[0], from, to)
 	for j := range last.out {
-		moved = otherOutput(w, last, j, j, from, to) || moved
+		moved = restandardizeOutput(w, last, j, j, from, to) || moved
 	}
 	return moved, nil
 }

@@ -71,7 +71,7 @@ func hasLayout(t *testing.T, a Architecture) {
 			t.Errorf("tensor %q of shape %v", tensor.Name, tensor.Shape)
 		}
 		seen[tensor.Name] = true
-		if r := a.Ranges([]string{tensor.Name}); !slices.Equal(r, []Range{{at, at + n}}) {
+		if r := a.Ranges([]string{tensor.Name}); !slices.Equal(r, []ElementRange{{at, at + n}}) {
 			t.Errorf("%s is at %v, want %d to %d", tensor.Name, r, at, at+n)
 		}
 		if !slices.ContainsFunc(grad[at:at+n], func(g float64) bool { return g != 0 }) {
@@ -193,11 +193,11 @@ func scoresRows(t *testing.T, a Architecture) {
 func keepsLabels(t *testing.T, a Architecture) {
 	s := randomSamples[float64](a, 20, newRNG(9))
 	before := slices.Clone(s.All().Y)
-	if _, err := s.MapLabels(a, Labels{}); err != nil || !slices.Equal(before, s.All().Y) {
+	if _, err := s.MapLabels(a, LabelState{}); err != nil || !slices.Equal(before, s.All().Y) {
 		t.Errorf("labels %v become %v, error %v", before, s.All().Y, err)
 	}
 	s.All().Y[7] = math.Inf(1)
-	if _, err := s.MapLabels(a, Labels{}); err == nil || !strings.Contains(err.Error(), "row 8") {
+	if _, err := s.MapLabels(a, LabelState{}); err == nil || !strings.Contains(err.Error(), "row 8") {
 		t.Errorf("an infinite label: error %v", err)
 	}
 }
@@ -251,7 +251,7 @@ func changesUnits(t *testing.T, a Architecture) {
 		if err := s.Standardize(st); err != nil {
 			t.Fatal(err)
 		}
-		m.ReportIn(st)
+		m.SetReportUnits(st)
 		return m.Score(w, s)
 	}
 	before := score(from, w)

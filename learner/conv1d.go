@@ -14,20 +14,20 @@ import (
 // not fill a pool are dropped. The activation a grows with the sum: it may come before the pool or after it.
 type conv1d[T Float] struct {
 	*network[T]
-	filters []filters
-	kept    [][]T     // per filter layer [rows,out,steps]: what it leaves
-	from    [][]int32 // of the same shape: the step whose sum that is
-	by      [][]T     // of the same shape: derivatives of a row's risk by the sums that are kept
+	filters       []filterLayer
+	pooledOutputs [][]T     // per filter layer [rows,out,steps]: what it leaves
+	pooledSteps   [][]int32 // of the same shape: the step whose sum that is
+	pooledDeltas  [][]T     // of the same shape: derivatives of a row's risk by the sums that are kept
 
 	patches, sums []T // of some steps of a row: [steps,width] of what filters see, and [steps,out]
 }
 
-// filters is a filter layer: where the views of its weights [out,channels,kernel] and biases [out] begin, as of a layer
-// whose in is channels·kernel, and how many steps each channel has before and after it.
-type filters struct {
+// filterLayer is a filter layer: where the views of its weights [out,channels,kernel] and biases [out] begin, as of a
+// layer whose in is channels·kernel, and how many steps each channel has before and after it.
+type filterLayer struct {
 	layer
 	channels, kernel, pool int
-	before, steps          int
+	inputSteps, steps      int
 }
 
 // tileElements is how much of what filters see of a row, and of their sums, lies in memory at once, but for one step at
@@ -43,11 +43,12 @@ func newConv1D[T Float](a Architecture) (Objective[T], error) {
 	c := &conv1d[T]{}
 	channels, before, offset, params, units := v.Channels, a.Inputs/v.Channels, 0, 0, 0
 	for i, out := range v.Filters {
-		f := filters{layer: layer{in: channels * v.Kernel, out: out, weight: offset, bias: -1}, channels: channels,
-			kernel: v.Kernel, pool: v.Pool, before: before, steps: steps[i]}
+		f := filterLayer{layer: layer{in: channels * v.Kernel, out: out, weightOffset: offset, biasOffset: -1},
+			channels: channels,
+			kernel:   v.Kernel, pool: v.Pool, inputSteps: before, steps: steps[i]}
 		offset += f.in * out
 		if a.Bias {
-			f.bias = offset
+			f.biasOffset = offset
 			offset += out
 		}
 		c.filters = append(c.filters, f)
@@ -58,19 +59,20 @@ func newConv1D[T Float](a Architecture) (Objective[T], error) {
 	for _, l := range c.layers {
 		params, units = params+l.in*l.out, units+l.out
 	}
-	c.fewRows = rowsOf(params, units)
-	c.kept, c.by, c.from = make([][]T, len(c.filters)), make([][]T, len(c.filters)), make([][]int32, len(c.filters))
+	c.outputRowsAtOnce = cacheableRows(params, units)
+	c.pooledOutputs, c.pooledDeltas, c.pooledSteps = make([][]T, len(c.filters)), make([][]T, len(c.filters)),
+		make([][]int32, len(c.filters))
 	return c, nil
 }
 
 // units is how many numbers of a row the layer leaves.
-func (f *filters) units() int { return f.out * f.steps }
+func (f *filterLayer) units() int { return f.out * f.steps }
 
-// used is how many steps have a sum: whole pools.
-func (f *filters) used() int { return f.steps * f.pool }
+// usedSteps is how many steps have a sum: whole pools.
+func (f *filterLayer) usedSteps() int { return f.steps * f.pool }
 
 // tile is how many of them are looked at together.
-func (f *filters) tile() int { return min(f.used(), max(1, tileElements/max(f.in, f.out))) }
+func (f *filterLayer) tile() int { return min(f.usedSteps(), max(1, tileElements/max(f.in, f.out))) }
 
 // Layout implements Objective: "layer0.weight" [filters,channels,kernel], "layer0.bias" [filters], of each filter
 // layer, and then those of a network, the first of which has the inputs f·T' + t of filter f and step t.
@@ -86,7 +88,7 @@ func (c *conv1d[T]) Layout() (all []Tensor) {
 // Init implements Objective: filters are drawn as hidden layers are, from C·K inputs to F·K outputs.
 func (c *conv1d[T]) Init(w []T, rng *rand.Rand) {
 	for _, f := range c.filters {
-		glorot(w[f.weight:][:f.in*f.out], f.in, f.out*f.kernel, rng)
+		glorot(w[f.weightOffset:][:f.in*f.out], f.in, f.out*f.kernel, rng)
 	}
 	c.network.Init(w, rng)
 }
@@ -95,11 +97,11 @@ func (c *conv1d[T]) Init(w []T, rng *rand.Rand) {
 func (c *conv1d[T]) reserve(rows int, derivatives bool) {
 	for i, f := range c.filters {
 		n := rows * f.units()
-		if len(c.kept[i]) < n {
-			c.kept[i], c.from[i] = make([]T, n), make([]int32, n)
+		if len(c.pooledOutputs[i]) < n {
+			c.pooledOutputs[i], c.pooledSteps[i] = make([]T, n), make([]int32, n)
 		}
-		if derivatives && len(c.by[i]) < n {
-			c.by[i] = make([]T, n)
+		if derivatives && len(c.pooledDeltas[i]) < n {
+			c.pooledDeltas[i] = make([]T, n)
 		}
 		if n := f.tile(); len(c.patches) < n*f.in || len(c.sums) < n*f.out {
 			c.patches = make([]T, max(len(c.patches), n*f.in))
@@ -114,13 +116,14 @@ func (c *conv1d[T]) forward(w []T, b Batch[T]) []T {
 	c.reserve(rows, false)
 	for i := range c.filters {
 		f := &c.filters[i]
-		out, x := c.kept[i][:rows*f.units()], c.input(i, b)
+		out, x := c.pooledOutputs[i][:rows*f.units()], c.input(i, b)
 		for s := range rows {
-			c.slide(f, w, x[s*f.channels*f.before:], out[s*f.units():][:f.units()], c.from[i][s*f.units():])
+			c.convolve(f, w, x[s*f.channels*f.inputSteps:], out[s*f.units():][:f.units()],
+				c.pooledSteps[i][s*f.units():])
 		}
 		activate(c.activation, out)
 	}
-	return c.network.forward(w, c.found(b))
+	return c.network.forward(w, c.filterOutput(b))
 }
 
 // input is what filter layer i takes in, [rows,channels,before].
@@ -128,26 +131,26 @@ func (c *conv1d[T]) input(i int, b Batch[T]) []T {
 	if i == 0 {
 		return b.X
 	}
-	return c.kept[i-1]
+	return c.pooledOutputs[i-1]
 }
 
-// found is a block of what the last filter layer leaves.
-func (c *conv1d[T]) found(b Batch[T]) Batch[T] {
+// filterOutput is a block of what the last filter layer leaves.
+func (c *conv1d[T]) filterOutput(b Batch[T]) Batch[T] {
 	last := len(c.filters) - 1
-	return Batch[T]{X: c.kept[last][:len(b.Y)*c.filters[last].units()], Y: b.Y}
+	return Batch[T]{X: c.pooledOutputs[last][:len(b.Y)*c.filters[last].units()], Y: b.Y}
 }
 
-// slide fills out, [out,steps], with the largest sum of each pool, and from with its step, for a row x.
-func (c *conv1d[T]) slide(f *filters, w, x, out []T, from []int32) {
+// convolve fills out, [out,steps], with the largest sum of each pool, and from with its step, for a row x.
+func (c *conv1d[T]) convolve(f *filterLayer, w, x, out []T, from []int32) {
 	var bias []T
-	if f.bias >= 0 {
-		bias = w[f.bias:][:f.out]
+	if f.biasOffset >= 0 {
+		bias = w[f.biasOffset:][:f.out]
 	}
-	used, tile := f.used(), f.tile()
+	used, tile := f.usedSteps(), f.tile()
 	for t := 0; t < used; t += tile {
 		n := min(tile, used-t)
 		sums := c.sums[:n*f.out]
-		c.k.layer(sums, w[f.weight:][:f.in*f.out], bias, c.look(f, x, t, n), f.in, f.out)
+		c.k.layer(sums, w[f.weightOffset:][:f.in*f.out], bias, c.extractPatches(f, x, t, n), f.in, f.out)
 		for i := range n {
 			j, first := (t+i)/f.pool, (t+i)%f.pool == 0
 			for o, v := range sums[i*f.out:][:f.out] {
@@ -159,13 +162,13 @@ func (c *conv1d[T]) slide(f *filters, w, x, out []T, from []int32) {
 	}
 }
 
-// look returns what the filters see of a row x at n steps from t on, [n,channels·kernel].
-func (c *conv1d[T]) look(f *filters, x []T, t, n int) []T {
+// extractPatches returns what the filters see of a row x at n steps from t on, [n,channels·kernel].
+func (c *conv1d[T]) extractPatches(f *filterLayer, x []T, t, n int) []T {
 	patches := c.patches[:n*f.in]
 	for i := range n {
 		patch := patches[i*f.in:][:f.in]
 		for ch := range f.channels {
-			copy(patch[ch*f.kernel:][:f.kernel], x[ch*f.before+t+i:])
+			copy(patch[ch*f.kernel:][:f.kernel], x[ch*f.inputSteps+t+i:])
 		}
 	}
 	return patches
@@ -173,8 +176,8 @@ func (c *conv1d[T]) look(f *filters, x []T, t, n int) []T {
 
 // Risk implements Objective.
 func (c *conv1d[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
-	for from := 0; from < len(b.Y); from += c.fewRows {
-		part := b.Part(from, c.fewRows)
+	for from := 0; from < len(b.Y); from += c.outputRowsAtOnce {
+		part := b.Part(from, c.outputRowsAtOnce)
 		sum = addRisks(sum, c.loss, nil, c.forward(w, part), part.Y)
 	}
 	return sum
@@ -189,32 +192,32 @@ func (c *conv1d[T]) Backward(w []T, b Batch[T]) float64 {
 	sum := addRisks(0, c.loss, c.delta[len(c.layers)-1], z, b.Y)
 	c.backward(w, rows)
 	last := len(c.filters) - 1
-	c.below(c.by[last], w, 0, rows)
+	c.inputDerivatives(c.pooledDeltas[last], w, 0, rows)
 	for i := last; ; i-- {
 		f := &c.filters[i]
-		deactivate(c.activation, c.by[i][:rows*f.units()], c.kept[i])
+		multiplyByDerivative(c.activation, c.pooledDeltas[i][:rows*f.units()], c.pooledOutputs[i])
 		if i == 0 {
 			return sum
 		}
-		dst, size := c.by[i-1], f.channels*f.before
+		dst, size := c.pooledDeltas[i-1], f.channels*f.inputSteps
 		clear(dst[:rows*size])
 		for s := range rows {
 			at := s * f.units()
-			c.unslide(f, w, dst[s*size:][:size], c.by[i][at:], c.from[i][at:])
+			c.backpropagateFilters(f, w, dst[s*size:][:size], c.pooledDeltas[i][at:], c.pooledSteps[i][at:])
 		}
 	}
 }
 
-// unslide adds to dst, [channels,before], the derivatives by what the layer takes in of a row, given those by the sums
-// that are kept.
-func (c *conv1d[T]) unslide(f *filters, w, dst, delta []T, from []int32) {
-	used, tile := f.used(), f.tile()
+// backpropagateFilters adds to dst, [channels,before], the derivatives by what the layer takes in of a row, given those
+// by the sums that are kept.
+func (c *conv1d[T]) backpropagateFilters(f *filterLayer, w, dst, delta []T, from []int32) {
+	used, tile := f.usedSteps(), f.tile()
 	for t := 0; t < used; t += tile {
 		n := min(tile, used-t)
 		patches := c.patches[:n*f.in]
 		clear(patches)
 		for o := range f.out {
-			weights := w[f.weight+o*f.in:][:f.in]
+			weights := w[f.weightOffset+o*f.in:][:f.in]
 			for j := o*f.steps + t/f.pool; j <= o*f.steps+(t+n-1)/f.pool; j++ {
 				if at := int(from[j]) - t; at >= 0 && at < n && delta[j] != 0 {
 					c.k.axpy(delta[j], weights, patches[at*f.in:][:f.in])
@@ -224,7 +227,7 @@ func (c *conv1d[T]) unslide(f *filters, w, dst, delta []T, from []int32) {
 		for i := range n {
 			patch := patches[i*f.in:][:f.in]
 			for ch := range f.channels {
-				into := dst[ch*f.before+t+i:][:f.kernel]
+				into := dst[ch*f.inputSteps+t+i:][:f.kernel]
 				for k, v := range patch[ch*f.kernel:][:f.kernel] {
 					into[k] += v
 				}
@@ -239,20 +242,20 @@ func (c *conv1d[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 		f, x := &c.filters[i], c.input(i, b)
 		for s := range b.Y {
 			at := s * f.units()
-			c.addFilters(f, dst, x[s*f.channels*f.before:], c.by[i][at:], c.from[i][at:], T(scale))
+			c.addFilters(f, dst, x[s*f.channels*f.inputSteps:], c.pooledDeltas[i][at:], c.pooledSteps[i][at:], T(scale))
 		}
 	}
-	c.network.AddGradient(dst, c.found(b), scale)
+	c.network.AddGradient(dst, c.filterOutput(b), scale)
 }
 
 // addFilters adds to dst what a row x adds to the gradient by the filters.
-func (c *conv1d[T]) addFilters(f *filters, dst, x, delta []T, from []int32, scale T) {
-	used, tile := f.used(), f.tile()
+func (c *conv1d[T]) addFilters(f *filterLayer, dst, x, delta []T, from []int32, scale T) {
+	used, tile := f.usedSteps(), f.tile()
 	for t := 0; t < used; t += tile {
 		n := min(tile, used-t)
-		patches := c.look(f, x, t, n)
+		patches := c.extractPatches(f, x, t, n)
 		for o := range f.out {
-			row, sum := dst[f.weight+o*f.in:][:f.in], T(0)
+			row, sum := dst[f.weightOffset+o*f.in:][:f.in], T(0)
 			for j := o*f.steps + t/f.pool; j <= o*f.steps+(t+n-1)/f.pool; j++ {
 				if at := int(from[j]) - t; at >= 0 && at < n && delta[j] != 0 {
 					by := T(scale * delta[j])
@@ -260,8 +263,8 @@ func (c *conv1d[T]) addFilters(f *filters, dst, x, delta []T, from []int32, scal
 					sum += by
 				}
 			}
-			if f.bias >= 0 {
-				dst[f.bias+o] += sum
+			if f.biasOffset >= 0 {
+				dst[f.biasOffset+o] += sum
 			}
 		}
 	}
@@ -272,7 +275,7 @@ func (c *conv1d[T]) Outputs(w []T, b Batch[T]) []T { return c.forward(w, b) }
 
 // ScoreSums implements Objective.
 func (c *conv1d[T]) Tally(w []T, s *Samples[T]) ScoreSums {
-	return tally(c.loss, s, c.fewRows, func(b Batch[T]) []T { return c.forward(w, b) })
+	return tally(c.loss, s, c.outputRowsAtOnce, func(b Batch[T]) []T { return c.forward(w, b) })
 }
 
 // Restandardize implements Objective. A filter meets each step of a channel with the same weights, so all of them must
@@ -281,8 +284,8 @@ func (c *conv1d[T]) Restandardize(w []T, from, to Standardization) (moved bool, 
 	f := &c.filters[0]
 	scales, moves := make([]float64, f.channels), make([]float64, f.channels)
 	for ch := range f.channels {
-		for t := range f.before {
-			j := ch*f.before + t
+		for t := range f.inputSteps {
+			j := ch*f.inputSteps + t
 			scale, move := to.Scale[j]/from.Scale[j], (to.Mean[j]-from.Mean[j])/from.Scale[j]
 			if t == 0 {
 				scales[ch], moves[ch] = scale, move
@@ -298,15 +301,15 @@ func (c *conv1d[T]) Restandardize(w []T, from, to Standardization) (moved bool, 
 		shift := 0.0
 		for ch := range f.channels {
 			for k := range f.kernel {
-				v := &w[f.weight+o*f.in+ch*f.kernel+k]
+				v := &w[f.weightOffset+o*f.in+ch*f.kernel+k]
 				shift += float64(*v) * moves[ch]
 				*v = T(float64(*v) * scales[ch])
 			}
 		}
-		moved = lift(w, f.layer, o, shift) || moved
+		moved = addToBias(w, f.layer, o, shift) || moved
 	}
 	if c.risk.Regression() {
-		moved = otherOutput(w, c.layers[len(c.layers)-1], 0, len(from.Mean)-1, from, to) || moved
+		moved = restandardizeOutput(w, c.layers[len(c.layers)-1], 0, len(from.Mean)-1, from, to) || moved
 	}
 	return moved, nil
 }
@@ -314,10 +317,10 @@ func (c *conv1d[T]) Restandardize(w []T, from, to Standardization) (moved bool, 
 // alike reports that two numbers are one, but for rounding.
 func alike(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(b)) }
 
-// Pooled returns moments in which all steps of a channel of a conv1d have those of the channel, so that a
+// PoolChannelMoments returns moments in which all steps of a channel of a conv1d have those of the channel, so that a
 // standardisation leaves a window's shape as it is: as if each row were one of each of its steps. Those of other kinds
 // are m itself.
-func (a Architecture) Pooled(m *Moments) *Moments {
+func (a Architecture) PoolChannelMoments(m *Moments) *Moments {
 	if a.Kind != spec.ModelConv1D {
 		return m
 	}

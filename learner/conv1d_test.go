@@ -139,9 +139,9 @@ func TestConv1DSlowly(t *testing.T) {
 	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, Hidden: []int{5}, Outputs: 1, Bias: true,
 		Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
 		Convolution: spec.Convolution{Channels: 3, Kernel: 40, Filters: []int{7, 4}, Pool: 3}}
-	if f := newModel[float64](t, long).objective.(*conv1d[float64]).filters[0]; f.tile() >= f.used() ||
+	if f := newModel[float64](t, long).objective.(*conv1d[float64]).filters[0]; f.tile() >= f.usedSteps() ||
 		f.tile()%f.pool == 0 {
-		t.Fatalf("tiles of %d of %d steps show nothing", f.tile(), f.used())
+		t.Fatalf("tiles of %d of %d steps show nothing", f.tile(), f.usedSteps())
 	}
 	rng := newRNG(21)
 	for _, a := range append(convolutions(), long) {
@@ -209,7 +209,7 @@ func TestConv1DRestandardize(t *testing.T) {
 			standardizeRow(st, x)
 			z := slices.Clone(m.objective.Outputs(w, Batch[float64]{X: x, Y: []float64{0}}))
 			if a.Risk.Regression() {
-				z[0] = st.Target(z[0])
+				z[0] = st.RestoreTarget(z[0])
 			}
 			return z
 		}
@@ -239,9 +239,9 @@ func TestPooled(t *testing.T) {
 	x := []float64{1, 2, 6, 1, 0, 1, 3, 2, 4, 1, 1, 0}
 	all := MomentsOf(NewSamples(6, x, []float64{10, 30}))
 	for _, devices := range []int{1, 5} {
-		st, _, err := Combine(devices, 7, func(take func(*Moments)) error {
+		st, _, err := CombineMoments(devices, 7, func(take func(*Moments)) error {
 			for range devices {
-				take(a.Pooled(all))
+				take(a.PoolChannelMoments(all))
 			}
 			return nil
 		}, a.Risk, 0)
@@ -257,7 +257,7 @@ func TestPooled(t *testing.T) {
 		compare(t, "scales", st.Scale, []float64{first, first, first, scale, scale, scale, 10}, 1e-12)
 	}
 	a = Architecture{Inputs: 6, Outputs: 1, Risk: spec.RiskSquared}
-	if a.Pooled(all) != all {
+	if a.PoolChannelMoments(all) != all {
 		t.Error("moments of a linear model are pooled")
 	}
 }

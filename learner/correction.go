@@ -8,22 +8,24 @@ type Correction[T Float] struct {
 	Proximal float64
 	Anchor   []T // w_{i−1}, of length d; not changed
 	// Plus, of length d, is added; nil = nothing. With c − c_k of SCAFFOLD a step is that of Karimireddy et al. 2020.
-	Plus []T
+	ControlVariate []T
 	// Frozen are the tensors whose elements no step changes.
-	Frozen []Range
+	Frozen []ElementRange
 
-	kept []T
+	savedFrozen []T
 }
 
-// Range is the elements From to To − 1 of the flat vector.
-type Range struct{ From, To int }
+// ElementRange is the elements From to To − 1 of the flat vector.
+type ElementRange struct{ From, To int }
 
 // none reports that there is nothing to correct.
-func (c *Correction[T]) none() bool { return c.Proximal == 0 && c.Plus == nil && len(c.Frozen) == 0 }
+func (c *Correction[T]) none() bool {
+	return c.Proximal == 0 && c.ControlVariate == nil && len(c.Frozen) == 0
+}
 
-// shrink takes the parts of a step of size mu that are linear in w: the ridge ρ and the proximal term, both at the w
-// before it.
-func (c *Correction[T]) shrink(w []T, mu, ridge float64, k *kernel[T]) {
+// stepLinearTerms takes the parts of a step of size mu that are linear in w: the ridge ρ and the proximal term, both at
+// the w before it.
+func (c *Correction[T]) stepLinearTerms(w []T, mu, ridge float64, k *kernel[T]) {
 	switch {
 	case c.Proximal != 0:
 		for i, a := range c.Anchor {
@@ -35,18 +37,18 @@ func (c *Correction[T]) shrink(w []T, mu, ridge float64, k *kernel[T]) {
 	}
 }
 
-// keep remembers the frozen elements of w before a step, and restore puts them back after it.
-func (c *Correction[T]) keep(w []T) {
-	c.kept = c.kept[:0]
+// saveFrozen remembers the frozen elements of w before a step, and restore puts them back after it.
+func (c *Correction[T]) saveFrozen(w []T) {
+	c.savedFrozen = c.savedFrozen[:0]
 	for _, r := range c.Frozen {
-		c.kept = append(c.kept, w[r.From:r.To]...)
+		c.savedFrozen = append(c.savedFrozen, w[r.From:r.To]...)
 	}
 }
 
-func (c *Correction[T]) restore(w []T) {
+func (c *Correction[T]) restoreFrozen(w []T) {
 	at := 0
 	for _, r := range c.Frozen {
-		at += copy(w[r.From:r.To], c.kept[at:])
+		at += copy(w[r.From:r.To], c.savedFrozen[at:])
 	}
 }
 

@@ -56,8 +56,8 @@ func TestPlus(t *testing.T) {
 				exchanged[j] = 2 * (grad[j] + plus[j])
 				want[j] -= 0.05 * exchanged[j]
 			}
-			by := Correction[float64]{Plus: plus}
-			descent := Descent[float64]{Model: m, By: by, Draws: fixed[float64]{d}}
+			by := Correction[float64]{ControlVariate: plus}
+			descent := Descent[float64]{Model: m, Correction: by, Draws: fixed[float64]{d}}
 			descent.GradientAt(grad, w)
 			compare(t, describe(a)+": gradient", grad, exchanged, 1e-12)
 			m.step(w, d, 0.05, &by)
@@ -89,8 +89,8 @@ func TestFrozen(t *testing.T) {
 	rng := newRNG(62)
 	m := newModel[float32](t, a)
 	frozen := a.Ranges([]string{"layer0.weight", "layer1.bias"})
-	if !slices.Equal(frozen, []Range{{0, 12}, {18, 19}}) || !slices.Equal(a.Ranges([]string{"layer1"}),
-		[]Range{{15, 18}, {18, 19}}) || a.Ranges([]string{"layer2", "layer0.wait"}) != nil {
+	if !slices.Equal(frozen, []ElementRange{{0, 12}, {18, 19}}) || !slices.Equal(a.Ranges([]string{"layer1"}),
+		[]ElementRange{{15, 18}, {18, 19}}) || a.Ranges([]string{"layer2", "layer0.wait"}) != nil {
 		t.Fatalf("ranges %v, %v", frozen, a.Ranges([]string{"layer1"}))
 	}
 	start := randomVector[float32](a.Params(), 1, rng)
@@ -119,7 +119,7 @@ func TestFrozen(t *testing.T) {
 		}
 	}
 	grad := make([]float32, a.Params())
-	d := Descent[float32]{Model: m, By: by, Draws: &Sampler[float32]{Data: randomSamples[float32](a, 3, rng)}}
+	d := Descent[float32]{Model: m, Correction: by, Draws: &Sampler[float32]{Data: randomSamples[float32](a, 3, rng)}}
 	d.GradientAt(grad, start)
 	for j, g := range grad {
 		if isFrozen := j < 12 || j == 18; isFrozen != (g == 0) {

@@ -4,11 +4,11 @@ import "fmt"
 
 // Descent is an agent's stochastic gradient descent: a model, what its steps draw and how long they are.
 type Descent[T Float] struct {
-	Model     *Model[T]
-	Draws     Draws[T]
-	Schedule  Schedule
-	By        Correction[T]
-	Normalize bool // divide the step size by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1
+	Model      *Model[T]
+	Draws      DrawSource[T]
+	Schedule   Schedule
+	Correction Correction[T]
+	Normalize  bool // divide the step size by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1
 }
 
 // DivergenceError says that a risk or a parameter stopped being finite.
@@ -47,13 +47,13 @@ func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop f
 		mu := weight * d.Schedule.At(offset+uint64(taken)+1)
 		draw := d.Draws.Next(m)
 		if draw.Scale != 0 {
-			if risk := m.step(w, draw, mu, &d.By); !finite(risk) {
+			if risk := m.step(w, draw, mu, &d.Correction); !finite(risk) {
 				return taken, &DivergenceError{Step: taken + 1, What: fmt.Sprintf("the risk is %v", risk)}
 			}
 		}
 		taken++
 	}
-	if i := NotFinite(w); i >= 0 {
+	if i := FirstNotFinite(w); i >= 0 {
 		return taken, &DivergenceError{Step: taken, What: fmt.Sprintf("parameter %d is %v", i, w[i])}
 	}
 	return taken, nil
@@ -69,11 +69,11 @@ func (d *Descent[T]) GradientAt(grad, w []T) {
 		return
 	}
 	m.Gradient(grad, w, draw.Batch)
-	m.addVectors(1, draw, &d.By, grad)
+	m.addVectors(1, draw, &d.Correction, grad)
 	for i, g := range grad {
 		grad[i] = T(T(draw.Scale) * g)
 	}
-	d.By.clearFrozen(grad)
+	d.Correction.clearFrozen(grad)
 }
 
 func (d *Descent[T]) validate(steps int, weight float64) error {

@@ -12,8 +12,8 @@ type Draw[T Float] struct {
 	Noise []T     // v of 2nd-order (8), of length d; nil = none
 }
 
-// Draws is where the local steps of a [Descent] get what they use.
-type Draws[T Float] interface {
+// DrawSource is where the local steps of a [Descent] get what they use.
+type DrawSource[T Float] interface {
 	// Next is the draw of the next local step of m. It is called once for each step, in their order, and may reuse the
 	// memory of the draw before.
 	Next(m *Model[T]) *Draw[T]

@@ -40,7 +40,7 @@ func (e external[T]) Init([]T, *rand.Rand)                {}
 func (e external[T]) Risk(float64, []T, Batch[T]) float64 { return math.NaN() }
 func (e external[T]) Backward([]T, Batch[T]) float64      { return math.NaN() }
 func (e external[T]) AddGradient([]T, Batch[T], float64)  {}
-func (e external[T]) Labels([]T, *Labels) error           { return nil }
+func (e external[T]) Labels([]T, *LabelState) error       { return nil }
 func (e external[T]) Outputs(_ []T, b Batch[T]) []T       { return make([]T, b.Len()) }
 
 func (e external[T]) Restandardize([]T, Standardization, Standardization) (bool, error) {

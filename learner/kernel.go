@@ -13,9 +13,9 @@ type kernel[T Float] struct {
 	// dst[s·stride] = bias + wᵀx_s, for each row x_s of x
 	dots func(dst []T, stride int, bias T, w, x []T)
 	// y += Σ_s c_s x_s with c_s = scale·a[s·stride]; Σ_s c_s
-	rows func(y []T, scale T, a []T, stride int, x []T) (sum T)
-	axpy func(alpha T, x, y []T)    // y += alpha x; y may be x
-	sumq func(x []T) (norm float64) // ‖x‖², accumulated in float64
+	addRows     func(y []T, scale T, a []T, stride int, x []T) (sum T)
+	axpy        func(alpha T, x, y []T)    // y += alpha x; y may be x
+	squaredNorm func(x []T) (norm float64) // ‖x‖², accumulated in float64
 
 	// Four rows at once, of at least assemblyFrom elements, with the bits of the above; nil where there is no assembly.
 	dot4    func(dst *[4]T, w, x []T)     // dst = wᵀx for four rows of w, each as long as x
@@ -75,11 +75,11 @@ func (k *kernel[T]) narrowLayer(dst, w, bias, x []T, in, out int) {
 	}
 }
 
-// combine is rows, by four of those that count: of a relu layer's, half have c_s = 0.
-func (k *kernel[T]) combine(y []T, scale T, a []T, stride int, x []T) (sum T) {
+// addNonzeroRows is rows, by four of those that count: of a relu layer's, half have c_s = 0.
+func (k *kernel[T]) addNonzeroRows(y []T, scale T, a []T, stride int, x []T) (sum T) {
 	n := len(y)
 	if k.axpy4 == nil || n < assemblyFrom || len(x) < 4*n {
-		return k.rows(y, scale, a, stride, x)
+		return k.addRows(y, scale, a, stride, x)
 	}
 	var c [4]T
 	var four [4][]T
@@ -107,12 +107,12 @@ const assemblyFrom = 32
 // newKernel picks gonum where it has assembly. On other processors its loops are plain ones, slower than the unrolled
 // loops here, which do not wait for one accumulator.
 func newKernel[T Float](arch string) kernel[T] {
-	k := kernel[T]{dots: dotsLoop[T], rows: rowsLoop[T], axpy: axpyLoop[T], sumq: sumqLoop[T]}
+	k := kernel[T]{dots: dotsLoop[T], addRows: rowsLoop[T], axpy: axpyLoop[T], squaredNorm: sumqLoop[T]}
 	if arch == "amd64" {
 		k.useGonum()
 	}
 	if arch == runtime.GOARCH {
-		k.useFour()
+		k.useFourRowKernels()
 	}
 	return k
 }
@@ -123,11 +123,11 @@ func (k *kernel[T]) useGonum() {
 	case *kernel[float32]:
 		impl := blas32.Implementation()
 		*k = assemblyKernel(impl.Sdot, impl.Saxpy)
-		k.sumq = func(x []float32) float64 { return impl.Dsdot(len(x), x, 1, x, 1) }
+		k.squaredNorm = func(x []float32) float64 { return impl.Dsdot(len(x), x, 1, x, 1) }
 	case *kernel[float64]:
 		impl := blas64.Implementation()
 		*k = assemblyKernel(impl.Ddot, impl.Daxpy)
-		k.sumq = func(x []float64) float64 { return impl.Ddot(len(x), x, 1, x, 1) }
+		k.squaredNorm = func(x []float64) float64 { return impl.Ddot(len(x), x, 1, x, 1) }
 	}
 }
 
@@ -148,7 +148,7 @@ func assemblyKernel[T Float](dot func(n int, x []T, incX int, y []T, incY int) T
 				x = x[n:]
 			}
 		},
-		rows: func(y []T, scale T, a []T, stride int, x []T) (sum T) {
+		addRows: func(y []T, scale T, a []T, stride int, x []T) (sum T) {
 			n := len(y)
 			if n < assemblyFrom {
 				return rowsLoop(y, scale, a, stride, x)

@@ -42,9 +42,9 @@ func testKernel[T Float](t *testing.T, k kernel[T], tolerance float64) {
 		}
 		k.dots(dots, stride, 0.25, w, x)
 		compare(t, "dots", dots, wantDots, tolerance)
-		got := k.combine(y, 0.5, a, stride, x)
+		got := k.addNonzeroRows(y, 0.5, a, stride, x)
 		compare(t, "combine", y, wantY, tolerance)
-		compare(t, "sum and squares", []float64{float64(got), k.sumq(w)}, []float64{float64(sum), wantSquares},
+		compare(t, "sum and squares", []float64{float64(got), k.squaredNorm(w)}, []float64{float64(sum), wantSquares},
 			tolerance)
 		k.axpy(-0.5, y, y)
 		for i := range wantY {
@@ -88,7 +88,7 @@ func TestFourRows(t *testing.T) {
 			a[2*stride] = 0
 			got := append(vector(n), 7, 7)
 			want := slices.Clone(got)
-			sum, wantSum := k.combine(got[:n], 0.3, a, stride, x), k.rows(want[:n], 0.3, a, stride, x)
+			sum, wantSum := k.addNonzeroRows(got[:n], 0.3, a, stride, x), k.addRows(want[:n], 0.3, a, stride, x)
 			same("combine", n, append(got, sum), append(want, wantSum))
 		}
 	}

@@ -40,8 +40,8 @@ func (l *linear[T]) reserve(n int) {
 func (l *linear[T]) forward(w []T, b Batch[T]) []T {
 	l.reserve(len(b.Y))
 	var bias T
-	if l.layer.bias >= 0 {
-		bias = w[l.layer.bias]
+	if l.layer.biasOffset >= 0 {
+		bias = w[l.layer.biasOffset]
 	}
 	l.k.dots(l.z, 1, bias, w[:l.layer.in], b.X)
 	return l.z[:len(b.Y)]
@@ -60,14 +60,14 @@ func (l *linear[T]) Backward(w []T, b Batch[T]) float64 {
 
 // AddGradient implements Objective.
 func (l *linear[T]) AddGradient(dst []T, b Batch[T], scale float64) {
-	sum := l.k.combine(dst[:l.layer.in], T(scale), l.delta, 1, b.X)
-	if l.layer.bias >= 0 {
-		dst[l.layer.bias] += sum
+	sum := l.k.addNonzeroRows(dst[:l.layer.in], T(scale), l.delta, 1, b.X)
+	if l.layer.biasOffset >= 0 {
+		dst[l.layer.biasOffset] += sum
 	}
 }
 
 // Labels implements Objective.
-func (l *linear[T]) Labels(y []T, seen *Labels) error { return l.loss.Labels(y, 1, seen) }
+func (l *linear[T]) Labels(y []T, seen *LabelState) error { return l.loss.Labels(y, 1, seen) }
 
 // Outputs implements Objective.
 func (l *linear[T]) Outputs(w []T, b Batch[T]) []T { return l.forward(w, b) }
@@ -82,14 +82,14 @@ func (l *linear[T]) Restandardize(w []T, from, to Standardization) (bool, error)
 	return restandardize(w, l.layer, l.layer, l.risk, from, to), nil
 }
 
-// short reports that rows are too short for assembly.
-func (l *linear[T]) short() bool { return l.layer.in < assemblyFrom }
+// hasShortRows reports that rows are too short for assembly.
+func (l *linear[T]) hasShortRows() bool { return l.layer.in < assemblyFrom }
 
 // step takes the step of [Model.step] on one short row, as in a linear regression of 25 features: the calls and the
 // views of other steps would cost four times the arithmetic. It gives the same bits.
 func (l *linear[T]) step(w, x []T, y T, mu, ridge float64) float64 {
 	z := dotLoop(w[:len(x)], x)
-	if l.layer.bias >= 0 {
+	if l.layer.biasOffset >= 0 {
 		z += w[len(x)]
 	}
 	miss := z - y
@@ -107,7 +107,7 @@ func (l *linear[T]) step(w, x []T, y T, mu, ridge float64) float64 {
 		l.k.axpy(T(-mu*ridge), w, w)
 	}
 	c := T(T(-mu) * miss)
-	if l.layer.bias >= 0 {
+	if l.layer.biasOffset >= 0 {
 		w[len(x)] += c
 	}
 	w = w[:len(x)]

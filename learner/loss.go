@@ -16,7 +16,7 @@ type Loss[T Float] interface {
 	// Labels checks targets and brings them into the loss's form, in place. The error names the first bad one and its
 	// row, counted from 1 and after those seen before, and nothing is changed then. The caller has seen to it
 	// that all are finite. It notes in seen what it must know when more rows come, but for their number.
-	Labels(y []T, outputs int, seen *Labels) error
+	Labels(y []T, outputs int, seen *LabelState) error
 	// Predict returns the label that outputs z speak for: for a regression, z itself.
 	Predict(z []T) T
 	// Classes appends to dst the probability of each class, in their order, given outputs z: none for a regression.
@@ -53,20 +53,20 @@ func addRisks[T Float](sum float64, loss Loss[T], delta, z, y []T) float64 {
 // regression is what the losses of regressions have in common.
 type regression[T Float] struct{}
 
-func (regression[T]) Labels([]T, int, *Labels) error         { return nil }
+func (regression[T]) Labels([]T, int, *LabelState) error     { return nil }
 func (regression[T]) Predict(z []T) T                        { return z[0] }
 func (regression[T]) Classes(dst []float64, _ []T) []float64 { return dst }
 
-// Labels is what is known of targets that were mapped before others come. The zero value is of no rows.
-type Labels struct {
-	rows        int
-	zero, minus int // the last rows, from 1, where a 0 and a −1 were seen; 0 = none
+// LabelState is what is known of targets that were mapped before others come. The zero value is of no rows.
+type LabelState struct {
+	rows                      int
+	lastZeroRow, lastMinusRow int // the last rows, from 1, where a 0 and a −1 were seen; 0 = none
 }
 
 // LabelSet is the set of valid targets of a risk. The zero value contains every number.
 type LabelSet struct {
 	Classes int  // if above 0, the targets are the whole numbers from 0 to Classes − 1
-	Signs   bool // the targets are 0 and 1, or −1 and 1
+	Binary  bool // the targets are 0 and 1, or −1 and 1
 }
 
 // LabelSet returns the set of valid targets for the architecture's risk.
@@ -75,14 +75,14 @@ func (a Architecture) LabelSet() LabelSet {
 	case spec.RiskSoftmax:
 		return LabelSet{Classes: a.Outputs}
 	case spec.RiskLogistic:
-		return LabelSet{Signs: true}
+		return LabelSet{Binary: true}
 	}
 	return LabelSet{}
 }
 
 // MapLabels checks the targets of samples in memory against a valid architecture and brings them into its form, in
 // place: see [Objective.Labels]. They come after those that were seen; it returns what is known of all.
-func (s *Samples[T]) MapLabels(a Architecture, seen Labels) (Labels, error) {
+func (s *Samples[T]) MapLabels(a Architecture, seen LabelState) (LabelState, error) {
 	for i, y := range s.y {
 		if y-y != 0 {
 			return seen, fmt.Errorf("label %v in row %d: not finite", float64(y), seen.rows+i+1)

@@ -22,14 +22,14 @@ func (logistic[T]) Risk(delta, z []T, y T) float64 {
 }
 
 // Labels takes 0 and 1, which become −1 and 1, or −1 and 1.
-func (logistic[T]) Labels(y []T, _ int, seen *Labels) error {
+func (logistic[T]) Labels(y []T, _ int, seen *LabelState) error {
 	for i, v := range y {
 		row, other := seen.rows+i+1, 0
 		switch v {
 		case 0:
-			seen.zero, other = row, seen.minus
+			seen.lastZeroRow, other = row, seen.lastMinusRow
 		case -1:
-			seen.minus, other = row, seen.zero
+			seen.lastMinusRow, other = row, seen.lastZeroRow
 		case 1:
 		default:
 			return fmt.Errorf("label %v in row %d: the logistic risk takes 0 and 1, or -1 and 1", float64(v), row)
@@ -39,7 +39,7 @@ func (logistic[T]) Labels(y []T, _ int, seen *Labels) error {
 				-1-float64(v), other, float64(v), row)
 		}
 	}
-	if seen.zero > 0 {
+	if seen.lastZeroRow > 0 {
 		for i, v := range y {
 			y[i] = 2*v - 1
 		}

@@ -33,7 +33,7 @@ func (softmax[T]) Risk(delta, z []T, y T) float64 {
 }
 
 // Labels takes whole numbers from 0 to outputs − 1.
-func (softmax[T]) Labels(y []T, outputs int, seen *Labels) error {
+func (softmax[T]) Labels(y []T, outputs int, seen *LabelState) error {
 	for i, label := range y {
 		if v := float64(label); !(v >= 0 && v < float64(outputs) && v == float64(int(v))) {
 			return fmt.Errorf("label %v in row %d: the softmax risk takes whole numbers from 0 to %d", v,

@@ -138,7 +138,7 @@ func TestLossOfNaN(t *testing.T) {
 func TestLossLabels(t *testing.T) {
 	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {
 		y := append([]float64(nil), labels...)
-		if err := l.Labels(y, outputs, new(Labels)); err != nil || !slices.Equal(y, labels) {
+		if err := l.Labels(y, outputs, new(LabelState)); err != nil || !slices.Equal(y, labels) {
 			t.Errorf("labels %v become %v, error %v", labels, y, err)
 		}
 		for _, label := range labels {

@@ -10,13 +10,13 @@ import (
 // gradient. The parameters stay with the caller, as one flat vector; the model owns only scratch memory, which grows
 // with the largest batch up to 32 rows.
 type Model[T Float] struct {
-	arch      Architecture
-	params    int
-	objective Objective[T]
-	unit      float64    // of risks that are reported
-	row       *linear[T] // the objective, if it takes steps on one row by itself: see linear.step
-	k         kernel[T]
-	grad      []T // for steps on more rows than one block
+	arch       Architecture
+	params     int
+	objective  Objective[T]
+	riskUnit   float64    // of risks that are reported
+	rowStepper *linear[T] // the objective, if it takes steps on one row by itself: see linear.step
+	k          kernel[T]
+	grad       []T // for steps on more rows than one block
 }
 
 // NewModel prepares a model; the error is that of [Architecture.Validate].
@@ -25,9 +25,9 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 		return nil, err
 	}
 	a.Hidden = slices.Clone(a.Hidden)
-	m := &Model[T]{arch: a, params: a.Params(), objective: objective[T](a), unit: 1, k: nativeKernel[T]()}
-	if l, ok := m.objective.(*linear[T]); ok && l.short() {
-		m.row = l
+	m := &Model[T]{arch: a, params: a.Params(), objective: objective[T](a), riskUnit: 1, k: nativeKernel[T]()}
+	if l, ok := m.objective.(*linear[T]); ok && l.hasShortRows() {
+		m.rowStepper = l
 	}
 	return m, nil
 }
@@ -35,12 +35,13 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 // Architecture is what the model was made of.
 func (m *Model[T]) Architecture() Architecture { return m.arch }
 
-// ReportIn makes Risk and Score report risks in the units of the data, for samples that are standardised by st, if they
-// are: those of a regression times the square of the target's scale. δ of the huber risk is in units of that scale.
-func (m *Model[T]) ReportIn(st Standardization) {
+// SetReportUnits makes Risk and Score report risks in the units of the data, for samples that are standardised by st,
+// if they are: those of a regression times the square of the target's scale. δ of the huber risk is in units of that
+// scale.
+func (m *Model[T]) SetReportUnits(st Standardization) {
 	if m.arch.Risk.Regression() && m.arch.Target() && len(st.Scale) > 0 {
 		scale := st.Scale[len(st.Scale)-1]
-		m.unit = float64(scale * scale)
+		m.riskUnit = float64(scale * scale)
 	}
 }
 
@@ -78,14 +79,14 @@ func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 	for from := 0; from < n; from += blockRows {
 		sum = m.objective.Risk(sum, w, b.block(from))
 	}
-	return m.unit * (sum/float64(n) + m.ridge(w))
+	return m.riskUnit * (sum/float64(n) + m.ridge(w))
 }
 
 // Score says how well w does on all of s, (ρ/2)‖w‖² included in its risk. Without samples everything is NaN.
 func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 	m.check(w, s.All())
 	score := score(m.objective.Tally(w, s), m.arch, s)
-	score.Risk = m.unit * (score.Risk + m.ridge(w))
+	score.Risk = m.riskUnit * (score.Risk + m.ridge(w))
 	return score
 }
 
@@ -93,7 +94,7 @@ func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 func (m *Model[T]) Tally(w []T, s *Samples[T]) ScoreSums {
 	m.check(w, s.All())
 	t := m.objective.Tally(w, s)
-	t.Risk *= m.unit
+	t.Risk *= m.riskUnit
 	return t
 }
 
@@ -102,12 +103,12 @@ func (m *Model[T]) ridge(w []T) float64 {
 	if m.arch.Ridge == 0 {
 		return 0
 	}
-	return 0.5 * m.arch.Ridge * m.k.sumq(w)
+	return 0.5 * m.arch.Ridge * m.k.squaredNorm(w)
 }
 
 func (m *Model[T]) check(w []T, b Batch[T]) {
 	m.checkVector("w", w)
-	if b.pass != nil && b.pass.of.inputs == m.arch.Inputs {
+	if b.pass != nil && b.pass.samples.inputs == m.arch.Inputs {
 		return
 	}
 	if b.pass != nil || len(b.X) != len(b.Y)*m.arch.Inputs {
@@ -124,8 +125,8 @@ func (m *Model[T]) checkVector(name string, v []T) {
 
 func finite(v float64) bool { return v-v == 0 }
 
-// NotFinite returns the place of the first number that is not finite; −1 if all are. It asks of four at once.
-func NotFinite[T Float](v []T) int {
+// FirstNotFinite returns the place of the first number that is not finite; −1 if all are. It asks of four at once.
+func FirstNotFinite[T Float](v []T) int {
 	at := 0
 	for rest := v; len(rest) >= 4; rest = rest[4:] {
 		x := (*[4]T)(rest)

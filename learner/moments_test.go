@@ -78,7 +78,7 @@ func TestStandardize(t *testing.T) {
 	compare(t, "features", s.All().X, []float64{-2 * r, 0, -.5, -r, 0, -.5, 0, 0, -.5, r, 0, -.5, 2 * r, 0, 1.5}, 1e-12)
 	compare(t, "target", s.All().Y, []float64{-2 * r, -r, 0, r, 2 * r}, 1e-12)
 	for i, v := range s.All().Y {
-		compare(t, "target and back", []float64{st.Target(v)}, []float64{y[i]}, 1e-14)
+		compare(t, "target and back", []float64{st.RestoreTarget(v)}, []float64{y[i]}, 1e-14)
 	}
 }
 

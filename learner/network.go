@@ -17,9 +17,9 @@ type network[T Float] struct {
 	loss       Loss[T]
 	k          kernel[T]
 
-	fewRows int   // rows that run at once where only the outputs are wanted, see [rowsAtOnce]
-	act     [][]T // per layer [rows,out]: activations; of the last layer the raw outputs
-	delta   [][]T // per layer [rows,out]: derivatives of a row's risk by the layer's sums
+	outputRowsAtOnce int   // rows that run at once where only the outputs are wanted, see [rowsAtOnce]
+	act              [][]T // per layer [rows,out]: activations; of the last layer the raw outputs
+	delta            [][]T // per layer [rows,out]: derivatives of a row's risk by the layer's sums
 }
 
 func newNetwork[T Float](a Architecture) (Objective[T], error) {
@@ -28,7 +28,7 @@ func newNetwork[T Float](a Architecture) (Objective[T], error) {
 
 func networkOf[T Float](a Architecture, layers []layer) *network[T] {
 	return &network[T]{layers: layers, activation: a.Activation, risk: a.Risk, loss: newLoss[T](a),
-		k: nativeKernel[T](), fewRows: rowsAtOnce(layers), act: make([][]T, len(layers)),
+		k: nativeKernel[T](), outputRowsAtOnce: rowsAtOnce(layers), act: make([][]T, len(layers)),
 		delta: make([][]T, len(layers))}
 }
 
@@ -41,11 +41,11 @@ func rowsAtOnce(layers []layer) int {
 		params += l.in * l.out
 		units += l.out
 	}
-	return rowsOf(params, units)
+	return cacheableRows(params, units)
 }
 
-// rowsOf is rowsAtOnce of layers with so many weights and units.
-func rowsOf(params, units int) int {
+// cacheableRows is rowsAtOnce of layers with so many weights and units.
+func cacheableRows(params, units int) int {
 	return min(max(max(params/8, 1<<16)/units, 1), blockRows)
 }
 
@@ -60,8 +60,8 @@ func checkLayers(a Architecture) error {
 
 // layer says where the views of one layer begin in the flat vector: weights [out,in], then perhaps biases [out].
 type layer struct {
-	in, out      int
-	weight, bias int // bias is −1 if there is none
+	in, out                  int
+	weightOffset, biasOffset int // bias is −1 if there is none
 }
 
 // layersOf lays out the layers of an architecture, one after the other.
@@ -70,10 +70,10 @@ func layersOf(a Architecture) []layer { return layersFrom(0, a.Inputs, a) }
 // layersFrom lays them out from an offset on, for so many inputs.
 func layersFrom(offset, in int, a Architecture) (layers []layer) {
 	for _, out := range a.Units() {
-		l := layer{in: in, out: out, weight: offset, bias: -1}
+		l := layer{in: in, out: out, weightOffset: offset, biasOffset: -1}
 		offset += l.in * l.out
 		if a.Bias {
-			l.bias = offset
+			l.biasOffset = offset
 			offset += l.out
 		}
 		layers = append(layers, l)
@@ -90,7 +90,7 @@ func layoutFrom(first int, layers []layer) (all []Tensor) {
 	for i, l := range layers {
 		i += first
 		all = append(all, Tensor{Name: fmt.Sprintf("layer%d.weight", i), Shape: []int{l.out, l.in}})
-		if l.bias >= 0 {
+		if l.biasOffset >= 0 {
 			all = append(all, Tensor{Name: fmt.Sprintf("layer%d.bias", i), Shape: []int{l.out}})
 		}
 	}
@@ -105,7 +105,7 @@ func (n *network[T]) Layout() []Tensor { return layout(n.layers...) }
 // distribution, ±√(6/(in+out)); equal hidden units would stay equal for ever.
 func (n *network[T]) Init(w []T, rng *rand.Rand) {
 	for _, l := range n.layers[:len(n.layers)-1] {
-		glorot(w[l.weight:][:l.in*l.out], l.in, l.out, rng)
+		glorot(w[l.weightOffset:][:l.in*l.out], l.in, l.out, rng)
 	}
 }
 
@@ -134,10 +134,10 @@ func (n *network[T]) forward(w []T, b Batch[T]) []T {
 	for i, l := range n.layers {
 		out := n.act[i][:rows*l.out]
 		var bias []T
-		if l.bias >= 0 {
-			bias = w[l.bias:][:l.out]
+		if l.biasOffset >= 0 {
+			bias = w[l.biasOffset:][:l.out]
 		}
-		n.k.layer(out, w[l.weight:][:l.in*l.out], bias, x[:rows*l.in], l.in, l.out)
+		n.k.layer(out, w[l.weightOffset:][:l.in*l.out], bias, x[:rows*l.in], l.in, l.out)
 		if i < len(n.layers)-1 {
 			activate(n.activation, out)
 		}
@@ -148,8 +148,8 @@ func (n *network[T]) forward(w []T, b Batch[T]) []T {
 
 // Risk implements Objective.
 func (n *network[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
-	for from := 0; from < len(b.Y); from += n.fewRows {
-		part := b.Part(from, n.fewRows)
+	for from := 0; from < len(b.Y); from += n.outputRowsAtOnce {
+		part := b.Part(from, n.outputRowsAtOnce)
 		sum = addRisks(sum, n.loss, nil, n.forward(w, part), part.Y)
 	}
 	return sum
@@ -167,19 +167,19 @@ func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
 // backward takes the derivatives by the sums of the last layer, of so many rows, to the layers below.
 func (n *network[T]) backward(w []T, rows int) {
 	for i := len(n.layers) - 1; i > 0; i-- {
-		n.below(n.delta[i-1], w, i, rows)
-		deactivate(n.activation, n.delta[i-1][:rows*n.layers[i].in], n.act[i-1])
+		n.inputDerivatives(n.delta[i-1], w, i, rows)
+		multiplyByDerivative(n.activation, n.delta[i-1][:rows*n.layers[i].in], n.act[i-1])
 	}
 }
 
-// below fills dst, [rows,in], with the derivatives by what layer i takes in.
-func (n *network[T]) below(dst, w []T, i, rows int) {
+// inputDerivatives fills dst, [rows,in], with the derivatives by what layer i takes in.
+func (n *network[T]) inputDerivatives(dst, w []T, i, rows int) {
 	l, above := n.layers[i], n.delta[i]
 	clear(dst[:rows*l.in])
 	for o := 0; o < l.out; o += 4 { // four rows of w stay in the nearest cache for all s
-		w := w[l.weight+o*l.in:][:min(4, l.out-o)*l.in]
+		w := w[l.weightOffset+o*l.in:][:min(4, l.out-o)*l.in]
 		for s := range rows {
-			n.k.combine(dst[s*l.in:][:l.in], 1, above[s*l.out+o:], 1, w)
+			n.k.addNonzeroRows(dst[s*l.in:][:l.in], 1, above[s*l.out+o:], 1, w)
 		}
 	}
 }
@@ -189,10 +189,10 @@ func (n *network[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 	x := b.X
 	for i, l := range n.layers {
 		for o := range l.out {
-			row := dst[l.weight+o*l.in:][:l.in]
-			sum := n.k.combine(row, T(scale), n.delta[i][o:], l.out, x[:len(b.Y)*l.in])
-			if l.bias >= 0 {
-				dst[l.bias+o] += sum
+			row := dst[l.weightOffset+o*l.in:][:l.in]
+			sum := n.k.addNonzeroRows(row, T(scale), n.delta[i][o:], l.out, x[:len(b.Y)*l.in])
+			if l.biasOffset >= 0 {
+				dst[l.biasOffset+o] += sum
 			}
 		}
 		x = n.act[i]
@@ -200,7 +200,7 @@ func (n *network[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 }
 
 // Labels implements Objective.
-func (n *network[T]) Labels(y []T, seen *Labels) error {
+func (n *network[T]) Labels(y []T, seen *LabelState) error {
 	return n.loss.Labels(y, n.layers[len(n.layers)-1].out, seen)
 }
 
@@ -209,7 +209,7 @@ func (n *network[T]) Outputs(w []T, b Batch[T]) []T { return n.forward(w, b) }
 
 // ScoreSums implements Objective.
 func (n *network[T]) Tally(w []T, s *Samples[T]) ScoreSums {
-	return tally(n.loss, s, n.fewRows, func(b Batch[T]) []T { return n.forward(w, b) })
+	return tally(n.loss, s, n.outputRowsAtOnce, func(b Batch[T]) []T { return n.forward(w, b) })
 }
 
 // Restandardize implements Objective.
@@ -231,8 +231,9 @@ func activate[T Float](a spec.Activation, v []T) {
 	}
 }
 
-// deactivate multiplies delta by the derivative of the activation, given its values act; relu has slope 0 at 0.
-func deactivate[T Float](a spec.Activation, delta, act []T) {
+// multiplyByDerivative multiplies delta by the derivative of the activation, given its values act; relu has slope 0 at
+// 0.
+func multiplyByDerivative[T Float](a spec.Activation, delta, act []T) {
 	switch a {
 	case spec.ActivationTanh:
 		for i := range delta {

@@ -31,7 +31,7 @@ type Objective[T Float] interface {
 	AddGradient(dst []T, b Batch[T], scale float64)
 	// Labels checks targets that come after those seen, and brings them into the form of the risk, in place: see
 	// [Loss.Labels].
-	Labels(y []T, seen *Labels) error
+	Labels(y []T, seen *LabelState) error
 	// Outputs returns the outputs at w of the rows of a block, [rows,outputs], as the risk sees them. They are valid
 	// until the next call of any method.
 	Outputs(w []T, b Batch[T]) []T

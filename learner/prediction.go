@@ -57,7 +57,7 @@ func (p *Predictor[T]) Predict(row []T) Prediction {
 	if len(p.classes) == 0 {
 		value := float64(z[0])
 		if len(p.st.Mean) > 0 && p.model.arch.Target() {
-			value = p.st.Target(value)
+			value = p.st.RestoreTarget(value)
 		}
 		return Prediction{Value: value}
 	}

@@ -38,7 +38,7 @@ func TestPredictor(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := NewSamples(3, x, y)
-		if _, err := s.MapLabels(a, Labels{}); err != nil {
+		if _, err := s.MapLabels(a, LabelState{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Standardize(st); err != nil {

@@ -43,43 +43,43 @@ func (m *Model[T]) Restandardize(w []T, from, to Standardization) error {
 
 // restandardize is Objective.Restandardize of layers, of which these are the first and the last.
 func restandardize[T Float](w []T, first, last layer, risk spec.Risk, from, to Standardization) (moved bool) {
-	moved = otherInputs(w, first, from, to)
+	moved = restandardizeInputs(w, first, from, to)
 	if !risk.Regression() {
 		return moved
 	}
-	return otherOutput(w, last, 0, first.in, from, to) || moved
+	return restandardizeOutput(w, last, 0, first.in, from, to) || moved
 }
 
-// otherInputs has a first layer take features in other units.
-func otherInputs[T Float](w []T, first layer, from, to Standardization) (moved bool) {
+// restandardizeInputs has a first layer take features in other units.
+func restandardizeInputs[T Float](w []T, first layer, from, to Standardization) (moved bool) {
 	for o := range first.out {
-		row, shift := w[first.weight+o*first.in:][:first.in], 0.0
+		row, shift := w[first.weightOffset+o*first.in:][:first.in], 0.0
 		for j, x := range row {
 			shift += float64(x) * (to.Mean[j] - from.Mean[j]) / from.Scale[j]
 			row[j] = T(float64(x) * (to.Scale[j] / from.Scale[j]))
 		}
-		moved = lift(w, first, o, shift) || moved
+		moved = addToBias(w, first, o, shift) || moved
 	}
 	return moved
 }
 
-// otherOutput has a unit of the last layer give a column in other units.
-func otherOutput[T Float](w []T, last layer, unit, column int, from, to Standardization) (moved bool) {
+// restandardizeOutput has a unit of the last layer give a column in other units.
+func restandardizeOutput[T Float](w []T, last layer, unit, column int, from, to Standardization) (moved bool) {
 	scale := from.Scale[column] / to.Scale[column]
-	row := w[last.weight+unit*last.in:][:last.in]
+	row := w[last.weightOffset+unit*last.in:][:last.in]
 	for i, x := range row {
 		row[i] = T(float64(x) * scale)
 	}
-	if last.bias >= 0 {
-		w[last.bias+unit] = T(float64(w[last.bias+unit]) * scale)
+	if last.biasOffset >= 0 {
+		w[last.biasOffset+unit] = T(float64(w[last.biasOffset+unit]) * scale)
 	}
-	return lift(w, last, unit, (from.Mean[column]-to.Mean[column])/to.Scale[column])
+	return addToBias(w, last, unit, (from.Mean[column]-to.Mean[column])/to.Scale[column])
 }
 
-// lift adds to the bias of a unit, if there is one, and reports whether there is anything to add.
-func lift[T Float](w []T, l layer, unit int, by float64) bool {
-	if l.bias >= 0 {
-		w[l.bias+unit] = T(float64(w[l.bias+unit]) + by)
+// addToBias adds to the bias of a unit, if there is one, and reports whether there is anything to add.
+func addToBias[T Float](w []T, l layer, unit int, by float64) bool {
+	if l.biasOffset >= 0 {
+		w[l.biasOffset+unit] = T(float64(w[l.biasOffset+unit]) + by)
 	}
 	return by != 0
 }

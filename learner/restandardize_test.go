@@ -50,7 +50,7 @@ func TestRestandardize(t *testing.T) {
 			x, _ := s.Row(0)
 			for _, z := range outputs(m, w, x) {
 				if a.Risk.Regression() {
-					z = st.Target(z)
+					z = st.RestoreTarget(z)
 				}
 				all = append(all, z)
 			}

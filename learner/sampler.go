@@ -32,7 +32,7 @@ func (c GradientConfig) Validate() error {
 		errs = append(errs, fmt.Errorf("response probability %v; above 0 and at most 1, or 0 for always",
 			c.ResponseProb))
 	}
-	var noise spec.Check
+	var noise spec.ProblemList
 	if c.Noise != (spec.GradientNoise{}) {
 		c.Noise.Check(&noise, "gradient_noise")
 	}
@@ -91,7 +91,7 @@ func (s *Sampler[T]) Next(m *Model[T]) *Draw[T] {
 		i := s.Rand.IntN(len(y))
 		d.Batch.X, d.Batch.Y = x[i*s.Data.inputs:][:s.Data.inputs], y[i:][:1]
 	case s.Stream != nil:
-		s.fresh(m.arch.Inputs)
+		s.fillFromStream(m.arch.Inputs)
 		d.Batch.X, d.Batch.Y = s.batch.X, s.batch.Y
 	default:
 		d.Batch = s.samples()
@@ -99,7 +99,7 @@ func (s *Sampler[T]) Next(m *Model[T]) *Draw[T] {
 	d.Noise = nil
 	if s.Noise.Variance != 0 {
 		s.noise = resize(s.noise, m.params)
-		fill(s.Noise, s.noise, s.Rand)
+		drawNoise(s.Noise, s.noise, s.Rand)
 		d.Noise = s.noise
 	}
 	return d
@@ -109,7 +109,7 @@ func (s *Sampler[T]) Next(m *Model[T]) *Draw[T] {
 // of the step.
 func (s *Sampler[T]) samples() Batch[T] {
 	if s.BatchSize == 0 {
-		if p := s.batch.pass; p == nil || p.of != s.Data { // else its memory is used again
+		if p := s.batch.pass; p == nil || p.samples != s.Data { // else its memory is used again
 			s.batch = s.Data.All()
 		}
 		return s.batch
@@ -118,8 +118,8 @@ func (s *Sampler[T]) samples() Batch[T] {
 	return s.batch
 }
 
-// fresh fills the batch of one step from the stream.
-func (s *Sampler[T]) fresh(inputs int) {
+// fillFromStream fills the batch of one step from the stream.
+func (s *Sampler[T]) fillFromStream(inputs int) {
 	if len(s.batch.Y) != s.BatchSize || len(s.batch.X) != s.BatchSize*inputs {
 		s.batch.X, s.batch.Y = resize(s.batch.X, s.BatchSize*inputs), resize(s.batch.Y, s.BatchSize)
 	}

@@ -71,7 +71,7 @@ func TestNoiseLaws(t *testing.T) {
 		const draws = 100000
 		rng := newRNG(63)
 		for range draws {
-			fill(spec.GradientNoise{Law: law, Variance: variance}, v, rng)
+			drawNoise(spec.GradientNoise{Law: law, Variance: variance}, v, rng)
 			mean += v[0] / draws
 			second += v[0] * v[0] / draws
 			fourth += v[0] * v[0] * v[0] * v[0] / draws

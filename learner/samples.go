@@ -10,7 +10,7 @@ import (
 type Batch[T Float] struct {
 	X, Y []T
 
-	pass *pass[T] // over samples that are not in memory
+	pass *tablePass[T] // over samples that are not in memory
 }
 
 // blockRows is the number of rows that an objective gets together: enough that a row of weights is used from the
@@ -20,7 +20,7 @@ const blockRows = 32
 // Len is the number of samples.
 func (b Batch[T]) Len() int {
 	if b.pass != nil {
-		return b.pass.of.n
+		return b.pass.samples.n
 	}
 	return len(b.Y)
 }
@@ -105,7 +105,7 @@ func (s *Samples[T]) After(n int) *Samples[T] {
 // All is a view of every sample, for one goroutine. Of a table its rows are read in pieces, when Part asks for them.
 func (s *Samples[T]) All() Batch[T] {
 	if s.table != nil {
-		return Batch[T]{pass: &pass[T]{of: s}}
+		return Batch[T]{pass: &tablePass[T]{samples: s}}
 	}
 	return Batch[T]{X: s.x, Y: s.y}
 }
@@ -128,14 +128,14 @@ func (s *Samples[T]) Subset(n int, rng *rand.Rand) *Samples[T] {
 	}
 	b := Batch[T]{X: make([]T, n*s.inputs), Y: make([]T, n)}
 	for i := range n {
-		from, to := part(i, n, s.n), part(i+1, n, s.n)
+		from, to := partStart(i, n, s.n), partStart(i+1, n, s.n)
 		s.copyRow(&b, i, from+rng.IntN(to-from))
 	}
 	return NewSamples(s.inputs, b.X, b.Y)
 }
 
-// part is where part i of so many parts of n begins.
-func part(i, parts, n int) int { return int(uint64(i) * uint64(n) / uint64(parts)) }
+// partStart is where part i of so many parts of n begins.
+func partStart(i, parts, n int) int { return int(uint64(i) * uint64(n) / uint64(parts)) }
 
 // copyRow copies sample k into row i of dst.
 func (s *Samples[T]) copyRow(dst *Batch[T], i, k int) {

@@ -17,17 +17,17 @@ func score[T Float](t ScoreSums, a Architecture, s *Samples[T]) Score {
 	n := float64(t.Samples)
 	score := Score{Risk: t.Risk / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: t.Samples}
 	if !a.Risk.Regression() {
-		score.Accuracy = float64(t.Hits) / n
+		score.Accuracy = float64(t.CorrectSamples) / n
 	} else if !a.Target() {
 		return score
-	} else if sst := spread(s.All()); sst > 0 {
+	} else if sst := targetSpread(s.All()); sst > 0 {
 		score.R2 = 1 - t.SSE/sst
 	}
 	return score
 }
 
-// spread is the sum of the targets' squared differences from their mean.
-func spread[T Float](all Batch[T]) float64 {
+// targetSpread is the sum of the targets' squared differences from their mean.
+func targetSpread[T Float](all Batch[T]) float64 {
 	mean, sum, n := 0.0, 0.0, all.Len()
 	for from := 0; from < n; from += blockRows {
 		for _, v := range all.block(from).Y {

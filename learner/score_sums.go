@@ -2,8 +2,8 @@ package learner
 
 import "math"
 
-// Bins is the number of bins of a histogram of residuals: see [Bin].
-const Bins = 64
+// ResidualBins is the number of bins of a histogram of residuals: see [Bin].
+const ResidualBins = 64
 
 // MaxConfusionClasses is the number of classes up to which a tally says which were taken for which.
 const MaxConfusionClasses = 64
@@ -15,29 +15,30 @@ type ScoreSums struct {
 	Risk    float64 // Σ Q, without the ridge
 	// Of a regression, in the units of the targets that were trained on: Σ (z − y)², Σ y and Σ y². Residuals counts
 	// |z − y| by [Bin].
-	SSE, Targets, Squares float64
-	Residuals             []uint32
+	SSE, TargetSum, TargetSquareSum float64
+	ResidualHistogram               []uint32
 	// Of classes: the samples whose class is the predicted one, and [actual,predicted], for up to MaxTallied classes.
-	Hits      int
-	Confusion []uint32
+	CorrectSamples int
+	Confusion      []uint32
 }
 
-// Bin is the place of a residual: 0 for |r| < 2^−9.75, then four bins for each factor of two, and the last one for
-// 2^5.75 and more. A residual that is no number has the last.
-func Bin(r float64) int {
+// ResidualBin is the place of a residual: 0 for |r| < 2^−9.75, then four bins for each factor of two, and the last one
+// for 2^5.75 and more. A residual that is no number has the last.
+func ResidualBin(r float64) int {
 	r = math.Abs(r)
 	switch i := math.Floor(4*math.Log2(r)) + 40; {
-	case i >= Bins-1 || math.IsNaN(r):
-		return Bins - 1
+	case i >= ResidualBins-1 || math.IsNaN(r):
+		return ResidualBins - 1
 	case i > 0:
 		return int(i)
 	}
 	return 0
 }
 
-// BinEnd is the upper end of a bin: no residual in it, or in one before it, is larger. That of the last one is +Inf.
-func BinEnd(i int) float64 {
-	if i >= Bins-1 {
+// ResidualBinEnd is the upper end of a bin: no residual in it, or in one before it, is larger. That of the last one is
+// +Inf.
+func ResidualBinEnd(i int) float64 {
+	if i >= ResidualBins-1 {
 		return math.Inf(1)
 	}
 	return math.Exp2(float64(i-39) / 4)
@@ -52,7 +53,7 @@ func tally[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[
 		outputs := len(z) / len(block.Y)
 		if from == 0 {
 			classes = len(loss.Classes(nil, z[:outputs]))
-			t.begin(classes)
+			t.allocateCounts(classes)
 		}
 		for i, y := range block.Y {
 			out := z[i*outputs:][:outputs]
@@ -67,11 +68,11 @@ func tally[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[
 	return t
 }
 
-// begin makes room for the counts; a regression has no classes.
-func (t *ScoreSums) begin(classes int) {
+// allocateCounts makes room for the counts; a regression has no classes.
+func (t *ScoreSums) allocateCounts(classes int) {
 	switch {
 	case classes == 0:
-		t.Residuals = make([]uint32, Bins)
+		t.ResidualHistogram = make([]uint32, ResidualBins)
 	case classes <= MaxConfusionClasses:
 		t.Confusion = make([]uint32, classes*classes)
 	}
@@ -79,14 +80,14 @@ func (t *ScoreSums) begin(classes int) {
 
 func (t *ScoreSums) residual(miss, y float64) {
 	t.SSE += float64(miss * miss)
-	t.Targets += y
-	t.Squares += float64(y * y)
-	t.Residuals[Bin(miss)]++
+	t.TargetSum += y
+	t.TargetSquareSum += float64(y * y)
+	t.ResidualHistogram[ResidualBin(miss)]++
 }
 
 func (t *ScoreSums) class(classes, actual, predicted int) {
 	if actual == predicted {
-		t.Hits++
+		t.CorrectSamples++
 	}
 	if t.Confusion != nil {
 		t.Confusion[actual*classes+predicted]++

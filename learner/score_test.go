@@ -90,8 +90,8 @@ func TestTally(t *testing.T) {
 			want.Risk += m.objective.Risk(0, w, Batch[float64]{X: x, Y: []float64{y}})
 			if a.Risk.Regression() {
 				want.SSE += (z[0] - y) * (z[0] - y)
-				want.Targets += y
-				want.Squares += y * y
+				want.TargetSum += y
+				want.TargetSquareSum += y * y
 				continue
 			}
 			predicted, actual := 0, int(y)
@@ -110,7 +110,7 @@ func TestTally(t *testing.T) {
 				}
 			}
 			if actual == predicted {
-				want.Hits++
+				want.CorrectSamples++
 			}
 			if got.Confusion[actual*classes+predicted] == 0 {
 				t.Fatalf("%+v: class %d was taken for %d, and it is not counted: %v", a, actual, predicted,
@@ -124,12 +124,13 @@ func TestTally(t *testing.T) {
 			}
 		}
 		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9*(1+math.Abs(b)) }
-		if got.Samples != want.Samples || got.Hits != want.Hits || !near(got.Risk, want.Risk) ||
-			!near(got.SSE, want.SSE) || !near(got.Targets, want.Targets) || !near(got.Squares, want.Squares) {
+		if got.Samples != want.Samples || got.CorrectSamples != want.CorrectSamples || !near(got.Risk, want.Risk) ||
+			!near(got.SSE, want.SSE) || !near(got.TargetSum, want.TargetSum) || !near(got.TargetSquareSum,
+			want.TargetSquareSum) {
 			t.Errorf("%+v: got %+v, want %+v", a, got, want)
 		}
 		counted := uint32(0)
-		for _, n := range got.Residuals {
+		for _, n := range got.ResidualHistogram {
 			counted += n
 		}
 		if a.Risk.Regression() != (counted == uint32(s.Len())) {
@@ -144,16 +145,16 @@ func TestBins(t *testing.T) {
 		bin int
 	}{{0, 0}, {math.Exp2(-9.75) * 0.999, 0}, {math.Exp2(-9.75), 1}, {1, 40}, {-1, 40}, {1.18, 40}, {1.19, 41},
 		{2, 44}, {math.Exp2(5.75), 63}, {1e9, 63}, {math.Inf(-1), 63}, {math.NaN(), 63}} {
-		if got := Bin(c.r); got != c.bin {
+		if got := ResidualBin(c.r); got != c.bin {
 			t.Errorf("%v is in bin %d, want %d", c.r, got, c.bin)
 		}
 	}
-	for i := range Bins - 1 {
-		if end := BinEnd(i); Bin(end*(1-1e-12)) != i || Bin(end*(1+1e-12)) != i+1 {
-			t.Errorf("bin %d ends at %v, which is in bin %d", i, end, Bin(end))
+	for i := range ResidualBins - 1 {
+		if end := ResidualBinEnd(i); ResidualBin(end*(1-1e-12)) != i || ResidualBin(end*(1+1e-12)) != i+1 {
+			t.Errorf("bin %d ends at %v, which is in bin %d", i, end, ResidualBin(end))
 		}
 	}
-	if !math.IsInf(BinEnd(Bins-1), 1) {
+	if !math.IsInf(ResidualBinEnd(ResidualBins-1), 1) {
 		t.Error("the last bin has an end")
 	}
 }

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Sizing chooses E_k, the number of local steps, from a device's speed: as many as the budget pays for, within bounds.
-type Sizing struct {
+// StepSizing chooses E_k, the number of local steps, from a device's speed: as many as the budget pays for, within
+// bounds.
+type StepSizing struct {
 	Min, Max int
 	Budget   time.Duration // of computing in one round
 }
@@ -42,7 +43,7 @@ func (r SizingReason) String() string {
 }
 
 // Validate reports every field out of its bounds.
-func (s Sizing) Validate() error {
+func (s StepSizing) Validate() error {
 	var errs []error
 	if s.Min < 1 {
 		errs = append(errs, fmt.Errorf("sizing: minimum of %d local steps; at least 1", s.Min))
@@ -58,7 +59,7 @@ func (s Sizing) Validate() error {
 }
 
 // LocalSteps is E_k = clamp(⌊budget ÷ perStep⌋, Min, Max) and what decided it. A perStep of 0 is one not measured yet.
-func (s Sizing) LocalSteps(perStep time.Duration) (steps int, reason SizingReason) {
+func (s StepSizing) LocalSteps(perStep time.Duration) (steps int, reason SizingReason) {
 	if perStep <= 0 {
 		return s.Min, Unmeasured
 	}
@@ -101,7 +102,7 @@ func (p *Pace) PerStep() time.Duration {
 }
 
 // Ease takes a share of the steps that LocalSteps gave, 0 to 1, but no fewer than Min.
-func (s Sizing) Ease(steps int, reason SizingReason, share float64) (int, SizingReason) {
+func (s StepSizing) Ease(steps int, reason SizingReason, share float64) (int, SizingReason) {
 	if eased := max(s.Min, int(float64(steps)*share)); eased < steps {
 		return eased, Eased
 	}

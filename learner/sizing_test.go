@@ -7,7 +7,7 @@ import (
 )
 
 func TestLocalSteps(t *testing.T) {
-	s := Sizing{Min: 2, Max: 50, Budget: time.Second}
+	s := StepSizing{Min: 2, Max: 50, Budget: time.Second}
 	for _, test := range []struct {
 		perStep time.Duration
 		steps   int
@@ -27,7 +27,7 @@ func TestLocalSteps(t *testing.T) {
 			t.Errorf("LocalSteps(%v) = %d, %v; want %d, %v", test.perStep, steps, reason, test.steps, test.reason)
 		}
 	}
-	long := Sizing{Min: 1, Max: math.MaxInt32, Budget: 365 * 24 * time.Hour}
+	long := StepSizing{Min: 1, Max: math.MaxInt32, Budget: 365 * 24 * time.Hour}
 	if steps, reason := long.LocalSteps(1); steps != math.MaxInt32 || reason != ByMaximum {
 		t.Errorf("a year of nanoseconds: %d, %v", steps, reason)
 	}
@@ -35,13 +35,13 @@ func TestLocalSteps(t *testing.T) {
 
 func TestSizingValidate(t *testing.T) {
 	for _, test := range []struct {
-		s    Sizing
+		s    StepSizing
 		want string
 	}{
-		{Sizing{1, 1, 1}, ""},
-		{Sizing{0, 1, 1}, "sizing: minimum of 0 local steps; at least 1"},
-		{Sizing{3, 2, 1}, "sizing: maximum of 2 local steps is less than the minimum of 3"},
-		{Sizing{1, 2, 0}, "sizing: budget of 0s; it must be positive"},
+		{StepSizing{1, 1, 1}, ""},
+		{StepSizing{0, 1, 1}, "sizing: minimum of 0 local steps; at least 1"},
+		{StepSizing{3, 2, 1}, "sizing: maximum of 2 local steps is less than the minimum of 3"},
+		{StepSizing{1, 2, 0}, "sizing: budget of 0s; it must be positive"},
 	} {
 		got := ""
 		if err := test.s.Validate(); err != nil {
@@ -81,7 +81,7 @@ func TestPace(t *testing.T) {
 }
 
 func TestEase(t *testing.T) {
-	s := Sizing{Min: 4, Max: 50, Budget: time.Second}
+	s := StepSizing{Min: 4, Max: 50, Budget: time.Second}
 	for _, tt := range []struct {
 		steps  int
 		share  float64

@@ -32,8 +32,8 @@ func (m *Moments) Standardization(risk spec.Risk, clip float64) Standardization 
 	return st
 }
 
-// LeaveTarget keeps a target from being centred and scaled: that of rows without one.
-func (st *Standardization) LeaveTarget() {
+// KeepTargetUnscaled keeps a target from being centred and scaled: that of rows without one.
+func (st *Standardization) KeepTargetUnscaled() {
 	last := len(st.Mean) - 1
 	st.Mean[last], st.Scale[last] = 0, 1
 }
@@ -41,7 +41,7 @@ func (st *Standardization) LeaveTarget() {
 // leaveLabels keeps labels from being centred and scaled.
 func (st *Standardization) leaveLabels(risk spec.Risk) {
 	if !risk.Regression() {
-		st.LeaveTarget()
+		st.KeepTargetUnscaled()
 	}
 }
 
@@ -93,10 +93,10 @@ func standardize[T Float](st Standardization, inputs int, x, y []T) {
 	}
 }
 
-// Again does in place to some of the rows that [Samples.MapLabels] and [Samples.Standardize] were applied to what these
-// have done; st without columns leaves them as they are. It may be called from several goroutines at once.
-func (m *Model[T]) Again(st Standardization, x, y []T) {
-	_ = m.objective.Labels(y, &Labels{}) // they were found good, with all others
+// PrepareRowsAgain does in place to some of the rows that [Samples.MapLabels] and [Samples.Standardize] were applied to
+// what these have done; st without columns leaves them as they are. It may be called from several goroutines at once.
+func (m *Model[T]) PrepareRowsAgain(st Standardization, x, y []T) {
+	_ = m.objective.Labels(y, &LabelState{}) // they were found good, with all others
 	if len(st.Mean) > 0 {
 		standardize(st, m.arch.Inputs, x, y)
 	}
@@ -113,8 +113,8 @@ func standardizeRow[T Float](st Standardization, x []T) {
 	}
 }
 
-// Target brings a standardised target, or the prediction of one, back to the units of the data.
-func (st Standardization) Target(y float64) float64 {
+// RestoreTarget brings a standardised target, or the prediction of one, back to the units of the data.
+func (st Standardization) RestoreTarget(y float64) float64 {
 	last := len(st.Mean) - 1
 	return y*st.Scale[last] + st.Mean[last]
 }

@@ -4,22 +4,22 @@ package learner
 // mean risk of the batch at the w before it, the ridge perhaps left out. It leaves w alone if that risk is not finite.
 func (m *Model[T]) step(w []T, d *Draw[T], mu float64, by *Correction[T]) float64 {
 	x := d.Batch.X
-	if m.row == nil || len(d.Batch.Y) != 1 || len(x) != m.arch.Inputs || d.Noise != nil || !by.none() {
+	if m.rowStepper == nil || len(d.Batch.Y) != 1 || len(x) != m.arch.Inputs || d.Noise != nil || !by.none() {
 		return m.blockStep(w, d, mu, by)
 	}
-	return m.row.step(w, x, d.Batch.Y[0], mu*d.Scale, m.arch.Ridge)
+	return m.rowStepper.step(w, x, d.Batch.Y[0], mu*d.Scale, m.arch.Ridge)
 }
 
 // blockStep is step for any kind, number of rows, noise and correction.
 func (m *Model[T]) blockStep(w []T, d *Draw[T], mu float64, by *Correction[T]) float64 {
 	mu *= d.Scale
 	m.check(w, d.Batch)
-	by.keep(w)
+	by.saveFrozen(w)
 	risk := m.batchStep(w, d.Batch, mu, by)
 	if finite(risk) {
 		m.addVectors(T(-mu), d, by, w)
 	}
-	by.restore(w)
+	by.restoreFrozen(w)
 	return risk
 }
 
@@ -29,9 +29,9 @@ func (m *Model[T]) addVectors(scale T, d *Draw[T], by *Correction[T], dst []T) {
 		m.checkVector("noise", d.Noise)
 		m.k.axpy(scale, d.Noise, dst)
 	}
-	if by.Plus != nil {
-		m.checkVector("correction", by.Plus)
-		m.k.axpy(scale, by.Plus, dst)
+	if by.ControlVariate != nil {
+		m.checkVector("correction", by.ControlVariate)
+		m.k.axpy(scale, by.ControlVariate, dst)
 	}
 }
 
@@ -45,7 +45,7 @@ func (m *Model[T]) batchStep(w []T, b Batch[T], mu float64, by *Correction[T]) f
 		}
 		risk := m.Gradient(m.grad, w, b)
 		if finite(risk) {
-			by.shrink(w, mu, 0, &m.k) // the gradient has the ridge
+			by.stepLinearTerms(w, mu, 0, &m.k) // the gradient has the ridge
 			m.k.axpy(T(-mu), m.grad, w)
 		}
 		return risk
@@ -55,7 +55,7 @@ func (m *Model[T]) batchStep(w []T, b Batch[T], mu float64, by *Correction[T]) f
 	if !finite(risk) {
 		return risk
 	}
-	by.shrink(w, mu, m.arch.Ridge, &m.k)
+	by.stepLinearTerms(w, mu, m.arch.Ridge, &m.k)
 	m.objective.AddGradient(w, b, -mu/n)
 	return risk
 }

@@ -31,7 +31,7 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 	t.Helper()
 	rng := newRNG(50)
 	m := newModel[T](t, a)
-	if m.row == nil {
+	if m.rowStepper == nil {
 		t.Fatalf("%s with %d inputs is not short", describe(a), a.Inputs)
 	}
 	got := randomVector[T](a.Params(), 1, rng)

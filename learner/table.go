@@ -16,11 +16,11 @@ func NewTableSamples[T Float](inputs, n int, table Table[T]) *Samples[T] {
 // read reads rows of a table.
 func (s *Samples[T]) read(x, y []T, from int) { s.table.ReadRows(x, y, s.from+from) }
 
-// pass goes over the rows of a table, which it reads in pieces.
-type pass[T Float] struct {
-	of    *Samples[T]
-	at    int // the row that the piece begins with
-	piece Batch[T]
+// tablePass goes over the rows of a table, which it reads in pieces.
+type tablePass[T Float] struct {
+	samples    *Samples[T]
+	pieceStart int // the row that the piece begins with
+	piece      Batch[T]
 }
 
 // pieceElements is how much is read at once: enough that the calls of the system do not count, and little beside the
@@ -28,13 +28,13 @@ type pass[T Float] struct {
 const pieceElements = 16 << 10
 
 // part is Batch.Part.
-func (p *pass[T]) part(from, rows int) Batch[T] {
-	inputs, to := p.of.inputs, min(from+rows, p.of.n)
-	if from < p.at || to > p.at+len(p.piece.Y) {
-		n := min(max(rows, pieceElements/(inputs+1)/rows*rows), p.of.n-from)
-		p.at, p.piece.X, p.piece.Y = from, resize(p.piece.X, n*inputs), resize(p.piece.Y, n)
-		p.of.read(p.piece.X, p.piece.Y, from)
+func (p *tablePass[T]) part(from, rows int) Batch[T] {
+	inputs, to := p.samples.inputs, min(from+rows, p.samples.n)
+	if from < p.pieceStart || to > p.pieceStart+len(p.piece.Y) {
+		n := min(max(rows, pieceElements/(inputs+1)/rows*rows), p.samples.n-from)
+		p.pieceStart, p.piece.X, p.piece.Y = from, resize(p.piece.X, n*inputs), resize(p.piece.Y, n)
+		p.samples.read(p.piece.X, p.piece.Y, from)
 	}
-	from, to = from-p.at, to-p.at
+	from, to = from-p.pieceStart, to-p.pieceStart
 	return Batch[T]{X: p.piece.X[from*inputs : to*inputs], Y: p.piece.Y[from:to]}
 }

@@ -49,9 +49,9 @@ func TestTableEqualsMemory(t *testing.T) {
 			}
 			st := MomentsOf(raw).Standardization(a.Risk, 1.5)
 			table := &memoryTable{inputs: a.Inputs, x: slices.Clone(raw.x), y: slices.Clone(raw.y),
-				again: func(x, y []float32) { m.Again(st, x, y) }}
+				again: func(x, y []float32) { m.PrepareRowsAgain(st, x, y) }}
 			memory := NewSamples(a.Inputs, raw.x, raw.y)
-			if _, err := memory.MapLabels(a, Labels{}); err != nil {
+			if _, err := memory.MapLabels(a, LabelState{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := memory.Standardize(st); err != nil {

@@ -31,7 +31,7 @@ const (
 // float32's that no float32 rounds to another one.
 func tanhPure(v []float32) {
 	for i, x := range v {
-		if !small(x) || x == 0 { // of −0 the series makes 0
+		if !usesTanhSeries(x) || x == 0 { // of −0 the series makes 0
 			v[i] = float32(math.Tanh(float64(x)))
 			continue
 		}
@@ -46,5 +46,5 @@ func tanhPure(v []float32) {
 	}
 }
 
-// small reports whether the series is used for a number.
-func small(x float32) bool { return x > -1./8 && x < 1./8 }
+// usesTanhSeries reports whether the series is used for a number.
+func usesTanhSeries(x float32) bool { return x > -1./8 && x < 1./8 }

@@ -26,7 +26,7 @@ func tanhFast(v []float32) int {
 	for at := 0; at < n; at += tanhBlock {
 		if at += tanhSmall(&v[at], n-at, &tanhTerms); at < n {
 			for i, x := range v[at:][:tanhBlock] {
-				if !small(x) { // what was small is still small
+				if !usesTanhSeries(x) { // what was small is still small
 					v[at+i] = float32(math.Tanh(float64(x)))
 				}
 			}

@@ -14,10 +14,10 @@ const NoReason = "none"
 
 // The closed sets that their own packages do not list.
 var (
-	RoundKinds = []wire.Kind{wire.KindStatistics, wire.KindTraining}
-	TopicKinds = []mqtt.Kind{
+	RoundKinds = []wire.RoundKind{wire.KindStatistics, wire.KindTraining}
+	TopicKinds = []mqtt.TopicKind{
 		mqtt.KindUnknown, mqtt.KindRound, mqtt.KindDirect, mqtt.KindBlob, mqtt.KindUpdate, mqtt.KindPresence,
-		mqtt.KindStatus, mqtt.KindLoop,
+		mqtt.KindStatus, mqtt.KindSelfTest,
 		mqtt.KindPeer, mqtt.KindBeacon, mqtt.KindRoot,
 	}
 )
@@ -97,20 +97,20 @@ func (b *Broker) LinkChanged(up bool) {
 	b.wasUp = true
 }
 
-// NotUsed counts a received message that failed a check of the host.
-func (b *Broker) NotUsed(reason string) { b.dropped.WithLabelValues(Received, reason).Inc() }
+// CountDropped counts a received message that failed a check of the host.
+func (b *Broker) CountDropped(reason string) { b.dropped.WithLabelValues(Received, reason).Inc() }
 
 // Count counts a message of the session. A received message that was dropped has used the network; a message that was
 // not sent has not.
-func (b *Broker) Count(t mqtt.Traffic, kind mqtt.Kind) {
+func (b *Broker) Count(t mqtt.Traffic, kind mqtt.TopicKind) {
 	direction := Sent
 	switch {
 	case t.Incoming && t.SizeLimit > 0:
 		direction = Received
-		b.NotUsed(oversized)
+		b.CountDropped(oversized)
 	case t.Incoming && t.Dropped:
 		direction = Received
-		b.NotUsed(Overflow)
+		b.CountDropped(Overflow)
 	case t.Incoming:
 		direction = Received
 	case t.Dropped:

@@ -18,14 +18,14 @@ var unhandled = map[string]string{
 	"agent.Evaluated":           "the coordinator tells what all have found; the log has it",
 	"agent.CertificateEnding":   "the time at which it ends is a metric",
 	"agent.TrainerStarted":      "nothing is wrong; the log and the status have it",
-	"agent.PersonalBegun":       "nothing is wrong: a new run begins so; the log has it",
+	"agent.PersonalModelReset":  "nothing is wrong: a new run begins so; the log has it",
 	"agent.Rekeyed":             "a person has asked for it; the log has it",
 	"agent.RenewalRefused":      "the log has it, and the coordinator counts it",
-	"agent.RootTaken":           "a person has given out the document; the log has it",
+	"agent.RootDocumentAdopted": "a person has given out the document; the log has it",
 	"coordinator.UpdateLarge":   "most such devices are honest; the log and the status name them",
 	"coordinator.MessageAccepted": "one device's times are no metric of the fleet; the machine tells who comes and " +
 		"leaves",
-	"round.NotUnderstood": "the agent declines as unsupported, or says hello as unfit: both are counted",
+	"round.MessageUnsupported": "the agent declines as unsupported, or says hello as unfit: both are counted",
 }
 
 // TestEveryFactIsHandled reads the fact types from their sources and wants

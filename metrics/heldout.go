@@ -7,17 +7,17 @@ import (
 )
 
 // HeldOut is how well a model does on held-out data.
-type HeldOut struct{ risk, r2, accuracy, samples Measure }
+type HeldOut struct{ risk, r2, accuracy, samples OptionalGauge }
 
 // NewHeldOut registers the score of a model, which is named in the help texts.
 func NewHeldOut(r Registrar, model string) HeldOut {
 	return HeldOut{
-		risk: r.Measure("held_out_risk", "Risk of "+model+" on the held-out data."),
-		r2: r.Measure("held_out_r2",
+		risk: r.OptionalGauge("held_out_risk", "Risk of "+model+" on the held-out data."),
+		r2: r.OptionalGauge("held_out_r2",
 			"Coefficient of determination of "+model+" on the held-out data, in regression."),
-		accuracy: r.Measure("held_out_accuracy_ratio",
+		accuracy: r.OptionalGauge("held_out_accuracy_ratio",
 			"Share of the held-out rows that "+model+" classifies rightly, in classification."),
-		samples: r.Measure("held_out_samples", "Rows of held-out data that it is scored on."),
+		samples: r.OptionalGauge("held_out_samples", "Rows of held-out data that it is scored on."),
 	}
 }
 

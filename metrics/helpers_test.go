@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite testdata and docs/METRICS.md")
 // observer is what Agent and Coordinator have in common.
 type observer struct {
 	tell    func(fact any)
-	Traffic func(t mqtt.Traffic, kind mqtt.Kind)
+	Traffic func(t mqtt.Traffic, kind mqtt.TopicKind)
 }
 
 // program is one of the two with its own metrics only, and a story for it.
@@ -36,13 +36,13 @@ type program struct {
 var programs = []program{
 	{"agentd", func(reg prometheus.Registerer) observer {
 		a := agentmetrics.New(reg, clock, "")
-		return observer{func(fact any) { testkit.Tell(a, fact) }, a.Traffic}
+		return observer{func(fact any) { testkit.NotifyObserver(a, fact) }, a.Traffic}
 	}, agentScript},
 	{"coordinator", func(reg prometheus.Registerer) observer {
 		c := coordinatormetrics.New(reg, clock)
 		return observer{func(fact any) {
 			if good, ok := fact.(trackedWell); ok {
-				c.Tracked(bool(good))
+				c.SetMLflowOK(bool(good))
 				return
 			}
 			switch f := fact.(type) {
@@ -53,7 +53,7 @@ var programs = []program{
 				c.ObserveReplica(f)
 				return
 			}
-			testkit.Tell(c, fact)
+			testkit.NotifyObserver(c, fact)
 		}, c.Traffic}
 	}, coordinatorScript},
 }
@@ -82,7 +82,7 @@ func (p program) played() *prometheus.Registry {
 
 var traffic = []struct {
 	mqtt.Traffic
-	kind mqtt.Kind
+	kind mqtt.TopicKind
 }{
 	{mqtt.Traffic{Incoming: true, Bytes: 300}, mqtt.KindRound},
 	{mqtt.Traffic{Incoming: true, Bytes: 60000}, mqtt.KindBlob},

@@ -61,7 +61,7 @@ func labelled(name string) bool {
 
 func everyAgentLabel() []any {
 	var facts []any
-	for _, r := range wire.EndReasons() {
+	for _, r := range wire.EdgeEndReasons() {
 		facts = append(facts, round.EdgeLost{Reason: r})
 	}
 	for _, kind := range metrics.RoundKinds {
@@ -85,7 +85,7 @@ func everyAgentLabel() []any {
 	}
 	for _, rule := range device.AllRules() {
 		facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule}})
-		if rule.Eases() {
+		if rule.CanEase() {
 			facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule, Share: 0.5}})
 		}
 	}
@@ -100,7 +100,7 @@ func everyAgentLabel() []any {
 		facts = append(facts, agent.StateLost{File: file})
 	}
 	for _, from := range agent.BlockSources() {
-		facts = append(facts, agent.BlockBegan{From: from})
+		facts = append(facts, agent.BlockBegan{Origin: from})
 	}
 	for _, result := range agent.ModelResults() {
 		facts = append(facts, agent.ModelJudged{Result: result})
@@ -122,7 +122,7 @@ func everyAgentLabel() []any {
 func everyCoordinatorLabel() []any {
 	var facts []any
 	for _, reason := range wire.JoinRefusals() {
-		facts = append(facts, enrol.Refused{Reason: reason})
+		facts = append(facts, enrol.JoinRefused{Reason: reason})
 	}
 	for _, reason := range wire.RenewRefusals() {
 		facts = append(facts, enrol.RenewRefused{Reason: reason})
@@ -134,8 +134,10 @@ func everyCoordinatorLabel() []any {
 		}
 	}
 	for _, phase := range round.CoordinatorPhases() {
-		facts = append(facts, round.PhaseEntered{Phase: phase, Before: round.CoordinatorIdle, Spent: 1})
-		facts = append(facts, round.PhaseEntered{Phase: round.CoordinatorIdle, Before: phase, Spent: 1})
+		facts = append(facts, round.PhaseEntered{Phase: phase, PreviousPhase: round.CoordinatorIdle,
+			PreviousPhaseDuration: 1})
+		facts = append(facts, round.PhaseEntered{Phase: round.CoordinatorIdle, PreviousPhase: phase,
+			PreviousPhaseDuration: 1})
 	}
 	for _, reason := range wire.DeclineReasons() {
 		facts = append(facts, round.AgentUnfit{Reason: reason}, round.AgentDeclined{Reason: reason})
@@ -156,7 +158,7 @@ func everyCoordinatorLabel() []any {
 	for _, r := range round.SidelineReasons() {
 		facts = append(facts, round.AgentSidelined{Reason: r})
 	}
-	for _, r := range wire.EndReasons() {
+	for _, r := range wire.EdgeEndReasons() {
 		facts = append(facts, round.EdgeEnded{Edge: round.EndedEdge{Reason: r}})
 	}
 	for _, r := range round.LeaveReasons() {

@@ -127,8 +127,8 @@ func TestFederations(t *testing.T) {
 	own := map[string]*prometheus.Registry{}
 	for i, name := range []string{"air", "power"} {
 		own[name] = metrics.NewRegistry("agentd")
-		a := agentmetrics.New(metrics.Both{Registerer: own[name], Also: process}, clock, name)
-		a.ObserveRound(round.AnnouncementObeyed{Order: wire.Order{Round: wire.RoundID(3 + i)}})
+		a := agentmetrics.New(metrics.DualRegisterer{Registerer: own[name], SecondRegisterer: process}, clock, name)
+		a.ObserveRound(round.AnnouncementObeyed{Order: wire.AnnouncementPosition{Round: wire.RoundID(3 + i)}})
 		a.ObserveRound(round.WorkEnded{Kind: wire.KindTraining, Result: round.WorkAccepted})
 	}
 	text := exposition(t, process)
@@ -143,7 +143,7 @@ func TestFederations(t *testing.T) {
 		for _, r := range metrics.Readings(own[name]) {
 			got[r.ID] = r.Value
 		}
-		if got[metrics.ReadingID("agentd_round", "")] != want || got[metrics.ReadingID("agentd_rounds_total", `result="accepted"`)] != 1 {
+		if got[metrics.ReportedSeriesID("agentd_round", "")] != want || got[metrics.ReportedSeriesID("agentd_rounds_total", `result="accepted"`)] != 1 {
 			t.Errorf("%s reports %v", name, got)
 		}
 	}

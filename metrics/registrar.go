@@ -10,9 +10,9 @@ import (
 // Registrar makes the metrics of one program. It panics where two have one
 // name, as only a mistake in this package can make them.
 type Registrar struct {
-	Reg     prometheus.Registerer
-	Program string // namespace
-	Labels  prometheus.Labels
+	Reg       prometheus.Registerer
+	Namespace string // namespace
+	Labels    prometheus.Labels
 }
 
 // Counter makes a counter that begins with 0.
@@ -31,7 +31,7 @@ func (r Registrar) CounterBy(name, help, label string, values []string) *prometh
 
 // Counters makes a counter without series; the caller names the label values.
 func (r Registrar) Counters(name, help string, labels ...string) *prometheus.CounterVec {
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: r.Program, Name: name, Help: help,
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: r.Namespace, Name: name, Help: help,
 		ConstLabels: r.Labels}, labels)
 	r.Reg.MustRegister(vec)
 	return vec
@@ -51,14 +51,14 @@ func (r Registrar) GaugeBy(name, help, label string, values []string) GaugeSet {
 	return s
 }
 
-// Measure makes a gauge that has no series until its value is known.
-func (r Registrar) Measure(name, help string) Measure {
-	return Measure{r.Gauges(name, help)}
+// OptionalGauge makes a gauge that has no series until its value is known.
+func (r Registrar) OptionalGauge(name, help string) OptionalGauge {
+	return OptionalGauge{r.Gauges(name, help)}
 }
 
 // Gauges makes gauges with these labels, none of which exists yet.
 func (r Registrar) Gauges(name, help string, labels ...string) *prometheus.GaugeVec {
-	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: r.Program, Name: name, Help: help,
+	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: r.Namespace, Name: name, Help: help,
 		ConstLabels: r.Labels}, labels)
 	r.Reg.MustRegister(vec)
 	return vec
@@ -83,7 +83,7 @@ func (r Registrar) HistogramBy(name, help string, buckets []float64, label strin
 // ones about 10 % wide.
 func (r Registrar) Histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: r.Program, Name: name, Help: help, ConstLabels: r.Labels,
+		Namespace: r.Namespace, Name: name, Help: help, ConstLabels: r.Labels,
 		Buckets: buckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 	}, labels)
 	r.Reg.MustRegister(vec)
@@ -107,12 +107,12 @@ func (s GaugeSet) Choose(value string) {
 	}
 }
 
-// Measure is a gauge that may be without a value. It is a vector without
+// OptionalGauge is a gauge that may be without a value. It is a vector without
 // labels, since only a vector's series can be taken away.
-type Measure struct{ Vec *prometheus.GaugeVec }
+type OptionalGauge struct{ Vec *prometheus.GaugeVec }
 
 // Set removes the series if x is not finite: a NaN would spoil alerts and means over the fleet.
-func (m Measure) Set(x float64) {
+func (m OptionalGauge) Set(x float64) {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		m.Vec.Reset()
 		return

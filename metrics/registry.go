@@ -17,7 +17,7 @@ func NewRegistry(program string) *prometheus.Registry {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	info, _ := debug.ReadBuildInfo() // nil in a binary without module support
 	version, revision := buildOf(info)
-	Registrar{Reg: reg, Program: program}.
+	Registrar{Reg: reg, Namespace: program}.
 		Gauges("build_info", "Always 1; the labels tell the program's version, its commit and the Go release that "+
 			"built it.",
 			"version", "revision", "goversion").
@@ -25,17 +25,17 @@ func NewRegistry(program string) *prometheus.Registry {
 	return reg
 }
 
-// Both registers in two registries: in the process's, which has the metrics of all federations of a device, and in one
-// of a federation's own, which its reports are made of.
-type Both struct {
+// DualRegisterer registers in two registries: in the process's, which has the metrics of all federations of a device,
+// and in one of a federation's own, which its reports are made of.
+type DualRegisterer struct {
 	prometheus.Registerer
-	Also prometheus.Registerer
+	SecondRegisterer prometheus.Registerer
 }
 
 // MustRegister implements prometheus.Registerer.
-func (b Both) MustRegister(all ...prometheus.Collector) {
+func (b DualRegisterer) MustRegister(all ...prometheus.Collector) {
 	b.Registerer.MustRegister(all...)
-	b.Also.MustRegister(all...)
+	b.SecondRegisterer.MustRegister(all...)
 }
 
 // buildOf reads what the go command stamped into the binary.

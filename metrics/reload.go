@@ -17,9 +17,9 @@ func NewStorage(r Registrar) prometheus.Gauge {
 
 // Reload has the metrics of whether a program runs with the configuration in its file.
 type Reload struct {
-	now        func() time.Time
-	successful prometheus.Gauge
-	at         prometheus.Gauge
+	now           func() time.Time
+	successful    prometheus.Gauge
+	lastSuccessAt prometheus.Gauge
 }
 
 // NewReload registers the metrics of reloads. Starting the process counts as a successful one.
@@ -29,7 +29,7 @@ func NewReload(r Registrar, now func() time.Time) *Reload {
 		successful: r.Gauge("config_last_reload_successful",
 			"Whether the configuration was good (1) or not (0) when it was last read; if not, the one before is in "+
 				"effect."),
-		at: r.Gauge("config_last_reload_success_timestamp_seconds",
+		lastSuccessAt: r.Gauge("config_last_reload_success_timestamp_seconds",
 			"When a good configuration was last read, in Unix time."),
 	}
 	l.Reloaded(true) // or there would be no process
@@ -43,5 +43,5 @@ func (l *Reload) Reloaded(good bool) {
 		return
 	}
 	l.successful.Set(1)
-	l.at.Set(UnixSeconds(l.now()))
+	l.lastSuccessAt.Set(UnixSeconds(l.now()))
 }

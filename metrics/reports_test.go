@@ -57,16 +57,16 @@ func (w *watched) fleet() map[string]string {
 	return all
 }
 
-func readingsOf(pairs ...float64) (all []wire.Reading) {
+func readingsOf(pairs ...float64) (all []wire.ReportMetric) {
 	for p := range slices.Chunk(pairs, 2) {
-		all = append(all, wire.Reading{ID: uint8(p[0]), Value: p[1]})
+		all = append(all, wire.ReportMetric{ID: uint8(p[0]), Value: p[1]})
 	}
 	return all
 }
 
 func (w *watched) report(agent wire.AgentID, boot wire.Epoch, pairs ...float64) {
 	w.Observe(coordinator.AgentReported{Agent: agent, Boot: boot,
-		Report: wire.Report{Every: 60, Software: "agentd 1", Readings: readingsOf(pairs...)}})
+		Report: wire.Report{IntervalSeconds: 60, Software: "agentd 1", Readings: readingsOf(pairs...)}})
 }
 
 // TestFolding adds counters up over restarts of agents, and shows the spread of gauges.
@@ -103,7 +103,7 @@ func TestForgotten(t *testing.T) {
 	if got := w.fleet()["agents_fit"]; got != "1" {
 		t.Errorf("%s agents are fit", got)
 	}
-	w.Observe(coordinator.AgentsListed{Agents: 2, Gone: []wire.AgentID{"b"}})
+	w.Observe(coordinator.AgentsListed{Agents: 2, RemovedAgents: []wire.AgentID{"b"}})
 	want := map[string]string{"agents_known": "1", "agents_reporting": "1", "agents_fit": "1", "versions": "1",
 		`rounds_total{result="accepted"}`: "2"}
 	if got := w.fleet(); !reflect.DeepEqual(got, want) {
@@ -158,7 +158,8 @@ func TestTargets(t *testing.T) {
 	}
 	for agent, scrape := range map[wire.AgentID]string{"b": "192.0.2.7:9465", "a": "", "c": "[2001:db8::1]:9465",
 		"d": "evil/path?:80", "e": "host:0"} {
-		w.Observe(coordinator.AgentReported{Agent: agent, Boot: 1, Report: wire.Report{Every: 60, Scrape: scrape}})
+		w.Observe(coordinator.AgentReported{Agent: agent, Boot: 1, Report: wire.Report{IntervalSeconds: 60,
+			ScrapeAddress: scrape}})
 	}
 	type targetGroup struct {
 		Targets []string
@@ -196,14 +197,14 @@ func TestReadings(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, clock, "")
 	for _, fact := range agentScript {
-		testkit.Tell(a, fact)
+		testkit.NotifyObserver(a, fact)
 	}
 	all := metrics.Readings(reg)
 	for i, r := range metrics.ReadingTable {
 		if int(r.ID) != i+1 {
 			t.Errorf("reading %d has the ID %d", i+1, r.ID)
 		}
-		if !slices.ContainsFunc(all, func(x wire.Reading) bool { return x.ID == r.ID }) {
+		if !slices.ContainsFunc(all, func(x wire.ReportMetric) bool { return x.ID == r.ID }) {
 			t.Errorf("no reading of %s{%s}: is there such a series?", r.Metric, r.Labels)
 		}
 	}
@@ -213,7 +214,7 @@ func TestReadings(t *testing.T) {
 		}
 	}
 	w := newWatched(t)
-	w.Observe(coordinator.AgentReported{Agent: "a", Boot: 1, Report: wire.Report{Every: 60, Readings: all}})
+	w.Observe(coordinator.AgentReported{Agent: "a", Boot: 1, Report: wire.Report{IntervalSeconds: 60, Readings: all}})
 	text := w.get("/agents/a/metrics").Body.String()
 	if _, err := promlint.New(strings.NewReader(text)).Lint(); err != nil {
 		t.Errorf("the exposition does not parse: %v\n%s", err, text)

@@ -29,7 +29,7 @@ func Decode(file []byte) (*Model, error) {
 		return nil, fmt.Errorf("its format_version is %q, this program reads %d: use the program that wrote it, or a "+
 			"later one", v, Format)
 	}
-	m := &Model{Task: meta["task"], Target: meta["target"], From: meta["from"]}
+	m := &Model{Task: meta["task"], Target: meta["target"], ParentModel: meta["from"]}
 	if err := m.decodeMeta(meta); err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (m *Model) shape(by map[string]store.Tensor, meta map[string]string) (learn
 		first = len(a.Convolution.Filters)
 	}
 	for i := first; ; i++ {
-		t, ok := by[weight(i)]
+		t, ok := by[weightTensorName(i)]
 		if !ok {
 			break
 		}
@@ -196,7 +196,7 @@ func convolution(by map[string]store.Tensor, pool string) (c spec.Convolution, e
 		return c, fmt.Errorf("metadata: pool is %q, want a number", pool)
 	}
 	for {
-		t := by[weight(len(c.Filters))]
+		t := by[weightTensorName(len(c.Filters))]
 		if len(t.Shape) != 3 {
 			return c, nil
 		}
@@ -207,5 +207,5 @@ func convolution(by map[string]store.Tensor, pool string) (c spec.Convolution, e
 	}
 }
 
-// weight is the name of the weights of a layer.
-func weight(layer int) string { return fmt.Sprintf("layer%d.weight", layer) }
+// weightTensorName is the name of the weights of a layer.
+func weightTensorName(layer int) string { return fmt.Sprintf("layer%d.weight", layer) }

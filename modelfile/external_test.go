@@ -17,7 +17,7 @@ func external() *modelfile.Model {
 	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.RiskSquared, Tensors: []learner.Tensor{
 		{Name: "z", Shape: []int{2, 2}}, {Name: "s"}, {Name: "a", Shape: []int{3}}}}
 	vector := wire.AppendVector(nil, []float32{1, 2, 3, 4, 5, 6, 7, 8})
-	m := modelfile.Of(&wire.Task{Name: "plant"}, a, vector, wire.BlobDigest(vector))
+	m := modelfile.NewModel(&wire.Task{Name: "plant"}, a, vector, wire.BlobDigest(vector))
 	m.Run, m.Version = 3, 17
 	return m
 }

@@ -22,14 +22,14 @@ const Format = 1
 
 // Model is a model, where it comes from, and what it is used with.
 type Model struct {
-	Task     string
-	Run      wire.RunID        // 0 in files that were written before it was told
-	Version  wire.ModelVersion // in the run
-	Hash     wire.Digest       // of Vector: the model's address in the federation
-	From     string            // the model with which its run began; empty = an initial one
-	Features []string
-	Target   string       // empty of an autoencoder
-	Recipe   *spec.Recipe // how rows are made of readings; nil if they are not
+	Task        string
+	Run         wire.RunID        // 0 in files that were written before it was told
+	Version     wire.ModelVersion // in the run
+	Hash        wire.Digest       // of Vector: the model's address in the federation
+	ParentModel string            // the model with which its run began; empty = an initial one
+	Features    []string
+	Target      string       // empty of an autoencoder
+	Recipe      *spec.Recipe // how rows are made of readings; nil if they are not
 
 	Architecture    learner.Architecture // without ridge and δ, which only training needs
 	Standardization learner.Standardization
@@ -39,8 +39,8 @@ type Model struct {
 	Personal []string
 }
 
-// Of describes a model of a task, whose vector goes over the wire as data, with that hash.
-func Of(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Model {
+// NewModel describes a model of a task, whose vector goes over the wire as data, with that hash.
+func NewModel(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Model {
 	st := &t.Standardization
 	var recipe *spec.Recipe
 	if len(t.Recipe.Inputs) > 0 {
@@ -52,16 +52,16 @@ func Of(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Mo
 		Standardization: learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}}
 }
 
-// Goal is the target of a model, with its unit and horizon.
-type Goal struct {
-	Target string        // the column; empty of an autoencoder
-	Unit   string        // of predictions; empty if the task names none
-	Ahead  time.Duration // from the row's time to the time that a prediction is for
+// PredictionTarget is the target of a model, with its unit and horizon.
+type PredictionTarget struct {
+	Target  string        // the column; empty of an autoencoder
+	Unit    string        // of predictions; empty if the task names none
+	Horizon time.Duration // from the row's time to the time that a prediction is for
 }
 
 // Goal returns the target of the model, its unit and its horizon.
-func (m *Model) Goal() Goal {
-	g := Goal{Target: m.Target}
+func (m *Model) Goal() PredictionTarget {
+	g := PredictionTarget{Target: m.Target}
 	if m.Recipe == nil || m.Target == "" {
 		return g
 	}
@@ -69,8 +69,8 @@ func (m *Model) Goal() Goal {
 	if err != nil {
 		return g // a file of somebody else
 	}
-	if c.By == spec.ByIn {
-		g.Ahead = c.Span
+	if c.Operation == spec.ByIn {
+		g.Horizon = c.Span
 	}
 	if i := m.Recipe.Find(c.Input); i >= 0 {
 		in := &m.Recipe.Inputs[i]
@@ -98,8 +98,8 @@ func (m *Model) Pieces() ([][]byte, error) {
 		"kind": string(cmp.Or(a.Kind, spec.KindOf(len(a.Hidden), a.Risk))), "risk": string(a.Risk),
 		"activation": string(a.Activation), "target": m.Target,
 	}
-	if m.From != "" {
-		meta["from"] = m.From
+	if m.ParentModel != "" {
+		meta["from"] = m.ParentModel
 	}
 	if pool := a.Convolution.Pool; pool > 0 {
 		meta["pool"] = strconv.Itoa(pool)

@@ -45,15 +45,16 @@ func models() map[string]*modelfile.Model {
 			}
 		}
 		vector := wire.AppendVector(nil, w)
-		m := modelfile.Of(t, a, vector, wire.BlobDigest(vector))
+		m := modelfile.NewModel(t, a, vector, wire.BlobDigest(vector))
 		m.Run, m.Version = 3, 17
 		if len(a.Hidden) > 0 {
 			m.Features, m.Target = []string{"temp lag 2h", "wd = N", "hour sin"}, "pm in 6h"
 			m.Recipe = &spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Europe/Berlin"},
-				Inputs: []spec.Input{{Name: "temp", Unit: "°C", Range: []float64{-50, 60}, Join: spec.JoinMean,
-					Scale: spec.ScaleNone, Stuck: 90 * time.Minute}, {Name: "pm", Join: spec.JoinMax, Jump: 0.5,
-					Scale: spec.ScaleLog1p},
-					{Name: "wd", Join: spec.JoinLast, Scale: spec.ScaleNone, Classes: []string{"N", "S"}}}}
+				Inputs: []spec.Input{{Name: "temp", Unit: "°C", Range: []float64{-50, 60}, Join: spec.ResampleMean,
+					Scale: spec.ScaleNone, StuckAfter: 90 * time.Minute}, {Name: "pm", Join: spec.ResampleMax,
+					MaxJump: 0.5,
+					Scale:   spec.ScaleLog1p},
+					{Name: "wd", Join: spec.ResampleLast, Scale: spec.ScaleNone, Classes: []string{"N", "S"}}}}
 		}
 		if !a.Target() {
 			m.Target = ""
@@ -251,7 +252,7 @@ func TestDamage(t *testing.T) {
 
 // TestNumpy runs the lines of docs/MODEL.md, and compares them with our predictions.
 func TestNumpy(t *testing.T) {
-	python := testkit.Numpy(t)
+	python := testkit.NumpyPython(t)
 	page, err := os.ReadFile("../docs/MODEL.md")
 	if err != nil {
 		t.Fatal(err)
@@ -322,14 +323,14 @@ func TestGoal(t *testing.T) {
 			Scale: spec.ScaleLog1p}}}
 	for target, tt := range map[string]struct {
 		recipe *spec.Recipe
-		want   modelfile.Goal
+		want   modelfile.PredictionTarget
 	}{
-		"pm25 in 6h":  {recipe, modelfile.Goal{Unit: "log1p(µg/m³)", Ahead: 6 * time.Hour}},
-		"temp in 30m": {recipe, modelfile.Goal{Unit: "°C", Ahead: 30 * time.Minute}},
-		"temp":        {recipe, modelfile.Goal{Unit: "°C"}},
-		"count in 1h": {recipe, modelfile.Goal{Ahead: time.Hour}},
-		"y in 6h":     {nil, modelfile.Goal{}}, // a column of a file
-		"":            {recipe, modelfile.Goal{}},
+		"pm25 in 6h":  {recipe, modelfile.PredictionTarget{Unit: "log1p(µg/m³)", Horizon: 6 * time.Hour}},
+		"temp in 30m": {recipe, modelfile.PredictionTarget{Unit: "°C", Horizon: 30 * time.Minute}},
+		"temp":        {recipe, modelfile.PredictionTarget{Unit: "°C"}},
+		"count in 1h": {recipe, modelfile.PredictionTarget{Horizon: time.Hour}},
+		"y in 6h":     {nil, modelfile.PredictionTarget{}}, // a column of a file
+		"":            {recipe, modelfile.PredictionTarget{}},
 	} {
 		tt.want.Target = target
 		m := &modelfile.Model{Target: target, Recipe: tt.recipe}

@@ -17,24 +17,25 @@ type gridText struct {
 }
 
 type inputText struct {
-	Name    string     `json:"name"`
-	Unit    string     `json:"unit"`
-	Range   []float64  `json:"range,omitempty"`
-	Join    spec.Join  `json:"join"`
-	Scale   spec.Scale `json:"scale"`
-	Classes []string   `json:"classes,omitempty"`
-	Wait    string     `json:"wait"`
-	Stuck   string     `json:"stuck,omitempty"`
-	Jump    float64    `json:"jump,omitempty"`
+	Name    string              `json:"name"`
+	Unit    string              `json:"unit"`
+	Range   []float64           `json:"range,omitempty"`
+	Join    spec.Resampling     `json:"join"`
+	Scale   spec.ValueTransform `json:"scale"`
+	Classes []string            `json:"classes,omitempty"`
+	Wait    string              `json:"wait"`
+	Stuck   string              `json:"stuck,omitempty"`
+	Jump    float64             `json:"jump,omitempty"`
 }
 
 // encodeRecipe adds how rows are made of readings.
 func encodeRecipe(meta map[string]string, r *spec.Recipe) error {
 	var inputs []inputText
 	for _, in := range r.Inputs {
-		text := inputText{in.Name, in.Unit, in.Range, in.Join, in.Scale, in.Classes, in.Wait.String(), "", in.Jump}
-		if in.Stuck > 0 {
-			text.Stuck = in.Stuck.String()
+		text := inputText{in.Name, in.Unit, in.Range, in.Join, in.Scale, in.Classes, in.LabelLateness.String(), "",
+			in.MaxJump}
+		if in.StuckAfter > 0 {
+			text.Stuck = in.StuckAfter.String()
 		}
 		inputs = append(inputs, text)
 	}
@@ -65,7 +66,7 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 	r := &spec.Recipe{Grid: spec.Grid{Zone: g.Zone}}
 	for _, in := range inputs {
 		r.Inputs = append(r.Inputs, spec.Input{Name: in.Name, Unit: in.Unit, Range: in.Range, Join: in.Join,
-			Scale: in.Scale, Classes: in.Classes, Jump: in.Jump})
+			Scale: in.Scale, Classes: in.Classes, MaxJump: in.Jump})
 	}
 	duration := func(into *time.Duration, text string) (err error) {
 		if *into, err = time.ParseDuration(text); err != nil {
@@ -80,14 +81,14 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 		return err
 	}
 	for i, in := range inputs {
-		if err := duration(&r.Inputs[i].Wait, in.Wait); err != nil {
+		if err := duration(&r.Inputs[i].LabelLateness, in.Wait); err != nil {
 			return err
 		}
-		if err := duration(&r.Inputs[i].Stuck, cmp.Or(in.Stuck, "0s")); err != nil {
+		if err := duration(&r.Inputs[i].StuckAfter, cmp.Or(in.Stuck, "0s")); err != nil {
 			return err
 		}
 	}
-	var problems spec.Check
+	var problems spec.ProblemList
 	if r.Check(&problems, "metadata"); problems.Problems() == 0 {
 		r.CheckColumns(&problems, "metadata", m.Features, m.Target)
 	}

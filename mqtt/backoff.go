@@ -28,15 +28,15 @@ type backoff struct {
 	failures int // in a row
 }
 
-// lost returns the wait after the loss of a link.
-func (b *backoff) lost() time.Duration {
+// delayAfterLoss returns the wait after the loss of a link.
+func (b *backoff) delayAfterLoss() time.Duration {
 	b.failures = 0
 	return b.between(0, min(herdDelay, b.longest)/time.Duration(b.urls))
 }
 
-// failed returns the wait after a failed attempt, that long after the loss of
+// delayAfterFailure returns the wait after a failed attempt, that long after the loss of
 // the last link, or after the start.
-func (b *backoff) failed(since time.Duration) time.Duration {
+func (b *backoff) delayAfterFailure(since time.Duration) time.Duration {
 	b.failures++
 	if b.failures < b.urls {
 		return b.between(0, min(firstDelay, b.longest))

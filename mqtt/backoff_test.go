@@ -25,14 +25,14 @@ func TestWaits(t *testing.T) {
 			}
 		}
 		for range 2 { // a loss begins anew
-			within(b.lost(), 0, herdDelay/n)
+			within(b.delayAfterLoss(), 0, herdDelay/n)
 			for range urls - 1 { // the others have not been tried
-				within(b.failed(20*time.Second), 0, firstDelay)
+				within(b.delayAfterFailure(20*time.Second), 0, firstDelay)
 			}
 			for range 100 {
-				within(b.failed(0), firstDelay/n/2, firstDelay/n)
-				within(b.failed(20*time.Second), 10*time.Second/n, 20*time.Second/n)
-				within(b.failed(time.Hour), 30*time.Second/n, time.Minute/n)
+				within(b.delayAfterFailure(0), firstDelay/n/2, firstDelay/n)
+				within(b.delayAfterFailure(20*time.Second), 10*time.Second/n, 20*time.Second/n)
+				within(b.delayAfterFailure(time.Hour), 30*time.Second/n, time.Minute/n)
 			}
 		}
 	}
@@ -51,9 +51,9 @@ func TestHerd(t *testing.T) {
 			var latest time.Duration
 			for i := range clients {
 				b := newBackoff(uint64(i), 1)
-				at := b.lost()
+				at := b.delayAfterLoss()
 				for at < away { // refused at once
-					at += b.failed(at)
+					at += b.delayAfterFailure(at)
 				}
 				latest = max(latest, at-away)
 				seconds[(at-away)/time.Second]++
@@ -78,7 +78,7 @@ func TestHerdOfACluster(t *testing.T) {
 	const clients, urls = 9000, 3
 	var seconds [urls][16]int
 	for i := range clients {
-		seconds[i%urls][newBackoff(uint64(i), urls).lost()/time.Second]++
+		seconds[i%urls][newBackoff(uint64(i), urls).delayAfterLoss()/time.Second]++
 	}
 	for node, n := range seconds {
 		if most := slices.Max(n[:]); most > clients/16*9/8 {
@@ -99,7 +99,7 @@ func TestRefusedLimit(t *testing.T) {
 func TestReporterRepeatsOncePerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		var r reporter
+		var r failureReporter
 		logger := slog.New(slog.NewTextHandler(&out, nil))
 		refused, timeout := errors.New("refused"), errors.New("timeout")
 		lines := func() int { return strings.Count(out.String(), "\n") }

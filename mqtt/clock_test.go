@@ -32,7 +32,7 @@ func TestTime(t *testing.T) {
 			failed := make(chan error, 10)
 			s := dialing(t, mqtt.Options{URL: url, ClientID: "s", TLS: &tls.Config{RootCAs: pool},
 				Now: func() time.Time { return tt.now }, MaxReconnectDelay: time.Hour,
-				Failed: func(err error) { failed <- err }})
+				OnConnectFailure: func(err error) { failed <- err }})
 			if tt.good {
 				mqtttest.WantUp(t, s)
 			} else if err := <-failed; !strings.Contains(err.Error(), "has expired or is not yet valid") {

@@ -15,8 +15,8 @@ const (
 	AtLeastOnce QoS = 1
 )
 
-// Refused is the SUBACK code of a refused filter (MQTT 3.1.1, 3.9.3).
-const Refused = 0x80
+// SubackFailure is the SUBACK code of a refused filter (MQTT 3.1.1, 3.9.3).
+const SubackFailure = 0x80
 
 // Reasons why Publish did not take a message.
 var (
@@ -67,13 +67,13 @@ type Event interface{ isEvent() }
 type (
 	// Received is a message from the broker. The payload is the receiver's.
 	Received struct{ Message }
-	// Up says that the link is open. The subscriptions have been asked for
+	// LinkUp says that the link is open. The subscriptions have been asked for
 	// again, ahead of whatever is published from now on; a broker keeps
 	// nothing else of us, so the owner says hello again.
-	Up struct{}
-	// Down says that the link is lost and why. Messages still queued in
+	LinkUp struct{}
+	// LinkDown says that the link is lost and why. Messages still queued in
 	// either direction may be lost with it.
-	Down struct{ Err error }
+	LinkDown struct{ Err error }
 	// SubscribeRefused says that the broker will not let us read a filter, or
 	// that it is no valid filter. Code is the broker's, 0x80 in MQTT 3.1.1. The
 	// broker is asked for a valid one again, see [RefusedWait]; each refusal is told.
@@ -87,8 +87,8 @@ type (
 )
 
 func (Received) isEvent()         {}
-func (Up) isEvent()               {}
-func (Down) isEvent()             {}
+func (LinkUp) isEvent()           {}
+func (LinkDown) isEvent()         {}
 func (SubscribeRefused) isEvent() {}
 func (RefusalOver) isEvent()      {}
 

@@ -17,7 +17,7 @@ func (s *Session) connect(ctx context.Context, options *Options, u *url.URL) (*l
 	l := &link{
 		options:   options,
 		mailbox:   s.mailbox,
-		answered:  s.answered,
+		onSuback:  s.handleSuback,
 		oversized: s.oversized.observe,
 		out:       newOutbox(options.OutboxMessages, options.OutboxBytes),
 		unacked:   make(chan pending, window),
@@ -61,7 +61,7 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 		}
 	}
 	o.SetCustomOpenConnectionFn(func(u *url.URL, _ paho.ClientOptions) (net.Conn, error) {
-		conn, err := open(ctx, u, l.options)
+		conn, err := openConn(ctx, u, l.options)
 		if err != nil {
 			l.dialErr = err
 			return nil, err
@@ -90,11 +90,11 @@ func (l *link) explain(err error, u *url.URL) error {
 	case bad != nil:
 		return fmt.Errorf("the broker at %s did not answer CONNECT: %w", where, bad)
 	case l.dialErr != nil:
-		return fmt.Errorf("cannot reach the broker at %s: %s", where, plain(l.dialErr))
+		return fmt.Errorf("cannot reach the broker at %s: %s", where, describeNetError(l.dialErr))
 	case !errors.Is(err, packets.ErrorNetworkError):
 		return refusal{fmt.Errorf("the broker at %s refuses client id %s: %w", where, l.options.ClientID, err)}
 	}
-	return fmt.Errorf("the broker at %s did not answer CONNECT: %s", where, plain(err))
+	return fmt.Errorf("the broker at %s did not answer CONNECT: %s", where, describeNetError(err))
 }
 
 // ErrRefused is what an attempt failed with if the broker answered CONNECT with a refusal: of the user, the password or

@@ -13,9 +13,9 @@ import (
 	paho "github.com/eclipse/paho.mqtt.golang"
 )
 
-// open makes the network connection of one attempt. Paho could do it itself,
+// openConn makes the network connection of one attempt. Paho could do it itself,
 // but not be interrupted: Close would wait for a dead host's timeout.
-func open(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
+func openConn(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.ConnectTimeout)
 	defer cancel()
 	o.Meter.add(meterOpening)
@@ -142,8 +142,8 @@ func boundSendBuffer(conn net.Conn, bytes int) {
 	}
 }
 
-// plain words an error from dialing or reading for a log line.
-func plain(err error) string {
+// describeNetError words an error from dialing or reading for a log line.
+func describeNetError(err error) string {
 	var syscallErr *os.SyscallError
 	var dnsErr *net.DNSError
 	var netErr net.Error

@@ -17,8 +17,8 @@
 //	s.Subscribe(mqtt.AtMostOnce, topics.Round())
 //	for event := range s.Events() {
 //		switch e := event.(type) {
-//		case mqtt.Up: // subscriptions are on their way; say hello
-//		case mqtt.Down: // Publish returns ErrDown until the next Up
+//		case mqtt.LinkUp: // subscriptions are on their way; say hello
+//		case mqtt.LinkDown: // Publish returns ErrDown until the next Up
 //		case mqtt.Received: // e.Topic, e.Payload
 //		case mqtt.SubscribeRefused: // the broker will not let us read e.Filter
 //		}

@@ -28,10 +28,10 @@ type link struct {
 	client    paho.Client
 	mailbox   *Mailbox
 	out       *outbox
-	answered  func(l *link, asked []subscription, codes map[string]byte) // after a SUBACK
+	onSuback  func(l *link, asked []subscription, codes map[string]byte) // after a SUBACK
 	oversized func(Traffic)                                              // is called for each oversized message
 
-	underway underway
+	unconfirmed unconfirmedSends
 
 	conn    atomic.Pointer[linkConn] // nil until dialed
 	dialErr error                    // why there is no conn; read after connecting
@@ -125,7 +125,7 @@ func (l *link) send() {
 		select {
 		case l.unacked <- p:
 		case <-l.lost:
-			l.conclude(p)
+			l.reportAck(p)
 			return
 		}
 	}
@@ -147,32 +147,32 @@ func (l *link) execute(c command) (pending, error) {
 	default:
 		p.token = l.client.Unsubscribe(c.unsubscribe...)
 	}
-	return p, l.writtenBy(p.token)
+	return p, l.awaitWritten(p.token)
 }
 
 // publish writes a message of QoS 0; for QoS 1 it returns the packet that the broker has to acknowledge.
 func (l *link) publish(m *Message) (pending, error) {
-	p := pending{message: m, number: l.underway.add(m)}
+	p := pending{message: m, number: l.unconfirmed.add(m)}
 	if m.QoS == AtMostOnce {
 		err := l.conn.Load().publish(m)
 		l.observe(m, err == nil)
 		return pending{}, err
 	}
 	p.token = l.client.Publish(m.Topic, byte(m.QoS), m.Retained, m.Payload)
-	if err := l.writtenBy(p.token); err != nil {
+	if err := l.awaitWritten(p.token); err != nil {
 		l.observe(m, false)
 		return pending{}, err
 	}
 	return p, nil
 }
 
-// writtenBy waits until paho has written a packet: the messages that it does not write must not overtake it.
-func (l *link) writtenBy(token paho.Token) error {
+// awaitWritten waits until paho has written a packet: the messages that it does not write must not overtake it.
+func (l *link) awaitWritten(token paho.Token) error {
 	if err := token.Error(); err != nil {
 		return err
 	}
 	select {
-	case <-l.conn.Load().written:
+	case <-l.conn.Load().commandWritten:
 	case <-l.lost:
 	}
 	return nil
@@ -193,17 +193,17 @@ func succeeded(token paho.Token) bool {
 	}
 }
 
-// conclude reports whether a packet was acknowledged, or never will be.
-func (l *link) conclude(p pending) {
+// reportAck reports whether a packet was acknowledged, or never will be.
+func (l *link) reportAck(p pending) {
 	if p.message == nil {
 		// else the link is lost, or it is an UNSUBSCRIBE
 		if token, ok := p.token.(*paho.SubscribeToken); ok && succeeded(token) {
-			l.answered(l, p.filters, token.Result())
+			l.onSuback(l, p.filters, token.Result())
 		}
 		return
 	}
 	if succeeded(p.token) {
-		l.underway.confirm(p.number)
+		l.unconfirmed.confirm(p.number)
 	}
 	l.observe(p.message, succeeded(p.token))
 }
@@ -217,19 +217,19 @@ func (l *link) awaitAcks() {
 	for p := range l.unacked {
 		conn := l.conn.Load()
 		for waiting := true; waiting; {
-			progress := conn.progress.Load()
+			progress := conn.discardProgress.Load()
 			timer.Reset(l.options.KeepAlive)
 			waiting = false
 			select {
 			case <-p.token.Done():
 			case <-timer.C:
-				if waiting = conn.progress.Load() != progress; !waiting {
+				if waiting = conn.discardProgress.Load() != progress; !waiting {
 					l.abort(fmt.Errorf("the broker acknowledged nothing for %v", l.options.KeepAlive))
 				}
 			case <-l.lost:
 			}
 		}
-		l.conclude(p)
+		l.reportAck(p)
 	}
 }
 

@@ -117,7 +117,7 @@ func TestNoAcknowledgement(t *testing.T) {
 	})
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: time.Second})
 	mqtttest.Publish(t, s, mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce})
-	e, ok := mqtttest.Event(t, s).(mqtt.Down)
+	e, ok := mqtttest.Event(t, s).(mqtt.LinkDown)
 	if !ok || !strings.Contains(e.Err.Error(), "acknowledged nothing for 1s") {
 		t.Errorf("got %#v", e)
 	}
@@ -309,7 +309,7 @@ func TestFlappingLinkStaysBounded(t *testing.T) {
 		}
 		told = append(told, e)
 	}
-	if n := len(told); n == 0 || n > 3 || told[n-1] != (mqtt.Up{}) {
+	if n := len(told); n == 0 || n > 3 || told[n-1] != (mqtt.LinkUp{}) {
 		t.Errorf("%d events for 20 connections: %v; want 1 or 3, and Up last", n, told)
 	}
 }

@@ -37,30 +37,30 @@ const pingresp = "\xd0\x00"
 type linkConn struct {
 	net.Conn
 	in        *bufio.Reader
-	guard     *guard
+	guard     *packetGuard
 	meter     *Meter
 	timeout   time.Duration // of a write
 	deliver   func(Message) // is called for each message, and never blocks
 	oversized func(Traffic) // is called for each oversized message, and never blocks
 	reason    atomic.Pointer[error]
 
-	discarding bool          // the rest of an oversized message is being read
-	ackID      uint16        // packet id of the message being discarded
-	toPaho     string        // given to paho ahead of the next bytes from the broker
-	progress   atomic.Uint64 // grows while an oversized message is being discarded
-	leaving    atomic.Bool   // DISCONNECT is written
-	drained    chan struct{} // closed when nothing more is read
-	drain      sync.Once
+	discarding      bool          // the rest of an oversized message is being read
+	ackID           uint16        // packet id of the message being discarded
+	toPaho          string        // given to paho ahead of the next bytes from the broker
+	discardProgress atomic.Uint64 // grows while an oversized message is being discarded
+	disconnectSent  atomic.Bool   // DISCONNECT is written
+	drained         chan struct{} // closed when nothing more is read
+	drain           sync.Once
 
-	writing sync.Mutex    // a packet at a time
-	head    []byte        // of the message that is written
-	written chan struct{} // a packet that the session has asked paho for is written, or cannot be
+	writing        sync.Mutex    // a packet at a time
+	head           []byte        // of the message that is written
+	commandWritten chan struct{} // a packet that the session has asked paho for is written, or cannot be
 }
 
 func newLinkConn(conn net.Conn, o *Options, deliver func(Message), oversized func(Traffic)) *linkConn {
 	return &linkConn{
 		Conn: conn, in: bufio.NewReaderSize(conn, readAhead), guard: newGuard(o.MaxPacket), meter: o.Meter,
-		timeout: o.WriteTimeout, deliver: deliver, oversized: oversized, written: make(chan struct{}, 1),
+		timeout: o.WriteTimeout, deliver: deliver, oversized: oversized, commandWritten: make(chan struct{}, 1),
 		drained: make(chan struct{}),
 	}
 }
@@ -74,7 +74,7 @@ func (c *linkConn) abort(reason error) {
 // were not read, the broker's system would tell it of a reset, and Mosquitto then holds the client for lost without
 // reading on, and publishes its will.
 func (c *linkConn) Close() error {
-	if c.leaving.Load() {
+	if c.disconnectSent.Load() {
 		select {
 		case <-c.drained:
 		case <-time.After(farewell):
@@ -162,17 +162,17 @@ func (c *linkConn) reportOversized(m Message) {
 	g := c.guard
 	c.meter.Count(g.size-g.left, 1)
 	c.oversized(Traffic{Incoming: true, Topic: m.Topic, Bytes: g.left, Dropped: true, PacketSize: g.size,
-		SizeLimit: g.most})
+		SizeLimit: g.maxPacket})
 }
 
 // discard reads the rest of an oversized message, up to the size of the largest packet, and keeps none of it. It
 // acknowledges the message at its end.
 func (c *linkConn) discard() error {
 	g, scratch := c.guard, make([]byte, readAhead)
-	for rest := g.most; g.left > 0; {
+	for rest := g.maxPacket; g.left > 0; {
 		if rest == 0 {
 			c.toPaho = pingresp
-			c.progress.Add(1)
+			c.discardProgress.Add(1)
 			return nil
 		}
 		n, err := c.read(scratch[:min(len(scratch), g.left, rest)])
@@ -225,10 +225,10 @@ func (c *linkConn) Write(p []byte) (int, error) {
 	c.guard.outgoing(p)
 	c.writing.Lock()
 	n, err := c.write(p)
-	c.leaving.Store(p[0]>>4 == packets.Disconnect)
+	c.disconnectSent.Store(p[0]>>4 == packets.Disconnect)
 	c.writing.Unlock()
 	if isCommand(p) {
-		c.written <- struct{}{}
+		c.commandWritten <- struct{}{}
 	}
 	return int(n), err
 }

@@ -12,23 +12,23 @@ import (
 // is kept, and of a filter only the last word, none once the link is down. So the
 // queue stays bounded while nobody reads.
 type Mailbox struct {
-	messages, bytes int // the bounds
-	out             chan Event
-	closed, done    chan struct{}
-	wake            chan struct{}
+	maxMessages, maxBytes int // the bounds
+	out                   chan Event
+	closed, done          chan struct{}
+	wake                  chan struct{}
 
-	mu        sync.Mutex
-	queue     []Event // not yet offered to the owner
-	held      int     // messages, the one on offer too
-	heldBytes int
-	shut      bool
+	mu           sync.Mutex
+	queue        []Event // not yet offered to the owner
+	heldMessages int     // messages, the one on offer too
+	heldBytes    int
+	shut         bool
 }
 
 // NewMailbox returns a mailbox for this many messages and bytes (payload, topic
 // and a little for each). It must be closed.
 func NewMailbox(messages, bytes int) *Mailbox {
 	m := &Mailbox{
-		messages: messages, bytes: bytes,
+		maxMessages: messages, maxBytes: bytes,
 		out:    make(chan Event),
 		closed: make(chan struct{}), done: make(chan struct{}),
 		wake: make(chan struct{}, 1),
@@ -49,20 +49,20 @@ func (m *Mailbox) Put(e Event) bool {
 	}
 	switch e := e.(type) {
 	case Received:
-		if m.held+1 > m.messages || m.heldBytes+e.size() > m.bytes {
+		if m.heldMessages+1 > m.maxMessages || m.heldBytes+e.size() > m.maxBytes {
 			return false
 		}
-		m.held++
+		m.heldMessages++
 		m.heldBytes += e.size()
 	case SubscribeRefused:
 		m.forgetFilter(e.Filter)
 	case RefusalOver:
 		m.forgetFilter(e.Filter)
-	case Down:
+	case LinkDown:
 		m.forget(func(string) bool { return true })
-		m.forgetRoundTrip(e)
-	case Up:
-		m.forgetRoundTrip(e)
+		m.dropUpDownPairs(e)
+	case LinkUp:
+		m.dropUpDownPairs(e)
 	}
 	m.queue = append(m.queue, e)
 	select {
@@ -72,9 +72,9 @@ func (m *Mailbox) Put(e Event) bool {
 	return true
 }
 
-// forgetRoundTrip drops Up, Down before another Up, and Down, Up before
+// dropUpDownPairs drops Up, Down before another Up, and Down, Up before
 // another Down, where nothing came in between.
-func (m *Mailbox) forgetRoundTrip(e Event) {
+func (m *Mailbox) dropUpDownPairs(e Event) {
 	n := len(m.queue)
 	if n < 2 {
 		return
@@ -102,9 +102,9 @@ func (m *Mailbox) forget(these func(filter string) bool) {
 	})
 }
 
-func isUp(e Event) bool { _, up := e.(Up); return up }
+func isUp(e Event) bool { _, up := e.(LinkUp); return up }
 
-func isState(e Event) bool { _, down := e.(Down); return down || isUp(e) }
+func isState(e Event) bool { _, down := e.(LinkDown); return down || isUp(e) }
 
 // Close closes Events; what still waits is forgotten.
 func (m *Mailbox) Close() {
@@ -159,6 +159,6 @@ func (m *Mailbox) release(e Event) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.held--
+	m.heldMessages--
 	m.heldBytes -= received.size()
 }

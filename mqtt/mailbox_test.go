@@ -68,8 +68,9 @@ func TestMailboxIsBoundedInBytes(t *testing.T) {
 }
 
 func TestMailboxTellsStatesInBrief(t *testing.T) {
-	first, last := mqtt.Down{Err: errors.New("first")}, mqtt.Down{Err: errors.New("last")}
-	up, refused, over, x := mqtt.Up{}, mqtt.SubscribeRefused{Filter: "f", Code: 0x80}, mqtt.RefusalOver{Filter: "f"},
+	first, last := mqtt.LinkDown{Err: errors.New("first")}, mqtt.LinkDown{Err: errors.New("last")}
+	up, refused, over, x := mqtt.LinkUp{}, mqtt.SubscribeRefused{Filter: "f", Code: 0x80},
+		mqtt.RefusalOver{Filter: "f"},
 		message("x", 0)
 	other := mqtt.SubscribeRefused{Filter: "g", Code: 0x80}
 	for name, c := range map[string]struct{ put, want []mqtt.Event }{

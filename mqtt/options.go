@@ -30,7 +30,7 @@ type Options struct {
 	TLS *tls.Config
 	// Renew, if set, returns Password and TLS anew before each attempt: keys and certificates are changed while a
 	// session lives. After an error the last ones are used.
-	Renew func() (password string, encryption *tls.Config, err error)
+	RenewCredentials func() (password string, encryption *tls.Config, err error)
 	// Now is the time at which the broker's certificate must count; time.Now unless set.
 	Now func() time.Time
 	// Proxy is an http://host:port that is asked with CONNECT for a tunnel to the broker, for all schemes of URL. A
@@ -78,7 +78,7 @@ type Options struct {
 	Rand *rand.Rand
 	// Failed, if set, hears why each attempt to connect failed; one is [ErrRefused] if the broker's answer was no. It
 	// may not block.
-	Failed func(error)
+	OnConnectFailure func(error)
 	// Logger receives connects, losses and failed attempts; nil discards them.
 	Logger *slog.Logger
 }
@@ -113,8 +113,8 @@ func (o Options) withDefaults() Options {
 	if o.Observe == nil {
 		o.Observe = func(Traffic) {}
 	}
-	if o.Failed == nil {
-		o.Failed = func(error) {}
+	if o.OnConnectFailure == nil {
+		o.OnConnectFailure = func(error) {}
 	}
 	if o.Rand == nil {
 		var seed [32]byte
@@ -129,10 +129,10 @@ func (o Options) withDefaults() Options {
 
 // renew asks Renew for the password and the settings of TLS.
 func (o *Options) renew() {
-	if o.Renew == nil {
+	if o.RenewCredentials == nil {
 		return
 	}
-	password, encryption, err := o.Renew()
+	password, encryption, err := o.RenewCredentials()
 	if err != nil {
 		o.Logger.Warn("password and certificates for the broker cannot be read again; the earlier ones are used",
 			"err", err)

@@ -18,19 +18,19 @@ type command struct {
 // It dies with the link: what a lost link did not send is not sent by the
 // next one, since by then nobody knows whether it still means anything.
 type outbox struct {
-	messages, bytes int // the bounds
-	wake            chan struct{}
+	maxMessages, maxBytes int // the bounds
+	wake                  chan struct{}
 
-	mu        sync.Mutex
-	queue     []command
-	held      int
-	heldBytes int
-	changes   int
-	ended     bool
+	mu           sync.Mutex
+	queue        []command
+	heldMessages int
+	heldBytes    int
+	changes      int
+	ended        bool
 }
 
 func newOutbox(messages, bytes int) *outbox {
-	return &outbox{messages: messages, bytes: bytes, wake: make(chan struct{}, 1)}
+	return &outbox{maxMessages: messages, maxBytes: bytes, wake: make(chan struct{}, 1)}
 }
 
 // publish returns ErrBusy if m does not fit now, ErrDown after end.
@@ -40,10 +40,10 @@ func (o *outbox) publish(m Message) error {
 	switch {
 	case o.ended:
 		return ErrDown
-	case o.held+1 > o.messages || o.heldBytes+m.size() > o.bytes:
+	case o.heldMessages+1 > o.maxMessages || o.heldBytes+m.size() > o.maxBytes:
 		return ErrBusy
 	}
-	o.held++
+	o.heldMessages++
 	o.heldBytes += m.size()
 	o.add(command{message: &m})
 	return nil
@@ -110,7 +110,7 @@ func (o *outbox) next(stop <-chan struct{}) (c command, ok bool) {
 			o.queue[0] = command{} // so that its payload can be collected
 			o.queue = o.queue[1:]
 			if c.message != nil {
-				o.held--
+				o.heldMessages--
 				o.heldBytes -= c.message.size()
 			} else {
 				o.changes--

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// oversized reports the messages that exceed Options.MaxPacket. It logs the first message of each topic.
-type oversized struct {
-	seen   func(Traffic)
-	logger *slog.Logger
+// oversizedReporter reports the messages that exceed Options.MaxPacket. It logs the first message of each topic.
+type oversizedReporter struct {
+	observeTraffic func(Traffic)
+	logger         *slog.Logger
 
 	mu     sync.Mutex
 	logged map[string]bool // by topic
@@ -23,13 +23,13 @@ const (
 	mostLoggedBytes = 128
 )
 
-func newOversized(o *Options) *oversized {
-	return &oversized{seen: o.Observe, logger: o.Logger, logged: map[string]bool{}}
+func newOversized(o *Options) *oversizedReporter {
+	return &oversizedReporter{observeTraffic: o.Observe, logger: o.Logger, logged: map[string]bool{}}
 }
 
 // observe reports an oversized message.
-func (v *oversized) observe(t Traffic) {
-	v.seen(t)
+func (v *oversizedReporter) observe(t Traffic) {
+	v.observeTraffic(t)
 	topic := strings.ToValidUTF8(t.Topic[:min(len(t.Topic), mostLoggedBytes)], "�")
 	v.mu.Lock()
 	defer v.mu.Unlock()

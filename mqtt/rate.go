@@ -30,11 +30,11 @@ func LeastKeepAlive(rate int) time.Duration {
 	return (quarters*messageTime(rate) + time.Second - 1).Truncate(time.Second)
 }
 
-// turnTimeout bounds an attempt at one of several URLs while the others have not
+// attemptTimeout bounds an attempt at one of several URLs while the others have not
 // been tried: four round trips of a second each, and a handshake of TLS with
 // certificates on both sides, at the link's least rate. Once all have failed in
 // it, Options.ConnectTimeout holds alone.
-func turnTimeout(rate int) time.Duration {
+func attemptTimeout(rate int) time.Duration {
 	const handshake = 16 << 10 // bytes
 	return 4*time.Second + handshake*time.Second/time.Duration(rate)
 }

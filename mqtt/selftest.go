@@ -49,16 +49,16 @@ func SelfTestResults() []SelfTestResult {
 	return []SelfTestResult{SelfTestPassed, SelfTestDenied, SelfTestSwallowed, SelfTestDisconnected}
 }
 
-// SelfTested says how a self-test ended, and of how many bytes its large message
+// SelfTestOutcome says how a self-test ended, and of how many bytes its large message
 // is, also where it was denied before that was sent.
-type SelfTested struct {
+type SelfTestOutcome struct {
 	Result SelfTestResult
 	Topic  string
 	Bytes  int
 }
 
 // Advice tells the operator what to change at the broker; it is empty if the test passed.
-func (r SelfTested) Advice() string {
+func (r SelfTestOutcome) Advice() string {
 	switch r.Result {
 	case SelfTestDenied:
 		return fmt.Sprintf("the broker's access rules withhold messages from this user (a test message to %[1]s did "+
@@ -86,27 +86,27 @@ type SelfTest struct {
 	patience time.Duration
 	rand     *rand.Rand
 
-	stage  loopStage
-	nonce  []byte // begins the messages of this link
-	passed bool
-	tries  int
-	denied int // refusals of the topic by this link
-	losses int // links in a row that were lost soon after the large message was sent
-	sent   time.Time
-	at     time.Time // the deadline, zero for none
-	again  time.Time // the earliest start of the next test
+	stage      selfTestStage
+	nonce      []byte // begins the messages of this link
+	passed     bool
+	tries      int
+	denials    int // refusals of the topic by this link
+	losses     int // links in a row that were lost soon after the large message was sent
+	sent       time.Time
+	deadline   time.Time // the deadline, zero for none
+	nextTestAt time.Time // the earliest start of the next test
 
-	otherArrived bool          // a message on another topic has arrived over this link
-	deniedWait   time.Duration // the last time from a denial to the next test; 0 = none was denied
+	otherMessageArrived bool          // a message on another topic has arrived over this link
+	deniedWait          time.Duration // the last time from a denial to the next test; 0 = none was denied
 }
 
-type loopStage uint8
+type selfTestStage uint8
 
 const (
-	loopIdle    loopStage = iota // no link, or no need
-	loopProbing                  // the few bytes are due, or under way
-	loopWaiting                  // until the large message is due
-	loopTesting                  // the large message is due, or under way
+	loopIdle    selfTestStage = iota // no link, or no need
+	loopProbing                      // the few bytes are due, or under way
+	loopWaiting                      // until the large message is due
+	loopTesting                      // the large message is due, or under way
 )
 
 // NewSelfTest makes a self-test. Each message has the time patience to come back. The large one is sent after a random
@@ -120,19 +120,19 @@ func (t *SelfTest) Deadline() (time.Time, bool) {
 	if t == nil {
 		return time.Time{}, false
 	}
-	return t.at, !t.at.IsZero()
+	return t.deadline, !t.deadline.IsZero()
 }
 
 // Step takes an event of the connection. It reports whether the event concerns the test only, and the result if the
 // event ends the test.
-func (t *SelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTested) {
+func (t *SelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTestOutcome) {
 	if t == nil {
 		return false, nil
 	}
 	switch e := e.(type) {
-	case Up:
+	case LinkUp:
 		t.begin(now)
-	case Down:
+	case LinkDown:
 		return false, t.down(now)
 	case SubscribeRefused:
 		if e.Filter == t.topic {
@@ -142,22 +142,22 @@ func (t *SelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTested) {
 		return e.Filter == t.topic, nil
 	case Received:
 		if e.Topic == t.topic {
-			return true, t.back(now, e.Payload)
+			return true, t.handleReply(now, e.Payload)
 		}
-		t.otherArrived = true
+		t.otherMessageArrived = true
 	}
 	return false, nil
 }
 
 // begin starts a test, unless one has passed or failed not long ago.
 func (t *SelfTest) begin(now time.Time) {
-	t.otherArrived = false
+	t.otherMessageArrived = false
 	if t.passed {
 		return
 	}
 	t.start(now)
-	if t.again.After(now) {
-		t.at = t.again
+	if t.nextTestAt.After(now) {
+		t.deadline = t.nextTestAt
 	}
 }
 
@@ -165,13 +165,13 @@ func (t *SelfTest) begin(now time.Time) {
 func (t *SelfTest) start(now time.Time) {
 	t.conn.Subscribe(AtMostOnce, t.topic)
 	t.nonce = binary.LittleEndian.AppendUint64(nil, t.rand.Uint64())
-	t.stage, t.tries, t.denied, t.at = loopProbing, 0, 0, now
+	t.stage, t.tries, t.denials, t.deadline = loopProbing, 0, 0, now
 }
 
 // refused takes a refusal of the topic. A node of a cluster that has lost its peers may refuse once; the connection
 // asks again, and the second refusal ends the test.
-func (t *SelfTest) refused(now time.Time) (ended *SelfTested) {
-	if t.denied++; t.stage == loopIdle || t.denied < loopTries {
+func (t *SelfTest) refused(now time.Time) (ended *SelfTestOutcome) {
+	if t.denials++; t.stage == loopIdle || t.denials < loopTries {
 		return nil
 	}
 	return t.end(now, SelfTestDenied)
@@ -179,7 +179,7 @@ func (t *SelfTest) refused(now time.Time) (ended *SelfTested) {
 
 // down takes the loss of the link. If the large message is soon followed by a loss, on loopTries links in a row, it is
 // the cause.
-func (t *SelfTest) down(now time.Time) (ended *SelfTested) {
+func (t *SelfTest) down(now time.Time) (ended *SelfTestOutcome) {
 	if t.stage == loopTesting && t.tries > 0 {
 		if t.losses++; now.Sub(t.sent) >= t.patience/8 {
 			t.losses = 0
@@ -188,13 +188,13 @@ func (t *SelfTest) down(now time.Time) (ended *SelfTested) {
 			return t.end(now, SelfTestDisconnected)
 		}
 	}
-	t.stage, t.at = loopIdle, time.Time{}
+	t.stage, t.deadline = loopIdle, time.Time{}
 	return nil
 }
 
 // Tick does what is due, and returns the result if the test ends.
-func (t *SelfTest) Tick(now time.Time) (ended *SelfTested) {
-	if t == nil || t.at.IsZero() || now.Before(t.at) {
+func (t *SelfTest) Tick(now time.Time) (ended *SelfTestOutcome) {
+	if t == nil || t.deadline.IsZero() || now.Before(t.deadline) {
 		return nil
 	}
 	switch t.stage {
@@ -208,14 +208,14 @@ func (t *SelfTest) Tick(now time.Time) (ended *SelfTested) {
 	case t.tries < loopTries:
 		t.send(now)
 		return nil
-	case t.stage == loopProbing && t.otherArrived && now.Sub(t.sent) < t.patience:
-		t.at = t.sent.Add(t.patience) // it may wait in a queue, behind what arrives
+	case t.stage == loopProbing && t.otherMessageArrived && now.Sub(t.sent) < t.patience:
+		t.deadline = t.sent.Add(t.patience) // it may wait in a queue, behind what arrives
 		return nil
 	case t.stage == loopProbing:
 		ended = t.end(now, SelfTestDenied)
 		t.deniedWait = min(max(deniedFirst, 2*t.deniedWait), deniedMost)
-		t.again = now.Add(t.deniedWait)
-		t.at = t.again
+		t.nextTestAt = now.Add(t.deniedWait)
+		t.deadline = t.nextTestAt
 		return ended
 	}
 	return t.end(now, SelfTestSwallowed)
@@ -229,19 +229,19 @@ func (t *SelfTest) send(now time.Time) {
 		copy(payload, t.nonce)
 	}
 	if err := t.conn.Publish(Message{Topic: t.topic, Payload: payload, QoS: AtMostOnce}); err != nil {
-		t.at = now.Add(loopBusy) // busy, or down: a Down event follows
+		t.deadline = now.Add(loopBusy) // busy, or down: a Down event follows
 		return
 	}
 	t.tries++
 	wait := t.patience
-	if t.stage == loopProbing && !t.otherArrived {
+	if t.stage == loopProbing && !t.otherMessageArrived {
 		wait = min(wait, probeWait)
 	}
-	t.sent, t.at = now, now.Add(wait)
+	t.sent, t.deadline = now, now.Add(wait)
 }
 
-// back takes a message that came back.
-func (t *SelfTest) back(now time.Time, payload []byte) (ended *SelfTested) {
+// handleReply takes a message that came back.
+func (t *SelfTest) handleReply(now time.Time, payload []byte) (ended *SelfTestOutcome) {
 	if t.stage == loopIdle {
 		return nil
 	}
@@ -250,14 +250,14 @@ func (t *SelfTest) back(now time.Time, payload []byte) (ended *SelfTested) {
 	case len(payload) == loopBytes:
 		return t.end(now, SelfTestPassed)
 	case t.stage == loopProbing:
-		t.stage, t.at = loopWaiting, now.Add(time.Duration(t.rand.Int64N(int64(t.patience)/2)))
+		t.stage, t.deadline = loopWaiting, now.Add(time.Duration(t.rand.Int64N(int64(t.patience)/2)))
 	}
 	return nil
 }
 
-func (t *SelfTest) end(now time.Time, result SelfTestResult) *SelfTested {
+func (t *SelfTest) end(now time.Time, result SelfTestResult) *SelfTestOutcome {
 	t.conn.Unsubscribe(t.topic)
-	t.stage, t.losses, t.at, t.again = loopIdle, 0, time.Time{}, now.Add(loopAgain)
+	t.stage, t.losses, t.deadline, t.nextTestAt = loopIdle, 0, time.Time{}, now.Add(loopAgain)
 	t.passed = result == SelfTestPassed
-	return &SelfTested{Result: result, Topic: t.topic, Bytes: loopBytes}
+	return &SelfTestOutcome{Result: result, Topic: t.topic, Bytes: loopBytes}
 }

@@ -17,7 +17,7 @@ import (
 const loop = "fl/v1/air/s/air-press/loop"
 
 // selfTested drives a self-test to its end, as a host does.
-func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTested {
+func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTestOutcome {
 	t.Helper()
 	s := dialing(t, mqtt.Options{URL: url, ClientID: "air-press", Username: "air-press"})
 	test := mqtt.NewSelfTest(s, loop, patience, rand.New(rand.NewPCG(1, 2)))
@@ -27,7 +27,7 @@ func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTeste
 		if at, ok := test.Deadline(); ok {
 			tick = time.After(time.Until(at))
 		}
-		var ended *mqtt.SelfTested
+		var ended *mqtt.SelfTestOutcome
 		select {
 		case e := <-s.Events():
 			_, ended = test.Step(time.Now(), e)
@@ -138,7 +138,7 @@ func newLoopScene(t *testing.T) *loopScene {
 // "" for none, and what was done.
 func (s *loopScene) step(e mqtt.Event, result mqtt.SelfTestResult, want ...string) {
 	s.t.Helper()
-	var ended *mqtt.SelfTested
+	var ended *mqtt.SelfTestOutcome
 	s.conn.log = nil
 	if e == nil {
 		at, ok := s.test.Deadline()
@@ -165,7 +165,7 @@ const few, large = "8", "61504"
 
 func TestSelfTestPassesOnce(t *testing.T) {
 	s := newLoopScene(t)
-	s.step(mqtt.Up{}, "", "+")
+	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
 	began := s.now
 	s.step(s.back(), "")
@@ -179,8 +179,8 @@ func TestSelfTestPassesOnce(t *testing.T) {
 	}
 	s.step(mqtt.Received{Message: mqtt.Message{Topic: loop, Payload: make([]byte, 61504)}}, "") // somebody else's
 	s.step(s.back(), mqtt.SelfTestPassed, "-")
-	s.step(mqtt.Down{}, "")
-	s.step(mqtt.Up{}, "") // never again
+	s.step(mqtt.LinkDown{}, "")
+	s.step(mqtt.LinkUp{}, "") // never again
 	if _, ok := s.test.Deadline(); ok {
 		t.Error("it goes on")
 	}
@@ -193,26 +193,26 @@ func TestSelfTestPassesOnce(t *testing.T) {
 // lost long after the large message.
 func TestSelfTestDoubts(t *testing.T) {
 	s := newLoopScene(t)
-	s.step(mqtt.Up{}, "", "+")
+	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
 	s.step(nil, "", few)
 	s.step(s.back(), "")
 	s.step(nil, "", large)
-	s.step(mqtt.Down{}, "")
+	s.step(mqtt.LinkDown{}, "")
 	for range 3 {
-		s.step(mqtt.Up{}, "", "+")
+		s.step(mqtt.LinkUp{}, "", "+")
 		s.step(nil, "", few)
 		s.step(s.back(), "")
 		s.step(nil, "", large)
 		s.now = s.now.Add(10 * time.Second)
-		s.step(mqtt.Down{}, "")
+		s.step(mqtt.LinkDown{}, "")
 	}
-	s.step(mqtt.Up{}, "", "+")
+	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
 	s.step(s.back(), "")
 	s.step(nil, "", large)
-	s.step(mqtt.Down{}, "") // at once, but not twice in a row
-	s.step(mqtt.Up{}, "", "+")
+	s.step(mqtt.LinkDown{}, "") // at once, but not twice in a row
+	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
 	s.step(s.back(), "")
 	s.step(nil, "", large)
@@ -225,7 +225,7 @@ func TestSelfTestDoubts(t *testing.T) {
 func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
 	s := newLoopScene(t)
 	began := s.now
-	s.step(mqtt.Up{}, "", "+")
+	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
 	s.step(nil, "", few)
 	s.step(nil, mqtt.SelfTestDenied, "-")
@@ -247,21 +247,21 @@ func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
 	s.step(nil, "", large)
 	s.step(nil, mqtt.SelfTestSwallowed, "-")
 	failed := s.now
-	s.step(mqtt.Down{}, "")
-	s.step(mqtt.Up{}, "", "+")
+	s.step(mqtt.LinkDown{}, "")
+	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
 	if d := s.now.Sub(failed); d < time.Hour {
 		t.Errorf("made again after %v", d)
 	}
-	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.Refused}, "") // the connection asks again
-	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.Refused}, mqtt.SelfTestDenied, "-")
+	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.SubackFailure}, "") // the connection asks again
+	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.SubackFailure}, mqtt.SelfTestDenied, "-")
 }
 
 // While other messages arrive, the few bytes may wait behind them: the whole timeout applies.
 func TestSelfTestWaitsBehindOthers(t *testing.T) {
 	s := newLoopScene(t)
 	began := s.now
-	s.step(mqtt.Up{}, "", "+")
+	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
 	s.step(mqtt.Received{Message: mqtt.Message{Topic: "other"}}, "")
 	s.step(nil, "", few)

@@ -14,14 +14,14 @@ type Session struct {
 	options   Options
 	urls      []*url.URL
 	mailbox   *Mailbox
-	oversized *oversized
+	oversized *oversizedReporter
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when run has ended
 	pauses    chan time.Duration
 
 	mu     sync.Mutex
 	closed bool
-	table  table
+	table  subscriptionTable
 	link   *link // nil while down
 }
 
@@ -86,7 +86,7 @@ func (s *Session) Subscribe(qos QoS, filters ...string) {
 	for _, filter := range filters {
 		if err := CheckSubscription(qos, filter); err != nil {
 			s.options.Logger.Error("cannot subscribe: " + err.Error())
-			s.mailbox.Put(SubscribeRefused{Filter: filter, Code: Refused})
+			s.mailbox.Put(SubscribeRefused{Filter: filter, Code: SubackFailure})
 			continue
 		}
 		wanted = append(wanted, subscription{filter, qos})
@@ -148,14 +148,14 @@ func (s *Session) Close() error {
 func (s *Session) run(ctx context.Context) {
 	defer close(s.done)
 	wait := backoff{rand: s.options.Rand, longest: s.options.MaxReconnectDelay, urls: len(s.urls)}
-	reports := make([]reporter, len(s.urls))
+	reports := make([]failureReporter, len(s.urls))
 	away := time.Now() // since when there is no link
 	current := s.options
 	for at := 0; ; {
 		current.renew()
 		options := current
 		if len(s.urls) > 1 && wait.failures < len(s.urls) {
-			options.ConnectTimeout = min(options.ConnectTimeout, turnTimeout(options.MinRate))
+			options.ConnectTimeout = min(options.ConnectTimeout, attemptTimeout(options.MinRate))
 		}
 		var delay time.Duration
 		l, err := s.connect(ctx, &options, s.urls[at])
@@ -163,13 +163,13 @@ func (s *Session) run(ctx context.Context) {
 			s.options.Logger.Info("connected to the broker at " + s.urls[at].Redacted())
 			var pause time.Duration
 			pause, err = s.serve(ctx, l, s.urls[at])
-			if delay = wait.lost(); pause > 0 {
+			if delay = wait.delayAfterLoss(); pause > 0 {
 				delay, err = pause, nil // the owner asked for it
 			}
 			away = time.Now().Add(pause)
 		} else {
-			delay = wait.failed(time.Since(away))
-			s.options.Failed(err)
+			delay = wait.delayAfterFailure(time.Since(away))
+			s.options.OnConnectFailure(err)
 		}
 		if ctx.Err() != nil {
 			return
@@ -199,7 +199,7 @@ func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Du
 	l.subscribe(s.table.all())
 	s.link = l
 	s.mu.Unlock()
-	s.mailbox.Put(Up{})
+	s.mailbox.Put(LinkUp{})
 	l.start()
 
 	select {
@@ -212,7 +212,7 @@ func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Du
 
 	s.mu.Lock()
 	s.link = nil
-	s.table.settle()
+	s.table.clearRefusals()
 	select {
 	case <-s.pauses: // for a link that was lost meanwhile
 	default:
@@ -224,6 +224,6 @@ func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Du
 	if ctx.Err() != nil {
 		return 0, ErrClosed
 	}
-	s.mailbox.Put(Down{l.err})
-	return pause, fmt.Errorf("lost the broker at %s: %s%v", u.Redacted(), plain(l.err), &l.underway)
+	s.mailbox.Put(LinkDown{l.err})
+	return pause, fmt.Errorf("lost the broker at %s: %s%v", u.Redacted(), describeNetError(l.err), &l.unconfirmed)
 }

@@ -204,7 +204,7 @@ func TestPause(t *testing.T) {
 		began := time.Now()
 		s.Pause(pause)
 		s.Pause(time.Hour) // one is under way
-		if d, ok := mqtttest.Event(t, s).(mqtt.Down); !ok || !errors.Is(d.Err, mqtt.ErrPaused) {
+		if d, ok := mqtttest.Event(t, s).(mqtt.LinkDown); !ok || !errors.Is(d.Err, mqtt.ErrPaused) {
 			t.Fatalf("got %v, want Down with ErrPaused", d)
 		}
 		s.Pause(time.Hour) // down already

@@ -45,7 +45,7 @@ func stays(t *testing.T, from, to mqtt.Conn, n, window int) {
 // slow returns where to reach a broker over a slow line.
 func slow(t *testing.T, url string, rate int) string {
 	t.Helper()
-	return "tcp://" + brokers.SlowLine(t, strings.TrimPrefix(url, "tcp://"), rate)
+	return "tcp://" + brokers.NewSlowProxy(t, strings.TrimPrefix(url, "tcp://"), rate)
 }
 
 func TestR13SlowUpload(t *testing.T) {

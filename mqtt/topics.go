@@ -99,9 +99,9 @@ func (t Topics) Presence(agent wire.AgentID) string { return t.ofAgent("p", agen
 // Status is the topic of an agent's messages to the coordinator.
 func (t Topics) Status(agent wire.AgentID) string { return t.ofAgent("s", agent) }
 
-// Loop is the topic of the self-test of an agent or the coordinator: no other client writes or reads it. It is next to
-// the client's other topics, so that the same access rules apply, and outside of the coordinator's filters.
-func (t Topics) Loop(id wire.AgentID) string {
+// SelfTest is the topic of the self-test of an agent or the coordinator: no other client writes or reads it. It is next
+// to the client's other topics, so that the same access rules apply, and outside of the coordinator's filters.
+func (t Topics) SelfTest(id wire.AgentID) string {
 	if id == wire.CoordinatorID {
 		return t.join("m", loopPart)
 	}
@@ -120,7 +120,7 @@ func (t Topics) Blob(hashHex, part string) string {
 }
 
 // Root is the topic of a version of the root document. Whoever may read blobs may read it.
-func (t Topics) Root(version wire.Root) string {
+func (t Topics) Root(version wire.RootVersion) string {
 	return t.join("m", rootLevel, strconv.FormatUint(uint64(version), 10))
 }
 
@@ -190,8 +190,8 @@ func (t Topics) AllDirect() string { return t.join("d/+") }
 // AllPeers is the filter for all that is said between neighbours.
 func (t Topics) AllPeers() string { return t.join("x/+/+/+") }
 
-// EndOfPeers is a topic that AllPeers matches, and that no agent uses: the coordinator's.
-func (t Topics) EndOfPeers() string { return t.join("x", t.ClientID(wire.CoordinatorID), "0/0") }
+// PeerProbe is a topic that AllPeers matches, and that no agent uses: the coordinator's.
+func (t Topics) PeerProbe() string { return t.join("x", t.ClientID(wire.CoordinatorID), "0/0") }
 
 // AllBeacons is the filter for the beacons of all cells.
 func (t Topics) AllBeacons() string { return t.join("b/+/+") }
@@ -215,8 +215,8 @@ func (t Topics) join(levels ...string) string {
 // and KindBeacon. id is the transfer of KindUpdate, the hash of KindBlob, the round of KindPeer or the cell of
 // KindBeacon. part is set for KindUpdate, KindBlob and KindPeer, and is the version of KindRoot. Parse accepts
 // exactly the topics that the methods of t make.
-func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part string, err error) {
-	unknown := func(err error) (Kind, wire.AgentID, string, string, error) {
+func (t Topics) Parse(topic string) (kind TopicKind, agent wire.AgentID, id, part string, err error) {
+	unknown := func(err error) (TopicKind, wire.AgentID, string, string, error) {
 		return KindUnknown, "", "", "", fmt.Errorf("mqtt: topic %.128q: %w", topic, err)
 	}
 	rest, ok := strings.CutPrefix(topic, t.root)
@@ -227,9 +227,9 @@ func (t Topics) Parse(topic string) (kind Kind, agent wire.AgentID, id, part str
 	case rest == "round":
 		return KindRound, "", "", "", nil
 	case rest == "m/"+loopPart:
-		return KindLoop, wire.CoordinatorID, "", "", nil
+		return KindSelfTest, wire.CoordinatorID, "", "", nil
 	case levels[0] == "s" && len(levels) == 3 && levels[2] == loopPart:
-		kind = KindLoop
+		kind = KindSelfTest
 		agent, err = t.parseAgent(levels[1])
 	case levels[0] == "m" && len(levels) == 3 && levels[1] == rootLevel:
 		if n, err := strconv.ParseUint(levels[2], 10, 32); err != nil || strconv.FormatUint(n, 10) != levels[2] {

@@ -22,7 +22,7 @@ func TestTopics(t *testing.T) {
 	ts := topics(t)
 	for _, c := range []struct {
 		topic, want     string
-		kind            mqtt.Kind
+		kind            mqtt.TopicKind
 		agent, id, part string
 	}{
 		{ts.Round(), "fl/v1/plant_7/round", mqtt.KindRound, "", "", ""},
@@ -32,11 +32,11 @@ func TestTopics(t *testing.T) {
 		{ts.Blob("00ff", "m"), "fl/v1/plant_7/m/00ff/m", mqtt.KindBlob, "", "00ff", "m"},
 		{ts.Blob("00ff", "12"), "fl/v1/plant_7/m/00ff/12", mqtt.KindBlob, "", "00ff", "12"},
 		{ts.Update("a", "X_1", "0"), "fl/v1/plant_7/u/0/plant_7-a/X_1/0", mqtt.KindUpdate, "a", "X_1", "0"},
-		{ts.Loop("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a/loop", mqtt.KindLoop, "pump-1.a", "", ""},
+		{ts.SelfTest("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a/loop", mqtt.KindSelfTest, "pump-1.a", "", ""},
 		{ts.Peer("a", 17, "0"), "fl/v1/plant_7/x/plant_7-a/17/0", mqtt.KindPeer, "a", "17", "0"},
 		{ts.Beacon("hall-2", "a"), "fl/v1/plant_7/b/hall-2/plant_7-a", mqtt.KindBeacon, "a", "hall-2", ""},
 		{ts.Root(2), "fl/v1/plant_7/m/root/2", mqtt.KindRoot, "", "", "2"},
-		{ts.Loop("coordinator"), "fl/v1/plant_7/m/loop", mqtt.KindLoop, "coordinator", "", ""},
+		{ts.SelfTest("coordinator"), "fl/v1/plant_7/m/loop", mqtt.KindSelfTest, "coordinator", "", ""},
 	} {
 		if c.topic != c.want {
 			t.Errorf("topic is %s, want %s", c.topic, c.want)
@@ -72,7 +72,7 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 // the coordinator, nor may its own test reach the devices.
 func TestSelfTestsReachNobodyElse(t *testing.T) {
 	ts := topics(t)
-	for _, loop := range []string{ts.Loop("a"), ts.Loop("coordinator")} {
+	for _, loop := range []string{ts.SelfTest("a"), ts.SelfTest("coordinator")} {
 		for _, filter := range []string{ts.Updates(), ts.Presences(), ts.Statuses(), ts.Round(), ts.Device("a"),
 			ts.Presence("a"), ts.Blob("00", "m")} {
 			if mqtt.Match(filter, loop) {
@@ -100,7 +100,8 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 		ts.Blob("ff", "1234567"), ts.Update("a", "", "m"), ts.Update("a", "x/y", "m"), ts.Update("a", "x", "-1"),
 		ts.Beacon("", "a"), ts.Beacon("+", "a"), ts.Beacon("a/b", "a"), ts.Beacon("c", "a/b"), ts.Beacons("#"),
 		ts.Beacons(strings.Repeat("a", 49)),
-		ts.Loop("a/b"), ts.Loop(""), mqtt.Topics{}.Loop("coordinator"), mqtt.Topics{}.Round(), mqtt.Topics{}.Updates(),
+		ts.SelfTest("a/b"), ts.SelfTest(""), mqtt.Topics{}.SelfTest("coordinator"), mqtt.Topics{}.Round(),
+		mqtt.Topics{}.Updates(),
 		mqtt.Topics{}.ClientID("a"),
 	} {
 		if topic != "" {
@@ -140,7 +141,7 @@ func TestKindsAreWordsForLabels(t *testing.T) {
 			t.Errorf("no kind is %s", word)
 		}
 	}
-	if len(seen) != 10 || mqtt.Kind(200).String() != "unknown" {
+	if len(seen) != 10 || mqtt.TopicKind(200).String() != "unknown" {
 		t.Errorf("kinds are %v", seen)
 	}
 }
@@ -174,8 +175,8 @@ func FuzzParse(f *testing.F) {
 			again = ts.Presence(agent)
 		case mqtt.KindStatus:
 			again = ts.Status(agent)
-		case mqtt.KindLoop:
-			again = ts.Loop(agent)
+		case mqtt.KindSelfTest:
+			again = ts.SelfTest(agent)
 		case mqtt.KindBlob:
 			again = ts.Blob(id, part)
 		case mqtt.KindPeer:

@@ -92,11 +92,11 @@ func TestRenew(t *testing.T) {
 	}
 	asked, failed := 0, make(chan error, 1)
 	s := dial(t, mqtt.Options{URL: strings.Replace(p.url(), "tcp://", "mqtts://", 1), ClientID: "s",
-		Renew: func() (string, *tls.Config, error) {
+		RenewCredentials: func() (string, *tls.Config, error) {
 			asked++
 			return renewals[min(asked, len(renewals))-1]()
 		},
-		Failed: func(err error) {
+		OnConnectFailure: func(err error) {
 			select {
 			case failed <- err:
 			default:

@@ -24,7 +24,7 @@ func tunnel(ctx context.Context, conn net.Conn, proxy *url.URL, address string) 
 		_ = conn.SetDeadline(time.Unix(1, 0))
 		close(interrupted)
 	})
-	err := ask(conn, proxy, address)
+	err := requestTunnel(conn, proxy, address)
 	if !stop() {
 		<-interrupted // or it would set its deadline on an open tunnel
 		return ctx.Err()
@@ -32,7 +32,7 @@ func tunnel(ctx context.Context, conn net.Conn, proxy *url.URL, address string) 
 	return err
 }
 
-func ask(conn net.Conn, proxy *url.URL, address string) error {
+func requestTunnel(conn net.Conn, proxy *url.URL, address string) error {
 	header := make(http.Header)
 	if user := proxy.User; user != nil {
 		password, _ := user.Password()

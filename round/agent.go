@@ -24,68 +24,72 @@ type Agent struct {
 	rng    *rand.Rand
 	linkUp bool
 
-	floor       wire.Order  // nothing older is obeyed
-	floorDigest wire.Digest // of the announcement at the floor
-	placed      wire.Order  // the newest place that is on disk: no update of a later round is offered
-	unsaved     bool        // the floor could not be saved: nothing is begun for it
-	current     *AnnouncementCame
-	early       *Invited // came before it could be answered
-	earlyAt     time.Time
-	lost        []wire.EndedEdge // as its newest invitation says
+	obeyedPosition wire.AnnouncementPosition // nothing older is obeyed
+	obeyedDigest   wire.Digest               // of the announcement at the floor
+	// the newest place that is on disk: no update of a later round is offered
+	savedPosition       wire.AnnouncementPosition
+	positionUnsaved     bool // the floor could not be saved: nothing is begun for it
+	currentAnnouncement *AnnouncementCame
+	earlyInvitation     *Invited // came before it could be answered
+	earlyInvitationAt   time.Time
+	endedEdges          []wire.EndedEdge // as its newest invitation says
 
-	left            uint64             // bytes that the uplink may carry
-	short           bool               // which are fewer than a round takes
-	barred          wire.DeclineReason // by the device's owner; 0 = it is not
-	task            taskState
-	work            *work
-	awaitingOutcome *work        // its round ended while the link was down: the outcome of its update is not known yet
-	saved           *SavedUpdate // of the process before this one, not yet matched
+	uplinkBytesLeft    uint64             // bytes that the uplink may carry
+	budgetTooSmall     bool               // which are fewer than a round takes
+	ownerDeclineReason wire.DeclineReason // by the device's owner; 0 = it is not
+	task               taskState
+	currentWork        *roundWork
+	// its round ended while the link was down: the outcome of its update is not known yet
+	awaitingOutcome *roundWork
+	savedUpdate     *SavedUpdate // of the process before this one, not yet matched
 
-	saidRows    uint64 // of the last hello
-	knownRows   uint64 // that the coordinator knows of, by its last word
-	lotteryOf   uint32 // Respond.Of of the last lottery that chose the agent to answer; 0 = it always answers
-	lotteryLost bool   // the last lottery did not choose the agent
-	away        away
-	luck        luck
-	needsReply  bool      // the agent sends hellos until the coordinator has answered
-	helloDue    bool      // a hello is owed
-	helloSaid   bool      // since it was due, perhaps more than once
-	helloAt     time.Time // of the next hello
-	helloWait   time.Duration
+	lastHelloRows          uint64 // of the last hello
+	rowsKnownToCoordinator uint64 // that the coordinator knows of, by its last word
+	// Respond.Of of the last lottery that chose the agent to answer; 0 = it always answers
+	lotteryThreshold uint32
+	lotteryLost      bool // the last lottery did not choose the agent
+	leaveState       leaveState
+	lotteryDraw      lotteryDraw
+	needsReply       bool      // the agent sends hellos until the coordinator has answered
+	helloDue         bool      // a hello is owed
+	helloSent        bool      // since it was due, perhaps more than once
+	helloAt          time.Time // of the next hello
+	helloWait        time.Duration
 
-	objectAt  time.Time // of a hello to an older announcement, or for parts of the task; zero = none is owed
-	objectNot time.Time // no such hello before
+	// of a hello to an older announcement, or for parts of the task; zero = none is owed
+	correctiveHelloAt       time.Time
+	noCorrectiveHelloBefore time.Time // no such hello before
 
-	out []Effect
+	effects []Effect
 }
 
 // taskState is what is known about the announced task.
 type taskState struct {
-	hash    wire.Digest
-	ready   bool // the host has answered
-	unfit   wire.DeclineReason
-	samples uint64
+	hash            wire.Digest
+	hostHasAnswered bool // the host has answered
+	unfit           wire.DeclineReason
+	samples         uint64
 
 	statistics uint32 // bytes of the update of a statistics round
 }
 
-// work is the agent's part in one round.
-type work struct {
-	epoch    wire.Epoch
-	run      wire.RunID
-	round    wire.RoundID
-	base     wire.Digest
-	kind     wire.Kind
-	state    workState
-	invited  Invited
-	deadline time.Time
-	update   wire.Digest
-	offered  bool // the update was submitted, perhaps in an earlier attempt
-	declined wire.DeclineReason
-	sayAt    time.Time     // of the next word: joined, or declined once more; zero = none is owed
-	sayWait  time.Duration // from that declined to the next
-	cut      bool          // the link was down while its update was on its way: the answer may be lost
-	told     bool          // its end is reported
+// roundWork is the agent's part in one round.
+type roundWork struct {
+	epoch         wire.Epoch
+	run           wire.RunID
+	round         wire.RoundID
+	base          wire.Digest
+	kind          wire.RoundKind
+	state         workState
+	invitation    Invited
+	deadline      time.Time
+	update        wire.Digest
+	updateOffered bool // the update was submitted, perhaps in an earlier attempt
+	declineReason wire.DeclineReason
+	nextAnswerAt  time.Time     // of the next word: joined, or declined once more; zero = none is owed
+	answerWait    time.Duration // from that declined to the next
+	linkWasLost   bool          // the link was down while its update was on its way: the answer may be lost
+	endReported   bool          // its end is reported
 }
 
 type workState uint8
@@ -111,108 +115,111 @@ type SavedUpdate struct {
 // NewAgent makes an agent's machine. floor and digest are those of the last
 // Obey effect, zero at the first start; saved is an update that was not
 // released, or nil. rng jitters the hellos.
-func NewAgent(floor wire.Order, digest wire.Digest, saved *SavedUpdate, rng *rand.Rand) *Agent {
-	return &Agent{left: math.MaxUint64, rng: rng, floor: floor, floorDigest: digest, placed: floor, saved: saved}
+func NewAgent(floor wire.AnnouncementPosition, digest wire.Digest, saved *SavedUpdate, rng *rand.Rand) *Agent {
+	return &Agent{uplinkBytesLeft: math.MaxUint64, rng: rng, obeyedPosition: floor, obeyedDigest: digest,
+		savedPosition: floor, savedUpdate: saved}
 }
 
 // Deadline returns when the machine wants a Tick, if nothing comes before.
 func (a *Agent) Deadline() (time.Time, bool) {
 	var at time.Time
-	if a.maySpeak() {
+	if a.maySendHello() {
 		at = a.helloAt
 	}
-	if a.linkUp && !a.objectAt.IsZero() && (at.IsZero() || a.objectAt.Before(at)) {
-		at = a.objectAt
+	if a.linkUp && !a.correctiveHelloAt.IsZero() && (at.IsZero() || a.correctiveHelloAt.Before(at)) {
+		at = a.correctiveHelloAt
 	}
-	if w := a.work; w != nil && w.state <= workTraining && (at.IsZero() || w.deadline.Before(at)) {
+	if w := a.currentWork; w != nil && w.state <= workTraining && (at.IsZero() || w.deadline.Before(at)) {
 		at = w.deadline
 	}
-	if w := a.work; w != nil && a.linkUp && !w.sayAt.IsZero() && (at.IsZero() || w.sayAt.Before(at)) {
-		at = w.sayAt
+	if w := a.currentWork; w != nil && a.linkUp && !w.nextAnswerAt.IsZero() && (at.IsZero() ||
+		w.nextAnswerAt.Before(at)) {
+		at = w.nextAnswerAt
 	}
 	return at, !at.IsZero()
 }
 
 // Step takes one event and returns what the host has to do, in order.
 func (a *Agent) Step(now time.Time, ev Event) []Effect {
-	a.out = nil
+	a.effects = nil
 	switch e := ev.(type) {
 	case LinkUp:
-		a.linkUp, a.helloDue, a.away.read, a.away.leaves = true, true, false, false
+		a.linkUp, a.helloDue, a.leaveState.announcementReceived, a.leaveState.disconnectRequested = true, true, false,
+			false
 	case LinkDown:
 		// what is retained comes again with the link
-		a.linkUp, a.objectAt, a.objectNot = false, time.Time{}, time.Time{}
-		if w := a.work; w != nil && w.state == workSubmitting {
-			w.cut = true
+		a.linkUp, a.correctiveHelloAt, a.noCorrectiveHelloBefore = false, time.Time{}, time.Time{}
+		if w := a.currentWork; w != nil && w.state == workSubmitting {
+			w.linkWasLost = true
 		}
 	case AnnouncementCame:
-		a.away.read = true
+		a.leaveState.announcementReceived = true
 		a.announced(now, e)
-	case Obeyed:
-		a.obeyed(now, e)
+	case PositionSaved:
+		a.handlePositionSaved(now, e)
 	case Invited:
 		a.invited(now, e)
 	case StandingCame:
-		a.answered(now, e.Announcement)
-		a.knownRows = e.Samples
-		a.stood(e)
+		a.handleAnswer(now, e.Announcement)
+		a.rowsKnownToCoordinator = e.Samples
+		a.handleStanding(e)
 	case AcceptedCame:
 		a.accepted(now, e)
 	case RefusedCame:
 		a.refused(now, e)
-	case Prepared:
+	case TaskChecked:
 		a.prepared(now, e)
-	case Stranded:
-		a.helloDue, a.needsReply = true, a.needsReply || e.Beyond
-	case Lacking:
-		a.objectAt = now
-	case Unread:
+	case FetchStalled:
+		a.helloDue, a.needsReply = true, a.needsReply || e.NeededBeyondRound
+	case PartsMissing:
+		a.correctiveHelloAt = now
+	case UpdateOutcomeUnknown:
 		a.helloDue, a.needsReply = true, true
-	case NeighborsFound, Evaluated, RowsCame:
+	case NeighborsFound, EvaluationDone, NewRowsAvailable:
 		a.helloDue = true
-	case Budgeted:
-		a.budgeted(e)
-	case Barred:
+	case UplinkBudgetChanged:
+		a.setUplinkBudget(e)
+	case OwnerBarredRounds:
 		before := a.unfit()
-		a.barred = e.Reason
+		a.ownerDeclineReason = e.Reason
 		a.helloDue = a.helloDue || a.unfit() != before
-	case Fetched:
+	case ModelFetched:
 		a.fetched(now, e)
 	case Trained:
 		a.trained(now, e)
 	}
 	a.tick(now)
-	a.leave()
-	return a.out
+	a.requestDisconnect()
+	return a.effects
 }
 
-func (a *Agent) do(e Effect)        { a.out = append(a.out, e) }
-func (a *Agent) report(f AgentFact) { a.do(Report[AgentFact]{f}) }
+func (a *Agent) emit(e Effect)      { a.effects = append(a.effects, e) }
+func (a *Agent) report(f AgentFact) { a.emit(ReportFact[AgentFact]{f}) }
 
-// maySpeak reports whether a hello can be said, and has something to say.
-func (a *Agent) maySpeak() bool {
-	return a.linkUp && a.current != nil && a.task.ready && !a.Silent()
+// maySendHello reports whether a hello can be said, and has something to say.
+func (a *Agent) maySendHello() bool {
+	return a.linkUp && a.currentAnnouncement != nil && a.task.hostHasAnswered && !a.Silent()
 }
 
 // tick does what the time asks for.
 func (a *Agent) tick(now time.Time) {
-	if w := a.work; w != nil && w.state <= workTraining && !now.Before(w.deadline) {
+	if w := a.currentWork; w != nil && w.state <= workTraining && !now.Before(w.deadline) {
 		a.decline(now, wire.DeclineNoTime)
 	}
-	a.sayAgain(now)
-	a.object(now)
-	if !a.maySpeak() {
+	a.sendDueAnswer(now)
+	a.sendCorrectiveHello(now)
+	if !a.maySendHello() {
 		return
 	}
 	if a.helloDue { // jittered, since what makes it due often comes to all agents at once
-		within := time.Duration(a.current.Announcement.HelloWithin) * time.Millisecond
-		a.helloDue, a.helloSaid, a.helloWait, a.helloAt = false, false, helloFirst, now.Add(a.jitter(within))
+		within := time.Duration(a.currentAnnouncement.Announcement.HelloSpreadMillis) * time.Millisecond
+		a.helloDue, a.helloSent, a.helloWait, a.helloAt = false, false, helloFirst, now.Add(a.jitter(within))
 	}
 	if !a.helloAt.IsZero() && !now.Before(a.helloAt) {
 		a.sayHello()
-		a.helloSaid = true
+		a.helloSent = true
 		a.helloAt = now.Add(a.helloWait*3/4 + a.jitter(a.helloWait/2))
-		a.helloWait = min(2*a.helloWait, a.seldom(helloMost))
+		a.helloWait = min(2*a.helloWait, a.stretchWait(helloMost))
 	}
 }
 
@@ -224,39 +231,39 @@ func (a *Agent) jitter(most time.Duration) time.Duration {
 }
 
 func (a *Agent) sayHello() {
-	if a.saidRows != a.task.samples { // only an answer to this hello tells that it was heard
-		a.saidRows, a.knownRows = a.task.samples, 0
+	if a.lastHelloRows != a.task.samples { // only an answer to this hello tells that it was heard
+		a.lastHelloRows, a.rowsKnownToCoordinator = a.task.samples, 0
 	}
-	h := SayHello{Announcement: a.floorDigest, Order: a.floor, Unfit: a.unfit(), Samples: a.task.samples,
-		Respond: a.lotteryOf}
-	if w := a.work; w != nil {
+	h := SayHello{Announcement: a.obeyedDigest, Order: a.obeyedPosition, Unfit: a.unfit(), Samples: a.task.samples,
+		LotteryThreshold: a.lotteryThreshold}
+	if w := a.currentWork; w != nil {
 		h.Update = w.update
 	}
-	a.do(h)
+	a.emit(h)
 }
 
-// answered takes word from the coordinator about an announcement.
-func (a *Agent) answered(now time.Time, announcement wire.Digest) {
-	if a.current != nil && a.current.Digest == announcement {
-		a.heard(now)
+// handleAnswer takes word from the coordinator about an announcement.
+func (a *Agent) handleAnswer(now time.Time, announcement wire.Digest) {
+	if a.currentAnnouncement != nil && a.currentAnnouncement.Digest == announcement {
+		a.noteHelloAnswered(now)
 	}
 }
 
-// seldom stretches a wait when the budget is spent: even hellos cost.
-func (a *Agent) seldom(d time.Duration) time.Duration {
-	if a.left == 0 {
+// stretchWait stretches a wait when the budget is spent: even hellos cost.
+func (a *Agent) stretchWait(d time.Duration) time.Duration {
+	if a.uplinkBytesLeft == 0 {
 		return helloSpent
 	}
 	return d
 }
 
-// heard ends the repetition of the hello: the coordinator knows this agent.
+// noteHelloAnswered ends the repetition of the hello: the coordinator knows this agent.
 // A hello that is due may have news, and is said. An update that was offered with the link again is answered before.
-func (a *Agent) heard(now time.Time) {
-	if a.helloSaid && !a.helloDue {
+func (a *Agent) noteHelloAnswered(now time.Time) {
+	if a.helloSent && !a.helloDue {
 		a.needsReply = false
-		a.giveUp()
-		rest := a.seldom(helloRest)
+		a.giveUpAwaitedOutcome()
+		rest := a.stretchWait(helloRest)
 		a.helloWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))
 	}
 }

@@ -13,28 +13,28 @@ const (
 	perByte = 16
 )
 
-// Estimate returns how many bytes the round that is announced, or comes next,
+// EstimateRoundBytes returns how many bytes the round that is announced, or comes next,
 // will move over this agent's uplink: model, update, announcements and answers.
 // It is 0 before an announcement, and leaves out what is sent again.
-func (a *Agent) Estimate() uint64 {
-	if a.current == nil {
+func (a *Agent) EstimateRoundBytes() uint64 {
+	if a.currentAnnouncement == nil {
 		return 0
 	}
-	ann := &a.current.Announcement
+	ann := &a.currentAnnouncement.Announcement
 	update := ann.Base.Length // an update has an entry for each of the model's
 	if ann.Kind == wire.KindStatistics {
 		update = a.task.statistics
 	}
 	// The announcement comes in each phase, for this round and the next.
-	bytes := talk + onNetwork(update) + 2*onNetwork(uint32(len(ann.Base.Inline)+len(ann.Task.Inline)))
+	bytes := talk + networkBytes(update) + 2*networkBytes(uint32(len(ann.Base.Inline)+len(ann.Task.Inline)))
 	if ann.Kind == wire.KindTraining && len(ann.Base.Inline) == 0 {
-		bytes += onNetwork(ann.Base.Length)
+		bytes += networkBytes(ann.Base.Length)
 	}
 	return bytes
 }
 
-// onNetwork is what a vector of this many bytes takes to move.
-func onNetwork(bytes uint32) uint64 {
+// networkBytes is what a vector of this many bytes takes to move.
+func networkBytes(bytes uint32) uint64 {
 	n := uint64(bytes)
 	return n + n/perByte + uint64(wire.ChunkCount(int(bytes)))*perChunk
 }
@@ -43,36 +43,37 @@ func onNetwork(bytes uint32) uint64 {
 // what it is at work on it goes on with, whatever is left.
 func (a *Agent) unfit() wire.DeclineReason {
 	switch {
-	case a.task.unfit != 0 || a.work != nil && a.work.state < workAccepted:
+	case a.task.unfit != 0 || a.currentWork != nil && a.currentWork.state < workAccepted:
 		return a.task.unfit
-	case a.current != nil && a.current.Announcement.Extra.Unsupported() != nil:
+	case a.currentAnnouncement != nil && a.currentAnnouncement.Announcement.Extra.Unsupported() != nil:
 		return wire.DeclineUnsupported
-	case a.unsaved:
+	case a.positionUnsaved:
 		return wire.DeclineStorage
-	case a.barred != 0:
-		return a.barred
-	case a.Estimate() > a.left:
+	case a.ownerDeclineReason != 0:
+		return a.ownerDeclineReason
+	case a.EstimateRoundBytes() > a.uplinkBytesLeft:
 		return wire.DeclineBudget
 	}
 	return 0
 }
 
-// budgeted takes what is left of the budget. The coordinator hears of it when
+// setUplinkBudget takes what is left of the budget. The coordinator hears of it when
 // it makes a difference.
-func (a *Agent) budgeted(e Budgeted) {
+func (a *Agent) setUplinkBudget(e UplinkBudgetChanged) {
 	before := a.unfit()
-	a.left = e.Left
-	a.priceRound()
+	a.uplinkBytesLeft = e.Left
+	a.checkRoundBudget()
 	if a.unfit() != before {
 		a.helloDue = true
 	}
 }
 
-// priceRound reports that the budget does not allow a round, once.
-func (a *Agent) priceRound() {
+// checkRoundBudget reports that the budget does not allow a round, once.
+func (a *Agent) checkRoundBudget() {
 	short := a.unfit() == wire.DeclineBudget
-	if short && !a.short {
-		a.report(BudgetShort{Round: a.current.Order.Round, Bytes: a.Estimate(), Left: a.left})
+	if short && !a.budgetTooSmall {
+		a.report(UplinkBudgetTooSmall{Round: a.currentAnnouncement.Order.Round, Bytes: a.EstimateRoundBytes(),
+			Left: a.uplinkBytesLeft})
 	}
-	a.short = short
+	a.budgetTooSmall = short
 }

@@ -10,44 +10,44 @@ import (
 // invited starts the work of a round, or repeats the answer to an invitation
 // that was answered before.
 func (a *Agent) invited(now time.Time, e Invited) {
-	c := a.current
-	if c == nil || e.Announcement != c.Digest || !a.task.ready {
-		a.early, a.earlyAt = &e, now // the latest one only: the coordinator repeats it anyway
+	c := a.currentAnnouncement
+	if c == nil || e.Announcement != c.Digest || !a.task.hostHasAnswered {
+		a.earlyInvitation, a.earlyInvitationAt = &e, now // the latest one only: the coordinator repeats it anyway
 		return
 	}
 	if e.Samples > 0 {
-		a.knownRows = e.Samples
+		a.rowsKnownToCoordinator = e.Samples
 	}
 	unfit := a.unfit()
 	if unfit == 0 { // else the coordinator has not heard it yet
-		a.answered(now, e.Announcement)
+		a.handleAnswer(now, e.Announcement)
 	}
 	if c.Announcement.Phase != wire.PhaseOpen {
 		return
 	}
 	for _, x := range e.Ended {
-		if !slices.Contains(a.lost, x) {
+		if !slices.Contains(a.endedEdges, x) {
 			a.report(EdgeLost{Round: c.Order.Round, Neighbor: x.ID, Reason: x.Reason})
 		}
 	}
-	a.lost = e.Ended
-	if w := a.work; w != nil { // of this round: leaveOldWork has seen to that
-		w.invited, w.deadline = e, now.Add(e.Left) // a new attempt has more time
-		a.offer()                                  // perhaps it is drawn in the place of another
+	a.endedEdges = e.Ended
+	if w := a.currentWork; w != nil { // of this round: leaveOldWork has seen to that
+		w.invitation, w.deadline = e, now.Add(e.Left) // a new attempt has more time
+		a.offer()                                     // perhaps it is drawn in the place of another
 		a.repeatAnswer(c.Order, w)
 		return
 	}
-	a.work = &work{
+	a.currentWork = &roundWork{
 		epoch: c.Order.Epoch, run: c.Order.Run, round: c.Order.Round, base: c.Announcement.Base.Hash,
-		kind:    c.Announcement.Kind,
-		invited: e, deadline: now.Add(e.Left),
+		kind:       c.Announcement.Kind,
+		invitation: e, deadline: now.Add(e.Left),
 	}
 	switch {
 	case unfit != 0:
 		a.decline(now, unfit)
 		return
-	case e.Unknown != nil:
-		a.report(NotUnderstood{wire.TypeInvitation, e.Unknown})
+	case e.UnsupportedErr != nil:
+		a.report(MessageUnsupported{wire.TypeInvitation, e.UnsupportedErr})
 		a.decline(now, wire.DeclineUnsupported)
 		return
 	case e.Left <= 0:
@@ -55,27 +55,27 @@ func (a *Agent) invited(now time.Time, e Invited) {
 		return
 	}
 	if e.Uploads {
-		a.work.sayAt = now.Add(joinedAfter)
+		a.currentWork.nextAnswerAt = now.Add(joinedAfter)
 	} else { // nothing of it may come that implies it
-		a.do(SayJoined{c.Order, e.Announcement})
+		a.emit(SayJoined{c.Order, e.Announcement})
 	}
-	a.report(WorkStarted{Round: a.work.round, Kind: a.work.kind, Left: e.Left})
+	a.report(WorkStarted{Round: a.currentWork.round, Kind: a.currentWork.kind, Left: e.Left})
 	if c.Announcement.Kind == wire.KindStatistics {
 		a.train()
 	} else {
-		a.do(FetchModel{c.Announcement.Base})
+		a.emit(FetchModel{c.Announcement.Base})
 	}
 }
 
 // repeatAnswer answers an invitation to work that is under way or over. Being
 // asked again for an update that was accepted means that it was lost there.
-func (a *Agent) repeatAnswer(order wire.Order, w *work) {
+func (a *Agent) repeatAnswer(order wire.AnnouncementPosition, w *roundWork) {
 	if w.state == workOut {
-		a.do(SayDeclined{order, w.invited.Announcement, w.declined})
+		a.emit(SayDeclined{order, w.invitation.Announcement, w.declineReason})
 		return
 	}
-	w.sayAt = time.Time{}
-	a.do(SayJoined{order, w.invited.Announcement})
+	w.nextAnswerAt = time.Time{}
+	a.emit(SayJoined{order, w.invitation.Announcement})
 	if w.state == workAccepted {
 		w.state = workHolding
 		a.offer()
@@ -84,20 +84,21 @@ func (a *Agent) repeatAnswer(order wire.Order, w *work) {
 
 // replayEarly answers an invitation that came too early to be answered.
 func (a *Agent) replayEarly(now time.Time) {
-	if e := a.early; e != nil && e.Announcement == a.current.Digest {
-		e.Left -= now.Sub(a.earlyAt)
-		a.early = nil
+	if e := a.earlyInvitation; e != nil && e.Announcement == a.currentAnnouncement.Digest {
+		e.Left -= now.Sub(a.earlyInvitationAt)
+		a.earlyInvitation = nil
 		a.invited(now, *e)
 	}
 }
 
 func (a *Agent) train() {
-	w := a.work
-	a.saved = nil // its file is this round's from now on
+	w := a.currentWork
+	a.savedUpdate = nil // its file is this round's from now on
 	w.state = workTraining
-	a.do(Train{Order: a.current.Order, Announcement: a.current.Announcement, Weight: w.invited.Weight,
-		Uploads: w.invited.Uploads, Block: w.invited.Block, Peers: w.invited.Peers, Deadline: w.deadline,
-		Samples: w.invited.Samples})
+	a.emit(Train{Order: a.currentAnnouncement.Order, Announcement: a.currentAnnouncement.Announcement,
+		Weight:  w.invitation.Weight,
+		Uploads: w.invitation.Uploads, Block: w.invitation.Block, Peers: w.invitation.Peers, Deadline: w.deadline,
+		Samples: w.invitation.Samples})
 }
 
 // Waits of an agent's word on its round: joined comes this long after the work begins, unless an offer, which implies
@@ -108,53 +109,53 @@ const (
 	declinedMost  = time.Minute
 )
 
-// sayAgain says what is due.
-func (a *Agent) sayAgain(now time.Time) {
-	w := a.work
-	if w == nil || !a.linkUp || w.sayAt.IsZero() || now.Before(w.sayAt) {
+// sendDueAnswer says what is due.
+func (a *Agent) sendDueAnswer(now time.Time) {
+	w := a.currentWork
+	if w == nil || !a.linkUp || w.nextAnswerAt.IsZero() || now.Before(w.nextAnswerAt) {
 		return
 	}
 	if w.state != workOut {
-		w.sayAt = time.Time{}
-		a.do(SayJoined{a.current.Order, a.current.Digest})
+		w.nextAnswerAt = time.Time{}
+		a.emit(SayJoined{a.currentAnnouncement.Order, a.currentAnnouncement.Digest})
 		return
 	}
-	a.do(SayDeclined{a.current.Order, a.current.Digest, w.declined})
-	w.sayAt, w.sayWait = now.Add(w.sayWait*3/4+a.jitter(w.sayWait/2)), min(2*w.sayWait, declinedMost)
+	a.emit(SayDeclined{a.currentAnnouncement.Order, a.currentAnnouncement.Digest, w.declineReason})
+	w.nextAnswerAt, w.answerWait = now.Add(w.answerWait*3/4+a.jitter(w.answerWait/2)), min(2*w.answerWait, declinedMost)
 }
 
-// stood takes the agent's place in the round, and the answer to declined.
-func (a *Agent) stood(e StandingCame) {
-	if a.current != nil && a.current.Digest == e.Announcement {
-		a.away.apart = e.Place == wire.PlaceNotSelected
+// handleStanding takes the agent's place in the round, and the answer to declined.
+func (a *Agent) handleStanding(e StandingCame) {
+	if a.currentAnnouncement != nil && a.currentAnnouncement.Digest == e.Announcement {
+		a.leaveState.notSelected = e.Place == wire.PlaceNotSelected
 	}
-	if w := a.work; w != nil && w.state == workOut && a.current.Digest == e.Announcement {
-		w.sayAt = time.Time{}
+	if w := a.currentWork; w != nil && w.state == workOut && a.currentAnnouncement.Digest == e.Announcement {
+		w.nextAnswerAt = time.Time{}
 	}
 }
 
 // decline ends the agent's part in the round.
 func (a *Agent) decline(now time.Time, reason wire.DeclineReason) {
-	w := a.work
-	w.state, w.declined = workOut, reason
-	w.sayAt, w.sayWait = now.Add(declinedFirst*3/4+a.jitter(declinedFirst/2)), 2*declinedFirst
-	a.do(SayDeclined{a.current.Order, a.current.Digest, reason})
-	a.saved = nil // its file goes, too
-	a.do(Release{})
+	w := a.currentWork
+	w.state, w.declineReason = workOut, reason
+	w.nextAnswerAt, w.answerWait = now.Add(declinedFirst*3/4+a.jitter(declinedFirst/2)), 2*declinedFirst
+	a.emit(SayDeclined{a.currentAnnouncement.Order, a.currentAnnouncement.Digest, reason})
+	a.savedUpdate = nil // its file goes, too
+	a.emit(ReleaseRound{})
 	a.ended(w, WorkEnded{Result: WorkDeclined, Declined: reason})
 }
 
 // ended reports how work ended. Later answers, such as a second
 // acceptance, is not told.
-func (a *Agent) ended(w *work, f WorkEnded) {
-	if !w.told {
-		w.told, f.Round, f.Kind = true, w.round, w.kind
+func (a *Agent) ended(w *roundWork, f WorkEnded) {
+	if !w.endReported {
+		w.endReported, f.Round, f.Kind = true, w.round, w.kind
 		a.report(f)
 	}
 }
 
-func (a *Agent) fetched(now time.Time, e Fetched) {
-	if w := a.work; w == nil || w.state != workFetching || w.base != e.Base {
+func (a *Agent) fetched(now time.Time, e ModelFetched) {
+	if w := a.currentWork; w == nil || w.state != workFetching || w.base != e.Base {
 		return
 	}
 	if e.Failed {
@@ -166,7 +167,7 @@ func (a *Agent) fetched(now time.Time, e Fetched) {
 
 // trained offers the update if it is asked for.
 func (a *Agent) trained(now time.Time, e Trained) {
-	w := a.work
+	w := a.currentWork
 	if w == nil || w.state != workTraining || w.run != e.Run || w.round != e.Round {
 		return
 	}
@@ -175,7 +176,7 @@ func (a *Agent) trained(now time.Time, e Trained) {
 		return
 	}
 	w.state, w.update = workHolding, e.Update
-	if e.Tells && !w.asked() {
+	if e.HasEdgeReport && !w.mustUpload() {
 		a.sayHello()
 	}
 	a.offer()
@@ -183,47 +184,49 @@ func (a *Agent) trained(now time.Time, e Trained) {
 
 // mayOffer reports whether a restart would know of the round that is announced, by whatever attempt.
 func (a *Agent) mayOffer() bool {
-	round := a.floor
+	round := a.obeyedPosition
 	round.Attempt, round.Phase = 0, 0
-	return a.placed.Compare(round) >= 0
+	return a.savedPosition.Compare(round) >= 0
 }
 
 // offer sends the update if it is asked for, and a restart would know of its round.
 func (a *Agent) offer() {
-	if w := a.work; w.state == workHolding && w.asked() && a.mayOffer() {
-		if a.task.samples < w.invited.Samples && a.saidRows != a.task.samples {
+	if w := a.currentWork; w.state == workHolding && w.mustUpload() && a.mayOffer() {
+		if a.task.samples < w.invitation.Samples && a.lastHelloRows != a.task.samples {
 			a.sayHello() // else an update of fewer rows would be refused
 		}
-		w.state, w.offered, w.sayAt = workSubmitting, true, time.Time{}
-		a.do(Submit{w.run, w.round, w.update, a.current.Announcement.Credit})
+		w.state, w.updateOffered, w.nextAnswerAt = workSubmitting, true, time.Time{}
+		a.emit(SubmitUpdate{w.run, w.round, w.update, a.currentAnnouncement.Announcement.InitialCreditChunks})
 	}
 }
 
-// asked reports whether the agent is to send its update. An update of an earlier process was to be sent.
-func (w *work) asked() bool { return w.invited.Uploads || w.invited.Announcement.IsZero() }
+// mustUpload reports whether the agent is to send its update. An update of an earlier process was to be sent.
+func (w *roundWork) mustUpload() bool {
+	return w.invitation.Uploads || w.invitation.Announcement.IsZero()
+}
 
-// is reports whether an answer is about this work's update: two rounds may
+// matches reports whether an answer is about this work's update: two rounds may
 // have updates of equal content.
-func (w *work) is(run wire.RunID, round wire.RoundID, update wire.Digest) bool {
+func (w *roundWork) matches(run wire.RunID, round wire.RoundID, update wire.Digest) bool {
 	return w.run == run && w.round == round && w.update == update
 }
 
 // accepted believes that the running coordinator holds the update. It is kept here until the round is over: that
 // coordinator may fall.
 func (a *Agent) accepted(now time.Time, e AcceptedCame) {
-	if w := a.awaitingOutcome; w != nil && w.is(e.Run, e.Round, e.Update) {
+	if w := a.awaitingOutcome; w != nil && w.matches(e.Run, e.Round, e.Update) {
 		a.awaitingOutcome = nil
 		a.ended(w, WorkEnded{Result: WorkAccepted})
 		return
 	}
-	w := a.work
-	if c := a.current; w == nil && c != nil && c.Order.Run == e.Run && c.Order.Round == e.Round {
-		a.heard(now) // its update outlived its memory of it
+	w := a.currentWork
+	if c := a.currentAnnouncement; w == nil && c != nil && c.Order.Run == e.Run && c.Order.Round == e.Round {
+		a.noteHelloAnswered(now) // its update outlived its memory of it
 	}
-	if w == nil || !w.is(e.Run, e.Round, e.Update) {
+	if w == nil || !w.matches(e.Run, e.Round, e.Update) {
 		return
 	}
-	a.heard(now)
+	a.noteHelloAnswered(now)
 	if w.state == workSubmitting {
 		w.state = workAccepted
 		a.ended(w, WorkEnded{Result: WorkAccepted})
@@ -231,16 +234,16 @@ func (a *Agent) accepted(now time.Time, e AcceptedCame) {
 }
 
 func (a *Agent) refused(now time.Time, e RefusedCame) {
-	w := a.work
-	if p := a.awaitingOutcome; p != nil && p.is(e.Run, e.Round, e.Update) {
-		a.giveUp()
+	w := a.currentWork
+	if p := a.awaitingOutcome; p != nil && p.matches(e.Run, e.Round, e.Update) {
+		a.giveUpAwaitedOutcome()
 		return
 	}
-	if w == nil || !w.is(e.Run, e.Round, e.Update) || w.state != workSubmitting {
+	if w == nil || !w.matches(e.Run, e.Round, e.Update) || w.state != workSubmitting {
 		return
 	}
-	a.heard(now)
-	w.state, w.declined, w.sayAt = workOut, wire.DeclineRefused, time.Time{}
-	a.do(Release{Refused: e.Reason})
+	a.noteHelloAnswered(now)
+	w.state, w.declineReason, w.nextAnswerAt = workOut, wire.DeclineRefused, time.Time{}
+	a.emit(ReleaseRound{Refused: e.Reason})
 	a.ended(w, WorkEnded{Result: WorkRefused, Refused: e.Reason})
 }

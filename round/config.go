@@ -37,7 +37,7 @@ type Config struct {
 	Deadline        time.Duration     `yaml:"deadline"` // of a round, from its announcement
 	Pause           time.Duration     `yaml:"pause"`    // between rounds
 	InviteEvery     time.Duration     `yaml:"invite_every"`
-	Clip            float64           `yaml:"-"` // τ of the edges, where agents mix; 0 = no bound
+	MixingClip      float64           `yaml:"-"` // τ of the edges, where agents mix; 0 = no bound
 	Rollout         rollout.Config    `yaml:"-"` // of models to predict with
 	Stop            stop.Config       `yaml:"stop"`
 	Evaluation      evaluation.Config `yaml:"evaluation"`
@@ -51,14 +51,14 @@ type Gather struct {
 	Target int `yaml:"target"`
 	// Minimum is enough when the window ends; with fewer, the window is opened again.
 	Minimum int `yaml:"minimum"`
-	// First replaces Minimum in the first round of a run if it is larger. If only a few agents make the first models,
-	// the run compares later risks with the risks of these few agents. 0 = Minimum.
-	First int `yaml:"first"`
-	// Within is the length of the window.
-	Within time.Duration `yaml:"within"`
-	// Spread is the time over which agents spread their hellos.
-	Spread  time.Duration `yaml:"spread"`
-	Respond Respond       `yaml:"respond"`
+	// FirstRoundMinAgents replaces Minimum in the first round of a run if it is larger. If only a few agents make the
+	// first models, the run compares later risks with the risks of these few agents. 0 = Minimum.
+	FirstRoundMinAgents int `yaml:"first"`
+	// WindowLength is the length of the window.
+	WindowLength time.Duration `yaml:"within"`
+	// HelloSpread is the time over which agents spread their hellos.
+	HelloSpread time.Duration  `yaml:"spread"`
+	Respond     ResponseConfig `yaml:"respond"`
 }
 
 // longest bounds durations that travel as 32 bits of milliseconds.
@@ -67,12 +67,13 @@ const longest = 1000 * time.Hour
 // mostDraws bounds what a round draws, one by one.
 const mostDraws = 1 << 20
 
-// Rule returns the aggregation with the bounds of Robust where the configuration sets none. Robust also caps claims of
-// rows and leaves out an update that outweighs all others ([Bounds]).
-func (c *Config) Rule() rule.Config {
+// EffectiveAggregation returns the aggregation with the bounds of Robust where the configuration sets none. Robust also
+// caps claims of rows and leaves out an update that outweighs all others ([Bounds]).
+func (c *Config) EffectiveAggregation() rule.Config {
 	by := c.Aggregation
 	if c.Robust {
-		by.ClipAbove, by.RefuseAbove = cmp.Or(by.ClipAbove, longFrom), cmp.Or(by.RefuseAbove, spoilFrom)
+		by.ClipAbove, by.RefuseAbove = cmp.Or(by.ClipAbove, longLengthFactor), cmp.Or(by.RefuseAbove,
+			spoilingLengthFactor)
 	}
 	return by
 }
@@ -83,8 +84,8 @@ func DefaultConfig() Config {
 		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement,
 		Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
-		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, Within: 30 * time.Second, Spread: 5 * time.Second,
-			Respond: Respond{Presence: PresenceAll}},
+		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, WindowLength: 30 * time.Second, HelloSpread: 5 * time.Second,
+			Respond: ResponseConfig{Presence: PresenceAll}},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second, Rollout: rollout.Default(),
 		Stop: stop.Default(), Evaluation: evaluation.Default(),
 	}
@@ -101,12 +102,12 @@ var keys = map[spec.Option]string{
 }
 
 // CheckPairs finds what of the configuration does not go with the rest of it, or with the task.
-func (c *Config) CheckPairs(check *spec.Check, t *wire.Task) {
+func (c *Config) CheckPairs(check *spec.ProblemList, t *wire.Task) {
 	training, own := &t.Training, spec.Personal{Layers: t.Personal.Tensors, Method: spec.PersonalLayers}
 	if t.Personal.Ditto {
 		own.Method = spec.PersonalDitto
 	}
-	choice := spec.Choice{
+	choice := spec.ChosenOptions{
 		spec.OptionAlgorithm: string(c.Algorithm), spec.OptionSampling: string(c.Sampling),
 		spec.OptionWeights: string(c.Weights), spec.OptionWeighting: string(c.Weighting),
 		spec.OptionRule: c.Aggregation.Rule, spec.OptionServerOptimizer: c.ServerOptimizer.Name,
@@ -117,7 +118,7 @@ func (c *Config) CheckPairs(check *spec.Check, t *wire.Task) {
 		spec.OptionPersonal:  own.Word(), spec.OptionFinetune: strconv.Itoa(int(t.Finetune)),
 		spec.OptionModelKind: string(t.Kind()),
 	}
-	if c.Algorithm == spec.FedDec && t.Mixing.Endless {
+	if c.Algorithm == spec.FedDec && t.Mixing.EndlessBlocks {
 		choice[spec.OptionServerEvery] = "0"
 	}
 	choice.Check(check, spec.InCoordinator, keys)
@@ -125,50 +126,53 @@ func (c *Config) CheckPairs(check *spec.Check, t *wire.Task) {
 
 // Validate returns all problems, joined, each a [*spec.FieldError]. What does not go together is found by CheckPairs.
 func (c *Config) Validate() error {
-	var check spec.Check
-	check.Valid("algorithm", c.Algorithm.Validate())
-	check.Need(c.Participants >= 1 && c.Participants <= mostDraws, "participants",
+	var check spec.ProblemList
+	check.AddError("algorithm", c.Algorithm.Validate())
+	check.Require(c.Participants >= 1 && c.Participants <= mostDraws, "participants",
 		"must be 1 to %d, is %d", mostDraws, c.Participants)
-	check.Need(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum",
+	check.Require(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum",
 		"must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
-	check.Need(c.OverSelect >= 0 && c.OverSelect <= mostDraws, "over_select",
+	check.Require(c.OverSelect >= 0 && c.OverSelect <= mostDraws, "over_select",
 		"must be 0 to %d, is %d", mostDraws, c.OverSelect)
-	check.Need(c.OverSelect == 0 || c.Sampling == spec.WithoutReplacement, "over_select",
+	check.Require(c.OverSelect == 0 || c.Sampling == spec.WithoutReplacement, "over_select",
 		"goes with sampling without_replacement only")
-	check.Valid("sampling", c.Sampling.Validate())
-	check.Valid("weights", c.Weights.Validate())
-	check.Valid("weighting", c.Weighting.Validate())
+	check.AddError("sampling", c.Sampling.Validate())
+	check.AddError("weights", c.Weights.Validate())
+	check.AddError("weighting", c.Weighting.Validate())
 	if err := c.Aggregation.Validate(); err != nil {
-		check.Take("aggregation", err)
+		check.AddSectionErrors("aggregation", err)
 	} else {
 		c.Aggregation.CheckDraws(&check, c.Participants)
 	}
-	check.Take("server_optimizer", c.ServerOptimizer.Validate())
-	check.Need(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
-	check.Need(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)
-	check.Need(c.Gather.Minimum >= c.Quorum || c.Sampling != spec.WithoutReplacement, "gather.minimum",
+	check.AddSectionErrors("server_optimizer", c.ServerOptimizer.Validate())
+	check.Require(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
+	check.Require(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)
+	check.Require(c.Gather.Minimum >= c.Quorum || c.Sampling != spec.WithoutReplacement, "gather.minimum",
 		"must be at least the quorum (%d), is %d: a round with fewer agents could not close", c.Quorum,
 		c.Gather.Minimum)
-	check.Need(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target",
+	check.Require(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target",
 		"must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.Target)
-	check.Need(c.Gather.First >= 0, "gather.first", "must not be negative, is %d", c.Gather.First)
-	check.Need(c.Gather.First == 0 || c.Gather.Target == 0 || c.Gather.First <= c.Gather.Target,
-		"gather.first", "must be at most gather.target (%d), is %d", c.Gather.Target, c.Gather.First)
-	check.Need(c.Gather.Within > 0 && c.Gather.Within <= longest, "gather.within",
-		"must be longer than 0 and at most %s, is %s", longest, c.Gather.Within)
-	check.Need(c.Gather.Spread >= 0 && c.Gather.Spread < max(c.Gather.Within, 1), "gather.spread",
-		"must be 0 or more and shorter than gather.within (%s), is %s", c.Gather.Within, c.Gather.Spread)
+	check.Require(c.Gather.FirstRoundMinAgents >= 0, "gather.first", "must not be negative, is %d",
+		c.Gather.FirstRoundMinAgents)
+	check.Require(c.Gather.FirstRoundMinAgents == 0 || c.Gather.Target == 0 ||
+		c.Gather.FirstRoundMinAgents <= c.Gather.Target,
+		"gather.first", "must be at most gather.target (%d), is %d", c.Gather.Target, c.Gather.FirstRoundMinAgents)
+	check.Require(c.Gather.WindowLength > 0 && c.Gather.WindowLength <= longest, "gather.within",
+		"must be longer than 0 and at most %s, is %s", longest, c.Gather.WindowLength)
+	check.Require(c.Gather.HelloSpread >= 0 && c.Gather.HelloSpread < max(c.Gather.WindowLength, 1), "gather.spread",
+		"must be 0 or more and shorter than gather.within (%s), is %s", c.Gather.WindowLength, c.Gather.HelloSpread)
 	c.validateRespond(&check)
-	check.Need(c.Deadline >= time.Millisecond && c.Deadline <= longest, "deadline",
+	check.Require(c.Deadline >= time.Millisecond && c.Deadline <= longest, "deadline",
 		"must be 1ms to %s, is %s", longest, c.Deadline)
-	check.Need(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
-	check.Need(c.Clip >= 0 && !math.IsInf(c.Clip, 1), "clip", "must be a finite number of 0 or more, is %v", c.Clip)
-	check.Take("rollout", c.Rollout.Validate())
-	check.Take("stop", c.Stop.Validate())
-	check.Take("evaluation", c.Evaluation.Validate())
-	check.Take("schedule", c.Schedule.Validate())
-	check.Need(!c.Schedule.NewRows.On() || c.Algorithm == spec.FedAvg, "schedule.new_rows",
+	check.Require(c.Pause >= 0, "pause", "must not be negative, is %s", c.Pause)
+	check.Require(c.MixingClip >= 0 && !math.IsInf(c.MixingClip, 1), "clip",
+		"must be a finite number of 0 or more, is %v", c.MixingClip)
+	check.AddSectionErrors("rollout", c.Rollout.Validate())
+	check.AddSectionErrors("stop", c.Stop.Validate())
+	check.AddSectionErrors("evaluation", c.Evaluation.Validate())
+	check.AddSectionErrors("schedule", c.Schedule.Validate())
+	check.Require(!c.Schedule.NewRows.On() || c.Algorithm == spec.FedAvg, "schedule.new_rows",
 		"goes with algorithm fedavg only: where agents mix, all rows are used in each round")
-	check.Need(c.InviteEvery > 0, "invite_every", "must be longer than 0, is %s", c.InviteEvery)
+	check.Require(c.InviteEvery > 0, "invite_every", "must be longer than 0, is %s", c.InviteEvery)
 	return check.Err()
 }

@@ -21,7 +21,7 @@ func TestConfigValidate(t *testing.T) {
 	}{
 		{"default", func(*round.Config) {}, ""},
 		{"smallest", func(c *round.Config) {
-			c.Participants, c.Quorum, c.Gather.Minimum, c.Gather.Spread = 1, 1, 1, 0
+			c.Participants, c.Quorum, c.Gather.Minimum, c.Gather.HelloSpread = 1, 1, 1, 0
 		}, ""},
 		{"full participation", func(c *round.Config) { c.Quorum = 6 }, ""},
 		{"with replacement", func(c *round.Config) { c.Sampling, c.Gather.Minimum = spec.WithReplacement, 1 }, ""},
@@ -43,10 +43,11 @@ func TestConfigValidate(t *testing.T) {
 		{"minimum under the quorum", func(c *round.Config) { c.Gather.Minimum = 3 }, "gather.minimum"},
 		{"target under the minimum", func(c *round.Config) { c.Gather.Target = 5 }, "gather.target"},
 		{"negative target", func(c *round.Config) { c.Gather.Target = -1 }, "gather.target"},
-		{"no window", func(c *round.Config) { c.Gather.Within, c.Gather.Spread = 0, 0 }, "gather.within"},
-		{"window beyond the wire", func(c *round.Config) { c.Gather.Within = 2000 * time.Hour }, "gather.within"},
-		{"spread as long as the window", func(c *round.Config) { c.Gather.Spread = c.Gather.Within }, "gather.spread"},
-		{"negative spread", func(c *round.Config) { c.Gather.Spread = -1 }, "gather.spread"},
+		{"no window", func(c *round.Config) { c.Gather.WindowLength, c.Gather.HelloSpread = 0, 0 }, "gather.within"},
+		{"window beyond the wire", func(c *round.Config) { c.Gather.WindowLength = 2000 * time.Hour }, "gather.within"},
+		{"spread as long as the window", func(c *round.Config) { c.Gather.HelloSpread = c.Gather.WindowLength },
+			"gather.spread"},
+		{"negative spread", func(c *round.Config) { c.Gather.HelloSpread = -1 }, "gather.spread"},
 		{"no deadline", func(c *round.Config) { c.Deadline = 0 }, "deadline"},
 		{"deadline beyond the wire", func(c *round.Config) { c.Deadline = 1200 * time.Hour }, "deadline"},
 		{"negative pause", func(c *round.Config) { c.Pause = -time.Second }, "pause"},
@@ -108,7 +109,7 @@ func TestRobust(t *testing.T) {
 		cfg.Robust, cfg.Aggregation.ClipAbove, cfg.Aggregation.RefuseAbove = tt.robust, tt.clip, tt.refuse
 		want := rule.DefaultConfig()
 		want.ClipAbove, want.RefuseAbove = tt.wantClip, tt.wantOut
-		if got := cfg.Rule(); got != want {
+		if got := cfg.EffectiveAggregation(); got != want {
 			t.Errorf("%+v: %+v", tt, got)
 		}
 	}

@@ -11,51 +11,51 @@ import (
 // Coordinator is the parameter server's machine. It is not safe for concurrent
 // use: one goroutine owns it.
 type Coordinator struct {
-	cfg     Config
-	rec     Record
-	roster  roster
-	peers   map[wire.AgentID]*peer // of the current round
-	tallied [peerStates]int        // draws of the current round, by the state of their peers
+	cfg             Config
+	rec             Record
+	roster          roster
+	progressByAgent map[wire.AgentID]*participantProgress // of the current round
+	drawsByState    [peerStates]int                       // draws of the current round, by the state of their peers
 	// sidelined are those that spoiled a round, also if they may be drawn again.
 	sidelined               map[wire.AgentID]Sidelined
 	linkUp                  bool
 	abandonRecovered        bool         // the round found at the start is abandoned
-	asked                   bool         // this process has asked all agents for a hello
+	hellosRequested         bool         // this process has asked all agents for a hello
 	phase                   wire.Phase   // of the present announcement
 	namesDrawn              bool         // the present announcement names the drawn agents
 	announcementPublished   bool         // the broker has the present announcement over this link
 	announcementPublishedAt time.Time    // zero before the broker has it
 	finishedRound           wire.RoundID // its spool is removed with the next record; 0 = none
 
-	entered           time.Time      // when the phase was
-	announced         time.Time      // when the round was first announced by this process
-	byDeadline        bool           // the round's deadline has passed
-	cut               bool           // the broker was unreachable, or the host could not write, in this round
-	wakeAt            time.Time      // the phase's own deadline
-	failedAt          time.Time      // since then the host cannot write; zero if it can
-	deadlineHeldSince time.Time      // the deadline, if it passed while the round waits for the host; else zero
-	reportsBy         time.Time      // when a round that could close stops waiting for reports of edges; or zero
-	inviteAt          time.Time      // when the silent are invited again; zero when nobody is
-	failed            int            // rounds abandoned in a row
-	retryAt           time.Time      // no round is opened before, after one was abandoned
-	capped            []wire.AgentID // whose samples were cut off at the last draw
-	remesh            bool           // an agent of the block without an end was revoked: another block is made
-	meshing           []Participant  // of the next round, while the edges between them are being made; else nil
-	askedOf           []MeshAgent    // whose edges were asked for last
-	asking            bool           // ahead, and there is no answer yet
-	rolling           rolling        // of the candidate
-	evaluating        evaluating
-	settled           time.Time // since then the agents of the process before have had the time to say hello
-	watched           watched   // the edges of the block
-	ended             map[between]EndedEdge
-	window            window
-	waiting           RoundWaits // for the schedule, as it was told last; zero if it does not
+	phaseEnteredAt       time.Time      // when the phase was
+	roundAnnouncedAt     time.Time      // when the round was first announced by this process
+	deadlinePassed       bool           // the round's deadline has passed
+	roundInterrupted     bool           // the broker was unreachable, or the host could not write, in this round
+	phaseDeadline        time.Time      // the phase's own deadline
+	failedAt             time.Time      // since then the host cannot write; zero if it can
+	deadlineHeldSince    time.Time      // the deadline, if it passed while the round waits for the host; else zero
+	edgeReportsDeadline  time.Time      // when a round that could close stops waiting for reports of edges; or zero
+	inviteAt             time.Time      // when the silent are invited again; zero when nobody is
+	consecutiveAbandons  int            // rounds abandoned in a row
+	retryAt              time.Time      // no round is opened before, after one was abandoned
+	agentsWithCappedRows []wire.AgentID // whose samples were cut off at the last draw
+	edgesMustChange      bool           // an agent of the block without an end was revoked: another block is made
+	pendingParticipants  []Participant  // of the next round, while the edges between them are being made; else nil
+	lastEdgeRequest      []MeshAgent    // whose edges were asked for last
+	edgeRequestPending   bool           // ahead, and there is no answer yet
+	rolloutTrial         rolloutTrial   // of the candidate
+	evaluationState      evaluationState
+	agentsReturnedBy     time.Time // since then the agents of the process before have had the time to say hello
+	edgeWatch            edgeWatch // the edges of the block
+	endedEdgeByEnds      map[edgeKey]EndedEdge
+	helloWindow          helloWindow
+	lastReportedWait     RoundWaits // for the schedule, as it was told last; zero if it does not
 
-	out []Effect // of the step under way
+	effects []Effect // of the step under way
 }
 
-// Spooled is an update that a process before this one has held, and that is still here.
-type Spooled struct {
+// SpooledUpdate is an update that a process before this one has held, and that is still here.
+type SpooledUpdate struct {
 	Update wire.Digest
 	Norm   float64 // ‖v_k‖₂
 }
@@ -63,20 +63,20 @@ type Spooled struct {
 // NewCoordinator makes the machine of a run. record is
 // Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates
 // of the record's round that are still here.
-func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled) *Coordinator {
+func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]SpooledUpdate) *Coordinator {
 	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{},
-		enough: uint64(cfg.Schedule.NewRows.Rows)},
-		sidelined: map[wire.AgentID]Sidelined{}, ended: map[between]EndedEdge{}}
+		minNewRows: uint64(cfg.Schedule.NewRows.Rows)},
+		sidelined: map[wire.AgentID]Sidelined{}, endedEdgeByEnds: map[edgeKey]EndedEdge{}}
 	for _, s := range record.Sidelined {
 		c.sidelined[s.Agent] = s
 	}
 	for _, e := range record.Left {
-		c.ended[between{e.A, e.B}] = e
+		c.endedEdgeByEnds[edgeKey{e.A, e.B}] = e
 	}
 	c.watch()
-	c.remesh = record.Plan.Endless && record.Block > 0 && c.reboundEdges()
+	c.edgesMustChange = record.Plan.Endless && record.Block > 0 && c.clipHasChanged()
 	if !cfg.Gather.Respond.On() {
-		c.rec.Responding = Responding{}
+		c.rec.Responding = ResponseLottery{}
 	}
 	if !cfg.Rollout.On() {
 		c.rec.Rollout = rollout.State{}
@@ -99,15 +99,15 @@ func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]Spooled)
 func (c *Coordinator) Record() Record {
 	r := c.rec
 	r.Participants = slices.Clone(c.rec.Participants)
-	r.Sidelined, r.Left = c.sidelinedList(0), c.endedList(0)
+	r.Sidelined, r.Left = c.sidelinedList(0), c.endedEdgesFrom(0)
 	return r
 }
 
 // Deadline returns when the machine wants a Tick, if nothing comes before.
 func (c *Coordinator) Deadline() (time.Time, bool) {
 	var at time.Time
-	for _, t := range []time.Time{c.wakeAt, c.inviteAt, c.reportsBy, c.retryAt, c.rolling.judgeAt,
-		c.evaluating.from, c.evaluating.until, c.endAt()} {
+	for _, t := range []time.Time{c.phaseDeadline, c.inviteAt, c.edgeReportsDeadline, c.retryAt, c.rolloutTrial.judgeAt,
+		c.evaluationState.agentsReturnedBy, c.evaluationState.endsAt, c.runEndsAt()} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
@@ -117,7 +117,7 @@ func (c *Coordinator) Deadline() (time.Time, bool) {
 
 // Step takes one event and returns what the host has to do, in order.
 func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
-	c.out = nil
+	c.effects = nil
 	switch e := ev.(type) {
 	case Start:
 		c.start(now)
@@ -128,14 +128,14 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 	case StorageFailed:
 		c.failedAt = e.Since
 	case StorageMended:
-		c.mended(now)
-	case Announced:
-		c.went(now, e)
+		c.resumeRoundTime(now)
+	case AnnouncementSent:
+		c.handleAnnouncementSent(now, e)
 	case HelloCame:
 		c.hello(now, e)
 	case PresenceCame:
 		c.presence(now, e)
-	case Revoked:
+	case AgentsRevoked:
 		c.revoked(now, e)
 	case JoinedCame:
 		c.joined(e)
@@ -143,36 +143,36 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 		c.declined(now, e)
 	case OfferCame:
 		c.offer(now, e)
-	case Stored:
+	case UpdateStored:
 		c.stored(now, e)
-	case Rejected:
+	case UpdateRejected:
 		c.rejected(now, e)
-	case Steered:
+	case CourseChanged:
 		c.steer(now, e)
-	case Meshed:
-		c.meshed(now, e)
-	case MeshedAhead:
-		c.asking = false
-	case Folded:
-		c.folded(now, e)
+	case EdgesReady:
+		c.handleEdgesReady(now, e)
+	case EdgesAheadReady:
+		c.edgeRequestPending = false
+	case Aggregated:
+		c.handleAggregated(now, e)
 	}
 	c.tick(now)
-	c.meshAhead()
-	return c.out
+	c.requestEdgesAhead()
+	return c.effects
 }
 
-func (c *Coordinator) do(e Effect)                { c.out = append(c.out, e) }
-func (c *Coordinator) report(f CoordinatorFact)   { c.do(Report[CoordinatorFact]{f}) }
-func (c *Coordinator) in(p CoordinatorPhase) bool { return c.rec.Phase == p }
+func (c *Coordinator) emit(e Effect)                     { c.effects = append(c.effects, e) }
+func (c *Coordinator) report(f CoordinatorFact)          { c.emit(ReportFact[CoordinatorFact]{f}) }
+func (c *Coordinator) isInPhase(p CoordinatorPhase) bool { return c.rec.Phase == p }
 
 // journal saves the record, and then tells the history of the round that it
 // ended, and throws away what only the record before it needed.
 func (c *Coordinator) journal(now time.Time) {
 	c.nominate(now)
-	c.do(Journal{c.Record()})
+	c.emit(Journal{c.Record()})
 	if c.finishedRound != 0 {
-		c.do(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
-		c.do(Discard{c.finishedRound})
+		c.emit(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
+		c.emit(DiscardRound{c.finishedRound})
 		c.finishedRound = 0
 	}
 }
@@ -180,24 +180,24 @@ func (c *Coordinator) journal(now time.Time) {
 // enter changes the phase and clears the timers of the one before.
 func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 	before := c.rec.Phase
-	c.rec.Phase, c.wakeAt, c.inviteAt, c.deadlineHeldSince = p, time.Time{}, time.Time{}, time.Time{}
-	c.reportsBy = time.Time{}
-	if !c.entered.IsZero() {
-		c.report(PhaseEntered{Phase: p, Before: before, Spent: now.Sub(c.entered)})
+	c.rec.Phase, c.phaseDeadline, c.inviteAt, c.deadlineHeldSince = p, time.Time{}, time.Time{}, time.Time{}
+	c.edgeReportsDeadline = time.Time{}
+	if !c.phaseEnteredAt.IsZero() {
+		c.report(PhaseEntered{Phase: p, PreviousPhase: before, PreviousPhaseDuration: now.Sub(c.phaseEnteredAt)})
 	}
-	c.entered = now
+	c.phaseEnteredAt = now
 }
 
 // start begins the run or takes up the journaled round where it stood.
 func (c *Coordinator) start(now time.Time) {
-	c.entered, c.announced, c.settled = now, now, now.Add(c.cfg.Gather.Within)
-	c.beginRolling(now)
+	c.phaseEnteredAt, c.roundAnnouncedAt, c.agentsReturnedBy = now, now, now.Add(c.cfg.Gather.WindowLength)
+	c.startRolloutTrial(now)
 	if s := &c.rec.Rollout; s.Released.Present() {
 		c.report(RolloutBegan{Candidate: s.Candidate.ModelName, Released: s.Released.ModelName,
-			Least: c.cfg.Rollout.Devices, Resumed: true})
+			MinDecidingAgents: c.cfg.Rollout.MinDecidingAgents, Resumed: true})
 	}
 	if c.rec.Last != nil { // the process before may have been killed between the journal and the history
-		c.do(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
+		c.emit(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
 	}
 	c.rec.Stop.Resume(&c.cfg.Stop, now)
 	if c.cfg.Stop.On() {
@@ -207,63 +207,64 @@ func (c *Coordinator) start(now time.Time) {
 	case CoordinatorCollecting:
 		// The same round with the same participants: only the announcement is new.
 		c.rec.Attempt++
-		c.collect(now)
+		c.startCollecting(now)
 		if c.abandonRecovered && c.cfg.Course != CourseGo {
 			c.abandon(now, AbandonAsked, nil)
 			return
 		}
-		c.settle(now)
+		c.closeIfReady(now)
 	case CoordinatorFinished:
-		why := c.over(now)
+		why := c.runStopReason(now)
 		if why == "" {
 			c.rec.Ended = ""
-			c.next(now) // more rounds are asked for than before
+			c.startNextRound(now) // more rounds are asked for than before
 			return
 		}
 		c.rec.Attempt++ // sealed anew it has another digest: agents would call it a conflict
 		c.finish(now, why)
 	case CoordinatorGathering:
-		if c.rests(now) {
+		if c.pauseOrStopByCourse(now) {
 			return
 		}
 		c.rec.Attempt++
 		c.gather(now)
 	default:
-		c.next(now)
+		c.startNextRound(now)
 	}
 }
 
 func (c *Coordinator) setLink(now time.Time, up bool) {
-	c.linkUp, c.cut, c.announcementPublished = up, c.cut || !up, false // the announcement goes out again with the link
-	c.window.since = time.Time{}
+	c.linkUp, c.roundInterrupted, c.announcementPublished = up, c.roundInterrupted || !up,
+		false // the announcement goes out again with the link
+	c.helloWindow.openedAt = time.Time{}
 	if up {
 		c.repeatAccepts()
 	}
-	if up && c.meshing == nil && c.in(CoordinatorGathering) {
-		c.wakeAt = now.Add(c.cfg.Gather.Within) // the window counts while agents can be heard
+	if up && c.pendingParticipants == nil && c.isInPhase(CoordinatorGathering) {
+		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength) // the window counts while agents can be heard
 	}
 }
 
 // tick does what the time asks for.
 func (c *Coordinator) tick(now time.Time) {
-	c.roll(now)
+	c.judgeCandidate(now)
 	c.tickEvaluation(now)
-	if why := c.over(now); why != "" && c.between() {
+	if why := c.runStopReason(now); why != "" && c.isBetweenRounds() {
 		c.finish(now, why)
 	}
-	due := !c.wakeAt.IsZero() && !now.Before(c.wakeAt)
+	due := !c.phaseDeadline.IsZero() && !now.Before(c.phaseDeadline)
 	switch c.rec.Phase {
 	case CoordinatorIdle:
-		if due || c.rowsCame() {
-			c.next(now)
+		if due || c.newRowsSuffice() {
+			c.startNextRound(now)
 		}
 	case CoordinatorGathering:
-		c.gathered(now, due)
+		c.openIfGathered(now, due)
 	case CoordinatorCollecting:
 		if due {
 			c.deadline(now)
-		} else if !c.reportsBy.IsZero() && !now.Before(c.reportsBy) {
-			c.settle(now)
+		} else if !c.edgeReportsDeadline.IsZero() && !now.Before(c.edgeReportsDeadline) {
+			c.closeIfReady(now)
 		} else if !c.inviteAt.IsZero() && !now.Before(c.inviteAt) {
 			c.inviteSilent(now)
 		}
@@ -289,14 +290,15 @@ func (c *Coordinator) announce(now time.Time, phase wire.Phase) {
 	}
 	drawn, credit := c.selection()
 	c.phase, c.namesDrawn, c.announcementPublished, c.announcementPublishedAt = phase, drawn != nil, false, time.Time{}
-	c.do(Announce{Round: c.rec.Round, Drawn: drawn, Announcement: wire.Announcement{
-		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.base(),
-		Schema: p.Schema, Folded: folded, Outcome: c.outcome(folded),
-		Seed: c.cfg.Seed, Offset: p.Offset,
-		HelloWithin: uint32(c.cfg.Gather.Spread.Milliseconds()), RoundWithin: uint32(c.cfg.Deadline.Milliseconds()),
-		Credit: credit, NewRows: uint32(c.cfg.Schedule.NewRows.Rows), Evaluate: rows,
-		Respond:  c.responds(),
-		Rollout:  c.rec.Rollout.Announced(&c.cfg.Rollout),
+	c.emit(Announce{Round: c.rec.Round, Drawn: drawn, Announcement: wire.Announcement{
+		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.trainingBase(),
+		Schema: p.Schema, LastEndedRound: folded, Outcome: c.outcome(folded),
+		Seed: c.cfg.Seed, StepOffset: p.Offset,
+		HelloSpreadMillis:   uint32(c.cfg.Gather.HelloSpread.Milliseconds()),
+		RoundTimeoutMillis:  uint32(c.cfg.Deadline.Milliseconds()),
+		InitialCreditChunks: credit, MinNewRows: uint32(c.cfg.Schedule.NewRows.Rows), MinEvaluationRows: rows,
+		Respond:  c.announcedResponse(),
+		Rollout:  c.rec.Rollout.Announcement(&c.cfg.Rollout),
 		Released: c.rec.Rollout.Released.File, Candidate: c.rec.Rollout.Candidate.File,
 	}})
 }

@@ -17,45 +17,45 @@ const (
 )
 
 // steer takes a decision. A round under way goes on to its end unless e.Now gives it up.
-func (c *Coordinator) steer(now time.Time, e Steered) {
+func (c *Coordinator) steer(now time.Time, e CourseChanged) {
 	c.cfg.Course = e.Course
 	switch {
-	case c.entered.IsZero():
-		c.abandonRecovered = e.Now // the start asks
-	case c.in(CoordinatorCollecting) && e.Now && e.Course != CourseGo:
+	case c.phaseEnteredAt.IsZero():
+		c.abandonRecovered = e.AbandonsRound // the start asks
+	case c.isInPhase(CoordinatorCollecting) && e.AbandonsRound && e.Course != CourseGo:
 		c.abandon(now, AbandonAsked, nil)
-	case c.in(CoordinatorCollecting), c.in(CoordinatorClosing):
+	case c.isInPhase(CoordinatorCollecting), c.isInPhase(CoordinatorClosing):
 		// its end asks
-	case e.Course == CourseStop && !c.in(CoordinatorFinished),
-		e.Course == CoursePause && (c.in(CoordinatorIdle) || c.in(CoordinatorGathering)):
-		c.rests(now)
-	case e.Course == CourseGo && c.in(CoordinatorPaused):
-		c.next(now)
-	case e.Course == CourseGo && c.in(CoordinatorFinished):
-		c.takeUp(now)
+	case e.Course == CourseStop && !c.isInPhase(CoordinatorFinished),
+		e.Course == CoursePause && (c.isInPhase(CoordinatorIdle) || c.isInPhase(CoordinatorGathering)):
+		c.pauseOrStopByCourse(now)
+	case e.Course == CourseGo && c.isInPhase(CoordinatorPaused):
+		c.startNextRound(now)
+	case e.Course == CourseGo && c.isInPhase(CoordinatorFinished):
+		c.resumeFinishedRun(now)
 	}
 }
 
-// takeUp has a finished run go on, unless a rule ends it.
-func (c *Coordinator) takeUp(now time.Time) {
-	switch why := c.over(now); {
+// resumeFinishedRun has a finished run go on, unless a rule ends it.
+func (c *Coordinator) resumeFinishedRun(now time.Time) {
+	switch why := c.runStopReason(now); {
 	case why == "":
 		c.rec.Ended = ""
-		c.next(now) // more is asked for than before
+		c.startNextRound(now) // more is asked for than before
 	case why != c.rec.Ended:
 		c.rec.Attempt++
 		c.finish(now, why)
 	}
 }
 
-// rests reports whether no round is to be opened, and then sees to that: the run pauses until it is told to go on, or
-// is over.
-func (c *Coordinator) rests(now time.Time) bool {
+// pauseOrStopByCourse reports whether no round is to be opened, and then sees to that: the run pauses until it is told
+// to go on, or is over.
+func (c *Coordinator) pauseOrStopByCourse(now time.Time) bool {
 	switch c.cfg.Course {
 	case CoursePause:
-		c.idle(now, CoordinatorPaused)
+		c.enterIdlePhase(now, CoordinatorPaused)
 	case CourseStop:
-		c.peers = nil
+		c.progressByAgent = nil
 		c.forgetParticipants()
 		c.finish(now, stop.Asked)
 	default:

@@ -13,12 +13,12 @@ type Effect interface{ effect() }
 
 // Effects of both machines.
 type (
-	// Report tells a fact: a CoordinatorFact, or an AgentFact.
-	Report[F any] struct{ Fact F }
+	// ReportFact tells a fact: a CoordinatorFact, or an AgentFact.
+	ReportFact[F any] struct{ Fact F }
 )
 
-// Drawn is an agent that takes part in a round.
-type Drawn struct {
+// SelectedAgent is an agent that takes part in a round.
+type SelectedAgent struct {
 	Agent  wire.AgentID
 	Weight float64 // of its local step size
 }
@@ -32,7 +32,7 @@ type (
 	Announce struct {
 		Round        wire.RoundID
 		Announcement wire.Announcement
-		Drawn        []Drawn // whom its selection is to name, in id order; none = they are invited
+		Drawn        []SelectedAgent // whom its selection is to name, in id order; none = they are invited
 	}
 	// Invite sends an invitation for the current announcement.
 	Invite struct {
@@ -45,48 +45,48 @@ type (
 		Ended   []wire.EndedEdge
 		Samples uint64 // that it has by its hello before the draw
 	}
-	// Mesh asks for the edges between the agents of the next round, which are in
+	// RequestEdges asks for the edges between the agents of the next round, which are in
 	// id order. The host answers with Meshed.
-	Mesh struct {
+	RequestEdges struct {
 		Round  wire.RoundID
 		Agents []MeshAgent
 	}
-	// MeshAhead has the edges between agents made while a round goes on, which Mesh asks for next unless the agents
-	// change once more. The host answers with MeshedAhead.
-	MeshAhead struct{ Agents []MeshAgent }
-	// Stand tells an agent its place in the current announcement's round.
-	Stand struct {
+	// RequestEdgesAhead has the edges between agents made while a round goes on, which Mesh asks for next unless the
+	// agents change once more. The host answers with MeshedAhead.
+	RequestEdgesAhead struct{ Agents []MeshAgent }
+	// SendStanding tells an agent its place in the current announcement's round.
+	SendStanding struct {
 		Agent   wire.AgentID
-		Place   wire.Place
+		Place   wire.RoundStanding
 		Samples uint64 // of its newest hello
 	}
-	// Receive lets the transfer of an offered update begin or go on. The host
+	// ReceiveUpdate lets the transfer of an offered update begin or go on. The host
 	// answers with Stored or Rejected.
-	Receive struct{ Offer }
-	// Accept tells an agent that its update of a round is held, or folded: it need not send it now.
-	Accept struct {
+	ReceiveUpdate struct{ Offer }
+	// AcceptUpdate tells an agent that its update of a round is held, or folded: it need not send it now.
+	AcceptUpdate struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID
 		Update wire.Digest
 	}
-	// Refuse tells an agent that its update is not taken, and ends its transfer.
+	// RefuseUpdate tells an agent that its update is not taken, and ends its transfer.
 	// Run and Round are the update's own, which need not be the present ones.
-	Refuse struct {
+	RefuseUpdate struct {
 		Agent  wire.AgentID
 		Run    wire.RunID
 		Round  wire.RoundID
 		Update wire.Digest
 		Reason wire.RefuseReason
 	}
-	// Settle tells an agent what became of its update of an earlier round.
-	Settle struct {
+	// SendUpdateFate tells an agent what became of its update of an earlier round.
+	SendUpdateFate struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID
 		Update wire.Digest
-		Fate   wire.Fate
+		Fate   wire.UpdateFate
 	}
-	// Fold aggregates the set. The host answers with Folded when the new model is on disk, beside the one before.
-	Fold struct {
+	// Aggregate aggregates the set. The host answers with Folded when the new model is on disk, beside the one before.
+	Aggregate struct {
 		Round wire.RoundID
 		Plan  Plan
 		Set   []Contribution
@@ -98,57 +98,57 @@ type (
 	// one.
 	WriteHistory struct {
 		Run     wire.RunID
-		Outcome Outcome
+		Outcome RoundOutcome
 		Ended   stop.Reason // why the run is over with it; empty if it goes on
 	}
-	// Evaluate tells, and writes to the history, what agents say of a model of the run. A restart that comes before the
-	// next Journal has them say it once more; a line that is there stays the only one.
-	Evaluate struct {
-		Run     wire.RunID
-		Round   wire.RoundID // under way, or the last one
-		Version wire.ModelVersion
-		Pool    evaluation.Pool
-		Heard   int       // agents, also those that hold out too few rows
-		Present int       // agents, with those that were heard and have left
-		Few     bool      // too few were heard: the pool is empty
-		At      time.Time // in UTC, to the millisecond
+	// ReportEvaluation tells, and writes to the history, what agents say of a model of the run. A restart that comes
+	// before the next Journal has them say it once more; a line that is there stays the only one.
+	ReportEvaluation struct {
+		Run              wire.RunID
+		Round            wire.RoundID // under way, or the last one
+		Version          wire.ModelVersion
+		Pool             evaluation.Pool
+		RespondingAgents int       // agents, also those that hold out too few rows
+		Present          int       // agents, with those that were heard and have left
+		TooFewAgents     bool      // too few were heard: the pool is empty
+		At               time.Time // in UTC, to the millisecond
 	}
-	// Discard ends all transfers and removes the spool of a round, some time.
-	Discard struct{ Round wire.RoundID }
+	// DiscardRound ends all transfers and removes the spool of a round, some time.
+	DiscardRound struct{ Round wire.RoundID }
 )
 
-func (Report[F]) effect()    {}
-func (Journal) effect()      {}
-func (Announce) effect()     {}
-func (Invite) effect()       {}
-func (Mesh) effect()         {}
-func (MeshAhead) effect()    {}
-func (Stand) effect()        {}
-func (Receive) effect()      {}
-func (Accept) effect()       {}
-func (Refuse) effect()       {}
-func (Settle) effect()       {}
-func (Fold) effect()         {}
-func (WriteHistory) effect() {}
-func (Evaluate) effect()     {}
-func (Discard) effect()      {}
+func (ReportFact[F]) effect()     {}
+func (Journal) effect()           {}
+func (Announce) effect()          {}
+func (Invite) effect()            {}
+func (RequestEdges) effect()      {}
+func (RequestEdgesAhead) effect() {}
+func (SendStanding) effect()      {}
+func (ReceiveUpdate) effect()     {}
+func (AcceptUpdate) effect()      {}
+func (RefuseUpdate) effect()      {}
+func (SendUpdateFate) effect()    {}
+func (Aggregate) effect()         {}
+func (WriteHistory) effect()      {}
+func (ReportEvaluation) effect()  {}
+func (DiscardRound) effect()      {}
 
 // Effects of the agent's machine.
 type (
-	// Obey saves the place of the announcement, beside what follows: no update is offered before. Nothing older is
-	// obeyed after a restart. The host answers with Obeyed.
-	Obey struct {
-		Order  wire.Order
+	// SavePosition saves the place of the announcement, beside what follows: no update is offered before. Nothing older
+	// is obeyed after a restart. The host answers with Obeyed.
+	SavePosition struct {
+		Order  wire.AnnouncementPosition
 		Digest wire.Digest
 	}
-	// Prepare fetches the task and holds the local data against it. The host
+	// PrepareTask fetches the task and holds the local data against it. The host
 	// answers with Prepared.
-	Prepare struct{ Task wire.BlobRef }
+	PrepareTask struct{ Task wire.BlobRef }
 	// FetchModel pulls the base model. The host answers with Fetched.
 	FetchModel struct{ Base wire.BlobRef }
 	// Train computes the update, and saves it if it is to be sent. The host answers with Trained.
 	Train struct {
-		Order        wire.Order
+		Order        wire.AnnouncementPosition
 		Announcement wire.Announcement
 		Weight       float64
 		Uploads      bool
@@ -159,59 +159,59 @@ type (
 		// only added.
 		Samples uint64
 	}
-	// Submit saves the update, if it is not saved, and then sends it until it is accepted, refused or released. While
-	// it is being sent, it is offered anew: the coordinator has restarted.
-	Submit struct {
-		Run    wire.RunID
-		Round  wire.RoundID
-		Update wire.Digest
-		Ahead  uint32 // chunks that may go with it: the first credit
+	// SubmitUpdate saves the update, if it is not saved, and then sends it until it is accepted, refused or released.
+	// While it is being sent, it is offered anew: the coordinator has restarted.
+	SubmitUpdate struct {
+		Run               wire.RunID
+		Round             wire.RoundID
+		Update            wire.Digest
+		FirstCreditChunks uint32 // chunks that may go with it: the first credit
 	}
-	// Read has the host find out what became of an update whose round is over, from the outcome that is announced, or
-	// by asking in the next hello.
-	Read struct {
-		Order   wire.Order // of the announcement
+	// FindUpdateFate has the host find out what became of an update whose round is over, from the outcome that is
+	// announced, or by asking in the next hello.
+	FindUpdateFate struct {
+		Order   wire.AnnouncementPosition // of the announcement
 		Round   wire.RoundID
 		Update  wire.Digest
 		Outcome wire.BlobRef // of the announced folded round, which need not be that one
 		Folded  wire.RoundID
 	}
-	// Release ends all work of the round and removes its saved update.
-	Release struct {
+	// ReleaseRound ends all work of the round and removes its saved update.
+	ReleaseRound struct {
 		Refused wire.RefuseReason // why the coordinator has not taken the update; 0 = it has not said so
 	}
 	// SayHello tells the coordinator that the agent is there.
 	SayHello struct {
-		Order        wire.Order
-		Announcement wire.Digest
-		Unfit        wire.DeclineReason
-		Samples      uint64
-		Update       wire.Digest
-		Respond      uint32 // by which it was drawn to answer; 0 = it always answers
+		Order            wire.AnnouncementPosition
+		Announcement     wire.Digest
+		Unfit            wire.DeclineReason
+		Samples          uint64
+		Update           wire.Digest
+		LotteryThreshold uint32 // by which it was drawn to answer; 0 = it always answers
 	}
-	// Leave lets the host disconnect for so long, as soon as nothing of its own needs the link, while MayLeave.
-	Leave struct{ For time.Duration }
+	// Disconnect lets the host disconnect for so long, as soon as nothing of its own needs the link, while MayLeave.
+	Disconnect struct{ For time.Duration }
 	// SayJoined answers an invitation.
 	SayJoined struct {
-		Order        wire.Order
+		Order        wire.AnnouncementPosition
 		Announcement wire.Digest
 	}
 	// SayDeclined answers an invitation, or takes back an earlier answer.
 	SayDeclined struct {
-		Order        wire.Order
+		Order        wire.AnnouncementPosition
 		Announcement wire.Digest
 		Reason       wire.DeclineReason
 	}
 )
 
-func (Obey) effect()        {}
-func (Prepare) effect()     {}
-func (FetchModel) effect()  {}
-func (Train) effect()       {}
-func (Submit) effect()      {}
-func (Read) effect()        {}
-func (Release) effect()     {}
-func (SayHello) effect()    {}
-func (Leave) effect()       {}
-func (SayJoined) effect()   {}
-func (SayDeclined) effect() {}
+func (SavePosition) effect()   {}
+func (PrepareTask) effect()    {}
+func (FetchModel) effect()     {}
+func (Train) effect()          {}
+func (SubmitUpdate) effect()   {}
+func (FindUpdateFate) effect() {}
+func (ReleaseRound) effect()   {}
+func (SayHello) effect()       {}
+func (Disconnect) effect()     {}
+func (SayJoined) effect()      {}
+func (SayDeclined) effect()    {}

@@ -8,10 +8,10 @@ func (c *Coordinator) Miscounted() error {
 	for id, m := range c.roster.members {
 		if m.present && m.unfit == 0 {
 			there++
-			if m.tells {
+			if m.reportsNewRows {
 				telling++
 			}
-			if m.newRows >= c.roster.enough {
+			if m.newRows >= c.roster.minNewRows {
 				fresh++
 			}
 			if !c.sitsOut(id) {
@@ -22,23 +22,24 @@ func (c *Coordinator) Miscounted() error {
 			return fmt.Errorf("%s is marked as sitting out: %t, by the record: %t", id, m.sitsOut, c.sitsOut(id))
 		}
 	}
-	if there != c.roster.there || drawn != c.roster.drawn {
-		return fmt.Errorf("%d are there and %d may be drawn, the counts are %d and %d", there, drawn, c.roster.there,
-			c.roster.drawn)
+	if there != c.roster.availableMembers || drawn != c.roster.eligibleMembers {
+		return fmt.Errorf("%d are there and %d may be drawn, the counts are %d and %d", there, drawn,
+			c.roster.availableMembers,
+			c.roster.eligibleMembers)
 	}
-	if telling != c.roster.telling || fresh != c.roster.fresh {
+	if telling != c.roster.membersReportingRows || fresh != c.roster.membersWithNewRows {
 		return fmt.Errorf("%d tell of new rows and %d have enough, the counts are %d and %d", telling, fresh,
-			c.roster.telling, c.roster.fresh)
+			c.roster.membersReportingRows, c.roster.membersWithNewRows)
 	}
-	if c.peers == nil {
+	if c.progressByAgent == nil {
 		return nil
 	}
 	var tallied [peerStates]int
-	for _, p := range c.peers {
+	for _, p := range c.progressByAgent {
 		tallied[p.state] += p.Times
 	}
-	if tallied != c.tallied {
-		return fmt.Errorf("the draws by state are %v, counted as %v", tallied, c.tallied)
+	if tallied != c.drawsByState {
+		return fmt.Errorf("the draws by state are %v, counted as %v", tallied, c.drawsByState)
 	}
 	return nil
 }

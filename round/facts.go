@@ -57,8 +57,8 @@ func LeaveReasons() []LeaveReason {
 type (
 	// PhaseEntered: the machine changed its phase; Spent is the time in the one before.
 	PhaseEntered struct {
-		Phase, Before CoordinatorPhase
-		Spent         time.Duration
+		Phase, PreviousPhase  CoordinatorPhase
+		PreviousPhaseDuration time.Duration
 	}
 	// AgentCounted: an agent said hello and may be drawn.
 	AgentCounted struct {
@@ -70,8 +70,8 @@ type (
 	AgentUnfit struct {
 		Agent  wire.AgentID
 		Reason wire.DeclineReason
-		Misfit wire.Misfit // of its data, where it tells
-		Agents int         // K without it
+		Misfit wire.DataProblem // of its data, where it tells
+		Agents int              // K without it
 	}
 	// AgentLeft: an agent is no longer counted, until it says hello again.
 	AgentLeft struct {
@@ -81,40 +81,40 @@ type (
 	}
 	// AgentSidelined: an agent spoiled the round and is not drawn for a while, nor counted in K.
 	AgentSidelined struct {
-		Agent  wire.AgentID
-		Round  wire.RoundID
-		Reason SidelineReason
-		Draws  int          // that it sits out
-		Until  wire.RoundID // the last of them
-		Agents int          // K that are left
+		Agent       wire.AgentID
+		Round       wire.RoundID
+		Reason      SidelineReason
+		DrawsSatOut int          // that it sits out
+		Until       wire.RoundID // the last of them
+		Agents      int          // K that are left
 	}
 	// AgentReadmitted: an agent that sat out may be drawn again.
 	AgentReadmitted struct {
-		Agent  wire.AgentID
-		Round  wire.RoundID // the first one that is drawn with it
-		Early  bool         // since fewer than gather.minimum others are there
-		Agents int          // K with it, if it is there
+		Agent           wire.AgentID
+		Round           wire.RoundID // the first one that is drawn with it
+		ReadmittedEarly bool         // since fewer than gather.minimum others are there
+		Agents          int          // K with it, if it is there
 	}
-	// SamplesLarge: agents report more rows than Most, five times the median of all agents. It is reported when it
+	// RowCountsTooLarge: agents report more rows than Most, five times the median of all agents. It is reported when it
 	// begins, and when the list of agents changes, also to an empty one.
-	SamplesLarge struct {
-		Round  wire.RoundID
-		Agents []wire.AgentID // in id order
-		Most   uint64
-		Capped bool // with round.robust: they are weighted as if they had Most rows
+	RowCountsTooLarge struct {
+		Round    wire.RoundID
+		Agents   []wire.AgentID // in id order
+		RowLimit uint64
+		Capped   bool // with round.robust: they are weighted as if they had Most rows
 	}
 	// GatheringExtended: too few agents came, the window opens again.
 	GatheringExtended struct{ Agents, Minimum int }
 	// RoundOpened: the participants are drawn.
 	RoundOpened struct {
-		Round        wire.RoundID
-		Attempt      wire.Attempt
-		Kind         wire.Kind
-		Version      wire.ModelVersion // of the base model
-		Agents       int               // K
-		Participants []wire.AgentID    // in id order
-		SitOut       []Sidelined       // are not drawn, and not in K; in id order
-		Responding   Responding        // whom was asked, where agents answer by chance
+		Round           wire.RoundID
+		Attempt         wire.Attempt
+		Kind            wire.RoundKind
+		Version         wire.ModelVersion // of the base model
+		Agents          int               // K
+		Participants    []wire.AgentID    // in id order
+		SidelinedAgents []Sidelined       // are not drawn, and not in K; in id order
+		Responding      ResponseLottery   // whom was asked, where agents answer by chance
 	}
 	// AgentJoined: a participant is at work.
 	AgentJoined struct {
@@ -129,17 +129,17 @@ type (
 	}
 	// UploaderReplaced: an agent will not send; another was drawn in its place.
 	UploaderReplaced struct {
-		Round     wire.RoundID
-		Agent, By wire.AgentID
+		Round              wire.RoundID
+		Agent, Replacement wire.AgentID
 	}
 	// UpdateAccepted: a participant's update is held.
 	UpdateAccepted struct {
-		Agent  wire.AgentID
-		Round  wire.RoundID
-		Update wire.Update
-		Norm   float64
-		After  time.Duration // since the announcement
-		Saved  int64         // bytes that the raw vector would have had more
+		Agent             wire.AgentID
+		Round             wire.RoundID
+		Update            wire.Update
+		Norm              float64
+		SinceAnnouncement time.Duration // since the announcement
+		SavedBytes        int64         // bytes that the raw vector would have had more
 	}
 	// UpdateRefused: an update was not taken.
 	UpdateRefused struct {
@@ -149,20 +149,20 @@ type (
 	}
 	// RoundClosed: the round's updates are aggregated.
 	RoundClosed struct {
-		Round      wire.RoundID
-		Kind       wire.Kind
-		Version    wire.ModelVersion // of the new model
-		Selected   int
-		Accepted   int
-		Folded     int            // of the accepted: the others are left out
-		Missing    []wire.AgentID // selected and neither accepted nor declined nor refused
-		ByDeadline bool
-		Took       time.Duration
+		Round             wire.RoundID
+		Kind              wire.RoundKind
+		Version           wire.ModelVersion // of the new model
+		Selected          int
+		Accepted          int
+		AggregatedUpdates int            // of the accepted: the others are left out
+		Missing           []wire.AgentID // selected and neither accepted nor declined nor refused
+		ByDeadline        bool
+		Took              time.Duration
 	}
 	// RoundAbandoned: the round's updates are thrown away.
 	RoundAbandoned struct {
 		Round    wire.RoundID
-		Kind     wire.Kind
+		Kind     wire.RoundKind
 		Reason   AbandonReason
 		Selected int
 		Accepted int
@@ -175,7 +175,7 @@ type (
 	RolloutBegan struct {
 		Candidate, Released wire.ModelName
 		Agents              int // of the share that are there now
-		Least               int // that decide
+		MinDecidingAgents   int // that decide
 		Resumed             bool
 	}
 	// RolloutEnded: the candidate is released, or withdrawn.
@@ -185,13 +185,13 @@ type (
 	}
 	// RoundWaits: the schedule lets no round be opened. Told again as Resumed when what it waits for comes nearer.
 	RoundWaits struct {
-		Reason          WaitReason
-		Until           time.Time // when a window opens; zero where new rows are waited for
-		Fresh           int       // agents that have enough new rows
-		Agents          int       // that must have
-		Rows            int       // each
-		WithoutRowCount int       // agents that have not reported their number of rows
-		Resumed         bool
+		Reason            WaitReason
+		Until             time.Time // when a window opens; zero where new rows are waited for
+		AgentsWithNewRows int       // agents that have enough new rows
+		Agents            int       // that must have
+		Rows              int       // each
+		WithoutRowCount   int       // agents that have not reported their number of rows
+		Resumed           bool
 	}
 	// StopJudged: how far the run has come to its end by this rule: told at a start, and after each aggregation.
 	StopJudged struct {
@@ -200,17 +200,17 @@ type (
 	}
 	// EdgesJudged: what agents have measured of the edges of a block was held against each other.
 	EdgesJudged struct {
-		Round    wire.RoundID // for which the edges were made
-		Reports  int
-		Distance float64 // median of ‖x_j − x_i‖
-		Ended    int     // edges that are left out
+		Round      wire.RoundID // for which the edges were made
+		Reports    int
+		Distance   float64 // median of ‖x_j − x_i‖
+		EndedEdges int     // edges that are left out
 	}
 	// EdgeEnded: an edge is left out for a while.
 	EdgeEnded struct {
-		Round    wire.RoundID // for which it was made
-		Edge     EndedEdge
-		Distance float64 // mean of ‖x_j − x_i‖; 0 if neither end has told
-		Usual    float64 // the median edge's
+		Round          wire.RoundID // for which it was made
+		Edge           EndedEdge
+		Distance       float64 // mean of ‖x_j − x_i‖; 0 if neither end has told
+		MedianDistance float64 // the median edge's
 	}
 	// RunFinished: the run is over.
 	RunFinished struct {
@@ -225,7 +225,7 @@ func (AgentUnfit) ofCoordinator()        {}
 func (AgentLeft) ofCoordinator()         {}
 func (AgentSidelined) ofCoordinator()    {}
 func (AgentReadmitted) ofCoordinator()   {}
-func (SamplesLarge) ofCoordinator()      {}
+func (RowCountsTooLarge) ofCoordinator() {}
 func (GatheringExtended) ofCoordinator() {}
 func (RoundOpened) ofCoordinator()       {}
 func (AgentJoined) ofCoordinator()       {}
@@ -275,19 +275,20 @@ func WorkResults() []WorkResult {
 // Facts of the agent's machine.
 type (
 	// AnnouncementObeyed: the agent follows a new announcement.
-	AnnouncementObeyed struct{ Order wire.Order }
+	AnnouncementObeyed struct{ Order wire.AnnouncementPosition }
 	// AnnouncementIgnored: the agent does not follow an announcement.
 	AnnouncementIgnored struct {
-		Order  wire.Order
+		Order  wire.AnnouncementPosition
 		Reason IgnoreReason
 	}
-	// NotUnderstood: a message needs what this build does not know, so the agent takes no part in what it asks for.
-	NotUnderstood struct {
+	// MessageUnsupported: a message needs what this build does not know, so the agent takes no part in what it asks
+	// for.
+	MessageUnsupported struct {
 		Message wire.Type
 		Err     error
 	}
-	// BudgetShort: what is left of the month's bytes is less than a round takes.
-	BudgetShort struct {
+	// UplinkBudgetTooSmall: what is left of the month's bytes is less than a round takes.
+	UplinkBudgetTooSmall struct {
 		Round       wire.RoundID
 		Bytes, Left uint64
 	}
@@ -295,7 +296,7 @@ type (
 	EdgeLost struct {
 		Round    wire.RoundID
 		Neighbor wire.AgentID
-		Reason   wire.EndReason
+		Reason   wire.EdgeEndReason
 	}
 	// TaskPrepared: the local data were held against the task.
 	TaskPrepared struct {
@@ -305,24 +306,24 @@ type (
 	// WorkStarted: the agent takes part in a round.
 	WorkStarted struct {
 		Round wire.RoundID
-		Kind  wire.Kind
+		Kind  wire.RoundKind
 		Left  time.Duration
 	}
 	// WorkEnded: the agent's part in a round is over.
 	WorkEnded struct {
 		Round    wire.RoundID
-		Kind     wire.Kind
+		Kind     wire.RoundKind
 		Result   WorkResult
 		Refused  wire.RefuseReason  // with WorkRefused
 		Declined wire.DeclineReason // with WorkDeclined
 	}
 )
 
-func (AnnouncementObeyed) ofAgent()  {}
-func (AnnouncementIgnored) ofAgent() {}
-func (TaskPrepared) ofAgent()        {}
-func (BudgetShort) ofAgent()         {}
-func (NotUnderstood) ofAgent()       {}
-func (EdgeLost) ofAgent()            {}
-func (WorkStarted) ofAgent()         {}
-func (WorkEnded) ofAgent()           {}
+func (AnnouncementObeyed) ofAgent()   {}
+func (AnnouncementIgnored) ofAgent()  {}
+func (TaskPrepared) ofAgent()         {}
+func (UplinkBudgetTooSmall) ofAgent() {}
+func (MessageUnsupported) ofAgent()   {}
+func (EdgeLost) ofAgent()             {}
+func (WorkStarted) ofAgent()          {}
+func (WorkEnded) ofAgent()            {}

@@ -32,7 +32,7 @@ func CoordinatorPhases() []CoordinatorPhase {
 
 // Plan is what a round computes. The host makes it, since it holds the model.
 type Plan struct {
-	Kind    wire.Kind
+	Kind    wire.RoundKind
 	Version wire.ModelVersion // of Base
 	Task    wire.BlobRef
 	// Base is absent in the statistics round before the first model. In a later one agents do not get it.
@@ -43,32 +43,32 @@ type Plan struct {
 	Codec    spec.Codec   `json:",omitempty"` // that packs it
 	Plain    uint32       `json:",omitempty"` // bytes of a raw one, from who does not know the codec; 0 = all know it
 	Exchange spec.Exchange
-	Endless  bool     // agents go on mixing over the rounds
-	StepSize float64  // μ of the server's step, for gradient exchange
-	Offset   uint64   // t: local steps of the schedule so far
-	Recent   []Recent `json:",omitempty"` // of the folds before, the newest last
+	Endless  bool                // agents go on mixing over the rounds
+	StepSize float64             // μ of the server's step, for gradient exchange
+	Offset   uint64              // t: local steps of the schedule so far
+	Recent   []RecentAggregation `json:",omitempty"` // of the folds before, the newest last
 	// FirstTold are the first risks that agents reported in the run.
-	FirstTold Told           `json:",omitzero"`
+	FirstTold ReportedRisks  `json:",omitzero"`
 	Suspects  []wire.AgentID `json:",omitempty"` // see [Bounds.Suspect], of the fold that made Base
-	Large     []Large        `json:",omitempty"` // agents whose last update was long, the most recent last
+	Large     []LargeUpdater `json:",omitempty"` // agents whose last update was long, the most recent last
 }
 
-// base is the model that agents are to work on.
-func (p *Plan) base() wire.BlobRef {
+// trainingBase is the model that agents are to work on.
+func (p *Plan) trainingBase() wire.BlobRef {
 	if p.Kind == wire.KindStatistics {
 		return wire.BlobRef{}
 	}
 	return p.Base
 }
 
-// fits reports whether an update is packed as the plan's vectors are.
-func (p *Plan) fits(m *wire.Manifest) bool {
+// acceptsManifest reports whether an update is packed as the plan's vectors are.
+func (p *Plan) acceptsManifest(m *wire.Manifest) bool {
 	return m.Schema == p.Schema && (m.Length == p.Bytes && m.Codec == p.Codec ||
 		p.Plain > 0 && m.Length == p.Plain && m.Codec == spec.CodecRaw)
 }
 
-// saves is how many bytes fewer an update has than a raw one: a training round's model has an element for each.
-func (p *Plan) saves(m *wire.Manifest) int64 {
+// savedBytes is how many bytes fewer an update has than a raw one: a training round's model has an element for each.
+func (p *Plan) savedBytes(m *wire.Manifest) int64 {
 	if p.Kind != wire.KindTraining {
 		return 0
 	}
@@ -139,12 +139,12 @@ type Record struct {
 	Drawn      int               // draws of the round so far, from its seeded sequence, where agents mix
 	Sidelined  []Sidelined       // in id order
 	Left       []EndedEdge       `json:",omitempty"` // edges that are left out, in the order of (A, B)
-	Last       *Outcome          // of the last round that is over; nil before the first is
-	Counted    Counted           // what the last closed round took
-	Outcomes   []Settled         `json:",omitempty"` // of the last rounds, the newest last
+	Last       *RoundOutcome     // of the last round that is over; nil before the first is
+	Counted    CountedUpdates    // what the last closed round took
+	Outcomes   []SettledRound    `json:",omitempty"` // of the last rounds, the newest last
 	Rollout    rollout.State     `json:",omitzero"`  // of models to predict with; from run to run
 	Evaluated  wire.ModelVersion `json:",omitzero"`  // the last model whose evaluation is over
-	Responding Responding        `json:",omitzero"`
+	Responding ResponseLottery   `json:",omitzero"`
 	Stop       stop.State        `json:",omitzero"`  // how far the run has come, where a rule ends it
 	Ended      stop.Reason       `json:",omitempty"` // why the run is finished; empty if it is not
 }
@@ -152,15 +152,15 @@ type Record struct {
 // outcomesKept is of how many rounds the outcome is remembered: for that long an agent may ask.
 const outcomesKept = 8
 
-// Settled is the outcome of a round that is over, as it travels: see wire.Outcome.
-type Settled struct {
+// SettledRound is the outcome of a round that is over, as it travels: see wire.RoundOutcome.
+type SettledRound struct {
 	Round   wire.RoundID
 	Outcome []byte
 }
 
-// settle remembers what became of the updates of a round.
-func (r *Record) settle(o wire.Outcome) {
-	r.Outcomes = append(slices.Clone(r.Outcomes), Settled{o.Round, o.Body()})
+// rememberOutcome remembers what became of the updates of a round.
+func (r *Record) rememberOutcome(o wire.RoundOutcome) {
+	r.Outcomes = append(slices.Clone(r.Outcomes), SettledRound{o.Round, o.Body()})
 	r.Outcomes = r.Outcomes[max(0, len(r.Outcomes)-outcomesKept):]
 }
 
@@ -170,55 +170,55 @@ func (r *Record) Newest() rollout.Model {
 	return rollout.Model{ModelName: wire.ModelName{Run: r.Run, Version: p.Version, Hash: p.Base.Hash}, File: p.File}
 }
 
-// Forsake ends the record's round, whose base model is lost, since its updates are changes of that; or which another
-// task does not let go on.
-func (r *Record) Forsake(now time.Time, version wire.ModelVersion, reason AbandonReason) {
-	r.Stop.Forget() // the risks of the models that are lost
+// AbandonLostRound ends the record's round, whose base model is lost, since its updates are changes of that; or which
+// another task does not let go on.
+func (r *Record) AbandonLostRound(now time.Time, version wire.ModelVersion, reason AbandonReason) {
+	r.Stop.ForgetRisks() // the risks of the models that are lost
 	r.Stop.R2, r.Stop.Accuracy, r.Ended = 0, 0, ""
 	if r.Phase != CoordinatorCollecting {
 		return
 	}
-	r.settle(wire.Outcome{Round: r.Round, Abandoned: true})
-	r.Last = &Outcome{Round: r.Round, Attempt: r.Attempt, Kind: r.Plan.Kind, Abandoned: reason, Version: version,
+	r.rememberOutcome(wire.RoundOutcome{Round: r.Round, Abandoned: true})
+	r.Last = &RoundOutcome{Round: r.Round, Attempt: r.Attempt, Kind: r.Plan.Kind, Abandoned: reason, Version: version,
 		Selected: len(r.Participants), At: now.UTC().Truncate(time.Millisecond)}
 }
 
 // fate returns what became of an update of an earlier round.
-func (r *Record) fate(round wire.RoundID, agent wire.AgentID, update wire.Digest) wire.Fate {
+func (r *Record) fate(round wire.RoundID, agent wire.AgentID, update wire.Digest) wire.UpdateFate {
 	for _, s := range r.Outcomes {
 		if s.Round != round {
 			continue // after a round of many, each of them asks
 		}
-		if o, err := wire.DecodeOutcome(s.Outcome); err == nil {
-			return o.Of(wire.TagOf(r.Run, round, agent, update))
+		if o, err := wire.DecodeRoundOutcome(s.Outcome); err == nil {
+			return o.FateOf(wire.UpdateTagOf(r.Run, round, agent, update))
 		}
 	}
 	return wire.FateUnknown
 }
 
-// Outcome is how a round ended. It is in the record, so that a restart can still write it to the history.
-type Outcome struct {
+// RoundOutcome is how a round ended. It is in the record, so that a restart can still write it to the history.
+type RoundOutcome struct {
 	Round              wire.RoundID
 	Attempt            wire.Attempt
-	Kind               wire.Kind
+	Kind               wire.RoundKind
 	Abandoned          AbandonReason     // "" = closed
 	Version            wire.ModelVersion // of the model after the round
 	Selected, Accepted int               // agents
 	Took               time.Duration     // since this process first announced the round
 	At                 time.Time         // in UTC, to the millisecond
-	Measured           Measured
+	Measured           RoundMeasurements
 }
 
-// Measured is what the host has measured of a closed training round; nil where it has not.
-type Measured struct {
+// RoundMeasurements is what the host has measured of a closed training round; nil where it has not.
+type RoundMeasurements struct {
 	Risk         *float64 // mean of the participants' risks at the base model
 	R2, Accuracy *float64 // of the new model on held-out data
 	HeldOut      *float64 `json:",omitempty"` // the risk of the new model on held-out data
 	Median       *float64 `json:",omitempty"` // of the participants' risks at the base model
 }
 
-// Counted is the updates that a round has taken. An agent may not have heard so.
-type Counted struct {
+// CountedUpdates is the updates that a round has taken. An agent may not have heard so.
+type CountedUpdates struct {
 	Round   wire.RoundID
 	Updates map[wire.AgentID]wire.Digest
 }

@@ -28,7 +28,7 @@ func newCrowd(t *testing.T, cfg round.Config, n, old int) *crowd {
 	c := &crowd{t: t, now: dawn, old: old, plan: round.Plan{Kind: wire.KindTraining,
 		Task: blob("task"), Base: blob("w0"), Bytes: 40}}
 	for i := range n {
-		a := round.NewAgent(wire.Order{}, wire.Digest{}, nil, rand.New(rand.NewPCG(1, uint64(i))))
+		a := round.NewAgent(wire.AnnouncementPosition{}, wire.Digest{}, nil, rand.New(rand.NewPCG(1, uint64(i))))
 		a.Step(c.now, round.LinkUp{})
 		c.agents = append(c.agents, a)
 	}
@@ -44,15 +44,15 @@ func (c *crowd) step(ev round.Event) {
 		case round.Journal:
 			c.record = e.Record
 		case round.Announce:
-			c.step(round.Announced{Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase})
+			c.step(round.AnnouncementSent{Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase})
 			if e.Announcement.Phase == wire.PhaseGathering {
-				c.asked = append(c.asked, e.Announcement.Respond.Of)
+				c.asked = append(c.asked, e.Announcement.Respond.Threshold)
 				c.announce(e)
 			}
-		case round.Fold:
+		case round.Aggregate:
 			c.plan.Version++
 			c.plan.Base.Hash = name(fmt.Sprint("w", c.plan.Version))
-			c.step(round.Folded{Round: e.Round, Next: c.plan})
+			c.step(round.Aggregated{Round: e.Round, Next: c.plan})
 		}
 	}
 }
@@ -60,15 +60,15 @@ func (c *crowd) step(ev round.Event) {
 // announce lets each agent hear an announcement. Those that would answer do so at the end of the spread.
 func (c *crowd) announce(e round.Announce) {
 	c.heard = map[int]int{}
-	order := wire.Order{Root: 1, Epoch: 1, Run: 7, Round: e.Round, Attempt: e.Announcement.Attempt,
+	order := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 7, Round: e.Round, Attempt: e.Announcement.Attempt,
 		Phase: e.Announcement.Phase}
 	for i, a := range c.agents {
 		ann := e.Announcement
 		if i < c.old {
-			ann.Respond = wire.Respond{}
+			ann.Respond = wire.ResponsePolicy{}
 		}
 		a.Step(c.now, round.AnnouncementCame{Order: order, Digest: name(order.String()[:32]), Announcement: ann})
-		a.Step(c.now, round.Prepared{Task: ann.Task.Hash, Samples: 100})
+		a.Step(c.now, round.TaskChecked{Task: ann.Task.Hash, Samples: 100})
 	}
 }
 
@@ -80,7 +80,7 @@ func (c *crowd) hellos(spread time.Duration) {
 			if h, is := e.(round.SayHello); is {
 				c.heard[i]++
 				c.step(round.HelloCame{Agent: wire.AgentID(fmt.Sprintf("a%04d", i)), Boot: 1,
-					Hello: wire.Hello{Samples: h.Samples, Respond: h.Respond}})
+					Hello: wire.Hello{Samples: h.Samples, ResponseThreshold: h.LotteryThreshold}})
 			}
 		}
 	}
@@ -90,16 +90,17 @@ func (c *crowd) hellos(spread time.Duration) {
 func (c *crowd) close() {
 	for _, p := range c.lead.Record().Participants {
 		c.step(round.JoinedCame{Agent: p.Agent, Round: c.record.Round})
-		c.step(round.Stored{Agent: p.Agent, Round: c.record.Round, Norm: 1, Update: wire.Update{Kind: wire.KindTraining,
-			Payload: wire.Manifest{Hash: name(string(p.Agent))}}})
+		c.step(round.UpdateStored{Agent: p.Agent, Round: c.record.Round, Norm: 1,
+			Update: wire.Update{Kind: wire.KindTraining,
+				Payload: wire.Manifest{Hash: name(string(p.Agent))}}})
 	}
 }
 
 func respondConfig(target int) round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = 20, 10
-	cfg.Gather = round.Gather{Minimum: 20, Within: 30 * time.Second, Spread: 5 * time.Second,
-		Respond: round.Respond{Target: target, Listed: 4000, Presence: round.PresenceAll}}
+	cfg.Gather = round.Gather{Minimum: 20, WindowLength: 30 * time.Second, HelloSpread: 5 * time.Second,
+		Respond: round.ResponseConfig{Target: target, ListedAgents: 4000, Presence: round.PresenceAll}}
 	return cfg
 }
 
@@ -114,7 +115,7 @@ func TestRespond(t *testing.T) {
 	c := newCrowd(t, cfg, n, old)
 	answered := make([]int, n)
 	for r := 1; r <= rounds; r++ {
-		c.hellos(cfg.Gather.Spread)
+		c.hellos(cfg.Gather.HelloSpread)
 		if got := int(c.record.Round); got != r {
 			t.Fatalf("round %d, want %d", got, r)
 		}
@@ -153,12 +154,12 @@ func TestRespond(t *testing.T) {
 // answer, and the next round asks for as many as it needs.
 func TestRespondFallsShort(t *testing.T) {
 	cfg := respondConfig(200)
-	cfg.Gather.Respond.Listed = 4000 * 256
+	cfg.Gather.Respond.ListedAgents = 4000 * 256
 	c := newCrowd(t, cfg, 4000, 0)
 	for len(c.asked) < 20 && c.record.Phase == round.CoordinatorGathering {
-		c.hellos(cfg.Gather.Spread)
+		c.hellos(cfg.Gather.HelloSpread)
 		if c.record.Phase == round.CoordinatorGathering {
-			c.now = c.now.Add(cfg.Gather.Within)
+			c.now = c.now.Add(cfg.Gather.WindowLength)
 			c.step(round.Tick{})
 		}
 	}
@@ -173,9 +174,9 @@ func TestRespondFallsShort(t *testing.T) {
 	attempts := len(c.asked)
 	for r := 2; r <= 8; r++ {
 		c.close()
-		c.hellos(cfg.Gather.Spread)
+		c.hellos(cfg.Gather.HelloSpread)
 		if c.record.Phase == round.CoordinatorGathering {
-			c.now = c.now.Add(cfg.Gather.Within)
+			c.now = c.now.Add(cfg.Gather.WindowLength)
 			c.step(round.Tick{})
 		}
 	}
@@ -189,8 +190,8 @@ func TestRespondNeverEnds(t *testing.T) {
 	cfg := respondConfig(200)
 	c := newCrowd(t, cfg, 5, 0)
 	for range 10 {
-		c.hellos(cfg.Gather.Spread)
-		c.now = c.now.Add(cfg.Gather.Within)
+		c.hellos(cfg.Gather.HelloSpread)
+		c.now = c.now.Add(cfg.Gather.WindowLength)
 		c.step(round.Tick{})
 	}
 	if of := c.asked[len(c.asked)-1]; of != 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Place is a place drawn from 0 … K−1, and how often: more than once only with replacement.
-type Place struct {
+// DrawnIndex is a place drawn from 0 … K−1, and how often: more than once only with replacement.
+type DrawnIndex struct {
 	Index int
 	Times int
 	Odds  float64 // K times its probability in each draw, where agents are drawn by importance; else 0, for 1
@@ -17,12 +17,12 @@ type Place struct {
 // Sampler draws L of K places. It keeps its memory between draws, so that L of a million costs no more than sorting L.
 // Its result is in order of the places, and valid until the next draw. Its zero value is ready.
 type Sampler struct {
-	drawn  []int
-	moved  map[int]int // of a draw that touches few places: what a swap has put there
-	pool   []int       // of one that touches many
-	places []Place
-	odds   []float64
-	sums   []float64 // of the odds
+	drawn          []int
+	swappedIndices map[int]int // of a draw that touches few places: what a swap has put there
+	pool           []int       // of one that touches many
+	places         []DrawnIndex
+	odds           []float64
+	cumulativeOdds []float64 // of the odds
 }
 
 // scanFrom is the share of the K places, one in this many, from which a draw walks over all of them.
@@ -30,12 +30,12 @@ const scanFrom = 16
 
 // Draw draws as the word says: by importance after the lengths of the k agents' last updates ([Odds]), which nothing
 // else needs.
-func (s *Sampler) Draw(how spec.Sampling, k, l int, lengths []float64, rng *rand.Rand) []Place {
+func (s *Sampler) Draw(how spec.Sampling, k, l int, lengths []float64, rng *rand.Rand) []DrawnIndex {
 	switch how {
 	case spec.WithReplacement:
 		return s.WithReplacement(k, l, rng)
 	case spec.Importance:
-		s.odds = Odds(s.odds, lengths)
+		s.odds = ImportanceOdds(s.odds, lengths)
 		return s.Importance(s.odds, l, rng)
 	default:
 		return s.WithoutReplacement(k, l, rng)
@@ -44,19 +44,19 @@ func (s *Sampler) Draw(how spec.Sampling, k, l int, lengths []float64, rng *rand
 
 // WithoutReplacement draws min(l, k) of k places uniformly without replacement, Pr{k ∈ L_i} = L/K (ch5 (5.8)): the
 // first l steps of a shuffle.
-func (s *Sampler) WithoutReplacement(k, l int, rng *rand.Rand) []Place {
+func (s *Sampler) WithoutReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
 	l = min(l, k)
 	s.drawn = s.drawn[:0]
 	if l == k { // all of them, whatever their order
 		s.places = s.places[:0]
 		for i := range k {
-			s.places = append(s.places, Place{Index: i, Times: 1})
+			s.places = append(s.places, DrawnIndex{Index: i, Times: 1})
 		}
 		return s.places
 	}
 	if k > scanFrom*l {
 		s.shuffleSparse(k, l, rng)
-		return s.sorted(k)
+		return s.countDrawn(k)
 	}
 	s.pool = resize(s.pool, k)
 	for i := range s.pool {
@@ -67,17 +67,17 @@ func (s *Sampler) WithoutReplacement(k, l int, rng *rand.Rand) []Place {
 		s.pool[i], s.pool[j] = s.pool[j], s.pool[i]
 	}
 	s.drawn = append(s.drawn, s.pool[:l]...)
-	return s.sorted(k)
+	return s.countDrawn(k)
 }
 
 // shuffleSparse is the same shuffle on a pool that writes down only what has moved.
 func (s *Sampler) shuffleSparse(k, l int, rng *rand.Rand) {
-	if s.moved == nil {
-		s.moved = map[int]int{}
+	if s.swappedIndices == nil {
+		s.swappedIndices = map[int]int{}
 	}
-	clear(s.moved)
+	clear(s.swappedIndices)
 	at := func(i int) int {
-		if v, ok := s.moved[i]; ok {
+		if v, ok := s.swappedIndices[i]; ok {
 			return v
 		}
 		return i
@@ -85,21 +85,21 @@ func (s *Sampler) shuffleSparse(k, l int, rng *rand.Rand) {
 	for i := range l {
 		j := i + rng.IntN(k-i)
 		s.drawn = append(s.drawn, at(j))
-		s.moved[j] = at(i)
+		s.swappedIndices[j] = at(i)
 	}
 }
 
 // WithReplacement draws l of k places uniformly with replacement (feddec Alg. 1 line 9); the Times add up to l.
-func (s *Sampler) WithReplacement(k, l int, rng *rand.Rand) []Place {
+func (s *Sampler) WithReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
 	s.drawn = s.drawn[:0]
 	for range l {
 		s.drawn = append(s.drawn, rng.IntN(k))
 	}
-	return s.sorted(k)
+	return s.countDrawn(k)
 }
 
-// sorted counts what was drawn, in order.
-func (s *Sampler) sorted(k int) []Place {
+// countDrawn counts what was drawn, in order.
+func (s *Sampler) countDrawn(k int) []DrawnIndex {
 	s.places = s.places[:0]
 	if k > scanFrom*len(s.drawn) {
 		slices.Sort(s.drawn)
@@ -107,7 +107,7 @@ func (s *Sampler) sorted(k int) []Place {
 			if n := len(s.places); n > 0 && s.places[n-1].Index == i {
 				s.places[n-1].Times++
 			} else {
-				s.places = append(s.places, Place{Index: i, Times: 1})
+				s.places = append(s.places, DrawnIndex{Index: i, Times: 1})
 			}
 		}
 		return s.places
@@ -119,7 +119,7 @@ func (s *Sampler) sorted(k int) []Place {
 	}
 	for i, n := range s.pool {
 		if n > 0 {
-			s.places = append(s.places, Place{Index: i, Times: n})
+			s.places = append(s.places, DrawnIndex{Index: i, Times: n})
 		}
 	}
 	return s.places

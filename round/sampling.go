@@ -7,41 +7,41 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Draw is an agent drawn for a round, and how often: more than once only with
+// DrawnAgent is an agent drawn for a round, and how often: more than once only with
 // replacement.
-type Draw struct {
+type DrawnAgent struct {
 	Agent wire.AgentID
 	Times int
 	Odds  float64 // as a Place's
 }
 
-// DrawSource returns the source of a round's draws. It depends on the seed and
+// NewDrawRand returns the source of a round's draws. It depends on the seed and
 // the round only, so that a new attempt of a round draws the same agents.
-func DrawSource(seed uint64, r wire.RoundID) *rand.Rand {
+func NewDrawRand(seed uint64, r wire.RoundID) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, uint64(r)))
 }
 
 // SampleWithoutReplacement draws min(l, len(agents)) agents as
 // [Sampler.WithoutReplacement] does. The result is in id order and depends on
 // the set of agents, not on their order.
-func SampleWithoutReplacement(agents []wire.AgentID, l int, rng *rand.Rand) []Draw {
+func SampleWithoutReplacement(agents []wire.AgentID, l int, rng *rand.Rand) []DrawnAgent {
 	var y Sampler
-	return named(agents, y.WithoutReplacement(len(agents), l, rng))
+	return drawnAgents(agents, y.WithoutReplacement(len(agents), l, rng))
 }
 
 // SampleWithReplacement draws l times as [Sampler.WithReplacement] does. The
 // result is in id order; its Times add up to l.
-func SampleWithReplacement(agents []wire.AgentID, l int, rng *rand.Rand) []Draw {
+func SampleWithReplacement(agents []wire.AgentID, l int, rng *rand.Rand) []DrawnAgent {
 	var y Sampler
-	return named(agents, y.WithReplacement(len(agents), l, rng))
+	return drawnAgents(agents, y.WithReplacement(len(agents), l, rng))
 }
 
-// named gives places in id order to the agents that stand there.
-func named(agents []wire.AgentID, places []Place) []Draw {
+// drawnAgents gives places in id order to the agents that stand there.
+func drawnAgents(agents []wire.AgentID, places []DrawnIndex) []DrawnAgent {
 	sorted := slices.Sorted(slices.Values(agents))
-	draws := make([]Draw, len(places))
+	draws := make([]DrawnAgent, len(places))
 	for i, p := range places {
-		draws[i] = Draw{sorted[p.Index], p.Times, p.Odds}
+		draws[i] = DrawnAgent{sorted[p.Index], p.Times, p.Odds}
 	}
 	return draws
 }

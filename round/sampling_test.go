@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-var samplings = map[string]func([]wire.AgentID, int, *rand.Rand) []round.Draw{
+var samplings = map[string]func([]wire.AgentID, int, *rand.Rand) []round.DrawnAgent{
 	"without": round.SampleWithoutReplacement,
 	"with":    round.SampleWithReplacement,
 }

@@ -37,7 +37,7 @@ func sayHello(m *round.Coordinator, all []wire.AgentID) {
 }
 
 // playRound has everybody join, offer and send, and returns the effect that ends the collecting.
-func playRound(m *round.Coordinator, all []wire.AgentID) (fold round.Fold) {
+func playRound(m *round.Coordinator, all []wire.AgentID) (fold round.Aggregate) {
 	m.Step(dawn.Add(time.Minute), round.Tick{})
 	r := m.Record().Round
 	now := dawn.Add(2 * time.Minute)
@@ -46,8 +46,8 @@ func playRound(m *round.Coordinator, all []wire.AgentID) (fold round.Fold) {
 	for _, a := range all {
 		m.Step(now, round.JoinedCame{Agent: a, Round: r})
 		m.Step(now, round.OfferCame{Offer: round.Offer{Agent: a, Run: 1, Round: r, Update: u}})
-		for _, e := range m.Step(now, round.Stored{Agent: a, Round: r, Update: u}) {
-			if f, ok := e.(round.Fold); ok {
+		for _, e := range m.Step(now, round.UpdateStored{Agent: a, Round: r, Update: u}) {
+			if f, ok := e.(round.Aggregate); ok {
 				fold = f
 			}
 		}
@@ -180,7 +180,7 @@ func BenchmarkMeshed(b *testing.B) {
 				m, all := scaleMachine(cfg, n)
 				sayHello(m, all)
 				m.Step(dawn.Add(time.Minute), round.Tick{})
-				meshed := round.Meshed{Round: 1, Edges: ring(all, 4)}
+				meshed := round.EdgesReady{Round: 1, Edges: ring(all, 4)}
 				b.StartTimer()
 				if effects := m.Step(dawn.Add(time.Minute), meshed); len(effects) < n {
 					b.Fatalf("%d effects", len(effects))

@@ -15,10 +15,10 @@ type agentPlayer struct {
 	t       *testing.T
 	machine *round.Agent
 	seed    uint64
-	obeyed  round.Obey // on disk
-	full    bool       // the disk
-	slow    bool       // the disk
-	unsaved round.Obey // then
+	obeyed  round.SavePosition // on disk
+	full    bool               // the disk
+	slow    bool               // the disk
+	unsaved round.SavePosition // then
 	saved   *round.SavedUpdate
 	train   round.Train // the last one
 }
@@ -38,22 +38,22 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 		return nil
 	case "restart":
 		p.seed++
-		p.unsaved = round.Obey{}
+		p.unsaved = round.SavePosition{}
 		p.restart()
 		return nil
 	}
 	if c.name == "disk" {
 		p.full, p.slow = c.word(0) == "full", c.word(0) == "slow"
-		if p.full || p.slow || p.unsaved == (round.Obey{}) {
+		if p.full || p.slow || p.unsaved == (round.SavePosition{}) {
 			return nil
 		}
-		p.obeyed, p.unsaved = p.unsaved, round.Obey{}
-		return p.machine.Step(now, round.Obeyed{Order: p.obeyed.Order})
+		p.obeyed, p.unsaved = p.unsaved, round.SavePosition{}
+		return p.machine.Step(now, round.PositionSaved{Order: p.obeyed.Order})
 	}
 	effects := p.machine.Step(now, p.event(c))
 	for i := 0; i < len(effects); i++ {
 		switch e := effects[i].(type) {
-		case round.Obey:
+		case round.SavePosition:
 			if e.Order.Compare(p.obeyed.Order) <= 0 {
 				p.t.Errorf("obeyed %s after %s", e.Order, p.obeyed.Order)
 			}
@@ -61,12 +61,12 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 				continue
 			}
 			if !p.full {
-				p.obeyed, p.unsaved = e, round.Obey{}
+				p.obeyed, p.unsaved = e, round.SavePosition{}
 			}
-			effects = append(effects, p.machine.Step(now, round.Obeyed{Order: e.Order, Failed: p.full})...)
+			effects = append(effects, p.machine.Step(now, round.PositionSaved{Order: e.Order, Failed: p.full})...)
 		case round.Train:
 			p.train = e
-		case round.Release:
+		case round.ReleaseRound:
 			p.saved = nil
 		}
 	}
@@ -92,10 +92,10 @@ func (p *agentPlayer) event(c command) round.Event {
 	case "invited":
 		return round.Invited{Announcement: name(c.word(0)), Left: c.span("left", "1m"), Weight: 1,
 			Samples: c.num("samples", 0),
-			Uploads: c.opt("uploads", "yes") == "yes", Unknown: unknown(c).Unsupported()}
+			Uploads: c.opt("uploads", "yes") == "yes", UnsupportedErr: unknown(c).Unsupported()}
 	case "obeyed": // of a place that is not awaited
-		o := wire.Order{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
-		return round.Obeyed{Order: o, Failed: c.opt("failed", "no") == "yes"}
+		o := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
+		return round.PositionSaved{Order: o, Failed: c.opt("failed", "no") == "yes"}
 	case "standing":
 		return round.StandingCame{Announcement: name(c.word(0)),
 			Place:   pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected),
@@ -106,18 +106,19 @@ func (p *agentPlayer) event(c command) round.Event {
 		return round.RefusedCame{Run: run, Round: r, Update: name(c.word(0)),
 			Reason: pick(c.word(1), wire.RefuseReasons()...)}
 	case "prepared":
-		return round.Prepared{Task: name(c.word(0)), Samples: c.num("samples", 100),
+		return round.TaskChecked{Task: name(c.word(0)), Samples: c.num("samples", 100),
 			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...), Statistics: uint32(c.num("statistics", 0))}
 	case "stranded":
-		return round.Stranded{Beyond: c.opt("beyond", "no") == "yes"}
+		return round.FetchStalled{NeededBeyondRound: c.opt("beyond", "no") == "yes"}
 	case "lacking":
-		return round.Lacking{}
+		return round.PartsMissing{}
 	case "budget":
-		return round.Budgeted{Left: command{name: "budget", opts: map[string]string{"left": c.word(0)}}.num("left", 0)}
+		return round.UplinkBudgetChanged{Left: command{name: "budget",
+			opts: map[string]string{"left": c.word(0)}}.num("left", 0)}
 	case "barred":
-		return round.Barred{Reason: pick(c.opt("by", ""), wire.DeclineReasons()...)}
+		return round.OwnerBarredRounds{Reason: pick(c.opt("by", ""), wire.DeclineReasons()...)}
 	case "fetched":
-		return round.Fetched{Base: name(c.word(0)), Failed: len(c.words) > 1}
+		return round.ModelFetched{Base: name(c.word(0)), Failed: len(c.words) > 1}
 	case "trained":
 		return p.trained(c)
 	}
@@ -125,12 +126,12 @@ func (p *agentPlayer) event(c command) round.Event {
 }
 
 // unknown reads the option "section=NEED": a section that no build knows.
-func unknown(c command) wire.Extra {
+func unknown(c command) wire.UnknownSections {
 	need := pick(c.opt("section", ""), wire.NeedIgnore, wire.NeedDecline)
 	if need == 0 {
 		return nil
 	}
-	return wire.Extra{{Name: "later", Need: need, Body: []byte{1}}}
+	return wire.UnknownSections{{Name: "later", Need: need, Body: []byte{1}}}
 }
 
 // announcement reads "announcement DIGEST ROUND PHASE".
@@ -138,9 +139,11 @@ func (p *agentPlayer) announcement(c command) round.Event {
 	phase := pick(c.word(2), wire.PhaseGathering, wire.PhaseOpen, wire.PhaseIdle, wire.PhaseFinished)
 	ann := wire.Announcement{
 		Attempt: wire.Attempt(c.num("attempt", 1)), Phase: phase, Kind: wire.KindTraining,
-		Task: wire.BlobRef{Hash: name(c.opt("task", "task")), Length: 1}, HelloWithin: 5000, RoundWithin: 60000,
-		Extra: unknown(c), Respond: wire.Respond{Of: uint32(c.num("respond", 0)), After: uint32(c.num("after", 0)),
-			Within: uint32(c.num("within", 0))},
+		Task: wire.BlobRef{Hash: name(c.opt("task", "task")), Length: 1}, HelloSpreadMillis: 5000,
+		RoundTimeoutMillis: 60000,
+		Extra:              unknown(c), Respond: wire.ResponsePolicy{Threshold: uint32(c.num("respond", 0)),
+			AwayMillis:       uint32(c.num("after", 0)),
+			AwaySpreadMillis: uint32(c.num("within", 0))},
 	}
 	if c.opt("kind", "training") == "statistics" {
 		ann.Kind = wire.KindStatistics
@@ -152,8 +155,8 @@ func (p *agentPlayer) announcement(c command) round.Event {
 	if folded > 0 && phase < wire.PhaseIdle {
 		folded--
 	}
-	ann.Folded = wire.RoundID(c.num("folded", folded))
-	order := wire.Order{Root: 1, Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)),
+	ann.LastEndedRound = wire.RoundID(c.num("folded", folded))
+	order := wire.AnnouncementPosition{Root: 1, Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)),
 		Round:   wire.RoundID(r),
 		Attempt: ann.Attempt, Phase: phase}
 	e := round.AnnouncementCame{Order: order, Digest: name(c.word(0)), Announcement: ann,

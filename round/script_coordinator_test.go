@@ -31,14 +31,14 @@ type coordinatorPlayer struct {
 	before  coordinatorDisk // the last command
 	now     time.Time
 	up      bool
-	slow    bool             // announcements do not go out until the command "announced"
-	board   *round.Announced // what is to go out with each link
+	slow    bool                    // announcements do not go out until the command "announced"
+	board   *round.AnnouncementSent // what is to go out with each link
 }
 
 type coordinatorDisk struct {
-	last   wire.Order // announced
+	last   wire.AnnouncementPosition // announced
 	record round.Record
-	spool  map[wire.AgentID]round.Spooled
+	spool  map[wire.AgentID]round.SpooledUpdate
 }
 
 func (p *coordinatorPlayer) deadline() (time.Time, bool) {
@@ -69,7 +69,7 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
 		return nil
 	}
 	if c.name == "spool" { // the machine is not told in time
-		p.disk.spool[wire.AgentID(c.word(0))] = round.Spooled{Update: name(c.word(1)), Norm: 1}
+		p.disk.spool[wire.AgentID(c.word(0))] = round.SpooledUpdate{Update: name(c.word(1)), Norm: 1}
 		return nil
 	}
 	p.now = now
@@ -111,16 +111,16 @@ func (p *coordinatorPlayer) keep(e round.Effect) {
 	switch e := e.(type) {
 	case round.Journal:
 		p.disk.record = e.Record
-	case round.Discard:
-		p.disk.spool = map[wire.AgentID]round.Spooled{}
+	case round.DiscardRound:
+		p.disk.spool = map[wire.AgentID]round.SpooledUpdate{}
 	case round.Announce:
-		o := wire.Order{Run: p.disk.record.Run, Round: e.Round, Attempt: e.Announcement.Attempt,
+		o := wire.AnnouncementPosition{Run: p.disk.record.Run, Round: e.Round, Attempt: e.Announcement.Attempt,
 			Phase: e.Announcement.Phase}
 		if o.Compare(p.disk.last) <= 0 {
 			p.t.Errorf("announced %s after %s", o, p.disk.last)
 		}
 		p.disk.last = o
-		p.board = &round.Announced{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase}
+		p.board = &round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase}
 	}
 }
 
@@ -135,11 +135,11 @@ func (p *coordinatorPlayer) begin(c command) {
 		Rounds: int(c.num("rounds", 0)), Seed: c.num("seed", 1),
 		Gather: round.Gather{
 			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)),
-			First: int(c.num("first", 0)), Within: c.span("within", "30s"),
-			Spread: c.span("spread", "5s"),
-			Respond: round.Respond{Target: int(c.num("respond", 0)), Listed: int(c.num("listed", 0)),
+			FirstRoundMinAgents: int(c.num("first", 0)), WindowLength: c.span("within", "30s"),
+			HelloSpread: c.span("spread", "5s"),
+			Respond: round.ResponseConfig{Target: int(c.num("respond", 0)), ListedAgents: int(c.num("listed", 0)),
 				ReturnAfter: c.span("after", "0s"), ReturnWithin: c.span("back", "0s"),
-				Presence: round.Presence(c.opt("presence", "all"))},
+				Presence: round.PresencePolicy(c.opt("presence", "all"))},
 		},
 		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
 		Rollout: rollout.Default(), Stop: stopRule(c),
@@ -170,7 +170,7 @@ func (p *coordinatorPlayer) begin(c command) {
 	}
 	p.up, p.slow, p.board = false, false, nil
 	p.disk = coordinatorDisk{record: round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: p.plan},
-		spool: map[wire.AgentID]round.Spooled{}}
+		spool: map[wire.AgentID]round.SpooledUpdate{}}
 	p.machine = round.NewCoordinator(p.cfg, p.disk.record, nil)
 }
 
@@ -201,19 +201,22 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "announced":
 		return *p.board
 	case "hello":
-		h := wire.Hello{Respond: uint32(c.num("drawn", 0)), Asks: wire.Asked{Round: wire.RoundID(c.num("asks", 0))},
-			PeerKey: wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
-			Unfit:  pick(c.opt("unfit", ""), wire.DeclineReasons()...),
-			Misfit: wire.Misfit{Column: c.opt("column", ""), Reason: c.opt("why", ""), Bad: c.num("bad", 0)},
-			NewRows: wire.NewRows{Told: c.opt("new", "") != "", Rows: uint32(c.num("new", 0)),
-				Since: wire.RoundID(c.num("since", 0))}}
+		h := wire.Hello{ResponseThreshold: uint32(c.num("drawn", 0)),
+			OutcomeRequest: wire.OutcomeRequest{Round: wire.RoundID(c.num("asks", 0))},
+			PeerKey:        wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
+			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...),
+			Misfit: wire.DataProblem{Column: c.opt("column", ""), Reason: c.opt("why", ""),
+				UnusableValues: c.num("bad", 0)},
+			NewRows: wire.NewRows{Known: c.opt("new", "") != "", UnusedRows: uint32(c.num("new", 0)),
+				LastUsedRound: wire.RoundID(c.num("since", 0))}}
 		if v := c.num("evaluates", 0); v > 0 {
 			h.Evaluation = wire.Evaluation{Run: wire.RunID(c.num("run", 7)), Version: wire.ModelVersion(v),
 				Rows: uint32(c.num("rows", 100)), Risk: float64(c.num("risk", 50))}
 		}
 		if v := c.num("judges", 0); v > 0 {
-			h.Residuals = wire.Residuals{Run: 7, Version: wire.ModelVersion(v), Rows: uint32(c.num("rows", 24)),
-				New: float64(c.num("new", 1)), Old: float64(c.num("old", 1))}
+			h.Residuals = wire.CandidateResiduals{Run: 7, Version: wire.ModelVersion(v), Rows: uint32(c.num("rows",
+				24)),
+				CandidateMeanSquare: float64(c.num("new", 1)), ReleasedMeanSquare: float64(c.num("old", 1))}
 		}
 		return round.HelloCame{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
 	case "storage":
@@ -223,9 +226,9 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		return round.StorageMended{}
 	case "steered":
 		p.cfg.Course = round.Course(c.word(0)) // a host keeps it
-		return round.Steered{Course: p.cfg.Course, Now: c.opt("now", "") == "yes"}
+		return round.CourseChanged{Course: p.cfg.Course, AbandonsRound: c.opt("now", "") == "yes"}
 	case "revoked":
-		return round.Revoked{Agents: []wire.AgentID{a}}
+		return round.AgentsRevoked{Agents: []wire.AgentID{a}}
 	case "presence":
 		return round.PresenceCame{Agent: a, State: pick(c.word(1), wire.StateOnline, wire.StateOffline, wire.StateLost)}
 	case "joined":
@@ -237,21 +240,21 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 			Update: p.update(c)}}
 	case "stored":
 		if r == p.disk.record.Round {
-			p.disk.spool[a] = round.Spooled{Update: name(c.word(1)), Norm: 1}
+			p.disk.spool[a] = round.SpooledUpdate{Update: name(c.word(1)), Norm: 1}
 		}
-		return round.Stored{Agent: a, Round: r, Update: p.update(c), Norm: 1}
+		return round.UpdateStored{Agent: a, Round: r, Update: p.update(c), Norm: 1}
 	case "rejected":
-		return round.Rejected{Agent: a, Round: r, Update: name(c.word(1)),
+		return round.UpdateRejected{Agent: a, Round: r, Update: name(c.word(1)),
 			Reason: pick(c.word(2), wire.RefuseReasons()...)}
 	case "meshed": // a1-a2 a2-a3: all edges, with one weight
-		m := round.Meshed{Round: r}
+		m := round.EdgesReady{Round: r}
 		for _, e := range c.words {
 			from, to, _ := strings.Cut(e, "-")
 			m.Edges = append(m.Edges, round.Edge{A: wire.AgentID(from), B: wire.AgentID(to), Weight: 0.25})
 		}
 		return m
 	case "ahead":
-		return round.MeshedAhead{}
+		return round.EdgesAheadReady{}
 	case "folded":
 		return p.folded(c, r)
 	}
@@ -276,7 +279,7 @@ func (p *coordinatorPlayer) update(c command) wire.Update {
 // that holds them, and training by the next version.
 func (p *coordinatorPlayer) folded(c command, r wire.RoundID) round.Event {
 	if problem := c.opt("error", ""); problem != "" {
-		return round.Folded{Round: r, Err: errors.New(problem)}
+		return round.Aggregated{Round: r, Err: errors.New(problem)}
 	}
 	next := p.disk.record.Plan
 	if next.Kind == wire.KindStatistics {
@@ -290,6 +293,7 @@ func (p *coordinatorPlayer) folded(c command, r wire.RoundID) round.Event {
 	if p.cfg.Rollout.On() {
 		next.File = blob(fmt.Sprint("file", next.Version))
 	}
-	return round.Folded{Round: r, Next: next, Measured: round.Measured{HeldOut: c.figure("risk"), R2: c.figure("r2"),
+	return round.Aggregated{Round: r, Next: next, Measured: round.RoundMeasurements{HeldOut: c.figure("risk"),
+		R2:     c.figure("r2"),
 		Median: c.figure("told")}}
 }

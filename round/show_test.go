@@ -29,9 +29,9 @@ func nameOf(d wire.Digest) string { return string(bytes.TrimRight(d[:], "\x00"))
 // fields that are not zero.
 func show(x any) string {
 	switch r := x.(type) {
-	case round.Report[round.CoordinatorFact]:
+	case round.ReportFact[round.CoordinatorFact]:
 		return "  " + show(r.Fact)
-	case round.Report[round.AgentFact]:
+	case round.ReportFact[round.AgentFact]:
 		return "  " + show(r.Fact)
 	}
 	v := reflect.ValueOf(x)
@@ -60,7 +60,7 @@ func value(v reflect.Value) string {
 		return nameOf(x.Payload.Hash)
 	case wire.BlobRef:
 		return nameOf(x.Hash)
-	case wire.Order:
+	case wire.AnnouncementPosition:
 		return fmt.Sprintf("%d.%d-%s", x.Round, x.Attempt, x.Phase)
 	case time.Time:
 		return x.Sub(dawn).String()
@@ -69,23 +69,23 @@ func value(v reflect.Value) string {
 	case wire.Announcement:
 		s := strings.TrimRight(fmt.Sprintf("%d-%s-%s-v%d-%s-%s", x.Attempt, x.Phase, x.Kind, x.Version,
 			nameOf(x.Task.Hash), nameOf(x.Base.Hash)), "-")
-		if x.Folded > 0 {
-			s += fmt.Sprintf("-folded%d", x.Folded)
+		if x.LastEndedRound > 0 {
+			s += fmt.Sprintf("-folded%d", x.LastEndedRound)
 		}
-		if x.Credit > 0 {
-			s += fmt.Sprintf("-credit%d", x.Credit)
+		if x.InitialCreditChunks > 0 {
+			s += fmt.Sprintf("-credit%d", x.InitialCreditChunks)
 		}
-		if r := x.Respond; r != (wire.Respond{}) {
-			s += fmt.Sprintf("-respond%.6g", float64(r.Of)/(1<<32))
-			if r.Round {
+		if r := x.Respond; r != (wire.ResponsePolicy{}) {
+			s += fmt.Sprintf("-respond%.6g", float64(r.Threshold)/(1<<32))
+			if r.PresenceInRoundOnly {
 				s += "-presence"
 			}
-			if r.After > 0 || r.Within > 0 {
-				s += fmt.Sprintf("-return%d+%dms", r.After, r.Within)
+			if r.AwayMillis > 0 || r.AwaySpreadMillis > 0 {
+				s += fmt.Sprintf("-return%d+%dms", r.AwayMillis, r.AwaySpreadMillis)
 			}
 		}
-		if x.Evaluate > 0 {
-			s += fmt.Sprintf("-evaluate%d", x.Evaluate)
+		if x.MinEvaluationRows > 0 {
+			s += fmt.Sprintf("-evaluate%d", x.MinEvaluationRows)
 		}
 		if r := x.Rollout; r.Released.Present() {
 			s += fmt.Sprintf("-released%d", r.Released.Version)
@@ -99,7 +99,7 @@ func value(v reflect.Value) string {
 		return fmt.Sprintf("{agents=%d rows=%d risk=%.6g}", r.Agents, r.Rows, r.Risk)
 	case round.Participant:
 		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.Times, x.Weight, nameOf(x.Accepted)), "=")
-	case round.Drawn:
+	case round.SelectedAgent:
 		return fmt.Sprintf("%s@%.4g", x.Agent, x.Weight)
 	case round.Edge:
 		return fmt.Sprintf("%s-%s*%g", x.A, x.B, x.Weight)
@@ -111,9 +111,9 @@ func value(v reflect.Value) string {
 			s += fmt.Sprintf("‖%g‖", x.Norm)
 		}
 		return s
-	case *round.Outcome:
+	case *round.RoundOutcome:
 		return fmt.Sprintf("%d.%d", x.Round, x.Attempt)
-	case round.Counted:
+	case round.CountedUpdates:
 		return fmt.Sprintf("%d%v", x.Round, slices.Sorted(maps.Keys(x.Updates)))
 	case fmt.Stringer:
 		return x.String()

@@ -19,26 +19,26 @@ import (
 //
 // All values are those of grid points, joined and scaled.
 type Column struct {
-	Input string   // or hour, weekday
-	By    ColumnBy // empty: the value itself
-	Span  time.Duration
-	Class string
+	Input     string          // or hour, weekday
+	Operation ColumnOperation // empty: the value itself
+	Span      time.Duration
+	Class     string
 }
 
-// ColumnBy is the word of a column behind its input.
-type ColumnBy string
+// ColumnOperation is the word of a column behind its input.
+type ColumnOperation string
 
 // The words.
 const (
-	ByLag  ColumnBy = "lag"
-	ByMean ColumnBy = "mean"
-	ByMin  ColumnBy = "min"
-	ByMax  ColumnBy = "max"
-	ByStd  ColumnBy = "std"
-	ByIn   ColumnBy = "in"
-	ByIs   ColumnBy = "="
-	BySin  ColumnBy = "sin"
-	ByCos  ColumnBy = "cos"
+	ByLag  ColumnOperation = "lag"
+	ByMean ColumnOperation = "mean"
+	ByMin  ColumnOperation = "min"
+	ByMax  ColumnOperation = "max"
+	ByStd  ColumnOperation = "std"
+	ByIn   ColumnOperation = "in"
+	ByIs   ColumnOperation = "="
+	BySin  ColumnOperation = "sin"
+	ByCos  ColumnOperation = "cos"
 )
 
 const (
@@ -47,27 +47,27 @@ const (
 )
 
 // spans are the words that a duration follows.
-var spans = []ColumnBy{ByLag, ByMean, ByMin, ByMax, ByStd, ByIn}
+var spans = []ColumnOperation{ByLag, ByMean, ByMin, ByMax, ByStd, ByIn}
 
 // Calendar reports whether a column is made of t alone.
 func (c Column) Calendar() bool { return c.Input == calendarHour || c.Input == calendarWeekday }
 
 // Window reports whether a column is made of several grid points.
 func (c Column) Window() bool {
-	return c.By == ByMean || c.By == ByMin || c.By == ByMax || c.By == ByStd
+	return c.Operation == ByMean || c.Operation == ByMin || c.Operation == ByMax || c.Operation == ByStd
 }
 
 // String returns the name of the column.
 func (c Column) String() string {
 	switch {
-	case c.By == "":
+	case c.Operation == "":
 		return c.Input
-	case c.By == ByIs:
+	case c.Operation == ByIs:
 		return c.Input + " = " + c.Class
-	case slices.Contains(spans, c.By):
-		return fmt.Sprintf("%s %s %s", c.Input, c.By, shortDuration(c.Span))
+	case slices.Contains(spans, c.Operation):
+		return fmt.Sprintf("%s %s %s", c.Input, c.Operation, shortDuration(c.Span))
 	}
-	return c.Input + " " + string(c.By)
+	return c.Input + " " + string(c.Operation)
 }
 
 // shortDuration is d without the units of which there are none: 1h30m, not 1h30m0s.
@@ -96,15 +96,15 @@ func ParseColumn(name string) (Column, error) {
 		return c, nil
 	}
 	by, rest, more := strings.Cut(rest, " ")
-	c.By = ColumnBy(by)
+	c.Operation = ColumnOperation(by)
 	switch {
 	case c.Calendar():
-		if more || c.By != BySin && c.By != ByCos {
+		if more || c.Operation != BySin && c.Operation != ByCos {
 			return Column{}, fmt.Errorf("%q: want %s sin or %s cos", name, input, input)
 		}
-	case c.By == ByIs && more:
+	case c.Operation == ByIs && more:
 		c.Class = rest
-	case slices.Contains(spans, c.By) && more:
+	case slices.Contains(spans, c.Operation) && more:
 		span, err := time.ParseDuration(rest)
 		if err != nil || span <= 0 {
 			return Column{}, fmt.Errorf("%q: want a duration above 0 as 30m or 6h, got %q", name, rest)
@@ -127,7 +127,7 @@ func (r *Recipe) Expand(features []string) []string {
 			all = append(all, name+" sin", name+" cos")
 		case i >= 0 && len(r.Inputs[i].Classes) > 0:
 			for _, class := range r.Inputs[i].Classes {
-				all = append(all, Column{Input: name, By: ByIs, Class: class}.String())
+				all = append(all, Column{Input: name, Operation: ByIs, Class: class}.String())
 			}
 		default:
 			all = append(all, name)
@@ -138,7 +138,7 @@ func (r *Recipe) Expand(features []string) []string {
 
 // CheckColumns finds what cannot be in the columns of a recipe that [Recipe.Check] has found nothing in; key is that of
 // the task. The features may have short forms.
-func (r *Recipe) CheckColumns(c *Check, key string, features []string, target string) {
+func (r *Recipe) CheckColumns(c *ProblemList, key string, features []string, target string) {
 	var goal Column
 	var err error
 	if target != "" { // else there is none
@@ -146,7 +146,7 @@ func (r *Recipe) CheckColumns(c *Check, key string, features []string, target st
 			err = r.checkTarget(goal)
 		}
 	}
-	c.Valid(key+".target", err)
+	c.AddError(key+".target", err)
 	known := err == nil
 	seen := map[Column]bool{}
 	for i, short := range features {
@@ -159,10 +159,10 @@ func (r *Recipe) CheckColumns(c *Check, key string, features []string, target st
 			if err == nil && known {
 				err = r.checkLeak(col, goal)
 			}
-			if c.Valid(at, err); err != nil {
+			if c.AddError(at, err); err != nil {
 				break // of a short form all columns have the same problem
 			}
-			c.Need(!seen[col], at, "is %q, which is there already", name)
+			c.Require(!seen[col], at, "is %q, which is there already", name)
 			seen[col] = true
 		}
 	}
@@ -180,10 +180,10 @@ func (r *Recipe) column(name string) (Column, error) {
 	}
 	classes := r.Inputs[i].Classes
 	switch {
-	case c.By == ByIs && !slices.Contains(classes, c.Class):
+	case c.Operation == ByIs && !slices.Contains(classes, c.Class):
 		return c, fmt.Errorf("%q: the input %s has no class %q", name, c.Input, c.Class)
-	case len(classes) > 0 && c.By != ByIs && c.By != "" && c.By != ByIn:
-		return c, fmt.Errorf("%q: the input %s has classes and no %s", name, c.Input, c.By)
+	case len(classes) > 0 && c.Operation != ByIs && c.Operation != "" && c.Operation != ByIn:
+		return c, fmt.Errorf("%q: the input %s has classes and no %s", name, c.Input, c.Operation)
 	case c.Span%r.Grid.Step != 0 || c.Span/r.Grid.Step > MaxReach:
 		return c, fmt.Errorf("%q: want a multiple of the grid's step (%s), up to %d of them", name,
 			shortDuration(r.Grid.Step), MaxReach)
@@ -192,17 +192,17 @@ func (r *Recipe) column(name string) (Column, error) {
 }
 
 func (r *Recipe) checkFeature(c Column) error {
-	if c.By == ByIn {
+	if c.Operation == ByIn {
 		return fmt.Errorf("%q: a feature sees no later time than its row's", c)
 	}
 	return nil
 }
 
 func (r *Recipe) checkTarget(c Column) error {
-	if c.Calendar() || c.By != "" && c.By != ByIn {
+	if c.Calendar() || c.Operation != "" && c.Operation != ByIn {
 		return fmt.Errorf("%q: want INPUT, or INPUT in DURATION", c)
 	}
-	if in := r.Inputs[r.Find(c.Input)]; c.By == ByIn && in.Wait > 0 {
+	if in := r.Inputs[r.Find(c.Input)]; c.Operation == ByIn && in.LabelLateness > 0 {
 		return fmt.Errorf("%q: the input %s has wait, so its readings are of the row's own time; want %q", c, c.Input,
 			c.Input)
 	}
@@ -212,9 +212,9 @@ func (r *Recipe) checkTarget(c Column) error {
 // checkLeak finds a feature that holds what is to be predicted.
 func (r *Recipe) checkLeak(c, target Column) error {
 	switch {
-	case !c.Calendar() && r.Inputs[r.Find(c.Input)].Wait > 0:
+	case !c.Calendar() && r.Inputs[r.Find(c.Input)].LabelLateness > 0:
 		return fmt.Errorf("%q: the input %s has wait: it is the target, and nothing else", c, c.Input)
-	case target.By == "" && c.Input == target.Input && c.By != ByLag:
+	case target.Operation == "" && c.Input == target.Input && c.Operation != ByLag:
 		return fmt.Errorf("%q holds the target %q itself; want a lag, or a target in some time", c, target)
 	}
 	return nil

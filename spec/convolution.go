@@ -16,27 +16,30 @@ const maxLayers = 8
 
 // Check finds what cannot be whatever the features are; key is that of the model, on says that its kind is conv1d, and
 // hidden is the number of its other layers.
-func (v *Convolution) Check(c *Check, key string, on bool, hidden int) {
+func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	if !on {
 		const other = "is %v; it goes with the kind conv1d, and with no other: remove it"
-		c.Need(v.Channels == 0, key+".channels", other, v.Channels)
-		c.Need(v.Kernel == 0, key+".kernel", other, v.Kernel)
-		c.Need(len(v.Filters) == 0, key+".filters", other, v.Filters)
-		c.Need(v.Pool == 0, key+".pool", other, v.Pool)
+		c.Require(v.Channels == 0, key+".channels", other, v.Channels)
+		c.Require(v.Kernel == 0, key+".kernel", other, v.Kernel)
+		c.Require(len(v.Filters) == 0, key+".filters", other, v.Filters)
+		c.Require(v.Pool == 0, key+".pool", other, v.Pool)
 		return
 	}
-	c.Need(len(v.Filters) >= 1, key+".filters", "is %v; the kind conv1d needs it: filters of each layer, such as [16]",
+	c.Require(len(v.Filters) >= 1, key+".filters",
+		"is %v; the kind conv1d needs it: filters of each layer, such as [16]",
 		v.Filters)
-	c.Need(len(v.Filters)+hidden <= maxLayers, key+".filters", "has %d layers, and hidden %d; want at most %d together",
+	c.Require(len(v.Filters)+hidden <= maxLayers, key+".filters",
+		"has %d layers, and hidden %d; want at most %d together",
 		len(v.Filters), hidden, maxLayers)
 	for i, n := range v.Filters {
-		c.Need(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.filters[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
+		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.filters[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
 	}
 	for _, f := range []struct {
 		name  string
 		value int
 	}{{"channels", v.Channels}, {"kernel", v.Kernel}, {"pool", v.Pool}} {
-		c.Need(f.value >= 1 && f.value <= maxUnits, key+"."+f.name, "is %d; want 1 to %d with the kind conv1d", f.value,
+		c.Require(f.value >= 1 && f.value <= maxUnits, key+"."+f.name, "is %d; want 1 to %d with the kind conv1d",
+			f.value,
 			maxUnits)
 	}
 }
@@ -74,8 +77,8 @@ func (v *Convolution) Shape(features int) (steps []int, err error) {
 
 // CheckFeatures finds what in the convolution of a model does not fit rows of so many features; key is that of the
 // model.
-func (m *Model) CheckFeatures(c *Check, key string, features int) {
-	var found Check
+func (m *Model) CheckFeatures(c *ProblemList, key string, features int) {
+	var found ProblemList
 	if m.Kind != ModelConv1D || features == 0 {
 		return
 	}
@@ -83,6 +86,6 @@ func (m *Model) CheckFeatures(c *Check, key string, features int) {
 		return // which Check tells
 	}
 	if _, err := m.Shape(features); err != nil {
-		c.Take(key, err)
+		c.AddSectionErrors(key, err)
 	}
 }

@@ -24,7 +24,9 @@ func checkEnum[W ~string](word W, known []W) error {
 }
 
 // OneOf needs one of the words that only one file knows.
-func OneOf[W ~string](c *Check, key string, got W, known ...W) { c.Valid(key, checkEnum(got, known)) }
+func OneOf[W ~string](c *ProblemList, key string, got W, known ...W) {
+	c.AddError(key, checkEnum(got, known))
+}
 
 // joinOr joins words as "a, b or c".
 func joinOr[W ~string](words []W) string {

@@ -57,7 +57,7 @@ func TestWords(t *testing.T) {
 		of[spec.Weights]("equal or samples", "equal", "samples"),
 		of[spec.Edges]("radius, file, ring, complete or discovered", "radius", "file", "ring", "complete",
 			"discovered"),
-		of[spec.EdgeRule]("metropolis, best-constant, max-degree or fastest", "metropolis", "best-constant",
+		of[spec.EdgeWeightRule]("metropolis, best-constant, max-degree or fastest", "metropolis", "best-constant",
 			"max-degree", "fastest"),
 		of[spec.Weighting]("step or mean", "step", "mean"),
 	} {

@@ -25,7 +25,7 @@ func FuzzColumn(f *testing.F) {
 		}
 		r := air()
 		for _, feature := range r.Expand([]string{name}) {
-			var found Check
+			var found ProblemList
 			if r.CheckColumns(&found, "task", []string{feature}, "label"); found.Err() != nil {
 				continue
 			}
@@ -45,7 +45,8 @@ func FuzzRecipe(f *testing.F) {
 	f.Add(int64(-1), int64(1<<62), "Local", "hour", "\x00", 1.0, 0.0, "mode", "exp", "\n", int64(-5))
 	f.Fuzz(func(t *testing.T, step, lateness int64, zone, name, unit string, low, high float64, join, scale,
 		classes string, wait int64) {
-		in := Input{Name: name, Unit: unit, Join: Join(join), Scale: Scale(scale), Wait: time.Duration(wait)}
+		in := Input{Name: name, Unit: unit, Join: Resampling(join), Scale: ValueTransform(scale),
+			LabelLateness: time.Duration(wait)}
 		if low != 0 || high != 0 {
 			in.Range = []float64{low, high}
 		}
@@ -54,7 +55,7 @@ func FuzzRecipe(f *testing.F) {
 		}
 		g := Grid{Step: time.Duration(step), Lateness: time.Duration(lateness), Zone: zone}
 		r := Recipe{g, []Input{in}}.WithDefaults()
-		var found Check
+		var found ProblemList
 		if r.Check(&found, "task"); found.Err() != nil {
 			return
 		}

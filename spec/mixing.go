@@ -20,24 +20,25 @@ func (e *Edges) UnmarshalText(text []byte) error { return parseEnum(e, text, edg
 // Validate reports a word that is no source of edges.
 func (e Edges) Validate() error { return checkEnum(e, edges) }
 
-// EdgeRule says how the weights of the edges are chosen.
-type EdgeRule string
+// EdgeWeightRule says how the weights of the edges are chosen.
+type EdgeWeightRule string
 
 // The rules.
 const (
-	Metropolis EdgeRule = "metropolis" // w_ij = 1/(1 + max(d_i, d_j)): an edge needs the degrees of its two ends only
+	// Metropolis: w_ij = 1/(1 + max(d_i, d_j)); an edge needs only the degrees of its two ends.
+	Metropolis EdgeWeightRule = "metropolis"
 	// BestConstant: the same weight for all, 2/(λ₁+λ_{n−1}) with eigenvalues of the Laplacian, which of all constants
 	// gives the mixing matrix the smallest |λ₂| (Xiao, Boyd 2004).
-	BestConstant EdgeRule = "best-constant"
-	MaxDegree    EdgeRule = "max-degree" // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
+	BestConstant EdgeWeightRule = "best-constant"
+	MaxDegree    EdgeWeightRule = "max-degree" // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
 	// Fastest: the symmetric weights, negative ones too, that give it the smallest |λ₂| (Xiao, Boyd 2004).
-	Fastest EdgeRule = "fastest"
+	Fastest EdgeWeightRule = "fastest"
 )
 
-var edgeRules = []EdgeRule{Metropolis, BestConstant, MaxDegree, Fastest}
+var edgeRules = []EdgeWeightRule{Metropolis, BestConstant, MaxDegree, Fastest}
 
 // UnmarshalText reads a rule.
-func (r *EdgeRule) UnmarshalText(text []byte) error { return parseEnum(r, text, edgeRules) }
+func (r *EdgeWeightRule) UnmarshalText(text []byte) error { return parseEnum(r, text, edgeRules) }
 
 // Validate reports a word that is no rule.
-func (r EdgeRule) Validate() error { return checkEnum(r, edgeRules) }
+func (r EdgeWeightRule) Validate() error { return checkEnum(r, edgeRules) }

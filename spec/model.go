@@ -144,47 +144,49 @@ func (m *Model) Loss() Risk {
 func (m *Model) Outputs() int { return max(m.Classes, 1) }
 
 // Check finds what cannot be; key is that of the model.
-func (m *Model) Check(c *Check, key string) {
-	c.Valid(key+".kind", m.Kind.Validate())
+func (m *Model) Check(c *ProblemList, key string) {
+	c.AddError(key+".kind", m.Kind.Validate())
 	external := m.Kind == ModelExternal
-	c.Need(external == (m.Trainer != ""), key+".trainer", "is %q; the kind external needs it, and no other has it",
+	c.Require(external == (m.Trainer != ""), key+".trainer", "is %q; the kind external needs it, and no other has it",
 		m.Trainer)
-	c.Need(!external || m.Initial != "", key+".initial",
+	c.Require(!external || m.Initial != "", key+".initial",
 		"is empty; the kind external needs a file with the model's tensors")
-	c.Need(!external || len(m.Frozen) == 0, key+".frozen", "does not go with the kind external: its program trains it")
-	c.Valid(key+".risk", m.Risk.Validate())
-	c.Valid(key+".activation", m.Activation.Validate())
+	c.Require(!external || len(m.Frozen) == 0, key+".frozen",
+		"does not go with the kind external: its program trains it")
+	c.AddError(key+".risk", m.Risk.Validate())
+	c.AddError(key+".activation", m.Activation.Validate())
 	layers := m.Kind == ModelMLP || m.Kind == ModelAutoencoder
-	c.Need(layers == (len(m.Hidden) > 0) || m.Kind == ModelConv1D, key+".hidden",
+	c.Require(layers == (len(m.Hidden) > 0) || m.Kind == ModelConv1D, key+".hidden",
 		"is %v; it goes with the kinds mlp, autoencoder and conv1d, and with no other", m.Hidden)
 	m.Convolution.Check(c, key, m.Kind == ModelConv1D, len(m.Hidden))
 	for i, n := range m.Hidden {
-		c.Need(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
+		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
 	}
 	if m.Loss() == RiskSoftmax {
-		c.Need(m.Classes >= 2 && m.Classes <= maxUnits, key+".classes", "is %d; want 2 to %d with a softmax", m.Classes,
+		c.Require(m.Classes >= 2 && m.Classes <= maxUnits, key+".classes", "is %d; want 2 to %d with a softmax",
+			m.Classes,
 			maxUnits)
 	} else {
-		c.Need(m.Classes == 0, key+".classes", "is %d; it goes with a softmax, and with no other", m.Classes)
+		c.Require(m.Classes == 0, key+".classes", "is %d; it goes with a softmax, and with no other", m.Classes)
 	}
-	c.Need((m.Loss() == RiskHuber) == (m.HuberDelta != 0), key+".huber_delta",
+	c.Require((m.Loss() == RiskHuber) == (m.HuberDelta != 0), key+".huber_delta",
 		"is %v; it goes with the risk huber, and with no other", m.HuberDelta)
-	c.Need(m.HuberDelta == 0 || positive(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
+	c.Require(m.HuberDelta == 0 || positive(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
 		m.HuberDelta)
 	if !external {
 		m.CheckTensors(c, key+".frozen", m.Frozen, m.tensors())
 	}
-	c.Need(m.Ridge == 0 || positive(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
+	c.Require(m.Ridge == 0 || positive(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
 }
 
 // CheckTensors finds names that are not among those wanted, or, with nil, none of the model's tensors and layers and
 // not "last"; key is that of the list.
-func (m *Model) CheckTensors(c *Check, key string, names, want []string) {
+func (m *Model) CheckTensors(c *ProblemList, key string, names, want []string) {
 	if want == nil {
 		want = append(m.tensors(), "last")
 	}
 	for i, name := range names {
-		c.Need(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, joinOr(want))
+		c.Require(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, joinOr(want))
 	}
 }
 

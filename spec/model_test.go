@@ -53,7 +53,7 @@ func TestModel(t *testing.T) {
 	} {
 		m := spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true}
 		change(&m)
-		var c spec.Check
+		var c spec.ProblemList
 		m.Check(&c, "m")
 		wantProblem(t, m, c.Err(), want)
 	}

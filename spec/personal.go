@@ -47,11 +47,11 @@ func (p *Personal) Word() string {
 }
 
 // CheckPersonal finds what cannot be; key is that of the section. Whether there are such layers the model knows.
-func CheckPersonal(c *Check, key string, p *Personal) {
-	c.Valid(key+".method", p.Method.Validate())
-	c.Need(!p.Ditto() || len(p.Layers) == 0, key+".layers",
+func CheckPersonal(c *ProblemList, key string, p *Personal) {
+	c.AddError(key+".method", p.Method.Validate())
+	c.Require(!p.Ditto() || len(p.Layers) == 0, key+".layers",
 		"is %v with the method ditto, whose whole model is the agent's own: remove one of them", p.Layers)
-	c.Need(p.Lambda >= 0 && !math.IsInf(p.Lambda, 1), key+".lambda", "is %v; want a finite number of 0 or more",
+	c.Require(p.Lambda >= 0 && !math.IsInf(p.Lambda, 1), key+".lambda", "is %v; want a finite number of 0 or more",
 		p.Lambda)
 }
 
@@ -65,6 +65,6 @@ type Finetune struct {
 const MaxFinetune = 1_000_000
 
 // CheckFinetune finds what cannot be; key is that of the section.
-func CheckFinetune(c *Check, key string, f *Finetune) {
-	c.Need(f.Steps >= 0 && f.Steps <= MaxFinetune, key+".steps", "is %d; want 0 (none) to %d", f.Steps, MaxFinetune)
+func CheckFinetune(c *ProblemList, key string, f *Finetune) {
+	c.Require(f.Steps >= 0 && f.Steps <= MaxFinetune, key+".steps", "is %d; want 0 (none) to %d", f.Steps, MaxFinetune)
 }

@@ -29,58 +29,58 @@ type Input struct {
 	Name string `yaml:"name"`
 	Unit string `yaml:"unit"` // for people
 	// Range is the least and the largest value that can be; a reading outside is not used. Empty = any finite one.
-	Range []float64 `yaml:"range"`
-	Join  Join      `yaml:"join"`  // empty = mean; with classes, last
-	Scale Scale     `yaml:"scale"` // empty = none
+	Range []float64      `yaml:"range"`
+	Join  Resampling     `yaml:"join"`  // empty = mean; with classes, last
+	Scale ValueTransform `yaml:"scale"` // empty = none
 	// Classes are the texts of an input that is no number. Their places, from 0, are its values.
 	Classes []string `yaml:"classes"`
-	// Wait is how much older than the newest reading a reading of this input may be, beyond Lateness, if it is the
-	// target and nothing else: a label that comes late.
-	Wait time.Duration `yaml:"wait"`
-	// Stuck is after how long with the same value its readings are not used, until it changes; 0 = it may stay.
-	Stuck time.Duration `yaml:"stuck"`
-	// Jump is the largest change in a step of the grid. A reading that is further from the last one that was used is
+	// LabelLateness is how much older than the newest reading a reading of this input may be, beyond Lateness, if it is
+	// the target and nothing else: a label that comes late.
+	LabelLateness time.Duration `yaml:"wait"`
+	// StuckAfter is after how long with the same value its readings are not used, until it changes; 0 = it may stay.
+	StuckAfter time.Duration `yaml:"stuck"`
+	// MaxJump is the largest change in a step of the grid. A reading that is further from the last one that was used is
 	// not used, unless it is the third in a row that agree. 0 = any change.
-	Jump float64 `yaml:"jump"`
+	MaxJump float64 `yaml:"jump"`
 }
 
-// Join is how the readings of a grid point become its value.
-type Join string
+// Resampling is how the readings of a grid point become its value.
+type Resampling string
 
 // The joins. A point without readings has no value, with one exception: a count is 0 there, once the input has spoken.
 const (
-	JoinMean  Join = "mean"
-	JoinLast  Join = "last" // by time
-	JoinMax   Join = "max"
-	JoinMin   Join = "min"
-	JoinSum   Join = "sum"
-	JoinCount Join = "count" // of the readings
+	ResampleMean  Resampling = "mean"
+	ResampleLast  Resampling = "last" // by time
+	ResampleMax   Resampling = "max"
+	ResampleMin   Resampling = "min"
+	ResampleSum   Resampling = "sum"
+	ResampleCount Resampling = "count" // of the readings
 )
 
-var joins = []Join{JoinMean, JoinLast, JoinMax, JoinMin, JoinSum, JoinCount}
+var resamplings = []Resampling{ResampleMean, ResampleLast, ResampleMax, ResampleMin, ResampleSum, ResampleCount}
 
 // UnmarshalText reads a join.
-func (j *Join) UnmarshalText(text []byte) error { return parseEnum(j, text, joins) }
+func (j *Resampling) UnmarshalText(text []byte) error { return parseEnum(j, text, resamplings) }
 
 // Validate reports a word that is no join.
-func (j Join) Validate() error { return checkEnum(j, joins) }
+func (j Resampling) Validate() error { return checkEnum(j, resamplings) }
 
-// Scale is what is applied to the joined value of a grid point, before lags and windows.
-type Scale string
+// ValueTransform is what is applied to the joined value of a grid point, before lags and windows.
+type ValueTransform string
 
 // The scales.
 const (
-	ScaleNone  Scale = "none"
-	ScaleLog1p Scale = "log1p" // ln(1 + x), of values above −1
+	ScaleNone  ValueTransform = "none"
+	ScaleLog1p ValueTransform = "log1p" // ln(1 + x), of values above −1
 )
 
-var scales = []Scale{ScaleNone, ScaleLog1p}
+var scales = []ValueTransform{ScaleNone, ScaleLog1p}
 
 // UnmarshalText reads a scale.
-func (s *Scale) UnmarshalText(text []byte) error { return parseEnum(s, text, scales) }
+func (s *ValueTransform) UnmarshalText(text []byte) error { return parseEnum(s, text, scales) }
 
 // Validate reports a word that is no scale.
-func (s Scale) Validate() error { return checkEnum(s, scales) }
+func (s ValueTransform) Validate() error { return checkEnum(s, scales) }
 
 // Bounds of a recipe.
 const (
@@ -101,9 +101,9 @@ func (r Recipe) WithDefaults() Recipe {
 	inputs := make([]Input, len(r.Inputs))
 	for i, in := range r.Inputs {
 		if in.Join == "" {
-			in.Join = JoinMean
+			in.Join = ResampleMean
 			if len(in.Classes) > 0 {
-				in.Join = JoinLast
+				in.Join = ResampleLast
 			}
 		}
 		if in.Scale == "" {
@@ -129,63 +129,65 @@ func (r *Recipe) Find(name string) int {
 
 // Check finds what cannot be in grid and inputs of a recipe with defaults; key is that of the task. A recipe without
 // inputs must be the zero value.
-func (r *Recipe) Check(c *Check, key string) {
+func (r *Recipe) Check(c *ProblemList, key string) {
 	g := key + ".grid"
 	if len(r.Inputs) == 0 {
-		c.Need(r.Grid == Grid{}, g, "is set without %s.inputs: add the inputs, or remove this", key)
+		c.Require(r.Grid == Grid{}, g, "is set without %s.inputs: add the inputs, or remove this", key)
 		return
 	}
 	step := r.Grid.Step
-	c.Need(step >= time.Millisecond && step <= MaxPeriod && step%time.Millisecond == 0, g+".step",
+	c.Require(step >= time.Millisecond && step <= MaxPeriod && step%time.Millisecond == 0, g+".step",
 		"is %s; want 1ms to %s, in whole milliseconds", step, shortDuration(MaxPeriod))
 	r.checkPeriod(c, g+".lateness", r.Grid.Lateness)
-	c.Need(len(r.Grid.Zone) <= maxText && r.Grid.Zone != "Local", g+".zone",
+	c.Require(len(r.Grid.Zone) <= maxText && r.Grid.Zone != "Local", g+".zone",
 		"is %q; want a zone such as Europe/Berlin, which means the same on every device", r.Grid.Zone)
-	c.Need(len(r.Inputs) <= MaxInputs, key+".inputs", "has %d entries; want at most %d", len(r.Inputs), MaxInputs)
+	c.Require(len(r.Inputs) <= MaxInputs, key+".inputs", "has %d entries; want at most %d", len(r.Inputs), MaxInputs)
 	for i := range r.Inputs {
 		in, at := &r.Inputs[i], fmt.Sprintf("%s.inputs[%d]", key, i)
 		in.check(c, at)
-		r.checkPeriod(c, at+".wait", in.Wait)
-		r.checkPeriod(c, at+".stuck", in.Stuck)
-		c.Need(r.Find(in.Name) == i, at+".name", "is %q, as that of an input above", in.Name)
+		r.checkPeriod(c, at+".wait", in.LabelLateness)
+		r.checkPeriod(c, at+".stuck", in.StuckAfter)
+		c.Require(r.Find(in.Name) == i, at+".name", "is %q, as that of an input above", in.Name)
 	}
 }
 
 // checkPeriod finds what cannot be a duration of a grid.
-func (r *Recipe) checkPeriod(c *Check, key string, d time.Duration) {
+func (r *Recipe) checkPeriod(c *ProblemList, key string, d time.Duration) {
 	most := MaxPeriod
 	if step := r.Grid.Step; step >= time.Millisecond && step < MaxPeriod/MaxReach {
 		most = MaxReach * step
 	}
-	c.Need(d >= 0 && d <= most && d%time.Millisecond == 0, key, "is %s; want 0 to %s, in whole milliseconds", d,
+	c.Require(d >= 0 && d <= most && d%time.Millisecond == 0, key, "is %s; want 0 to %s, in whole milliseconds", d,
 		shortDuration(most))
 }
 
-func (in *Input) check(c *Check, key string) {
-	c.Need(validName(in.Name), key+".name", "is %q; want 1 to %d letters, digits, _ - or ., and not hour or weekday",
+func (in *Input) check(c *ProblemList, key string) {
+	c.Require(validName(in.Name), key+".name", "is %q; want 1 to %d letters, digits, _ - or ., and not hour or weekday",
 		in.Name, maxText)
-	c.Need(printable(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit, maxText)
-	c.Valid(key+".join", in.Join.Validate())
-	c.Valid(key+".scale", in.Scale.Validate())
+	c.Require(printable(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit, maxText)
+	c.AddError(key+".join", in.Join.Validate())
+	c.AddError(key+".scale", in.Scale.Validate())
 	n, two := len(in.Classes), len(in.Range) == 2
-	c.Need(len(in.Range) == 0 || two && finite(in.Range[0]) && finite(in.Range[1]) && in.Range[0] < in.Range[1],
+	c.Require(len(in.Range) == 0 || two && finite(in.Range[0]) && finite(in.Range[1]) && in.Range[0] < in.Range[1],
 		key+".range", "is %v; want [LEAST, LARGEST]", in.Range)
-	c.Need(in.Scale != ScaleLog1p || !two || in.Range[0] > -1, key+".range",
+	c.Require(in.Scale != ScaleLog1p || !two || in.Range[0] > -1, key+".range",
 		"begins at %v with the scale log1p; want above -1", in.Range)
-	c.Need(in.Jump >= 0 && finite(in.Jump), key+".jump", "is %v; want a change above 0, or 0 for any", in.Jump)
-	c.Need(in.Wait == 0 || in.Stuck == 0 && in.Jump == 0, key+".wait", "is %s, and a label has no stuck or jump",
-		in.Wait)
+	c.Require(in.MaxJump >= 0 && finite(in.MaxJump), key+".jump", "is %v; want a change above 0, or 0 for any",
+		in.MaxJump)
+	c.Require(in.LabelLateness == 0 || in.StuckAfter == 0 && in.MaxJump == 0, key+".wait",
+		"is %s, and a label has no stuck or jump",
+		in.LabelLateness)
 	if n == 0 {
 		return
 	}
-	c.Need(in.Jump == 0, key+".jump", "is %v; an input with classes has none", in.Jump)
-	c.Need(n >= 2 && n <= MaxClasses, key+".classes", "has %d texts; want 2 to %d", n, MaxClasses)
-	c.Need(in.Join == JoinLast, key+".join", "is %s; an input with classes has last", in.Join)
-	c.Need(in.Scale == ScaleNone, key+".scale", "is %s; an input with classes has none", in.Scale)
-	c.Need(len(in.Range) == 0, key+".range", "is %v; an input with classes has none", in.Range)
+	c.Require(in.MaxJump == 0, key+".jump", "is %v; an input with classes has none", in.MaxJump)
+	c.Require(n >= 2 && n <= MaxClasses, key+".classes", "has %d texts; want 2 to %d", n, MaxClasses)
+	c.Require(in.Join == ResampleLast, key+".join", "is %s; an input with classes has last", in.Join)
+	c.Require(in.Scale == ScaleNone, key+".scale", "is %s; an input with classes has none", in.Scale)
+	c.Require(len(in.Range) == 0, key+".range", "is %v; an input with classes has none", in.Range)
 	seen := make(map[string]bool, n)
 	for i, class := range in.Classes {
-		c.Need(class != "" && class == strings.TrimSpace(class) && printable(class) && !seen[class],
+		c.Require(class != "" && class == strings.TrimSpace(class) && printable(class) && !seen[class],
 			fmt.Sprintf("%s.classes[%d]", key, i),
 			"is %q; want a text of its own, of 1 to %d bytes that can be printed, without space around it", class,
 			maxText)

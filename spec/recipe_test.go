@@ -14,22 +14,22 @@ func air() Recipe {
 		{Name: "pm25", Unit: "µg/m³", Range: []float64{0, 1000}, Scale: ScaleLog1p},
 		{Name: "temp", Range: []float64{-50, 60}},
 		{Name: "wd", Classes: []string{"N", "N N E"}},
-		{Name: "label", Wait: 24 * time.Hour},
+		{Name: "label", LabelLateness: 24 * time.Hour},
 	}}.WithDefaults()
 }
 
 func TestColumnNames(t *testing.T) {
 	for name, want := range map[string]Column{
 		"pm25":            {Input: "pm25"},
-		"pm25 lag 3h":     {Input: "pm25", By: ByLag, Span: 3 * time.Hour},
-		"PM2.5 std 1h30m": {Input: "PM2.5", By: ByStd, Span: 90 * time.Minute},
-		"x mean 10s":      {Input: "x", By: ByMean, Span: 10 * time.Second},
-		"x min 20m":       {Input: "x", By: ByMin, Span: 20 * time.Minute},
-		"x max 48h":       {Input: "x", By: ByMax, Span: 48 * time.Hour},
-		"hour sin":        {Input: "hour", By: BySin},
-		"weekday cos":     {Input: "weekday", By: ByCos},
-		"wd = N N E":      {Input: "wd", By: ByIs, Class: "N N E"},
-		"pm25 in 6h":      {Input: "pm25", By: ByIn, Span: 6 * time.Hour},
+		"pm25 lag 3h":     {Input: "pm25", Operation: ByLag, Span: 3 * time.Hour},
+		"PM2.5 std 1h30m": {Input: "PM2.5", Operation: ByStd, Span: 90 * time.Minute},
+		"x mean 10s":      {Input: "x", Operation: ByMean, Span: 10 * time.Second},
+		"x min 20m":       {Input: "x", Operation: ByMin, Span: 20 * time.Minute},
+		"x max 48h":       {Input: "x", Operation: ByMax, Span: 48 * time.Hour},
+		"hour sin":        {Input: "hour", Operation: BySin},
+		"weekday cos":     {Input: "weekday", Operation: ByCos},
+		"wd = N N E":      {Input: "wd", Operation: ByIs, Class: "N N E"},
+		"pm25 in 6h":      {Input: "pm25", Operation: ByIn, Span: 6 * time.Hour},
 	} {
 		got, err := ParseColumn(name)
 		if err != nil || got != want || got.String() != name {
@@ -54,7 +54,7 @@ func TestExpand(t *testing.T) {
 }
 
 func TestRecipeOfNothing(t *testing.T) {
-	var c Check
+	var c ProblemList
 	r := Recipe{}
 	if r.Check(&c, "task"); c.Err() != nil {
 		t.Error(c.Err())
@@ -87,22 +87,22 @@ func TestRecipeProblems(t *testing.T) {
 		"no logarithm":       {func(r *Recipe) { r.Inputs[0].Range = []float64{-1, 1} }, "task.inputs[0].range"},
 		"an unknown join":    {func(r *Recipe) { r.Inputs[0].Join = "mode" }, "task.inputs[0].join"},
 		"an unknown scale":   {func(r *Recipe) { r.Inputs[0].Scale = "exp" }, "task.inputs[0].scale"},
-		"a mean of classes":  {func(r *Recipe) { r.Inputs[2].Join = JoinMean }, "task.inputs[2].join"},
+		"a mean of classes":  {func(r *Recipe) { r.Inputs[2].Join = ResampleMean }, "task.inputs[2].join"},
 		"a scale of classes": {func(r *Recipe) { r.Inputs[2].Scale = ScaleLog1p }, "task.inputs[2].scale"},
 		"a range of classes": {func(r *Recipe) { r.Inputs[2].Range = []float64{0, 1} }, "task.inputs[2].range"},
 		"one class":          {func(r *Recipe) { r.Inputs[2].Classes = []string{"N"} }, "task.inputs[2].classes"},
 		"a class twice":      {func(r *Recipe) { r.Inputs[2].Classes[1] = "N" }, "task.inputs[2].classes[1]"},
 		"a class in space":   {func(r *Recipe) { r.Inputs[2].Classes[1] = "E " }, "task.inputs[2].classes[1]"},
-		"a wait below 0":     {func(r *Recipe) { r.Inputs[3].Wait = -1 }, "task.inputs[3].wait"},
-		"stuck below 0":      {func(r *Recipe) { r.Inputs[1].Stuck = -time.Hour }, "task.inputs[1].stuck"},
-		"stuck for years":    {func(r *Recipe) { r.Inputs[1].Stuck = 10_001 * time.Hour }, "task.inputs[1].stuck"},
-		"a jump below 0":     {func(r *Recipe) { r.Inputs[1].Jump = -1 }, "task.inputs[1].jump"},
-		"an endless jump":    {func(r *Recipe) { r.Inputs[1].Jump = math.Inf(1) }, "task.inputs[1].jump"},
-		"a jump of classes":  {func(r *Recipe) { r.Inputs[2].Jump = 1 }, "task.inputs[2].jump"},
-		"a stuck label":      {func(r *Recipe) { r.Inputs[3].Stuck = time.Hour }, "task.inputs[3].wait"},
-		"a label that jumps": {func(r *Recipe) { r.Inputs[3].Jump = 1 }, "task.inputs[3].wait"},
+		"a wait below 0":     {func(r *Recipe) { r.Inputs[3].LabelLateness = -1 }, "task.inputs[3].wait"},
+		"stuck below 0":      {func(r *Recipe) { r.Inputs[1].StuckAfter = -time.Hour }, "task.inputs[1].stuck"},
+		"stuck for years":    {func(r *Recipe) { r.Inputs[1].StuckAfter = 10_001 * time.Hour }, "task.inputs[1].stuck"},
+		"a jump below 0":     {func(r *Recipe) { r.Inputs[1].MaxJump = -1 }, "task.inputs[1].jump"},
+		"an endless jump":    {func(r *Recipe) { r.Inputs[1].MaxJump = math.Inf(1) }, "task.inputs[1].jump"},
+		"a jump of classes":  {func(r *Recipe) { r.Inputs[2].MaxJump = 1 }, "task.inputs[2].jump"},
+		"a stuck label":      {func(r *Recipe) { r.Inputs[3].StuckAfter = time.Hour }, "task.inputs[3].wait"},
+		"a label that jumps": {func(r *Recipe) { r.Inputs[3].MaxJump = 1 }, "task.inputs[3].wait"},
 	} {
-		r, found := air(), Check{}
+		r, found := air(), ProblemList{}
 		if r.Check(&found, "task"); found.Err() != nil {
 			t.Fatal(found.Err())
 		}
@@ -117,7 +117,7 @@ func TestRecipeProblems(t *testing.T) {
 func many(n int) []Input {
 	all := make([]Input, n)
 	for i := range all {
-		all[i] = Input{Name: fmt.Sprint("x", i), Join: JoinMean, Scale: ScaleNone}
+		all[i] = Input{Name: fmt.Sprint("x", i), Join: ResampleMean, Scale: ScaleNone}
 	}
 	return all
 }
@@ -144,7 +144,7 @@ func TestColumnProblems(t *testing.T) {
 		{"temp", "hour sin", "target", "want INPUT, or INPUT in DURATION"},
 		{"temp", "label in 1h", "target", "the input label has wait"},
 	} {
-		r, found := air(), Check{}
+		r, found := air(), ProblemList{}
 		r.CheckColumns(&found, "task", []string{c.feature}, c.target)
 		if got := fmt.Sprint(found.Err()); c.key == "" && found.Err() != nil || c.key != "" &&
 			(!strings.HasPrefix(got, "task."+c.key+": ") || !strings.Contains(got, c.problem) ||
@@ -152,7 +152,7 @@ func TestColumnProblems(t *testing.T) {
 			t.Errorf("%q for %q: %s", c.feature, c.target, got)
 		}
 	}
-	r, found := air(), Check{}
+	r, found := air(), ProblemList{}
 	r.CheckColumns(&found, "task", []string{"pm25 lag 60m", "hour", "pm25 lag 1h", "hour cos"}, ahead)
 	if found.Problems() != 2 {
 		t.Errorf("of two columns that are there twice it found %v", found.Err())

@@ -6,34 +6,34 @@ import "hash/crc32"
 // SHA-256, so that it need not hash again what it reads back from its disk: a CRC-32C takes a tenth of the time.
 type checksums struct {
 	size, chunk int64 // the last chunk may be shorter
-	of          []uint32
+	chunkCRCs   []uint32
 }
 
 // wholeSum is that of a payload of one chunk.
 func wholeSum(size int64, sum uint32) checksums { return checksums{size, size, []uint32{sum}} }
 
-// PayloadSum tells whether what is read back, in parts and in order, is the payload that was stored.
-type PayloadSum struct {
-	want  checksums
-	at    int64
-	sum   uint32 // of the present chunk, up to here
-	wrong bool
-	err   CorruptError // tells that the payload was changed
+// PayloadVerifier tells whether what is read back, in parts and in order, is the payload that was stored.
+type PayloadVerifier struct {
+	want   checksums
+	offset int64
+	sum    uint32 // of the present chunk, up to here
+	wrong  bool
+	err    CorruptError // tells that the payload was changed
 }
 
 // Write takes the next bytes of the payload. It never fails.
-func (p *PayloadSum) Write(part []byte) (int, error) {
+func (p *PayloadVerifier) Write(part []byte) (int, error) {
 	for rest := part; len(rest) > 0; {
-		if p.at == p.want.size {
+		if p.offset == p.want.size {
 			p.wrong = true // longer than it was
 			break
 		}
-		k := p.at / p.want.chunk
+		k := p.offset / p.want.chunk
 		end := min((k+1)*p.want.chunk, p.want.size)
-		n := min(end-p.at, int64(len(rest)))
+		n := min(end-p.offset, int64(len(rest)))
 		p.sum = crc32.Update(p.sum, castagnoli, rest[:n])
-		if p.at += n; p.at == end {
-			p.wrong = p.wrong || p.sum != p.want.of[k]
+		if p.offset += n; p.offset == end {
+			p.wrong = p.wrong || p.sum != p.want.chunkCRCs[k]
 			p.sum = 0
 		}
 		rest = rest[n:]
@@ -42,12 +42,12 @@ func (p *PayloadSum) Write(part []byte) (int, error) {
 }
 
 // Check returns an error unless all that was written is the payload.
-func (p *PayloadSum) Check() error {
-	if p.wrong || p.at != p.want.size {
-		return p.Changed()
+func (p *PayloadVerifier) Check() error {
+	if p.wrong || p.offset != p.want.size {
+		return p.ChangedError()
 	}
 	return nil
 }
 
-// Changed returns the error of a payload that is not the one that was stored.
-func (p *PayloadSum) Changed() error { return &p.err }
+// ChangedError returns the error of a payload that is not the one that was stored.
+func (p *PayloadVerifier) ChangedError() error { return &p.err }

@@ -41,10 +41,10 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("store: %s has format version %d, this program reads version %d", e.Path, e.Has, e.Want)
 }
 
-// Passing reports whether a write failed for want of something that may come
+// IsTransient reports whether a write failed for want of something that may come
 // back while the program runs: space, a quota, a file system that takes writes, or
 // access to the folder. The same write can then be tried again.
-func Passing(err error) bool {
+func IsTransient(err error) bool {
 	return isNoSpace(err) || isReadOnly(err) || errors.Is(err, fs.ErrPermission)
 }
 

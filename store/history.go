@@ -99,11 +99,11 @@ func (h *History) Size() int64 {
 // Close closes the file.
 func (h *History) Close() error { return h.f.Close() }
 
-// Newest yields the whole lines of the history at path, newest first, without their newlines; the bytes are only valid
-// until the next line. It reads the file in blocks from its end, no more than the lines that are asked for. An error
-// comes last, beside a nil line. A file that does not exist has no lines, and an unfinished last line is not shown:
-// another goroutine may be appending it.
-func (d Disk) Newest(path string) iter.Seq2[[]byte, error] {
+// NewestHistoryLines yields the whole lines of the history at path, newest first, without their newlines; the bytes are
+// only valid until the next line. It reads the file in blocks from its end, no more than the lines that are asked for.
+// An error comes last, beside a nil line. A file that does not exist has no lines, and an unfinished last line is not
+// shown: another goroutine may be appending it.
+func (d Disk) NewestHistoryLines(path string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		f, err := d.OpenFile(path, os.O_RDONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {

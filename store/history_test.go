@@ -30,7 +30,7 @@ func mustAppend(t *testing.T, path string, rounds ...int) {
 
 func lines(t *testing.T, path string) (all []string) {
 	t.Helper()
-	for line, err := range Machine.Newest(path) {
+	for line, err := range Machine.NewestHistoryLines(path) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestHistory(t *testing.T) {
 	if got := lines(t, path); !slices.Equal(got, want) {
 		t.Errorf("lines %q, want %q", got, want)
 	}
-	for line, err := range Machine.Newest(path) {
+	for line, err := range Machine.NewestHistoryLines(path) {
 		if string(line) != `{"round":3}` || err != nil {
 			t.Errorf("first line %q, error %v; want the newest", line, err)
 		}
@@ -111,7 +111,7 @@ func BenchmarkHistoryNewest(b *testing.B) {
 	}
 	for b.Loop() {
 		n := 0
-		for _, err := range Machine.Newest(path) {
+		for _, err := range Machine.NewestHistoryLines(path) {
 			if n++; n == 60 || err != nil {
 				break
 			}
@@ -168,7 +168,7 @@ func TestHistoryLongLines(t *testing.T) {
 	}
 	mustWrite(t, path, make([]byte, maxHistoryLine+1))
 	var corrupt *CorruptError
-	for _, err := range Machine.Newest(path) {
+	for _, err := range Machine.NewestHistoryLines(path) {
 		if !errors.As(err, &corrupt) {
 			t.Errorf("a line above the limit: %v, want a CorruptError", err)
 		}

@@ -58,9 +58,9 @@ func (m *Models) SetAside(version uint64) (names []string, err error) {
 	return names, nil
 }
 
-// Hourly returns the newest version of each of the last n hours in which models were stored, by the times of their
-// files.
-func (m *Models) Hourly(n int) ([]uint64, error) {
+// NewestPerHour returns the newest version of each of the last n hours in which models were stored, by the times of
+// their files.
+func (m *Models) NewestPerHour(n int) ([]uint64, error) {
 	entries, err := m.disk.ReadDir(m.dir)
 	if err != nil {
 		return nil, explain("list", m.dir, err)

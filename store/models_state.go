@@ -16,15 +16,15 @@ func statePath(modelPath string) string {
 	return strings.TrimSuffix(modelPath, modelSuffix) + stateSuffix
 }
 
-// PutState stores durably the state of the optimiser that made the model of that version and digest, in the place of
-// another one.
-func (m *Models) PutState(version uint64, digest [32]byte, state []byte, durable bool) error {
+// PutOptimizerState stores durably the state of the optimiser that made the model of that version and digest, in the
+// place of another one.
+func (m *Models) PutOptimizerState(version uint64, digest [32]byte, state []byte, durable bool) error {
 	return m.disk.saveRecord(statePath(m.Path(version)), stateVersion, slices.Concat(digest[:], state), durable)
 }
 
-// State returns what PutState stored of the model of that version and digest, of at most that many bytes; ErrNoRecord
-// if there is none. The state of another model, as after a change of a file by hand, is a *CorruptError.
-func (m *Models) State(version uint64, digest [32]byte, most int) ([]byte, error) {
+// OptimizerState returns what PutState stored of the model of that version and digest, of at most that many bytes;
+// ErrNoRecord if there is none. The state of another model, as after a change of a file by hand, is a *CorruptError.
+func (m *Models) OptimizerState(version uint64, digest [32]byte, most int) ([]byte, error) {
 	path := statePath(m.Path(version))
 	v, body, err := m.disk.LoadRecord(path, sha256.Size+most)
 	switch {

@@ -228,11 +228,11 @@ func TestHourly(t *testing.T) {
 		}
 	}
 	for n, want := range map[int][]uint64{1: {11}, 2: {9, 11}, 3: {4, 9, 11}, 24: {4, 9, 11}} {
-		if got, err := models.Hourly(n); err != nil || !slices.Equal(got, want) {
+		if got, err := models.NewestPerHour(n); err != nil || !slices.Equal(got, want) {
 			t.Errorf("of %d hours %v, %v; want %v", n, got, err, want)
 		}
 	}
-	hourly, err := models.Hourly(2)
+	hourly, err := models.NewestPerHour(2)
 	if err == nil {
 		err = models.Prune(2, 11, hourly...)
 	}

@@ -40,7 +40,7 @@ func (d Disk) OpenPartial(path string, size int64, chunk int, sum func(k int) [s
 		err = f.Truncate(size)
 	}
 	if err == nil && info.Size() > 0 {
-		err = p.find(sum)
+		err = p.findChunks(sum)
 	}
 	if err != nil {
 		return nil, errors.Join(explain("open", path, err), f.Close())
@@ -48,8 +48,8 @@ func (d Disk) OpenPartial(path string, size int64, chunk int, sum func(k int) [s
 	return p, nil
 }
 
-// find reads the file and notes which chunks are there.
-func (p *Partial) find(sum func(k int) [sha256.Size]byte) error {
+// findChunks reads the file and notes which chunks are there.
+func (p *Partial) findChunks(sum func(k int) [sha256.Size]byte) error {
 	buf := make([]byte, min(int64(p.chunk), p.size))
 	for k := range p.have {
 		at := int64(k) * int64(p.chunk)
@@ -57,7 +57,7 @@ func (p *Partial) find(sum func(k int) [sha256.Size]byte) error {
 		if _, err := p.file.ReadAt(b, at); err != nil {
 			return err
 		}
-		p.have[k], p.sums.of[k] = sha256.Sum256(b) == sum(k), crc32.Checksum(b, castagnoli)
+		p.have[k], p.sums.chunkCRCs[k] = sha256.Sum256(b) == sum(k), crc32.Checksum(b, castagnoli)
 	}
 	return nil
 }
@@ -71,13 +71,13 @@ func (p *Partial) Put(k int, payload []byte) error {
 	if _, err := p.file.WriteAt(payload, int64(k)*int64(p.chunk)); err != nil {
 		return explain("write", p.path, err)
 	}
-	p.have[k], p.sums.of[k] = true, crc32.Checksum(payload, castagnoli)
+	p.have[k], p.sums.chunkCRCs[k] = true, crc32.Checksum(payload, castagnoli)
 	return nil
 }
 
 // Sum returns the sum of the whole, once all chunks are there: the file's bytes are written to it in order.
-func (p *Partial) Sum() *PayloadSum {
-	return &PayloadSum{want: p.sums, err: CorruptError{p.path, "it was changed on disk"}}
+func (p *Partial) Sum() *PayloadVerifier {
+	return &PayloadVerifier{want: p.sums, err: CorruptError{p.path, "it was changed on disk"}}
 }
 
 // ReadAt implements io.ReaderAt.

@@ -22,28 +22,28 @@ import (
 type Ring struct {
 	disk Disk
 	dir  string
-	keep Keep
+	keep RingLimits
 
-	mu       sync.Mutex
-	closed   bool
-	segments []segment // by number
-	file     File      // of the last one; nil = the next batch begins a segment
-	number   uint64    // of the newest segment that there ever was
-	next     uint64    // number of the next entry
-	newest   int64     // time of all entries
+	mu            sync.Mutex
+	closed        bool
+	segments      []segment // by number
+	file          File      // of the last one; nil = the next batch begins a segment
+	newestSegment uint64    // of the newest segment that there ever was
+	nextEntry     uint64    // number of the next entry
+	newest        int64     // time of all entries
 }
 
-// Keep limits the size of a ring. A sixteenth of a limit is removed at once. Entries may become a quarter older than
-// Age, because a few wrong times must not remove the others: see expired.
-type Keep struct {
+// RingLimits limits the size of a ring. A sixteenth of a limit is removed at once. Entries may become a quarter older
+// than Age, because a few wrong times must not remove the others: see expired.
+type RingLimits struct {
 	Bytes   int64         // on the disk, at least LeastRing
 	Entries int           // 0 = no bound
 	Age     time.Duration // of the oldest, counted back from the newest; 0 = no bound
 }
 
 const (
-	// LeastRing is the least bound of a ring, in bytes.
-	LeastRing = 1 << 20
+	// MinRingBytes is the least bound of a ring, in bytes.
+	MinRingBytes = 1 << 20
 	// ringParts is into how many segments a full ring is divided.
 	ringParts = 16
 	// maxBatch bounds the body of a batch, in bytes.
@@ -65,10 +65,10 @@ type segment struct {
 	oldest, newest int64 // of the batches' times
 }
 
-// RingFound is what OpenRing found wrong. Nothing of it keeps the ring from working.
-type RingFound struct {
-	Cut   int64   // bytes of a torn write that were cut off
-	Aside []error // why each segment was set aside: a *CorruptError or a *VersionError, and its new name
+// RingDamage is what OpenRing found wrong. Nothing of it keeps the ring from working.
+type RingDamage struct {
+	CutBytes       int64   // bytes of a torn write that were cut off
+	SetAsideErrors []error // why each segment was set aside: a *CorruptError or a *VersionError, and its new name
 }
 
 // RingSize is how much is in a ring.
@@ -81,13 +81,13 @@ type RingSize struct {
 
 // OpenRing opens the ring in the folder dir, or makes it; its parent must exist. All that is found is durable when
 // OpenRing returns.
-func (d Disk) OpenRing(dir string, keep Keep) (*Ring, RingFound, error) {
-	if keep.Bytes < LeastRing || keep.Entries < 0 || keep.Age < 0 {
+func (d Disk) OpenRing(dir string, keep RingLimits) (*Ring, RingDamage, error) {
+	if keep.Bytes < MinRingBytes || keep.Entries < 0 || keep.Age < 0 {
 		panic(fmt.Sprintf("store: OpenRing that keeps %+v", keep))
 	}
-	r := &Ring{disk: d, dir: dir, keep: keep, next: 1}
+	r := &Ring{disk: d, dir: dir, keep: keep, nextEntry: 1}
 	if err := d.MakeDir(dir); err != nil {
-		return nil, RingFound{}, err
+		return nil, RingDamage{}, err
 	}
 	found, err := r.recover()
 	if err != nil {
@@ -122,12 +122,12 @@ func (r *Ring) Append(b Batch) error {
 	}
 	var err error
 	if r.file == nil || r.full(b) {
-		err = r.begin(b)
+		err = r.beginSegment(b)
 	} else {
 		err = r.extend(b)
 	}
 	if err == nil {
-		r.next += uint64(b.Entries)
+		r.nextEntry += uint64(b.Entries)
 		r.newest = max(r.newest, b.Newest)
 	}
 	return err
@@ -156,7 +156,7 @@ func (r *Ring) makeRoom(b Batch) error {
 		}
 		expired = max(0, expired-1)
 		if len(r.segments) == 1 {
-			r.seal()
+			r.endSegment()
 		}
 		if err := r.disk.Remove(r.path(s.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return explain("remove", r.path(s.number), err)
@@ -191,12 +191,12 @@ func (r *Ring) expired() (n int) {
 	return n
 }
 
-// begin makes a segment with a batch. It is durable, or it is not there.
-func (r *Ring) begin(b Batch) error {
-	r.seal()
-	r.number++ // a file of that number may stay behind if it cannot be removed
-	s := segment{number: r.number, first: r.next}
-	p := appendBatch(appendHead(nil, s), r.next, b)
+// beginSegment makes a segment with a batch. It is durable, or it is not there.
+func (r *Ring) beginSegment(b Batch) error {
+	r.endSegment()
+	r.newestSegment++ // a file of that number may stay behind if it cannot be removed
+	s := segment{number: r.newestSegment, first: r.nextEntry}
+	p := appendBatch(appendHead(nil, s), r.nextEntry, b)
 	f, err := r.disk.OpenFile(r.path(s.number), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return explain("write", r.path(s.number), err)
@@ -220,14 +220,14 @@ func (r *Ring) begin(b Batch) error {
 // begins another one: what is behind its end has numbers that come again there.
 func (r *Ring) extend(b Batch) error {
 	s := &r.segments[len(r.segments)-1]
-	_, err := r.file.WriteAt(appendBatch(nil, r.next, b), s.end)
+	_, err := r.file.WriteAt(appendBatch(nil, r.nextEntry, b), s.end)
 	if err == nil {
 		err = r.file.Sync()
 	}
 	if err != nil {
 		cut := r.file.Truncate(s.end)
 		if cut != nil {
-			r.seal()
+			r.endSegment()
 		}
 		return explain("write", r.path(s.number), errors.Join(err, cut))
 	}
@@ -245,8 +245,9 @@ func (s *segment) add(b Batch) {
 	s.oldest, s.newest = min(s.oldest, b.Newest), max(s.newest, b.Newest)
 }
 
-// seal has the next batch begin a segment. All that is acknowledged is durable, so an error of closing means nothing.
-func (r *Ring) seal() {
+// endSegment has the next batch begin a segment. All that is acknowledged is durable, so an error of closing means
+// nothing.
+func (r *Ring) endSegment() {
 	if r.file != nil {
 		_ = r.file.Close()
 		r.file = nil
@@ -269,7 +270,7 @@ func (r *Ring) Size() RingSize {
 func (r *Ring) Next() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.next
+	return r.nextEntry
 }
 
 // Close closes the ring. What was appended is durable already.
@@ -277,14 +278,14 @@ func (r *Ring) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	r.seal()
+	r.endSegment()
 	return nil
 }
 
-// drop forgets a segment.
-func (r *Ring) drop(number uint64) {
+// forgetSegment forgets a segment.
+func (r *Ring) forgetSegment(number uint64) {
 	if n := len(r.segments); n > 0 && r.segments[n-1].number == number {
-		r.seal()
+		r.endSegment()
 	}
 	var left []segment
 	for _, s := range r.segments {

@@ -83,7 +83,7 @@ func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b Batc
 	}
 	head := (*buf)[:batchHead]
 	if _, err := f.ReadAt(head, at); err != nil {
-		return 0, b, notAtEnd(err)
+		return 0, b, eofAsCorrupt(err)
 	}
 	length := int64(binary.LittleEndian.Uint32(head[4:]))
 	if string(head[:4]) != batchMagic || length > maxBatch || length > size-at-batchExtra {
@@ -95,7 +95,7 @@ func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b Batc
 	}
 	p := (*buf)[:all]
 	if _, err := f.ReadAt(p, at); err != nil {
-		return 0, b, notAtEnd(err)
+		return 0, b, eofAsCorrupt(err)
 	}
 	b = Batch{Entries: int(binary.LittleEndian.Uint32(p[8:])), Newest: int64(binary.LittleEndian.Uint64(p[20:])),
 		Body: p[batchHead : all-4]}
@@ -105,16 +105,16 @@ func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b Batc
 	return binary.LittleEndian.Uint64(p[12:]), b, nil
 }
 
-// notAtEnd takes the end of a file that has become shorter for one that is not sound.
-func notAtEnd(err error) error {
+// eofAsCorrupt takes the end of a file that has become shorter for one that is not sound.
+func eofAsCorrupt(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errNotSound
 	}
 	return err
 }
 
-// soundAfter reports whether a sound batch begins anywhere behind an offset.
-func soundAfter(f io.ReaderAt, at, size int64) (bool, error) {
+// hasSoundBatchAfter reports whether a sound batch begins anywhere behind an offset.
+func hasSoundBatchAfter(f io.ReaderAt, at, size int64) (bool, error) {
 	const piece = 64 << 10
 	var buf []byte
 	window := make([]byte, piece+len(batchMagic)-1)

@@ -21,7 +21,7 @@ func fillIfAsked() {
 		return
 	}
 	r, found, err := Machine.OpenRing(dir, killedRing)
-	if err == nil && found.Aside != nil {
+	if err == nil && found.SetAsideErrors != nil {
 		err = fmt.Errorf("found %+v", found)
 	}
 	for i := 0; err == nil; i++ {
@@ -34,7 +34,7 @@ func fillIfAsked() {
 }
 
 // killedRing makes room often.
-var killedRing = Keep{Bytes: LeastRing, Entries: 2000}
+var killedRing = RingLimits{Bytes: MinRingBytes, Entries: 2000}
 
 // A process that fills a ring is killed at 50 points, each in a life of its own. No entry that it has acknowledged is
 // lost, none comes twice, and nothing is set aside.
@@ -72,8 +72,9 @@ func TestRingKilled(t *testing.T) {
 		}
 		begun = acknowledged
 		r, found := mustOpenRing(t, Machine, dir, killedRing)
-		got, _, err := readNumbers(t, r, RingPlace{})
-		if last := r.Next() - 1; err != nil || found.Aside != nil || last < acknowledged || last > acknowledged+7 ||
+		got, _, err := readNumbers(t, r, RingPosition{})
+		if last := r.Next() - 1; err != nil || found.SetAsideErrors != nil || last < acknowledged ||
+			last > acknowledged+7 ||
 			len(got) == 0 || got[len(got)-1] != last || last-got[0] != uint64(len(got))-1 ||
 			len(got) < min(int(last), killedRing.Entries*ringParts/(ringParts+2)) {
 			t.Fatalf("point %d: %d is acknowledged, %d entries up to %d are read, %v; found %+v", point, acknowledged,

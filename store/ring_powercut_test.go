@@ -56,7 +56,7 @@ func (named) IsDir() bool       { return false }
 // there, once, but for what made room; nothing is set aside.
 func TestRingPowerCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	keep := Keep{Bytes: LeastRing, Entries: 64}
+	keep := RingLimits{Bytes: MinRingBytes, Entries: 64}
 	seen := map[string]int{}
 	times := 30
 	if testing.Short() {
@@ -74,15 +74,15 @@ func TestRingPowerCuts(t *testing.T) {
 			d.cut(rnd)
 			d.left = 1 << 30
 			r, found := mustOpenRing(t, Disk{d}, "ring", keep)
-			if found.Aside != nil {
+			if found.SetAsideErrors != nil {
 				t.Fatalf("%d operations: found %+v", operations, found)
 			}
-			got, _, err := readNumbers(t, r, RingPlace{})
+			got, _, err := readNumbers(t, r, RingPosition{})
 			if err != nil || acknowledged > 0 && (len(got) == 0 || got[len(got)-1] < acknowledged ||
 				got[0] > max(acknowledged, 60)-59 || len(got) != int(got[len(got)-1]-got[0])+1) {
 				t.Fatalf("%d operations: of %d acknowledged, %v are read, %v", operations, acknowledged, got, err)
 			}
-			seen["cut off"] += int(min(found.Cut, 1))
+			seen["cut off"] += int(min(found.CutBytes, 1))
 			if len(got) > 0 && got[len(got)-1] > acknowledged {
 				seen["more than acknowledged"]++
 			}
@@ -96,10 +96,10 @@ func TestRingPowerCuts(t *testing.T) {
 
 // fillUntilCut appends batches until the power goes, or 40 are in, and returns the number of the last entry that was
 // acknowledged.
-func fillUntilCut(t *testing.T, d Disk, keep Keep, acknowledged uint64) uint64 {
+func fillUntilCut(t *testing.T, d Disk, keep RingLimits, acknowledged uint64) uint64 {
 	t.Helper()
 	r, found, err := d.OpenRing("ring", keep)
-	if found.Aside != nil {
+	if found.SetAsideErrors != nil {
 		t.Fatalf("found %+v", found)
 	}
 	if err != nil {

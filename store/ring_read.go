@@ -7,21 +7,21 @@ import (
 	"os"
 )
 
-// RingPlace is how far a reader has read a ring. Its zero value is the beginning.
-type RingPlace struct {
+// RingPosition is how far a reader has read a ring. Its zero value is the beginning.
+type RingPosition struct {
 	next    uint64 // entry
 	segment uint64
 	offset  int64
 }
 
 // Next is the number of the first entry that was not read.
-func (p RingPlace) Next() uint64 { return max(p.next, 1) }
+func (p RingPosition) Next() uint64 { return max(p.next, 1) }
 
 // Read gives take the batches that have come since a place, in order, and returns the place behind them. first is the
 // number of the batch's first entry; the body is only valid during the call. Entries that were removed meanwhile are
 // left out. A segment that turns out to be damaged is set aside: the error is then a *CorruptError, the batches before
 // the damage were given, and reading from the place that is returned goes on behind it.
-func (r *Ring) Read(from RingPlace, take func(first uint64, b Batch)) (RingPlace, error) {
+func (r *Ring) Read(from RingPosition, take func(first uint64, b Batch)) (RingPosition, error) {
 	r.mu.Lock()
 	segments := append([]segment(nil), r.segments...)
 	r.mu.Unlock()
@@ -41,7 +41,7 @@ func (r *Ring) Read(from RingPlace, take func(first uint64, b Batch)) (RingPlace
 	return from, nil
 }
 
-func (r *Ring) readSegment(s segment, from RingPlace, buf *[]byte, take func(uint64, Batch)) (RingPlace, error) {
+func (r *Ring) readSegment(s segment, from RingPosition, buf *[]byte, take func(uint64, Batch)) (RingPosition, error) {
 	if from.offset >= s.end {
 		return from, nil
 	}
@@ -67,7 +67,7 @@ func (r *Ring) readSegment(s segment, from RingPlace, buf *[]byte, take func(uin
 	}
 	err = errors.Join(err, f.Close())
 	if errors.Is(err, errNotSound) {
-		return RingPlace{next: from.next, segment: s.number + 1, offset: segmentHead}, r.setAside(s.number, err)
+		return RingPosition{next: from.next, segment: s.number + 1, offset: segmentHead}, r.setAside(s.number, err)
 	}
 	if err != nil {
 		return from, explain("read", path, err)
@@ -79,7 +79,7 @@ func (r *Ring) readSegment(s segment, from RingPlace, buf *[]byte, take func(uin
 func (r *Ring) setAside(number uint64, reason error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drop(number)
+	r.forgetSegment(number)
 	path := r.path(number)
 	cause, version := error(&CorruptError{path, reason.Error()}), (*VersionError)(nil)
 	if errors.As(reason, &version) {
@@ -93,7 +93,7 @@ func (r *Ring) setAside(number uint64, reason error) error {
 }
 
 // recover reads what is in the folder.
-func (r *Ring) recover() (found RingFound, err error) {
+func (r *Ring) recover() (found RingDamage, err error) {
 	entries, err := r.disk.ReadDir(r.dir)
 	if err != nil {
 		return found, explain("list", r.dir, err)
@@ -105,13 +105,13 @@ func (r *Ring) recover() (found RingFound, err error) {
 		}
 	}
 	for i, number := range numbers {
-		r.number = number
+		r.newestSegment = number
 		cut, err := r.recoverSegment(number, i == len(numbers)-1)
-		found.Cut += cut
+		found.CutBytes += cut
 		damaged, version := (*CorruptError)(nil), (*VersionError)(nil)
 		switch {
 		case errors.As(err, &damaged) || errors.As(err, &version):
-			found.Aside = append(found.Aside, err)
+			found.SetAsideErrors = append(found.SetAsideErrors, err)
 		case err != nil:
 			return found, err
 		}
@@ -137,7 +137,7 @@ func (r *Ring) recoverSegment(number uint64, last bool) (cut int64, err error) {
 	s, err := scan(f, path, number, info.Size())
 	torn := false
 	if errors.Is(err, errNotSound) {
-		more, failed := soundAfter(f, s.end, info.Size())
+		more, failed := hasSoundBatchAfter(f, s.end, info.Size())
 		if torn = failed == nil && !more; torn {
 			err = nil
 		} else if failed != nil {
@@ -184,7 +184,7 @@ func (r *Ring) keepSegment(f File, s segment, last, torn bool) error {
 		r.file = f
 	}
 	r.segments = append(r.segments, s)
-	r.next = max(r.next, s.first+uint64(s.entries))
+	r.nextEntry = max(r.nextEntry, s.first+uint64(s.entries))
 	r.newest = max(r.newest, s.newest)
 	return nil
 }

@@ -22,9 +22,9 @@ func numbered(first uint64, entries int) Batch {
 	return b
 }
 
-var roomy = Keep{Bytes: 16 << 20}
+var roomy = RingLimits{Bytes: 16 << 20}
 
-func mustOpenRing(t testing.TB, d Disk, dir string, keep Keep) (*Ring, RingFound) {
+func mustOpenRing(t testing.TB, d Disk, dir string, keep RingLimits) (*Ring, RingDamage) {
 	t.Helper()
 	r, found, err := d.OpenRing(dir, keep)
 	if err != nil {
@@ -43,7 +43,7 @@ func mustFill(t testing.TB, r *Ring, batches, entries int) {
 }
 
 // readNumbers reads a ring from a place, and checks that each entry is its number, and comes once.
-func readNumbers(t testing.TB, r *Ring, from RingPlace) (numbers []uint64, to RingPlace, err error) {
+func readNumbers(t testing.TB, r *Ring, from RingPosition) (numbers []uint64, to RingPosition, err error) {
 	t.Helper()
 	to, err = r.Read(from, func(first uint64, b Batch) {
 		if want := numbered(first, b.Entries); !bytes.Equal(b.Body, want.Body) || b.Newest != want.Newest {
@@ -59,7 +59,7 @@ func readNumbers(t testing.TB, r *Ring, from RingPlace) (numbers []uint64, to Ri
 	return numbers, to, err
 }
 
-func wantNumbers(t testing.TB, r *Ring, from RingPlace, first, last uint64) RingPlace {
+func wantNumbers(t testing.TB, r *Ring, from RingPosition, first, last uint64) RingPosition {
 	t.Helper()
 	got, to, err := readNumbers(t, r, from)
 	if err != nil {
@@ -75,10 +75,10 @@ func wantNumbers(t testing.TB, r *Ring, from RingPlace, first, last uint64) Ring
 func TestRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
 	r, found := mustOpenRing(t, Machine, dir, roomy)
-	if found.Cut != 0 || found.Aside != nil || r.Size() != (RingSize{}) || r.Next() != 1 {
+	if found.CutBytes != 0 || found.SetAsideErrors != nil || r.Size() != (RingSize{}) || r.Next() != 1 {
 		t.Errorf("a new ring: %+v, %+v", found, r.Size())
 	}
-	place := wantNumbers(t, r, RingPlace{}, 1, 0)
+	place := wantNumbers(t, r, RingPosition{}, 1, 0)
 	mustFill(t, r, 3, 10)
 	place = wantNumbers(t, r, place, 1, 30)
 	wantNumbers(t, r, place, 31, 30)
@@ -95,10 +95,10 @@ func TestRing(t *testing.T) {
 	}
 	for range 2 {
 		r, found = mustOpenRing(t, Machine, dir, roomy)
-		if found.Cut != 0 || found.Aside != nil {
+		if found.CutBytes != 0 || found.SetAsideErrors != nil {
 			t.Errorf("found %+v", found)
 		}
-		wantNumbers(t, r, RingPlace{}, 1, r.Next()-1)
+		wantNumbers(t, r, RingPosition{}, 1, r.Next()-1)
 		mustFill(t, r, 1, 1)
 	}
 	if size := r.Size(); size.Entries != 37 || size.Newest != 37 || size.Segments != 1 {
@@ -109,8 +109,8 @@ func TestRing(t *testing.T) {
 // TestRingBounds wants each limit to hold at any time, and at most a sixteenth more to be removed. Entries may become a
 // quarter older than the age.
 func TestRingBounds(t *testing.T) {
-	for name, keep := range map[string]Keep{
-		"bytes": {Bytes: LeastRing}, "entries": {Bytes: roomy.Bytes, Entries: 1600},
+	for name, keep := range map[string]RingLimits{
+		"bytes": {Bytes: MinRingBytes}, "entries": {Bytes: roomy.Bytes, Entries: 1600},
 		"age": {Bytes: roomy.Bytes, Age: 1600},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,12 +134,12 @@ func TestRingBounds(t *testing.T) {
 				}
 			}
 			size := r.Size()
-			if least := map[string]bool{"bytes": size.Bytes > LeastRing*14/16, "entries": size.Entries > 1400,
+			if least := map[string]bool{"bytes": size.Bytes > MinRingBytes*14/16, "entries": size.Entries > 1400,
 				"age": size.Entries > 1600}; !least[name] {
 				t.Errorf("only %+v is kept", size)
 			}
 			first := r.Next() - uint64(size.Entries)
-			wantNumbers(t, r, RingPlace{}, first, r.Next()-1)
+			wantNumbers(t, r, RingPosition{}, first, r.Next()-1)
 			mustCloseRing(t, r)
 			r, _ = mustOpenRing(t, Machine, dir, keep)
 			if got := r.Size(); got != size {
@@ -147,7 +147,7 @@ func TestRingBounds(t *testing.T) {
 			}
 			mustCloseRing(t, r)
 			if name == "entries" { // a bound that was lowered
-				r, _ = mustOpenRing(t, Machine, dir, Keep{Bytes: roomy.Bytes, Entries: 160})
+				r, _ = mustOpenRing(t, Machine, dir, RingLimits{Bytes: roomy.Bytes, Entries: 160})
 				mustFill(t, r, 1, 1)
 				if got := r.Size().Entries; got > 160 {
 					t.Errorf("%d entries are left", got)
@@ -167,9 +167,9 @@ func mustCloseRing(t testing.TB, r *Ring) {
 
 // A reader that is overtaken goes on with the oldest that is left.
 func TestRingOvertakesAReader(t *testing.T) {
-	r, _ := mustOpenRing(t, Machine, filepath.Join(t.TempDir(), "ring"), Keep{Bytes: roomy.Bytes, Entries: 160})
+	r, _ := mustOpenRing(t, Machine, filepath.Join(t.TempDir(), "ring"), RingLimits{Bytes: roomy.Bytes, Entries: 160})
 	mustFill(t, r, 5, 10)
-	place := wantNumbers(t, r, RingPlace{}, 1, 50)
+	place := wantNumbers(t, r, RingPosition{}, 1, 50)
 	mustFill(t, r, 40, 10)
 	first := r.Next() - uint64(r.Size().Entries)
 	if first <= 51 {
@@ -232,11 +232,11 @@ func TestRingDamage(t *testing.T) {
 
 func (tt ringDamage) test(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
-	r, _ := mustOpenRing(t, Machine, dir, Keep{Bytes: roomy.Bytes, Entries: 320})
+	r, _ := mustOpenRing(t, Machine, dir, RingLimits{Bytes: roomy.Bytes, Entries: 320})
 	for _, entries := range []int{10, 10, 10, 10, 5} {
 		mustFill(t, r, 1, entries)
 		if n := r.Next() - 1; n == 10 || n == 30 {
-			r.seal()
+			r.endSegment()
 		}
 	}
 	mustCloseRing(t, r)
@@ -244,11 +244,11 @@ func (tt ringDamage) test(t *testing.T) {
 	p := mustRead(t, path)
 	mustWrite(t, path, tt.change(p))
 	r, found := mustOpenRing(t, Machine, dir, roomy)
-	if (found.Cut > 0) != tt.cut || (len(found.Aside) > 0) != (tt.aside != "") {
+	if (found.CutBytes > 0) != tt.cut || (len(found.SetAsideErrors) > 0) != (tt.aside != "") {
 		t.Fatalf("found %+v", found)
 	}
 	if tt.aside != "" {
-		err := found.Aside[0]
+		err := found.SetAsideErrors[0]
 		aside := filepath.Join(dir, fmt.Sprintf("ring-%012d.aside-1.segment", tt.of))
 		if !strings.Contains(err.Error(), tt.aside) || !strings.Contains(err.Error(), "it is now "+aside) {
 			t.Errorf("error %v", err)
@@ -264,7 +264,7 @@ func (tt ringDamage) test(t *testing.T) {
 			want = append(want, n)
 		}
 	}
-	got, place, err := readNumbers(t, r, RingPlace{})
+	got, place, err := readNumbers(t, r, RingPosition{})
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("read %v, %v; want %v", got, err, want)
 	}
@@ -272,7 +272,7 @@ func (tt ringDamage) test(t *testing.T) {
 	mustFill(t, r, 2, 3)
 	wantNumbers(t, r, place, next, next+5)
 	mustCloseRing(t, r)
-	if r, found = mustOpenRing(t, Machine, dir, roomy); found.Cut != 0 || found.Aside != nil {
+	if r, found = mustOpenRing(t, Machine, dir, roomy); found.CutBytes != 0 || found.SetAsideErrors != nil {
 		t.Errorf("opened again: %+v", found)
 	}
 	mustCloseRing(t, r)
@@ -285,18 +285,18 @@ func flipAt(at int) func(p []byte) []byte {
 // Damage that comes after the ring was opened is noticed by its reader, which goes on behind it.
 func TestRingDamageWhileOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
-	r, _ := mustOpenRing(t, Machine, dir, Keep{Bytes: roomy.Bytes, Entries: 160})
+	r, _ := mustOpenRing(t, Machine, dir, RingLimits{Bytes: roomy.Bytes, Entries: 160})
 	mustFill(t, r, 3, 10) // a segment each
 	p := mustRead(t, r.path(2))
 	mustWrite(t, r.path(2), flipAt(segmentHead+batchHead)(p))
-	got, place, err := readNumbers(t, r, RingPlace{})
+	got, place, err := readNumbers(t, r, RingPosition{})
 	if damaged := (*CorruptError)(nil); !errors.As(err, &damaged) || damaged.Path != r.path(2) || len(got) != 10 {
 		t.Errorf("%v, %v", got, err)
 	}
 	place = wantNumbers(t, r, place, 21, 30)
 	p = mustRead(t, r.path(3))
 	mustWrite(t, r.path(3), flipAt(segmentHead+batchHead)(p))
-	if _, _, err = readNumbers(t, r, RingPlace{}); err == nil {
+	if _, _, err = readNumbers(t, r, RingPosition{}); err == nil {
 		t.Error("the last segment is damaged, and read")
 	}
 	mustFill(t, r, 1, 10)
@@ -352,13 +352,13 @@ func TestRingOnFailingDisk(t *testing.T) {
 				}
 				become(hookFile{})
 				mustFill(t, r, 2, 10)
-				wantNumbers(t, r, RingPlace{}, 1, next+19)
+				wantNumbers(t, r, RingPosition{}, 1, next+19)
 				mustCloseRing(t, r)
 				r, found := mustOpenRing(t, Machine, dir, roomy)
-				if found.Aside != nil {
+				if found.SetAsideErrors != nil {
 					t.Errorf("found %+v", found)
 				}
-				wantNumbers(t, r, RingPlace{}, 1, next+19)
+				wantNumbers(t, r, RingPosition{}, 1, next+19)
 				mustCloseRing(t, r)
 			}
 		})
@@ -377,7 +377,7 @@ func TestRingReadErrorIsNotDamage(t *testing.T) {
 		t.Fatalf("error %v, want EIO", err)
 	}
 	r, _ = mustOpenRing(t, Machine, dir, roomy)
-	wantNumbers(t, r, RingPlace{}, 1, 10)
+	wantNumbers(t, r, RingPosition{}, 1, 10)
 	mustCloseRing(t, r)
 }
 
@@ -407,7 +407,7 @@ func FuzzRing(f *testing.F) {
 		r, _ := mustOpenRing(t, Disk{d}, "ring", roomy)
 		next, size := r.Next(), r.Size()
 		entries := 0
-		place, err := r.Read(RingPlace{}, func(_ uint64, b Batch) { entries += b.Entries })
+		place, err := r.Read(RingPosition{}, func(_ uint64, b Batch) { entries += b.Entries })
 		if err != nil || entries != size.Entries {
 			t.Fatalf("%d entries are read of %d: %v", entries, size.Entries, err)
 		}
@@ -415,7 +415,7 @@ func FuzzRing(f *testing.F) {
 		wantNumbers(t, r, place, next, next+2)
 		mustCloseRing(t, r)
 		r, found := mustOpenRing(t, Disk{d}, "ring", roomy)
-		if found.Cut != 0 || found.Aside != nil || r.Size().Entries != size.Entries+3 {
+		if found.CutBytes != 0 || found.SetAsideErrors != nil || r.Size().Entries != size.Entries+3 {
 			t.Fatalf("opened again: %+v, %+v", found, r.Size())
 		}
 		mustCloseRing(t, r)
@@ -427,7 +427,7 @@ func (b Batch) first() uint64 { return binary.LittleEndian.Uint64(b.Body) }
 
 // A segment takes no longer to fill than its share of the age.
 func TestRingAgeOfASegment(t *testing.T) {
-	keep := Keep{Bytes: roomy.Bytes, Age: 160 * time.Second}
+	keep := RingLimits{Bytes: roomy.Bytes, Age: 160 * time.Second}
 	r, _ := mustOpenRing(t, Machine, filepath.Join(t.TempDir(), "ring"), keep)
 	for i := range 40 {
 		b := numbered(r.Next(), 1)
@@ -445,7 +445,7 @@ func TestRingAgeOfASegment(t *testing.T) {
 // TestRingWrongTimes appends a few batches with times that are years ahead. The earlier batches must remain, and the
 // wrong ones must expire with the batches after them.
 func TestRingWrongTimes(t *testing.T) {
-	keep := Keep{Bytes: roomy.Bytes, Age: 160 * time.Second}
+	keep := RingLimits{Bytes: roomy.Bytes, Age: 160 * time.Second}
 	dir := filepath.Join(t.TempDir(), "ring")
 	r, _ := mustOpenRing(t, Machine, dir, keep)
 	second := 0

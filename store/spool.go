@@ -17,12 +17,12 @@ type SpoolID struct {
 	Base       [32]byte // digest of the base model
 }
 
-// Entry describes one update.
-type Entry struct {
-	Agent  string   // 1 to 255 bytes
-	Digest [32]byte // of the payload: wire.BlobDigest
-	Meta   []byte   // the signed manifest, up to 64 KiB; not to be modified
-	Size   int64    // of the payload, bytes
+// SpoolEntry describes one update.
+type SpoolEntry struct {
+	Agent          string   // 1 to 255 bytes
+	Digest         [32]byte // of the payload: wire.BlobDigest
+	SignedManifest []byte   // the signed manifest, up to 64 KiB; not to be modified
+	Size           int64    // of the payload, bytes
 }
 
 // Spool keeps the updates of one round that have come: one append-only log, files beside it with the large updates, and
@@ -40,17 +40,17 @@ type Spool struct {
 	end     int64 // of the last entry
 	broken  error // set when a failed write could not be undone
 
-	mu       sync.RWMutex // guards what follows; not held while payloads are read or written
-	index    map[string]slot
-	adopting map[string]bool
+	mu             sync.RWMutex // guards what follows; not held while payloads are read or written
+	slotByAgent    map[string]payloadLocation
+	adoptingAgents map[string]bool
 }
 
-// slot is where an entry's payload lies: in the log, or in a file apart.
-type slot struct {
-	Entry
-	offset int64
-	apart  bool
-	sums   checksums
+// payloadLocation is where an entry's payload lies: in the log, or in a file apart.
+type payloadLocation struct {
+	SpoolEntry
+	offset    int64
+	inOwnFile bool
+	sums      checksums
 }
 
 func spoolPath(dir string, id SpoolID) string {
@@ -68,12 +68,12 @@ func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*S
 		return nil, explain("create folder", dir, err)
 	}
 	s := &Spool{
-		disk:    d,
-		id:      id,
-		logPath: spoolPath(dir, id),
-		index:   make(map[string]slot),
+		disk:        d,
+		id:          id,
+		logPath:     spoolPath(dir, id),
+		slotByAgent: make(map[string]payloadLocation),
 
-		adopting: make(map[string]bool),
+		adoptingAgents: make(map[string]bool),
 	}
 	f, err := d.OpenFile(s.logPath, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -87,12 +87,12 @@ func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*S
 }
 
 // Entries returns all entries, sorted by agent id.
-func (s *Spool) Entries() []Entry {
+func (s *Spool) Entries() []SpoolEntry {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	all := make([]Entry, 0, len(s.index))
-	for _, at := range s.index {
-		all = append(all, at.Entry)
+	all := make([]SpoolEntry, 0, len(s.slotByAgent))
+	for _, at := range s.slotByAgent {
+		all = append(all, at.SpoolEntry)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Agent < all[j].Agent })
 	return all
@@ -102,7 +102,7 @@ func (s *Spool) Entries() []Entry {
 // memory, and none that is new when dst is large enough.
 func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	s.mu.RLock()
-	at, have := s.index[agent]
+	at, have := s.slotByAgent[agent]
 	s.mu.RUnlock()
 	if !have {
 		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
@@ -120,9 +120,9 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 }
 
 // Sum returns the sum of the agent's update, to which nothing is written.
-func (s *Spool) Sum(agent string) (*PayloadSum, error) {
+func (s *Spool) Sum(agent string) (*PayloadVerifier, error) {
 	s.mu.RLock()
-	at, have := s.index[agent]
+	at, have := s.slotByAgent[agent]
 	s.mu.RUnlock()
 	if !have {
 		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
@@ -130,15 +130,15 @@ func (s *Spool) Sum(agent string) (*PayloadSum, error) {
 	return s.sumOf(at), nil
 }
 
-func (s *Spool) sumOf(at slot) *PayloadSum {
-	return &PayloadSum{want: at.sums,
+func (s *Spool) sumOf(at payloadLocation) *PayloadVerifier {
+	return &PayloadVerifier{want: at.sums,
 		err: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
 }
 
 // PayloadAt fills dst with the agent's update from that byte on. It verifies nothing: see [PayloadSum].
 func (s *Spool) PayloadAt(agent string, dst []byte, from int64) error {
 	s.mu.RLock()
-	at, have := s.index[agent]
+	at, have := s.slotByAgent[agent]
 	s.mu.RUnlock()
 	if !have || from < 0 || from+int64(len(dst)) > at.Size {
 		return fmt.Errorf("store: %s holds no %d bytes from byte %d on of %s", s.logPath, len(dst), from, agent)
@@ -146,14 +146,14 @@ func (s *Spool) PayloadAt(agent string, dst []byte, from int64) error {
 	return s.readPayload(dst, at, from)
 }
 
-func (s *Spool) readPayload(dst []byte, at slot, from int64) error {
-	if !at.apart {
+func (s *Spool) readPayload(dst []byte, at payloadLocation, from int64) error {
+	if !at.inOwnFile {
 		if _, err := s.file.ReadAt(dst, at.offset+from); err != nil {
 			return explain("read", s.logPath, err)
 		}
 		return nil
 	}
-	f, err := s.openApart(at.Entry)
+	f, err := s.openOwnFile(at.SpoolEntry)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 // not those behind it. It covers the SpoolID too: an entry cannot turn up in another round.
 const (
 	spoolMagic   = "FMU1"
-	apartMagic   = "FMU2"
+	ownFileMagic = "FMU2"
 	spoolHead    = len(spoolMagic) + 4 + 4 + 8 + sha256.Size + 4 + 4
 	maxAgentName = 255
 	maxMeta      = 64 << 10
@@ -30,7 +30,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type entryHead struct {
 	agentLen, metaLen int
 	payloadLen        int64
-	apart             bool
+	inOwnFile         bool
 	digest            [sha256.Size]byte
 	namesSum          uint32 // of agent and meta
 }
@@ -38,7 +38,7 @@ type entryHead struct {
 // totalLen is the length of the entry in the log.
 func (h entryHead) totalLen() int64 {
 	n := int64(spoolHead) + int64(h.agentLen) + int64(h.metaLen)
-	if h.apart {
+	if h.inOwnFile {
 		return n
 	}
 	return n + h.payloadLen
@@ -56,22 +56,22 @@ func headSum(id SpoolID, head []byte) uint32 {
 }
 
 // encodeEntry returns everything of e's log entry but the payload.
-func encodeEntry(id SpoolID, e Entry, apart bool) []byte {
-	p := make([]byte, 0, spoolHead+len(e.Agent)+len(e.Meta))
+func encodeEntry(id SpoolID, e SpoolEntry, apart bool) []byte {
+	p := make([]byte, 0, spoolHead+len(e.Agent)+len(e.SignedManifest))
 	if apart {
-		p = append(p, apartMagic...)
+		p = append(p, ownFileMagic...)
 	} else {
 		p = append(p, spoolMagic...)
 	}
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(e.Agent)))
-	p = binary.LittleEndian.AppendUint32(p, uint32(len(e.Meta)))
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(e.SignedManifest)))
 	p = binary.LittleEndian.AppendUint64(p, uint64(e.Size))
 	p = append(p, e.Digest[:]...)
-	names := crc32.Update(crc32.Checksum([]byte(e.Agent), castagnoli), castagnoli, e.Meta)
+	names := crc32.Update(crc32.Checksum([]byte(e.Agent), castagnoli), castagnoli, e.SignedManifest)
 	p = binary.LittleEndian.AppendUint32(p, names)
 	p = binary.LittleEndian.AppendUint32(p, headSum(id, p))
 	p = append(p, e.Agent...)
-	return append(p, e.Meta...)
+	return append(p, e.SignedManifest...)
 }
 
 // decodeHead reads the fixed part of an entry; ok is false unless its lengths can be relied on and the whole entry
@@ -79,7 +79,7 @@ func encodeEntry(id SpoolID, e Entry, apart bool) []byte {
 func decodeHead(id SpoolID, p []byte, room int64) (h entryHead, ok bool) {
 	end := spoolHead - 4
 	magic := string(p[:len(spoolMagic)])
-	if magic != spoolMagic && magic != apartMagic || headSum(id, p[:end]) != binary.LittleEndian.Uint32(p[end:]) {
+	if magic != spoolMagic && magic != ownFileMagic || headSum(id, p[:end]) != binary.LittleEndian.Uint32(p[end:]) {
 		return entryHead{}, false
 	}
 	p = p[len(spoolMagic):]
@@ -89,7 +89,7 @@ func decodeHead(id SpoolID, p []byte, room int64) (h entryHead, ok bool) {
 		size > uint64(room) {
 		return entryHead{}, false
 	}
-	h = entryHead{agentLen: int(agent), metaLen: int(meta), payloadLen: int64(size), apart: magic == apartMagic}
+	h = entryHead{agentLen: int(agent), metaLen: int(meta), payloadLen: int64(size), inOwnFile: magic == ownFileMagic}
 	copy(h.digest[:], p[16:])
 	h.namesSum = binary.LittleEndian.Uint32(p[16+sha256.Size:])
 	return h, h.totalLen() <= room

@@ -12,8 +12,8 @@ import (
 
 var testID = SpoolID{Run: 3, Round: 9, Base: [32]byte{1, 2, 3}}
 
-func entryOf(agent string, payload []byte) Entry {
-	return Entry{Agent: agent, Digest: wire.BlobDigest(payload), Meta: []byte("manifest of " + agent),
+func entryOf(agent string, payload []byte) SpoolEntry {
+	return SpoolEntry{Agent: agent, Digest: wire.BlobDigest(payload), SignedManifest: []byte("manifest of " + agent),
 		Size: int64(len(payload))}
 }
 
@@ -130,7 +130,7 @@ func wantServed(t testing.TB, s *Spool, want map[string][]byte) {
 	for _, e := range s.Entries() {
 		agents = append(agents, e.Agent)
 		w := entryOf(e.Agent, want[e.Agent])
-		if e.Digest != w.Digest || e.Size != w.Size || !bytes.Equal(e.Meta, w.Meta) {
+		if e.Digest != w.Digest || e.Size != w.Size || !bytes.Equal(e.SignedManifest, w.SignedManifest) {
 			t.Errorf("entry of %s: %+v, want %+v", e.Agent, e, w)
 		}
 		var err error

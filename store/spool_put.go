@@ -9,7 +9,7 @@ import (
 // Put stores an update, whose payload may come in pieces, and which the caller has held against its digest. It syncs
 // nothing. The same update again is nil at once; another digest of the same agent is ErrConflict. When the disk is full
 // the error says so, the log is as it was before, and a later Put works once there is room.
-func (s *Spool) Put(e Entry, pieces ...[]byte) error {
+func (s *Spool) Put(e SpoolEntry, pieces ...[]byte) error {
 	if err := checkEntry(e, pieces); err != nil {
 		return err
 	}
@@ -17,20 +17,21 @@ func (s *Spool) Put(e Entry, pieces ...[]byte) error {
 	for _, p := range pieces {
 		sum = crc32.Update(sum, castagnoli, p)
 	}
-	return s.add(slot{Entry: e, sums: wholeSum(e.Size, sum)}, pieces...)
+	return s.appendEntry(payloadLocation{SpoolEntry: e, sums: wholeSum(e.Size, sum)}, pieces...)
 }
 
-func checkNames(e Entry) error {
+func checkNames(e SpoolEntry) error {
 	switch {
 	case len(e.Agent) == 0 || len(e.Agent) > maxAgentName:
 		return fmt.Errorf("store: agent id of %d bytes: want 1 to %d", len(e.Agent), maxAgentName)
-	case len(e.Meta) > maxMeta:
-		return fmt.Errorf("store: manifest of %s has %d bytes: want at most %d", e.Agent, len(e.Meta), maxMeta)
+	case len(e.SignedManifest) > maxMeta:
+		return fmt.Errorf("store: manifest of %s has %d bytes: want at most %d", e.Agent, len(e.SignedManifest),
+			maxMeta)
 	}
 	return nil
 }
 
-func checkEntry(e Entry, pieces [][]byte) error {
+func checkEntry(e SpoolEntry, pieces [][]byte) error {
 	if err := checkNames(e); err != nil {
 		return err
 	}
@@ -44,22 +45,22 @@ func checkEntry(e Entry, pieces [][]byte) error {
 	return nil
 }
 
-// settled answers a Put that needs no writing: done is false when it does need it.
-func (s *Spool) settled(e Entry) (done bool, err error) {
+// alreadyStored answers a Put that needs no writing: done is false when it does need it.
+func (s *Spool) alreadyStored(e SpoolEntry) (done bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	old, have := s.index[e.Agent]
+	old, have := s.slotByAgent[e.Agent]
 	if have && old.Digest != e.Digest {
 		return true, fmt.Errorf("store: update %x of %s: %w", e.Digest, e.Agent, ErrConflict)
 	}
 	return have, nil
 }
 
-// add writes an entry behind the last one and indexes it, or leaves the log as it was.
-func (s *Spool) add(at slot, pieces ...[]byte) error {
+// appendEntry writes an entry behind the last one and indexes it, or leaves the log as it was.
+func (s *Spool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	if done, err := s.settled(at.Entry); done {
+	if done, err := s.alreadyStored(at.SpoolEntry); done {
 		return err
 	}
 	switch {
@@ -68,8 +69,8 @@ func (s *Spool) add(at slot, pieces ...[]byte) error {
 	case s.broken != nil:
 		return s.broken
 	}
-	head, end := encodeEntry(s.id, at.Entry, at.apart), s.end
-	at.offset, at.Meta = end+int64(len(head)), bytes.Clone(at.Meta)
+	head, end := encodeEntry(s.id, at.SpoolEntry, at.inOwnFile), s.end
+	at.offset, at.SignedManifest = end+int64(len(head)), bytes.Clone(at.SignedManifest)
 	for _, p := range append([][]byte{head}, pieces...) {
 		if _, err := s.file.WriteAt(p, end); err != nil {
 			return s.rollback(err)
@@ -79,7 +80,7 @@ func (s *Spool) add(at slot, pieces ...[]byte) error {
 	s.end = end
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.index[at.Agent] = at
+	s.slotByAgent[at.Agent] = at
 	return nil
 }
 

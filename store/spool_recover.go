@@ -51,7 +51,7 @@ func (s *Spool) scan(size int64, logger func(string)) (stop int64, err error) {
 		}
 		next := at + h.totalLen()
 		if sound {
-			s.keep(found, next, logger)
+			s.indexEntry(found, next, logger)
 		} else {
 			logger(fmt.Sprintf("%s: the entry at byte %d is damaged: dropped it, %d bytes", s.logPath, at, next-at))
 		}
@@ -60,33 +60,34 @@ func (s *Spool) scan(size int64, logger func(string)) (stop int64, err error) {
 	return size, nil
 }
 
-// keep indexes an entry that ends at end, unless its agent has one already: Put never writes two.
-func (s *Spool) keep(found slot, end int64, logger func(string)) {
+// indexEntry indexes an entry that ends at end, unless its agent has one already: Put never writes two.
+func (s *Spool) indexEntry(found payloadLocation, end int64, logger func(string)) {
 	s.end = end
-	if old, have := s.index[found.Agent]; have {
+	if old, have := s.slotByAgent[found.Agent]; have {
 		logger(fmt.Sprintf("%s: second update %x of %s: kept the first, %x", s.logPath, found.Digest, found.Agent,
 			old.Digest))
 		return
 	}
-	s.index[found.Agent] = found
+	s.slotByAgent[found.Agent] = found
 }
 
 // readEntry reads the entry with head h at offset at, the payload through a small buffer; sound is false if a
 // checksum differs, or the file apart is not there.
-func (s *Spool) readEntry(h entryHead, at int64) (found slot, sound bool, err error) {
+func (s *Spool) readEntry(h entryHead, at int64) (found payloadLocation, sound bool, err error) {
 	names := make([]byte, h.agentLen+h.metaLen)
 	at += int64(spoolHead)
 	if _, err := s.file.ReadAt(names, at); err != nil {
-		return slot{}, false, err
+		return payloadLocation{}, false, err
 	}
-	e := Entry{Agent: string(names[:h.agentLen]), Digest: h.digest, Meta: names[h.agentLen:], Size: h.payloadLen}
-	found = slot{Entry: e, offset: at + int64(len(names)), apart: h.apart}
+	e := SpoolEntry{Agent: string(names[:h.agentLen]), Digest: h.digest, SignedManifest: names[h.agentLen:],
+		Size: h.payloadLen}
+	found = payloadLocation{SpoolEntry: e, offset: at + int64(len(names)), inOwnFile: h.inOwnFile}
 	// a 32-bit build cannot hold what a 64-bit one may have written
 	if crc32.Checksum(names, castagnoli) != h.namesSum || h.payloadLen > math.MaxInt {
 		return found, false, nil
 	}
-	if h.apart {
-		found.sums, sound, err = s.soundApart(e)
+	if h.inOwnFile {
+		found.sums, sound, err = s.checkOwnFile(e)
 	} else {
 		found.sums, sound, err = soundPayload(e, io.NewSectionReader(s.file, found.offset, h.payloadLen))
 	}

@@ -39,20 +39,20 @@ func TestSpoolRefusals(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	mustPut(t, s, "a", []byte("update"))
 	good := entryOf("b", []byte("update"))
-	with := func(change func(e *Entry)) Entry {
+	with := func(change func(e *SpoolEntry)) SpoolEntry {
 		e := good
 		change(&e)
 		return e
 	}
 	for _, tc := range []struct {
 		name string
-		e    Entry
+		e    SpoolEntry
 		want string
 	}{
-		{"no agent", with(func(e *Entry) { e.Agent = "" }), "agent id of 0 bytes"},
-		{"long agent", with(func(e *Entry) { e.Agent = strings.Repeat("x", 256) }), "agent id of 256 bytes"},
-		{"long manifest", with(func(e *Entry) { e.Meta = make([]byte, maxMeta+1) }), "at most 65536"},
-		{"wrong size", with(func(e *Entry) { e.Size++ }), "its manifest says 7"},
+		{"no agent", with(func(e *SpoolEntry) { e.Agent = "" }), "agent id of 0 bytes"},
+		{"long agent", with(func(e *SpoolEntry) { e.Agent = strings.Repeat("x", 256) }), "agent id of 256 bytes"},
+		{"long manifest", with(func(e *SpoolEntry) { e.SignedManifest = make([]byte, maxMeta+1) }), "at most 65536"},
+		{"wrong size", with(func(e *SpoolEntry) { e.Size++ }), "its manifest says 7"},
 	} {
 		if err := s.Put(tc.e, []byte("update")); err == nil ||
 			!strings.Contains(err.Error(), tc.want) {
@@ -81,11 +81,11 @@ func TestSpoolKeepsItsOwnMeta(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	defer mustClose(t, s)
 	e := entryOf("a", nil)
-	e.Meta = bytes.Clone(e.Meta)
+	e.SignedManifest = bytes.Clone(e.SignedManifest)
 	if err := s.Put(e, nil); err != nil {
 		t.Fatal(err)
 	}
-	clear(e.Meta)
+	clear(e.SignedManifest)
 	wantServed(t, s, map[string][]byte{"a": nil})
 }
 

@@ -15,7 +15,7 @@ func corrected(mixing wire.Mixing) wire.Task {
 	return wire.Task{
 		Name: "line", Features: []string{"a"}, Target: "y", Mixing: mixing,
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.1},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Proximal: 0.7, Budget: 1000,
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Proximal: 0.7, BudgetMillis: 1000,
 			MinSteps: 1, MaxSteps: 4},
 	}
 }
@@ -26,12 +26,12 @@ func TestAnchor(t *testing.T) {
 	x, y := []float64{1, -2}, []float64{3, 0.5}
 	samples := learner.NewSamples(1, x, y)
 	base := []float64{0.4, -0.3}
-	for _, mixing := range []wire.Mixing{{}, {Every: 1, Repeat: 1, Codec: spec.CodecRaw}} {
+	for _, mixing := range []wire.Mixing{{}, {EverySteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}} {
 		p, err := task.Compile[float64](corrected(mixing))
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := p.Local(task.Job[float64]{Base: base, Samples: samples, Weight: 1, Steps: 4})
+		out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: base, Samples: samples, Weight: 1, Steps: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,8 @@ func TestFrozenStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := p.Local(task.Job[float32]{Base: []float32{0.4, -0.3}, Weight: 1, Steps: 3, Rand: task.Source(1, 1, 1),
+	out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: []float32{0.4, -0.3}, Weight: 1, Steps: 3,
+		Rand:    task.AgentRand(1, 1, 1),
 		Samples: learner.NewSamples(1, []float32{1, -2}, []float32{3, 0.5})})
 	if err != nil || out.Vector[0] == 0 || out.Vector[1] != 0 {
 		t.Errorf("change %v, error %v", out.Vector, err)

@@ -19,20 +19,20 @@ import (
 // μ_t is that of the schedule, and t counts from offset + 1. K·p_k and 1/E_k are left out: they balance agents in an
 // average, and v is in none. d is the descent of the agent's other steps, with draws of v's own; anchor is read only
 // where λ is not 0.
-func OwnSteps[T learner.Float](d learner.Descent[T], lambda float64, anchor []T, offset uint64) Steps[T] {
+func OwnSteps[T learner.Float](d learner.Descent[T], lambda float64, anchor []T, offset uint64) LocalSteps[T] {
 	d.Normalize = false
-	d.By.Proximal, d.By.Anchor = lambda, anchor
-	return Steps[T]{Descent: d, Weight: 1, Offset: offset}
+	d.Correction.Proximal, d.Correction.Anchor = lambda, anchor
+	return LocalSteps[T]{Descent: d, Weight: 1, Offset: offset}
 }
 
 // Personal reports whether an agent has anything of its own.
-func (p *Problem[T]) Personal() bool {
+func (p *CompiledTask[T]) Personal() bool {
 	return p.Task.Personal.Ditto || len(p.Task.Personal.Tensors) > 0
 }
 
 // OwnSchema returns the layout of what is an agent's own: its tensors, or with ditto the whole model; nil if nothing
 // is.
-func (p *Problem[T]) OwnSchema() wire.Schema {
+func (p *CompiledTask[T]) OwnSchema() wire.Schema {
 	if p.Task.Personal.Ditto {
 		return schemaOf[T](p.parts.SharedLayout)
 	}
@@ -40,7 +40,7 @@ func (p *Problem[T]) OwnSchema() wire.Schema {
 }
 
 // InitialOwn returns the values that an agent's own begins with, those of w_0; nil if nothing is its own.
-func (p *Problem[T]) InitialOwn(seed uint64) []T {
+func (p *CompiledTask[T]) InitialOwn(seed uint64) []T {
 	if !p.Personal() {
 		return nil
 	}
@@ -48,11 +48,11 @@ func (p *Problem[T]) InitialOwn(seed uint64) []T {
 	if p.Task.Personal.Ditto {
 		return w
 	}
-	return p.Own(w)
+	return p.OwnParameters(w)
 }
 
-// Own returns the agent's own tensors of a vector of all parameters; nil if there are none.
-func (p *Problem[T]) Own(w []T) []T {
+// OwnParameters returns the agent's own tensors of a vector of all parameters; nil if there are none.
+func (p *CompiledTask[T]) OwnParameters(w []T) []T {
 	if p.parts.Own() == 0 {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (p *Problem[T]) Own(w []T) []T {
 }
 
 // Shared returns what agents share of a vector of all parameters, which may be overwritten.
-func (p *Problem[T]) Shared(w []T) []T {
+func (p *CompiledTask[T]) Shared(w []T) []T {
 	if p.parts.Own() == 0 {
 		return w
 	}
@@ -71,9 +71,9 @@ func (p *Problem[T]) Shared(w []T) []T {
 	return shared
 }
 
-// Whole returns the vector of all parameters with which a round's local steps begin: the shared ones, with an agent's
-// own tensors in their places. With nothing in them it is shared itself.
-func (p *Problem[T]) Whole(shared, own []T) []T {
+// AllParameters returns the vector of all parameters with which a round's local steps begin: the shared ones, with an
+// agent's own tensors in their places. With nothing in them it is shared itself.
+func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
 	if p.parts.Own() == 0 {
 		return shared
 	}
@@ -82,12 +82,12 @@ func (p *Problem[T]) Whole(shared, own []T) []T {
 	return w
 }
 
-// Predicts returns the model that an agent predicts with, of the shared parameters and what is its own.
-func (p *Problem[T]) Predicts(shared, own []T) []T {
+// PredictionModel returns the model that an agent predicts with, of the shared parameters and what is its own.
+func (p *CompiledTask[T]) PredictionModel(shared, own []T) []T {
 	if p.Task.Personal.Ditto {
 		return own
 	}
-	return p.Whole(shared, own)
+	return p.AllParameters(shared, own)
 }
 
 // checkPersonal checks what is the agents' own, but for the names of tensors.
@@ -104,7 +104,7 @@ func checkPersonal(t *wire.Task) error {
 		return nil
 	case t.Training.Exchange != spec.ExchangeParameters:
 		return errors.New("personal: goes with the exchange of parameters, not of gradients")
-	case t.Mixing.Every > 0:
+	case t.Mixing.EverySteps > 0:
 		return errors.New("personal: agents that mix have nothing of their own")
 	}
 	return nil
@@ -121,16 +121,17 @@ func checkParts(a learner.Architecture, own []string) error {
 	return nil
 }
 
-// takeOwn prepares the steps of ditto.
-func (s *Stepper[T]) takeOwn(j *Job[T]) (err error) {
-	s.own = slices.Clone(j.Own)
+// prepareDitto prepares the steps of ditto.
+func (s *Stepper[T]) prepareDitto(j *LocalJob[T]) (err error) {
+	s.dittoModel = slices.Clone(j.OwnParameters)
 	s.ditto, err = s.problem.ownSteps(j.Samples, j.OwnRand, s.problem.Task.Personal.Lambda, j.Base, j.Offset, j.Stop)
 	return err
 }
 
 // ownSteps is OwnSteps on an agent's samples.
-func (p *Problem[T]) ownSteps(samples *learner.Samples[T], rng *rand.Rand, lambda float64, anchor []T, offset uint64,
-	stop func() bool) (*Steps[T], error) {
+func (p *CompiledTask[T]) ownSteps(samples *learner.Samples[T], rng *rand.Rand, lambda float64, anchor []T,
+	offset uint64,
+	stop func() bool) (*LocalSteps[T], error) {
 	d, err := p.descent(samples, rng)
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (p *Problem[T]) ownSteps(samples *learner.Samples[T], rng *rand.Rand, lambd
 
 // Finetune takes the task's steps of fine-tuning from a whole model w, in place, on an agent's samples. rng draws them;
 // offset is that of the announcement. stop is polled between steps; nil never stops. After an error w is of no use.
-func (p *Problem[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand.Rand, offset uint64,
+func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand.Rand, offset uint64,
 	stop func() bool) error {
 	s, err := p.ownSteps(samples, rng, 0, nil, offset, stop)
 	if err != nil {
@@ -154,19 +155,19 @@ func (p *Problem[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand.Rand
 // Take takes local steps first to last as [Steps.Take], and then as many of ditto. Of these no error stops the round:
 // v_k begins anew as w_{i−1}.
 func (s *Stepper[T]) Take(x []T, first, last uint64) error {
-	if err := s.Steps.Take(x, first, last); err != nil || s.own == nil {
+	if err := s.LocalSteps.Take(x, first, last); err != nil || s.dittoModel == nil {
 		return err
 	}
-	if err := s.ditto.Take(s.own, first, last); err != nil {
-		s.own, s.lost = append(s.own[:0], s.job.Base...), err
+	if err := s.ditto.Take(s.dittoModel, first, last); err != nil {
+		s.dittoModel, s.ownResetReason = append(s.dittoModel[:0], s.job.Base...), err
 	}
 	return nil
 }
 
 // ownOf returns what is the agent's own after its local steps have come to x.
 func (s *Stepper[T]) ownOf(x []T) []T {
-	if s.own != nil {
-		return s.own
+	if s.dittoModel != nil {
+		return s.dittoModel
 	}
-	return s.problem.Own(x)
+	return s.problem.OwnParameters(x)
 }

@@ -7,12 +7,12 @@ func TestSpread(t *testing.T) {
 		for e := uint64(1); e <= h; e++ {
 			n := uint64(0)
 			for s := uint64(1); s <= h; s++ {
-				if Spread(s, h, e) {
+				if IsGradientStep(s, h, e) {
 					n++
 				}
 			}
-			if n != e || !Spread(h, h, e) {
-				t.Errorf("%d of %d steps take a gradient, want %d; the last one: %v", n, h, e, Spread(h, h, e))
+			if n != e || !IsGradientStep(h, h, e) {
+				t.Errorf("%d of %d steps take a gradient, want %d; the last one: %v", n, h, e, IsGradientStep(h, h, e))
 			}
 		}
 	}

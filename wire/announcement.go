@@ -27,54 +27,56 @@ func (p Phase) String() string {
 	return enumName(uint8(p), "gathering", "open", "idle", "finished")
 }
 
-// Kind tells what the participants of a round compute.
-type Kind uint8
+// RoundKind tells what the participants of a round compute.
+type RoundKind uint8
 
 // The kinds of round.
 const (
 	// KindStatistics: counts, means and squared deviations of the task's columns.
-	KindStatistics Kind = iota + 1
+	KindStatistics RoundKind = iota + 1
 	// KindTraining: local steps, or a gradient, at the base model.
 	KindTraining
 )
 
 // String returns the kind's name.
-func (k Kind) String() string { return enumName(uint8(k), "statistics", "training") }
+func (k RoundKind) String() string { return enumName(uint8(k), "statistics", "training") }
 
 // Announcement is what the coordinator retains on the round topic for all.
 type Announcement struct {
 	Attempt Attempt
 	Phase   Phase
-	Kind    Kind
+	Kind    RoundKind
 	Version ModelVersion // of Base
 	// Instance is drawn at each start of the coordinator. Of two that have announced the same place, the one with the
 	// lower instance stops.
-	Instance uint64
-	Folded   RoundID     // the newest round of the run that is closed or abandoned; 0 = none
-	Task     BlobRef     // absent only when there is nothing to do
-	Base     BlobRef     // the model w_{i−1}; absent in a statistics round
-	Outcome  BlobRef     // of the round Folded; absent before there is one
-	Blobs    []NamedBlob // those that this build has no use for, ascending by name
-	Schema   Digest      // of the vectors that the round sends in
-	Seed     uint64      // of the agents' draws
-	Offset   uint64      // t: local steps of the schedule before this round
-	// HelloWithin spreads the hellos that PhaseGathering asks for, in milliseconds.
-	HelloWithin uint32
-	// RoundWithin is how long the whole round may take, in milliseconds.
-	RoundWithin uint32
-	// Credit is how many of its update's chunks, the first ones, an agent may send right after the manifest.
-	Credit    uint32
-	Selection Selection // who is drawn; empty = the drawn are invited
-	NewRows   uint32    // that an agent should have before the next round; 0 = rounds do not wait for any
-	Evaluate  uint32    // rows on which an agent evaluates Base at least; 0 = it is not asked to
-	Respond   Respond   // who answers; zero = all
-	Rollout   Rollout   // of models to predict with; zero = none
-	// Issued is the coordinator's time, in seconds of Unix time; it never falls. 0 = not told.
-	Issued uint64
+	Instance       uint64
+	LastEndedRound RoundID     // the newest round of the run that is closed or abandoned; 0 = none
+	Task           BlobRef     // absent only when there is nothing to do
+	Base           BlobRef     // the model w_{i−1}; absent in a statistics round
+	Outcome        BlobRef     // of the round Folded; absent before there is one
+	UnknownBlobs   []NamedBlob // those that this build has no use for, ascending by name
+	Schema         Digest      // of the vectors that the round sends in
+	Seed           uint64      // of the agents' draws
+	StepOffset     uint64      // t: local steps of the schedule before this round
+	// HelloSpreadMillis spreads the hellos that PhaseGathering asks for, in milliseconds.
+	HelloSpreadMillis uint32
+	// RoundTimeoutMillis is how long the whole round may take, in milliseconds.
+	RoundTimeoutMillis uint32
+	// InitialCreditChunks is how many of its update's chunks, the first ones, an agent may send right after the
+	// manifest.
+	InitialCreditChunks uint32
+	Selection           Selection // who is drawn; empty = the drawn are invited
+	// that an agent should have before the next round; 0 = rounds do not wait for any
+	MinNewRows        uint32
+	MinEvaluationRows uint32         // rows on which an agent evaluates Base at least; 0 = it is not asked to
+	Respond           ResponsePolicy // who answers; zero = all
+	Rollout           Rollout        // of models to predict with; zero = none
+	// IssuedAt is the coordinator's time, in seconds of Unix time; it never falls. 0 = not told.
+	IssuedAt uint64
 	// Released and Candidate are the files of its models (docs/MODEL.md).
 	Released, Candidate BlobRef
-	Seals               PeerKey // to which agents seal what they say; zero = they do not
-	Extra               Extra
+	SealPublicKey       PeerKey // to which agents seal what they say; zero = they do not
+	Extra               UnknownSections
 }
 
 // NamedBlob is a blob of an announcement.
@@ -100,37 +102,37 @@ func (a *Announcement) Body() []byte {
 	w.u8(uint8(a.Kind))
 	w.u64(uint64(a.Version))
 	w.u64(a.Instance)
-	w.u64(uint64(a.Folded))
+	w.u64(uint64(a.LastEndedRound))
 	w.blobs(a)
 	w.digest(a.Schema)
 	w.u64(a.Seed)
-	w.u64(a.Offset)
-	w.u32(a.HelloWithin)
-	w.u32(a.RoundWithin)
+	w.u64(a.StepOffset)
+	w.u32(a.HelloSpreadMillis)
+	w.u32(a.RoundTimeoutMillis)
 	w.sections(a.parts(), a.Extra)
 	return w.b
 }
 
 // parts are not needed by who does not know them, but for what is sealed: it waits for its invitation, and for credit.
-func (a *Announcement) parts() []part {
-	return []part{
-		chunksPart("credit", &a.Credit),
-		rowsPart("evaluate", &a.Evaluate),
+func (a *Announcement) parts() []sectionCodec {
+	return []sectionCodec{
+		chunksPart("credit", &a.InitialCreditChunks),
+		rowsPart("evaluate", &a.MinEvaluationRows),
 		{"issued", NeedIgnore, func(w *writer) {
-			if a.Issued > 0 {
-				w.u64(a.Issued)
+			if a.IssuedAt > 0 {
+				w.u64(a.IssuedAt)
 			}
-		}, func(r *reader) { a.Issued = r.u64() }},
-		rowsPart("new_rows", &a.NewRows),
+		}, func(r *reader) { a.IssuedAt = r.u64() }},
+		rowsPart("new_rows", &a.MinNewRows),
 		a.Respond.part(),
 		{"rollout", NeedIgnore, func(w *writer) { w.rollout(&a.Rollout) },
 			func(r *reader) { r.rollout(&a.Rollout) }},
 		{"sealed", NeedDecline, func(w *writer) { w.sealed(a) }, func(r *reader) { r.sealed(a) }},
 		{"seals", NeedIgnore, func(w *writer) {
-			if a.Seals != (PeerKey{}) {
-				w.b = append(w.b, a.Seals[:]...)
+			if a.SealPublicKey != (PeerKey{}) {
+				w.b = append(w.b, a.SealPublicKey[:]...)
 			}
-		}, func(r *reader) { copy(a.Seals[:], r.take(len(a.Seals))) }},
+		}, func(r *reader) { copy(a.SealPublicKey[:], r.take(len(a.SealPublicKey))) }},
 		{"selection", NeedIgnore, func(w *writer) { w.selection(&a.Selection) },
 			func(r *reader) { r.selection(&a.Selection) }},
 	}
@@ -139,15 +141,15 @@ func (a *Announcement) parts() []part {
 // sealed writes which blobs are sealed, under one key, and those of them that travel in the announcement.
 func (w *writer) sealed(a *Announcement) {
 	var of []NamedBlob
-	for _, b := range a.named() {
-		if b.Group != 0 {
+	for _, b := range a.namedBlobs() {
+		if b.GroupKeyID != 0 {
 			of = append(of, b)
 		}
 	}
 	if len(of) == 0 {
 		return
 	}
-	w.u64(of[0].Group)
+	w.u64(of[0].GroupKeyID)
 	w.u32(uint32(len(of)))
 	for _, b := range of {
 		w.str(b.Name)
@@ -173,7 +175,7 @@ func (r *reader) sealed(a *Announcement) {
 		case len(whole) > 0 && (len(whole) != int(b.Length)+SealOverhead || sha256.Sum256(whole) != b.Manifest):
 			r.failf("%s is not what was sealed", last)
 		}
-		if b.Group = group; len(whole) > 0 {
+		if b.GroupKeyID = group; len(whole) > 0 {
 			b.Sealed = whole
 		}
 	}
@@ -193,9 +195,9 @@ func (a *Announcement) blob(name string) *BlobRef {
 	case blobTask:
 		return &a.Task
 	}
-	for i := range a.Blobs {
-		if a.Blobs[i].Name == name {
-			return &a.Blobs[i].BlobRef
+	for i := range a.UnknownBlobs {
+		if a.UnknownBlobs[i].Name == name {
+			return &a.UnknownBlobs[i].BlobRef
 		}
 	}
 	return &BlobRef{}
@@ -203,7 +205,7 @@ func (a *Announcement) blob(name string) *BlobRef {
 
 // blobs writes the blobs that there are.
 func (w *writer) blobs(a *Announcement) {
-	all := a.named()
+	all := a.namedBlobs()
 	w.u32(uint32(len(all)))
 	for i := range all {
 		w.str(all[i].Name)
@@ -211,9 +213,9 @@ func (w *writer) blobs(a *Announcement) {
 	}
 }
 
-// named returns the blobs that there are, ascending by name.
-func (a *Announcement) named() []NamedBlob {
-	all := slices.Clone(a.Blobs)
+// namedBlobs returns the blobs that there are, ascending by name.
+func (a *Announcement) namedBlobs() []NamedBlob {
+	all := slices.Clone(a.UnknownBlobs)
 	for _, b := range []NamedBlob{{blobBase, a.Base}, {blobCandidate, a.Candidate}, {blobOutcome, a.Outcome},
 		{blobReleased, a.Released}, {blobTask, a.Task}} {
 		if b.Length == 0 && b.Hash.IsZero() && b.Manifest.IsZero() && b.Inline == nil {
@@ -244,7 +246,7 @@ func (r *reader) blobs(a *Announcement) {
 		case blobTask:
 			a.Task = blob
 		default:
-			a.Blobs = append(a.Blobs, NamedBlob{last, blob})
+			a.UnknownBlobs = append(a.UnknownBlobs, NamedBlob{last, blob})
 		}
 	}
 }
@@ -253,15 +255,16 @@ func (r *reader) blobs(a *Announcement) {
 func DecodeAnnouncement(body []byte) (Announcement, error) {
 	r := reader{b: body}
 	a := Announcement{
-		Attempt:  Attempt(r.u32()),
-		Phase:    Phase(r.enum("phase", uint8(PhaseFinished))),
-		Kind:     Kind(r.enum("kind", uint8(KindTraining))),
-		Version:  ModelVersion(r.u64()),
-		Instance: r.u64(),
-		Folded:   RoundID(r.u64()),
+		Attempt:        Attempt(r.u32()),
+		Phase:          Phase(r.enum("phase", uint8(PhaseFinished))),
+		Kind:           RoundKind(r.enum("kind", uint8(KindTraining))),
+		Version:        ModelVersion(r.u64()),
+		Instance:       r.u64(),
+		LastEndedRound: RoundID(r.u64()),
 	}
 	r.blobs(&a)
-	a.Schema, a.Seed, a.Offset, a.HelloWithin, a.RoundWithin = r.digest(), r.u64(), r.u64(), r.u32(), r.u32()
+	a.Schema, a.Seed, a.StepOffset, a.HelloSpreadMillis, a.RoundTimeoutMillis = r.digest(), r.u64(), r.u64(), r.u32(),
+		r.u32()
 	a.Extra = r.sections(a.parts())
 	if r.err == nil && a.Attempt == 0 {
 		r.failf("attempt is 0, they count from 1")
@@ -269,13 +272,13 @@ func DecodeAnnouncement(body []byte) (Announcement, error) {
 	if r.err == nil && a.Phase == PhaseOpen && (!a.Task.Present() || a.Base.Present() != (a.Kind == KindTraining)) {
 		r.failf("an open %s round lacks its task or has the wrong base model", a.Kind)
 	}
-	return a, r.done("announcement")
+	return a, r.finish("announcement")
 }
 
-// Order is where an announcement stands in time. A coordinator only moves
+// AnnouncementPosition is where an announcement stands in time. A coordinator only moves
 // forward in it, over restarts too; an agent saves the last one it obeyed.
-type Order struct {
-	Root    Root
+type AnnouncementPosition struct {
+	Root    RootVersion
 	Epoch   Epoch
 	Run     RunID
 	Round   RoundID
@@ -283,24 +286,24 @@ type Order struct {
 	Phase   Phase
 }
 
-// OrderOf returns the place of an announcement in time.
-func OrderOf(h Header, a *Announcement) Order {
-	return Order{h.Root, h.Epoch, h.Run, h.Round, a.Attempt, a.Phase}
+// PositionOf returns the place of an announcement in time.
+func PositionOf(h Header, a *Announcement) AnnouncementPosition {
+	return AnnouncementPosition{h.Root, h.Epoch, h.Run, h.Round, a.Attempt, a.Phase}
 }
 
 // Compare returns −1, 0 or +1 as o is before, at or after p.
-func (o Order) Compare(p Order) int {
+func (o AnnouncementPosition) Compare(p AnnouncementPosition) int {
 	return cmp.Or(cmp.Compare(o.Root, p.Root), cmp.Compare(o.Epoch, p.Epoch), cmp.Compare(o.Run, p.Run),
 		cmp.Compare(o.Round, p.Round), cmp.Compare(o.Attempt, p.Attempt), cmp.Compare(o.Phase, p.Phase))
 }
 
 // Outranks reports whether messages of h are from a coordinator that the one at o has replaced.
-func (o Order) Outranks(h Header) bool {
+func (o AnnouncementPosition) Outranks(h Header) bool {
 	return cmp.Or(cmp.Compare(o.Root, h.Root), cmp.Compare(o.Epoch, h.Epoch)) > 0
 }
 
 // String returns the order for logs.
-func (o Order) String() string {
+func (o AnnouncementPosition) String() string {
 	root := ""
 	if o.Root > FirstRoot {
 		root = fmt.Sprintf("root %d ", o.Root)

@@ -6,41 +6,41 @@ import (
 	"slices"
 )
 
-// MaxHeard bounds the agents of a cell that a beacon names.
-const MaxHeard = 255
+// MaxPeerEchoes bounds the agents of a cell that a beacon names.
+const MaxPeerEchoes = 255
 
 // Beacon says that an agent is there, to the others of its cell, and what it has heard of them. Its head has no run and
 // no round. A beacon and the one that answers it are a ping and its answer: no others are needed.
 type Beacon struct {
-	Next     uint32 // milliseconds within which the sender's next beacon comes
-	Stamp    uint64 // of the sender's clock, in microseconds; means nothing to others
-	Degree   uint16 // most neighbours that the sender takes
-	Location Location
-	Heard    []Heard // by id, without the sender
+	NextBeaconMillis uint32 // milliseconds within which the sender's next beacon comes
+	SentAtMicros     uint64 // of the sender's clock, in microseconds; means nothing to others
+	MaxNeighbors     uint16 // most neighbours that the sender takes
+	Location         Location
+	PeerEchoes       []PeerEcho // by id, without the sender
 }
 
-// Heard is what a beacon's sender knows of another agent of the cell.
-type Heard struct {
+// PeerEcho is what a beacon's sender knows of another agent of the cell.
+type PeerEcho struct {
 	PeerAddress
-	Stamp uint64 // of that agent's newest beacon
-	Held  uint32 // microseconds between its coming and this beacon
-	RTT   uint32 // round-trip time to that agent, in microseconds; 0 = not known yet
+	BeaconSentAtMicros uint64 // of that agent's newest beacon
+	HoldMicros         uint32 // microseconds between its coming and this beacon
+	RTT                uint32 // round-trip time to that agent, in microseconds; 0 = not known yet
 }
 
 // AppendBeacon appends a beacon's message to dst.
 func AppendBeacon(dst []byte, h PeerHead, b *Beacon) []byte {
 	w := writer{dst}
 	w.peerHead(h)
-	w.u32(b.Next)
-	w.u64(b.Stamp)
-	w.u16(b.Degree)
+	w.u32(b.NextBeaconMillis)
+	w.u64(b.SentAtMicros)
+	w.u16(b.MaxNeighbors)
 	w.location(b.Location)
-	w.u32(uint32(len(b.Heard)))
-	for i := range b.Heard {
-		h := &b.Heard[i]
+	w.u32(uint32(len(b.PeerEchoes)))
+	for i := range b.PeerEchoes {
+		h := &b.PeerEchoes[i]
 		w.peerAddress(h.PeerAddress)
-		w.u64(h.Stamp)
-		w.u32(h.Held)
+		w.u64(h.BeaconSentAtMicros)
+		w.u32(h.HoldMicros)
 		w.u32(h.RTT)
 	}
 	return w.b
@@ -49,7 +49,7 @@ func AppendBeacon(dst []byte, h PeerHead, b *Beacon) []byte {
 // Attestation is an agent's public key with the coordinator's signature of it.
 type Attestation struct {
 	Key SignKey
-	By  Signed
+	By  Signature
 }
 
 // AttestationText returns what a coordinator signs so that a federation's agents take a key for an agent's.
@@ -62,20 +62,20 @@ func AttestationText(federation Federation, agent AgentID, key SignKey) []byte {
 }
 
 // Verify reports whether one of the coordinator's keys has signed the attestation for this agent of the federation.
-func (x *Attestation) Verify(s Signatures, federation Federation, agent AgentID,
+func (x *Attestation) Verify(s SignatureScheme, federation Federation, agent AgentID,
 	coordinators ...ed25519.PublicKey) bool {
 	text := AttestationText(federation, agent, x.Key)
 	return slices.ContainsFunc(coordinators, func(key ed25519.PublicKey) bool { return s.Verify(key, text, x.By[:]) })
 }
 
-// Cell is where beacons are heard.
-type Cell struct {
+// BeaconCell is where beacons are heard.
+type BeaconCell struct {
 	Federation Federation
 	Name       string
 }
 
 // beaconText is what the sender of a beacon signs.
-func (c Cell) beaconText(message []byte) []byte {
+func (c BeaconCell) beaconText(message []byte) []byte {
 	w := writer{[]byte("fedmesh/v2/beacon\x00")}
 	w.str(string(c.Federation))
 	w.str(c.Name)
@@ -83,7 +83,7 @@ func (c Cell) beaconText(message []byte) []byte {
 }
 
 // SignBeacon appends to a beacon's message, of type PeerSignedBeacon, what proves that it is its sender's.
-func SignBeacon(s Signatures, message []byte, in Cell, word Attestation, key ed25519.PrivateKey) []byte {
+func SignBeacon(s SignatureScheme, message []byte, in BeaconCell, word Attestation, key ed25519.PrivateKey) []byte {
 	message = append(append(message, word.Key[:]...), word.By[:]...)
 	return append(message, s.Sign(key, in.beaconText(message))...)
 }
@@ -96,7 +96,7 @@ type BeaconProof struct {
 }
 
 // Verify reports whether the word's key has signed the beacon, for a cell. The word itself is not looked at.
-func (p *BeaconProof) Verify(s Signatures, in Cell) bool {
+func (p *BeaconProof) Verify(s SignatureScheme, in BeaconCell) bool {
 	return s.Verify(p.Attestation.Key.Ed25519(), in.beaconText(p.text), p.by)
 }
 
@@ -111,20 +111,20 @@ func DecodeBeacon(p []byte) (PeerHead, Beacon, *BeaconProof, error) {
 			fmt.Errorf("beacon: %w: type %d, run %d, round %d", ErrMalformed, h.Type, h.Run, h.Round)
 	}
 	r := reader{b: rest}
-	b := Beacon{Next: r.u32(), Stamp: r.u64(), Degree: r.u16(), Location: r.location()}
-	for range r.count("agents", MaxHeard, 27) {
-		h := Heard{PeerAddress: r.peerAddress(), Stamp: r.u64(), Held: r.u32(), RTT: r.u32()}
-		if n := len(b.Heard); n > 0 && b.Heard[n-1].ID >= h.ID {
-			r.failf("agent %q after %q: they must ascend", h.ID, b.Heard[n-1].ID)
+	b := Beacon{NextBeaconMillis: r.u32(), SentAtMicros: r.u64(), MaxNeighbors: r.u16(), Location: r.location()}
+	for range r.count("agents", MaxPeerEchoes, 27) {
+		h := PeerEcho{PeerAddress: r.peerAddress(), BeaconSentAtMicros: r.u64(), HoldMicros: r.u32(), RTT: r.u32()}
+		if n := len(b.PeerEchoes); n > 0 && b.PeerEchoes[n-1].ID >= h.ID {
+			r.failf("agent %q after %q: they must ascend", h.ID, b.PeerEchoes[n-1].ID)
 		}
-		b.Heard = append(b.Heard, h)
+		b.PeerEchoes = append(b.PeerEchoes, h)
 	}
 	var proof *BeaconProof
 	if h.Type == PeerSignedBeacon {
 		proof = &BeaconProof{}
 		copy(proof.Attestation.Key[:], r.take(len(proof.Attestation.Key)))
 		copy(proof.Attestation.By[:], r.take(len(proof.Attestation.By)))
-		proof.text, proof.by = p[:len(p)-len(r.b)], r.take(len(Signed{}))
+		proof.text, proof.by = p[:len(p)-len(r.b)], r.take(len(Signature{}))
 	}
-	return h, b, proof, r.done("beacon")
+	return h, b, proof, r.finish("beacon")
 }

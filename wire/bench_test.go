@@ -12,7 +12,7 @@ func BenchmarkSeal(b *testing.B) {
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = wire.Seal(dst[:0], h, body, key)
+		dst = wire.SignEnvelope(dst[:0], h, body, key)
 	}
 }
 
@@ -20,7 +20,7 @@ func BenchmarkOpenVerify(b *testing.B) {
 	p, key := readGolden(b, "announcement_open"), testPublicKey()
 	b.ReportAllocs()
 	for b.Loop() {
-		e, err := wire.Open(p)
+		e, err := wire.ParseEnvelope(p)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -53,22 +53,22 @@ func digestOfChunks(chunks []Digest) Digest {
 
 // BlobSum computes the BlobDigest of what is written to it.
 type BlobSum struct {
-	chunk hash.Hash
-	room  int // bytes until the chunk is full
-	whole hash.Hash
+	chunk          hash.Hash
+	chunkBytesLeft int // bytes until the chunk is full
+	whole          hash.Hash
 }
 
 // NewBlobSum returns a BlobSum to which nothing is written.
 func NewBlobSum() *BlobSum {
-	return &BlobSum{chunk: sha256.New(), room: MaxChunk, whole: sha256.New()}
+	return &BlobSum{chunk: sha256.New(), chunkBytesLeft: MaxChunk, whole: sha256.New()}
 }
 
 // Write implements io.Writer. It never fails.
 func (s *BlobSum) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
-		n := min(s.room, len(rest))
+		n := min(s.chunkBytesLeft, len(rest))
 		s.chunk.Write(rest[:n])
-		if s.room -= n; s.room == 0 {
+		if s.chunkBytesLeft -= n; s.chunkBytesLeft == 0 {
 			s.endChunk()
 		}
 		rest = rest[n:]
@@ -80,12 +80,12 @@ func (s *BlobSum) endChunk() {
 	var d Digest
 	s.whole.Write(s.chunk.Sum(d[:0]))
 	s.chunk.Reset()
-	s.room = MaxChunk
+	s.chunkBytesLeft = MaxChunk
 }
 
 // Digest returns the digest of the blob, which ends here.
 func (s *BlobSum) Digest() Digest {
-	if s.room < MaxChunk {
+	if s.chunkBytesLeft < MaxChunk {
 		s.endChunk()
 	}
 	return Digest(s.whole.Sum(nil))
@@ -118,7 +118,7 @@ func (m *Manifest) Append(dst []byte) []byte {
 func DecodeManifest(p []byte) (Manifest, error) {
 	r := reader{b: p}
 	m := r.manifest()
-	return m, r.done("manifest")
+	return m, r.finish("manifest")
 }
 
 func (r *reader) manifest() (m Manifest) {
@@ -152,8 +152,8 @@ type BlobRef struct {
 	Inline   []byte
 	// Group, unless it is 0, is the SealKey.ID of the key under which the blob is sealed: Sealed, where it is small, or
 	// else manifest and chunks. It stands in the announcement's section "sealed".
-	Group  uint64
-	Sealed []byte
+	GroupKeyID uint64
+	Sealed     []byte
 }
 
 // Open makes of a reference to a sealed blob that is in the announcement a reference to the blob itself.
@@ -171,7 +171,8 @@ func (b BlobRef) Open(group SealKey) (BlobRef, error) {
 // Seal makes of a reference to a blob that is in the announcement a reference to the sealed one.
 func (b BlobRef) Seal(group SealKey) BlobRef {
 	sealed := group.Blob(b.Hash).Seal(nil, SealedWhole, b.Inline)
-	return BlobRef{Hash: b.Hash, Manifest: sha256.Sum256(sealed), Length: b.Length, Group: group.ID(), Sealed: sealed}
+	return BlobRef{Hash: b.Hash, Manifest: sha256.Sum256(sealed), Length: b.Length, GroupKeyID: group.ID(),
+		Sealed: sealed}
 }
 
 // Present reports whether the reference names a blob at all.

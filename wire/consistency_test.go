@@ -60,15 +60,15 @@ func TestUpdateRefusesAnotherLength(t *testing.T) {
 
 func TestCreditRefusesOddRanges(t *testing.T) {
 	for _, c := range []struct {
-		r  wire.Range
+		r  wire.ChunkRange
 		ok bool
 	}{
-		{wire.Range{First: 0, Last: wire.MaxChunks - 1}, true},
-		{wire.Range{First: 2, Last: 1}, false},
-		{wire.Range{First: 0, Last: wire.MaxChunks}, false},
-		{wire.Range{First: 1<<32 - 1, Last: 1<<32 - 1}, false},
+		{wire.ChunkRange{First: 0, Last: wire.MaxChunks - 1}, true},
+		{wire.ChunkRange{First: 2, Last: 1}, false},
+		{wire.ChunkRange{First: 0, Last: wire.MaxChunks}, false},
+		{wire.ChunkRange{First: 1<<32 - 1, Last: 1<<32 - 1}, false},
 	} {
-		m := wire.Credit{Chunks: []wire.Range{{First: 1, Last: 1}, c.r}}
+		m := wire.Credit{Chunks: []wire.ChunkRange{{First: 1, Last: 1}, c.r}}
 		if _, err := wire.DecodeCredit(m.Body()); (err == nil) != c.ok {
 			t.Errorf("%+v: error %v", c.r, err)
 		}

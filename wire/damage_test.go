@@ -33,7 +33,7 @@ func TestEveryTruncationFails(t *testing.T) {
 			continue
 		}
 		for n := range message {
-			if _, err := wire.Open(message[:n]); !errors.Is(err, wire.ErrMalformed) {
+			if _, err := wire.ParseEnvelope(message[:n]); !errors.Is(err, wire.ErrMalformed) {
 				t.Errorf("%s: %d of %d bytes open with error %v", g.file, n, len(message), err)
 			}
 		}
@@ -48,7 +48,7 @@ func TestEveryTrailingByteFails(t *testing.T) {
 			if _, err := f.decode(append(bytes.Clone(bodyOf(f, message)), tail...)); err == nil {
 				t.Errorf("%s: a body with %d bytes too many is read", g.file, len(tail))
 			}
-			if _, err := wire.Open(append(bytes.Clone(message), tail...)); f.typ != 0 &&
+			if _, err := wire.ParseEnvelope(append(bytes.Clone(message), tail...)); f.typ != 0 &&
 				!errors.Is(err, wire.ErrMalformed) {
 				t.Errorf("%s: an envelope with %d bytes too many opens with error %v", g.file, len(tail), err)
 			}
@@ -68,7 +68,7 @@ func TestEveryBitFlipFails(t *testing.T) {
 		message := readGolden(t, g.file)
 		for bit := 0; bit < 8*len(message); bit += stride {
 			message[bit/8] ^= 1 << (bit % 8)
-			if e, err := wire.Open(message); err == nil && e.Verify(testPublicKey()) == nil {
+			if e, err := wire.ParseEnvelope(message); err == nil && e.Verify(testPublicKey()) == nil {
 				t.Errorf("%s: passes with bit %d of byte %d flipped", g.file, bit%8, bit/8)
 			}
 			message[bit/8] ^= 1 << (bit % 8)
@@ -119,14 +119,14 @@ func TestOpenRefuses(t *testing.T) {
 		p := readGolden(t, "update")
 		d.change(p)
 		resign(p, wire.TypeUpdate)
-		if _, err := wire.Open(p); !errors.Is(err, d.want) {
+		if _, err := wire.ParseEnvelope(p); !errors.Is(err, d.want) {
 			t.Errorf("%s: error %v, want %v", d.name, err, d.want)
 		}
 	}
-	if _, err := wire.Open(make([]byte, wire.MaxMessage+1)); !errors.Is(err, wire.ErrMalformed) {
+	if _, err := wire.ParseEnvelope(make([]byte, wire.MaxMessage+1)); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("a message over MaxMessage opens with error %v", err)
 	}
-	if _, err := wire.Open(nil); !errors.Is(err, wire.ErrMalformed) {
+	if _, err := wire.ParseEnvelope(nil); !errors.Is(err, wire.ErrMalformed) {
 		t.Errorf("no message opens with error %v", err)
 	}
 }
@@ -134,7 +134,7 @@ func TestOpenRefuses(t *testing.T) {
 func TestNameErrorIsOneLine(t *testing.T) {
 	p := readGolden(t, "update")
 	p[39], p[87] = 'x', 'x'
-	if _, err := wire.Open(p); err == nil || bytes.ContainsRune([]byte(err.Error()), '\n') {
+	if _, err := wire.ParseEnvelope(p); err == nil || bytes.ContainsRune([]byte(err.Error()), '\n') {
 		t.Errorf("error %q, want one line for the log", err)
 	}
 }

@@ -18,7 +18,7 @@ func TestSignatureIsAsDocumented(t *testing.T) {
 	p := readGolden(t, "hello")
 	clear(p[headerSize:envelopeSize])
 	resign(p, wire.TypeHello)
-	e, err := wire.Open(p)
+	e, err := wire.ParseEnvelope(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestDomainsAreSeparate(t *testing.T) {
 			if made == used {
 				continue
 			}
-			p := wire.Seal(nil, randomHeader(seeded(4), made), []byte("body"), testKey())
+			p := wire.SignEnvelope(nil, randomHeader(seeded(4), made), []byte("body"), testKey())
 			p[5] = byte(used)
 			mustNotVerify(t, p, made, used)
 			resign(p, made) // over the header of used, in the domain of made
@@ -46,7 +46,7 @@ func TestDomainsAreSeparate(t *testing.T) {
 
 func mustNotVerify(t *testing.T, p []byte, made, used wire.Type) {
 	t.Helper()
-	e, err := wire.Open(p)
+	e, err := wire.ParseEnvelope(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func mustNotVerify(t *testing.T, p []byte, made, used wire.Type) {
 }
 
 func TestVerifyNeedsTheSendersKey(t *testing.T) {
-	e, err := wire.Open(readGolden(t, "hello"))
+	e, err := wire.ParseEnvelope(readGolden(t, "hello"))
 	if err != nil {
 		t.Fatal(err)
 	}

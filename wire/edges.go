@@ -2,68 +2,68 @@ package wire
 
 import "math"
 
-// EndReason tells why an edge was taken away. It is a metric's label.
-type EndReason uint8
+// EdgeEndReason tells why an edge was taken away. It is a metric's label.
+type EdgeEndReason uint8
 
 // The reasons for taking an edge away.
 const (
-	EndFar     EndReason = iota + 1 // its ends were much farther apart than those of others
-	EndStill                        // by most of its neighbours, the other end does not move as one that mixes
+	EndFar     EdgeEndReason = iota + 1 // its ends were much farther apart than those of others
+	EndStill                            // by most of its neighbours, the other end does not move as one that mixes
 	lastEnding = EndStill
 )
 
 // String returns the reason's name, as metrics and logs show it.
-func (r EndReason) String() string { return enumName(uint8(r), "far", "still") }
+func (r EdgeEndReason) String() string { return enumName(uint8(r), "far", "still") }
 
-// EndReasons returns all reasons, for closed label sets.
-func EndReasons() []EndReason { return enumAll(lastEnding) }
+// EdgeEndReasons returns all reasons, for closed label sets.
+func EdgeEndReasons() []EdgeEndReason { return enumAll(lastEnding) }
 
 // EndedEdge is an edge that an agent would have, and has not for some rounds.
 type EndedEdge struct {
 	ID     AgentID // the neighbour
-	Reason EndReason
+	Reason EdgeEndReason
 }
 
-// Seen is what one end of an edge has measured of it.
-type Seen struct {
-	ID       AgentID // the neighbour
-	Flows    uint32  // that were applied
-	Clipped  uint32  // of these: bounded by τ
-	Distance float64 // mean of ‖x_j − x_i‖ over them; MaxFloat64 if it is larger
-	// Yield is how much of the pull towards this end the neighbour yielded to: Σ⟨x_j' − x_j, x_i − x_j⟩ / Σ‖x_i − x_j‖²
-	// over pairs of snapshots that follow each other. An agent that mixes has about the edge's weight or more.
-	Yield float64
+// EdgeMeasurement is what one end of an edge has measured of it.
+type EdgeMeasurement struct {
+	ID           AgentID // the neighbour
+	AppliedFlows uint32  // that were applied
+	Clipped      uint32  // of these: bounded by τ
+	Distance     float64 // mean of ‖x_j − x_i‖ over them; MaxFloat64 if it is larger
+	// PullResponse is how much of the pull towards this end the neighbour yielded to: Σ⟨x_j' − x_j, x_i − x_j⟩ / Σ‖x_i
+	// − x_j‖² over pairs of snapshots that follow each other. An agent that mixes has about the edge's weight or more.
+	PullResponse float64
 }
 
-// SeenEdges is what an agent has measured of its edges in a block, since its last answer; zero = nothing.
-type SeenEdges struct {
-	Block RoundID // for which the edges were made
-	Edges []Seen  // by ID
+// EdgeMeasurements is what an agent has measured of its edges in a block, since its last answer; zero = nothing.
+type EdgeMeasurements struct {
+	BlockRound RoundID           // for which the edges were made
+	Edges      []EdgeMeasurement // by ID
 }
 
-func (w *writer) seen(m *SeenEdges) {
+func (w *writer) seen(m *EdgeMeasurements) {
 	if len(m.Edges) == 0 {
 		return
 	}
-	w.u64(uint64(m.Block))
+	w.u64(uint64(m.BlockRound))
 	w.u32(uint32(len(m.Edges)))
 	for _, e := range m.Edges {
 		w.str(string(e.ID))
-		w.u32(e.Flows)
+		w.u32(e.AppliedFlows)
 		w.u32(e.Clipped)
 		w.f64(min(e.Distance, math.MaxFloat64))
-		w.f64(e.Yield)
+		w.f64(e.PullResponse)
 	}
 }
 
-func (r *reader) seen(m *SeenEdges) {
-	m.Block = RoundID(r.u64())
+func (r *reader) seen(m *EdgeMeasurements) {
+	m.BlockRound = RoundID(r.u64())
 	last := AgentID("")
 	for range r.count("edges", MaxNeighbors, 27) {
-		e := Seen{ID: r.neighbor(last), Flows: r.u32(), Clipped: r.u32(), Distance: r.f64("distance"),
-			Yield: r.f64("yield")}
-		if r.err == nil && (e.Clipped > e.Flows || e.Distance < 0) {
-			r.failf("edge to %q: %d of %d flows clipped, distance %v", e.ID, e.Clipped, e.Flows, e.Distance)
+		e := EdgeMeasurement{ID: r.neighbor(last), AppliedFlows: r.u32(), Clipped: r.u32(), Distance: r.f64("distance"),
+			PullResponse: r.f64("yield")}
+		if r.err == nil && (e.Clipped > e.AppliedFlows || e.Distance < 0) {
+			r.failf("edge to %q: %d of %d flows clipped, distance %v", e.ID, e.Clipped, e.AppliedFlows, e.Distance)
 		}
 		last = e.ID
 		m.Edges = append(m.Edges, e)
@@ -85,8 +85,8 @@ func (r *reader) neighbor(before AgentID) AgentID {
 	return id
 }
 
-// bounds writes τ of each peer's edge, if there is one.
-func (w *writer) bounds(m *Invitation) {
+// clipBounds writes τ of each peer's edge, if there is one.
+func (w *writer) clipBounds(m *Invitation) {
 	some := false
 	for _, p := range m.Peers {
 		some = some || p.Clip != 0
@@ -100,8 +100,8 @@ func (w *writer) bounds(m *Invitation) {
 	}
 }
 
-// bounds comes after peers.
-func (r *reader) bounds(m *Invitation) {
+// clipBounds comes after peers.
+func (r *reader) clipBounds(m *Invitation) {
 	all := r.f64s("bound", MaxNeighbors)
 	if r.err == nil && len(all) != len(m.Peers) {
 		r.failf("%d bounds of %d edges", len(all), len(m.Peers))
@@ -120,7 +120,7 @@ func (r *reader) bounds(m *Invitation) {
 // proofs writes whether all edges have them; without edges none have.
 func (w *writer) proofs(m *Invitation) {
 	for _, p := range m.Peers {
-		if !p.Proves {
+		if !p.RequiresProofs {
 			return
 		}
 	}
@@ -135,7 +135,7 @@ func (r *reader) proofs(m *Invitation) {
 		r.failf("a section proofs without them, or without edges")
 	}
 	for i := range m.Peers {
-		m.Peers[i].Proves = true
+		m.Peers[i].RequiresProofs = true
 	}
 }
 
@@ -153,7 +153,7 @@ func (w *writer) ended(m *Invitation) {
 func (r *reader) ended(m *Invitation) {
 	last := AgentID("")
 	for range r.count("edges", MaxNeighbors, 4) {
-		e := EndedEdge{r.neighbor(last), EndReason(r.enum("reason", uint8(lastEnding)))}
+		e := EndedEdge{r.neighbor(last), EdgeEndReason(r.enum("reason", uint8(lastEnding)))}
 		last = e.ID
 		m.Ended = append(m.Ended, e)
 	}

@@ -12,19 +12,19 @@ import (
 
 // lastValues is the largest value of each enumeration of the protocol.
 var lastValues = map[reflect.Type]uint8{
-	reflect.TypeFor[wire.State]():           uint8(wire.StateLost),
-	reflect.TypeFor[wire.DeclineReason]():   uint8(wire.DeclineStorage),
-	reflect.TypeFor[wire.RefuseReason]():    uint8(wire.RefuseUnsupported),
-	reflect.TypeFor[wire.Place]():           uint8(wire.PlaceNotSelected),
-	reflect.TypeFor[wire.Phase]():           uint8(wire.PhaseFinished),
-	reflect.TypeFor[wire.Kind]():            uint8(wire.KindTraining),
-	reflect.TypeFor[wire.PeerType]():        uint8(wire.PeerSignedBeacon),
-	reflect.TypeFor[wire.Need]():            uint8(wire.NeedDecline),
-	reflect.TypeFor[wire.DType]():           uint8(wire.Float64),
-	reflect.TypeFor[wire.Fate]():            uint8(wire.FateUnknown),
-	reflect.TypeFor[wire.RejectionReason](): uint8(wire.RejectedClone),
-	reflect.TypeFor[wire.JoinRefusal]():     uint8(wire.JoinFailed),
-	reflect.TypeFor[wire.RenewRefusal]():    uint8(wire.RenewFailed),
+	reflect.TypeFor[wire.PresenceState]():        uint8(wire.StateLost),
+	reflect.TypeFor[wire.DeclineReason]():        uint8(wire.DeclineStorage),
+	reflect.TypeFor[wire.RefuseReason]():         uint8(wire.RefuseUnsupported),
+	reflect.TypeFor[wire.RoundStanding]():        uint8(wire.PlaceNotSelected),
+	reflect.TypeFor[wire.Phase]():                uint8(wire.PhaseFinished),
+	reflect.TypeFor[wire.RoundKind]():            uint8(wire.KindTraining),
+	reflect.TypeFor[wire.PeerType]():             uint8(wire.PeerSignedBeacon),
+	reflect.TypeFor[wire.UnknownSectionPolicy](): uint8(wire.NeedDecline),
+	reflect.TypeFor[wire.DType]():                uint8(wire.Float64),
+	reflect.TypeFor[wire.UpdateFate]():           uint8(wire.FateUnknown),
+	reflect.TypeFor[wire.RejectionReason]():      uint8(wire.RejectedClone),
+	reflect.TypeFor[wire.JoinRefusal]():          uint8(wire.JoinFailed),
+	reflect.TypeFor[wire.RenewRefusal]():         uint8(wire.RenewFailed),
 }
 
 // TestUnknownValuesAreRefused, in every enumeration of every golden message.
@@ -63,7 +63,7 @@ func TestBoolsAreZeroOrOne(t *testing.T) {
 	good := readGolden(t, "task")
 	other := linearTask()
 	other.Model.Bias, other.Training.Normalize = !other.Model.Bias, !other.Training.Normalize
-	other.Mixing.Open = !other.Mixing.Open
+	other.Mixing.Unsealed = !other.Mixing.Unsealed
 	changed := 0
 	for i, b := range other.Append(nil) {
 		if b == good[i] {
@@ -106,7 +106,8 @@ func TestNamesOfEnumerations(t *testing.T) {
 		t.Errorf("RejectionReasons ends with %v", r[len(r)-1])
 	}
 	for _, x := range []fmt.Stringer{
-		wire.State(0), wire.State(200), wire.Phase(0), wire.Phase(9), wire.Kind(9), wire.Place(9),
+		wire.PresenceState(0), wire.PresenceState(200), wire.Phase(0), wire.Phase(9), wire.RoundKind(9),
+		wire.RoundStanding(9),
 		wire.RefuseReason(99), wire.DeclineReason(99),
 	} {
 		if !strings.HasPrefix(x.String(), "unknown(") {

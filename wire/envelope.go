@@ -16,7 +16,7 @@ type Type uint8
 const (
 	TypeAnnouncement Type = iota + 1
 	TypeInvitation
-	TypeStanding
+	TypeHelloAnswer
 	TypeAccepted
 	TypeRefused
 	TypeCredit
@@ -69,9 +69,9 @@ type Header struct {
 	Type       Type
 	Federation Federation
 	Sender     AgentID
-	Epoch      Epoch // the sender's
-	Root       Root  // that the sender goes by
-	Run        RunID // 0 where no run is meant
+	Epoch      Epoch       // the sender's
+	Root       RootVersion // that the sender goes by
+	Run        RunID       // 0 where no run is meant
 	Round      RoundID
 	// Sequence grows with every envelope of one sender in one epoch.
 	Sequence uint64
@@ -89,15 +89,15 @@ type Envelope struct {
 // epoch 8, run 8, round 8, sequence 8, body length 4, root 4, SHA-256 of the
 // body 32 = 160 bytes; signature 64; body.
 
-// Seal appends to dst the envelope of body under h, signed with key. The
+// SignEnvelope appends to dst the envelope of body under h, signed with key. The
 // header must be valid and the body at most MaxBody bytes long: both are the
 // caller's own, so Seal panics otherwise.
-func Seal(dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
-	return SealBy(Ed25519{}, dst, h, body, key)
+func SignEnvelope(dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
+	return SignEnvelopeWith(Ed25519{}, dst, h, body, key)
 }
 
-// SealBy is Seal with signatures of another kind.
-func SealBy(s Signatures, dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
+// SignEnvelopeWith is Seal with signatures of another kind.
+func SignEnvelopeWith(s SignatureScheme, dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
 	if err := h.validate(); err != nil {
 		panic("wire: Seal: " + err.Error())
 	}
@@ -119,7 +119,7 @@ func SealBy(s Signatures, dst []byte, h Header, body []byte, key ed25519.Private
 	w.u32(uint32(len(body)))
 	w.u32(uint32(h.Root))
 	w.digest(sha256.Sum256(body))
-	w.b = append(w.b, s.Sign(key, signed(h.Type, w.b[start:]))...)
+	w.b = append(w.b, s.Sign(key, signedBytes(h.Type, w.b[start:]))...)
 	return append(w.b, body...)
 }
 
@@ -141,17 +141,17 @@ func (e *VersionError) Outdated(ours, sender string) string {
 // Unwrap returns ErrVersion.
 func (e *VersionError) Unwrap() error { return ErrVersion }
 
-// Open parses an envelope and checks its form, limits and body hash. It does
+// ParseEnvelope parses an envelope and checks its form, limits and body hash. It does
 // not check the signature: that needs the sender's key (Verify).
-func Open(p []byte) (Envelope, error) {
+func ParseEnvelope(p []byte) (Envelope, error) {
 	if len(p) < HeaderSize+signatureSize || len(p) > MaxMessage || string(p[:4]) != magic {
 		return Envelope{}, fmt.Errorf("%w: %d bytes without the form of an envelope", ErrMalformed, len(p))
 	}
 	if p[4] != Version {
 		return Envelope{}, &VersionError{Has: p[4]}
 	}
-	federation, err1 := padded(p[8:40])
-	sender, err2 := padded(p[40:88])
+	federation, err1 := readPadded(p[8:40])
+	sender, err2 := readPadded(p[40:88])
 	le := binary.LittleEndian
 	h := Header{
 		Type:       Type(p[5]),
@@ -161,7 +161,7 @@ func Open(p []byte) (Envelope, error) {
 		Run:        RunID(le.Uint64(p[96:])),
 		Round:      RoundID(le.Uint64(p[104:])),
 		Sequence:   le.Uint64(p[112:]),
-		Root:       Root(le.Uint32(p[124:])),
+		Root:       RootVersion(le.Uint32(p[124:])),
 	}
 	body := p[HeaderSize+signatureSize:]
 	if err := cmp.Or(err1, err2, h.validate()); err != nil {
@@ -184,9 +184,9 @@ func Open(p []byte) (Envelope, error) {
 func (e Envelope) Verify(key ed25519.PublicKey) error { return e.VerifyBy(Ed25519{}, key) }
 
 // VerifyBy is Verify for signatures of another kind.
-func (e Envelope) VerifyBy(s Signatures, key ed25519.PublicKey) error {
+func (e Envelope) VerifyBy(s SignatureScheme, key ed25519.PublicKey) error {
 	if len(e.raw) < HeaderSize+signatureSize ||
-		!s.Verify(key, signed(e.Type, e.raw[:HeaderSize]), e.raw[HeaderSize:HeaderSize+signatureSize]) {
+		!s.Verify(key, signedBytes(e.Type, e.raw[:HeaderSize]), e.raw[HeaderSize:HeaderSize+signatureSize]) {
 		return fmt.Errorf("%w on a message of %s", ErrSignature, e.Sender)
 	}
 	return nil
@@ -196,8 +196,8 @@ func (e Envelope) VerifyBy(s Signatures, key ed25519.PublicKey) error {
 // an invitation names the announcement that it belongs to by this digest.
 func (e Envelope) Digest() Digest { return sha256.Sum256(e.raw[:HeaderSize]) }
 
-// signed returns what is signed: the domain of the type, then the header.
-func signed(t Type, header []byte) []byte {
+// signedBytes returns what is signed: the domain of the type, then the header.
+func signedBytes(t Type, header []byte) []byte {
 	b := make([]byte, 0, 32+HeaderSize)
 	b = append(b, "fedmesh/v2/"...)
 	b = append(b, t.String()...)
@@ -205,8 +205,8 @@ func signed(t Type, header []byte) []byte {
 	return append(b, header...)
 }
 
-// opened returns the envelope with the body that was sealed in it.
-func (e Envelope) opened(t Type, body []byte) Envelope {
+// withOpenedBody returns the envelope with the body that was sealed in it.
+func (e Envelope) withOpenedBody(t Type, body []byte) Envelope {
 	raw := append(make([]byte, 0, HeaderSize+signatureSize+len(body)), e.raw[:HeaderSize+signatureSize]...)
 	raw[5] = byte(t)
 	binary.LittleEndian.PutUint32(raw[120:], uint32(len(body)))
@@ -238,8 +238,8 @@ func appendPadded(dst []byte, s string, size int) []byte {
 	return append(dst, make([]byte, size-len(s))...)
 }
 
-// padded reads a name that zeros fill up; a byte after the first zero is an error.
-func padded(p []byte) (string, error) {
+// readPadded reads a name that zeros fill up; a byte after the first zero is an error.
+func readPadded(p []byte) (string, error) {
 	n := 0
 	for n < len(p) && p[n] != 0 {
 		n++

@@ -8,8 +8,8 @@ const (
 	EvaluationBins = 64
 	// EvaluationClasses bounds the classes of which it is told which was taken for which.
 	EvaluationClasses = 64
-	// MaxFigures bounds the figures of an evaluation.
-	MaxFigures = 16
+	// MaxExternalMetrics bounds the figures of an evaluation.
+	MaxExternalMetrics = 16
 )
 
 // MostOfRow bounds what a row adds to a sum: sums over all agents, and their squares, must be finite.
@@ -23,36 +23,36 @@ type Evaluation struct {
 	Risk    float64 // Σ of the rows' risks, without the ridge
 	// Of a regression, in the units in which the model was trained: Σ (z − y)², Σ y and Σ y², and how many |z − y| are
 	// in each of EvaluationBins bins (docs/PROTOCOL.md); no bins of classes.
-	SSE, Targets, Squares float64
-	Residuals             []uint32
+	SSE, TargetSum, TargetSquareSum float64
+	ResidualHistogram               []uint32
 	// Of classes: how many rows were taken for their class, and [actual,predicted] for up to EvaluationClasses of them.
-	Hits      uint32
-	Confusion []uint32
+	CorrectRows uint32
+	Confusion   []uint32
 	// Figures are what the program that trains an external model says beside the risk, ascending by name: it alone
 	// knows what is in them. Not nil, though perhaps empty, exactly of an external model with rows; there are no bins,
 	// hits and cells then.
-	Figures []Figure
+	Figures []ExternalMetric
 }
 
-// Figure is a figure of a program.
-type Figure struct {
+// ExternalMetric is a figure of a program.
+type ExternalMetric struct {
 	Name string  // as that of a Section
 	Sum  float64 // Σ over the rows
 }
 
 // Valid reports whether a figure over so many rows may be told.
-func (f *Figure) Valid(rows uint32) bool {
+func (f *ExternalMetric) Valid(rows uint32) bool {
 	return checkName(f.Name, MaxSectionName, sectionByte) == nil && math.Abs(f.Sum) <= MostOfRow*float64(rows)
 }
 
-// Of reports whether the evaluation is of that version of a model of a run.
-func (m *Evaluation) Of(run RunID, version ModelVersion) bool {
+// IsFor reports whether the evaluation is of that version of a model of a run.
+func (m *Evaluation) IsFor(run RunID, version ModelVersion) bool {
 	return m.Run != 0 && m.Run == run && m.Version == version
 }
 
 // part is the section of a hello.
-func (m *Evaluation) part() part {
-	return part{"evaluation", NeedIgnore, func(w *writer) {
+func (m *Evaluation) part() sectionCodec {
+	return sectionCodec{"evaluation", NeedIgnore, func(w *writer) {
 		if m.Run == 0 {
 			return
 		}
@@ -64,10 +64,10 @@ func (m *Evaluation) part() part {
 		}
 		w.f64(m.Risk)
 		w.f64(m.SSE)
-		w.f64(m.Targets)
-		w.f64(m.Squares)
-		w.u32s(m.Residuals)
-		w.u32(m.Hits)
+		w.f64(m.TargetSum)
+		w.f64(m.TargetSquareSum)
+		w.u32s(m.ResidualHistogram)
+		w.u32(m.CorrectRows)
 		w.u32s(m.Confusion)
 	}, m.read}
 }
@@ -77,9 +77,10 @@ func (m *Evaluation) read(r *reader) {
 	if m.Rows == 0 {
 		return
 	}
-	m.Risk, m.SSE, m.Targets, m.Squares = r.f64("risk"), r.f64("squared residuals"), r.f64("targets"), r.f64("squares")
-	m.Residuals = r.u32s("residuals", EvaluationBins)
-	m.Hits = r.u32()
+	m.Risk, m.SSE, m.TargetSum, m.TargetSquareSum = r.f64("risk"), r.f64("squared residuals"), r.f64("targets"),
+		r.f64("squares")
+	m.ResidualHistogram = r.u32s("residuals", EvaluationBins)
+	m.CorrectRows = r.u32()
 	m.Confusion = r.u32s("confusion", EvaluationClasses*EvaluationClasses)
 	if r.err != nil {
 		return
@@ -95,21 +96,21 @@ func (m *Evaluation) read(r *reader) {
 		}
 	}
 	most := MostOfRow * float64(m.Rows)
-	switch n := len(m.Residuals); {
-	case math.Abs(m.Risk) > most || m.SSE > most || math.Abs(m.Targets) > most || m.Squares > most,
-		m.SSE < 0 || m.Squares < 0 || m.Hits > m.Rows:
+	switch n := len(m.ResidualHistogram); {
+	case math.Abs(m.Risk) > most || m.SSE > most || math.Abs(m.TargetSum) > most || m.TargetSquareSum > most,
+		m.SSE < 0 || m.TargetSquareSum < 0 || m.CorrectRows > m.Rows:
 		r.failf("sums that no %d rows have", m.Rows)
-	case n != 0 && (n != EvaluationBins || sum(m.Residuals) != uint64(m.Rows)):
-		r.failf("%d residuals in %d bins, of %d rows", sum(m.Residuals), n, m.Rows)
+	case n != 0 && (n != EvaluationBins || sum(m.ResidualHistogram) != uint64(m.Rows)):
+		r.failf("%d residuals in %d bins, of %d rows", sum(m.ResidualHistogram), n, m.Rows)
 	case classes*classes != len(m.Confusion),
-		classes > 0 && (sum(m.Confusion) != uint64(m.Rows) || hits != uint64(m.Hits)):
-		r.failf("%d rows in %d cells, want %d, with %d hits", sum(m.Confusion), len(m.Confusion), m.Rows, m.Hits)
+		classes > 0 && (sum(m.Confusion) != uint64(m.Rows) || hits != uint64(m.CorrectRows)):
+		r.failf("%d rows in %d cells, want %d, with %d hits", sum(m.Confusion), len(m.Confusion), m.Rows, m.CorrectRows)
 	}
 }
 
-// figuresPart is a section of a hello beside that of the evaluation, which comes before it.
-func (m *Evaluation) figuresPart() part {
-	return part{"evaluation_figures", NeedIgnore, func(w *writer) {
+// externalMetricsCodec is a section of a hello beside that of the evaluation, which comes before it.
+func (m *Evaluation) externalMetricsCodec() sectionCodec {
+	return sectionCodec{"evaluation_figures", NeedIgnore, func(w *writer) {
 		if m.Figures == nil {
 			return
 		}
@@ -119,14 +120,14 @@ func (m *Evaluation) figuresPart() part {
 			w.f64(f.Sum)
 		}
 	}, func(r *reader) {
-		if m.Rows == 0 || len(m.Residuals) > 0 || len(m.Confusion) > 0 || m.Hits > 0 {
+		if m.Rows == 0 || len(m.ResidualHistogram) > 0 || len(m.Confusion) > 0 || m.CorrectRows > 0 {
 			r.failf("figures of a model that is not external, or without rows")
 		}
-		m.Figures = make([]Figure, r.count("figures", MaxFigures, 10))
+		m.Figures = make([]ExternalMetric, r.count("figures", MaxExternalMetrics, 10))
 		last := ""
 		for i := range m.Figures {
 			last = r.name("figure", last)
-			m.Figures[i] = Figure{last, r.f64("figure")}
+			m.Figures[i] = ExternalMetric{last, r.f64("figure")}
 			if r.err == nil && !m.Figures[i].Valid(m.Rows) {
 				r.failf("figure %s: a sum that no %d rows have", last, m.Rows)
 			}

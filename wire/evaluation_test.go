@@ -10,16 +10,17 @@ import (
 )
 
 func evaluationOfClasses() wire.Evaluation {
-	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5, Hits: 28, Confusion: []uint32{20, 1, 2, 8}}
+	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5, CorrectRows: 28, Confusion: []uint32{20, 1, 2, 8}}
 }
 
 func evaluationOfNumbers() wire.Evaluation {
-	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, Squares: 62, Residuals: goldenBins()}
+	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, TargetSquareSum: 62,
+		ResidualHistogram: goldenBins()}
 }
 
 func evaluationOfProgram() wire.Evaluation {
 	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5,
-		Figures: []wire.Figure{{Name: "accuracy", Sum: 28}, {Name: "top_5", Sum: 30.5}}}
+		Figures: []wire.ExternalMetric{{Name: "accuracy", Sum: 28}, {Name: "top_5", Sum: 30.5}}}
 }
 
 // TestEvaluationAddsUp refuses figures of a model that no rows of their number have.
@@ -35,29 +36,34 @@ func TestEvaluationAddsUp(t *testing.T) {
 		{"numbers", numbers, func(*wire.Evaluation) {}, ""},
 		{"no cells", classes, func(m *wire.Evaluation) { m.Confusion = nil }, ""},
 		{"no rows", classes, func(m *wire.Evaluation) { *m = wire.Evaluation{Run: 7, Version: 2} }, ""},
-		{"more hits than rows", classes, func(m *wire.Evaluation) { m.Hits, m.Confusion = 32, nil },
+		{"more hits than rows", classes, func(m *wire.Evaluation) { m.CorrectRows, m.Confusion = 32, nil },
 			"sums that no 31 rows"},
 		{"a negative square", numbers, func(m *wire.Evaluation) { m.SSE = -1 }, "sums that no 31 rows"},
-		{"negative squares", numbers, func(m *wire.Evaluation) { m.Squares = -1 }, "sums that no 31 rows"},
+		{"negative squares", numbers, func(m *wire.Evaluation) { m.TargetSquareSum = -1 }, "sums that no 31 rows"},
 		{"a risk out of bounds", classes, func(m *wire.Evaluation) { m.Risk = -1e102 }, "sums that no 31 rows"},
-		{"targets out of bounds", numbers, func(m *wire.Evaluation) { m.Targets = 1e102 }, "sums that no 31 rows"},
-		{"a residual too many", numbers, func(m *wire.Evaluation) { m.Residuals[5]++ }, "32 residuals in 64 bins"},
-		{"a bin too few", numbers, func(m *wire.Evaluation) { m.Residuals = []uint32{31} }, "31 residuals in 1 bins"},
-		{"a bin too many", numbers, func(m *wire.Evaluation) { m.Residuals = append(m.Residuals, 0) }, "more than 64"},
+		{"targets out of bounds", numbers, func(m *wire.Evaluation) { m.TargetSum = 1e102 }, "sums that no 31 rows"},
+		{"a residual too many", numbers, func(m *wire.Evaluation) { m.ResidualHistogram[5]++ },
+			"32 residuals in 64 bins"},
+		{"a bin too few", numbers, func(m *wire.Evaluation) { m.ResidualHistogram = []uint32{31} },
+			"31 residuals in 1 bins"},
+		{"a bin too many", numbers, func(m *wire.Evaluation) { m.ResidualHistogram = append(m.ResidualHistogram, 0) },
+			"more than 64"},
 		{"a row too few", classes, func(m *wire.Evaluation) { m.Confusion[1]-- }, "30 rows in 4 cells"},
-		{"another number of hits", classes, func(m *wire.Evaluation) { m.Hits-- }, "with 27 hits"},
+		{"another number of hits", classes, func(m *wire.Evaluation) { m.CorrectRows-- }, "with 27 hits"},
 		{"no square", classes, func(m *wire.Evaluation) { m.Confusion = append(m.Confusion, 0) }, "in 5 cells"},
 		{"a program's", program, func(*wire.Evaluation) {}, ""},
-		{"a program's risk alone", program, func(m *wire.Evaluation) { m.Figures = []wire.Figure{} }, ""},
+		{"a program's risk alone", program, func(m *wire.Evaluation) { m.Figures = []wire.ExternalMetric{} }, ""},
 		{"a program's of no rows", program, func(m *wire.Evaluation) { m.Rows = 0 }, "figures of a model"},
-		{"a program's bins", program, func(m *wire.Evaluation) { m.Residuals = goldenBins() }, "figures of a model"},
-		{"a program's hits", program, func(m *wire.Evaluation) { m.Hits = 1 }, "figures of a model"},
-		{"a program's cells", classes, func(m *wire.Evaluation) { m.Figures = []wire.Figure{} }, "figures of a model"},
+		{"a program's bins", program, func(m *wire.Evaluation) { m.ResidualHistogram = goldenBins() },
+			"figures of a model"},
+		{"a program's hits", program, func(m *wire.Evaluation) { m.CorrectRows = 1 }, "figures of a model"},
+		{"a program's cells", classes, func(m *wire.Evaluation) { m.Figures = []wire.ExternalMetric{} },
+			"figures of a model"},
 		{"a figure out of bounds", program, func(m *wire.Evaluation) { m.Figures[1].Sum = -1e102 }, "sum that no"},
 		{"a figure twice", program, func(m *wire.Evaluation) { m.Figures[1].Name = "accuracy" }, "they must ascend"},
 		{"a figure without a name", program, func(m *wire.Evaluation) { m.Figures[0].Name = "" }, "figure \"\""},
 		{"too many figures", program, func(m *wire.Evaluation) {
-			m.Figures = make([]wire.Figure, wire.MaxFigures+1)
+			m.Figures = make([]wire.ExternalMetric, wire.MaxExternalMetrics+1)
 		}, "17 entries"},
 		{"sums beyond 32 bits", classes, func(m *wire.Evaluation) { m.Confusion[1] = math.MaxUint32 }, "in 4 cells"},
 	} {
@@ -71,7 +77,7 @@ func TestEvaluationAddsUp(t *testing.T) {
 	for _, x := range notFinite() {
 		for i := range 4 {
 			e := evaluationOfNumbers()
-			*[]*float64{&e.Risk, &e.SSE, &e.Targets, &e.Squares}[i] = x
+			*[]*float64{&e.Risk, &e.SSE, &e.TargetSum, &e.TargetSquareSum}[i] = x
 			m := wire.Hello{Evaluation: e}
 			if _, err := wire.DecodeHello(m.Body()); !errors.Is(err, wire.ErrNotFinite) {
 				t.Errorf("%v in number %d: error %v", x, i, err)

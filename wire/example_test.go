@@ -41,7 +41,7 @@ func TestWorkedExample(t *testing.T) {
 func workedExample(t *testing.T) string {
 	var b strings.Builder
 	for _, name := range []string{"announcement_gathering", "announcement_open", "announcement_pulled"} {
-		e, err := wire.Open(readGolden(t, name))
+		e, err := wire.ParseEnvelope(readGolden(t, name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,9 +49,9 @@ func forms() []form {
 		formOf("announcement", wire.TypeAnnouncement, (*wire.Announcement).Body, wire.DecodeAnnouncement,
 			randomAnnouncement),
 		formOf("invitation", wire.TypeInvitation, (*wire.Invitation).Body, wire.DecodeInvitation, randomInvitation),
-		formOf("standing", wire.TypeStanding, (*wire.Standing).Body, wire.DecodeStanding, randomStanding),
-		formOf("accepted", wire.TypeAccepted, (*wire.Accepted).Body, wire.DecodeAccepted, randomAccepted),
-		formOf("refused", wire.TypeRefused, (*wire.Refused).Body, wire.DecodeRefused, randomRefused),
+		formOf("standing", wire.TypeHelloAnswer, (*wire.HelloAnswer).Body, wire.DecodeHelloAnswer, randomStanding),
+		formOf("accepted", wire.TypeAccepted, (*wire.UpdateAccepted).Body, wire.DecodeUpdateAccepted, randomAccepted),
+		formOf("refused", wire.TypeRefused, (*wire.UpdateRefused).Body, wire.DecodeUpdateRefused, randomRefused),
 		formOf("credit", wire.TypeCredit, (*wire.Credit).Body, wire.DecodeCredit, randomCredit),
 		formOf("update", wire.TypeUpdate, (*wire.Update).Body, wire.DecodeUpdate, randomUpdate),
 		formOf("presence", wire.TypePresence, (*wire.Presence).Body, wire.DecodePresence, randomPresence),
@@ -65,7 +65,7 @@ func forms() []form {
 			}),
 		formOf("rejection", wire.TypeRejection, (*wire.Rejection).Body, wire.DecodeRejection,
 			func(rng *rand.Rand) wire.Rejection {
-				return wire.Rejection{Answers: randomDigest(rng), Reason: oneTo(rng, wire.RejectedClone)}
+				return wire.Rejection{MessageDigest: randomDigest(rng), Reason: oneTo(rng, wire.RejectedClone)}
 			}),
 		formOf("sealed", wire.TypeSealed, func(m *sealed) []byte { return m.Body },
 			func(body []byte) (sealed, error) {
@@ -77,7 +77,7 @@ func forms() []form {
 				return sealed{body}, nil
 			},
 			func(rng *rand.Rand) sealed {
-				return sealed{goldenPair().Up.Message(wire.PeerKey{}, byAgent(goldenRun, 3, 12), wire.TypeHello,
+				return sealed{goldenPair().Up.SealMessage(wire.PeerKey{}, byAgent(goldenRun, 3, 12), wire.TypeHello,
 					randomBytes(rng, rng.IntN(100)))}
 			}),
 		formOf("key", wire.TypeKey, (*wire.GroupKey).Body, wire.DecodeGroupKey, func(rng *rand.Rand) wire.GroupKey {
@@ -85,7 +85,7 @@ func forms() []form {
 		}),
 		formOf("renew", wire.TypeRenew, (*wire.Renew).Body, wire.DecodeRenew, randomRenew),
 		formOf("renewed", wire.TypeRenewed, (*wire.Renewed).Body, wire.DecodeRenewed, randomRenewed),
-		formOf("outcome", 0, (*wire.Outcome).Body, wire.DecodeOutcome, randomOutcome),
+		formOf("outcome", 0, (*wire.RoundOutcome).Body, wire.DecodeRoundOutcome, randomOutcome),
 		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
 		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest,
 			randomManifest),
@@ -96,7 +96,7 @@ func forms() []form {
 		formOf("beacon", 0, encodeBeacon, decodeBeacon, randomBeacon),
 		formOf("signed_beacon", 0, encodeSigned, decodeSigned, func(rng *rand.Rand) signedBeacon {
 			m := signedBeacon{randomBeacon(rng),
-				wire.Attestation{Key: wire.SignKeyOf(testKey()), By: wire.Signed{1, 2, 3}}}
+				wire.Attestation{Key: wire.SignKeyOf(testKey()), By: wire.Signature{1, 2, 3}}}
 			m.Head.Type = wire.PeerSignedBeacon
 			return m
 		}),
@@ -226,7 +226,7 @@ type signedBeacon struct {
 	Word wire.Attestation
 }
 
-var testCell = wire.Cell{Federation: "plant_7", Name: "hall"}
+var testCell = wire.BeaconCell{Federation: "plant_7", Name: "hall"}
 
 func encodeSigned(m *signedBeacon) []byte {
 	return wire.SignBeacon(wire.Ed25519{}, encodeBeacon(&m.beacon), testCell, m.Word, testKey())

@@ -18,12 +18,12 @@ func FuzzOpen(f *testing.F) {
 	}
 	all := forms()
 	f.Fuzz(func(t *testing.T, p []byte) {
-		e, err := wire.Open(p)
+		e, err := wire.ParseEnvelope(p)
 		if err != nil {
 			return
 		}
 		_ = e.Verify(testPublicKey())
-		again := wire.Seal(nil, e.Header, e.Body, testKey())
+		again := wire.SignEnvelope(nil, e.Header, e.Body, testKey())
 		if !bytes.Equal(again[:headerSize], p[:headerSize]) || !bytes.Equal(again[envelopeSize:], p[envelopeSize:]) {
 			t.Errorf("%x opens as %+v, which is sealed as %x", p, e.Header, again)
 		}

@@ -54,7 +54,7 @@ func TestGolden(t *testing.T) {
 		checkGolden(t, g.file, g.message(f))
 		body := readGolden(t, g.file)
 		if f.typ != 0 {
-			e, err := wire.Open(body)
+			e, err := wire.ParseEnvelope(body)
 			if err != nil {
 				t.Fatalf("%s: %v", g.file, err)
 			}

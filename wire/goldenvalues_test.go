@@ -36,12 +36,13 @@ func (g golden) message(f form) []byte {
 	}
 	h := g.header
 	h.Type = f.typ
-	return wire.Seal(nil, h, f.encode(g.value), testKey())
+	return wire.SignEnvelope(nil, h, f.encode(g.value), testKey())
 }
 
 // digest returns what an invitation to a golden announcement names it by.
 func (g golden) digest() wire.Digest {
-	return sha256.Sum256(wire.Seal(nil, withType(g.header, wire.TypeAnnouncement), g.value.(*wire.Announcement).Body(),
+	return sha256.Sum256(wire.SignEnvelope(nil, withType(g.header, wire.TypeAnnouncement),
+		g.value.(*wire.Announcement).Body(),
 		testKey())[:headerSize])
 }
 
@@ -84,22 +85,23 @@ func gatheringAnnouncement() golden {
 	return golden{"announcement_gathering", "announcement", byCoordinator(3, 10), &wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseGathering, Kind: wire.KindTraining, Version: 2,
 		Task: inline(linearTask().Append(nil)), Base: inline(smallVector()), Schema: smallSchema().Hash(),
-		Seed: 42, Offset: 20, HelloWithin: 5000, RoundWithin: 120000, Instance: goldenInstance, Folded: 2,
+		Seed: 42, StepOffset: 20, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, Instance: goldenInstance,
+		LastEndedRound: 2,
 	}}
 }
 
 func openAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.Phase, a.Credit = wire.PhaseOpen, 4
+	a.Phase, a.InitialCreditChunks = wire.PhaseOpen, 4
 	a.Selection = wire.NewSelection(goldenPlace(3, 1), goldenInstance, []wire.Selected{
 		{Key: goldenKey(), Weight: 1.5}, {Key: wire.SelectionKey{1}, Weight: 0.75}})
 	return golden{"announcement_open", "announcement", byCoordinator(3, 12), &a}
 }
 
 // goldenPlace is that of an open announcement.
-func goldenPlace(round wire.RoundID, attempt wire.Attempt) wire.Order {
-	return wire.Order{Root: wire.FirstRoot, Epoch: 1, Run: goldenRun, Round: round, Attempt: attempt,
+func goldenPlace(round wire.RoundID, attempt wire.Attempt) wire.AnnouncementPosition {
+	return wire.AnnouncementPosition{Root: wire.FirstRoot, Epoch: 1, Run: goldenRun, Round: round, Attempt: attempt,
 		Phase: wire.PhaseOpen}
 }
 
@@ -115,28 +117,29 @@ func goldenKey() wire.SelectionKey {
 func pulledAnnouncement() golden {
 	big, task := manifestOf(bigVector(), bigSchema()), networkTask().Append(nil)
 	return golden{"announcement_pulled", "announcement", byCoordinator(4, 20), &wire.Announcement{
-		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Version: 3, Credit: 1,
+		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Version: 3, InitialCreditChunks: 1,
 		Task: pulled(manifestOf(task, nil)), Base: pulled(big), Schema: bigSchema().Hash(),
-		Seed: 42, Offset: 30, HelloWithin: 5000, RoundWithin: 120000, Instance: goldenInstance, Folded: 3,
-		Blobs: []wire.NamedBlob{{Name: "later_evaluation", BlobRef: inline(smallVector())}},
-		Extra: wire.Extra{{Name: "later_rule", Need: wire.NeedDecline, Body: []byte{1}},
+		Seed: 42, StepOffset: 30, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, Instance: goldenInstance,
+		LastEndedRound: 3,
+		UnknownBlobs:   []wire.NamedBlob{{Name: "later_evaluation", BlobRef: inline(smallVector())}},
+		Extra: wire.UnknownSections{{Name: "later_rule", Need: wire.NeedDecline, Body: []byte{1}},
 			{Name: "later_word", Need: wire.NeedIgnore, Body: []byte("hi")}},
 	}}
 }
 
 func statisticsAnnouncement() golden {
 	return golden{"announcement_statistics", "announcement", byCoordinator(1, 2), &wire.Announcement{
-		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindStatistics, Credit: 2,
+		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindStatistics, InitialCreditChunks: 2,
 		Selection: wire.NewSelection(goldenPlace(1, 1), goldenInstance, []wire.Selected{{Key: goldenKey(), Weight: 1}}),
 		Task:      inline(networkTask().Append(nil)), Schema: statisticsSchema().Hash(),
-		Seed: 42, HelloWithin: 5000, RoundWithin: 120000, Instance: goldenInstance,
+		Seed: 42, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, Instance: goldenInstance,
 	}}
 }
 
 func rolloutAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.Phase, a.Folded = wire.PhaseIdle, 3
+	a.Phase, a.LastEndedRound = wire.PhaseIdle, 3
 	file := manifestOf(bigVector(), nil)
 	a.Candidate, a.Released = pulled(file), inline(smallVector())
 	a.Rollout = wire.Rollout{
@@ -148,21 +151,22 @@ func rolloutAnnouncement() golden {
 func restingAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.Phase, a.Folded, a.NewRows = wire.PhaseIdle, 3, 100
+	a.Phase, a.LastEndedRound, a.MinNewRows = wire.PhaseIdle, 3, 100
 	return golden{"announcement_resting", "announcement", byCoordinator(3, 18), &a}
 }
 
 func respondAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.Respond = wire.Respond{Of: 5583458, After: 60_000, Within: 600_000, Round: true}
+	a.Respond = wire.ResponsePolicy{Threshold: 5583458, AwayMillis: 60_000, AwaySpreadMillis: 600_000,
+		PresenceInRoundOnly: true}
 	return golden{"announcement_respond", "announcement", byCoordinator(3, 21), &a}
 }
 
 func evaluatedAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.Phase, a.Folded, a.Evaluate = wire.PhaseFinished, 3, 20
+	a.Phase, a.LastEndedRound, a.MinEvaluationRows = wire.PhaseFinished, 3, 20
 	return golden{"announcement_evaluated", "announcement", byCoordinator(3, 20), &a}
 }
 
@@ -176,7 +180,7 @@ func goldenBins() []uint32 {
 func issuedAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.Issued = 1_790_000_000
+	a.IssuedAt = 1_790_000_000
 	return golden{"announcement_issued", "announcement", byCoordinator(3, 19), &a}
 }
 
@@ -187,29 +191,32 @@ func goldensOfCoordinator() []golden {
 		rolloutAnnouncement(), restingAnnouncement(), respondAnnouncement(), issuedAnnouncement(),
 		evaluatedAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
-			&wire.Standing{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted, Samples: 1234}},
+			&wire.HelloAnswer{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted, Samples: 1234}},
 		{"invitation", "invitation", byCoordinator(3, 13),
-			&wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true,
-				Block: 2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
+			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, Weight: 1.5,
+				SendsUpdate: true,
+				BlockRound:  2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
 		{"invitation_proofs", "invitation", byCoordinator(3, 13),
-			&wire.Invitation{Agent: "press-01", Announcement: announcement, Left: 119500, Weight: 1.5, Uploads: true,
-				Block: 2, Attestation: goldenWord("press-01").By,
-				Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25, Proves: true}}}},
-		{"accepted", "accepted", byCoordinator(3, 14), &wire.Accepted{Update: update}},
+			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, Weight: 1.5,
+				SendsUpdate: true,
+				BlockRound:  2, Attestation: goldenWord("press-01").By,
+				Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25,
+					RequiresProofs: true}}}},
+		{"accepted", "accepted", byCoordinator(3, 14), &wire.UpdateAccepted{Update: update}},
 		{"settled", "settled", byCoordinator(2, 16), &wire.UpdateSettled{Update: update, Fate: wire.FateMissed}},
-		{"outcome", "outcome", wire.Header{}, &wire.Outcome{Round: 2, Settled: []wire.Settled{
-			{Tag: wire.TagOf(goldenRun, 2, "press-01", update), Fate: wire.FateNorm},
-			{Tag: wire.TagOf(goldenRun, 2, "press-07", update), Fate: wire.FateFolded}}}},
+		{"outcome", "outcome", wire.Header{}, &wire.RoundOutcome{Round: 2, Settled: []wire.TaggedFate{
+			{Tag: wire.UpdateTagOf(goldenRun, 2, "press-01", update), Fate: wire.FateNorm},
+			{Tag: wire.UpdateTagOf(goldenRun, 2, "press-07", update), Fate: wire.FateFolded}}}},
 		{"rejection", "rejection", byCoordinator(0, 17),
-			&wire.Rejection{Answers: announcement, Reason: wire.RejectedBehind}},
+			&wire.Rejection{MessageDigest: announcement, Reason: wire.RejectedBehind}},
 		{"renewed", "renewed", byCoordinator(0, 18),
-			&wire.Renewed{Answers: announcement, Certificate: []byte("a certificate in DER")}},
+			&wire.Renewed{RequestDigest: announcement, Certificate: []byte("a certificate in DER")}},
 		{"renewed_refused", "renewed", byCoordinator(0, 19),
-			&wire.Renewed{Answers: announcement, Refused: wire.RenewFailed, Certificate: []byte{}}},
-		{"refused", "refused", byCoordinator(3, 15), &wire.Refused{Update: update, Reason: wire.RefuseLate}},
+			&wire.Renewed{RequestDigest: announcement, Refused: wire.RenewFailed, Certificate: []byte{}}},
+		{"refused", "refused", byCoordinator(3, 15), &wire.UpdateRefused{Update: update, Reason: wire.RefuseLate}},
 		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
 			Update: wire.BlobDigest(bigVector()), Lease: 20000,
-			Chunks: []wire.Range{{First: 0, Last: 0}, {First: 1, Last: 1}},
+			Chunks: []wire.ChunkRange{{First: 0, Last: 0}, {First: 1, Last: 1}},
 		}},
 	}
 }
@@ -219,9 +226,10 @@ func goldensOfAgent() []golden {
 	base := wire.BlobDigest(smallVector())
 	return []golden{
 		{"presence_online", "presence", byAgent(0, 0, 1),
-			&wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, Speaks: 2, Software: "agentd 0.1.0"}},
+			&wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, MaxProtocolVersion: 2,
+				Software: "agentd 0.1.0"}},
 		{"presence_lost", "presence", byAgent(0, 0, 2),
-			&wire.Presence{State: wire.StateLost, Nonce: goldenNonce, Speaks: 2, Software: "agentd 0.1.0"}},
+			&wire.Presence{State: wire.StateLost, Nonce: goldenNonce, MaxProtocolVersion: 2, Software: "agentd 0.1.0"}},
 		{"renew", "renew", byAgent(0, 0, 11), goldenRenew()},
 		{"hello", "hello", byAgent(goldenRun, 3, 3),
 			&wire.Hello{Nonce: goldenNonce, Announcement: gathering, Samples: 12,
@@ -229,38 +237,40 @@ func goldensOfAgent() []golden {
 				Neighbors: []wire.AgentID{"press-02", "press-04"}}},
 		{"hello_unfit", "hello", byAgent(goldenRun, 3, 3),
 			&wire.Hello{Nonce: goldenNonce, Announcement: gathering, Unfit: wire.DeclineBadData,
-				Misfit: wire.Misfit{Column: "vibration", Reason: "out_of_range", Where: "site/press: line 12", Bad: 30,
-					All: 100}}},
+				Misfit: wire.DataProblem{Column: "vibration", Reason: "out_of_range",
+					ExampleLocation: "site/press: line 12", UnusableValues: 30,
+					TotalValues: 100}}},
 		{"hello_residuals", "hello", byAgent(goldenRun, 3, 9),
 			&wire.Hello{Nonce: goldenNonce, Announcement: rolloutAnnouncement().digest(), Samples: 12,
-				Residuals: wire.Residuals{Run: goldenRun, Version: 3, Rows: 31, New: 0.75, Old: 0.5}}},
+				Residuals: wire.CandidateResiduals{Run: goldenRun, Version: 3, Rows: 31, CandidateMeanSquare: 0.75,
+					ReleasedMeanSquare: 0.5}}},
 		{"hello_evaluation", "hello", byAgent(goldenRun, 3, 12),
 			&wire.Hello{Nonce: goldenNonce, Announcement: evaluatedAnnouncement().digest(), Samples: 12,
-				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, Hits: 28,
+				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, CorrectRows: 28,
 					Confusion: []uint32{20, 1, 2, 8}}}},
 		{"hello_evaluation_regression", "hello", byAgent(goldenRun, 3, 13),
 			&wire.Hello{Nonce: goldenNonce, Announcement: evaluatedAnnouncement().digest(), Samples: 12,
-				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, Targets: -0.5,
-					Squares: 62, Residuals: goldenBins()}}},
+				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, TargetSum: -0.5,
+					TargetSquareSum: 62, ResidualHistogram: goldenBins()}}},
 		{"hello_evaluation_figures", "hello", byAgent(goldenRun, 3, 14),
 			&wire.Hello{Nonce: goldenNonce, Announcement: evaluatedAnnouncement().digest(), Samples: 12,
 				Evaluation: evaluationOfProgram()}},
 		{"hello_new_rows", "hello", byAgent(goldenRun, 3, 10),
 			&wire.Hello{Nonce: goldenNonce, Announcement: restingAnnouncement().digest(), Samples: 12,
-				NewRows: wire.NewRows{Told: true, Rows: 5, Since: 3}}},
+				NewRows: wire.NewRows{Known: true, UnusedRows: 5, LastUsedRound: 3}}},
 		{"hello_lacks", "hello", byAgent(goldenRun, 4, 16),
 			&wire.Hello{Nonce: goldenNonce, Announcement: pulledAnnouncement().digest(), Samples: 12,
-				MissingParts: wire.MissingParts{Blob: manifestOf(bigVector(), bigSchema()).Hash, Manifest: true,
+				MissingParts: wire.MissingParts{Blob: manifestOf(bigVector(), bigSchema()).Hash, ManifestMissing: true,
 					Chunks: []uint32{0, 2}}}},
 		{"hello_respond", "hello", byAgent(goldenRun, 3, 15),
 			&wire.Hello{Nonce: goldenNonce, Announcement: respondAnnouncement().digest(), Samples: 12,
-				Respond: 5583458}},
+				ResponseThreshold: 5583458}},
 		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.Joined{Announcement: open}},
 		{"declined", "declined", byAgent(goldenRun, 3, 4),
 			&wire.Declined{Announcement: open, Reason: wire.DeclineNoTime}},
 		{"report", "report", byAgent(0, 0, 8), &wire.Report{
-			Every: 300, Software: "agentd 0.1.0", Scrape: "192.0.2.7:9465",
-			Readings: []wire.Reading{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
+			IntervalSeconds: 300, Software: "agentd 0.1.0", ScrapeAddress: "192.0.2.7:9465",
+			Readings: []wire.ReportMetric{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
 		}},
 		{"update", "update", byAgent(goldenRun, 3, 5), &wire.Update{
 			Kind: wire.KindTraining, Base: base, Payload: manifestOf(smallUpdate(), smallSchema()),
@@ -269,7 +279,7 @@ func goldensOfAgent() []golden {
 		}},
 		{"update_chunked", "update", byAgent(goldenRun, 4, 7), &wire.Update{
 			Kind: wire.KindTraining, Base: wire.BlobDigest(bigVector()), Payload: manifestOf(bigVector(), bigSchema()),
-			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25, Ahead: 1,
+			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25, UnsolicitedChunks: 1,
 		}},
 		{"update_signs", "update", byAgent(goldenRun, 4, 7), &wire.Update{
 			Kind: wire.KindTraining, Base: base, Payload: packedAs(spec.CodecSigns, make([]byte, 13)),
@@ -306,19 +316,23 @@ func goldensOfNeighbors() []golden {
 			Step: 9, Part: 0, Parts: 1, To: []wire.SnapshotTo{{PeerAddress: to, Seq: 8}},
 		}, smallVector()}},
 		{"peer_ask", "control", wire.Header{},
-			&control{of(wire.PeerAsk), wire.PeerControl{To: to, Count: 1, Seq: 8}, make([]byte, wire.PeerSeal)}},
+			&control{of(wire.PeerAsk), wire.PeerControl{To: to, SealCounter: 1, Seq: 8}, make([]byte, wire.PeerSeal)}},
 		{"peer_finish", "control", wire.Header{},
-			&control{of(wire.PeerFinish), wire.PeerControl{To: to, Count: 2, Seq: 10, Applied: 9, Drained: true},
+			&control{of(wire.PeerFinish), wire.PeerControl{To: to, SealCounter: 2, Seq: 10, AppliedSeq: 9,
+				Drained: true},
 				make([]byte, wire.PeerSeal)}},
 		{"peer_beacon", "beacon", wire.Header{},
 			&beacon{wire.PeerHead{Type: wire.PeerBeacon, From: "press-01", Boot: 5}, wire.Beacon{
-				Next: 10000, Stamp: 1 << 33, Degree: 6, Location: wire.Location{Known: true, X: 3.5, Y: -7},
-				Heard: []wire.Heard{{PeerAddress: to, Stamp: 1 << 32, Held: 250000, RTT: 1900}},
+				NextBeaconMillis: 10000, SentAtMicros: 1 << 33, MaxNeighbors: 6, Location: wire.Location{Known: true,
+					X: 3.5, Y: -7},
+				PeerEchoes: []wire.PeerEcho{{PeerAddress: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
+					RTT: 1900}},
 			}}},
 		{"peer_beacon_signed", "signed_beacon", wire.Header{}, &signedBeacon{
 			beacon{wire.PeerHead{Type: wire.PeerSignedBeacon, From: "press-01", Boot: 5}, wire.Beacon{
-				Next: 10000, Stamp: 1 << 33, Degree: 6,
-				Heard: []wire.Heard{{PeerAddress: to, Stamp: 1 << 32, Held: 250000, RTT: 1900}},
+				NextBeaconMillis: 10000, SentAtMicros: 1 << 33, MaxNeighbors: 6,
+				PeerEchoes: []wire.PeerEcho{{PeerAddress: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
+					RTT: 1900}},
 			}},
 			goldenWord("press-01")}},
 	}
@@ -327,7 +341,7 @@ func goldensOfNeighbors() []golden {
 // goldenWord is the coordinator's word about the test's key.
 func goldenWord(agent wire.AgentID) wire.Attestation {
 	w := wire.Attestation{Key: wire.SignKeyOf(testKey())}
-	w.By = wire.Signed(ed25519.Sign(testKey(), wire.AttestationText("plant_7", agent, w.Key)))
+	w.By = wire.Signature(ed25519.Sign(testKey(), wire.AttestationText("plant_7", agent, w.Key)))
 	return w
 }
 
@@ -338,10 +352,11 @@ func linearTask() *wire.Task {
 		Training: wire.Training{
 			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 4,
 			Codec:    spec.CodecRaw,
-			StepSize: 0.05, Normalize: true, Budget: 2000, MinSteps: 1, MaxSteps: 50,
+			StepSize: 0.05, Normalize: true, BudgetMillis: 2000, MinSteps: 1, MaxSteps: 50,
 		},
-		Mixing: wire.Mixing{Every: 5, Wait: 500, Repeat: 100, Drain: 2000, Codec: spec.CodecBFloat16,
-			Open: true, Endless: true},
+		Mixing: wire.Mixing{EverySteps: 5, WaitMillis: 500, RepeatMillis: 100, DrainMillis: 2000,
+			Codec:    spec.CodecBFloat16,
+			Unsealed: true, EndlessBlocks: true},
 		MinSamples:      10,
 		Standardization: wire.Standardization{Mean: []float64{20.5, 0.25, 7}, Scale: []float64{4, 0.125, 1}, Clip: 8},
 	}
@@ -361,7 +376,7 @@ func networkTask() *wire.Task {
 		Training: wire.Training{
 			Exchange: spec.ExchangeGradient, Codec: spec.CodecInt8, ResponseProb: 0.5,
 			GradientNoise:   spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25},
-			StrongConvexity: 0.5, Gamma: 15, Proximal: 0.125, Budget: 1000, MinSteps: 1, MaxSteps: 1,
+			StrongConvexity: 0.5, Gamma: 15, Proximal: 0.125, BudgetMillis: 1000, MinSteps: 1, MaxSteps: 1,
 		},
 		MinSamples: 1,
 	}
@@ -418,9 +433,10 @@ func readingsTask() *wire.Task {
 	t.Recipe = spec.Recipe{
 		Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Asia/Shanghai"},
 		Inputs: []spec.Input{
-			{Name: "vibration", Unit: "µm/s", Range: []float64{0, 1000}, Join: spec.JoinMax, Scale: spec.ScaleLog1p},
-			{Name: "mode", Join: spec.JoinLast, Scale: spec.ScaleNone, Classes: []string{"idle", "at work"}},
-			{Name: "fault", Join: spec.JoinSum, Scale: spec.ScaleNone, Wait: 24 * time.Hour},
+			{Name: "vibration", Unit: "µm/s", Range: []float64{0, 1000}, Join: spec.ResampleMax,
+				Scale: spec.ScaleLog1p},
+			{Name: "mode", Join: spec.ResampleLast, Scale: spec.ScaleNone, Classes: []string{"idle", "at work"}},
+			{Name: "fault", Join: spec.ResampleSum, Scale: spec.ScaleNone, LabelLateness: 24 * time.Hour},
 		},
 	}
 	return t
@@ -429,8 +445,8 @@ func readingsTask() *wire.Task {
 // sensorsTask is a readings task that does not believe all that is measured.
 func sensorsTask() *wire.Task {
 	t := readingsTask()
-	t.Recipe.Inputs[0].Stuck, t.Recipe.Inputs[0].Jump = 6*time.Hour, 250
-	t.Recipe.Inputs[1].Stuck = 48 * time.Hour
+	t.Recipe.Inputs[0].StuckAfter, t.Recipe.Inputs[0].MaxJump = 6*time.Hour, 250
+	t.Recipe.Inputs[1].StuckAfter = 48 * time.Hour
 	return t
 }
 

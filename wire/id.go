@@ -32,14 +32,15 @@ type (
 	// Epoch is, from the coordinator, the fencing epoch its key was given and,
 	// from an agent, the number of its start (boot epoch).
 	Epoch uint64
-	// Root is the version of the root document, which says whose keys count. It is FirstRoot while there is none.
-	Root uint32
+	// RootVersion is the version of the root document, which says whose keys count. It is FirstRoot while there is
+	// none.
+	RootVersion uint32
 	// Digest is a SHA-256.
 	Digest [32]byte
 )
 
 // FirstRoot is the version of the root document that stands for the keys in the configuration.
-const FirstRoot Root = 1
+const FirstRoot RootVersion = 1
 
 // String returns the digest in 64 hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
@@ -54,7 +55,7 @@ func (d Digest) IsZero() bool { return d == Digest{} }
 func (f Federation) Validate() error {
 	if err := checkName(string(f), MaxFederation,
 		func(c byte) bool { return lower(c) || digit(c) || c == '_' }); err != nil {
-		return fmt.Errorf("federation %q: %w; use a–z, 0–9 and _", clip(string(f)), err)
+		return fmt.Errorf("federation %q: %w; use a–z, 0–9 and _", shortenForError(string(f)), err)
 	}
 	return nil
 }
@@ -66,7 +67,7 @@ func (a AgentID) Validate() error {
 		return lower(c) || digit(c) || 'A' <= c && c <= 'Z' || c == '_' || c == '-' || c == '.'
 	}
 	if err := checkName(string(a), MaxAgentID, ok); err != nil {
-		return fmt.Errorf("agent id %q: %w; use A–Z, a–z, 0–9, '.', '_' and '-'", clip(string(a)), err)
+		return fmt.Errorf("agent id %q: %w; use A–Z, a–z, 0–9, '.', '_' and '-'", shortenForError(string(a)), err)
 	}
 	return nil
 }
@@ -97,8 +98,8 @@ func checkName(s string, most int, ok func(byte) bool) error {
 func lower(c byte) bool { return 'a' <= c && c <= 'z' }
 func digit(c byte) bool { return '0' <= c && c <= '9' }
 
-// clip keeps a hostile name from flooding an error text.
-func clip(s string) string {
+// shortenForError keeps a hostile name from flooding an error text.
+func shortenForError(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "…"
 	}

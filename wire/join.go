@@ -26,13 +26,13 @@ type Join struct {
 	TLS   TLSKey  // of the client certificate that it asks for
 
 	// ByToken, ByKey and ByTLS sign JoinText: by the token's key and by those of which Key and TLS are the public part.
-	ByToken, ByKey Signed
-	ByTLS          []byte // ECDSA over its SHA-256, in ASN.1
+	ByToken, ByKey Signature
+	TLSSignature   []byte // ECDSA over its SHA-256, in ASN.1
 }
 
-// JoinText returns what a join signs. binding is of the TLS connection, so that nobody can pass a join on over another
-// one: 32 bytes exported with JoinLabel, without a context (RFC 8446 7.5).
-func (j *Join) JoinText(binding []byte) []byte {
+// SignedText returns what a join signs. binding is of the TLS connection, so that nobody can pass a join on over
+// another one: 32 bytes exported with JoinLabel, without a context (RFC 8446 7.5).
+func (j *Join) SignedText(binding []byte) []byte {
 	w := writer{[]byte("fedmesh/v2/join\x00")}
 	w.b = append(w.b, binding...)
 	w.join(j)
@@ -54,7 +54,7 @@ func (j *Join) Bytes() []byte {
 	w.join(j)
 	w.b = append(w.b, j.ByToken[:]...)
 	w.b = append(w.b, j.ByKey[:]...)
-	w.bytes(j.ByTLS)
+	w.bytes(j.TLSSignature)
 	return w.b
 }
 
@@ -66,11 +66,11 @@ func DecodeJoin(p []byte) (Join, error) {
 	copy(j.TLS[:], r.take(len(j.TLS)))
 	copy(j.ByToken[:], r.take(len(j.ByToken)))
 	copy(j.ByKey[:], r.take(len(j.ByKey)))
-	j.ByTLS = r.bytes("signature", maxECDSA)
+	j.TLSSignature = r.bytes("signature", maxECDSA)
 	if r.err == nil {
 		r.fail(j.Agent.ValidateAgent())
 	}
-	return j, r.done("join")
+	return j, r.finish("join")
 }
 
 // JoinRefusal tells why a device was not taken in. It is a metric's label.
@@ -130,9 +130,9 @@ func (a *Admission) Bytes() []byte {
 // DecodeAdmission reads the answer to a join.
 func DecodeAdmission(p []byte) (Admission, error) {
 	r := reader{b: p}
-	a := Admission{Refused: JoinRefusal(r.upTo("refusal", uint8(lastJoin)))}
+	a := Admission{Refused: JoinRefusal(r.optionalEnum("refusal", uint8(lastJoin)))}
 	if a.Refused != 0 {
-		return a, r.done("admission")
+		return a, r.finish("admission")
 	}
 	a.Root, a.Certificate = r.bytes("root document", MaxRoot), r.bytes("certificate", maxCertificate)
 	a.CA = r.bytes("authority", maxCertificate)
@@ -143,5 +143,5 @@ func DecodeAdmission(p []byte) (Admission, error) {
 		}
 		a.Settings = append(a.Settings, s)
 	}
-	return a, r.done("admission")
+	return a, r.finish("admission")
 }

@@ -35,7 +35,7 @@ func secondRoot() wire.RootDocument {
 // sharedRoot has three root keys, two of which sign, and two keys of the coordinator.
 func sharedRoot() wire.RootDocument {
 	d := secondRoot()
-	d.Version, d.Also = 3, []wire.SignKey{wire.SignKeyOf(testKey())}
+	d.Version, d.ExtraCoordinatorKeys = 3, []wire.SignKey{wire.SignKeyOf(testKey())}
 	shareRoot(&d, 2, keyNumbered(1), keyNumbered(2), keyNumbered(5))
 	d.Sign(keyNumbered(1), keyNumbered(2))
 	d.Cosign(keyNumbered(5))
@@ -44,7 +44,7 @@ func sharedRoot() wire.RootDocument {
 
 // shareRoot has the first key sign as Key.
 func shareRoot(d *wire.RootDocument, threshold uint8, keys ...ed25519.PrivateKey) {
-	d.Roots = wire.Roots{Threshold: threshold}
+	d.Roots = wire.RootQuorum{Threshold: threshold}
 	for _, k := range keys[1:] {
 		d.Roots.Keys = append(d.Roots.Keys, wire.SignKeyOf(k))
 	}
@@ -60,9 +60,9 @@ func goldenToken() wire.Token {
 func goldenJoin() wire.Join {
 	t := goldenToken()
 	j := wire.Join{Agent: "press-01", Key: wire.SignKeyOf(keyNumbered(4)), TLS: wire.TLSKey{4, 1, 2},
-		ByTLS: []byte{0x30, 6, 2, 1, 1, 2, 1, 1}}
-	text := j.JoinText(make([]byte, 32))
-	j.ByToken, j.ByKey = wire.Signed(ed25519.Sign(t.Key(), text)), wire.Signed(ed25519.Sign(keyNumbered(4), text))
+		TLSSignature: []byte{0x30, 6, 2, 1, 1, 2, 1, 1}}
+	text := j.SignedText(make([]byte, 32))
+	j.ByToken, j.ByKey = wire.Signature(ed25519.Sign(t.Key(), text)), wire.Signature(ed25519.Sign(keyNumbered(4), text))
 	return j
 }
 
@@ -82,7 +82,7 @@ func goldensOfJoining() []golden {
 // TestOpenRoot: a document counts if its own root key has signed all of it, and asks for nothing unknown.
 func TestOpenRoot(t *testing.T) {
 	d := secondRoot()
-	if got, err := wire.OpenRoot(d.Bytes()); err != nil || got.Coordinator != d.Coordinator {
+	if got, err := wire.DecodeVerifiedRoot(d.Bytes()); err != nil || got.Coordinator != d.Coordinator {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	p := d.Bytes()
@@ -91,14 +91,14 @@ func TestOpenRoot(t *testing.T) {
 			continue // the signature of the version before: Follows looks at it
 		}
 		p[i] ^= 1
-		if _, err := wire.OpenRoot(p); err == nil {
+		if _, err := wire.DecodeVerifiedRoot(p); err == nil {
 			t.Errorf("a document that was changed at byte %d counts", i)
 		}
 		p[i] ^= 1
 	}
-	d.Extra = wire.Extra{{Name: "threshold", Need: wire.NeedDecline, Body: []byte{2}}}
+	d.Extra = wire.UnknownSections{{Name: "threshold", Need: wire.NeedDecline, Body: []byte{2}}}
 	d.Sign(keyNumbered(2), keyNumbered(1))
-	if _, err := wire.OpenRoot(d.Bytes()); !errors.Is(err, wire.ErrUnsupported) {
+	if _, err := wire.DecodeVerifiedRoot(d.Bytes()); !errors.Is(err, wire.ErrUnsupported) {
 		t.Errorf("a section that must not be passed over: %v", err)
 	}
 }
@@ -107,7 +107,7 @@ func TestOpenRoot(t *testing.T) {
 func TestFollows(t *testing.T) {
 	held := firstRoot()
 	for name, change := range map[string]struct {
-		version    wire.Root
+		version    wire.RootVersion
 		federation wire.Federation
 		before     ed25519.PrivateKey
 	}{
@@ -121,7 +121,7 @@ func TestFollows(t *testing.T) {
 		d := secondRoot()
 		d.Version, d.Federation = change.version, change.federation
 		d.Sign(keyNumbered(2), change.before)
-		d, err := wire.OpenRoot(d.Bytes())
+		d, err := wire.DecodeVerifiedRoot(d.Bytes())
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -136,7 +136,7 @@ func TestFollows(t *testing.T) {
 // one key that signs twice is one.
 func TestThreshold(t *testing.T) {
 	held := sharedRoot()
-	if _, err := wire.OpenRoot(held.Bytes()); err != nil {
+	if _, err := wire.DecodeVerifiedRoot(held.Bytes()); err != nil {
 		t.Fatal(err)
 	}
 	a, b, c, other := keyNumbered(1), keyNumbered(2), keyNumbered(5), keyNumbered(6)
@@ -163,7 +163,7 @@ func TestThreshold(t *testing.T) {
 		for _, k := range x.joint {
 			d.Cosign(k)
 		}
-		got, err := wire.OpenRoot(d.Bytes())
+		got, err := wire.DecodeVerifiedRoot(d.Bytes())
 		if (err == nil) != x.open {
 			t.Errorf("%s: %v", x.name, err)
 		}

@@ -6,25 +6,25 @@ const MaxMissingParts = 64
 // MissingParts names parts of a blob that the broker does not return to an agent. The coordinator is asked to publish
 // them once more.
 type MissingParts struct {
-	Blob     Digest // zero = nothing is lacking
-	Manifest bool
-	Chunks   []uint32 // ascending
+	Blob            Digest // zero = nothing is lacking
+	ManifestMissing bool
+	Chunks          []uint32 // ascending
 }
 
 // part is the section of a hello.
-func (l *MissingParts) part() part {
-	return part{"lacks", NeedIgnore, func(w *writer) {
+func (l *MissingParts) part() sectionCodec {
+	return sectionCodec{"lacks", NeedIgnore, func(w *writer) {
 		if l.Blob.IsZero() {
 			return
 		}
 		w.digest(l.Blob)
-		w.bool(l.Manifest)
+		w.bool(l.ManifestMissing)
 		w.u32(uint32(len(l.Chunks)))
 		for _, k := range l.Chunks {
 			w.u32(k)
 		}
 	}, func(r *reader) {
-		l.Blob, l.Manifest = r.digest(), r.bool("manifest")
+		l.Blob, l.ManifestMissing = r.digest(), r.bool("manifest")
 		for range r.count("chunks", MaxMissingParts, 4) {
 			k := r.u32()
 			if n := len(l.Chunks); n > 0 && l.Chunks[n-1] >= k {

@@ -2,17 +2,17 @@ package wire
 
 // NewRows is what an agent says of its rows, where rounds wait for new ones.
 type NewRows struct {
-	Told  bool
-	Rows  uint32  // that no round of the run has used, and the next one would
-	Since RoundID // the last round that has used some, as far as the agent knows; 0 = none
+	Known         bool
+	UnusedRows    uint32  // that no round of the run has used, and the next one would
+	LastUsedRound RoundID // the last round that has used some, as far as the agent knows; 0 = none
 }
 
 // part is the section of a hello.
-func (n *NewRows) part() part {
-	return part{"new_rows", NeedIgnore, func(w *writer) {
-		if n.Told {
-			w.u32(n.Rows)
-			w.u64(uint64(n.Since))
+func (n *NewRows) part() sectionCodec {
+	return sectionCodec{"new_rows", NeedIgnore, func(w *writer) {
+		if n.Known {
+			w.u32(n.UnusedRows)
+			w.u64(uint64(n.LastUsedRound))
 		}
 	}, func(r *reader) { *n = NewRows{true, r.u32(), RoundID(r.u64())} }}
 }

@@ -10,10 +10,10 @@ import (
 )
 
 // randomOrder draws from few values, so that parts are often equal, and from extremes.
-func randomOrder(rng *rand.Rand) wire.Order {
+func randomOrder(rng *rand.Rand) wire.AnnouncementPosition {
 	pick := func() uint64 { return []uint64{0, 1, 2, math.MaxUint32, math.MaxUint64}[rng.IntN(5)] }
-	return wire.Order{
-		Root: wire.Root(pick()), Epoch: wire.Epoch(pick()), Run: wire.RunID(pick()), Round: wire.RoundID(pick()),
+	return wire.AnnouncementPosition{
+		Root: wire.RootVersion(pick()), Epoch: wire.Epoch(pick()), Run: wire.RunID(pick()), Round: wire.RoundID(pick()),
 		Attempt: wire.Attempt(pick()), Phase: oneTo(rng, wire.PhaseFinished),
 	}
 }
@@ -37,7 +37,7 @@ func TestOrderIsTotal(t *testing.T) {
 // TestOrderOfAConversation: later announcements come later, with the first
 // part that differs deciding.
 func TestOrderOfAConversation(t *testing.T) {
-	steps := []wire.Order{
+	steps := []wire.AnnouncementPosition{
 		{1, 1, 1, 1, 1, wire.PhaseGathering},
 		{1, 1, 1, 1, 1, wire.PhaseOpen},
 		{1, 1, 1, 1, 1, wire.PhaseIdle},
@@ -48,7 +48,7 @@ func TestOrderOfAConversation(t *testing.T) {
 		{1, 2, 1, 1, 1, wire.PhaseGathering},
 		{2, 1, 1, 1, 1, wire.PhaseGathering},
 	}
-	if !slices.IsSortedFunc(steps, wire.Order.Compare) {
+	if !slices.IsSortedFunc(steps, wire.AnnouncementPosition.Compare) {
 		t.Error("a later step is not after the one before it")
 	}
 	for i := range steps[1:] {
@@ -60,8 +60,8 @@ func TestOrderOfAConversation(t *testing.T) {
 
 func TestOrderOf(t *testing.T) {
 	g := pulledAnnouncement()
-	got := wire.OrderOf(g.header, g.value.(*wire.Announcement))
-	want := wire.Order{Root: 1, Epoch: 1, Run: goldenRun, Round: 4, Attempt: 2, Phase: wire.PhaseOpen}
+	got := wire.PositionOf(g.header, g.value.(*wire.Announcement))
+	want := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: goldenRun, Round: 4, Attempt: 2, Phase: wire.PhaseOpen}
 	if got != want {
 		t.Errorf("order is %v, want %v", got, want)
 	}
@@ -76,9 +76,9 @@ func TestOrderOf(t *testing.T) {
 
 // TestOutranks: of an older root document or, under one, of an older epoch.
 func TestOutranks(t *testing.T) {
-	o := wire.Order{Root: 2, Epoch: 5, Run: 9}
+	o := wire.AnnouncementPosition{Root: 2, Epoch: 5, Run: 9}
 	for _, c := range []struct {
-		root  wire.Root
+		root  wire.RootVersion
 		epoch wire.Epoch
 		want  bool
 	}{{2, 5, false}, {2, 4, true}, {2, 6, false}, {1, 9, true}, {3, 1, false}} {

@@ -7,35 +7,36 @@ import (
 	"slices"
 )
 
-// Fate tells what became of an update of a round that is over. It is a metric's label.
-type Fate uint8
+// UpdateFate tells what became of an update of a round that is over. It is a metric's label.
+type UpdateFate uint8
 
 // The fates. Those from FateNotFinite to FateAbove are of updates that were accepted and left out of the fold.
 const (
-	FateFolded    Fate = iota + 1
-	FateNotFinite      // the model would not have been finite
-	FateRisk           // the model's risk would have exploded
-	FateNorm           // the update outweighs all others together
-	FateAbove          // the rule leaves it out: it is longer than allowed, or the rule has chosen others
-	FateMissed         // it was not there when the round was closed
-	FateAbandoned      // the round was given up
-	FateUnknown        // the coordinator remembers the round no more
+	FateFolded    UpdateFate = iota + 1
+	FateNotFinite            // the model would not have been finite
+	FateRisk                 // the model's risk would have exploded
+	FateNorm                 // the update outweighs all others together
+	FateAbove                // the rule leaves it out: it is longer than allowed, or the rule has chosen others
+	FateMissed               // it was not there when the round was closed
+	FateAbandoned            // the round was given up
+	FateUnknown              // the coordinator remembers the round no more
 	lastFate      = FateUnknown
 )
 
 // String returns the fate's name.
-func (f Fate) String() string {
+func (f UpdateFate) String() string {
 	return enumName(uint8(f), "folded", "not_finite", "risk", "norm", "refuse_above", "missed", "abandoned", "unknown")
 }
 
 // Fates returns all fates, for closed label sets.
-func Fates() []Fate { return enumAll(lastFate) }
+func Fates() []UpdateFate { return enumAll(lastFate) }
 
 // UpdateTag names an update in the outcome of its round. It tells nothing to who does not know the update.
 type UpdateTag [8]byte
 
-// TagOf returns the tag of an update: the first bytes of SHA-256("fedmesh outcome" ‖ run ‖ round ‖ agent ‖ 0 ‖ digest).
-func TagOf(run RunID, round RoundID, agent AgentID, update Digest) (t UpdateTag) {
+// UpdateTagOf returns the tag of an update: the first bytes of SHA-256("fedmesh outcome" ‖ run ‖ round ‖ agent ‖ 0 ‖
+// digest).
+func UpdateTagOf(run RunID, round RoundID, agent AgentID, update Digest) (t UpdateTag) {
 	p := append([]byte(nil), "fedmesh outcome"...)
 	p = binary.LittleEndian.AppendUint64(p, uint64(run))
 	p = binary.LittleEndian.AppendUint64(p, uint64(round))
@@ -45,23 +46,23 @@ func TagOf(run RunID, round RoundID, agent AgentID, update Digest) (t UpdateTag)
 	return t
 }
 
-// Outcome lists what became of the updates of a round. It is a blob of the announcements after it.
-type Outcome struct {
+// RoundOutcome lists what became of the updates of a round. It is a blob of the announcements after it.
+type RoundOutcome struct {
 	Round     RoundID
-	Abandoned bool      // then nothing is listed
-	Settled   []Settled // the updates that were there when the round was closed, ascending by tag
+	Abandoned bool         // then nothing is listed
+	Settled   []TaggedFate // the updates that were there when the round was closed, ascending by tag
 }
 
-// Settled is an update and its fate.
-type Settled struct {
+// TaggedFate is an update and its fate.
+type TaggedFate struct {
 	Tag  UpdateTag
-	Fate Fate // FateFolded to FateAbove
+	Fate UpdateFate // FateFolded to FateAbove
 }
 
-func byTag(a, b Settled) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
+func byTag(a, b TaggedFate) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
 
 // Body returns the outcome's encoding. It sorts the list.
-func (o *Outcome) Body() []byte {
+func (o *RoundOutcome) Body() []byte {
 	slices.SortFunc(o.Settled, byTag)
 	var w writer
 	w.u64(uint64(o.Round))
@@ -74,16 +75,16 @@ func (o *Outcome) Body() []byte {
 	return w.b
 }
 
-// DecodeOutcome reads an outcome.
-func DecodeOutcome(body []byte) (Outcome, error) {
+// DecodeRoundOutcome reads an outcome.
+func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
 	r := reader{b: body}
-	o := Outcome{Round: RoundID(r.u64()), Abandoned: r.bool("abandoned")}
+	o := RoundOutcome{Round: RoundID(r.u64()), Abandoned: r.bool("abandoned")}
 	n := r.count("updates", MaxOutcome, 9)
 	o.Settled = slices.Grow(o.Settled, n)
 	for range n {
-		var s Settled
+		var s TaggedFate
 		copy(s.Tag[:], r.take(len(s.Tag)))
-		s.Fate = Fate(r.enum("fate", uint8(FateAbove)))
+		s.Fate = UpdateFate(r.enum("fate", uint8(FateAbove)))
 		if k := len(o.Settled); r.err == nil && k > 0 && byTag(o.Settled[k-1], s) >= 0 {
 			r.failf("tag %x after %x: they must ascend", s.Tag, o.Settled[k-1].Tag)
 		}
@@ -92,15 +93,15 @@ func DecodeOutcome(body []byte) (Outcome, error) {
 	if r.err == nil && o.Abandoned && len(o.Settled) > 0 {
 		r.failf("round %d is abandoned, and lists %d updates", o.Round, len(o.Settled))
 	}
-	return o, r.done("outcome")
+	return o, r.finish("outcome")
 }
 
-// Of returns what became of an update of the round.
-func (o *Outcome) Of(tag UpdateTag) Fate {
+// FateOf returns what became of an update of the round.
+func (o *RoundOutcome) FateOf(tag UpdateTag) UpdateFate {
 	if o.Abandoned {
 		return FateAbandoned
 	}
-	if i, found := slices.BinarySearchFunc(o.Settled, Settled{Tag: tag}, byTag); found {
+	if i, found := slices.BinarySearchFunc(o.Settled, TaggedFate{Tag: tag}, byTag); found {
 		return o.Settled[i].Fate
 	}
 	return FateMissed
@@ -109,7 +110,7 @@ func (o *Outcome) Of(tag UpdateTag) Fate {
 // UpdateSettled answers a hello that asks for the outcome of an update. Run and round are the header's.
 type UpdateSettled struct {
 	Update Digest
-	Fate   Fate
+	Fate   UpdateFate
 }
 
 // Body returns the message's encoding.
@@ -123,6 +124,6 @@ func (m *UpdateSettled) Body() []byte {
 // DecodeUpdateSettled reads the body of a TypeSettled envelope.
 func DecodeUpdateSettled(body []byte) (UpdateSettled, error) {
 	r := reader{b: body}
-	m := UpdateSettled{Update: r.digest(), Fate: Fate(r.enum("fate", uint8(lastFate)))}
-	return m, r.done("settled")
+	m := UpdateSettled{Update: r.digest(), Fate: UpdateFate(r.enum("fate", uint8(lastFate)))}
+	return m, r.finish("settled")
 }

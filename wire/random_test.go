@@ -73,13 +73,13 @@ func randomHeader(rng *rand.Rand, typ wire.Type) wire.Header {
 		Type: typ, Federation: wire.Federation(randomName(rng, lower, wire.MaxFederation)),
 		Sender: wire.AgentID(randomName(rng, lower+"ABCDEFGHIJKLMNOPQRSTUVWXYZ-.", wire.MaxAgentID)),
 		Epoch:  wire.Epoch(rng.Uint64()), Run: wire.RunID(rng.Uint64()), Round: wire.RoundID(rng.Uint64()),
-		Sequence: rng.Uint64(), Root: 1 + wire.Root(rng.Uint32N(math.MaxUint32)),
+		Sequence: rng.Uint64(), Root: 1 + wire.RootVersion(rng.Uint32N(math.MaxUint32)),
 	}
 }
 
 // randomExtra draws sections with names that no build knows.
-func randomExtra(rng *rand.Rand) wire.Extra {
-	var x wire.Extra
+func randomExtra(rng *rand.Rand) wire.UnknownSections {
+	var x wire.UnknownSections
 	for i := range rng.IntN(3) {
 		x = append(x, wire.Section{Name: fmt.Sprintf("x%d_%s", i, randomName(rng, "ab_9", 20)),
 			Need: oneTo(rng, wire.NeedDecline), Body: randomBytes(rng, 1+rng.IntN(40))})
@@ -99,12 +99,13 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	a := wire.Announcement{
 		Attempt: 1 + wire.Attempt(rng.Uint32N(math.MaxUint32)), Phase: oneTo(rng, wire.PhaseFinished),
 		Kind:    oneTo(rng, wire.KindTraining),
-		Version: wire.ModelVersion(rng.Uint64()), Schema: randomDigest(rng), Seed: rng.Uint64(), Offset: rng.Uint64(),
-		HelloWithin: rng.Uint32(), RoundWithin: rng.Uint32(), Instance: rng.Uint64(),
-		Folded: wire.RoundID(rng.Uint64()), Extra: randomExtra(rng),
+		Version: wire.ModelVersion(rng.Uint64()), Schema: randomDigest(rng), Seed: rng.Uint64(),
+		StepOffset:        rng.Uint64(),
+		HelloSpreadMillis: rng.Uint32(), RoundTimeoutMillis: rng.Uint32(), Instance: rng.Uint64(),
+		LastEndedRound: wire.RoundID(rng.Uint64()), Extra: randomExtra(rng),
 	}
 	for i := range rng.IntN(3) {
-		a.Blobs = append(a.Blobs, wire.NamedBlob{Name: fmt.Sprint("c", i), BlobRef: randomBlob(rng)})
+		a.UnknownBlobs = append(a.UnknownBlobs, wire.NamedBlob{Name: fmt.Sprint("c", i), BlobRef: randomBlob(rng)})
 	}
 	if a.Phase == wire.PhaseOpen || rng.IntN(2) == 0 {
 		a.Task = randomBlob(rng)
@@ -112,15 +113,16 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	if a.Kind == wire.KindTraining {
 		a.Base = randomBlob(rng)
 	}
-	a.Credit, a.NewRows, a.Evaluate = rng.Uint32N(5), rng.Uint32N(3), rng.Uint32N(3)
+	a.InitialCreditChunks, a.MinNewRows, a.MinEvaluationRows = rng.Uint32N(5), rng.Uint32N(3), rng.Uint32N(3)
 	if rng.IntN(2) == 0 {
-		a.Respond = wire.Respond{Of: rng.Uint32(), After: rng.Uint32(), Within: rng.Uint32(), Round: rng.IntN(2) == 0}
+		a.Respond = wire.ResponsePolicy{Threshold: rng.Uint32(), AwayMillis: rng.Uint32(),
+			AwaySpreadMillis: rng.Uint32(), PresenceInRoundOnly: rng.IntN(2) == 0}
 	}
 	var selected []wire.Selected
 	for i := range rng.IntN(4) {
 		selected = append(selected, wire.Selected{Key: wire.SelectionKey{byte(i)}, Weight: float64(1 + rng.IntN(2))})
 	}
-	a.Selection = wire.NewSelection(wire.Order{Attempt: a.Attempt}, a.Instance, selected)
+	a.Selection = wire.NewSelection(wire.AnnouncementPosition{Attempt: a.Attempt}, a.Instance, selected)
 	if rng.IntN(2) == 0 {
 		a.Outcome = randomBlob(rng)
 	}
@@ -130,15 +132,15 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 			a.Rollout.Candidate, a.Candidate, a.Rollout.Share = randomModelName(rng), randomBlob(rng), 1-rng.Float64()
 		}
 	}
-	a.Issued = rng.Uint64N(3)
+	a.IssuedAt = rng.Uint64N(3)
 	if rng.IntN(2) == 0 {
-		a.Seals = wire.PeerKey(randomDigest(rng))
+		a.SealPublicKey = wire.PeerKey(randomDigest(rng))
 		group := wire.SealKey(randomDigest(rng))
 		for _, b := range []*wire.BlobRef{&a.Task, &a.Base, &a.Released} {
 			if len(b.Inline) > 0 {
 				*b = b.Seal(group)
 			} else if b.Present() {
-				b.Group = group.ID()
+				b.GroupKeyID = group.ID()
 			}
 		}
 	}
@@ -153,9 +155,9 @@ func randomModelName(rng *rand.Rand) wire.ModelName {
 func randomInvitation(rng *rand.Rand) wire.Invitation {
 	id := wire.AgentID(randomName(rng, "abcXYZ019-._", wire.MaxAgentID))
 	m := wire.Invitation{
-		Agent: id, Announcement: randomDigest(rng), Left: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) +
+		Agent: id, Announcement: randomDigest(rng), RemainingMillis: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) +
 			math.SmallestNonzeroFloat64,
-		Uploads: rng.IntN(2) == 0, Samples: rng.Uint64() * rng.Uint64N(2), Extra: randomExtra(rng),
+		SendsUpdate: rng.IntN(2) == 0, Samples: rng.Uint64() * rng.Uint64N(2), Extra: randomExtra(rng),
 	}
 	for i := range rng.IntN(5) {
 		p := wire.Peer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()),
@@ -164,7 +166,7 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 	}
 	proves := rng.IntN(2) == 0
 	for i := range m.Peers {
-		m.Peers[i].Proves = proves
+		m.Peers[i].RequiresProofs = proves
 		m.Peers[i].Clip = float64(rng.IntN(2)) * math.Abs(randomFloat(rng))
 	}
 	for i := range rng.IntN(3) {
@@ -177,32 +179,35 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 	return m
 }
 
-func randomSeen(rng *rand.Rand) (m wire.SeenEdges) {
+func randomSeen(rng *rand.Rand) (m wire.EdgeMeasurements) {
 	for i := range rng.IntN(4) {
 		flows := rng.Uint32()
-		m.Block = wire.RoundID(rng.Uint64())
-		m.Edges = append(m.Edges, wire.Seen{ID: wire.AgentID(fmt.Sprint("n", i)), Flows: flows,
-			Clipped: flows / (1 + rng.Uint32N(3)), Distance: math.Abs(randomFloat(rng)), Yield: randomFloat(rng)})
+		m.BlockRound = wire.RoundID(rng.Uint64())
+		m.Edges = append(m.Edges, wire.EdgeMeasurement{ID: wire.AgentID(fmt.Sprint("n", i)), AppliedFlows: flows,
+			Clipped: flows / (1 + rng.Uint32N(3)), Distance: math.Abs(randomFloat(rng)),
+			PullResponse: randomFloat(rng)})
 	}
 	return m
 }
 
-func randomStanding(rng *rand.Rand) wire.Standing {
-	return wire.Standing{Announcement: randomDigest(rng), Place: oneTo(rng, wire.PlaceNotSelected),
+func randomStanding(rng *rand.Rand) wire.HelloAnswer {
+	return wire.HelloAnswer{Announcement: randomDigest(rng), Place: oneTo(rng, wire.PlaceNotSelected),
 		Samples: rng.Uint64()}
 }
 
-func randomAccepted(rng *rand.Rand) wire.Accepted { return wire.Accepted{Update: randomDigest(rng)} }
+func randomAccepted(rng *rand.Rand) wire.UpdateAccepted {
+	return wire.UpdateAccepted{Update: randomDigest(rng)}
+}
 
-func randomRefused(rng *rand.Rand) wire.Refused {
-	return wire.Refused{Update: randomDigest(rng), Reason: oneTo(rng, wire.RefuseMalformed)}
+func randomRefused(rng *rand.Rand) wire.UpdateRefused {
+	return wire.UpdateRefused{Update: randomDigest(rng), Reason: oneTo(rng, wire.RefuseMalformed)}
 }
 
 func randomCredit(rng *rand.Rand) wire.Credit {
 	m := wire.Credit{Update: randomDigest(rng), Lease: rng.Uint32()}
 	for range rng.IntN(wire.MaxRanges + 1) {
 		last := rng.Uint32N(wire.MaxChunks)
-		m.Chunks = append(m.Chunks, wire.Range{First: rng.Uint32N(last + 1), Last: last})
+		m.Chunks = append(m.Chunks, wire.ChunkRange{First: rng.Uint32N(last + 1), Last: last})
 	}
 	return m
 }
@@ -227,10 +232,10 @@ func randomManifest(rng *rand.Rand) wire.Manifest {
 }
 
 func randomReport(rng *rand.Rand) wire.Report {
-	m := wire.Report{Every: rng.Uint32(), Software: randomString(rng), Scrape: randomString(rng)}
-	for id := range uint8(wire.MaxReadings) {
+	m := wire.Report{IntervalSeconds: rng.Uint32(), Software: randomString(rng), ScrapeAddress: randomString(rng)}
+	for id := range uint8(wire.MaxReportMetrics) {
 		if rng.IntN(8) == 0 {
-			m.Readings = append(m.Readings, wire.Reading{ID: id, Value: randomFloat(rng)})
+			m.Readings = append(m.Readings, wire.ReportMetric{ID: id, Value: randomFloat(rng)})
 		}
 	}
 	return m
@@ -241,7 +246,7 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 		Kind: oneTo(rng, wire.KindTraining), Base: randomDigest(rng), Payload: randomManifest(rng),
 		LocalSteps: rng.Uint32(), Samples: rng.Uint64(),
 		RiskBefore: randomFloat(rng), RiskAfter: randomFloat(rng), StepTime: randomFloat(rng),
-		Ahead: rng.Uint32N(5), Extra: randomExtra(rng),
+		UnsolicitedChunks: rng.Uint32N(5), Extra: randomExtra(rng),
 	}
 	if rng.IntN(2) == 0 {
 		m.Inline = randomBytes(rng, 1+rng.IntN(wire.MaxInlineUpdate))
@@ -252,38 +257,40 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 }
 
 func randomPresence(rng *rand.Rand) wire.Presence {
-	return wire.Presence{State: oneTo(rng, wire.StateLost), Nonce: rng.Uint64(), Speaks: uint8(rng.Uint32()),
-		Software: randomString(rng), Volatile: rng.IntN(2) == 0, Extra: randomExtra(rng)}
+	return wire.Presence{State: oneTo(rng, wire.StateLost), Nonce: rng.Uint64(),
+		MaxProtocolVersion: uint8(rng.Uint32()),
+		Software:           randomString(rng), VolatileStorage: rng.IntN(2) == 0, Extra: randomExtra(rng)}
 }
 
 func randomHello(rng *rand.Rand) wire.Hello {
 	m := wire.Hello{
 		Nonce: rng.Uint64(), Announcement: randomDigest(rng), Unfit: oneTo(rng, wire.DeclineRefused+1) - 1,
-		Samples: rng.Uint64(), Update: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
-		Location: randomLocation(rng), Extra: randomExtra(rng), WantsKey: rng.Uint64N(2) * rng.Uint64(),
-		Clips: rng.IntN(2) == 0, Seen: randomSeen(rng), Respond: rng.Uint32N(3),
+		Samples: rng.Uint64(), PendingUpdate: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
+		Location: randomLocation(rng), Extra: randomExtra(rng), MissingGroupKeyID: rng.Uint64N(2) * rng.Uint64(),
+		SupportsClipping: rng.IntN(2) == 0, Seen: randomSeen(rng), ResponseThreshold: rng.Uint32N(3),
 	}
 	if rng.IntN(2) == 0 {
-		m.Asks = wire.Asked{Round: wire.RoundID(rng.Uint64()), Update: randomDigest(rng)}
+		m.OutcomeRequest = wire.OutcomeRequest{Round: wire.RoundID(rng.Uint64()), Update: randomDigest(rng)}
 	}
 	if rng.IntN(2) == 0 {
 		reason := []rune(randomString(rng))
-		m.Misfit = wire.Misfit{Column: randomString(rng), Reason: string(reason[:min(len(reason), 8)]),
-			Where: randomString(rng), Bad: rng.Uint64(), All: rng.Uint64()}
+		m.Misfit = wire.DataProblem{Column: randomString(rng), Reason: string(reason[:min(len(reason), 8)]),
+			ExampleLocation: randomString(rng), UnusableValues: rng.Uint64(), TotalValues: rng.Uint64()}
 	}
 	if rng.IntN(2) == 0 {
-		m.Residuals = wire.Residuals{Run: 1 + wire.RunID(rng.Uint64()>>1), Version: wire.ModelVersion(rng.Uint64()),
-			Refused: rng.IntN(2) == 0, Rows: rng.Uint32(), New: math.Abs(randomFloat(rng)),
-			Old: math.Abs(randomFloat(rng))}
+		m.Residuals = wire.CandidateResiduals{Run: 1 + wire.RunID(rng.Uint64()>>1),
+			Version:          wire.ModelVersion(rng.Uint64()),
+			CandidateRefused: rng.IntN(2) == 0, Rows: rng.Uint32(), CandidateMeanSquare: math.Abs(randomFloat(rng)),
+			ReleasedMeanSquare: math.Abs(randomFloat(rng))}
 	}
 	if rng.IntN(2) == 0 {
-		m.NewRows = wire.NewRows{Told: true, Rows: rng.Uint32(), Since: wire.RoundID(rng.Uint64())}
+		m.NewRows = wire.NewRows{Known: true, UnusedRows: rng.Uint32(), LastUsedRound: wire.RoundID(rng.Uint64())}
 	}
 	if rng.IntN(2) == 0 {
 		m.Evaluation = randomEvaluation(rng)
 	}
 	if rng.IntN(2) == 0 {
-		m.MissingParts = wire.MissingParts{Blob: randomDigest(rng), Manifest: rng.IntN(2) == 0}
+		m.MissingParts = wire.MissingParts{Blob: randomDigest(rng), ManifestMissing: rng.IntN(2) == 0}
 		for k := range rng.Uint32N(4) {
 			m.MissingParts.Chunks = append(m.MissingParts.Chunks, 7*k)
 		}
@@ -302,14 +309,14 @@ func randomEvaluation(rng *rand.Rand) wire.Evaluation {
 		m.Confusion = append(m.Confusion, n)
 		m.Rows += n
 		if i%(classes+1) == 0 {
-			m.Hits += n
+			m.CorrectRows += n
 		}
 	}
 	if rng.IntN(2) == 0 {
-		m.Confusion, m.Hits, m.Rows = nil, 0, 0
+		m.Confusion, m.CorrectRows, m.Rows = nil, 0, 0
 		for range wire.EvaluationBins {
 			n := rng.Uint32N(9)
-			m.Residuals = append(m.Residuals, n)
+			m.ResidualHistogram = append(m.ResidualHistogram, n)
 			m.Rows += n
 		}
 	}
@@ -317,12 +324,14 @@ func randomEvaluation(rng *rand.Rand) wire.Evaluation {
 		return wire.Evaluation{Run: m.Run, Version: m.Version}
 	}
 	if rng.IntN(3) == 0 {
-		m.Residuals, m.Confusion, m.Hits, m.Figures = nil, nil, 0, []wire.Figure{}
-		for i := range rng.IntN(wire.MaxFigures + 1) {
-			m.Figures = append(m.Figures, wire.Figure{Name: fmt.Sprintf("f%02d", i), Sum: 1e9 * rng.NormFloat64()})
+		m.ResidualHistogram, m.Confusion, m.CorrectRows, m.Figures = nil, nil, 0, []wire.ExternalMetric{}
+		for i := range rng.IntN(wire.MaxExternalMetrics + 1) {
+			m.Figures = append(m.Figures, wire.ExternalMetric{Name: fmt.Sprintf("f%02d", i),
+				Sum: 1e9 * rng.NormFloat64()})
 		}
 	}
-	m.Risk, m.SSE, m.Targets, m.Squares = rng.NormFloat64(), rng.ExpFloat64(), rng.NormFloat64(), rng.ExpFloat64()
+	m.Risk, m.SSE, m.TargetSum, m.TargetSquareSum = rng.NormFloat64(), rng.ExpFloat64(), rng.NormFloat64(),
+		rng.ExpFloat64()
 	return m
 }
 
@@ -365,13 +374,15 @@ func randomBeacon(rng *rand.Rand) beacon {
 	m := beacon{
 		Head: wire.PeerHead{Type: wire.PeerBeacon, From: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)),
 			Boot: wire.Epoch(rng.Uint64())},
-		Beacon: wire.Beacon{Next: rng.Uint32(), Stamp: rng.Uint64(), Degree: uint16(rng.Uint32()),
-			Location: randomLocation(rng)},
+		Beacon: wire.Beacon{NextBeaconMillis: rng.Uint32(), SentAtMicros: rng.Uint64(),
+			MaxNeighbors: uint16(rng.Uint32()),
+			Location:     randomLocation(rng)},
 	}
 	for i := range rng.IntN(4) {
 		to := wire.PeerAddress{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64())}
-		m.Heard = append(m.Heard, wire.Heard{PeerAddress: to, Stamp: rng.Uint64(), Held: rng.Uint32(),
-			RTT: rng.Uint32()})
+		m.PeerEchoes = append(m.PeerEchoes, wire.PeerEcho{PeerAddress: to, BeaconSentAtMicros: rng.Uint64(),
+			HoldMicros: rng.Uint32(),
+			RTT:        rng.Uint32()})
 	}
 	return m
 }
@@ -382,7 +393,7 @@ func randomLocation(rng *rand.Rand) wire.Location {
 
 func randomControl(rng *rand.Rand) control {
 	return control{randomPeerHead(rng), wire.PeerControl{
-		To: randomPeerAddress(rng), Count: rng.Uint64(), Seq: rng.Uint64(), Applied: rng.Uint64(),
+		To: randomPeerAddress(rng), SealCounter: rng.Uint64(), Seq: rng.Uint64(), AppliedSeq: rng.Uint64(),
 		Drained: rng.IntN(2) == 0,
 	}, randomBytes(rng, wire.PeerSeal)}
 }
@@ -410,11 +421,12 @@ func randomTask(rng *rand.Rand) wire.Task {
 				Variance: randomFloat(rng)},
 			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), Gamma: randomFloat(rng),
 			Normalize: rng.IntN(2) == 0, Proximal: randomFloat(rng),
-			Budget: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
+			BudgetMillis: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},
 		Mixing: wire.Mixing{
-			Every: rng.Uint32(), Wait: rng.Uint32(), Repeat: rng.Uint32(), Drain: rng.Uint32(),
-			Codec: oneOf(rng, append(spec.MixingCodecs(), "")...), Open: rng.IntN(2) == 0, Endless: rng.IntN(2) == 0,
+			EverySteps: rng.Uint32(), WaitMillis: rng.Uint32(), RepeatMillis: rng.Uint32(), DrainMillis: rng.Uint32(),
+			Codec: oneOf(rng, append(spec.MixingCodecs(), "")...), Unsealed: rng.IntN(2) == 0,
+			EndlessBlocks: rng.IntN(2) == 0,
 		},
 		Standardization: wire.Standardization{
 			Mean: randomFloats(rng, rng.IntN(6)), Scale: randomFloats(rng, rng.IntN(6)), Clip: randomFloat(rng),
@@ -456,10 +468,11 @@ func randomRecipe(rng *rand.Rand, inputs int) spec.Recipe {
 	period := func() time.Duration { return time.Duration(rng.Uint32()) * time.Millisecond }
 	r := spec.Recipe{Grid: spec.Grid{Step: period(), Lateness: period(), Zone: randomString(rng)}}
 	for range inputs {
-		in := spec.Input{Name: randomString(rng), Unit: randomString(rng), Wait: period(),
+		in := spec.Input{Name: randomString(rng), Unit: randomString(rng), LabelLateness: period(),
 			Range: randomFloats(rng, rng.IntN(3)), Scale: oneOf(rng, spec.ScaleNone, spec.ScaleLog1p),
-			Stuck: period(), Jump: randomFloats(rng, 1)[0],
-			Join: oneOf(rng, spec.JoinMean, spec.JoinLast, spec.JoinMax, spec.JoinMin, spec.JoinSum, spec.JoinCount)}
+			StuckAfter: period(), MaxJump: randomFloats(rng, 1)[0],
+			Join: oneOf(rng, spec.ResampleMean, spec.ResampleLast, spec.ResampleMax, spec.ResampleMin,
+				spec.ResampleSum, spec.ResampleCount)}
 		for range rng.IntN(4) {
 			in.Classes = append(in.Classes, randomString(rng))
 		}
@@ -472,11 +485,11 @@ func randomChunk(rng *rand.Rand) chunk {
 	return chunk{K: rng.IntN(wire.MaxChunks), Payload: randomBytes(rng, 1+rng.IntN(2000))}
 }
 
-func randomOutcome(rng *rand.Rand) wire.Outcome {
-	o := wire.Outcome{Round: wire.RoundID(rng.Uint64()), Abandoned: rng.IntN(3) == 0}
+func randomOutcome(rng *rand.Rand) wire.RoundOutcome {
+	o := wire.RoundOutcome{Round: wire.RoundID(rng.Uint64()), Abandoned: rng.IntN(3) == 0}
 	for i := range rng.IntN(5) {
 		if !o.Abandoned {
-			o.Settled = append(o.Settled, wire.Settled{Tag: wire.UpdateTag{byte(i), byte(rng.Uint32())},
+			o.Settled = append(o.Settled, wire.TaggedFate{Tag: wire.UpdateTag{byte(i), byte(rng.Uint32())},
 				Fate: oneTo(rng, wire.FateAbove)})
 		}
 	}
@@ -485,17 +498,19 @@ func randomOutcome(rng *rand.Rand) wire.Outcome {
 
 func randomRoot(rng *rand.Rand) wire.RootDocument {
 	d := wire.RootDocument{Federation: wire.Federation(randomName(rng, "ab_9", wire.MaxFederation)),
-		Version: wire.FirstRoot + wire.Root(rng.Uint32N(9)), Key: wire.SignKey(randomDigest(rng)),
+		Version: wire.FirstRoot + wire.RootVersion(rng.Uint32N(9)), Key: wire.SignKey(randomDigest(rng)),
 		Coordinator: wire.SignKey(randomDigest(rng)), CA: randomDigest(rng), Extra: randomExtra(rng),
-		By: wire.Signed(randomBytes(rng, 64)), Before: wire.Signed(randomBytes(rng, 64))}
+		By: wire.Signature(randomBytes(rng, 64)), PreviousRootSignature: wire.Signature(randomBytes(rng, 64))}
 	for i := range rng.IntN(3) {
-		d.Also = append(d.Also, wire.SignKey(append([]byte{byte(i)}, randomBytes(rng, 31)...)))
+		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SignKey(append([]byte{byte(i)}, randomBytes(rng,
+			31)...)))
 	}
 	if rng.IntN(2) == 0 {
 		d.Roots.Threshold = 1 + uint8(rng.IntN(2))
 		for i := range 1 + rng.IntN(3) {
 			d.Roots.Keys = append(d.Roots.Keys, wire.SignKey(append([]byte{byte(i)}, randomBytes(rng, 31)...)))
-			d.Joint = append(d.Joint, wire.RootSigning{Key: d.Roots.Keys[i], By: wire.Signed(randomBytes(rng, 64))})
+			d.Joint = append(d.Joint, wire.RootCosignature{Key: d.Roots.Keys[i], By: wire.Signature(randomBytes(rng,
+				64))})
 		}
 	}
 	for i := range rng.IntN(4) {
@@ -507,8 +522,8 @@ func randomRoot(rng *rand.Rand) wire.RootDocument {
 func randomJoin(rng *rand.Rand) wire.Join {
 	return wire.Join{Agent: wire.AgentID(randomName(rng, "aB9._-", wire.MaxAgentID)),
 		Key: wire.SignKey(randomDigest(rng)), TLS: wire.TLSKey(randomBytes(rng, 65)),
-		ByToken: wire.Signed(randomBytes(rng, 64)), ByKey: wire.Signed(randomBytes(rng, 64)),
-		ByTLS: randomBytes(rng, 1+rng.IntN(72))}
+		ByToken: wire.Signature(randomBytes(rng, 64)), ByKey: wire.Signature(randomBytes(rng, 64)),
+		TLSSignature: randomBytes(rng, 1+rng.IntN(72))}
 }
 
 func randomAdmission(rng *rand.Rand) wire.Admission {

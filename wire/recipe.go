@@ -26,7 +26,7 @@ func (w *writer) recipe(p *spec.Recipe) {
 		for _, class := range in.Classes {
 			w.str(class)
 		}
-		w.milliseconds(in.Wait)
+		w.milliseconds(in.LabelLateness)
 	}
 }
 
@@ -38,7 +38,7 @@ func (r *reader) recipe(p *spec.Recipe) {
 		for range r.count("classes", spec.MaxClasses, 2) {
 			in.Classes = append(in.Classes, r.str("class", MaxName))
 		}
-		in.Wait = r.milliseconds()
+		in.LabelLateness = r.milliseconds()
 		p.Inputs = append(p.Inputs, in)
 	}
 }
@@ -48,11 +48,11 @@ func (w *writer) sensors(p *spec.Recipe) {
 	n := uint32(0)
 	var all writer
 	for i := range p.Inputs {
-		if in := &p.Inputs[i]; in.Stuck > 0 || in.Jump != 0 {
+		if in := &p.Inputs[i]; in.StuckAfter > 0 || in.MaxJump != 0 {
 			n++
 			all.u32(uint32(i))
-			all.milliseconds(in.Stuck)
-			all.f64(in.Jump)
+			all.milliseconds(in.StuckAfter)
+			all.f64(in.MaxJump)
 		}
 	}
 	if n > 0 {
@@ -76,7 +76,7 @@ func (r *reader) sensors(p *spec.Recipe) {
 		case stuck == 0 && jump == 0:
 			r.failf("sensors: nothing is said of input %d", i)
 		}
-		p.Inputs[i].Stuck, p.Inputs[i].Jump = stuck, jump
+		p.Inputs[i].StuckAfter, p.Inputs[i].MaxJump = stuck, jump
 		least = i + 1
 	}
 }

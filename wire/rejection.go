@@ -23,14 +23,14 @@ func RejectionReasons() []RejectionReason { return enumAll(lastRejection) }
 // Rejection is the answer to a hello, a presence or a report that the coordinator ignores. It is for people: the agent
 // shows the reason, and behaves as before.
 type Rejection struct {
-	Answers Digest // digest of the envelope that is rejected
-	Reason  RejectionReason
+	MessageDigest Digest // digest of the envelope that is rejected
+	Reason        RejectionReason
 }
 
 // Body returns the message's encoding.
 func (m *Rejection) Body() []byte {
 	var w writer
-	w.digest(m.Answers)
+	w.digest(m.MessageDigest)
 	w.u8(uint8(m.Reason))
 	return w.b
 }
@@ -38,6 +38,6 @@ func (m *Rejection) Body() []byte {
 // DecodeRejection reads the body of a TypeRejection envelope.
 func DecodeRejection(body []byte) (Rejection, error) {
 	r := reader{b: body}
-	m := Rejection{Answers: r.digest(), Reason: RejectionReason(r.enum("reason", uint8(lastRejection)))}
-	return m, r.done("rejection")
+	m := Rejection{MessageDigest: r.digest(), Reason: RejectionReason(r.enum("reason", uint8(lastRejection)))}
+	return m, r.finish("rejection")
 }

@@ -9,32 +9,32 @@ import (
 )
 
 func randomRenew(rng *rand.Rand) wire.Renew {
-	m := wire.Renew{Key: wire.SignKey(randomDigest(rng)), ByTLS: []byte{}}
+	m := wire.Renew{Key: wire.SignKey(randomDigest(rng)), TLSSignature: []byte{}}
 	key := rng.IntN(2) == 0
 	if key {
-		m.Before, m.ByBefore = wire.SignKey(randomDigest(rng)), wire.Signed(randomBytes(rng, 64))
+		m.ListedKey, m.ByBefore = wire.SignKey(randomDigest(rng)), wire.Signature(randomBytes(rng, 64))
 	}
 	if !key || rng.IntN(2) == 0 {
 		tls := wire.TLSKey(randomBytes(rng, 65))
-		m.TLS, m.ByTLS = &tls, randomBytes(rng, 1+rng.IntN(72))
+		m.TLS, m.TLSSignature = &tls, randomBytes(rng, 1+rng.IntN(72))
 	}
 	return m
 }
 
 func randomRenewed(rng *rand.Rand) wire.Renewed {
 	if rng.IntN(3) == 0 {
-		return wire.Renewed{Answers: randomDigest(rng), Refused: oneTo(rng, wire.RenewFailed),
+		return wire.Renewed{RequestDigest: randomDigest(rng), Refused: oneTo(rng, wire.RenewFailed),
 			Certificate: []byte{}}
 	}
-	return wire.Renewed{Answers: randomDigest(rng), Certificate: randomBytes(rng, rng.IntN(300))}
+	return wire.Renewed{RequestDigest: randomDigest(rng), Certificate: randomBytes(rng, rng.IntN(300))}
 }
 
 // goldenRenew asks for a key and a certificate. What the certificate's key signs is nothing here: those signatures are
 // drawn at random.
 func goldenRenew() *wire.Renew {
 	next := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-	m := &wire.Renew{Key: wire.SignKeyOf(testKey()), TLS: &wire.TLSKey{4, 1, 2, 3}, ByTLS: []byte{0x30, 0}}
-	m.SignBefore("plant_7", "press-01", next)
+	m := &wire.Renew{Key: wire.SignKeyOf(testKey()), TLS: &wire.TLSKey{4, 1, 2, 3}, TLSSignature: []byte{0x30, 0}}
+	m.SignWithListedKey("plant_7", "press-01", next)
 	return m
 }
 
@@ -42,7 +42,7 @@ func goldenRenew() *wire.Renew {
 func TestVouched(t *testing.T) {
 	before, after, other := signKeyNumbered(1), signKeyNumbered(2), signKeyNumbered(3)
 	m := wire.Renew{Key: wire.SignKeyOf(after), TLS: &wire.TLSKey{4}}
-	m.SignBefore("plant", "press", before)
+	m.SignWithListedKey("plant", "press", before)
 	alone := func(m *wire.Renew) { *m = wire.Renew{Key: m.Key, TLS: m.TLS} }
 	for name, tt := range map[string]struct {
 		listed ed25519.PrivateKey
@@ -54,7 +54,7 @@ func TestVouched(t *testing.T) {
 		"swapped already":      {after, nil, "press", true},
 		"another key":          {other, nil, "press", false},
 		"another device":       {before, nil, "mill", false},
-		"a claim":              {other, func(m *wire.Renew) { m.Before = wire.SignKeyOf(other) }, "press", false},
+		"a claim":              {other, func(m *wire.Renew) { m.ListedKey = wire.SignKeyOf(other) }, "press", false},
 		"another certificate":  {before, func(m *wire.Renew) { m.TLS = &wire.TLSKey{5} }, "press", false},
 		"another key after":    {before, func(m *wire.Renew) { m.Key = wire.SignKeyOf(other) }, "press", false},
 		"without another key":  {before, alone, "press", false},
@@ -85,10 +85,10 @@ func TestHalfARequest(t *testing.T) {
 	good := *goldenRenew()
 	for name, change := range map[string]func(*wire.Renew){
 		"nothing":                     func(m *wire.Renew) { *m = wire.Renew{Key: m.Key} },
-		"no signature by before":      func(m *wire.Renew) { m.ByBefore = wire.Signed{} },
-		"no key before":               func(m *wire.Renew) { m.Before = wire.SignKey{} },
-		"the same key before":         func(m *wire.Renew) { m.Before = m.Key },
-		"no signature by certificate": func(m *wire.Renew) { m.ByTLS = nil },
+		"no signature by before":      func(m *wire.Renew) { m.ByBefore = wire.Signature{} },
+		"no key before":               func(m *wire.Renew) { m.ListedKey = wire.SignKey{} },
+		"the same key before":         func(m *wire.Renew) { m.ListedKey = m.Key },
+		"no signature by certificate": func(m *wire.Renew) { m.TLSSignature = nil },
 		"no key of the certificate":   func(m *wire.Renew) { m.TLS = nil },
 	} {
 		m := good

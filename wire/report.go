@@ -1,22 +1,22 @@
 package wire
 
-// MaxReadings bounds the readings of a report.
-const MaxReadings = 255
+// MaxReportMetrics bounds the readings of a report.
+const MaxReportMetrics = 255
 
 // Report is what an agent measures of itself, for those who watch the fleet.
 // It is sent now and then; nothing waits for it or rests on it.
 type Report struct {
-	Every    uint32 // seconds until the next one
-	Software string // for people
-	// Scrape is where the agent serves its metrics itself, as host:port; empty
+	IntervalSeconds uint32 // seconds until the next one
+	Software        string // for people
+	// ScrapeAddress is where the agent serves its metrics itself, as host:port; empty
 	// where nobody else reaches it.
-	Scrape   string
-	Readings []Reading // ascending by ID
+	ScrapeAddress string
+	Readings      []ReportMetric // ascending by ID
 }
 
-// Reading is one number of a report. The meaning of an ID stands in
+// ReportMetric is one number of a report. The meaning of an ID stands in
 // docs/PROTOCOL.md; a receiver passes over those it does not know.
-type Reading struct {
+type ReportMetric struct {
 	ID    uint8
 	Value float64
 }
@@ -27,9 +27,9 @@ const readingSize = 9
 // Body returns the message's encoding.
 func (m *Report) Body() []byte {
 	var w writer
-	w.u32(m.Every)
+	w.u32(m.IntervalSeconds)
 	w.str(m.Software)
-	w.str(m.Scrape)
+	w.str(m.ScrapeAddress)
 	w.u32(uint32(len(m.Readings)))
 	for _, r := range m.Readings {
 		w.u8(r.ID)
@@ -41,13 +41,13 @@ func (m *Report) Body() []byte {
 // DecodeReport reads the body of a TypeReport envelope.
 func DecodeReport(body []byte) (Report, error) {
 	r := reader{b: body}
-	m := Report{Every: r.u32(), Software: r.str("software", MaxName), Scrape: r.str("scrape", MaxName)}
-	for i := range r.count("readings", MaxReadings, readingSize) {
-		x := Reading{r.u8(), r.f64("reading")}
+	m := Report{IntervalSeconds: r.u32(), Software: r.str("software", MaxName), ScrapeAddress: r.str("scrape", MaxName)}
+	for i := range r.count("readings", MaxReportMetrics, readingSize) {
+		x := ReportMetric{r.u8(), r.f64("reading")}
 		if i > 0 && r.err == nil && x.ID <= m.Readings[i-1].ID {
 			r.failf("reading %d comes after reading %d", x.ID, m.Readings[i-1].ID)
 		}
 		m.Readings = append(m.Readings, x)
 	}
-	return m, r.done("report")
+	return m, r.finish("report")
 }

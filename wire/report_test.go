@@ -12,7 +12,7 @@ func TestReadingsAscend(t *testing.T) {
 	for _, ids := range [][]uint8{{3, 3}, {4, 3}, {1, 2, 1}} {
 		var m wire.Report
 		for _, id := range ids {
-			m.Readings = append(m.Readings, wire.Reading{ID: id})
+			m.Readings = append(m.Readings, wire.ReportMetric{ID: id})
 		}
 		if _, err := wire.DecodeReport(m.Body()); err == nil || !strings.Contains(err.Error(), "comes after") {
 			t.Errorf("readings %v: error %v", ids, err)

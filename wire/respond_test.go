@@ -8,12 +8,12 @@ import (
 
 // TestLongestAway: what an announcement may say is added up without a wrap.
 func TestLongestAway(t *testing.T) {
-	for want, r := range map[time.Duration]Respond{
-		0:                          {Of: 7},
-		11 * time.Minute:           {After: 60_000, Within: 600_000},
-		1 << 32 * time.Millisecond: {After: math.MaxUint32, Within: 1},
+	for want, r := range map[time.Duration]ResponsePolicy{
+		0:                          {Threshold: 7},
+		11 * time.Minute:           {AwayMillis: 60_000, AwaySpreadMillis: 600_000},
+		1 << 32 * time.Millisecond: {AwayMillis: math.MaxUint32, AwaySpreadMillis: 1},
 	} {
-		if got := r.Longest(); got != want {
+		if got := r.MaxAwayTime(); got != want {
 			t.Errorf("%+v: %s, want %s", r, got, want)
 		}
 	}

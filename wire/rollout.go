@@ -67,35 +67,35 @@ func (r *reader) rollout(p *Rollout) {
 	*p = Rollout{r.modelName(), r.modelName(), r.f64("share")}
 }
 
-// Residuals is what an agent of the share says of the candidate.
-type Residuals struct {
-	Run     RunID // of the candidate; 0 = nothing is said
-	Version ModelVersion
-	Refused bool // the agent does not use it: it is worse on the agent's held-out rows
+// CandidateResiduals is what an agent of the share says of the candidate.
+type CandidateResiduals struct {
+	Run              RunID // of the candidate; 0 = nothing is said
+	Version          ModelVersion
+	CandidateRefused bool // the agent does not use it: it is worse on the agent's held-out rows
 	// Rows is how many labels have come since the agent uses it, and New and Old the mean squares of the residuals of
 	// the candidate and of the released model, on the same rows.
-	Rows     uint32
-	New, Old float64
+	Rows                                    uint32
+	CandidateMeanSquare, ReleasedMeanSquare float64
 }
 
-// Of reports whether the residuals are of that model.
-func (m *Residuals) Of(name ModelName) bool {
+// IsFor reports whether the residuals are of that model.
+func (m *CandidateResiduals) IsFor(name ModelName) bool {
 	return name.Present() && m.Run == name.Run && m.Version == name.Version
 }
 
-func (w *writer) residuals(m *Residuals) {
-	if *m == (Residuals{}) {
+func (w *writer) residuals(m *CandidateResiduals) {
+	if *m == (CandidateResiduals{}) {
 		return
 	}
 	w.u64(uint64(m.Run))
 	w.u64(uint64(m.Version))
-	w.bool(m.Refused)
+	w.bool(m.CandidateRefused)
 	w.u32(m.Rows)
-	w.f64(m.New)
-	w.f64(m.Old)
+	w.f64(m.CandidateMeanSquare)
+	w.f64(m.ReleasedMeanSquare)
 }
 
-func (r *reader) residuals(m *Residuals) {
-	*m = Residuals{RunID(r.u64()), ModelVersion(r.u64()), r.bool("refused"), r.u32(),
+func (r *reader) residuals(m *CandidateResiduals) {
+	*m = CandidateResiduals{RunID(r.u64()), ModelVersion(r.u64()), r.bool("refused"), r.u32(),
 		r.f64("residuals of the candidate"), r.f64("residuals of the released model")}
 }

@@ -28,37 +28,38 @@ func (k SignKey) Ed25519() ed25519.PublicKey { return k[:] }
 // SignKeyOf returns the public part of a private key.
 func SignKeyOf(key ed25519.PrivateKey) SignKey { return SignKey(key[ed25519.SeedSize:]) }
 
-// Signed is an Ed25519 signature.
-type Signed [ed25519.SignatureSize]byte
+// Signature is an Ed25519 signature.
+type Signature [ed25519.SignatureSize]byte
 
 // RootDocument says whose keys count in a federation. The root key signs nothing else, so it can be kept where no
 // network reaches.
 type RootDocument struct {
-	Federation  Federation
-	Version     Root
-	Key         SignKey   // of the root
-	Coordinator SignKey   // whose announcements count
-	CA          Digest    // of the certificate of the federation's authority, in DER; zero = none
-	Revoked     []AgentID // may take part no more; ascending
-	Also        []SignKey // further keys of the coordinator, while one takes the place of another; ascending
-	Roots       Roots     // where there is not one root key alone
-	Extra       Extra
+	Federation           Federation
+	Version              RootVersion
+	Key                  SignKey    // of the root
+	Coordinator          SignKey    // whose announcements count
+	CA                   Digest     // of the certificate of the federation's authority, in DER; zero = none
+	Revoked              []AgentID  // may take part no more; ascending
+	ExtraCoordinatorKeys []SignKey  // further keys of the coordinator, while one takes the place of another; ascending
+	Roots                RootQuorum // where there is not one root key alone
+	Extra                UnknownSections
 
-	Before Signed        // by a root key of the version before; zero in FirstRoot
-	By     Signed        // by Key
-	Joint  []RootSigning // by further root keys of this version or the one before; ascending. Only where Roots is set
+	PreviousRootSignature Signature // by a root key of the version before; zero in FirstRoot
+	By                    Signature // by Key
+	// by further root keys of this version or the one before; ascending. Only where Roots is set
+	Joint []RootCosignature
 }
 
-// Roots are root keys that are held apart: so many of them must sign each version.
-type Roots struct {
+// RootQuorum are root keys that are held apart: so many of them must sign each version.
+type RootQuorum struct {
 	Threshold uint8     // from 1; 0 = Key is the only one
 	Keys      []SignKey // those besides Key; ascending
 }
 
-// RootSigning is a signature of a root document.
-type RootSigning struct {
+// RootCosignature is a signature of a root document.
+type RootCosignature struct {
 	Key SignKey
-	By  Signed
+	By  Signature
 }
 
 // RootKeys are all root keys of the version, ascending.
@@ -70,7 +71,9 @@ func (d *RootDocument) RootKeys() []SignKey {
 func (d *RootDocument) Threshold() int { return max(1, int(d.Roots.Threshold)) }
 
 // Coordinators are the keys whose announcements count, the one that is to stay first.
-func (d *RootDocument) Coordinators() []SignKey { return append([]SignKey{d.Coordinator}, d.Also...) }
+func (d *RootDocument) Coordinators() []SignKey {
+	return append([]SignKey{d.Coordinator}, d.ExtraCoordinatorKeys...)
+}
 
 func sortedKeys(keys []SignKey) []SignKey {
 	sort.Slice(keys, func(i, j int) bool { return bytes.Compare(keys[i][:], keys[j][:]) < 0 })
@@ -83,17 +86,17 @@ var ErrRoot = errors.New("the root document does not count")
 // Sign signs the document. before is the root key of the version before, which may be the same; nil for FirstRoot.
 func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 	d.Key = SignKeyOf(key)
-	text := d.signed()
-	d.By, d.Before = Signed(ed25519.Sign(key, text)), Signed{}
+	text := d.signedText()
+	d.By, d.PreviousRootSignature = Signature(ed25519.Sign(key, text)), Signature{}
 	if before != nil {
-		d.Before = Signed(ed25519.Sign(before, text))
+		d.PreviousRootSignature = Signature(ed25519.Sign(before, text))
 	}
 }
 
 // Cosign adds the signature of a further root key, where Roots is set, in the place of an earlier one of that key.
 func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
-	by := RootSigning{SignKeyOf(key), Signed(ed25519.Sign(key, d.signed()))}
-	i, is := slices.BinarySearchFunc(d.Joint, by.Key, func(s RootSigning, k SignKey) int {
+	by := RootCosignature{SignKeyOf(key), Signature(ed25519.Sign(key, d.signedText()))}
+	i, is := slices.BinarySearchFunc(d.Joint, by.Key, func(s RootCosignature, k SignKey) int {
 		return bytes.Compare(s.Key[:], k[:])
 	})
 	if is {
@@ -103,26 +106,26 @@ func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
 	d.Joint = slices.Insert(d.Joint, i, by)
 }
 
-// signers returns how many of some root keys have signed.
-func (d *RootDocument) signers(keys []SignKey) (n int) {
-	text := d.signed()
+// countSigners returns how many of some root keys have signed.
+func (d *RootDocument) countSigners(keys []SignKey) (n int) {
+	text := d.signedText()
 	for _, k := range keys {
-		verified := func(s Signed) bool { return ed25519.Verify(k[:], text, s[:]) }
-		if k == d.Key && verified(d.By) || verified(d.Before) ||
-			slices.ContainsFunc(d.Joint, func(s RootSigning) bool { return s.Key == k && verified(s.By) }) {
+		verified := func(s Signature) bool { return ed25519.Verify(k[:], text, s[:]) }
+		if k == d.Key && verified(d.By) || verified(d.PreviousRootSignature) ||
+			slices.ContainsFunc(d.Joint, func(s RootCosignature) bool { return s.Key == k && verified(s.By) }) {
 			n++
 		}
 	}
 	return n
 }
 
-// signed returns what is signed.
-func (d *RootDocument) signed() []byte { return rootText(d.fields()) }
+// signedText returns what is signed.
+func (d *RootDocument) signedText() []byte { return rootText(d.encodeFields()) }
 
 func rootText(fields []byte) []byte { return append([]byte("fedmesh/v2/root\x00"), fields...) }
 
-// fields is the encoding up to the signatures.
-func (d *RootDocument) fields() []byte {
+// encodeFields is the encoding up to the signatures.
+func (d *RootDocument) encodeFields() []byte {
 	var w writer
 	w.str(string(d.Federation))
 	w.u32(uint32(d.Version))
@@ -138,15 +141,15 @@ func (d *RootDocument) fields() []byte {
 }
 
 // parts are the sections. Further keys of the coordinator are for devices that know them; a threshold is for all.
-func (d *RootDocument) parts() []part {
-	return []part{
+func (d *RootDocument) parts() []sectionCodec {
+	return []sectionCodec{
 		{"coordinators", NeedIgnore, func(w *writer) {
-			if len(d.Also) > 0 {
-				w.signKeys(d.Also)
+			if len(d.ExtraCoordinatorKeys) > 0 {
+				w.signKeys(d.ExtraCoordinatorKeys)
 			}
 		}, func(r *reader) {
-			d.Also = r.signKeys("further keys of the coordinator")
-			if slices.Contains(d.Also, d.Coordinator) {
+			d.ExtraCoordinatorKeys = r.signKeys("further keys of the coordinator")
+			if slices.Contains(d.ExtraCoordinatorKeys, d.Coordinator) {
 				r.failf("the coordinator's key is there twice")
 			}
 		}},
@@ -156,7 +159,7 @@ func (d *RootDocument) parts() []part {
 				w.signKeys(d.Roots.Keys)
 			}
 		}, func(r *reader) {
-			d.Roots = Roots{r.u8(), r.signKeys("further root keys")}
+			d.Roots = RootQuorum{r.u8(), r.signKeys("further root keys")}
 			if n := len(d.Roots.Keys) + 1; int(d.Roots.Threshold) > n {
 				r.failf("%d of %d root keys must sign", d.Roots.Threshold, n)
 			}
@@ -191,10 +194,10 @@ func (r *reader) signKeys(what string) (keys []SignKey) {
 	return keys
 }
 
-func (r *reader) joint() (all []RootSigning) {
+func (r *reader) joint() (all []RootCosignature) {
 	var before *SignKey
-	for range r.count("signatures", 2*maxRootKeys, len(SignKey{})+len(Signed{})) {
-		s := RootSigning{Key: SignKey(r.digest())}
+	for range r.count("signatures", 2*maxRootKeys, len(SignKey{})+len(Signature{})) {
+		s := RootCosignature{Key: SignKey(r.digest())}
 		copy(s.By[:], r.take(len(s.By)))
 		r.ascend("signatures", before, s.Key)
 		all = append(all, s)
@@ -205,8 +208,8 @@ func (r *reader) joint() (all []RootSigning) {
 
 // Bytes returns the document's encoding.
 func (d *RootDocument) Bytes() []byte {
-	w := writer{d.fields()}
-	w.b = append(w.b, d.Before[:]...)
+	w := writer{d.encodeFields()}
+	w.b = append(w.b, d.PreviousRootSignature[:]...)
 	w.b = append(w.b, d.By[:]...)
 	if d.Roots.Threshold > 0 {
 		w.u32(uint32(len(d.Joint)))
@@ -223,7 +226,7 @@ func DecodeRoot(p []byte) (RootDocument, error) {
 		return RootDocument{}, fmt.Errorf("root document: %d bytes, more than %d", len(p), MaxRoot)
 	}
 	r := reader{b: p}
-	d := RootDocument{Federation: Federation(r.str("federation", MaxFederation)), Version: Root(r.u32()),
+	d := RootDocument{Federation: Federation(r.str("federation", MaxFederation)), Version: RootVersion(r.u32()),
 		Key: SignKey(r.digest()), Coordinator: SignKey(r.digest()), CA: r.digest()}
 	for range r.count("revoked devices", MaxRevoked, 3) {
 		id := AgentID(r.str("revoked device", MaxAgentID))
@@ -236,7 +239,7 @@ func DecodeRoot(p []byte) (RootDocument, error) {
 		d.Revoked = append(d.Revoked, id)
 	}
 	d.Extra = r.sections(d.parts())
-	copy(d.Before[:], r.take(len(d.Before)))
+	copy(d.PreviousRootSignature[:], r.take(len(d.PreviousRootSignature)))
 	copy(d.By[:], r.take(len(d.By)))
 	if d.Roots.Threshold > 0 {
 		d.Joint = r.joint()
@@ -247,23 +250,23 @@ func DecodeRoot(p []byte) (RootDocument, error) {
 	if r.err == nil && d.Version < FirstRoot {
 		r.failf("its version is 0, they count from 1")
 	}
-	return d, r.done("root document")
+	return d, r.finish("root document")
 }
 
-// OpenRoot reads a root document that its own root keys have signed, and that asks for nothing that this build does
-// not know. Whether its root key is the right one is for the caller: by its Pin, or by the version before.
-func OpenRoot(p []byte) (RootDocument, error) {
+// DecodeVerifiedRoot reads a root document that its own root keys have signed, and that asks for nothing that this
+// build does not know. Whether its root key is the right one is for the caller: by its Pin, or by the version before.
+func DecodeVerifiedRoot(p []byte) (RootDocument, error) {
 	d, err := DecodeRoot(p)
 	if err != nil {
 		return d, err
 	}
-	if !ed25519.Verify(d.Key[:], d.signed(), d.By[:]) {
+	if !ed25519.Verify(d.Key[:], d.signedText(), d.By[:]) {
 		return d, fmt.Errorf("%w: it is not signed by the root key that it names", ErrRoot)
 	}
 	if err := d.Extra.Unsupported(); err != nil {
 		return d, fmt.Errorf("root document: %w", err)
 	}
-	if n := d.signers(d.RootKeys()); n < d.Threshold() {
+	if n := d.countSigners(d.RootKeys()); n < d.Threshold() {
 		return d, fmt.Errorf("%w: %d of its root keys have signed it, it wants %d", ErrRoot, n, d.Threshold())
 	}
 	return d, nil
@@ -279,7 +282,7 @@ func (d *RootDocument) Follows(held *RootDocument) error {
 		return fmt.Errorf("%w: it has version %d, after version %d comes %d", ErrRoot, d.Version, held.Version,
 			held.Version+1)
 	}
-	if n := d.signers(held.RootKeys()); n < held.Threshold() {
+	if n := d.countSigners(held.RootKeys()); n < held.Threshold() {
 		return fmt.Errorf("%w: version %d is not signed by the root key of version %d: %d signatures, want %d", ErrRoot,
 			d.Version, held.Version, n, held.Threshold())
 	}

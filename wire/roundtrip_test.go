@@ -38,11 +38,11 @@ func TestEnvelopes(t *testing.T) {
 	for _, typ := range types() {
 		for range 20 {
 			h, body, before := randomHeader(rng, typ), randomBytes(rng, rng.IntN(2000)), randomBytes(rng, rng.IntN(10))
-			p := wire.Seal(bytes.Clone(before), h, body, testKey())
+			p := wire.SignEnvelope(bytes.Clone(before), h, body, testKey())
 			if !bytes.HasPrefix(p, before) {
 				t.Fatalf("Seal changed dst")
 			}
-			e, err := wire.Open(p[len(before):])
+			e, err := wire.ParseEnvelope(p[len(before):])
 			if err != nil {
 				t.Fatalf("%+v: %v", h, err)
 			}
@@ -62,11 +62,11 @@ func TestEnvelopes(t *testing.T) {
 // TestLargest: bodies at the limits fit into a message.
 func TestLargest(t *testing.T) {
 	h := randomHeader(seeded(2), wire.TypeUpdate)
-	p := wire.Seal(nil, h, make([]byte, wire.MaxBody), testKey())
+	p := wire.SignEnvelope(nil, h, make([]byte, wire.MaxBody), testKey())
 	if len(p) != wire.MaxMessage {
 		t.Errorf("the largest envelope has %d bytes, not %d", len(p), wire.MaxMessage)
 	}
-	if _, err := wire.Open(p); err != nil {
+	if _, err := wire.ParseEnvelope(p); err != nil {
 		t.Error(err)
 	}
 	m, err := wire.NewManifest(make([]byte, wire.MaxBlob), wire.Digest{})
@@ -143,7 +143,7 @@ func TestSealRefusesItsCallersMistakes(t *testing.T) {
 					t.Errorf("%s: Seal did not panic", name)
 				}
 			}()
-			wire.Seal(nil, c.header, make([]byte, c.body), testKey())
+			wire.SignEnvelope(nil, c.header, make([]byte, c.body), testKey())
 		}()
 	}
 }

@@ -51,9 +51,9 @@ func (s SealSecret) Group() (SealKey, error) {
 	return SealKey(k), err
 }
 
-// With returns the keys that a coordinator shares with one agent. The error says that the agent's key has no X25519
-// form.
-func (s SealSecret) With(agent ed25519.PublicKey) (SealPair, error) {
+// AgentSealKeys returns the keys that a coordinator shares with one agent. The error says that the agent's key has no
+// X25519 form.
+func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (SealPair, error) {
 	private, err := s.private()
 	if err != nil {
 		return SealPair{}, err
@@ -156,8 +156,8 @@ const (
 	SealedMore = sealHint + sealSalt + 1 + SealOverhead
 )
 
-// place is what a sealed message is bound to: all of the header but type, length and hash of the body.
-func (h *Header) place() []byte {
+// sealContext is what a sealed message is bound to: all of the header but type, length and hash of the body.
+func (h *Header) sealContext() []byte {
 	w := writer{make([]byte, 0, MaxFederation+MaxAgentID+36)}
 	w.b = appendPadded(w.b, string(h.Federation), MaxFederation)
 	w.b = appendPadded(w.b, string(h.Sender), MaxAgentID)
@@ -169,12 +169,12 @@ func (h *Header) place() []byte {
 	return w.b
 }
 
-// Message returns the body of a TypeSealed envelope with that header, which holds a body of type t.
-func (k SealKey) Message(announced PeerKey, h Header, t Type, body []byte) []byte {
+// SealMessage returns the body of a TypeSealed envelope with that header, which holds a body of type t.
+func (k SealKey) SealMessage(announced PeerKey, h Header, t Type, body []byte) []byte {
 	text := append(make([]byte, 0, 1+len(body)), byte(t))
 	text = append(text, body...)
 	out := append(make([]byte, 0, SealedMore+len(body)), announced[:sealHint]...)
-	return k.sealText(out, "message", h.place(), text)
+	return k.sealText(out, "message", h.sealContext(), text)
 }
 
 // SealedTo reports whether a sealed body names this announced key.
@@ -188,7 +188,7 @@ func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 	if len(e.Body) < SealedMore {
 		return e, fmt.Errorf("sealed message: %w", ErrTruncated)
 	}
-	text, err := k.openText("message", e.place(), e.Body[sealHint:])
+	text, err := k.openText("message", e.sealContext(), e.Body[sealHint:])
 	if err != nil {
 		return e, err
 	}
@@ -196,14 +196,14 @@ func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 	if !t.Sealed() {
 		return e, fmt.Errorf("sealed message: a %s is never sealed", t)
 	}
-	return e.opened(t, text[1:]), nil
+	return e.withOpenedBody(t, text[1:]), nil
 }
 
 // Sealed reports whether messages of a type are sealed for a reader that opens seals: those that hold numbers of data
 // or of models, or a key.
 func (t Type) Sealed() bool {
 	switch t {
-	case TypeInvitation, TypeStanding, TypeUpdate, TypeHello, TypeReport, TypeKey:
+	case TypeInvitation, TypeHelloAnswer, TypeUpdate, TypeHello, TypeReport, TypeKey:
 		return true
 	default:
 		return false
@@ -269,5 +269,5 @@ func DecodeGroupKey(body []byte) (GroupKey, error) {
 	r := reader{b: body}
 	m := GroupKey{}
 	copy(m.Key[:], r.take(len(m.Key)))
-	return m, r.done("key")
+	return m, r.finish("key")
 }

@@ -27,14 +27,15 @@ func must[T any](x T, err error) T {
 func goldenGroup() wire.SealKey { return must(goldenSecret().Group()) }
 
 // goldenPair is of the coordinator and an agent that have the key of the golden files both.
-func goldenPair() wire.SealPair { return must(goldenSecret().With(testPublicKey())) }
+func goldenPair() wire.SealPair { return must(goldenSecret().AgentSealKeys(testPublicKey())) }
 
 func sealedAnnouncement() golden {
 	g := openAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.Seals, a.Task, a.Base = must(goldenSecret().Public()), a.Task.Seal(goldenGroup()), a.Base.Seal(goldenGroup())
+	a.SealPublicKey, a.Task, a.Base = must(goldenSecret().Public()), a.Task.Seal(goldenGroup()),
+		a.Base.Seal(goldenGroup())
 	a.Candidate = pulled(manifestOf(bigVector(), nil))
-	a.Candidate.Group = goldenGroup().ID()
+	a.Candidate.GroupKeyID = goldenGroup().ID()
 	a.Released = inline(smallVector()).Seal(goldenGroup())
 	a.Rollout = rolloutAnnouncement().value.(*wire.Announcement).Rollout
 	return golden{"announcement_sealed", "announcement", byCoordinator(3, 19), &a}
@@ -43,12 +44,12 @@ func sealedAnnouncement() golden {
 // sealedIn is a message that is sealed with a key.
 func sealedIn(file string, key wire.SealKey, h wire.Header, t wire.Type, body []byte) golden {
 	return golden{file, "sealed", h,
-		&sealed{key.Message(must(goldenSecret().Public()), h, t, body)}}
+		&sealed{key.SealMessage(must(goldenSecret().Public()), h, t, body)}}
 }
 
 func goldensOfSeals() []golden {
 	hello := wire.Hello{Nonce: goldenNonce, Announcement: sealedAnnouncement().digest(), Samples: 1234,
-		WantsKey: goldenGroup().ID()}
+		MissingGroupKeyID: goldenGroup().ID()}
 	key := wire.GroupKey{Key: goldenGroup()}
 	vector := bigVector()
 	return []golden{
@@ -74,7 +75,7 @@ func TestSealPair(t *testing.T) {
 	}
 	other := goldenSecret()
 	other[0]++
-	if must(other.With(testPublicKey())) == agent || must(other.Group()) == goldenGroup() ||
+	if must(other.AgentSealKeys(testPublicKey())) == agent || must(other.Group()) == goldenGroup() ||
 		must(other.Group()).ID() == goldenGroup().ID() {
 		t.Error("another secret has the same keys")
 	}
@@ -92,18 +93,18 @@ func openedAs(key wire.SealKey, h wire.Header, body []byte) (wire.Envelope, erro
 		return wire.Envelope{}, wire.ErrMalformed
 	}
 	h.Type = wire.TypeSealed
-	return key.OpenMessage(must(wire.Open(wire.Seal(nil, h, body, testKey()))))
+	return key.OpenMessage(must(wire.ParseEnvelope(wire.SignEnvelope(nil, h, body, testKey()))))
 }
 
 // TestSealedMessages: who has the key reads type and body; a changed message, or another key, opens nothing.
 func TestSealedMessages(t *testing.T) {
-	e := must(wire.Open(readGolden(t, "sealed_hello")))
+	e := must(wire.ParseEnvelope(readGolden(t, "sealed_hello")))
 	opened, err := goldenPair().Up.OpenMessage(e)
-	want := must(wire.Open(readGolden(t, "hello_key")))
+	want := must(wire.ParseEnvelope(readGolden(t, "hello_key")))
 	if err != nil || opened.Type != wire.TypeHello || !bytes.Equal(opened.Body, want.Body) {
 		t.Fatalf("a %s of %x: %v", opened.Type, opened.Body, err)
 	}
-	if again, err := wire.Open(opened.Bytes()); err != nil || again.Type != wire.TypeHello ||
+	if again, err := wire.ParseEnvelope(opened.Bytes()); err != nil || again.Type != wire.TypeHello ||
 		!bytes.Equal(again.Body, want.Body) || again.Header != opened.Header {
 		t.Errorf("opened as %+v: %v", again, err)
 	}
@@ -125,12 +126,12 @@ func TestSealedMessages(t *testing.T) {
 	}
 	next := e.Header
 	next.Sequence++
-	twice := goldenPair().Up.Message(wire.PeerKey{}, next, wire.TypeHello, want.Body)
+	twice := goldenPair().Up.SealMessage(wire.PeerKey{}, next, wire.TypeHello, want.Body)
 	if bytes.Equal(twice[8:], e.Body[8:]) {
 		t.Error("two messages with one body look alike")
 	}
 	for _, typ := range types() {
-		sealed := goldenPair().Up.Message(wire.PeerKey{}, e.Header, typ, want.Body)
+		sealed := goldenPair().Up.SealMessage(wire.PeerKey{}, e.Header, typ, want.Body)
 		if _, err := openedAs(goldenPair().Up, e.Header, sealed); (err == nil) != typ.Sealed() {
 			t.Errorf("a sealed %s: %v", typ, err)
 		}
@@ -140,7 +141,7 @@ func TestSealedMessages(t *testing.T) {
 // TestSealedInPlace: what one agent has sealed opens in no message of another sender, run, round or federation, not
 // even under its own key: a message cannot be signed anew by somebody else, or for another round.
 func TestSealedInPlace(t *testing.T) {
-	e := must(wire.Open(readGolden(t, "sealed_hello")))
+	e := must(wire.ParseEnvelope(readGolden(t, "sealed_hello")))
 	for name, change := range map[string]func(h *wire.Header){
 		"federation": func(h *wire.Header) { h.Federation = "plant_8" },
 		"sender":     func(h *wire.Header) { h.Sender = "press-02" },
@@ -235,12 +236,13 @@ func second[T any](_ T, err error) error { return err }
 func TestSealedInAnnouncement(t *testing.T) {
 	a := sealedAnnouncement().value.(*wire.Announcement)
 	got := must(wire.DecodeAnnouncement(a.Body()))
-	if got.Base.Group != goldenGroup().ID() || got.Candidate.Group != got.Base.Group || len(got.Base.Inline) > 0 {
+	if got.Base.GroupKeyID != goldenGroup().ID() || got.Candidate.GroupKeyID != got.Base.GroupKeyID ||
+		len(got.Base.Inline) > 0 {
 		t.Errorf("read %+v", got.Base)
 	}
 	base := must(got.Base.Open(goldenGroup()))
 	if !bytes.Equal(base.Inline, smallVector()) || base.Hash != wire.BlobDigest(smallVector()) ||
-		!base.Manifest.IsZero() || base.Group != 0 {
+		!base.Manifest.IsZero() || base.GroupKeyID != 0 {
 		t.Errorf("opened as %+v", base)
 	}
 	if _, err := got.Base.Open(goldenPair().Up); !errors.Is(err, wire.ErrSeal) {
@@ -255,7 +257,7 @@ func TestSealedInAnnouncement(t *testing.T) {
 	for name, change := range map[string]func(a *wire.Announcement){
 		"other bytes": func(a *wire.Announcement) { a.Base.Sealed = bytes.Repeat([]byte{1}, len(a.Base.Sealed)) },
 		"a length":    func(a *wire.Announcement) { a.Base.Length++ },
-		"inline, too": func(a *wire.Announcement) { a.Base = inline(smallVector()); a.Base.Group = 1 },
+		"inline, too": func(a *wire.Announcement) { a.Base = inline(smallVector()); a.Base.GroupKeyID = 1 },
 	} {
 		bad := *a
 		change(&bad)
@@ -268,9 +270,9 @@ func TestSealedInAnnouncement(t *testing.T) {
 // FuzzSealed opens whatever comes as a message, as a part of a blob and as its manifest. Nothing opens that was not
 // sealed.
 func FuzzSealed(f *testing.F) {
-	at, sealed := byAgent(goldenRun, 3, 12), must(wire.Open(readGolden(f, "sealed_hello"))).Body
+	at, sealed := byAgent(goldenRun, 3, 12), must(wire.ParseEnvelope(readGolden(f, "sealed_hello"))).Body
 	f.Add(sealed)
-	f.Add(must(wire.Open(readGolden(f, "sealed_key"))).Body)
+	f.Add(must(wire.ParseEnvelope(readGolden(f, "sealed_key"))).Body)
 	f.Add(goldenPair().Up.Blob(wire.Digest{1}).SealManifest([]byte("m")))
 	key := goldenPair().Up
 	f.Fuzz(func(t *testing.T, p []byte) {

@@ -7,36 +7,36 @@ import (
 	"strings"
 )
 
-// Need tells a reader what to do with a section that it does not know.
-type Need uint8
+// UnknownSectionPolicy tells a reader what to do with a section that it does not know.
+type UnknownSectionPolicy uint8
 
 // The needs.
 const (
-	NeedIgnore  Need = iota + 1 // pass over it
-	NeedDecline                 // do not take part: the section changes what is computed
+	NeedIgnore  UnknownSectionPolicy = iota + 1 // pass over it
+	NeedDecline                                 // do not take part: the section changes what is computed
 )
 
 // String returns the need's name.
-func (n Need) String() string { return enumName(uint8(n), "ignore", "decline") }
+func (n UnknownSectionPolicy) String() string { return enumName(uint8(n), "ignore", "decline") }
 
 // Section is a named part at the end of a body. A body that gains a section stays readable for those that do not know
 // it, and Need tells them whether they may go on.
 type Section struct {
 	Name string // 1 to MaxSectionName of a–z, 0–9 and _
-	Need Need
+	Need UnknownSectionPolicy
 	Body []byte // at least one byte
 }
 
-// Extra holds the sections of a body that this build does not know, ascending by name. A body that is read and written
-// again keeps them.
-type Extra []Section
+// UnknownSections holds the sections of a body that this build does not know, ascending by name. A body that is read
+// and written again keeps them.
+type UnknownSections []Section
 
 // ErrUnsupported reports a body with a section that this build does not know and must not pass over.
 var ErrUnsupported = errors.New("this build does not know it and must not go on without")
 
 // Unsupported names the sections that are marked "decline"; nil if there are none. A reader that gets an error does not
 // take part in what the body asks for.
-func (x Extra) Unsupported() error {
+func (x UnknownSections) Unsupported() error {
 	var names []string
 	for _, s := range x {
 		if s.Need == NeedDecline {
@@ -49,17 +49,17 @@ func (x Extra) Unsupported() error {
 	return fmt.Errorf("section %s: %w", strings.Join(names, ", "), ErrUnsupported)
 }
 
-// part is a section that this build knows of a body: how it is written from the body, and read into it.
-type part struct {
+// sectionCodec is a section that this build knows of a body: how it is written from the body, and read into it.
+type sectionCodec struct {
 	name   string
-	need   Need
+	need   UnknownSectionPolicy
 	append func(w *writer) // writes nothing where the body has no such section
 	read   func(r *reader)
 }
 
 // chunksPart is a section with a number of chunks; without it there are none.
-func chunksPart(name string, n *uint32) part {
-	return part{name, NeedIgnore, func(w *writer) {
+func chunksPart(name string, n *uint32) sectionCodec {
+	return sectionCodec{name, NeedIgnore, func(w *writer) {
 		if *n > 0 {
 			w.u32(*n)
 		}
@@ -71,8 +71,8 @@ func chunksPart(name string, n *uint32) part {
 }
 
 // rowsPart is a section with a number of rows; without it there is none.
-func rowsPart(name string, n *uint32) part {
-	return part{name, NeedIgnore, func(w *writer) {
+func rowsPart(name string, n *uint32) sectionCodec {
+	return sectionCodec{name, NeedIgnore, func(w *writer) {
 		if *n > 0 {
 			w.u32(*n)
 		}
@@ -80,7 +80,7 @@ func rowsPart(name string, n *uint32) part {
 }
 
 // sections ends the encoding of a body.
-func (w *writer) sections(parts []part, extra Extra) {
+func (w *writer) sections(parts []sectionCodec, extra UnknownSections) {
 	all := slices.Clone(extra)
 	for _, p := range parts {
 		var body writer
@@ -102,7 +102,7 @@ func (w *writer) sections(parts []part, extra Extra) {
 }
 
 // sections reads the end of a body, and returns the sections that it does not know.
-func (r *reader) sections(parts []part) (extra Extra) {
+func (r *reader) sections(parts []sectionCodec) (extra UnknownSections) {
 	last := ""
 	for range r.count("sections", MaxSections, 7) {
 		s := r.section(last)
@@ -110,7 +110,7 @@ func (r *reader) sections(parts []part) (extra Extra) {
 			return nil
 		}
 		last = s.Name
-		k := slices.IndexFunc(parts, func(p part) bool { return p.name == s.Name })
+		k := slices.IndexFunc(parts, func(p sectionCodec) bool { return p.name == s.Name })
 		if k < 0 {
 			extra = append(extra, s)
 			continue
@@ -121,12 +121,12 @@ func (r *reader) sections(parts []part) (extra Extra) {
 }
 
 // take reads a section. One that the body would be written without is an error: each body has one encoding.
-func (p *part) take(r *reader, s Section) {
+func (p *sectionCodec) take(r *reader, s Section) {
 	inner := reader{b: s.Body}
 	p.read(&inner)
 	var again writer
 	p.append(&again)
-	err := inner.done("section " + s.Name)
+	err := inner.finish("section " + s.Name)
 	switch {
 	case err != nil:
 		r.fail(err)
@@ -139,7 +139,8 @@ func (p *part) take(r *reader, s Section) {
 
 // section reads one that comes after the section of that name.
 func (r *reader) section(before string) Section {
-	s := Section{r.name("section", before), Need(r.enum("need", uint8(NeedDecline))), r.bytes("section", MaxBlob)}
+	s := Section{r.name("section", before), UnknownSectionPolicy(r.enum("need", uint8(NeedDecline))),
+		r.bytes("section", MaxBlob)}
 	if r.err == nil && len(s.Body) == 0 {
 		r.failf("section %s is empty", s.Name)
 	}

@@ -20,8 +20,8 @@ func TestUnknownSections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(got.Extra, a.Extra) || !reflect.DeepEqual(got.Blobs, a.Blobs) {
-		t.Errorf("read %+v and %+v", got.Extra, got.Blobs)
+	if !reflect.DeepEqual(got.Extra, a.Extra) || !reflect.DeepEqual(got.UnknownBlobs, a.UnknownBlobs) {
+		t.Errorf("read %+v and %+v", got.Extra, got.UnknownBlobs)
 	}
 	err = got.Extra.Unsupported()
 	if !errors.Is(err, wire.ErrUnsupported) || !strings.Contains(err.Error(), "later_rule") ||
@@ -100,7 +100,7 @@ func TestSensorsRefuse(t *testing.T) {
 func TestNeeds(t *testing.T) {
 	for _, c := range []struct {
 		file, section string
-		need          wire.Need
+		need          wire.UnknownSectionPolicy
 	}{
 		{"task_network", "gradient_noise", wire.NeedDecline}, {"task", "mixing", wire.NeedDecline},
 		{"task_network", "codec", wire.NeedDecline}, {"task_network", "frozen", wire.NeedDecline},
@@ -121,7 +121,7 @@ func TestNeeds(t *testing.T) {
 		{"announcement_sealed", "sealed", wire.NeedDecline},
 	} {
 		_, rest, found := bytes.Cut(readGolden(t, c.file), []byte("\x00"+c.section))
-		if !found || wire.Need(rest[0]) != c.need {
+		if !found || wire.UnknownSectionPolicy(rest[0]) != c.need {
 			t.Errorf("section %s of %s: found %v, need %d, want %d", c.section, c.file, found, rest[0], c.need)
 		}
 	}

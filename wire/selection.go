@@ -21,9 +21,9 @@ const MaxSelection = 4 << 10
 // Selection tells who is drawn for the round that is announced. Each agent finds out for itself only: a tag is a MAC
 // under a key that the coordinator shares with one agent, over the announcement's place.
 type Selection struct {
-	Weight float64  // of the local step size, for all that are drawn; 0 = each has its own
-	Tags   []uint64 // ascending
-	Masks  []uint64 // by tag, the bits of its weight in disguise, where each has its own
+	Weight        float64  // of the local step size, for all that are drawn; 0 = each has its own
+	Tags          []uint64 // ascending
+	MaskedWeights []uint64 // by tag, the bits of its weight in disguise, where each has its own
 }
 
 // Selected is an agent that is drawn.
@@ -41,12 +41,12 @@ func SelectionSize(n int, alike bool) int {
 }
 
 // NewSelection makes the selection of the announcement at a place. It tells nobody but the selected who they are.
-func NewSelection(o Order, instance uint64, selected []Selected) Selection {
+func NewSelection(o AnnouncementPosition, instance uint64, selected []Selected) Selection {
 	var s Selection
 	type entry struct{ tag, mask uint64 }
 	entries, alike := make([]entry, len(selected)), true
 	for i, x := range selected {
-		tag, pad := x.Key.mark(o, instance)
+		tag, pad := x.Key.tagAndPad(o, instance)
 		entries[i] = entry{tag, pad ^ math.Float64bits(x.Weight)}
 		alike = alike && x.Weight == selected[0].Weight
 	}
@@ -55,7 +55,7 @@ func NewSelection(o Order, instance uint64, selected []Selected) Selection {
 	for _, e := range entries {
 		s.Tags = append(s.Tags, e.tag)
 		if !alike {
-			s.Masks = append(s.Masks, e.mask)
+			s.MaskedWeights = append(s.MaskedWeights, e.mask)
 		}
 	}
 	if alike && len(selected) > 0 {
@@ -65,17 +65,17 @@ func NewSelection(o Order, instance uint64, selected []Selected) Selection {
 }
 
 // Find reports whether the agent with this key is selected, and the weight of its local step size.
-func (s *Selection) Find(k SelectionKey, o Order, instance uint64) (weight float64, selected bool) {
+func (s *Selection) Find(k SelectionKey, o AnnouncementPosition, instance uint64) (weight float64, selected bool) {
 	if len(s.Tags) == 0 {
 		return 0, false
 	}
-	tag, pad := k.mark(o, instance)
+	tag, pad := k.tagAndPad(o, instance)
 	i, found := slices.BinarySearch(s.Tags, tag)
 	if !found {
 		return 0, false
 	}
 	if weight = s.Weight; weight == 0 {
-		weight = math.Float64frombits(s.Masks[i] ^ pad)
+		weight = math.Float64frombits(s.MaskedWeights[i] ^ pad)
 	}
 	return weight, finite(weight) && weight > 0
 }
@@ -85,7 +85,7 @@ func (w *writer) selection(s *Selection) {
 		return
 	}
 	w.f64(s.Weight)
-	for _, list := range [][]uint64{s.Tags, s.Masks} {
+	for _, list := range [][]uint64{s.Tags, s.MaskedWeights} {
 		w.u32(uint32(len(list)))
 		for _, x := range list {
 			w.u64(x)
@@ -94,7 +94,7 @@ func (w *writer) selection(s *Selection) {
 }
 
 func (r *reader) selection(s *Selection) {
-	s.Weight, s.Tags, s.Masks = r.f64("weight"), r.u64s("tags"), r.u64s("masks")
+	s.Weight, s.Tags, s.MaskedWeights = r.f64("weight"), r.u64s("tags"), r.u64s("masks")
 	for i := 1; i < len(s.Tags); i++ {
 		if s.Tags[i-1] >= s.Tags[i] {
 			r.failf("tag %x after %x: they must ascend", s.Tags[i], s.Tags[i-1])
@@ -105,8 +105,8 @@ func (r *reader) selection(s *Selection) {
 	case r.err != nil:
 	case math.Signbit(s.Weight):
 		r.failf("weight is %v, must not be negative", s.Weight)
-	case s.Weight == 0 && len(s.Masks) != len(s.Tags), s.Weight != 0 && len(s.Masks) > 0:
-		r.failf("%d masks for %d tags of weight %v", len(s.Masks), len(s.Tags), s.Weight)
+	case s.Weight == 0 && len(s.MaskedWeights) != len(s.Tags), s.Weight != 0 && len(s.MaskedWeights) > 0:
+		r.failf("%d masks for %d tags of weight %v", len(s.MaskedWeights), len(s.Tags), s.Weight)
 	}
 }
 
@@ -180,9 +180,9 @@ func montgomery(k ed25519.PublicKey) ([]byte, error) {
 	return out, nil
 }
 
-// mark returns the tag of the key's agent in the announcement at a place, and the pad of its weight. No two
+// tagAndPad returns the tag of the key's agent in the announcement at a place, and the pad of its weight. No two
 // announcements have the same place and instance.
-func (k SelectionKey) mark(o Order, instance uint64) (tag, pad uint64) {
+func (k SelectionKey) tagAndPad(o AnnouncementPosition, instance uint64) (tag, pad uint64) {
 	le := binary.LittleEndian
 	nonce := le.AppendUint64(make([]byte, 0, 36), uint64(o.Epoch))
 	nonce = le.AppendUint64(nonce, uint64(o.Run))

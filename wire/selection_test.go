@@ -32,7 +32,7 @@ func mustKey(t testing.TB, own ed25519.PrivateKey, peer ed25519.PublicKey) wire.
 // TestSelection: each agent that is drawn finds its own weight with its own key, and no other agent does.
 func TestSelection(t *testing.T) {
 	const coordinator, drawn, all = 0, 100, 200
-	place := wire.Order{Root: 1, Epoch: 2, Run: 3, Round: 4, Attempt: 5, Phase: wire.PhaseOpen}
+	place := wire.AnnouncementPosition{Root: 1, Epoch: 2, Run: 3, Round: 4, Attempt: 5, Phase: wire.PhaseOpen}
 	for _, alike := range []bool{true, false} {
 		weight := func(i int) float64 {
 			if alike {
@@ -78,7 +78,7 @@ func TestSelection(t *testing.T) {
 // TestSelectionUnlinkable: an agent has another tag in each announcement.
 func TestSelectionUnlinkable(t *testing.T) {
 	k, seen := []wire.Selected{{Key: wire.SelectionKey{1}, Weight: 1}}, map[uint64]string{}
-	for name, o := range map[string]wire.Order{
+	for name, o := range map[string]wire.AnnouncementPosition{
 		"": {Attempt: 1}, "epoch": {Epoch: 1, Attempt: 1}, "run": {Run: 1, Attempt: 1}, "round": {Round: 1, Attempt: 1},
 		"attempt": {Attempt: 2},
 	} {
@@ -133,7 +133,7 @@ func TestSelectionRefuses(t *testing.T) {
 		"they must ascend":     {Weight: 1, Tags: []uint64{2, 1}},
 		"must not be negative": {Weight: -1, Tags: []uint64{1}},
 		"0 masks for 1 tags":   {Tags: []uint64{1}},
-		"1 masks for 1 tags":   {Weight: 1, Tags: []uint64{1}, Masks: []uint64{1}},
+		"1 masks for 1 tags":   {Weight: 1, Tags: []uint64{1}, MaskedWeights: []uint64{1}},
 		"more than 512":        {Weight: 1, Tags: make([]uint64, 513)},
 	} {
 		a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindStatistics, Selection: s}

@@ -2,9 +2,9 @@ package wire
 
 import "crypto/ed25519"
 
-// Signatures is how envelopes are signed: by [Ed25519] in the programs. Package lab/world, where signatures would be
-// more than half of the work, has another one.
-type Signatures interface {
+// SignatureScheme is how envelopes are signed: by [Ed25519] in the programs. Package lab/world, where signatures would
+// be more than half of the work, has another one.
+type SignatureScheme interface {
 	// Sign returns the signature of a message, of [ed25519.SignatureSize] bytes.
 	Sign(key ed25519.PrivateKey, message []byte) []byte
 	Verify(key ed25519.PublicKey, message, signature []byte) bool

@@ -24,7 +24,7 @@ type Task struct {
 	MinSamples uint64
 	// Standardization is empty until the statistics round has been held.
 	Standardization Standardization
-	Extra           Extra
+	Extra           UnknownSections
 }
 
 // Model is the shape of a model: a linear one has no hidden layers.
@@ -82,26 +82,26 @@ type Training struct {
 	Gamma           float64
 	Proximal        float64 // ρ_p of FedProx; 0 = none
 	Normalize       bool    // divide the step size by E_k (ch5 5.26)
-	// Budget is the time for the local steps, in milliseconds; E_k follows
+	// BudgetMillis is the time for the local steps, in milliseconds; E_k follows
 	// from it and the measured speed, within MinSteps and MaxSteps.
-	Budget   uint32
-	MinSteps uint32
-	MaxSteps uint32
+	BudgetMillis uint32
+	MinSteps     uint32
+	MaxSteps     uint32
 }
 
 // Mixing says how agents mix their parameters with their neighbours between
 // the local steps of a round (feddec Alg. 1). Its zero value means that they do not.
 type Mixing struct {
-	Every uint32 // they mix after this many local steps, which divide MaxSteps, the H steps of a round; 0 = never
-	// Wait is how long a step waits for the neighbours' snapshots; 0 = as long
+	EverySteps uint32 // they mix after this many local steps, which divide MaxSteps, the H steps of a round; 0 = never
+	// WaitMillis is how long a step waits for the neighbours' snapshots; 0 = as long
 	// as it takes. Repeat is the time until a missing one is asked for, Drain
 	// the time after the last step in which late ones may come. Milliseconds.
-	Wait, Repeat, Drain uint32
-	Codec               spec.Codec // of parameters; empty where agents do not mix
-	Open                bool       // messages are not sealed, as on a trusted bench
-	// Endless blocks have no last step: agents go on mixing over the rounds, of which each asks for what they have by
-	// then.
-	Endless bool
+	WaitMillis, RepeatMillis, DrainMillis uint32
+	Codec                                 spec.Codec // of parameters; empty where agents do not mix
+	Unsealed                              bool       // messages are not sealed, as on a trusted bench
+	// EndlessBlocks blocks have no last step: agents go on mixing over the rounds, of which each asks for what they
+	// have by then.
+	EndlessBlocks bool
 }
 
 // Personal says what of a model is an agent's own. Its zero value means that nothing is.
@@ -145,7 +145,7 @@ func (t *Task) Append(dst []byte) []byte {
 	w.f64(t.Training.StrongConvexity)
 	w.f64(t.Training.Gamma)
 	w.bool(t.Training.Normalize)
-	w.u32(t.Training.Budget)
+	w.u32(t.Training.BudgetMillis)
 	w.u32(t.Training.MinSteps)
 	w.u32(t.Training.MaxSteps)
 	w.u64(t.MinSamples)
@@ -154,8 +154,8 @@ func (t *Task) Append(dst []byte) []byte {
 }
 
 // parts are the sections of a task. All but `finetune` change what an agent computes for others, or how it sends it.
-func (t *Task) parts() []part {
-	return append(codecParts(&t.Training.Codec, NeedIgnore), []part{
+func (t *Task) parts() []sectionCodec {
+	return append(updateCodecSections(&t.Training.Codec, NeedIgnore), []sectionCodec{
 		{"codec", NeedDecline, func(w *writer) {
 			if code := codecs.code(t.Training.Codec); code > 1 {
 				w.u8(code)
@@ -178,7 +178,7 @@ func (t *Task) parts() []part {
 		{"frozen", NeedDecline, func(w *writer) { w.names(t.Model.Frozen) },
 			func(r *reader) { t.Model.Frozen = r.names("frozen") }},
 		{"gradient_noise", NeedDecline, func(w *writer) { w.noise(t) }, func(r *reader) { r.noise(t) }},
-		{"huber", NeedDecline, func(w *writer) { w.some(t.Model.HuberDelta) },
+		{"huber", NeedDecline, func(w *writer) { w.nonZero(t.Model.HuberDelta) },
 			func(r *reader) { t.Model.HuberDelta = r.f64("delta") }},
 		{"inputs", NeedDecline, func(w *writer) { w.recipe(&t.Recipe) }, func(r *reader) { r.recipe(&t.Recipe) }},
 		{"kind", NeedDecline, func(w *writer) {
@@ -189,7 +189,7 @@ func (t *Task) parts() []part {
 		{"mixing", NeedDecline, func(w *writer) { w.mixing(t) }, func(r *reader) { r.mixing(t) }},
 		{"personal", NeedDecline, func(w *writer) { w.names(t.Personal.Tensors) },
 			func(r *reader) { t.Personal.Tensors = r.names("personal") }},
-		{"proximal", NeedDecline, func(w *writer) { w.some(t.Training.Proximal) },
+		{"proximal", NeedDecline, func(w *writer) { w.nonZero(t.Training.Proximal) },
 			func(r *reader) { t.Training.Proximal = r.f64("proximal") }},
 		{"sensors", NeedDecline, func(w *writer) { w.sensors(&t.Recipe) },
 			func(r *reader) { r.sensors(&t.Recipe) }},
@@ -198,8 +198,8 @@ func (t *Task) parts() []part {
 	}...)
 }
 
-// some writes a number that is not 0.
-func (w *writer) some(x float64) {
+// nonZero writes a number that is not 0.
+func (w *writer) nonZero(x float64) {
 	if x != 0 {
 		w.f64(x)
 	}
@@ -305,19 +305,19 @@ func (w *writer) mixing(t *Task) {
 	if *m == (Mixing{}) {
 		return
 	}
-	w.u32(m.Every)
-	w.u32(m.Wait)
-	w.u32(m.Repeat)
-	w.u32(m.Drain)
+	w.u32(m.EverySteps)
+	w.u32(m.WaitMillis)
+	w.u32(m.RepeatMillis)
+	w.u32(m.DrainMillis)
 	w.u8(codecs.code(m.Codec))
-	w.bool(m.Open)
-	w.bool(m.Endless)
+	w.bool(m.Unsealed)
+	w.bool(m.EndlessBlocks)
 }
 
 func (r *reader) mixing(t *Task) {
 	t.Mixing = Mixing{
-		Every: r.u32(), Wait: r.u32(), Repeat: r.u32(), Drain: r.u32(),
-		Codec: codecs.readOptional(r, "codec"), Open: r.bool("open"), Endless: r.bool("endless"),
+		EverySteps: r.u32(), WaitMillis: r.u32(), RepeatMillis: r.u32(), DrainMillis: r.u32(),
+		Codec: codecs.readOptional(r, "codec"), Unsealed: r.bool("open"), EndlessBlocks: r.bool("endless"),
 	}
 }
 
@@ -361,10 +361,10 @@ func DecodeTask(p []byte) (Task, error) {
 		BatchSize: r.u32(), ResponseProb: r.f64("response probability"),
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, Codec: spec.CodecRaw,
 		StepSize: r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
-		Normalize: r.bool("normalize"),
-		Budget:    r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
+		Normalize:    r.bool("normalize"),
+		BudgetMillis: r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
 	}
 	t.MinSamples = r.u64()
 	t.Extra = r.sections(t.parts())
-	return t, r.done("task")
+	return t, r.finish("task")
 }

@@ -106,8 +106,8 @@ func of(x float64) *float64 { return &x }
 func TestJudge(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	stopped := func(r Rule) Verdict { return Verdict{Share: 0, Rule: r} }
-	heat := Rules{Temperature: Band{Ease: 60, Stop: 80}}
-	cell := Rules{Battery: Band{Ease: 50, Stop: 20}}
+	heat := Rules{Temperature: Band{EaseThreshold: 60, StopThreshold: 80}}
+	cell := Rules{Battery: Band{EaseThreshold: 50, StopThreshold: 20}}
 	for _, tt := range []struct {
 		name   string
 		rules  Rules
@@ -117,38 +117,42 @@ func TestJudge(t *testing.T) {
 		rule   Rule
 	}{
 		{"no rules", Rules{}, Reading{Load: of(99), Temperature: of(120), Battery: of(1), Discharging: true}, Verdict{},
-			1, None},
-		{"cool", heat, Reading{Temperature: of(60)}, Verdict{}, 1, None},
-		{"warm", heat, Reading{Temperature: of(65)}, Verdict{}, 0.75, Temperature},
-		{"hot", heat, Reading{Temperature: of(80)}, Verdict{}, 0, Temperature},
-		{"still warm after it was hot", heat, Reading{Temperature: of(65)}, stopped(Temperature), 0, Temperature},
-		{"cool after it was hot", heat, Reading{Temperature: of(59)}, stopped(Temperature), 1, None},
-		{"warm after it was busy", heat, Reading{Temperature: of(65)}, stopped(Load), 0.75, Temperature},
-		{"no sensor", heat, Reading{}, Verdict{}, 1, None},
-		{"busy", Rules{Load: Band{Ease: 1, Stop: 2}}, Reading{Load: of(1.5)}, Verdict{}, 0.5, Load},
-		{"a step", Rules{Load: Band{Ease: 2, Stop: 2}}, Reading{Load: of(2)}, Verdict{}, 0, Load},
-		{"below a step", Rules{Load: Band{Ease: 2, Stop: 2}}, Reading{Load: of(1.9)}, Verdict{}, 1, None},
-		{"full", cell, Reading{Battery: of(90), Discharging: true}, Verdict{}, 1, None},
-		{"half empty", cell, Reading{Battery: of(35), Discharging: true}, Verdict{}, 0.5, Battery},
-		{"empty", cell, Reading{Battery: of(20), Discharging: true}, Verdict{}, 0, Battery},
-		{"empty, on mains", cell, Reading{Battery: of(5)}, stopped(Battery), 1, None},
-		{"not on mains", Rules{Mains: true}, Reading{Battery: of(99), Discharging: true}, Verdict{}, 0, Battery},
-		{"on mains", Rules{Mains: true}, Reading{}, Verdict{}, 1, None},
-		{"short of memory", Rules{Memory: 1000}, Reading{Memory: of(999)}, Verdict{}, 0, Memory},
-		{"enough memory", Rules{Memory: 1000}, Reading{Memory: of(1000)}, Verdict{}, 1, None},
-		{"at night only", Rules{Windows: windows("22:00-06:00")}, Reading{}, Verdict{}, 0, Hours},
+			1, RuleNone},
+		{"cool", heat, Reading{Temperature: of(60)}, Verdict{}, 1, RuleNone},
+		{"warm", heat, Reading{Temperature: of(65)}, Verdict{}, 0.75, RuleTemperature},
+		{"hot", heat, Reading{Temperature: of(80)}, Verdict{}, 0, RuleTemperature},
+		{"still warm after it was hot", heat, Reading{Temperature: of(65)}, stopped(RuleTemperature), 0,
+			RuleTemperature},
+		{"cool after it was hot", heat, Reading{Temperature: of(59)}, stopped(RuleTemperature), 1, RuleNone},
+		{"warm after it was busy", heat, Reading{Temperature: of(65)}, stopped(RuleLoad), 0.75, RuleTemperature},
+		{"no sensor", heat, Reading{}, Verdict{}, 1, RuleNone},
+		{"busy", Rules{Load: Band{EaseThreshold: 1, StopThreshold: 2}}, Reading{Load: of(1.5)}, Verdict{}, 0.5,
+			RuleLoad},
+		{"a step", Rules{Load: Band{EaseThreshold: 2, StopThreshold: 2}}, Reading{Load: of(2)}, Verdict{}, 0, RuleLoad},
+		{"below a step", Rules{Load: Band{EaseThreshold: 2, StopThreshold: 2}}, Reading{Load: of(1.9)}, Verdict{}, 1,
+			RuleNone},
+		{"full", cell, Reading{Battery: of(90), Discharging: true}, Verdict{}, 1, RuleNone},
+		{"half empty", cell, Reading{Battery: of(35), Discharging: true}, Verdict{}, 0.5, RuleBattery},
+		{"empty", cell, Reading{Battery: of(20), Discharging: true}, Verdict{}, 0, RuleBattery},
+		{"empty, on mains", cell, Reading{Battery: of(5)}, stopped(RuleBattery), 1, RuleNone},
+		{"not on mains", Rules{MainsOnly: true}, Reading{Battery: of(99), Discharging: true}, Verdict{}, 0,
+			RuleBattery},
+		{"on mains", Rules{MainsOnly: true}, Reading{}, Verdict{}, 1, RuleNone},
+		{"short of memory", Rules{Memory: 1000}, Reading{Memory: of(999)}, Verdict{}, 0, RuleMemory},
+		{"enough memory", Rules{Memory: 1000}, Reading{Memory: of(1000)}, Verdict{}, 1, RuleNone},
+		{"at night only", Rules{Windows: windows("22:00-06:00")}, Reading{}, Verdict{}, 0, RuleTimeWindow},
 		{"at noon too", Rules{Windows: windows("22:00-06:00", "12:00-13:00")},
-			Reading{}, Verdict{}, 1, None},
+			Reading{}, Verdict{}, 1, RuleNone},
 		{"the worst decides", Rules{Temperature: Band{60, 80}, Load: Band{1, 2}},
-			Reading{Temperature: of(65), Load: of(1.5)}, Verdict{}, 0.5, Load},
+			Reading{Temperature: of(65), Load: of(1.5)}, Verdict{}, 0.5, RuleLoad},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := tt.rules.Judge(noon, tt.x, tt.before)
-			if math.Abs(v.Share-tt.share) > 1e-12 || v.Rule != tt.rule || v.May() != (tt.share > 0) {
+			if math.Abs(v.Share-tt.share) > 1e-12 || v.Rule != tt.rule || v.MayWork() != (tt.share > 0) {
 				t.Errorf("share %v by %s, want %v by %s", v.Share, v.Rule, tt.share, tt.rule)
 			}
-			if (v.Declines() == 0) != v.May() {
-				t.Errorf("declines with %v at a share of %v", v.Declines(), v.Share)
+			if (v.DeclineReason() == 0) != v.MayWork() {
+				t.Errorf("declines with %v at a share of %v", v.DeclineReason(), v.Share)
 			}
 		})
 	}
@@ -157,7 +161,7 @@ func TestJudge(t *testing.T) {
 func TestDeclines(t *testing.T) {
 	var seen []wire.DeclineReason
 	for _, r := range AllRules() {
-		d := r.Declines()
+		d := r.DeclineReason()
 		if d == 0 || slices.Contains(seen, d) {
 			t.Errorf("%s declines with %v", r, d)
 		}
@@ -166,17 +170,17 @@ func TestDeclines(t *testing.T) {
 }
 
 func TestBlind(t *testing.T) {
-	r := Rules{Load: Band{1, 2}, Temperature: Band{60, 80}, Battery: Band{50, 20}, Mains: true, Memory: 1,
+	r := Rules{Load: Band{1, 2}, Temperature: Band{60, 80}, Battery: Band{50, 20}, MainsOnly: true, Memory: 1,
 		Windows: windows("00:00-01:00")}
-	if got := fmt.Sprint(r.Blind(Reading{Load: of(1)})); got != "[temperature memory]" {
+	if got := fmt.Sprint(r.RulesWithoutSensor(Reading{Load: of(1)})); got != "[temperature memory]" {
 		t.Errorf("blind to %s", got)
 	}
-	if r := (&Rules{}); len(r.Blind(Reading{})) > 0 || r.Any() {
+	if r := (&Rules{}); len(r.RulesWithoutSensor(Reading{})) > 0 || r.Any() {
 		t.Error("no rules, and something is missed")
 	}
 }
 
-func windows(texts ...string) spec.Windows {
+func windows(texts ...string) spec.TimeWindows {
 	all, err := spec.ParseWindows(texts)
 	if err != nil {
 		panic(err)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// grace is how long a program may take to answer stop, to read a line, and to end.
-const grace = 5 * time.Second
+// programStopGrace is how long a program may take to answer stop, to read a line, and to end.
+const programStopGrace = 5 * time.Second
 
 // longestStop is how long after stop progress helps at most: after 10 minutes the agent's watchdog has agentd ended.
 const longestStop = 5 * time.Minute
@@ -26,28 +26,28 @@ type conversation struct {
 	kill     func() // the program, with all its processes; may be called again
 	patience time.Duration
 
-	frames chan answer
-	broken error         // why no more frames come; set when frames is closed
-	over   chan struct{} // closed when nobody listens any more
+	frames  chan answer
+	broken  error         // why no more frames come; set when frames is closed
+	closing chan struct{} // closed when nobody listens any more
 }
 
 // converse begins to read a program's frames from out.
 func converse(in io.WriteCloser, out io.ReadCloser, patience time.Duration, kill func()) *conversation {
-	c := &conversation{in: in, kill: kill, patience: patience, frames: make(chan answer), over: make(chan struct{})}
+	c := &conversation{in: in, kill: kill, patience: patience, frames: make(chan answer), closing: make(chan struct{})}
 	go c.read(out)
 	return c
 }
 
 // close ends the conversation; the program is told so by the end of its input.
 func (c *conversation) close() {
-	close(c.over)
+	close(c.closing)
 	_ = c.in.Close() // a program that has ended needs no telling
 }
 
 // hangUp ends the program's input, and waits for the end of its output.
 func (c *conversation) hangUp() error {
 	_ = c.in.Close() // a program that has ended needs no telling
-	late := time.NewTimer(grace)
+	late := time.NewTimer(programStopGrace)
 	defer late.Stop()
 	for {
 		select {
@@ -56,7 +56,7 @@ func (c *conversation) hangUp() error {
 				return nil
 			}
 		case <-late.C:
-			return fmt.Errorf("the program runs on %v after its input has ended", grace)
+			return fmt.Errorf("the program runs on %v after its input has ended", programStopGrace)
 		}
 	}
 }
@@ -75,14 +75,14 @@ func (c *conversation) read(out io.ReadCloser) {
 		var a answer
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-			c.broken = fmt.Errorf("a line of the program has more than %d bytes: %q", maxLine, beginning(line))
+			c.broken = fmt.Errorf("a line of the program has more than %d bytes: %q", maxLine, linePrefix(line))
 		case err != nil && len(line) > 0:
-			c.broken = fmt.Errorf("the program has ended inside the line %q", beginning(line))
+			c.broken = fmt.Errorf("the program has ended inside the line %q", linePrefix(line))
 		case err != nil:
 			c.broken = errEnded
 		default:
 			if err := json.Unmarshal(line, &a); err != nil {
-				c.broken = fmt.Errorf("the program wrote %q, which is no frame: %w", beginning(line), err)
+				c.broken = fmt.Errorf("the program wrote %q, which is no frame: %w", linePrefix(line), err)
 			}
 		}
 		if c.broken != nil {
@@ -90,18 +90,18 @@ func (c *conversation) read(out io.ReadCloser) {
 		}
 		select {
 		case c.frames <- a:
-		case <-c.over:
+		case <-c.closing:
 			c.broken = errEnded
 			return
 		}
 	}
 }
 
-// beginning is as much of a line as people need to know it by.
-func beginning(line []byte) string { return cut(string(line), 200) }
+// linePrefix is as much of a line as people need to know it by.
+func linePrefix(line []byte) string { return textPrefix(string(line), 200) }
 
-// cut returns the first bytes of a text.
-func cut(text string, most int) string {
+// textPrefix returns the first bytes of a text.
+func textPrefix(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
@@ -120,7 +120,7 @@ func (c *conversation) write(frame any) error {
 		return err
 	}
 	if in, ok := c.in.(interface{ SetWriteDeadline(t time.Time) error }); ok {
-		_ = in.SetWriteDeadline(time.Now().Add(grace)) // a pipe of the system has one
+		_ = in.SetWriteDeadline(time.Now().Add(programStopGrace)) // a pipe of the system has one
 	}
 	if _, err := c.in.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("the program does not read what it is asked: %w", err)
@@ -155,19 +155,19 @@ func (c *conversation) await(ctx context.Context, id uint64, request any, want s
 			case a.Frame == want && a.ID == id:
 				return a, nil
 			case a.Frame == frameFailed && a.ID == id:
-				return answer{}, &failedError{cut(a.Why, 1000)}
+				return answer{}, &failedError{textPrefix(a.Why, 1000)}
 			case a.Frame != frameProgress || a.ID > id:
 				return answer{}, fmt.Errorf("the program answers request %d with %q of %d; want %q", id,
-					cut(a.Frame, 50), a.ID, want)
+					textPrefix(a.Frame, 50), a.ID, want)
 			case a.ID == id && (last.IsZero() || time.Now().Before(last)):
 				silent.Reset(patience)
 			}
 		case <-silent.C:
 			return answer{}, fmt.Errorf("the program has said nothing for %v", patience)
 		case <-stopped:
-			stopped, patience, last = nil, grace, time.Now().Add(min(c.patience, longestStop))
-			silent.Reset(grace)
-			if err := c.write(short{frameStop, id}); err != nil {
+			stopped, patience, last = nil, programStopGrace, time.Now().Add(min(c.patience, longestStop))
+			silent.Reset(programStopGrace)
+			if err := c.write(shortRequest{frameStop, id}); err != nil {
 				return answer{}, err
 			}
 		}

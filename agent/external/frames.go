@@ -59,26 +59,26 @@ type fit struct {
 	Proximal  float64 `json:"proximal"`
 }
 
-// short is a frame with nothing but its number: rows, evaluate, predict, initial, or stop.
-type short struct {
+// shortRequest is a frame with nothing but its number: rows, evaluate, predict, initial, or stop.
+type shortRequest struct {
 	Frame string `json:"frame"`
 	ID    uint64 `json:"id"`
 }
 
 // answer is any frame of a program.
 type answer struct {
-	Frame      string             `json:"frame"`
-	Version    int                `json:"version"`
-	ID         uint64             `json:"id"`
-	Name       string             `json:"name"`
-	Rows       int                `json:"rows"`
-	Can        []string           `json:"can"`
-	Steps      uint64             `json:"steps"`
-	RiskBefore *float64           `json:"risk_before"`
-	RiskAfter  *float64           `json:"risk_after"`
-	Metrics    map[string]float64 `json:"metrics"`
-	Risk       *float64           `json:"risk"`
-	Why        string             `json:"why"`
+	Frame        string             `json:"frame"`
+	Version      int                `json:"version"`
+	ID           uint64             `json:"id"`
+	Name         string             `json:"name"`
+	Rows         int                `json:"rows"`
+	Capabilities []string           `json:"can"`
+	Steps        uint64             `json:"steps"`
+	RiskBefore   *float64           `json:"risk_before"`
+	RiskAfter    *float64           `json:"risk_after"`
+	Metrics      map[string]float64 `json:"metrics"`
+	Risk         *float64           `json:"risk"`
+	Why          string             `json:"why"`
 
 	Predictions []prediction `json:"predictions"`
 	More        bool         `json:"more"`

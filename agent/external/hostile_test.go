@@ -20,7 +20,7 @@ import (
 )
 
 func mixing(w *wire.Task) {
-	w.Mixing = wire.Mixing{Every: 1, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw}
+	w.Mixing = wire.Mixing{EverySteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
 }
 
 // TestTaskChanges: a block of a task that is no longer the device's is declined, whatever its model; the same
@@ -31,11 +31,11 @@ func TestTaskChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	same := externalTask(nil)
-	if again := d.trainer.Open(data.Want{External: &same}); again != d.rows || d.ends() != 0 {
+	if again := d.trainer.Open(data.RowQuery{External: &same}); again != d.rows || d.ends() != 0 {
 		t.Error("the same task has another program")
 	}
 	other := externalTask(func(w *wire.Task) { w.External.Tensors = w.External.Tensors[1:] })
-	rows := d.trainer.Open(data.Want{External: &other})
+	rows := d.trainer.Open(data.RowQuery{External: &other})
 	if view, err := rows.Snapshot(); err != nil || view.Rows.Len() != 40 {
 		t.Errorf("%v", err)
 	}
@@ -43,7 +43,7 @@ func TestTaskChanges(t *testing.T) {
 		t.Error("the program of the earlier task goes on")
 	}
 	base := make([]float32, 8)
-	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.Job[float32]{Base: base, Weight: 1, Steps: 4,
+	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, Weight: 1, Steps: 4,
 		Rand: rand.New(rand.NewPCG(1, 2))})
 	if err == nil {
 		err = b.Take(base, 1, 4)
@@ -66,7 +66,7 @@ func TestRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := learner.NewTableSamples[float32](1, 3, nothing{})
-	if _, err := d.trainer.Block(t.Context(), 1, own, task.Job[float32]{Base: make([]float32, 1), Samples: rows,
+	if _, err := d.trainer.Block(t.Context(), 1, own, task.LocalJob[float32]{Base: make([]float32, 1), Samples: rows,
 		Weight: 1, Steps: 4, Rand: rand.New(rand.NewPCG(1, 2))}); err != nil {
 		t.Fatal(err)
 	}

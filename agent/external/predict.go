@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/task"
 )
 
-// Predict implements [agent.Opaque]. It takes no longer than the program's timeout: training waits for that.
-func (t *Trainer) Predict(ctx context.Context, p *task.Problem[float32], model []float32) (all []agent.Forecast,
+// Predict implements [agent.OpaqueTrainer]. It takes no longer than the program's timeout: training waits for that.
+func (t *Trainer) Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (all []agent.Forecast,
 	more bool, err error) {
 	of, err := t.runs(p)
 	if err != nil {
@@ -19,8 +19,9 @@ func (t *Trainer) Predict(ctx context.Context, p *task.Problem[float32], model [
 	ctx, cancel := context.WithTimeout(ctx, of.cfg.Timeout)
 	defer cancel()
 	run, err := of.running(ctx)
-	if err == nil && !slices.Contains(run.said.Can, canPredict) {
-		err = fmt.Errorf("predict.publish is set, and the program's can is %q, without %q", run.said.Can, canPredict)
+	if err == nil && !slices.Contains(run.helloAnswer.Capabilities, canPredict) {
+		err = fmt.Errorf("predict.publish is set, and the program's can is %q, without %q",
+			run.helloAnswer.Capabilities, canPredict)
 	}
 	if err == nil {
 		all, more, err = of.predict(ctx, run, model)
@@ -32,8 +33,9 @@ func (t *Trainer) Predict(ctx context.Context, p *task.Problem[float32], model [
 }
 
 // predict has the program predict with a model.
-func (p *program) predict(ctx context.Context, r *run, x []float32) (all []agent.Forecast, more bool, err error) {
-	err = p.request(ctx, r, x, framePredicted, func(id uint64) any { return short{framePredict, id} },
+func (p *program) predict(ctx context.Context, r *programRun, x []float32) (all []agent.Forecast, more bool,
+	err error) {
+	err = p.request(ctx, r, x, framePredicted, func(id uint64) any { return shortRequest{framePredict, id} },
 		func(a *answer) error {
 			for _, c := range a.Predictions {
 				if c.Value == nil {

@@ -14,37 +14,37 @@ import (
 
 // process is a program that runs.
 type process struct {
-	in    io.WriteCloser
-	out   io.ReadCloser // who reads it closes it
-	loose string        // why it is not confined; empty if it is
-	end   func()        // ends it; kill calls it once
-	gone  chan struct{} // closed when it has ended and was waited for
-	once  sync.Once
-	wait  error // of the process; once gone is closed
+	in               io.WriteCloser
+	out              io.ReadCloser // who reads it closes it
+	unconfinedReason string        // why it is not confined; empty if it is
+	end              func()        // ends it; kill calls it once
+	exited           chan struct{} // closed when it has ended and was waited for
+	once             sync.Once
+	wait             error // of the process; once gone is closed
 }
 
 // launch starts the program's command, confined as far as this system and the agent's own rights allow.
 func launch(p *program) (*process, error) {
-	cage, loose := newCage(&p.cfg)
+	cage, loose := newSandbox(&p.cfg)
 	proc, err := launchIn(p, cage)
 	if err != nil && loose == "" && cage.optional() {
 		why := err.Error()
 		cage.remove()
-		proc, err = launchIn(p, noCage)
+		proc, err = launchIn(p, noSandbox)
 		loose = why
 	}
 	if err != nil {
 		cage.remove()
 		return nil, err
 	}
-	proc.loose = loose
+	proc.unconfinedReason = loose
 	return proc, nil
 }
 
-func launchIn(p *program, in cage) (*process, error) {
+func launchIn(p *program, in sandbox) (*process, error) {
 	cmd := exec.Command(p.cfg.Command[0], p.cfg.Command[1:]...)
 	cmd.Dir, cmd.Env = p.cfg.Dir, environment(p.cfg.Env)
-	in.set(cmd)
+	in.applyTo(cmd)
 	var files [6]*os.File // the pairs of standard input, output and error: reader, writer
 	var err error
 	for i := 0; i < len(files) && err == nil; i += 2 {
@@ -66,22 +66,22 @@ func launchIn(p *program, in cage) (*process, error) {
 		closeAll(1, 2, 4)
 		return nil, err
 	}
-	proc := &process{in: files[1], out: files[2], gone: make(chan struct{})}
+	proc := &process{in: files[1], out: files[2], exited: make(chan struct{})}
 	proc.end = func() {
 		killAll(cmd)
 		in.kill()
 		go func() {
-			<-proc.gone
+			<-proc.exited
 			for _, from := range []*os.File{files[2], files[4]} { // a child that has escaped may hold the other end
-				_ = from.SetReadDeadline(time.Now().Add(grace)) // it is closed if that fails
+				_ = from.SetReadDeadline(time.Now().Add(programStopGrace)) // it is closed if that fails
 			}
 			in.remove()
 		}()
 	}
-	go p.overhear(files[4])
+	go p.logStderr(files[4])
 	go func() {
 		proc.wait = cmd.Wait()
-		close(proc.gone)
+		close(proc.exited)
 		proc.kill() // what it has started
 	}()
 	return proc, nil
@@ -96,17 +96,17 @@ type socket struct{ *net.UnixConn }
 // Close implements io.Closer.
 func (s socket) Close() error { return s.CloseWrite() }
 
-// call connects to a program that runs by itself. To kill it is to leave it.
-func call(p *program) (*process, error) {
-	conn, err := net.DialTimeout("unix", p.cfg.Socket, grace)
+// connectSocket connects to a program that runs by itself. To kill it is to leave it.
+func connectSocket(p *program) (*process, error) {
+	conn, err := net.DialTimeout("unix", p.cfg.Socket, programStopGrace)
 	if err != nil {
 		return nil, fmt.Errorf("the program is not there: %w", err)
 	}
-	proc := &process{in: socket{conn.(*net.UnixConn)}, out: conn, gone: make(chan struct{}),
-		loose: "it runs by itself, behind " + p.cfg.Socket}
+	proc := &process{in: socket{conn.(*net.UnixConn)}, out: conn, exited: make(chan struct{}),
+		unconfinedReason: "it runs by itself, behind " + p.cfg.Socket}
 	proc.end = func() {
 		_ = conn.Close() // nobody is asked any more
-		close(proc.gone)
+		close(proc.exited)
 	}
 	return proc, nil
 }
@@ -114,8 +114,8 @@ func call(p *program) (*process, error) {
 // how tells how a process ended, if it ends now.
 func (p *process) how() string {
 	select {
-	case <-p.gone:
-	case <-time.After(grace):
+	case <-p.exited:
+	case <-time.After(programStopGrace):
 		return ""
 	}
 	var exit *exec.ExitError
@@ -136,25 +136,25 @@ func environment(more []string) []string {
 	return append(env, more...)
 }
 
-// mostNoise is how many bytes a minute of a program's standard error are logged.
-const mostNoise = 16 << 10
+// maxStderrBytes is how many bytes a minute of a program's standard error are logged.
+const maxStderrBytes = 16 << 10
 
-// overhear logs what a program writes to its standard error.
-func (p *program) overhear(from *os.File) {
+// logStderr logs what a program writes to its standard error.
+func (p *program) logStderr(from *os.File) {
 	defer from.Close()
 	lines := bufio.NewReaderSize(from, 4096)
-	left, until, dropped := mostNoise, time.Now().Add(time.Minute), 0
+	left, until, dropped := maxStderrBytes, time.Now().Add(time.Minute), 0
 	for {
 		line, err := lines.ReadSlice('\n')
 		if now := time.Now(); !now.Before(until) {
 			p.tellDropped(dropped)
-			left, until, dropped = mostNoise, now.Add(time.Minute), 0
+			left, until, dropped = maxStderrBytes, now.Add(time.Minute), 0
 		}
 		if len(line) > left {
 			left, dropped = 0, dropped+len(line)
 		} else if len(line) > 0 {
 			left -= len(line)
-			p.place.log.Info("trainer: "+cut(string(line[:len(line)-newline(line)]), 1000), "trainer", p.name)
+			p.place.log.Info("trainer: "+textPrefix(string(line[:len(line)-newline(line)]), 1000), "trainer", p.name)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // the end, or the deadline that the end has set
 			p.tellDropped(dropped)

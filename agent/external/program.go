@@ -26,8 +26,8 @@ type Config struct {
 	Network bool          // whether it may use the network
 }
 
-// place is what a program is told of where it runs.
-type place struct {
+// programContext is what a program is told of where it runs.
+type programContext struct {
 	federation wire.Federation
 	device     wire.AgentID
 	log        *slog.Logger
@@ -37,41 +37,41 @@ type place struct {
 
 // program is a program that trains the model of one task. Requests are made one at a time; it runs on between them.
 type program struct {
-	name   string
-	cfg    Config
-	place  *place
-	task   *wire.Task
-	blob   string // the task's
-	layout []learner.Tensor
-	turn   chan struct{} // holds one element while nobody asks
+	name        string
+	cfg         Config
+	place       *programContext
+	task        *wire.Task
+	blob        string // the task's
+	layout      []learner.Tensor
+	requestSlot chan struct{} // holds one element while nobody asks
 
-	mu       sync.Mutex
-	run      *run // nil while the program does not run
-	rows     int  // that it has told last
-	version  uint64
-	seen     uint64 // version of the last snapshot
-	failures uint
-	pause    time.Duration // after the first failure
-	next     time.Time     // before which it is not started again
-	problem  error         // of the last run
-	closed   bool
+	mu        sync.Mutex
+	run       *programRun // nil while the program does not run
+	rows      int         // that it has told last
+	version   uint64
+	seen      uint64 // version of the last snapshot
+	failures  uint
+	pause     time.Duration // after the first failure
+	restartAt time.Time     // before which it is not started again
+	problem   error         // of the last run
+	closed    bool
 }
 
-// run is one process of a program. What hello says is set once ready is closed; the program's mu guards err.
-type run struct {
-	talk  *conversation // the program's mu guards it until then
-	gone  <-chan struct{}
-	file  *tensorFile
-	ready chan struct{}
-	said  answer
-	err   error
-	id    uint64 // of the last request
+// programRun is one process of a program. What hello says is set once ready is closed; the program's mu guards err.
+type programRun struct {
+	conn        *conversation // the program's mu guards it until then
+	gone        <-chan struct{}
+	file        *tensorFile
+	ready       chan struct{}
+	helloAnswer answer
+	err         error
+	id          uint64 // of the last request
 }
 
-func newProgram(name string, cfg Config, p *place, t *wire.Task, layout []learner.Tensor) *program {
+func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout []learner.Tensor) *program {
 	n := &program{name: name, cfg: cfg, place: p, task: t, blob: blobOf(t), layout: layout,
-		turn: make(chan struct{}, 1), pause: time.Second}
-	n.turn <- struct{}{}
+		requestSlot: make(chan struct{}, 1), pause: time.Second}
+	n.requestSlot <- struct{}{}
 	return n
 }
 
@@ -84,7 +84,7 @@ const longestWait = 5 * time.Minute
 var errClosed = errors.New("the trainer is not needed any more")
 
 // running returns the program's process once it has said hello; it starts one if there is none.
-func (p *program) running(ctx context.Context) (*run, error) {
+func (p *program) running(ctx context.Context) (*programRun, error) {
 	p.mu.Lock()
 	r := p.run
 	switch {
@@ -92,12 +92,12 @@ func (p *program) running(ctx context.Context) (*run, error) {
 		p.mu.Unlock()
 		return nil, errClosed
 	case r != nil:
-	case time.Now().Before(p.next):
+	case time.Now().Before(p.restartAt):
 		err := p.problem // the same words as when it ended, or the agent would tell of another problem
 		p.mu.Unlock()
 		return nil, err
 	default:
-		r = &run{ready: make(chan struct{})}
+		r = &programRun{ready: make(chan struct{})}
 		p.run = r
 		go p.start(r)
 	}
@@ -113,9 +113,9 @@ func (p *program) running(ctx context.Context) (*run, error) {
 }
 
 // restarted is running once there may be another process.
-func (p *program) restarted(ctx context.Context) (*run, error) {
+func (p *program) restarted(ctx context.Context) (*programRun, error) {
 	p.mu.Lock()
-	next := time.NewTimer(time.Until(p.next))
+	next := time.NewTimer(time.Until(p.restartAt))
 	p.mu.Unlock()
 	defer next.Stop()
 	select {
@@ -126,7 +126,7 @@ func (p *program) restarted(ctx context.Context) (*run, error) {
 }
 
 // start starts a process and greets it.
-func (p *program) start(r *run) {
+func (p *program) start(r *programRun) {
 	defer close(r.ready)
 	file, err := newTensorFile(p.layout)
 	if err != nil {
@@ -136,7 +136,7 @@ func (p *program) start(r *run) {
 	r.file = file
 	reach := launch
 	if p.cfg.Socket != "" {
-		reach = call
+		reach = connectSocket
 	}
 	proc, err := reach(p)
 	if err != nil {
@@ -144,16 +144,17 @@ func (p *program) start(r *run) {
 		return
 	}
 	p.mu.Lock()
-	r.talk, r.gone = converse(proc.in, proc.out, p.cfg.Timeout, proc.kill), proc.gone
+	r.conn, r.gone = converse(proc.in, proc.out, p.cfg.Timeout, proc.kill), proc.exited
 	closed := p.closed
 	p.mu.Unlock()
 	if closed { // nobody has told the program so
 		proc.kill()
 	}
-	r.said, err = r.talk.ask(context.Background(), 0, hello{frameHello, version, file.path, string(p.place.federation),
+	r.helloAnswer, err = r.conn.ask(context.Background(), 0, hello{frameHello, version, file.path,
+		string(p.place.federation),
 		string(p.place.device), p.task.Name, p.cfg.Timeout.Seconds()}, frameHello)
 	if err == nil {
-		err = p.fits(&r.said)
+		err = p.fits(&r.helloAnswer)
 	}
 	if err != nil {
 		proc.kill()
@@ -161,35 +162,37 @@ func (p *program) start(r *run) {
 		return
 	}
 	p.mu.Lock()
-	p.tell(r.said.Rows)
+	p.setRowCount(r.helloAnswer.Rows)
 	p.mu.Unlock()
-	p.place.observe(agent.TrainerStarted{Trainer: p.name, Name: cut(r.said.Name, 200), Rows: r.said.Rows,
-		Loose: proc.loose})
+	p.place.observe(agent.TrainerStarted{ConfiguredName: p.name, Name: textPrefix(r.helloAnswer.Name, 200),
+		Rows:             r.helloAnswer.Rows,
+		UnconfinedReason: proc.unconfinedReason})
 }
 
 // fits reports why the task cannot be done with what a program says of itself.
 func (p *program) fits(said *answer) error {
-	needs := func(word string, does bool) bool { return does && !slices.Contains(said.Can, word) }
+	needs := func(word string, does bool) bool { return does && !slices.Contains(said.Capabilities, word) }
 	switch {
 	case said.Version != version:
 		return fmt.Errorf("the program speaks version %d of the protocol, this agent %d", said.Version, version)
 	case said.Rows < 1 || said.Rows > maxRows:
 		return fmt.Errorf("the program has %d rows; want 1 to %d", said.Rows, maxRows)
-	case needs(canMix, p.task.Mixing.Every > 0):
-		return fmt.Errorf("the task mixes between local steps, and the program's can is %q, without %q", said.Can,
+	case needs(canMix, p.task.Mixing.EverySteps > 0):
+		return fmt.Errorf("the task mixes between local steps, and the program's can is %q, without %q",
+			said.Capabilities,
 			canMix)
 	case needs(canProximal, p.task.Training.Proximal > 0):
-		return fmt.Errorf("the task has a proximal term, and the program's can is %q, without %q", said.Can,
+		return fmt.Errorf("the task has a proximal term, and the program's can is %q, without %q", said.Capabilities,
 			canProximal)
 	case needs(canInitial, len(p.task.Personal.Tensors) > 0):
 		return fmt.Errorf("the task has tensors that are each device's own, and the program's can is %q, without %q",
-			said.Can, canInitial)
+			said.Capabilities, canInitial)
 	}
 	return nil
 }
 
-// tell takes the number of rows; p.mu is held.
-func (p *program) tell(rows int) {
+// setRowCount takes the number of rows; p.mu is held.
+func (p *program) setRowCount(rows int) {
 	if rows != p.rows {
 		p.rows = rows
 		p.version++
@@ -197,7 +200,7 @@ func (p *program) tell(rows int) {
 }
 
 // ended takes note that a process has ended, or is to end, for that reason.
-func (p *program) ended(r *run, why error) {
+func (p *program) ended(r *programRun, why error) {
 	p.mu.Lock()
 	if p.run != r {
 		p.mu.Unlock()
@@ -207,18 +210,18 @@ func (p *program) ended(r *run, why error) {
 	wait, rests := min(p.pause<<min(p.failures, 20), longestWait), p.closed || errors.Is(why, errClosed)
 	if !rests {
 		p.failures++
-		p.next = time.Now().Add(wait)
+		p.restartAt = time.Now().Add(wait)
 	}
 	p.mu.Unlock()
-	if r.talk != nil {
-		r.talk.close()
+	if r.conn != nil {
+		r.conn.close()
 		if errors.Is(why, errClosed) { // it may end by itself
 			select {
 			case <-r.gone:
-			case <-time.After(grace):
+			case <-time.After(programStopGrace):
 			}
 		}
-		r.talk.kill()
+		r.conn.kill()
 	}
 	if r.file != nil {
 		if err := r.file.remove(); err != nil {
@@ -226,12 +229,12 @@ func (p *program) ended(r *run, why error) {
 		}
 	}
 	if !rests {
-		p.place.observe(agent.TrainerEnded{Trainer: p.name, Err: why, Again: wait})
+		p.place.observe(agent.TrainerEnded{Trainer: p.name, Err: why, RestartDelay: wait})
 	}
 }
 
-// rest ends the program, which is started again for the next one who needs it.
-func (p *program) rest() {
+// stopUntilNeeded ends the program, which is started again for the next one who needs it.
+func (p *program) stopUntilNeeded() {
 	p.mu.Lock()
 	r := p.run
 	p.mu.Unlock()
@@ -246,28 +249,28 @@ func (p *program) close() {
 	p.mu.Lock()
 	r := p.run
 	p.closed = true
-	if r != nil && r.talk != nil {
+	if r != nil && r.conn != nil {
 		select {
 		case <-r.ready:
 		default:
-			r.talk.kill()
+			r.conn.kill()
 		}
 	}
 	p.mu.Unlock()
-	p.rest()
+	p.stopUntilNeeded()
 }
 
 // request makes one, once what is asked is over: parameters x, if there are any, go to the program; frame makes the
 // request of its number, and take what is to be made of the answer. An error that is no *failedError has ended the
 // program.
-func (p *program) request(ctx context.Context, r *run, x []float32, want string, frame func(id uint64) any,
+func (p *program) request(ctx context.Context, r *programRun, x []float32, want string, frame func(id uint64) any,
 	take func(a *answer) error) error {
 	select {
-	case <-p.turn:
+	case <-p.requestSlot:
 	case <-ctx.Done():
 		return task.ErrNoSteps
 	}
-	defer func() { p.turn <- struct{}{} }()
+	defer func() { p.requestSlot <- struct{}{} }()
 	var err error
 	if x != nil {
 		err = r.file.write(x)
@@ -275,7 +278,7 @@ func (p *program) request(ctx context.Context, r *run, x []float32, want string,
 	if err == nil {
 		r.id++
 		var a answer
-		if a, err = r.talk.ask(ctx, r.id, frame(r.id), want); err == nil {
+		if a, err = r.conn.ask(ctx, r.id, frame(r.id), want); err == nil {
 			err = take(&a)
 		}
 	}
@@ -286,7 +289,7 @@ func (p *program) request(ctx context.Context, r *run, x []float32, want string,
 }
 
 // fit has the program take local steps of x. what is that of the request, without its number.
-func (p *program) fit(ctx context.Context, r *run, x []float32, what fit) (fitted answer, err error) {
+func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fit) (fitted answer, err error) {
 	err = p.request(ctx, r, x, frameFitted, func(id uint64) any {
 		what.Frame, what.ID = frameFit, id
 		return what
@@ -301,53 +304,53 @@ func (p *program) fit(ctx context.Context, r *run, x []float32, what fit) (fitte
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.failures = 0
-		p.tell(a.Rows)
+		p.setRowCount(a.Rows)
 		return nil
 	})
 	return fitted, err
 }
 
-// ask has the program say how many rows it has now, if it can. Nobody waits long while it works on another request:
-// what takes long is local steps, whose answer says so too.
-func (p *program) ask(ctx context.Context) error {
+// updateRowCount has the program say how many rows it has now, if it can. Nobody waits long while it works on another
+// request: what takes long is local steps, whose answer says so too.
+func (p *program) updateRowCount(ctx context.Context) error {
 	r, err := p.running(ctx)
-	if err != nil || !slices.Contains(r.said.Can, canRows) {
+	if err != nil || !slices.Contains(r.helloAnswer.Capabilities, canRows) {
 		return err
 	}
 	select {
-	case <-p.turn:
-		p.turn <- struct{}{}
-	case <-time.After(grace):
+	case <-p.requestSlot:
+		p.requestSlot <- struct{}{}
+	case <-time.After(programStopGrace):
 		return nil
 	}
-	return p.request(ctx, r, nil, frameRows, func(id uint64) any { return short{frameRows, id} },
+	return p.request(ctx, r, nil, frameRows, func(id uint64) any { return shortRequest{frameRows, id} },
 		func(a *answer) error {
 			if a.Rows < 1 || a.Rows > maxRows {
 				return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.tell(a.Rows)
+			p.setRowCount(a.Rows)
 			return nil
 		})
 }
 
 // initial returns the parameters that the program begins with.
-func (p *program) initial(ctx context.Context, r *run) (x []float32, err error) {
+func (p *program) initial(ctx context.Context, r *programRun) (x []float32, err error) {
 	x = make([]float32, r.file.elements)
-	err = p.request(ctx, r, x, frameInitial, func(id uint64) any { return short{frameInitial, id} },
+	err = p.request(ctx, r, x, frameInitial, func(id uint64) any { return shortRequest{frameInitial, id} },
 		func(*answer) error { return r.file.read(x, 0) })
 	return x, err
 }
 
 // evaluate has the program evaluate a model.
-func (p *program) evaluate(ctx context.Context, r *run, x []float32) (f agent.Figures, err error) {
-	err = p.request(ctx, r, x, frameEvaluated, func(id uint64) any { return short{frameEvaluate, id} },
+func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f agent.EvaluationMetrics, err error) {
+	err = p.request(ctx, r, x, frameEvaluated, func(id uint64) any { return shortRequest{frameEvaluate, id} },
 		func(a *answer) error {
 			if a.Rows < 1 || a.Rows > maxRows || a.Risk == nil {
 				return fmt.Errorf("the program has evaluated %d rows, without a risk or with none of them", a.Rows)
 			}
-			f = agent.Figures{Rows: a.Rows, Risk: *a.Risk, Others: a.Metrics}
+			f = agent.EvaluationMetrics{Rows: a.Rows, Risk: *a.Risk, Others: a.Metrics}
 			return nil
 		})
 	return f, err

@@ -95,7 +95,7 @@ class Idle(Trainer):
 // part is a device's part of a round.
 type part struct {
 	by   agent.Trainer
-	p    *task.Problem[float32]
+	p    *task.CompiledTask[float32]
 	rows *learner.Samples[float32]
 }
 
@@ -147,7 +147,7 @@ func rounds(b *testing.B, of [roundDevices]part, params int) {
 func (d *part) take(b *testing.B, base []float32) error {
 	x := make([]float32, len(base))
 	copy(x, base)
-	block, err := d.by.Block(b.Context(), 1, d.p, task.Job[float32]{Base: base, Samples: d.rows, Weight: 1,
+	block, err := d.by.Block(b.Context(), 1, d.p, task.LocalJob[float32]{Base: base, Samples: d.rows, Weight: 1,
 		Steps: roundSteps, Rand: rand.New(rand.NewPCG(5, 6))})
 	if err == nil {
 		err = block.Take(x, 1, roundSteps)

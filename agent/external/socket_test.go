@@ -58,7 +58,7 @@ func TestSocket(t *testing.T) {
 	d.mu.Lock()
 	begun, ok := d.facts[len(d.facts)-1].(agent.TrainerStarted)
 	d.mu.Unlock()
-	if !ok || !strings.Contains(begun.Loose, "by itself, behind "+path) {
+	if !ok || !strings.Contains(begun.UnconfinedReason, "by itself, behind "+path) {
 		t.Errorf("%+v", begun)
 	}
 	_ = (<-conns).Close()

@@ -19,7 +19,7 @@ import (
 // tensorFile is the safetensors file in which parameters go to and fro.
 type tensorFile struct {
 	dir, path string
-	held      *store.DirLock // of dir, while this process lives
+	dirLock   *store.DirLock // of dir, while this process lives
 	head      []byte         // what stands before the parameters
 	order     []span         // of the vector, in the order of the file
 	elements  int            // of all tensors
@@ -27,8 +27,8 @@ type tensorFile struct {
 	out       *bufio.Writer
 }
 
-// piece is how many bytes of the file are in memory at a time.
-const piece = 256 << 10
+// fileBufferBytes is how many bytes of the file are in memory at a time.
+const fileBufferBytes = 256 << 10
 
 // span is where a tensor lies in the vector of all parameters.
 type span struct {
@@ -58,7 +58,7 @@ func newTensorFile(layout []learner.Tensor) (*tensorFile, error) {
 		return nil, err
 	}
 	t := &tensorFile{dir: dir, path: filepath.Join(dir, "tensors.safetensors")}
-	if t.held, err = store.Lock(dir); err == nil {
+	if t.dirLock, err = store.Lock(dir); err == nil {
 		err = t.create(layout)
 	}
 	if err != nil {
@@ -75,7 +75,7 @@ func sweep(at string) {
 	all, _ := filepath.Glob(filepath.Join(at, folders+"*")) // only a bad pattern is an error
 	for _, dir := range all {
 		info, err := os.Lstat(dir)
-		if err != nil || !info.IsDir() || !ours(info) || time.Since(info.ModTime()) < time.Second {
+		if err != nil || !info.IsDir() || !ownedByUser(info) || time.Since(info.ModTime()) < time.Second {
 			continue
 		}
 		if held, err := store.Lock(dir); err == nil { // else its agent lives
@@ -109,7 +109,7 @@ func (t *tensorFile) create(layout []learner.Tensor) error {
 	}
 	slices.SortFunc(t.order, func(a, b span) int { return strings.Compare(a.name, b.name) }) // as in the file
 	t.head = pieces[0]
-	t.in, t.out = bufio.NewReaderSize(nil, max(len(t.head), piece)), bufio.NewWriterSize(nil, piece)
+	t.in, t.out = bufio.NewReaderSize(nil, max(len(t.head), fileBufferBytes)), bufio.NewWriterSize(nil, fileBufferBytes)
 	if err := os.WriteFile(t.path, t.head, 0o600); err != nil {
 		return err
 	}
@@ -122,8 +122,8 @@ func (t *tensorFile) size() int64 { return int64(len(t.head) + 4*t.elements) }
 // remove removes the file, and all that a program has put beside it.
 func (t *tensorFile) remove() error {
 	var err error
-	if t.held != nil {
-		err = t.held.Unlock()
+	if t.dirLock != nil {
+		err = t.dirLock.Unlock()
 	}
 	return errors.Join(err, os.RemoveAll(t.dir))
 }

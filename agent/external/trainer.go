@@ -23,7 +23,7 @@ type Trainer struct {
 	agent.Trainer
 	data.Source
 	programs map[string]Config
-	place    place
+	place    programContext
 
 	mu      sync.Mutex
 	running map[string]*program // by name
@@ -34,23 +34,24 @@ type Trainer struct {
 func New(ctx context.Context, around agent.Trainer, rows data.Source, programs map[string]Config,
 	federation wire.Federation, device wire.AgentID, log *slog.Logger, observe func(agent.Fact)) *Trainer {
 	return &Trainer{Trainer: around, Source: rows, programs: programs, running: map[string]*program{},
-		place: place{federation, device, log, observe, ctx}}
+		place: programContext{federation, device, log, observe, ctx}}
 }
 
 // Open implements [data.Source]. The program of an earlier task with that trainer ends; that of the same task goes on.
-func (t *Trainer) Open(w data.Want) data.Rows {
+func (t *Trainer) Open(w data.RowQuery) data.Rows {
 	if w.External == nil {
 		return t.Source.Open(w)
 	}
 	name := w.External.External.Trainer
 	cfg, ok := t.programs[name]
 	if !ok {
-		return missing{fmt.Errorf("the task is trained by %q, which this device does not have: add trainers.%s to "+
+		return untrainableRows{fmt.Errorf("the task is trained by %q, which this device does not have: add "+
+			"trainers.%s to "+
 			"agentd.yaml", name, name)}
 	}
 	layout, err := layoutOf(w.External)
 	if err != nil {
-		return missing{err}
+		return untrainableRows{err}
 	}
 	p := newProgram(name, cfg, &t.place, w.External, layout)
 	t.mu.Lock()
@@ -91,8 +92,8 @@ func (t *Trainer) Close() error {
 type NoRows struct{}
 
 // Open implements [data.Source].
-func (NoRows) Open(data.Want) data.Rows {
-	return missing{errors.New("the device has no data of its own, only trainers: add data to agentd.yaml")}
+func (NoRows) Open(data.RowQuery) data.Rows {
+	return untrainableRows{errors.New("the device has no data of its own, only trainers: add data to agentd.yaml")}
 }
 
 // Probe implements [data.Source].
@@ -101,11 +102,11 @@ func (NoRows) Probe() error { return nil }
 // Close implements [data.Source].
 func (NoRows) Close() error { return nil }
 
-// missing is the rows of a task that cannot be trained here.
-type missing struct{ why error }
+// untrainableRows is the rows of a task that cannot be trained here.
+type untrainableRows struct{ why error }
 
-func (missing) Changed() bool                  { return false }
-func (m missing) Snapshot() (data.View, error) { return data.View{}, m.why }
+func (untrainableRows) Changed() bool                  { return false }
+func (m untrainableRows) Snapshot() (data.View, error) { return data.View{}, m.why }
 
 // Changed implements [data.Rows]. The program is asked, and started if it has ended; while it cannot say, nothing has
 // changed.
@@ -116,7 +117,7 @@ func (p *program) Changed() bool {
 	if before > 0 { // else the first snapshot starts it
 		ctx, cancel := context.WithTimeout(p.place.ctx, p.cfg.Timeout)
 		defer cancel()
-		if err := p.ask(ctx); errors.As(err, new(*failedError)) {
+		if err := p.updateRowCount(ctx); errors.As(err, new(*failedError)) {
 			p.place.log.Warn("a trainer does not say how many rows it has", "trainer", p.name, "err", err)
 		}
 	}
@@ -136,25 +137,25 @@ func (p *program) Snapshot() (data.View, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen = p.version
-	return data.View{Version: p.version, Rows: learner.NewTableSamples[float32](1, p.rows, hidden{})}, nil
+	return data.View{Version: p.version, Rows: learner.NewTableSamples[float32](1, p.rows, hiddenRows{})}, nil
 }
 
-// hidden is rows that only a program sees.
-type hidden struct{}
+// hiddenRows is rows that only a program sees.
+type hiddenRows struct{}
 
 // ReadRows implements [learner.Table].
-func (hidden) ReadRows(x, y []float32, _ int) {
+func (hiddenRows) ReadRows(x, y []float32, _ int) {
 	clear(x)
 	clear(y)
 }
 
 // Block implements [agent.Trainer].
-func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32],
-	j task.Job[float32]) (agent.Block, error) {
+func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (agent.Block, error) {
 	if !p.Task.External.On() { // the device has come to a task of another kind
 		t.mu.Lock()
 		for _, needless := range t.running {
-			go needless.rest()
+			go needless.stopUntilNeeded()
 		}
 		t.mu.Unlock()
 		return t.Trainer.Block(ctx, r, p, j)
@@ -164,12 +165,12 @@ func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[flo
 		return nil, err
 	}
 	training := &p.Task.Training
-	b := &block{ctx: ctx, of: of, problem: p, job: j, steps: uint64(j.Steps), weight: j.Weight, what: fit{
+	b := &block{ctx: ctx, program: of, problem: p, job: j, steps: uint64(j.Steps), weight: j.Weight, fitTemplate: fit{
 		Round: fmt.Sprint(r), BatchSize: training.BatchSize, Seed: j.Rand.Uint64() >> 11,
 		Proximal: training.Proximal, Block: uint64(j.Steps)}}
-	if p.Task.Mixing.Every > 0 {
-		b.mixes, b.all = true, uint64(training.MaxSteps)
-		b.weight *= float64(b.all) / float64(b.steps)
+	if p.Task.Mixing.EverySteps > 0 {
+		b.mixes, b.blockSteps = true, uint64(training.MaxSteps)
+		b.weight *= float64(b.blockSteps) / float64(b.steps)
 	} else if training.Normalize {
 		b.weight /= float64(b.steps)
 	}
@@ -178,32 +179,32 @@ func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[flo
 
 // block is a block of local steps that a program takes. Its base is where its first step began.
 type block struct {
-	ctx     context.Context
-	of      *program
-	run     *run // the process that has begun it; nil before
-	problem *task.Problem[float32]
-	job     task.Job[float32]
-	mixes   bool
-	all     uint64 // H, of a block that mixes
-	steps   uint64 // E_k
-	weight  float64
-	what    fit // what all requests have
+	ctx         context.Context
+	program     *program
+	run         *programRun // the process that has begun it; nil before
+	problem     *task.CompiledTask[float32]
+	job         task.LocalJob[float32]
+	mixes       bool
+	blockSteps  uint64 // H, of a block that mixes
+	steps       uint64 // E_k
+	weight      float64
+	fitTemplate fit // what all requests have
 
-	taken, ended  int
-	before, after float64
-	metrics       map[string]float64
+	taken, restartCount int
+	before, after       float64
+	metrics             map[string]float64
 }
 
 // Take implements [agent.Block].
 func (b *block) Take(x []float32, first, last uint64) error {
-	if !b.mixes || b.steps == b.all {
+	if !b.mixes || b.steps == b.blockSteps {
 		return b.fit(x, first, first, last)
 	}
 	for s := first; s <= last; s++ {
-		if !task.Spread(s, b.all, b.steps) {
+		if !task.IsGradientStep(s, b.blockSteps, b.steps) {
 			continue
 		}
-		n := s * b.steps / b.all // the program counts those that it takes
+		n := s * b.steps / b.blockSteps // the program counts those that it takes
 		if err := b.fit(x, s, n, n); err != nil {
 			return err
 		}
@@ -219,26 +220,26 @@ func (b *block) fit(x []float32, s, first, last uint64) error {
 	case over:
 		return nil
 	case b.run == nil:
-		run, err := b.of.running(b.ctx)
+		run, err := b.program.running(b.ctx)
 		if err != nil {
-			return fmt.Errorf("trainer %s: %w", b.of.name, err)
+			return fmt.Errorf("trainer %s: %w", b.program.name, err)
 		}
 		b.run = run
 	}
-	what := b.what
+	what := b.fitTemplate
 	what.First, what.Last = first, last
 	for what.Block < last { // blocks without an end go on
-		what.Block += b.what.Block
+		what.Block += b.fitTemplate.Block
 	}
 	what.StepSize = b.weight * b.problem.Schedule.At(b.job.Offset+s)
-	a, err := b.of.fit(b.ctx, b.run, x, what)
-	for b.goesOn(err) {
-		if b.run, err = b.of.restarted(b.ctx); err == nil {
-			a, err = b.of.fit(b.ctx, b.run, x, what)
+	a, err := b.program.fit(b.ctx, b.run, x, what)
+	for b.canRetry(err) {
+		if b.run, err = b.program.restarted(b.ctx); err == nil {
+			a, err = b.program.fit(b.ctx, b.run, x, what)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("trainer %s: %w", b.of.name, err)
+		return fmt.Errorf("trainer %s: %w", b.program.name, err)
 	}
 	if a.RiskBefore != nil && first == 1 {
 		b.before = *a.RiskBefore
@@ -257,22 +258,22 @@ func (b *block) fit(x []float32, s, first, last uint64) error {
 // restarts is how often a block that mixes goes on, in a round, with another process of its program.
 const restarts = 3
 
-// goesOn reports whether a block that mixes takes the same steps again, with another process: the parameters are the
+// canRetry reports whether a block that mixes takes the same steps again, with another process: the parameters are the
 // agent's, and neighbours go by them. A proximal term has lost its base.
-func (b *block) goesOn(err error) bool {
-	if err == nil || !b.mixes || b.what.Proximal > 0 || b.ended >= restarts || b.ctx.Err() != nil ||
+func (b *block) canRetry(err error) bool {
+	if err == nil || !b.mixes || b.fitTemplate.Proximal > 0 || b.restartCount >= restarts || b.ctx.Err() != nil ||
 		errors.As(err, new(*failedError)) || errors.As(err, new(*learner.DivergenceError)) ||
 		errors.Is(err, errClosed) || errors.Is(err, task.ErrNoSteps) {
 		return false
 	}
-	b.ended++
+	b.restartCount++
 	return true
 }
 
 // OutcomeFrom implements [agent.Block].
-func (b *block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
-	out := task.Outcome[float32]{Steps: b.taken, RiskBefore: b.before, RiskAfter: b.after}
-	b.taken, b.ended = 0, 0
+func (b *block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
+	out := task.LocalOutcome[float32]{Steps: b.taken, RiskBefore: b.before, RiskAfter: b.after}
+	b.taken, b.restartCount = 0, 0
 	stretch := float32(1)
 	if !b.mixes {
 		if out.Steps == 0 {
@@ -284,21 +285,21 @@ func (b *block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
 		b.before = b.after  // of a block without an end: the next round goes on from here
 	}
 	if len(b.metrics) > 0 {
-		b.of.place.log.Info("the trainer's figures", "trainer", b.of.name, "round", b.what.Round,
-			"figures", figures(b.metrics))
+		b.program.place.log.Info("the trainer's figures", "trainer", b.program.name, "round", b.fitTemplate.Round,
+			"figures", formatMetrics(b.metrics))
 	}
-	out.Own = b.problem.Own(x)
-	err := out.Take(x, base, stretch)
+	out.OwnParameters = b.problem.OwnParameters(x)
+	err := out.SetVector(x, base, stretch)
 	out.Vector = b.problem.Shared(out.Vector)
 	return out, err
 }
 
 // Score implements [agent.Scorer].
 func (b *block) Score(model []float32) (*learner.Score, error) {
-	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.said.Can, canEvaluate) {
+	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.helloAnswer.Capabilities, canEvaluate) {
 		return nil, nil // or there is no time left
 	}
-	f, err := b.of.evaluate(b.ctx, b.run, model)
+	f, err := b.program.evaluate(b.ctx, b.run, model)
 	if err != nil {
 		return nil, err
 	}
@@ -311,8 +312,8 @@ func (b *block) Score(model []float32) (*learner.Score, error) {
 	return &learner.Score{Risk: f.Risk, Samples: f.Rows, R2: figure("r2"), Accuracy: figure("accuracy")}, nil
 }
 
-// InitialOwn implements [agent.Opaque].
-func (t *Trainer) InitialOwn(ctx context.Context, p *task.Problem[float32]) ([]float32, error) {
+// InitialOwn implements [agent.OpaqueTrainer].
+func (t *Trainer) InitialOwn(ctx context.Context, p *task.CompiledTask[float32]) ([]float32, error) {
 	of, err := t.runs(p)
 	if err != nil {
 		return nil, err
@@ -325,18 +326,19 @@ func (t *Trainer) InitialOwn(ctx context.Context, p *task.Problem[float32]) ([]f
 	if err != nil {
 		return nil, fmt.Errorf("trainer %s: %w", of.name, err)
 	}
-	return p.Own(x), nil
+	return p.OwnParameters(x), nil
 }
 
-// Evaluate implements [agent.Opaque].
-func (t *Trainer) Evaluate(ctx context.Context, p *task.Problem[float32], model []float32) (agent.Figures, error) {
+// Evaluate implements [agent.OpaqueTrainer].
+func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
+	model []float32) (agent.EvaluationMetrics, error) {
 	of, err := t.runs(p)
 	if err != nil {
-		return agent.Figures{}, err
+		return agent.EvaluationMetrics{}, err
 	}
 	run, err := of.running(ctx)
-	if err == nil && slices.Contains(run.said.Can, canEvaluate) {
-		var f agent.Figures
+	if err == nil && slices.Contains(run.helloAnswer.Capabilities, canEvaluate) {
+		var f agent.EvaluationMetrics
 		if f, err = of.evaluate(ctx, run, model); err == nil {
 			return f, nil
 		}
@@ -344,11 +346,11 @@ func (t *Trainer) Evaluate(ctx context.Context, p *task.Problem[float32], model 
 	if err != nil {
 		err = fmt.Errorf("trainer %s: %w", of.name, err)
 	}
-	return agent.Figures{}, err
+	return agent.EvaluationMetrics{}, err
 }
 
 // runs returns the program of an external task.
-func (t *Trainer) runs(p *task.Problem[float32]) (*program, error) {
+func (t *Trainer) runs(p *task.CompiledTask[float32]) (*program, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.running[p.Task.External.Trainer]
@@ -361,18 +363,18 @@ func (t *Trainer) runs(p *task.Problem[float32]) (*program, error) {
 // mostFigures is how many of a program's metrics are logged.
 const mostFigures = 16
 
-// figures are metrics as people read them.
-func figures(of map[string]float64) string {
+// formatMetrics are metrics as people read them.
+func formatMetrics(of map[string]float64) string {
 	var all []string
 	for name, x := range of {
-		all = append(all, fmt.Sprintf("%s=%.6g", cut(name, 200), x))
+		all = append(all, fmt.Sprintf("%s=%.6g", textPrefix(name, 200), x))
 	}
 	slices.Sort(all)
 	return strings.Join(all[:min(len(all), mostFigures)], " ")
 }
 
 // Moments implements [agent.Trainer].
-func (t *Trainer) Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error) {
+func (t *Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
 	if p.Task.External.On() {
 		return nil, errors.New("the rows of an external model have no columns")
 	}

@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 type device struct {
 	testing.TB
 	trainer *external.Trainer
-	problem *task.Problem[float32]
+	problem *task.CompiledTask[float32]
 	rows    data.Rows
 	line    net.Listener
 	good    string // a file: where it is, the program behaves
@@ -78,7 +78,7 @@ type device struct {
 func externalTask(change func(t *wire.Task)) wire.Task {
 	t := wire.Task{Name: "a task", MinSamples: 1, Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh,
 		Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.5, Budget: 3000, MinSteps: 1,
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.5, BudgetMillis: 3000, MinSteps: 1,
 			MaxSteps: 4, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}},
 		External: wire.External{Trainer: "nearer", Tensors: wire.Schema{
 			{Name: "z", DType: wire.Float32, Shape: []uint32{2, 2}}, {Name: "s", DType: wire.Float32},
@@ -123,7 +123,7 @@ func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *
 	if d.problem, err = task.Compile[float32](externalTask(change)); err != nil {
 		d.Fatal(err)
 	}
-	d.rows = d.trainer.Open(data.Want{External: &d.problem.Task})
+	d.rows = d.trainer.Open(data.RowQuery{External: &d.problem.Task})
 	d.Cleanup(func() {
 		if err := d.trainer.Close(); err != nil {
 			d.Error(err)
@@ -151,7 +151,7 @@ func (d *device) block(ctx context.Context, steps int) (b agent.Block, base, x [
 		base[i] = float32(i) / 10
 	}
 	copy(x, base)
-	b, err := d.trainer.Block(ctx, 1, d.problem, task.Job[float32]{Base: base, Weight: 1, Steps: steps,
+	b, err := d.trainer.Block(ctx, 1, d.problem, task.LocalJob[float32]{Base: base, Weight: 1, Steps: steps,
 		Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		d.Fatal(err)
@@ -212,8 +212,8 @@ func TestOwn(t *testing.T) {
 	if want := []float32{4, 1, 2, 3}; err != nil || !slices.Equal(begins, want) {
 		t.Fatalf("%v, error %v; want %v", begins, err, want)
 	}
-	base := d.problem.Whole([]float32{10, 20, 30, 40}, begins)
-	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.Job[float32]{Base: base, Weight: 1, Steps: 1,
+	base := d.problem.AllParameters([]float32{10, 20, 30, 40}, begins)
+	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, Weight: 1, Steps: 1,
 		Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		t.Fatal(err)
@@ -223,9 +223,9 @@ func TestOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := b.OutcomeFrom(base, x)
-	if err != nil || !slices.Equal(out.Own, []float32{2.5, 1, 1.5, 2}) ||
+	if err != nil || !slices.Equal(out.OwnParameters, []float32{2.5, 1, 1.5, 2}) ||
 		!slices.Equal(out.Vector, []float32{-4.5, -9.5, -14.5, -19.5}) {
-		t.Errorf("own %v, update %v, error %v", out.Own, out.Vector, err)
+		t.Errorf("own %v, update %v, error %v", out.OwnParameters, out.Vector, err)
 	}
 	for mode, want := range map[string]string{"no beginning": "no weights", "cannot mix": `without "initial"`} {
 		d := newDevice(t, mode, time.Minute, own)
@@ -317,7 +317,7 @@ func TestRefused(t *testing.T) {
 	if _, err := d.rows.Snapshot(); err == nil || !strings.Contains(err.Error(), "add trainers") {
 		t.Errorf("a trainer that is not there: %v", err)
 	}
-	if _, err := (external.NoRows{}).Open(data.Want{Target: "y"}).Snapshot(); err == nil {
+	if _, err := (external.NoRows{}).Open(data.RowQuery{Target: "y"}).Snapshot(); err == nil {
 		t.Error("a device without data has rows of a task of another kind")
 	}
 }

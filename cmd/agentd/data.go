@@ -14,12 +14,12 @@ import (
 
 func dataCommand() *cobra.Command {
 	var l cli.Loader
-	var of federation
+	var of federationFlag
 	var file string
 	var asJSON bool
 	check := &cobra.Command{
 		Use: "check", Short: "Check the device's data against the task, and show every error with its line",
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: "Check the device's data against the task: the CSV file, or the readings that agentd has kept. Every " +
 			"value that cannot be used by itself is shown with line and column, the first 20 of each column and " +
 			"reason; those that are stuck, jump or come twice are counted; each column is described; then the rows " +
@@ -28,10 +28,10 @@ func dataCommand() *cobra.Command {
 			"of the running agent, or the one announced at the broker. Nothing is changed, and agentd may run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := dataOnly(settings.DefaultAgent())
-			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+			if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 				return err
 			}
-			m, err := of.one((*settings.Agent)(&s))
+			m, err := of.namedFederation((*settings.Agent)(&s))
 			if err != nil {
 				return err
 			}
@@ -44,8 +44,8 @@ func dataCommand() *cobra.Command {
 			} else {
 				err = r.Draw(cmd.OutOrStdout())
 			}
-			if err == nil && r.Declines != "" {
-				err = cli.Shown()
+			if err == nil && r.DeclineReason != "" {
+				err = cli.SilentFailure()
 			}
 			return err
 		},
@@ -64,10 +64,10 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 		if err != nil {
 			return nil, err
 		}
-		return datacheck.Run(s, &datacheck.Task{Task: t, From: file}, "")
+		return datacheck.Run(s, &datacheck.Task{Task: t, Origin: file}, "")
 	}
-	agentd.ResolveNames(s, slog.New(slog.DiscardHandler))
-	t, err := datacheck.Announced(cmd.Context(), s)
+	agentd.UseConfiguredDNS(s, slog.New(slog.DiscardHandler))
+	t, err := datacheck.AnnouncedTask(cmd.Context(), s)
 	if ended := cmd.Context().Err(); ended != nil {
 		return nil, ended
 	}
@@ -86,7 +86,7 @@ func (s *dataOnly) Validate() error { return (*settings.Agent)(s).CheckData() }
 // openData opens the data file, whose errors are told by their keys.
 func openData(l *cli.Loader) error {
 	s := dataFile(settings.DefaultAgent())
-	return settings.Load(&s, program, l.Path, l.Set)
+	return settings.Load(&s, program, l.Path, l.Overrides)
 }
 
 // dataFile are settings of which only the data file is checked.

@@ -9,29 +9,29 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// federation is the flag of commands that are about one federation of the device, or about some.
-type federation struct{ name string }
+// federationFlag is the flag of commands that are about one federation of the device, or about some.
+type federationFlag struct{ name string }
 
-func (f *federation) flag(cmd *cobra.Command) *cobra.Command {
+func (f *federationFlag) flag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&f.name, "federation", "", "federation of the device, if it is in several")
 	return cmd
 }
 
-// one returns the settings in the one that is meant.
-func (f *federation) one(s *settings.Agent) (*settings.Agent, error) {
-	m, err := s.In(f.name)
+// namedFederation returns the settings in the one that is meant.
+func (f *federationFlag) namedFederation(s *settings.Agent) (*settings.Agent, error) {
+	m, err := s.ForFederation(f.name)
 	if err != nil {
 		return nil, cli.Usage("%v", err)
 	}
 	return m, nil
 }
 
-// all returns the settings in each, or in the one that is named.
-func (f *federation) all(s *settings.Agent) ([]*settings.Agent, error) {
+// selectedFederations returns the settings in each, or in the one that is named.
+func (f *federationFlag) selectedFederations(s *settings.Agent) ([]*settings.Agent, error) {
 	if f.name == "" {
-		return s.Each(), nil
+		return s.PerFederation(), nil
 	}
-	m, err := f.one(s)
+	m, err := f.namedFederation(s)
 	if err != nil {
 		return nil, err
 	}
@@ -39,9 +39,9 @@ func (f *federation) all(s *settings.Agent) ([]*settings.Agent, error) {
 }
 
 func doctorCommand() *cobra.Command {
-	var of federation
+	var of federationFlag
 	return of.flag(doctor.Command(program, load, func(s *settings.Agent) (targets []*doctor.Target, err error) {
-		all, err := of.all(s)
+		all, err := of.selectedFederations(s)
 		for _, m := range all {
 			t, err := agentd.DoctorTarget(m)
 			if err != nil {

@@ -22,7 +22,7 @@ func joinCommand() *cobra.Command {
 	var noStart bool
 	cmd := &cobra.Command{
 		Use: "join URL", Short: "Make this device a member of a federation, with a token",
-		Args: cli.Args(cobra.ExactArgs(1)),
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
 		Long: `Make this device a member of a federation, with a token of the coordinator's
 ("coordinator enrol").
 
@@ -36,10 +36,11 @@ if it is installed. If the command is interrupted, run it again.`,
 			if err != nil {
 				return err
 			}
-			s := join.Setup{Config: l.Path, Set: l.Set, Token: t, Agent: wire.AgentID(id), Disk: store.Machine,
-				Exchange: func(ctx context.Context, t *wire.Token, id wire.AgentID, k *join.Keys) (*join.Admitted,
+			s := join.Setup{Config: l.Path, Set: l.Overrides, Token: t, Agent: wire.AgentID(id), Disk: store.Machine,
+				Exchange: func(ctx context.Context, t *wire.Token, id wire.AgentID,
+					k *join.Keys) (*join.VerifiedAdmission,
 					error) {
-					return join.Exchange(ctx, args[0], t, id, k)
+					return join.RequestAdmission(ctx, args[0], t, id, k)
 				}}
 			before, err := s.Run(cmd.Context())
 			if err != nil {
@@ -64,10 +65,10 @@ func joined(cmd *cobra.Command, l *cli.Loader, s *join.Setup, before, start bool
 		what = "had joined with this token before"
 	}
 	fmt.Fprintf(out, "%s %s: %s\n", s.Agent, what, l.Path)
-	if len(s.Passed) > 0 {
-		fmt.Fprintf(out, "Not taken from the coordinator: %s\n", strings.Join(s.Passed, ", "))
+	if len(s.SkippedSettings) > 0 {
+		fmt.Fprintf(out, "Not taken from the coordinator: %s\n", strings.Join(s.SkippedSettings, ", "))
 	}
-	l.Set = nil // it is in the file
+	l.Overrides = nil // it is in the file
 	if _, err := load(l); err != nil {
 		fmt.Fprintf(out, "Left to set in it, then start agentd:\n")
 		for _, line := range config.Lines(err) {

@@ -23,11 +23,11 @@ func keyCommand() *cobra.Command {
 const rotatePatience = 30 * time.Second
 
 func rotateCommand() *cobra.Command {
-	var of federation
+	var of federationFlag
 	var l cli.Loader
 	cmd := &cobra.Command{
 		Use: "rotate", Short: "Have the running agent make itself another key, which the coordinator takes",
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: `Have the running agent make itself another key, which the coordinator takes.
 
 The key is made on this device and stays there. The one before signs the request,
@@ -38,14 +38,14 @@ state folder from now on. If the coordinator does not answer, the agent asks aga
 by itself, also after a restart.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := unchecked(settings.DefaultAgent())
-			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+			if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 				return err
 			}
-			m, err := of.one((*settings.Agent)(&s))
+			m, err := of.namedFederation((*settings.Agent)(&s))
 			if err != nil {
 				return err
 			}
-			c := api.Client{Program: program, Dir: m.Folder(), Patience: rotatePatience}
+			c := api.Client{Program: program, Dir: m.FederationFolder(), Timeout: rotatePatience}
 			err = c.Call(cmd.Context(), http.MethodPost, "/v1/key/rotate", api.Empty{}, nil)
 			if errors.Is(err, api.ErrNotRunning) {
 				return fmt.Errorf("%w: start agentd, and then run this again", err)

@@ -30,5 +30,5 @@ func rootCommand() *cobra.Command {
 
 func load(l *cli.Loader) (*settings.Agent, error) {
 	s := settings.DefaultAgent()
-	return &s, settings.Load(&s, program, l.Path, l.Set)
+	return &s, settings.Load(&s, program, l.Path, l.Overrides)
 }

@@ -18,22 +18,22 @@ import (
 
 func modelCommand() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "List the models that the agent keeps, the newest last",
-		Args: cli.Args(cobra.NoArgs)}
+		Args: cli.PositionalArgs(cobra.NoArgs)}
 	use := &cobra.Command{Use: "use NUMBER|newest",
 		Short: "Predict with a model of the list from now on; newest ends that",
 		Long: "Predict with a model of the list from now on. The agent takes no new model until `model use newest` " +
 			"puts the newest into use. It may run meanwhile, and sees the change within 10 seconds.",
-		Args: cli.Args(cobra.ExactArgs(1))}
+		Args: cli.PositionalArgs(cobra.ExactArgs(1))}
 	rollback := &cobra.Command{Use: "rollback",
 		Short: "Predict with the model before the present one from now on, as `model use` does",
-		Args:  cli.Args(cobra.NoArgs)}
-	for cmd, do := range map[*cobra.Command]func(*cobra.Command, *modelfile.Kept, []string) error{
+		Args:  cli.PositionalArgs(cobra.NoArgs)}
+	for cmd, do := range map[*cobra.Command]func(*cobra.Command, *modelfile.KeptModels, []string) error{
 		list: listModels, use: useModel, rollback: rollBack,
 	} {
 		var in modelFolder
 		in.flags(cmd)
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			return in.change(cmd != list, func(k *modelfile.Kept) error { return do(cmd, k, args) })
+			return in.editModels(cmd != list, func(k *modelfile.KeptModels) error { return do(cmd, k, args) })
 		}
 	}
 	return cli.Group("model", "List the models that the agent keeps, or choose the one to predict with", list, use,
@@ -43,7 +43,7 @@ func modelCommand() *cobra.Command {
 // modelFolder says which agent's models are meant.
 type modelFolder struct {
 	l  cli.Loader
-	of federation
+	of federationFlag
 }
 
 func (f *modelFolder) flags(cmd *cobra.Command) {
@@ -54,18 +54,18 @@ func (f *modelFolder) flags(cmd *cobra.Command) {
 // dir returns the agent's state folder.
 func (f *modelFolder) dir() (string, error) {
 	s := unchecked(settings.DefaultAgent())
-	if err := settings.Load(&s, program, f.l.Path, f.l.Set); err != nil {
+	if err := settings.Load(&s, program, f.l.Path, f.l.Overrides); err != nil {
 		return "", err
 	}
-	m, err := f.of.one((*settings.Agent)(&s))
+	m, err := f.of.namedFederation((*settings.Agent)(&s))
 	if err != nil {
 		return "", err
 	}
-	return m.Folder(), nil
+	return m.FederationFolder(), nil
 }
 
-// change calls do with the models, and locks them for it if they are to be changed.
-func (f *modelFolder) change(locked bool, do func(*modelfile.Kept) error) (err error) {
+// editModels calls do with the models, and locks them for it if they are to be changed.
+func (f *modelFolder) editModels(locked bool, do func(*modelfile.KeptModels) error) (err error) {
 	dir, err := f.dir()
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (f *modelFolder) change(locked bool, do func(*modelfile.Kept) error) (err e
 		return fmt.Errorf("%w in %s: the agent keeps models if predict.keep in its configuration is above 0",
 			store.ErrNoModel, dir)
 	}
-	k, err := modelfile.OpenKept(store.Machine, dir)
+	k, err := modelfile.OpenKeptModels(store.Machine, dir)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (f *modelFolder) change(locked bool, do func(*modelfile.Kept) error) (err e
 	return do(k)
 }
 
-func listModels(cmd *cobra.Command, k *modelfile.Kept, _ []string) error {
+func listModels(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
 	all, err := k.List() // the undamaged ones, even with an error
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "NUMBER\tMODEL\tTASK\tBYTES\tHASH\n")
@@ -108,7 +108,7 @@ func listModels(cmd *cobra.Command, k *modelfile.Kept, _ []string) error {
 	return errors.Join(err, w.Flush())
 }
 
-func useModel(cmd *cobra.Command, k *modelfile.Kept, args []string) error {
+func useModel(cmd *cobra.Command, k *modelfile.KeptModels, args []string) error {
 	number, err := strconv.ParseUint(args[0], 10, 64)
 	if args[0] != "newest" && (err != nil || number == 0) {
 		return cli.Usage("%q is not a model: want a NUMBER, as `model list` shows them, or newest", args[0])
@@ -123,7 +123,7 @@ func useModel(cmd *cobra.Command, k *modelfile.Kept, args []string) error {
 	return toldPinned(cmd, number)
 }
 
-func rollBack(cmd *cobra.Command, k *modelfile.Kept, _ []string) error {
+func rollBack(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
 	number, err := k.Rollback()
 	if err != nil {
 		return err

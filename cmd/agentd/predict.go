@@ -32,12 +32,12 @@ func predictCommand() *cobra.Command {
 			"left out; the exit status is 1 then. Delimiter, decimal and names of columns are those of the section " +
 			"data, if its source is csv. The model is the one that the agent uses, unless --model names a " +
 			"file: neither the agent nor a broker has to run.",
-		Args: cli.Args(cobra.MaximumNArgs(1)),
+		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "csv" && format != "json" {
 				return cli.Usage("--format is %q: want csv or json", format)
 			}
-			section, dir, err := predictWith(cmd, path, &in)
+			section, dir, err := predictionInput(cmd, path, &in)
 			if err != nil {
 				return err
 			}
@@ -63,11 +63,11 @@ func predictCommand() *cobra.Command {
 	return cmd
 }
 
-// predictWith returns how files are written, and the agent's state folder. With a model from a file there need be no
-// configuration.
-func predictWith(cmd *cobra.Command, model string, in *modelFolder) (section *data.Config, dir string, err error) {
+// predictionInput returns how files are written, and the agent's state folder. With a model from a file there need be
+// no configuration.
+func predictionInput(cmd *cobra.Command, model string, in *modelFolder) (section *data.Config, dir string, err error) {
 	s := unchecked(settings.DefaultAgent())
-	err = settings.Load(&s, program, in.l.Path, in.l.Set)
+	err = settings.Load(&s, program, in.l.Path, in.l.Overrides)
 	if model != "" && !cmd.Flags().Changed("config") && (errors.Is(err, fs.ErrNotExist) ||
 		errors.Is(err, fs.ErrPermission)) {
 		s, err = unchecked(settings.DefaultAgent()), nil
@@ -75,11 +75,11 @@ func predictWith(cmd *cobra.Command, model string, in *modelFolder) (section *da
 	if err != nil {
 		return nil, "", err
 	}
-	m, err := in.of.one((*settings.Agent)(&s))
+	m, err := in.of.namedFederation((*settings.Agent)(&s))
 	if err != nil {
 		return nil, "", err
 	}
-	return &m.Data, m.Folder(), nil
+	return &m.Data, m.FederationFolder(), nil
 }
 
 // readModel reads the model's file at path, or the one that the agent with that state folder uses.
@@ -99,7 +99,7 @@ func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if m.Run > 0 && m.Version == 0 && m.From == "" {
+	if m.Run > 0 && m.Version == 0 && m.ParentModel == "" {
 		fmt.Fprintf(problems, "%s: warning: %s is model %s, which no round has trained\n", program, path, m.Name())
 	}
 	return m, nil
@@ -154,10 +154,10 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 // predictionWriter writes predictions as CSV or JSON lines.
 type predictionWriter struct {
 	*bufio.Writer
-	json   bool
-	of     []byte // the constant fields of a JSON object
-	line   []byte
-	failed error // to write
+	json       bool
+	jsonPrefix []byte // the constant fields of a JSON object
+	line       []byte
+	failed     error // to write
 }
 
 func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *predictionWriter {
@@ -169,13 +169,13 @@ func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *pred
 			Unit    string  `json:"unit,omitempty"`
 			Horizon float64 `json:"horizon_seconds,omitempty"`
 			Model   string  `json:"model,omitempty"`
-		}{Target: g.Target, Unit: g.Unit, Horizon: g.Ahead.Seconds()}
+		}{Target: g.Target, Unit: g.Unit, Horizon: g.Horizon.Seconds()}
 		if m.Run > 0 {
 			about.Model = m.Name()
 		}
 		of, err := json.Marshal(about)
 		if w.failed = err; err == nil {
-			w.of = of[1:] // "}" if it has no field
+			w.jsonPrefix = of[1:] // "}" if it has no field
 		}
 	} else {
 		columns := "line,prediction"
@@ -215,10 +215,10 @@ func (w *predictionWriter) write(line int, p learner.Prediction) error {
 		if len(p.Classes) > 0 {
 			b = append(b, ']')
 		}
-		if len(w.of) > 1 {
+		if len(w.jsonPrefix) > 1 {
 			b = append(b, ',')
 		}
-		b = append(b, w.of...)
+		b = append(b, w.jsonPrefix...)
 	}
 	w.line = append(b, '\n')
 	_, w.failed = w.Write(w.line)

@@ -21,7 +21,7 @@ import (
 // linearModel predicts 100 + 10·(2·(a − 1)/4 + b + 0.5).
 func linearModel(version wire.ModelVersion) *modelfile.Model {
 	vector := wire.AppendVector(nil, []float32{2, 1, 0.5})
-	m := modelfile.Of(&wire.Task{Name: "line", Features: []string{"a", "b"}, Target: "y",
+	m := modelfile.NewModel(&wire.Task{Name: "line", Features: []string{"a", "b"}, Target: "y",
 		Standardization: wire.Standardization{Mean: []float64{1, 0, 100}, Scale: []float64{4, 1, 10}}},
 		learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared, Bias: true}, vector,
 		wire.BlobDigest(vector))
@@ -30,15 +30,15 @@ func linearModel(version wire.ModelVersion) *modelfile.Model {
 }
 
 // folder is the state folder of an agent that has taken these models.
-func folder(t *testing.T, models ...*modelfile.Model) (dir string, k *modelfile.Kept) {
+func folder(t *testing.T, models ...*modelfile.Model) (dir string, k *modelfile.KeptModels) {
 	t.Helper()
 	dir = t.TempDir()
-	k, err := modelfile.OpenKept(store.Machine, dir)
+	k, err := modelfile.OpenKeptModels(store.Machine, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range models {
-		if err := k.Take(m, 3, wire.ModelName{}); err != nil {
+		if err := k.Install(m, 3, wire.ModelName{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestPredictDialect(t *testing.T) {
 // TestPredictClasses: a file, and a model that is no agent's.
 func TestPredictClasses(t *testing.T) {
 	vector := wire.AppendVector(nil, []float32{0, 1e4})
-	m := modelfile.Of(&wire.Task{Features: []string{"a"}, Target: "y"},
+	m := modelfile.NewModel(&wire.Task{Features: []string{"a"}, Target: "y"},
 		learner.Architecture{Inputs: 1, Outputs: 2, Risk: spec.RiskSoftmax}, vector, wire.BlobDigest(vector))
 	file, err := m.Encode()
 	if err != nil {

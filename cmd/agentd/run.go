@@ -21,7 +21,7 @@ import (
 func runCommand() *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
-		Use: "run", Short: "Run the agent", Args: cli.Args(cobra.NoArgs),
+		Use: "run", Short: "Run the agent", Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return service.Run(cmd.Context(), program, func(ctx context.Context) error { return run(ctx, cmd, &l) })
 		},
@@ -40,8 +40,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	if err != nil {
 		return err
 	}
-	defer daemon.Ending(ctx, log)()
-	agentd.ResolveNames(s, log)
+	defer daemon.LogEnding(ctx, log)()
+	agentd.UseConfiguredDNS(s, log)
 	supervisor, err := daemon.Supervise(log)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	defer supervisor.Wait()
 	defer stop()
 	reg := metrics.NewRegistry(program)
-	all := s.Each()
+	all := s.PerFederation()
 	ready, observed := make([]daemon.Readiness, len(all)), make([]*agentd.Metrics, len(all))
 	server, err := daemon.Serve(ctx, s.Metrics.Listen, metrics.Handler(reg, daemon.AllReady(ready)), log)
 	if err != nil {
@@ -68,16 +68,17 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	var mu sync.Mutex // the agents open beside each other
 	workers := []daemon.Worker{{Name: "metrics server", Alive: server.Alive}}
 	next := 0
-	return revoked(l.Path, agentd.RunAll(ctx, s, log, func(m *settings.Agent) agentd.Options {
+	return revokedConfigError(l.Path, agentd.RunAll(ctx, s, log, func(m *settings.Agent) agentd.Options {
 		i := next
 		next++
 		own := metrics.NewRegistry(program)
-		observed[i] = agentd.NewMetrics(metrics.Both{Registerer: own, Also: reg}, m.Name)
+		observed[i] = agentd.NewMetrics(metrics.DualRegisterer{Registerer: own, SecondRegisterer: reg},
+			m.FederationName)
 		o := agentd.Options{Logger: log, Metrics: observed[i], Gatherer: own,
-			Observer: agentd.Watch{Line: supervisor.Status.Of(m.Name), Ready: &ready[i]}}
+			Observer: agentd.StatusObserver{Line: supervisor.Status.ForFederation(m.FederationName), Ready: &ready[i]}}
 		name := "agent"
-		if m.Name != "" {
-			o.Logger, name = log.With("federation", m.Name), "agent of "+m.Name
+		if m.FederationName != "" {
+			o.Logger, name = log.With("federation", m.FederationName), "agent of "+m.FederationName
 		}
 		o.Ready = func(alive func(context.Context) error) {
 			ready[i].Opened()
@@ -91,9 +92,9 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	}))
 }
 
-// revoked makes an error of the configuration of the word that the federation does without this device: a restart does
-// not help.
-func revoked(path string, err error) error {
+// revokedConfigError makes an error of the configuration of the word that the federation does without this device: a
+// restart does not help.
+func revokedConfigError(path string, err error) error {
 	var is *agent.RevokedError
 	if !errors.As(err, &is) {
 		return err

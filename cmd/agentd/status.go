@@ -9,15 +9,15 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	var of federation
+	var of federationFlag
 	return of.flag(status.Command(program, func(l *cli.Loader) (dirs []string, err error) {
 		s := unchecked(settings.DefaultAgent())
-		if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+		if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 			return nil, err
 		}
-		all, err := of.all((*settings.Agent)(&s))
+		all, err := of.selectedFederations((*settings.Agent)(&s))
 		for _, m := range all {
-			dirs = append(dirs, m.Folder())
+			dirs = append(dirs, m.FederationFolder())
 		}
 		return dirs, err
 	}))

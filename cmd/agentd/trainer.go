@@ -16,7 +16,7 @@ import (
 )
 
 func trainerCommand() *cobra.Command {
-	of := external.Trial{Config: external.Config{Timeout: 10 * time.Minute, Network: true}}
+	of := external.ProtocolTest{Config: external.Config{Timeout: 10 * time.Minute, Network: true}}
 	var initial, device string
 	check := &cobra.Command{
 		Use:   "check --initial FILE (--socket PATH | -- COMMAND [ARGUMENT...])",
@@ -42,15 +42,15 @@ func trainerCommand() *cobra.Command {
 			}
 			of.Command, of.Device, of.Layout, of.Base = args, wire.AgentID(device), layout, base
 			of.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			of.Found = func(f external.Finding) {
-				text := "ok     " + f.Says
-				if f.Wrong != nil {
-					text = "WRONG  " + f.Wrong.Error()
+			of.OnFinding = func(f external.Finding) {
+				text := "ok     " + f.Summary
+				if f.Problem != nil {
+					text = "WRONG  " + f.Problem.Error()
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", f.Part, text)
 			}
-			if !of.Play(cmd.Context()) {
-				return cli.Shown()
+			if !of.RunTest(cmd.Context()) {
+				return cli.SilentFailure()
 			}
 			return nil
 		},

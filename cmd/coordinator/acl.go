@@ -13,7 +13,8 @@ import (
 func aclCommand() *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
-		Use: "acl", Short: "Print the federation's access rules for Mosquitto (acl_file)", Args: cli.Args(cobra.NoArgs),
+		Use: "acl", Short: "Print the federation's access rules for Mosquitto (acl_file)",
+		Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := load(&l)
 			if err != nil {

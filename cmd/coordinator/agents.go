@@ -20,7 +20,8 @@ func devicesListCommand() *cobra.Command {
 	var by string
 	var states []string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the enrolled devices, also those that are absent", Args: cli.Args(cobra.NoArgs),
+		Use: "list", Short: "List the enrolled devices, also those that are absent",
+		Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: "List the devices of the list of keys: whether each trains, is present, or why it takes no part; when " +
 			"it was seen; the version of its program, its rows, the rounds that it has worked in, the share of its " +
 			"updates that was accepted, the time of a local step, the bytes of this month, and its battery and " +
@@ -75,7 +76,7 @@ func devicesCommand() *cobra.Command {
 func deviceCommand(verb, short, long, done string) *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
-		Use: verb + " ID", Short: short, Long: long, Args: cli.Args(cobra.ExactArgs(1)),
+		Use: verb + " ID", Short: short, Long: long, Args: cli.PositionalArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := client(&l)
 			if err != nil {
@@ -95,9 +96,10 @@ func deviceCommand(verb, short, long, done string) *cobra.Command {
 
 func rotateCommand() *cobra.Command {
 	var l cli.Loader
-	w := wanted{}
+	w := tokenFlags{}
 	cmd := &cobra.Command{
-		Use: "rotate ID", Short: "Let a device join again, with a new key", Args: cli.Args(cobra.ExactArgs(1)),
+		Use: "rotate ID", Short: "Let a device join again, with a new key",
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
 		Long: "Print the command with which a device, or another one in its place, joins again under the same name: " +
 			"with a new key and a new certificate. The present key counts until then.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -112,9 +114,10 @@ func rotateCommand() *cobra.Command {
 
 func renameCommand() *cobra.Command {
 	var l cli.Loader
-	w := wanted{}
+	w := tokenFlags{}
 	cmd := &cobra.Command{
-		Use: "rename OLD NEW", Short: "Let a device join again, under another name", Args: cli.Args(cobra.ExactArgs(2)),
+		Use: "rename OLD NEW", Short: "Let a device join again, under another name",
+		Args: cli.PositionalArgs(cobra.ExactArgs(2)),
 		Long: "Print the command with which a device joins again under another name: with a new key and a new " +
 			"certificate. When it has, its former name leaves the list.",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -21,13 +21,14 @@ func auditCommand() *cobra.Command {
 	var l cli.Loader
 	var public string
 	verify := &cobra.Command{
-		Use: "verify", Short: "Check that nobody has changed the log of who changed what", Args: cli.Args(cobra.NoArgs),
+		Use: "verify", Short: "Check that nobody has changed the log of who changed what",
+		Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: "Check the log in the state folder's `audit`: that each entry has the hash of the one before, and that " +
 			"each head that the coordinator has signed in a line of the history is one of this log. The coordinator " +
 			"may be running. On another machine a copy of `audit` and history.jsonl, and the public key, are enough.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u := unchecked(coordinatorsettings.Default())
-			if err := settings.Load(&u, program, l.Path, l.Set); err != nil {
+			if err := settings.Load(&u, program, l.Path, l.Overrides); err != nil {
 				return err
 			}
 			s := coordinatorsettings.File(u)
@@ -64,16 +65,17 @@ func publicKey(s *coordinatorsettings.File, public string) (ed25519.PublicKey, e
 // tellAudit says what was checked, and what nobody has signed for.
 func tellAudit(cmd *cobra.Command, r audit.Report) error {
 	w := cmd.OutOrStdout()
-	if r.Last == 0 {
+	if r.LastEntry == 0 {
 		return fmt.Errorf("there is no entry: the log begins with the first start of the coordinator")
 	}
-	fmt.Fprintf(w, "entries %d to %d are what was written; %d signed heads agree\n", r.First, r.Last, r.Heads)
-	if r.Covered < r.Last {
+	fmt.Fprintf(w, "entries %d to %d are what was written; %d signed heads agree\n", r.FirstEntry, r.LastEntry,
+		r.VerifiedHeads)
+	if r.LastVerifiedEntry < r.LastEntry {
 		fmt.Fprintf(w, "entries from %d on are newer than the last signed head, which comes with the end of a round\n",
-			max(r.First, r.Covered+1))
+			max(r.FirstEntry, r.LastVerifiedEntry+1))
 	}
-	if r.Unsigned > 0 {
-		fmt.Fprintf(w, "%d rounds have no signed head: somebody has changed the history\n", r.Unsigned)
+	if r.UnsignedRounds > 0 {
+		fmt.Fprintf(w, "%d rounds have no signed head: somebody has changed the history\n", r.UnsignedRounds)
 	}
 	return nil
 }

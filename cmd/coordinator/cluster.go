@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 )
 
-// storeOf returns what connects to the servers that keep the state of several coordinators.
-func storeOf(log *slog.Logger) func(s *coordinatorsettings.File) (replica.Store, error) {
+// natsStoreOpener returns what connects to the servers that keep the state of several coordinators.
+func natsStoreOpener(log *slog.Logger) func(s *coordinatorsettings.File) (replica.Store, error) {
 	return func(s *coordinatorsettings.File) (replica.Store, error) {
 		x := &s.Cluster
 		name, err := x.ReplicaName()
@@ -20,7 +20,7 @@ func storeOf(log *slog.Logger) func(s *coordinatorsettings.File) (replica.Store,
 			return nil, err
 		}
 		options := []nats.Option{nats.Name("coordinator " + name + " of " + s.Federation)}
-		options = append(options, encryption(x)...)
+		options = append(options, natsTLSOptions(x)...)
 		if x.Username != "" {
 			options = append(options, nats.UserInfoHandler(func() (string, string) {
 				password, err := x.Password()
@@ -30,14 +30,15 @@ func storeOf(log *slog.Logger) func(s *coordinatorsettings.File) (replica.Store,
 				return x.Username, password
 			}))
 		}
-		return jetstream.Open(jetstream.Options{URLs: x.NATS, Bucket: s.Bucket(), Copies: x.Copies, Logger: log,
-			More: options})
+		return jetstream.Open(jetstream.Options{URLs: x.NATSURLs, Bucket: s.Bucket(), Copies: x.StateCopies,
+			Logger:         log,
+			ConnectOptions: options})
 	}
 }
 
-// encryption returns the options of the links to the servers. The files are read anew for each link, so that they may
-// be replaced.
-func encryption(x *coordinatorsettings.Cluster) (options []nats.Option) {
+// natsTLSOptions returns the options of the links to the servers. The files are read anew for each link, so that they
+// may be replaced.
+func natsTLSOptions(x *coordinatorsettings.Cluster) (options []nats.Option) {
 	if x.CAFile != "" || x.CertFile != "" {
 		options = append(options, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS13}))
 	}

@@ -39,9 +39,10 @@ func TestCertificatesReplaced(t *testing.T) {
 	engine.Start(t)
 
 	s := &coordinatorsettings.File{Federation: "plant"}
-	s.Cluster = coordinatorsettings.Cluster{NATS: []string{"tls://" + engine.Nodes[0].Client}, Name: "one", Copies: 1,
-		CAFile: file("ca"), CertFile: file("own"), KeyFile: file("own.key")}
-	opened, err := storeOf(slog.New(slog.DiscardHandler))(s)
+	s.Cluster = coordinatorsettings.Cluster{NATSURLs: []string{"tls://" + engine.Nodes[0].Client}, Name: "one",
+		StateCopies: 1,
+		CAFile:      file("ca"), CertFile: file("own"), KeyFile: file("own.key")}
+	opened, err := natsStoreOpener(slog.New(slog.DiscardHandler))(s)
 	if err != nil {
 		t.Fatal(err)
 	}

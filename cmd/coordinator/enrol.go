@@ -32,18 +32,18 @@ import (
 // defaultTTL is how long a token counts.
 const defaultTTL = 24 * time.Hour
 
-// wanted is a token that a command asks for.
-type wanted struct {
+// tokenFlags is a token that a command asks for.
+type tokenFlags struct {
 	coordinatord.TokenWanted
 	ttl time.Duration
 }
 
-func (w *wanted) flags(cmd *cobra.Command) {
+func (w *tokenFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTTL, "how long the token counts")
 }
 
 // make prints the command with which the device joins.
-func (w *wanted) make(cmd *cobra.Command, l *cli.Loader) error {
+func (w *tokenFlags) make(cmd *cobra.Command, l *cli.Loader) error {
 	c, err := client(l)
 	if err != nil {
 		return err
@@ -72,12 +72,12 @@ func (w *wanted) make(cmd *cobra.Command, l *cli.Loader) error {
 
 func enrolCommand() *cobra.Command {
 	var l cli.Loader
-	var w wanted
+	var w tokenFlags
 	var open, closed bool
 	var kit, known string
 	cmd := &cobra.Command{
 		Use: "enrol", Short: "Let a device join the federation: print the command for it",
-		Args: cli.Args(cobra.MaximumNArgs(1)),
+		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
 		Long: `Let a device join the federation: print the command that joins it, with a token.
 
 The token is for one device, counts once, and expires. The device makes its keys
@@ -98,7 +98,7 @@ makes a token with which any device may join, and --close removes it.`,
 			case closed:
 				return cli.Usage("want --close with nothing else")
 			case known != "" && len(args) == 1 && w.Device == "" && !open && kit == "":
-				return preauthorize(cmd, &l, known, args[0])
+				return admitKnownKey(cmd, &l, known, args[0])
 			case known != "" || len(args) > 0:
 				return cli.Usage("want --preauthorize ID KEY, with nothing else")
 			case (w.Device == "") != open:
@@ -134,7 +134,7 @@ func closeOpen(cmd *cobra.Command, l *cli.Loader) error {
 }
 
 // admit has the coordinator put a device into the list.
-func admit(cmd *cobra.Command, l *cli.Loader, id string, a coordinatord.Admission) (coordinatord.Admitted, error) {
+func admit(cmd *cobra.Command, l *cli.Loader, id string, a coordinatord.AdmitRequest) (coordinatord.Admitted, error) {
 	var done coordinatord.Admitted
 	c, err := client(l)
 	if err == nil {
@@ -143,12 +143,12 @@ func admit(cmd *cobra.Command, l *cli.Loader, id string, a coordinatord.Admissio
 	return done, err
 }
 
-func preauthorize(cmd *cobra.Command, l *cli.Loader, id, key string) error {
+func admitKnownKey(cmd *cobra.Command, l *cli.Loader, id, key string) error {
 	public, err := keys.Parse(key)
 	if err != nil {
 		return err
 	}
-	if _, err := admit(cmd, l, id, coordinatord.Admission{Key: public}); err != nil {
+	if _, err := admit(cmd, l, id, coordinatord.AdmitRequest{Key: public}); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s may take part, with this key\n", id)
@@ -168,11 +168,11 @@ func writeKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) e
 	if err != nil {
 		return err
 	}
-	done, err := admit(cmd, l, string(id), coordinatord.Admission{Key: own[:], TLS: client[:]})
+	done, err := admit(cmd, l, string(id), coordinatord.AdmitRequest{Key: own[:], TLS: client[:]})
 	if err != nil {
 		return err
 	}
-	archive, err := kitOf(id, &k, done.Admission)
+	archive, err := deviceKitArchive(id, &k, done.Admission)
 	if err == nil {
 		err = store.Machine.WriteFile(path, archive, 0o600)
 	}
@@ -186,17 +186,17 @@ func writeKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) e
 	return err
 }
 
-// kitOf returns the archive of a device that is in the list, with that answer.
-func kitOf(id wire.AgentID, k *join.Keys, admission []byte) ([]byte, error) {
+// deviceKitArchive returns the archive of a device that is in the list, with that answer.
+func deviceKitArchive(id wire.AgentID, k *join.Keys, admission []byte) ([]byte, error) {
 	answer, err := wire.DecodeAdmission(admission)
 	if err != nil {
 		return nil, err
 	}
-	root, err := wire.OpenRoot(answer.Root)
+	root, err := wire.DecodeVerifiedRoot(answer.Root)
 	if err != nil {
 		return nil, err
 	}
-	a, err := join.Check(&answer, root.Pin(), k)
+	a, err := join.CheckAdmission(&answer, root.Pin(), k)
 	if err != nil {
 		return nil, err
 	}
@@ -205,8 +205,8 @@ func kitOf(id wire.AgentID, k *join.Keys, admission []byte) ([]byte, error) {
 		return nil, err
 	}
 	var passed []string
-	files["agentd.yaml"], err = config.Edit("agentd.yaml", packaging.AgentConfig,
-		join.Values(kitFolder, id, a, &passed), settings.UncheckedAgent)
+	files["agentd.yaml"], err = config.EditFile("agentd.yaml", packaging.AgentConfig,
+		join.ConfigValues(kitFolder, id, a, &passed), settings.UncheckedAgent)
 	if err != nil {
 		return nil, err
 	}

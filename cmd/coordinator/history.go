@@ -29,14 +29,14 @@ type exporting struct {
 func historyCommand() *cobra.Command {
 	var x exporting
 	export := &cobra.Command{
-		Use: "export", Short: "Write the rounds for other tools", Args: cli.Args(cobra.NoArgs),
+		Use: "export", Short: "Write the rounds for other tools", Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: "Write the rounds of the state folder, the oldest first: as CSV or JSON to standard output or a file, " +
 			"as TensorBoard's event files into a folder (tensorboard --logdir FOLDER), or to an MLflow server, which " +
 			"gets what it has not got before. The coordinator may be running; with history.mlflow in its " +
 			"configuration it logs each round to MLflow by itself.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u := unchecked(coordinatorsettings.Default())
-			if err := settings.Load(&u, program, x.l.Path, x.l.Set); err != nil {
+			if err := settings.Load(&u, program, x.l.Path, x.l.Overrides); err != nil {
 				return err
 			}
 			s := coordinatorsettings.File(u)

@@ -18,10 +18,10 @@ import (
 )
 
 func initCommand() *cobra.Command {
-	var f founding
+	var f initRun
 	cmd := &cobra.Command{
 		Use: "init [NAME]", Short: "Write the configuration of a new federation, with a key",
-		Args: cli.Args(cobra.MaximumNArgs(1)),
+		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
 		Long: `Write the configuration of a new federation, with a key.
 
 The folder then has coordinator.yaml, the coordinator's key, an empty list of
@@ -51,9 +51,10 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 	flags.StringVar(&f.dir, "dir", ".", "folder for the files; "+setup.Packaged+" for the package's service")
 	flags.BoolVar(&f.force, "force", false, "replace configurations that are there; a key and a list of devices stay")
 	flags.StringVar(&f.Broker, "broker", "", "URL of the broker (default "+defaultAnswers.Broker+")")
-	flags.StringVar(&f.Join, "join", "", "https://HOST:PORT of this machine, where devices join (default: the "+
-		"broker's host, port 8884)")
-	flags.StringVar(&f.from, "from", "", "CSV file of a device, for columns and kind of task")
+	flags.StringVar(&f.CoordinatorURL, "join", "",
+		"https://HOST:PORT of this machine, where devices join (default: the "+
+			"broker's host, port 8884)")
+	flags.StringVar(&f.csvSamplePath, "from", "", "CSV file of a device, for columns and kind of task")
 	flags.StringSliceVar(&f.Features, "features", nil, "input columns")
 	flags.StringVar(&f.Target, "target", "", "column to predict")
 	flags.StringVar((*string)(&f.Model), "model", "", "linear, logistic, softmax, mlp, or autoencoder, which has no "+
@@ -70,18 +71,18 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 // defaultAnswers are those that no flag and no person gives.
 var defaultAnswers = setup.Answers{Name: "air", Broker: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg, Agents: 5}
 
-// founding is what the flags and a person say.
-type founding struct {
+// initRun is what the flags and a person say.
+type initRun struct {
 	setup.Answers
-	dir, from string
-	force     bool
-	robustSet bool // a flag answers the question
-	sample    *setup.Sample
+	dir, csvSamplePath string
+	force              bool
+	robustSet          bool // a flag answers the question
+	sample             *setup.Sample
 }
 
 // run founds a federation. q is nil where nobody can be asked.
-func (f *founding) run(out io.Writer, q *questions) error {
-	if err := f.answer(q); err != nil {
+func (f *initRun) run(out io.Writer, q *questions) error {
+	if err := f.completeAnswers(q); err != nil {
 		return err
 	}
 	if err := f.Validate(); err != nil {
@@ -91,22 +92,22 @@ func (f *founding) run(out io.Writer, q *questions) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(out, f.next(files))
+	_, err = io.WriteString(out, f.nextSteps(files))
 	return err
 }
 
-// answer completes the answers.
-func (f *founding) answer(q *questions) (err error) {
+// completeAnswers completes the answers.
+func (f *initRun) completeAnswers(q *questions) (err error) {
 	q.ask("Name of the federation", &f.Name, defaultAnswers.Name)
 	q.ask("Broker", &f.Broker, defaultAnswers.Broker)
 	if len(f.Features) == 0 || f.Target == "" && f.Model.Target() {
-		q.ask("CSV file of a device, for the names of its columns (Enter: none)", &f.from, "")
+		q.ask("CSV file of a device, for the names of its columns (Enter: none)", &f.csvSamplePath, "")
 	}
-	if f.from != "" {
-		if f.sample, err = setup.ReadSample(f.from); err != nil {
+	if f.csvSamplePath != "" {
+		if f.sample, err = setup.ReadSample(f.csvSamplePath); err != nil {
 			return err
 		}
-		q.say("Columns of numbers: %s\n", strings.Join(f.sample.Numbers, ", "))
+		q.print("Columns of numbers: %s\n", strings.Join(f.sample.Numbers, ", "))
 	}
 	if err := f.columns(q); err != nil {
 		return err
@@ -114,7 +115,7 @@ func (f *founding) answer(q *questions) (err error) {
 	kind := spec.ModelLinear
 	classes := 0
 	if f.sample != nil && f.Model.Target() {
-		if kind, classes, err = f.sample.Kind(f.Target, f.Features); err != nil {
+		if kind, classes, err = f.sample.GuessModelKind(f.Target, f.Features); err != nil {
 			return err
 		}
 	}
@@ -135,7 +136,7 @@ func (f *founding) answer(q *questions) (err error) {
 }
 
 // columns asks for the target, then for the features.
-func (f *founding) columns(q *questions) error {
+func (f *initRun) columns(q *questions) error {
 	target, given := "", f.Features
 	if f.sample != nil {
 		target = f.sample.Numbers[len(f.sample.Numbers)-1]
@@ -164,8 +165,8 @@ func (f *founding) columns(q *questions) error {
 	return err
 }
 
-// next says what was written, and which commands come next.
-func (f *founding) next(files setup.Files) string {
+// nextSteps says what was written, and which commands come next.
+func (f *initRun) nextSteps(files setup.Files) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.Coordinator, files.Key, files.Agents,
 		files.Agent)
@@ -182,10 +183,10 @@ func (f *founding) next(files setup.Files) string {
 			files.Agent)
 	}
 	if files.RootKey != "" {
-		b.WriteString(f.nextJoins(files))
+		b.WriteString(f.nextJoinSteps(files))
 		return b.String()
 	}
-	if f.packaged(files) {
+	if f.usesPackagePaths(files) {
 		fmt.Fprintf(&b, `
 On each device, after %s is copied to /etc/agentd/ and has its id and data.csv:
   agentd key new /etc/agentd/agent.key
@@ -207,11 +208,11 @@ Here, for each device with the key that it has printed, then once:
 	return b.String()
 }
 
-// nextJoins says which commands come next where devices join with tokens.
-func (f *founding) nextJoins(files setup.Files) string {
+// nextJoinSteps says which commands come next where devices join with tokens.
+func (f *initRun) nextJoinSteps(files setup.Files) string {
 	start := "systemctl enable --now coordinator"
 	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"
-	if !f.packaged(files) {
+	if !f.usesPackagePaths(files) {
 		follow = "and each time that devices have joined:\n  cp " +
 			filepath.Join(filepath.Dir(files.Coordinator), "state", "acl") +
 			" /etc/mosquitto/acl && systemctl reload mosquitto\n"
@@ -231,10 +232,10 @@ and where strangers can reach the broker, what the first lines of %[2]s/fedmesh.
   %[3]s
 For each device, here; it prints the command for the device:
   %[4]s enrol%[5]s --device ID
-`, files.RootKey, files.Broker, start, os.Args[0], config, follow)
+`, files.RootKey, files.BrokerDir, start, os.Args[0], config, follow)
 }
 
-// packaged reports whether the files have the paths of the packages, whose services find them.
-func (f *founding) packaged(files setup.Files) bool {
+// usesPackagePaths reports whether the files have the paths of the packages, whose services find them.
+func (f *initRun) usesPackagePaths(files setup.Files) bool {
 	return filepath.Dir(files.Coordinator) == setup.Packaged
 }

@@ -60,8 +60,8 @@ func TestInit(t *testing.T) {
 
 // TestInitForThePackage: the commands that come next are those of the services, whose files root must not make.
 func TestInitForThePackage(t *testing.T) {
-	f := founding{}
-	said := f.next(setup.Files{Coordinator: setup.Packaged + "/coordinator.yaml",
+	f := initRun{}
+	said := f.nextSteps(setup.Files{Coordinator: setup.Packaged + "/coordinator.yaml",
 		Agent: setup.Packaged + "/agentd.yaml"})
 	for _, want := range []string{"systemctl start coordinator\n", "systemctl start agentd\n",
 		"agentd key new /etc/agentd/agent.key\n"} {
@@ -75,24 +75,24 @@ func TestInitForThePackage(t *testing.T) {
 func TestInitAsks(t *testing.T) {
 	sample := write(t, "sample.csv", "heat,wind,power\n1,2,0.5\n2,3,1\n2,5,2\n")
 	for _, tt := range []struct {
-		flags  founding
+		flags  initRun
 		typed  string
 		shown  []string
 		wanted string
 	}{
-		{founding{}, "plant\n\n" + sample + "\n\n\n\n\n7\n\n", []string{"Name of the federation [air]: ",
+		{initRun{}, "plant\n\n" + sample + "\n\n\n\n\n7\n\n", []string{"Name of the federation [air]: ",
 			"Broker [tcp://127.0.0.1:1883]: ", "Columns of numbers: heat, wind, power\n",
 			"Target: the column to predict [power]: ", "Features: input columns, with commas between [heat,wind]: ",
 			"Model: linear, logistic, softmax or mlp [linear]: ", "Algorithm: fedavg or feddec [fedavg]: ",
 			"Number of devices [5]: ", "unusual data, yes or no [no]: "},
 			"plant learns power from heat, wind: linear, fedavg, at most 100 rounds"},
-		{founding{from: sample}, "\n\nwind\nheat\nmlp\nfeddec\n\nyes\n", nil,
+		{initRun{csvSamplePath: sample}, "\n\nwind\nheat\nmlp\nfeddec\n\nyes\n", nil,
 			"air learns wind from heat: mlp, feddec, at most 100 rounds"},
-		{founding{}, "\n\n\ny\na, b\nsoftmax\n4\n\n\nno\n", []string{"Classes: "},
+		{initRun{}, "\n\n\ny\na, b\nsoftmax\n4\n\n\nno\n", []string{"Classes: "},
 			"air learns y, one of 4 classes, from a, b: softmax"},
-		{founding{}, "\n\n\ny\na\n\n\nmany\n", nil, `"many" is no whole number above 0`},
-		{founding{}, "\n\n\ny\na\n\n\n\nperhaps\n", nil, `"perhaps" is neither yes nor no`},
-		{founding{}, "air\n", nil, "nothing was written"},
+		{initRun{}, "\n\n\ny\na\n\n\nmany\n", nil, `"many" is no whole number above 0`},
+		{initRun{}, "\n\n\ny\na\n\n\n\nperhaps\n", nil, `"perhaps" is neither yes nor no`},
+		{initRun{}, "air\n", nil, "nothing was written"},
 	} {
 		f := tt.flags
 		f.dir = t.TempDir()

@@ -41,25 +41,25 @@ func rootCommand() *cobra.Command {
 
 // targets returns what the doctor examines.
 func targets(s *coordinatorsettings.File) ([]*doctor.Target, error) {
-	return coordinatord.DoctorTargets(s, storeOf(slog.New(slog.DiscardHandler)))
+	return coordinatord.DoctorTargets(s, natsStoreOpener(slog.New(slog.DiscardHandler)))
 }
 
 func load(l *cli.Loader) (*coordinatorsettings.File, error) {
 	s := coordinatorsettings.Default()
-	if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return &s, err
 	}
-	_, err := edgesOf(&s)
+	_, err := meshBuilder(&s)
 	return &s, err
 }
 
-// edgesOf returns what makes the edges between agents, or nil if they do not mix. It is not in package settings,
+// meshBuilder returns what makes the edges between agents, or nil if they do not mix. It is not in package settings,
 // because agentd does not link the packages that read graphs.
-func edgesOf(s *coordinatorsettings.File) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
+func meshBuilder(s *coordinatorsettings.File) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
 	if s.Round.Algorithm != spec.FedDec {
 		return nil, nil
 	}
-	m, err := edges.New(s.Mesh.Edges, s.Mesh.Radius, s.Mesh.File, s.Mesh.Weights)
+	m, err := edges.New(s.Mesh.Edges, s.Mesh.Radius, s.Mesh.EdgeFile, s.Mesh.Weights)
 	if err != nil {
 		return nil, &config.Error{Origin: "mesh", Problem: err.Error(), Err: err}
 	}

@@ -21,12 +21,12 @@ import (
 func modelCommand() *cobra.Command {
 	var f modelFolder
 	parent := cli.Group("model", "List, compare, export and use models", &cobra.Command{
-		Use: "list", Short: "List the models of a run", Args: cli.Args(cobra.NoArgs),
+		Use: "list", Short: "List the models of a run", Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.list(cmd) },
 	}, &cobra.Command{
 		Use:   "show [VERSION|RUN/VERSION]",
 		Short: "Show a model's tensors and metadata (default: the newest run's current model)",
-		Args:  cli.Args(cobra.MaximumNArgs(1)),
+		Args:  cli.PositionalArgs(cobra.MaximumNArgs(1)),
 		RunE:  func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
 	}, exportCommand(&f), diffCommand(&f), useCommand(), rollbackCommand())
 	stateFlags(parent, &f.dir)
@@ -59,7 +59,7 @@ func (f *modelFolder) list(cmd *cobra.Command) error {
 	list, err := models.List() // the undamaged ones, even with an error
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "VERSION\tBYTES\tHASH\tMODEL\tROUND\tMADE (UTC)\tRISK\tHELD-OUT RISK\n")
-	rounds := f.rounds(run)
+	rounds := f.historyByVersion(run)
 	for _, m := range list {
 		note := ""
 		if known && m.Version == present {
@@ -80,8 +80,8 @@ func (f *modelFolder) list(cmd *cobra.Command) error {
 	return err
 }
 
-// rounds returns the line of the history in which each model of a run was made, by version.
-func (f *modelFolder) rounds(run wire.RunID) map[uint64]*coordinator.HistoryEntry {
+// historyByVersion returns the line of the history in which each model of a run was made, by version.
+func (f *modelFolder) historyByVersion(run wire.RunID) map[uint64]*coordinator.HistoryEntry {
 	made := map[uint64]*coordinator.HistoryEntry{}
 	for e, err := range coordinator.History(f.dir) {
 		if err == nil && e.Run == run && e.Evaluation == nil && e.Kind == wire.KindTraining.String() && e.Reason == "" {
@@ -99,8 +99,8 @@ func number(v *float64) string {
 	return strconv.FormatFloat(*v, 'g', 5, 64)
 }
 
-// pick opens the model that the arguments name, or else the run's current one.
-func (f *modelFolder) pick(args []string) (store.ModelInfo, []byte, error) {
+// openModel opens the model that the arguments name, or else the run's current one.
+func (f *modelFolder) openModel(args []string) (store.ModelInfo, []byte, error) {
 	in := *f
 	var info store.ModelInfo
 	if len(args) > 0 {
@@ -135,7 +135,7 @@ func (f *modelFolder) pick(args []string) (store.ModelInfo, []byte, error) {
 }
 
 func showModel(cmd *cobra.Command, f *modelFolder, args []string) error {
-	info, file, err := f.pick(args)
+	info, file, err := f.openModel(args)
 	if err != nil {
 		return err
 	}
@@ -163,9 +163,9 @@ func exportCommand(f *modelFolder) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [VERSION|RUN/VERSION]",
 		Short: "Write a model as safetensors, ONNX or C (default: the newest run's current model)",
-		Args:  cli.Args(cobra.MaximumNArgs(1)),
+		Args:  cli.PositionalArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			info, file, err := f.pick(args)
+			info, file, err := f.openModel(args)
 			if err != nil {
 				return err
 			}

@@ -18,28 +18,29 @@ import (
 
 func useCommand() *cobra.Command {
 	var l cli.Loader
-	a := coordinatord.Application{NewRun: true}
+	a := coordinatord.ApplyRequest{NewRun: true}
 	cmd := &cobra.Command{
-		Use: "use MODEL", Short: "Begin a new run of the applied task with a model", Args: cli.Args(cobra.ExactArgs(1)),
+		Use: "use MODEL", Short: "Begin a new run of the applied task with a model",
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
 		Long: "Begin a new run of the applied task with a model: VERSION of the newest run, RUN/VERSION, or a " +
 			"safetensors file that the coordinator can read. The models of the run before stay.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.From = args[0]
+			a.InitialModel = args[0]
 			return apply(cmd, &l, nil, a)
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().BoolVar(&a.Now, "now", false, "abandon the open round")
+	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "abandon the open round")
 	return cmd
 }
 
 func rollbackCommand() *cobra.Command {
 	var l cli.Loader
 	var to uint64
-	a := coordinatord.Application{NewRun: true, Now: true}
+	a := coordinatord.ApplyRequest{NewRun: true, AbandonRound: true}
 	cmd := &cobra.Command{
 		Use: "rollback", Short: "Begin a new run with an earlier model of the present run",
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: "Begin a new run of the applied task with an earlier model of the present run, by default the one " +
 			"before the present model. The round under way is given up.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +48,7 @@ func rollbackCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var t coordinatord.Task
+			var t coordinatord.AppliedTask
 			switch err := c.Call(cmd.Context(), http.MethodGet, "/v1/task", nil, &t); {
 			case err != nil:
 				return err
@@ -60,7 +61,7 @@ func rollbackCommand() *cobra.Command {
 			default:
 				to = *t.Model - 1
 			}
-			a.From = wire.ModelName{Run: wire.RunID(t.Run), Version: wire.ModelVersion(to)}.String()
+			a.InitialModel = wire.ModelName{Run: wire.RunID(t.Run), Version: wire.ModelVersion(to)}.String()
 			return apply(cmd, &l, nil, a)
 		},
 	}
@@ -72,13 +73,13 @@ func rollbackCommand() *cobra.Command {
 func diffCommand(f *modelFolder) *cobra.Command {
 	return &cobra.Command{
 		Use: "diff MODEL [MODEL]", Short: "Compare two models, tensor by tensor (default: with the current model)",
-		Args: cli.Args(cobra.RangeArgs(1, 2)),
+		Args: cli.PositionalArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, before, err := f.pick(args[:1])
+			_, before, err := f.openModel(args[:1])
 			if err != nil {
 				return err
 			}
-			_, after, err := f.pick(args[1:])
+			_, after, err := f.openModel(args[1:])
 			if err != nil {
 				return err
 			}

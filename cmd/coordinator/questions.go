@@ -17,8 +17,8 @@ type questions struct {
 	err   error // the first one
 }
 
-// say shows a line.
-func (q *questions) say(format string, args ...any) {
+// print shows a line.
+func (q *questions) print(format string, args ...any) {
 	if q != nil && q.err == nil {
 		_, q.err = fmt.Fprintf(q.out, format, args...)
 	}
@@ -35,7 +35,7 @@ func (q *questions) ask(question string, answer *string, fallback string) {
 	if fallback != "" {
 		question += " [" + fallback + "]"
 	}
-	q.say("%s: ", question)
+	q.print("%s: ", question)
 	if q.err != nil {
 		return
 	}

@@ -23,7 +23,7 @@ func backupCommand() *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Write the running coordinator's state into a file",
-		Args: cli.Args(cobra.ExactArgs(1)),
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
 		Long: "Write the state of the running coordinator at one moment into a tar archive, for `coordinator restore " +
 			"FILE`: the run, the applied task, the models and the history. Rounds go on. The key and the list of " +
 			"agents (identity.key_file, identity.agents_file) are not in it: keep copies of them, too.",
@@ -32,7 +32,7 @@ func backupCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := c.Open(cmd.Context(), http.MethodGet, "/v1/backup", "application/x-tar", nil)
+			r, err := c.CallStream(cmd.Context(), http.MethodGet, "/v1/backup", "application/x-tar", nil)
 			if err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ func restoreCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "restore [FILE]", Aliases: []string{"promote"}, Short: "Restore a backup, and make agents obey it",
-		Args: cli.Args(cobra.MaximumNArgs(1)),
+		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
 		Long: `Restore a backup into an empty state folder, and make agents obey it.
 
 Agents ignore announcements that are older than the last one they obeyed. This
@@ -87,7 +87,7 @@ user, while the coordinator is stopped.`,
 				return restore(cmd, dir, args)
 			}
 			s := unchecked(coordinatorsettings.Default())
-			if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+			if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 				return err
 			}
 			return restore(cmd, s.StateDir, args)
@@ -125,13 +125,13 @@ func restore(cmd *cobra.Command, dir string, args []string) (err error) {
 	return err
 }
 
-func restored(dir string, args []string) (wire.Order, error) {
+func restored(dir string, args []string) (wire.AnnouncementPosition, error) {
 	if len(args) == 0 {
 		return coordinator.Restore(dir)
 	}
 	f, err := os.Open(args[0])
 	if err != nil {
-		return wire.Order{}, err
+		return wire.AnnouncementPosition{}, err
 	}
 	defer f.Close()
 	return coordinator.RestoreBackup(dir, f)

@@ -34,7 +34,7 @@ func rootsCommand() *cobra.Command {
 
 func rootShowCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show FILE", Short: "Show a root document", Args: cli.Args(cobra.ExactArgs(1)),
+		Use: "show FILE", Short: "Show a root document", Args: cli.PositionalArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := readRootDocument(args[0])
 			if err != nil {
@@ -74,7 +74,7 @@ func showRoot(w io.Writer, d *wire.RootDocument) error {
 	}
 	pin := d.Pin()
 	fmt.Fprintf(&b, "pin          %s\n", hex.EncodeToString(pin[:]))
-	if _, err := wire.OpenRoot(d.Bytes()); err != nil {
+	if _, err := wire.DecodeVerifiedRoot(d.Bytes()); err != nil {
 		fmt.Fprintf(&b, "it does not count: %v\n", err)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -83,18 +83,18 @@ func showRoot(w io.Writer, d *wire.RootDocument) error {
 
 // rotation is what the next root document changes.
 type rotation struct {
-	key, newKey, out, ca    string
-	coordinator             string
-	rootKeys, revoke, admit []string
-	threshold               uint8
-	finish, lost            bool
+	key, newKey, out, ca                string
+	nextCoordinatorKey                  string
+	rootKeys, revoke, readmittedDevices []string
+	threshold                           uint8
+	dropOldKeys, rootKeyLost            bool
 }
 
 func rootRotateCommand() *cobra.Command {
 	var r rotation
 	cmd := &cobra.Command{
 		Use: "rotate DOCUMENT", Short: "Make the next root document, where the root key is",
-		Args: cli.Args(cobra.ExactArgs(1)),
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
 		Long: `Make the next root document, where the root key is: no network is needed.
 
 With --coordinator-key the coordinator gets another key. The one before counts, too,
@@ -120,16 +120,18 @@ Then, on the coordinator's machine: coordinator root install DOCUMENT`,
 	f := cmd.Flags()
 	f.StringVar(&r.key, "key", "", "file of the root key that signs")
 	f.StringVar(&r.out, "out", "", "file of the new document")
-	f.StringVar(&r.coordinator, "coordinator-key", "", "the coordinator's next public key, as `key new` has printed it")
-	f.BoolVar(&r.finish, "finish", false, "only the newest of the coordinator's keys counts from now on")
-	f.BoolVar(&r.lost, "lost", false, "the root key is lost: --key is a new one. No device takes the document over "+
-		"the broker: each joins again")
+	f.StringVar(&r.nextCoordinatorKey, "coordinator-key", "",
+		"the coordinator's next public key, as `key new` has printed it")
+	f.BoolVar(&r.dropOldKeys, "finish", false, "only the newest of the coordinator's keys counts from now on")
+	f.BoolVar(&r.rootKeyLost, "lost", false,
+		"the root key is lost: --key is a new one. No device takes the document over "+
+			"the broker: each joins again")
 	f.StringVar(&r.newKey, "root-key", "", "file of the next root key, which takes the place of the one of --key")
 	f.StringSliceVar(&r.rootKeys, "root-keys", nil, "public keys of further root keys, in the place of those before")
 	f.Uint8Var(&r.threshold, "threshold", 0, "how many root keys must sign")
 	f.StringVar(&r.ca, "ca", "", "certificate of the next authority for certificates, in PEM")
 	f.StringSliceVar(&r.revoke, "revoke", nil, "ids of devices that may take part no more")
-	f.StringSliceVar(&r.admit, "admit", nil, "ids of devices that were revoked, and may join again")
+	f.StringSliceVar(&r.readmittedDevices, "admit", nil, "ids of devices that were revoked, and may join again")
 	return cmd
 }
 
@@ -138,31 +140,31 @@ func (r *rotation) make(d *wire.RootDocument) error {
 	if r.key == "" || r.out == "" {
 		return cli.Usage("want --key FILE, the root key, and --out FILE, the new document")
 	}
-	if r.lost && r.newKey != "" {
+	if r.rootKeyLost && r.newKey != "" {
 		return cli.Usage("want --lost without --root-key: --key is the new root key")
 	}
 	if _, err := os.Lstat(r.out); err == nil {
 		return fmt.Errorf("%s exists already: choose another name for the new document", r.out)
 	}
-	before, err := keys.Private(r.key)
+	before, err := keys.ReadPrivate(r.key)
 	if err != nil {
 		return err
 	}
-	if !r.lost && !slices.Contains(d.RootKeys(), wire.SignKeyOf(before)) {
+	if !r.rootKeyLost && !slices.Contains(d.RootKeys(), wire.SignKeyOf(before)) {
 		return fmt.Errorf("%s is no root key of version %d of the document; where the root key is lost, --lost makes "+
 			"a new root, and each device joins again", r.key, d.Version)
 	}
 	d.Version++
 	key := before
-	if r.lost {
-		d.Key, d.Roots, before = wire.SignKeyOf(key), wire.Roots{}, nil
+	if r.rootKeyLost {
+		d.Key, d.Roots, before = wire.SignKeyOf(key), wire.RootQuorum{}, nil
 	}
 	if r.newKey != "" {
-		if key, err = keys.Private(r.newKey); err != nil {
+		if key, err = keys.ReadPrivate(r.newKey); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(r.coordinators(d), r.roots(d, key, before), r.rest(d)); err != nil {
+	if err := errors.Join(r.coordinators(d), r.roots(d, key, before), r.changeCAAndRevoked(d)); err != nil {
 		return err
 	}
 	d.Joint = nil
@@ -172,17 +174,17 @@ func (r *rotation) make(d *wire.RootDocument) error {
 
 // coordinators changes the coordinator's keys.
 func (r *rotation) coordinators(d *wire.RootDocument) error {
-	if r.coordinator != "" {
-		key, err := keys.Parse(r.coordinator)
+	if r.nextCoordinatorKey != "" {
+		key, err := keys.Parse(r.nextCoordinatorKey)
 		if err != nil {
 			return err
 		}
 		next := wire.SignKey(key)
 		all := slices.DeleteFunc(d.Coordinators(), func(k wire.SignKey) bool { return k == next })
-		d.Coordinator, d.Also = next, sorted(all)
+		d.Coordinator, d.ExtraCoordinatorKeys = next, sorted(all)
 	}
-	if r.finish {
-		d.Also = nil
+	if r.dropOldKeys {
+		d.ExtraCoordinatorKeys = nil
 	}
 	return nil
 }
@@ -218,12 +220,12 @@ func (r *rotation) roots(d *wire.RootDocument, key, before ed25519.PrivateKey) e
 	if int(threshold) > len(others)+1 {
 		return fmt.Errorf("%d root keys must sign (--threshold), but there are %d", threshold, len(others)+1)
 	}
-	d.Roots = wire.Roots{Threshold: threshold, Keys: sorted(others)}
+	d.Roots = wire.RootQuorum{Threshold: threshold, Keys: sorted(others)}
 	return nil
 }
 
-// rest changes authority and revoked devices.
-func (r *rotation) rest(d *wire.RootDocument) error {
+// changeCAAndRevoked changes authority and revoked devices.
+func (r *rotation) changeCAAndRevoked(d *wire.RootDocument) error {
 	if r.ca != "" {
 		p, err := os.ReadFile(r.ca)
 		if err != nil {
@@ -241,12 +243,15 @@ func (r *rotation) rest(d *wire.RootDocument) error {
 		}
 		d.Revoked = append(d.Revoked, wire.AgentID(id))
 	}
-	for _, id := range r.admit {
+	for _, id := range r.readmittedDevices {
 		if !slices.Contains(d.Revoked, wire.AgentID(id)) {
 			return fmt.Errorf("--admit %s: the document does not revoke this device", id)
 		}
 	}
-	d.Revoked = slices.DeleteFunc(d.Revoked, func(id wire.AgentID) bool { return slices.Contains(r.admit, string(id)) })
+	d.Revoked = slices.DeleteFunc(d.Revoked, func(id wire.AgentID) bool {
+		return slices.Contains(r.readmittedDevices,
+			string(id))
+	})
 	slices.Sort(d.Revoked)
 	if d.Revoked = slices.Compact(d.Revoked); len(d.Revoked) > wire.MaxRevoked {
 		return fmt.Errorf("%d devices are revoked, more than %d: take those out with --admit that are not in the "+
@@ -267,7 +272,7 @@ func rootSignCommand() *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
 		Use: "sign DOCUMENT", Short: "Add the signature of a further root key to a new document",
-		Args: cli.Args(cobra.ExactArgs(1)),
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := readRootDocument(args[0])
 			if err != nil {
@@ -280,7 +285,7 @@ func rootSignCommand() *cobra.Command {
 			if key == "" {
 				return cli.Usage("want --key FILE, a root key of this version or the one before")
 			}
-			secret, err := keys.Private(key)
+			secret, err := keys.ReadPrivate(key)
 			if err != nil {
 				return err
 			}
@@ -299,7 +304,7 @@ func rootInstallCommand() *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
 		Use: "install DOCUMENT", Short: "Have the coordinator and all devices go by the next root document",
-		Args: cli.Args(cobra.ExactArgs(1)),
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
 		Long: `Have the coordinator and all devices go by the next root document.
 
 A coordinator that runs takes it at once, and gives it to the devices over the
@@ -333,7 +338,7 @@ func installRoot(cmd *cobra.Command, l *cli.Loader, document []byte) (version ui
 		return done.Version, err
 	}
 	s := unchecked(coordinatorsettings.Default())
-	if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return 0, err
 	}
 	if err := service.CheckOwner("the state folder", s.StateDir); err != nil {

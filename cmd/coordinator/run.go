@@ -26,7 +26,7 @@ func runCommand() *cobra.Command {
 	var l cli.Loader
 	var begin beginning
 	cmd := &cobra.Command{
-		Use: "run", Short: "Run the coordinator", Args: cli.Args(cobra.NoArgs),
+		Use: "run", Short: "Run the coordinator", Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return service.Run(cmd.Context(), program,
 				func(ctx context.Context) error { return run(ctx, cmd, &l, begin) })
@@ -60,7 +60,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 	if err != nil {
 		return err
 	}
-	defer daemon.Ending(ctx, log)()
+	defer daemon.LogEnding(ctx, log)()
 	supervisor, err := daemon.Supervise(log)
 	if err != nil {
 		return err
@@ -78,11 +78,11 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 	reloader := daemon.Reloader[coordinatorsettings.File]{
 		Log: log, Level: &level, Running: s, Load: func() (*coordinatorsettings.File, error) { return load(l) },
 		LogOf: func(s *coordinatorsettings.File) settings.Log { return s.Log }, Reloaded: m.Reloaded,
-		Applied: coordinatorsettings.IsApplied,
+		AppliedByCommand: coordinatorsettings.IsApplied,
 	}
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver,
-		From: begin.from, Edges: edgesOf, Rules: rulesOf, Store: storeOf(log),
-		Observer: coordinatord.Watch{Line: supervisor.Status, Ready: &ready}}
+		InitialModel: begin.from, MeshBuilder: meshBuilder, AccessRules: rulesOf, Store: natsStoreOpener(log),
+		Observer: coordinatord.StatusObserver{Line: supervisor.Status, Ready: &ready}}
 	var leading atomic.Pointer[coordinatord.Federation] // nil while it stands by
 	reloader.Apply = func(ctx context.Context, fresh *coordinatorsettings.File) error {
 		f := leading.Load()
@@ -91,7 +91,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		}
 		err := f.SetAgents(ctx, fresh)
 		if err == nil {
-			f.Compare(fresh)
+			f.WarnUnapplied(fresh)
 		}
 		return err
 	}
@@ -105,18 +105,19 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: alive},
 			daemon.Worker{Name: "metrics server", Alive: server.Alive})
 	})
-	o.Standing = &coordinatord.Standing{Begin: supervise, Line: supervisor.Status, Ready: &ready}
+	o.Standby = &coordinatord.Standby{Begin: supervise, Line: supervisor.Status, Ready: &ready}
 	o.Ready = func(f *coordinatord.Federation) {
 		ready.Opened()
 		leading.Store(f)
 		supervise()
 	}
-	return undecided(l.Path, s.Cluster.On(), coordinatord.Run(ctx, s, o))
+	return asConfigError(l.Path, s.Cluster.On(), coordinatord.Run(ctx, s, o))
 }
 
-// undecided turns an error that a restart cannot solve into a configuration error, whose exit status keeps a service
-// manager from restarting. One of several coordinators that has fallen behind another starts again, and stands by.
-func undecided(path string, several bool, err error) error {
+// asConfigError turns an error that a restart cannot solve into a configuration error, whose exit status keeps a
+// service manager from restarting. One of several coordinators that has fallen behind another starts again, and stands
+// by.
+func asConfigError(path string, several bool, err error) error {
 	var other *coordinator.OtherTaskError
 	var state *coordinator.StateError
 	var behind *coordinator.BehindError
@@ -125,7 +126,7 @@ func undecided(path string, several bool, err error) error {
 	case errors.As(err, &other):
 		return &config.Error{Origin: path, Problem: other.Error(), Err: err}
 	case errors.As(err, &state):
-		return &config.Error{Origin: state.Path, Problem: state.Problem, Hint: state.Do, Err: err}
+		return &config.Error{Origin: state.Path, Problem: state.Problem, Hint: state.Remedy, Err: err}
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 func statusCommand() *cobra.Command {
 	return status.Command(program, func(l *cli.Loader) ([]string, error) {
 		s := unchecked(coordinatorsettings.Default())
-		err := settings.Load(&s, program, l.Path, l.Set)
+		err := settings.Load(&s, program, l.Path, l.Overrides)
 		return []string{s.StateDir}, err
 	})
 }

@@ -35,7 +35,7 @@ func taskCommand() *cobra.Command {
 func taskRunsCommand() *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
-		Use: "runs", Short: "List the runs that have models, the newest last", Args: cli.Args(cobra.NoArgs),
+		Use: "runs", Short: "List the runs that have models, the newest last", Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: "List the runs that have models, the newest last: how many models, the newest one as `model show` and " +
 			"`--from` take it, its task, and the model that the run began from. The coordinator need not run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,20 +73,20 @@ func listRuns(to io.Writer, runs []coordinator.RunInfo) error {
 // client returns what speaks to the running coordinator of a configuration.
 func client(l *cli.Loader) (api.Client, error) {
 	s := unchecked(coordinatorsettings.Default())
-	err := settings.Load(&s, program, l.Path, l.Set)
-	return api.Client{Program: program, Dir: s.StateDir, Patience: 30 * time.Second}, err
+	err := settings.Load(&s, program, l.Path, l.Overrides)
+	return api.Client{Program: program, Dir: s.StateDir, Timeout: 30 * time.Second}, err
 }
 
 func taskShowCommand() *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
 		Use: "show", Short: "Show the applied task, for `task apply` and for `agentd data check --task FILE`",
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: "Show the task that is in effect, with all its keys, as YAML. Where no run has been begun yet it is " +
 			"the one of the configuration. On a device, `agentd data check --task FILE` holds the device's data " +
 			"against it, without a broker. The keys need not be readable, and no coordinator needs to run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, about, err := present(cmd.Context(), &l)
+			text, about, err := appliedTask(cmd.Context(), &l)
 			if err == nil {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "# %s\n%s", about, text)
 			}
@@ -97,17 +97,17 @@ func taskShowCommand() *cobra.Command {
 	return cmd
 }
 
-// present returns the applied task: as the running coordinator has it, or else the state folder, or else the
+// appliedTask returns the applied task: as the running coordinator has it, or else the state folder, or else the
 // configuration; and a line that says so.
-func present(ctx context.Context, l *cli.Loader) (text []byte, about string, err error) {
+func appliedTask(ctx context.Context, l *cli.Loader) (text []byte, about string, err error) {
 	c, err := client(l)
 	if err != nil {
 		return nil, "", err
 	}
-	var t coordinatord.Task
+	var t coordinatord.AppliedTask
 	switch err := c.Call(ctx, http.MethodGet, "/v1/task", nil, &t); {
 	case err == nil:
-		return []byte(t.Text), fmt.Sprintf("The applied task, version %d.", t.Version), nil
+		return []byte(t.TaskYAML), fmt.Sprintf("The applied task, version %d.", t.Version), nil
 	case !errors.Is(err, api.ErrNotRunning):
 		return nil, "", err
 	}
@@ -118,11 +118,11 @@ func present(ctx context.Context, l *cli.Loader) (text []byte, about string, err
 		return control.Task.Text, fmt.Sprintf("The applied task, version %d.", control.Task.Version), nil
 	}
 	s := taskOnly(coordinatorsettings.Default())
-	if err := settings.Load(&s, program, l.Path, l.Set); err != nil {
+	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return nil, "", err
 	}
-	a := (*coordinatorsettings.File)(&s).Applied()
-	return a.Text(), "The task of the configuration: no run has been begun yet.", nil
+	a := (*coordinatorsettings.File)(&s).AppliedSettings()
+	return a.YAML(), "The task of the configuration: no run has been begun yet.", nil
 }
 
 // taskOnly are settings of which only the task is checked: the user may not be able to read the keys.
@@ -130,7 +130,7 @@ type taskOnly coordinatorsettings.File
 
 // Validate reports every problem of the task, by key.
 func (s *taskOnly) Validate() error {
-	a := (*coordinatorsettings.File)(s).Applied()
+	a := (*coordinatorsettings.File)(s).AppliedSettings()
 	return a.Validate()
 }
 
@@ -138,12 +138,12 @@ func taskDiffCommand() *cobra.Command {
 	var l cli.Loader
 	cmd := &cobra.Command{
 		Use: "diff FILE", Short: "Show what `task apply FILE` would change, and what that means for the run",
-		Args: cli.Args(cobra.ExactArgs(1)),
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
 		Long: "Compare a file with the applied task, key by key: whether the run goes on with the change, or a new " +
 			"run is needed. FILE is a coordinator.yaml or what `task show` prints; keys that it leaves out have " +
 			"their defaults.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return apply(cmd, &l, args, coordinatord.Application{Check: true})
+			return apply(cmd, &l, args, coordinatord.ApplyRequest{DryRun: true})
 		},
 	}
 	l.Flags(cmd, program)
@@ -152,15 +152,15 @@ func taskDiffCommand() *cobra.Command {
 
 func taskApplyCommand() *cobra.Command {
 	var l cli.Loader
-	var a coordinatord.Application
+	var a coordinatord.ApplyRequest
 	cmd := &cobra.Command{
 		Use: "apply [FILE]", Short: "Put a task into effect when the round under way is over",
-		Args: cli.Args(cobra.MaximumNArgs(1)),
+		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
 		Long: "Put a task into effect when the round under way is over. FILE is a coordinator.yaml or what `task " +
 			"show` prints; keys that it leaves out have their defaults. All of it is checked first. Without FILE the " +
 			"applied task stays: to begin a new run.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && !a.NewRun && a.From == "" {
+			if len(args) == 0 && !a.NewRun && a.InitialModel == "" {
 				return cli.Usage("name the FILE to apply, or ask for a new run with --new-run or --from MODEL")
 			}
 			return apply(cmd, &l, args, a)
@@ -168,16 +168,16 @@ func taskApplyCommand() *cobra.Command {
 	}
 	l.Flags(cmd, program)
 	cmd.Flags().BoolVar(&a.NewRun, "new-run", false, "begin a new run, from an initial model unless --from is given")
-	cmd.Flags().StringVar(&a.From, "from", "",
+	cmd.Flags().StringVar(&a.InitialModel, "from", "",
 		"begin a new run from a model: present, VERSION, RUN/VERSION, or a safetensors file that the coordinator can "+
 			"read")
-	cmd.Flags().BoolVar(&a.Now, "now", false, "abandon the open round")
+	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "abandon the open round")
 	return cmd
 }
 
 // apply sends an application with the file that args names, and tells what it does.
-func apply(cmd *cobra.Command, l *cli.Loader, args []string, a coordinatord.Application) error {
-	set := appliedKeys(l)
+func apply(cmd *cobra.Command, l *cli.Loader, args []string, a coordinatord.ApplyRequest) error {
+	set := takeTaskOverrides(l)
 	c, err := client(l)
 	if err != nil {
 		return err
@@ -196,19 +196,19 @@ func apply(cmd *cobra.Command, l *cli.Loader, args []string, a coordinatord.Appl
 				return err
 			}
 		}
-		a.Name, a.Text = args[0], string(text)
+		a.Name, a.TaskYAML = args[0], string(text)
 	}
 	return send(cmd, c, a)
 }
 
-// appliedKeys removes the values of keys of the task from the flags --set, and returns them: they are for the task, and
-// not for the configuration that tells where the coordinator is.
-func appliedKeys(l *cli.Loader) map[string]string {
+// takeTaskOverrides removes the values of keys of the task from the flags --set, and returns them: they are for the
+// task, and not for the configuration that tells where the coordinator is.
+func takeTaskOverrides(l *cli.Loader) map[string]string {
 	set := map[string]string{}
-	for key, value := range l.Set {
+	for key, value := range l.Overrides {
 		if coordinatorsettings.IsApplied(key) {
 			set[key] = value
-			delete(l.Set, key)
+			delete(l.Overrides, key)
 		}
 	}
 	return set
@@ -216,10 +216,10 @@ func appliedKeys(l *cli.Loader) map[string]string {
 
 func taskSetCommand() *cobra.Command {
 	var l cli.Loader
-	var a coordinatord.Application
+	var a coordinatord.ApplyRequest
 	cmd := &cobra.Command{
 		Use: "set KEY=VALUE...", Short: "Change keys of the applied task when the round under way is over",
-		Args: cli.Args(cobra.MinimumNArgs(1)),
+		Args: cli.PositionalArgs(cobra.MinimumNArgs(1)),
 		Long: "Change keys of the applied task, such as task.step_size.constant=0.05, and keep all others. All of it " +
 			"is checked first; --check only shows what would change. `task show` lists the keys.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -231,7 +231,7 @@ func taskSetCommand() *cobra.Command {
 				}
 				set[key] = value
 			}
-			text, _, err := present(cmd.Context(), &l)
+			text, _, err := appliedTask(cmd.Context(), &l)
 			if err != nil {
 				return err
 			}
@@ -242,43 +242,43 @@ func taskSetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.Name, a.Text = "the applied task", string(text)
+			a.Name, a.TaskYAML = "the applied task", string(text)
 			return send(cmd, c, a)
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().BoolVar(&a.Check, "check", false, "only show what would change")
-	cmd.Flags().BoolVar(&a.Now, "now", false, "abandon the open round")
+	cmd.Flags().BoolVar(&a.DryRun, "check", false, "only show what would change")
+	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "abandon the open round")
 	return cmd
 }
 
 // send applies a task at the running coordinator, and prints the result.
-func send(cmd *cobra.Command, c api.Client, a coordinatord.Application) error {
-	var o coordinatord.Outlook
+func send(cmd *cobra.Command, c api.Client, a coordinatord.ApplyRequest) error {
+	var o coordinatord.ApplyPreview
 	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/task", &a, &o); err != nil {
-		return refusal(err)
+		return asConfigRefusal(err)
 	}
-	_, err := io.WriteString(cmd.OutOrStdout(), describe(&o, !a.Check))
+	_, err := io.WriteString(cmd.OutOrStdout(), describe(&o, !a.DryRun))
 	return err
 }
 
-// refusal turns the answer to a wrong configuration into an error with its exit status.
-func refusal(err error) error {
+// asConfigRefusal turns the answer to a wrong configuration into an error with its exit status.
+func asConfigRefusal(err error) error {
 	var e *api.Error
-	if errors.As(err, &e) && e.Wrong {
-		return &refused{e.Problem}
+	if errors.As(err, &e) && e.InvalidConfig {
+		return &configRefusal{e.Problem}
 	}
 	return err
 }
 
-// refused is the coordinator's word on a wrong configuration.
-type refused struct{ text string }
+// configRefusal is the coordinator's word on a wrong configuration.
+type configRefusal struct{ text string }
 
-func (r *refused) Error() string { return r.text }
-func (r *refused) Unwrap() error { return &config.Error{Problem: r.text} }
+func (r *configRefusal) Error() string { return r.text }
+func (r *configRefusal) Unwrap() error { return &config.Error{Problem: r.text} }
 
 // describe tells what an application has done, or would do.
-func describe(o *coordinatord.Outlook, done bool) string {
+func describe(o *coordinatord.ApplyPreview, done bool) string {
 	var b strings.Builder
 	for _, c := range o.Changes {
 		fmt.Fprintf(&b, "%s: %s -> %s (%s", c.Key, orNone(c.Before), orNone(c.After), c.Effect)
@@ -288,20 +288,21 @@ func describe(o *coordinatord.Outlook, done bool) string {
 		b.WriteString(")\n")
 	}
 	when := "now"
-	if o.Waits {
+	if o.WaitsForRoundEnd {
 		when = "when the round under way is over"
 	}
 	switch {
-	case o.Needs != "":
-		fmt.Fprintf(&b, "apply it with %s\n", o.Needs)
+	case o.MissingFlags != "":
+		fmt.Fprintf(&b, "apply it with %s\n", o.MissingFlags)
 	case !o.NewRun && len(o.Changes) == 0:
 		b.WriteString("nothing differs from the applied task\n")
 	case !done && o.NewRun:
-		fmt.Fprintf(&b, "a new run would begin%s\n", from(o.From))
+		fmt.Fprintf(&b, "a new run would begin%s\n", initialModelText(o.InitialModel))
 	case !done:
 		b.WriteString("the run would go on from its model\n")
 	case o.NewRun:
-		fmt.Fprintf(&b, "task version %d takes effect %s: a new run begins%s\n", o.Version, when, from(o.From))
+		fmt.Fprintf(&b, "task version %d takes effect %s: a new run begins%s\n", o.Version, when,
+			initialModelText(o.InitialModel))
 	default:
 		fmt.Fprintf(&b, "task version %d takes effect %s; the run goes on from its model\n", o.Version, when)
 	}
@@ -315,11 +316,11 @@ func orNone(value string) string {
 	return value
 }
 
-func from(model string) string {
+func initialModelText(model string) string {
 	switch model {
 	case "":
 		return " from an initial model"
-	case coordinator.FromPresent:
+	case coordinator.StartFromCurrentModel:
 		return " from the present model"
 	}
 	return " from model " + model
@@ -329,13 +330,13 @@ func steerCommand(name, short, done, waits string) *cobra.Command {
 	var l cli.Loader
 	var s coordinatord.Steering
 	cmd := &cobra.Command{
-		Use: name, Short: short, Args: cli.Args(cobra.NoArgs),
+		Use: name, Short: short, Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := client(&l)
 			if err != nil {
 				return err
 			}
-			var t coordinatord.Task
+			var t coordinatord.AppliedTask
 			if err := c.Call(cmd.Context(), http.MethodPost, "/v1/task/"+name, &s, &t); err != nil {
 				return err
 			}
@@ -349,7 +350,7 @@ func steerCommand(name, short, done, waits string) *cobra.Command {
 	}
 	l.Flags(cmd, program)
 	if name != "resume" {
-		cmd.Flags().BoolVar(&s.Now, "now", false, "abandon the open round")
+		cmd.Flags().BoolVar(&s.AbandonRound, "now", false, "abandon the open round")
 	}
 	return cmd
 }

@@ -21,7 +21,7 @@ func codecCommand() *cobra.Command {
 	var seed uint64
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "codec", Short: "Pack a list of numbers as an update is packed", Args: cli.Args(cobra.NoArgs),
+		Use: "codec", Short: "Pack a list of numbers as an update is packed", Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: `Pack the numbers of a file with a codec of task.codec, as float32 elements of a vector,
 and print the bytes and the numbers that a receiver unpacks. The file is a list in
 JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,
@@ -81,8 +81,8 @@ func readNumbers(path string) ([]float32, error) {
 	return v, nil
 }
 
-// packed is what a codec makes of a list of numbers.
-type packed struct {
+// encodedNumbers is what a codec makes of a list of numbers.
+type encodedNumbers struct {
 	Codec    spec.Codec `json:"codec"`
 	Seed     uint64     `json:"seed"`
 	Elements int        `json:"elements"`
@@ -92,15 +92,16 @@ type packed struct {
 	Decoded  []float32  `json:"decoded"`
 }
 
-func pack(name spec.Codec, v []float32, seed uint64) (*packed, error) {
-	c := codec.Of[float32](name)
-	p := c.Append(nil, v, task.Source(task.PackSeed(seed), 0, 0))
-	r := &packed{Codec: name, Seed: seed, Elements: len(v), Length: len(p), Ratio: float64(len(p)) / float64(4*len(v)),
+func pack(name spec.Codec, v []float32, seed uint64) (*encodedNumbers, error) {
+	c := codec.ForWord[float32](name)
+	p := c.Append(nil, v, task.AgentRand(task.CodecSeed(seed), 0, 0))
+	r := &encodedNumbers{Codec: name, Seed: seed, Elements: len(v), Length: len(p),
+		Ratio: float64(len(p)) / float64(4*len(v)),
 		Bytes: hex.EncodeToString(p), Decoded: make([]float32, len(v))}
 	return r, c.Decode(r.Decoded, p)
 }
 
-func (p *packed) print(w io.Writer) error {
+func (p *encodedNumbers) print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%d elements as %s: %d bytes, %.4g of float32's\n%s\n%v\n", p.Elements, p.Codec, p.Length,
 		p.Ratio, p.Bytes, p.Decoded)
 	return err

@@ -43,15 +43,15 @@ func (s *slowness) Set(text string) error {
 	return nil
 }
 
-// falsehood is the value of --lie.
-type falsehood struct {
+// lyingAgentsFlag is the value of --lie.
+type lyingAgentsFlag struct {
 	fraction float64
 	name     string
 	liar.Lie
 }
 
 // String implements pflag.Value.
-func (l *falsehood) String() string {
+func (l *lyingAgentsFlag) String() string {
 	if l.name == "" {
 		return ""
 	}
@@ -59,10 +59,10 @@ func (l *falsehood) String() string {
 }
 
 // Type implements pflag.Value.
-func (l *falsehood) Type() string { return "FRACTION:LIE" }
+func (l *lyingAgentsFlag) Type() string { return "FRACTION:LIE" }
 
 // Set implements pflag.Value.
-func (l *falsehood) Set(text string) (err error) {
+func (l *lyingAgentsFlag) Set(text string) (err error) {
 	fraction, name, _ := strings.Cut(text, ":")
 	if l.fraction, err = strconv.ParseFloat(fraction, 64); err != nil || !(l.fraction >= 0 && l.fraction <= 1) {
 		return errors.New("want FRACTION:LIE, FRACTION 0 to 1, such as 0.1:nan for one of ten agents")
@@ -72,86 +72,87 @@ func (l *falsehood) Set(text string) (err error) {
 	return err
 }
 
-// draw returns a random source of its own for each purpose.
-func (f *fleet) draw(what string) *rand.Rand {
+// randFor returns a random source of its own for each purpose.
+func (f *fleet) randFor(what string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(what))
 	return rand.New(rand.NewPCG(f.seed, h.Sum64()))
 }
 
-// faults makes an agent vanish for a round, or send its update after the deadline. It learns of rounds as the agent's
-// observer, and delays or drops messages as a decorator of its connections.
-type faults struct {
-	topics     mqtt.Topics
-	drop, late float64
+// faultInjector makes an agent vanish for a round, or send its update after the deadline. It learns of rounds as the
+// agent's observer, and delays or drops messages as a decorator of its connections.
+type faultInjector struct {
+	topics                           mqtt.Topics
+	dropProbability, lateProbability float64
 
-	mu       sync.Mutex
-	rng      *rand.Rand
-	deadline time.Time // of the round under way
-	owes     bool      // its update is yet to be sent
-	gone     time.Time // until then the agent's messages are dropped
-	held     time.Time // until then its update is held back
+	mu              sync.Mutex
+	rng             *rand.Rand
+	deadline        time.Time // of the round under way
+	updatePending   bool      // its update is yet to be sent
+	vanishedUntil   time.Time // until then the agent's messages are dropped
+	updateHeldUntil time.Time // until then its update is held back
 }
 
 // overdue is the time from the deadline until an agent is back, or its late update is sent.
 const overdue = time.Second
 
-func (f *fleet) faults(i int, topics mqtt.Topics) *faults {
-	return &faults{topics: topics, drop: f.drop, late: f.late, rng: f.draw(fmt.Sprintf("mischief of %d", i))}
+func (f *fleet) faults(i int, topics mqtt.Topics) *faultInjector {
+	return &faultInjector{topics: topics, dropProbability: f.dropProbability, lateProbability: f.lateProbability,
+		rng: f.randFor(fmt.Sprintf("mischief of %d", i))}
 }
 
 // Observe implements agent.Observer.
-func (m *faults) Observe(agent.Fact) {}
+func (m *faultInjector) Observe(agent.Fact) {}
 
 // ObserveRound implements agent.Observer: an agent that vanishes does so when it has joined a round.
-func (m *faults) ObserveRound(fact round.AgentFact) {
+func (m *faultInjector) ObserveRound(fact round.AgentFact) {
 	w, ok := fact.(round.WorkStarted)
 	if !ok {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.deadline, m.owes = time.Now().Add(w.Left), true
-	if m.rng.Float64() < m.drop {
-		m.gone = m.deadline.Add(overdue)
+	m.deadline, m.updatePending = time.Now().Add(w.Left), true
+	if m.rng.Float64() < m.dropProbability {
+		m.vanishedUntil = m.deadline.Add(overdue)
 	}
 }
 
 // wrap decorates a connection to a broker.
-func (m *faults) wrap(conn mqtt.Conn) mqtt.Conn { return &faultyConn{conn, m} }
+func (m *faultInjector) wrap(conn mqtt.Conn) mqtt.Conn { return &faultyConn{conn, m} }
 
-// hold decides whether a message is lost, and how long it is delayed.
-func (m *faults) hold(kind mqtt.Kind) (after time.Duration, lost bool) {
+// delayOrDrop decides whether a message is lost, and how long it is delayed.
+func (m *faultInjector) delayOrDrop(kind mqtt.TopicKind) (after time.Duration, lost bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
 	switch {
 	case kind != mqtt.KindUpdate && kind != mqtt.KindStatus && kind != mqtt.KindPeer:
 		return 0, false // such as presence, which would tell the coordinator that the agent has left
-	case now.Before(m.gone):
+	case now.Before(m.vanishedUntil):
 		return 0, true
 	case kind != mqtt.KindUpdate:
 		return 0, false
-	case m.owes:
-		m.owes = false
-		if m.rng.Float64() < m.late {
-			m.held = m.deadline.Add(overdue)
-			return m.held.Sub(now), false
+	case m.updatePending:
+		m.updatePending = false
+		if m.rng.Float64() < m.lateProbability {
+			m.updateHeldUntil = m.deadline.Add(overdue)
+			return m.updateHeldUntil.Sub(now), false
 		}
 	}
-	return 0, now.Before(m.held)
+	return 0, now.Before(m.updateHeldUntil)
 }
 
 // faultyConn is a connection with faults.
 type faultyConn struct {
 	mqtt.Conn
-	faults *faults
+	faults *faultInjector
 }
 
 // Publish implements mqtt.Conn.
 func (c *faultyConn) Publish(msg mqtt.Message) error {
 	kind, _, _, _, _ := c.faults.topics.Parse(msg.Topic) // a foreign topic has KindUnknown
-	after, lost := c.faults.hold(kind)
+	after, lost := c.faults.delayOrDrop(kind)
 	switch {
 	case lost:
 		return nil

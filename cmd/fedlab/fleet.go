@@ -35,20 +35,20 @@ const member = "agentd"
 
 // fleet is many agents in one process, for testbeds.
 type fleet struct {
-	agents     int
-	shares     int
-	slow       slowness
-	lie        falsehood
-	drop, late float64
-	seed       uint64
-	writeKeys  string
+	agents                           int
+	dataShares                       int
+	slow                             slowness
+	lyingAgents                      lyingAgentsFlag
+	dropProbability, lateProbability float64
+	seed                             uint64
+	keyListPath                      string
 }
 
 func fleetCommand() *cobra.Command {
 	var l cli.Loader
 	var f fleet
 	cmd := &cobra.Command{
-		Use: "fleet", Short: "Run many agents in one process, for testbeds", Args: cli.Args(cobra.NoArgs),
+		Use: "fleet", Short: "Run many agents in one process, for testbeds", Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: `Run many agents in one process. The configuration is that of one agent: its id
 becomes ID-0, ID-1 and so on, their keys are derived from its key file, and its
 rows are dealt to them one by one.
@@ -65,7 +65,7 @@ The first command only writes the list of public keys for the coordinator
 				return err
 			}
 			s := settings.DefaultAgent()
-			if err := settings.Load(&s, member, l.Path, l.Set); err != nil {
+			if err := settings.Load(&s, member, l.Path, l.Overrides); err != nil {
 				return err
 			}
 			return f.run(cmd, &s)
@@ -73,16 +73,17 @@ The first command only writes the list of public keys for the coordinator
 	}
 	l.Flags(cmd, member)
 	cmd.Flags().IntVar(&f.agents, "agents", 10, "number of agents")
-	cmd.Flags().IntVar(&f.shares, "shares", 0,
+	cmd.Flags().IntVar(&f.dataShares, "shares", 0,
 		"number of shares that the rows are dealt to; agents may have one in common (default: one for each agent)")
 	cmd.Flags().Var(&f.slow, "slow",
 		"slow agents: with 0.3:10, three of ten take ten times as long per local step (compute.step_time, or 1ms)")
-	cmd.Flags().Var(&f.lie, "lie", "agents that lie: with 0.1:nan, one of ten sends updates of NaN; the lies are "+
-		strings.Join(liar.Names(), ", "))
-	cmd.Flags().Float64Var(&f.drop, "drop", 0, "probability that a selected agent vanishes for the round")
-	cmd.Flags().Float64Var(&f.late, "late", 0, "probability that a selected agent sends after the deadline")
+	cmd.Flags().Var(&f.lyingAgents, "lie",
+		"agents that lie: with 0.1:nan, one of ten sends updates of NaN; the lies are "+
+			strings.Join(liar.Names(), ", "))
+	cmd.Flags().Float64Var(&f.dropProbability, "drop", 0, "probability that a selected agent vanishes for the round")
+	cmd.Flags().Float64Var(&f.lateProbability, "late", 0, "probability that a selected agent sends after the deadline")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the draws which agents are slow, lie, vanish or are late")
-	cmd.Flags().StringVar(&f.writeKeys, "write-keys", "",
+	cmd.Flags().StringVar(&f.keyListPath, "write-keys", "",
 		"only write the list of public keys for the coordinator to this file")
 	return cmd
 }
@@ -92,38 +93,39 @@ func (f *fleet) check() error {
 	switch {
 	case f.agents < 1:
 		return cli.Usage("--agents must be at least 1, is %d", f.agents)
-	case f.shares < 0:
-		return cli.Usage("--shares must be at least 1, or 0 for one per agent, is %d", f.shares)
-	case !(f.drop >= 0 && f.drop <= 1):
-		return cli.Usage("--drop must be a probability from 0 to 1, is %v", f.drop)
-	case !(f.late >= 0 && f.late <= 1):
-		return cli.Usage("--late must be a probability from 0 to 1, is %v", f.late)
+	case f.dataShares < 0:
+		return cli.Usage("--shares must be at least 1, or 0 for one per agent, is %d", f.dataShares)
+	case !(f.dropProbability >= 0 && f.dropProbability <= 1):
+		return cli.Usage("--drop must be a probability from 0 to 1, is %v", f.dropProbability)
+	case !(f.lateProbability >= 0 && f.lateProbability <= 1):
+		return cli.Usage("--late must be a probability from 0 to 1, is %v", f.lateProbability)
 	}
 	return nil
 }
 
 // run runs the fleet, or only writes the list of its keys.
 func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
-	master, err := keys.Private(s.Identity.KeyFile)
+	master, err := keys.ReadPrivate(s.Identity.KeyFile)
 	if err != nil {
 		return err
 	}
-	if f.writeKeys != "" {
+	if f.keyListPath != "" {
 		return f.listKeys(s, master)
 	}
 	log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log, nil)
 	if err != nil {
 		return err
 	}
-	defer daemon.Ending(cmd.Context(), log)()
+	defer daemon.LogEnding(cmd.Context(), log)()
 	topics, err := mqtt.NewTopics(s.Broker.Prefix, s.Federation)
 	if err != nil {
 		return fmt.Errorf("broker.prefix: %w", err)
 	}
-	agentd.ResolveNames(s, log)
+	agentd.UseConfiguredDNS(s, log)
 	reg := metrics.NewRegistry(member)
 	m := agentd.NewMetrics(reg, "")
-	if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.Ready), log); err != nil {
+	if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.AlwaysReady),
+		log); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(cmd.Context())
@@ -150,15 +152,15 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 // trainer returns what takes an agent's local steps. Exactly the fraction given by --lie lies.
 func (f *fleet) trainer(i int, one *settings.Agent) agent.Trainer {
 	var t agent.Trainer = slow.Trainer{Trainer: agentconfig.Learner(one), StepTime: one.Compute.StepTime}
-	if slices.Contains(f.some("lie", f.lie.fraction), i) {
-		t = liar.Trainer{Trainer: t, Lie: f.lie.Lie}
+	if slices.Contains(f.some("lie", f.lyingAgents.fraction), i) {
+		t = liar.Trainer{Trainer: t, Lie: f.lyingAgents.Lie}
 	}
 	return t
 }
 
 // some draws a fraction of the agents.
 func (f *fleet) some(what string, fraction float64) []int {
-	return f.draw(what).Perm(f.agents)[:int(math.Round(fraction*float64(f.agents)))]
+	return f.randFor(what).Perm(f.agents)[:int(math.Round(fraction*float64(f.agents)))]
 }
 
 // members returns the settings of the agents. Exactly the fraction given by --slow is slow.
@@ -169,7 +171,7 @@ func (f *fleet) members(s *settings.Agent) []*settings.Agent {
 		one := *s
 		one.ID = memberID(s, i)
 		one.StateDir = filepath.Join(s.StateDir, one.ID)
-		one.Data.Shares = cmp.Or(f.shares, f.agents)
+		one.Data.Shares = cmp.Or(f.dataShares, f.agents)
 		one.Data.Share = i % one.Data.Shares
 		if slices.Contains(slow, i) {
 			one.Compute.StepTime = time.Duration(f.slow.factor * float64(cmp.Or(s.Compute.StepTime, time.Millisecond)))
@@ -194,5 +196,5 @@ func (f *fleet) listKeys(s *settings.Agent, master ed25519.PrivateKey) error {
 		id := memberID(s, i)
 		list = fmt.Appendf(list, "%s %s\n", id, keys.Format(keys.Public(memberKey(master, id))))
 	}
-	return store.Machine.WriteFile(f.writeKeys, list, 0o644)
+	return store.Machine.WriteFile(f.keyListPath, list, 0o644)
 }

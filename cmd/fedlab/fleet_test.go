@@ -52,14 +52,14 @@ func TestSlowness(t *testing.T) {
 }
 
 func TestFalsehood(t *testing.T) {
-	var l falsehood
+	var l lyingAgentsFlag
 	if l.String() != "" {
 		t.Errorf("unset it is %q, which the help shows as a default", l.String())
 	}
 	if err := l.Set("0.25:nan"); err != nil || l.String() != "0.25:nan" {
 		t.Errorf("%v, error %v", &l, err)
 	}
-	f, lie := fleet{agents: 8, seed: 1, lie: l}, 0
+	f, lie := fleet{agents: 8, seed: 1, lyingAgents: l}, 0
 	for i := range f.agents {
 		if _, lies := f.trainer(i, new(settings.Agent)).(liar.Trainer); lies {
 			lie++
@@ -94,7 +94,7 @@ func TestMembers(t *testing.T) {
 		t.Errorf("%d of %d agents are slow, want 3 of 10", slow, len(ids))
 	}
 	base.Compute.StepTime = 2 * time.Millisecond
-	f = fleet{agents: 4, shares: 2, slow: slowness{1, 3}}
+	f = fleet{agents: 4, dataShares: 2, slow: slowness{1, 3}}
 	for i, one := range f.members(&base) {
 		if one.Compute.StepTime != 6*time.Millisecond || one.Data.Share != i%2 || one.Data.Shares != 2 {
 			t.Errorf("agent %d is %+v", i, one)
@@ -182,7 +182,7 @@ func testMischief(t *testing.T) {
 	if quiet := fates(fleet{seed: 1}, 0); quiet != strings.Repeat(".", rounds) {
 		t.Errorf("in a fleet without faults: %s", quiet)
 	}
-	f := fleet{seed: 1, drop: 0.3, late: 0.1}
+	f := fleet{seed: 1, dropProbability: 0.3, lateProbability: 0.1}
 	one := fates(f, 0)
 	if d, l := strings.Count(one, "D"), strings.Count(one, "L"); d < 500 || d > 700 || l < 90 || l > 190 {
 		t.Errorf("of %d rounds %d without the agent, in %d it is late; want about 600, and 140 of the others", rounds,
@@ -201,13 +201,13 @@ func TestListKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := fleet{agents: 3, writeKeys: filepath.Join(t.TempDir(), "agents.keys")}
+	f := fleet{agents: 3, keyListPath: filepath.Join(t.TempDir(), "agents.keys")}
 	base := settings.DefaultAgent()
 	base.ID = "dev"
 	if err := f.listKeys(&base, master); err != nil {
 		t.Fatal(err)
 	}
-	all, err := agentlist.Open(f.writeKeys, filepath.Join(t.TempDir(), "agents"), time.Now())
+	all, err := agentlist.Open(f.keyListPath, filepath.Join(t.TempDir(), "agents"), time.Now())
 	if err != nil || all.Len() != 3 {
 		t.Fatalf("error %v; want 3 agents, each with a key of its own", err)
 	}
@@ -220,7 +220,7 @@ func TestListKeys(t *testing.T) {
 
 // TestDraws wants sources that differ by purpose and by seed, and by nothing else.
 func TestDraws(t *testing.T) {
-	first := func(seed uint64, what string) uint64 { return (&fleet{seed: seed}).draw(what).Uint64() }
+	first := func(seed uint64, what string) uint64 { return (&fleet{seed: seed}).randFor(what).Uint64() }
 	a := first(1, "a")
 	if again := first(1, "a"); again != a {
 		t.Errorf("one source begins with %d and with %d", a, again)

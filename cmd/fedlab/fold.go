@@ -13,7 +13,8 @@ import (
 func foldCommand() *cobra.Command {
 	o := fold.Options{Rule: rule.DefaultConfig()}
 	cmd := &cobra.Command{
-		Use: "fold", Short: "Fold updates from a file, by the rules of a coordinator", Args: cli.Args(cobra.NoArgs),
+		Use: "fold", Short: "Fold updates from a file, by the rules of a coordinator",
+		Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: `Make the aggregate of updates in a file, in float64, by the rules and the bounds of a
 coordinator's round, and say what was left out and why. docs/SIMULATION.md has the
 form of the file. Where a round would be abandoned the exit status is 1.`,
@@ -34,7 +35,7 @@ form of the file. Where a round would be abandoned the exit status is 1.`,
 	f.Float64Var(&o.Rule.Trim, "trim", o.Rule.Trim, "of trimmed_mean: share of the values that are cut at each end")
 	f.IntVar(&o.Rule.Byzantine, "byzantine", 0,
 		"of krum and multi_krum: number of Byzantine updates that it tolerates (f)")
-	f.IntVar(&o.Rule.Keep, "keep", 0, "of multi_krum: how many updates it averages")
+	f.IntVar(&o.Rule.AveragedUpdates, "keep", 0, "of multi_krum: how many updates it averages")
 	f.Float64Var(&o.Rule.Radius, "radius", 0, "of centered_clipping: how far an update counts from the last aggregate")
 	f.Float64Var(&o.Rule.Clip, "clip", 0, "scale updates of a greater norm down to it (0 = none)")
 	f.Float64Var(&o.Rule.ClipAbove, "clip-above", 0,

@@ -34,7 +34,7 @@ docs/EXPERIMENTS.md describes the experiments. They are
 			if err != nil {
 				return cli.Usage("%w", err)
 			}
-			if err := change(chosen, settings); err != nil {
+			if err := setExperimentKeys(chosen, settings); err != nil {
 				return cli.Usage("%w", err)
 			}
 			r.stdout = cmd.OutOrStdout()
@@ -56,8 +56,8 @@ docs/EXPERIMENTS.md describes the experiments. They are
 	return cmd
 }
 
-// change sets keys of the chosen experiments.
-func change(chosen []reproduce.Experiment, settings []string) error {
+// setExperimentKeys sets keys of the chosen experiments.
+func setExperimentKeys(chosen []reproduce.Experiment, settings []string) error {
 	for _, text := range settings {
 		path, value, ok := strings.Cut(text, "=")
 		id, key, dotted := strings.Cut(path, ".")
@@ -122,7 +122,7 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 	var failed, reasons []string
 	for _, o := range outcomes {
 		if !o.Holds {
-			failed, reasons = append(failed, o.ID), append(reasons, r.reasons(o.Report)...)
+			failed, reasons = append(failed, o.ID), append(reasons, r.failureReasons(o.Report)...)
 		}
 	}
 	if len(failed) > 0 {
@@ -136,7 +136,7 @@ func (r *reproduction) run(ctx context.Context, experiments []reproduce.Experime
 func (r *reproduction) measure(ctx context.Context, experiments []reproduce.Experiment) (all []reproduce.Outcome,
 	_ error) {
 	for i, e := range experiments {
-		stop := r.follow(fmt.Sprintf("[%d/%d] %s", i+1, len(experiments), e.About().ID))
+		stop := r.showProgress(fmt.Sprintf("[%d/%d] %s", i+1, len(experiments), e.About().ID))
 		began := time.Now()
 		report, err := e.Run(ctx, r.options)
 		seconds := time.Since(began).Seconds()
@@ -157,8 +157,8 @@ func (r *reproduction) measure(ctx context.Context, experiments []reproduce.Expe
 	return all, nil
 }
 
-// reasons returns why a claim does not hold, if the output is JSON, which has only the values.
-func (r *reproduction) reasons(report *reproduce.Report) (lines []string) {
+// failureReasons returns why a claim does not hold, if the output is JSON, which has only the values.
+func (r *reproduction) failureReasons(report *reproduce.Report) (lines []string) {
 	for _, f := range report.Findings {
 		if r.json && !f.Holds {
 			lines = append(lines, fmt.Sprintf("\n  %s: %s: %s; expected %s", report.ID, f.What, f.Measured, f.Expected))
@@ -187,8 +187,8 @@ func (r *reproduction) print(o reproduce.Outcome) error {
 	return err
 }
 
-// follow shows on a terminal what runs and for how long, until stop is called.
-func (r *reproduction) follow(what string) (stop func()) {
+// showProgress shows on a terminal what runs and for how long, until stop is called.
+func (r *reproduction) showProgress(what string) (stop func()) {
 	if r.terminal == nil {
 		return func() {}
 	}

@@ -33,7 +33,7 @@ type site struct {
 	key   ed25519.PrivateKey
 	disk  store.Disk
 	log   *Log
-	heads []*Signed
+	heads []*SignedHead
 }
 
 func newSite(t *testing.T) *site {
@@ -58,17 +58,17 @@ func (s *site) close() {
 
 func (s *site) record(about string) {
 	s.t.Helper()
-	if err := s.log.Record(Entry{Event: Command, Who: "uid 0", About: about}); err != nil {
+	if err := s.log.Record(Entry{Event: Command, Actor: "uid 0", About: about}); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 func (s *site) round(n wire.RoundID) {
-	s.heads = append(s.heads, &Signed{Run: 1, Round: n, Head: *s.log.Sign(1, n)})
+	s.heads = append(s.heads, &SignedHead{Run: 1, Round: n, Head: *s.log.Sign(1, n)})
 }
 
 func (s *site) verify() (Report, error) {
-	return Verify(s.dir, federation, public(s.key), func(yield func(*Signed, error) bool) {
+	return Verify(s.dir, federation, public(s.key), func(yield func(*SignedHead, error) bool) {
 		for _, h := range s.heads {
 			if !yield(h, nil) {
 				return
@@ -96,7 +96,7 @@ func filled(t *testing.T) *site {
 func TestVerify(t *testing.T) {
 	s := filled(t)
 	r, err := s.verify()
-	if want := (Report{First: 1, Last: 6, Heads: 2, Covered: 5}); err != nil || r != want {
+	if want := (Report{FirstEntry: 1, LastEntry: 6, VerifiedHeads: 2, LastVerifiedEntry: 5}); err != nil || r != want {
 		t.Errorf("%+v, %v; want %+v", r, err, want)
 	}
 }
@@ -189,7 +189,8 @@ func TestAnotherKey(t *testing.T) {
 	s.close()
 	s.heads = append(s.heads, nil) // a round without a signed head
 	r, err := s.verify()
-	if want := (Report{First: 1, Last: 7, Heads: 3, Covered: 7, Unsigned: 1}); err != nil || r != want {
+	if want := (Report{FirstEntry: 1, LastEntry: 7, VerifiedHeads: 3, LastVerifiedEntry: 7,
+		UnsignedRounds: 1}); err != nil || r != want {
 		t.Errorf("%+v, %v; want %+v", r, err, want)
 	}
 }
@@ -208,13 +209,13 @@ func TestFiles(t *testing.T) {
 	if err != nil || len(names) != 2 {
 		t.Fatalf("%v, %v", names, err)
 	}
-	if r, err := s.verify(); err != nil || r.First != 1 || r.Last != 20 || r.Covered != 20 {
+	if r, err := s.verify(); err != nil || r.FirstEntry != 1 || r.LastEntry != 20 || r.LastVerifiedEntry != 20 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if err := os.Remove(filepath.Join(s.dir, Folder, names[0])); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := s.verify(); err != nil || r.First == 1 || r.Last != 20 || r.Covered != 20 {
+	if r, err := s.verify(); err != nil || r.FirstEntry == 1 || r.LastEntry != 20 || r.LastVerifiedEntry != 20 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	// a file that was begun when the power went
@@ -223,7 +224,7 @@ func TestFiles(t *testing.T) {
 	}
 	s.open()
 	s.close()
-	if r, err := s.verify(); err != nil || r.Last != 21 {
+	if r, err := s.verify(); err != nil || r.LastEntry != 21 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -232,13 +233,13 @@ func TestFiles(t *testing.T) {
 func TestAfterClose(t *testing.T) {
 	s := newSite(t)
 	s.open()
-	s.log.Note(Entry{Event: Clone, Agent: "a"})
+	s.log.RecordLater(Entry{Event: Clone, Agent: "a"})
 	s.close()
-	s.log.Note(Entry{Event: Clone, Agent: "b"})
+	s.log.RecordLater(Entry{Event: Clone, Agent: "b"})
 	if err := s.log.Record(Entry{Event: Command}); err == nil {
 		t.Error("an entry of a closed log is said to be written")
 	}
-	if r, err := s.verify(); err != nil || r.Last != 2 {
+	if r, err := s.verify(); err != nil || r.LastEntry != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -284,17 +285,17 @@ func TestFull(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		for k := range 3 {
-			s.log.Note(Entry{Event: Sidelined, Agent: wire.AgentID(fmt.Sprint("a", k))})
+			s.log.RecordLater(Entry{Event: Sidelined, Agent: wire.AgentID(fmt.Sprint("a", k))})
 			synctest.Wait()
 		}
 		is = false
 		s.record("after")
-		s.log.Note(Entry{Event: Sidelined, Agent: "a3"})
+		s.log.RecordLater(Entry{Event: Sidelined, Agent: "a3"})
 		synctest.Wait()
 		s.round(1)
 		s.close()
 	})
-	if r, err := s.verify(); err != nil || r.Last != 6 || r.Covered != 6 {
+	if r, err := s.verify(); err != nil || r.LastEntry != 6 || r.LastVerifiedEntry != 6 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	text, err := os.ReadFile(filepath.Join(s.dir, Folder, fileOf(1)))

@@ -46,10 +46,10 @@ const (
 // Entry is a line of the log. N counts from 1 on. Previous is the SHA-256 of the line before, without its newline; that
 // of line 1 is empty.
 type Entry struct {
-	N        uint64       `json:"n"`
+	Number   uint64       `json:"n"`
 	Time     time.Time    `json:"time"`
 	Event    Event        `json:"event"`
-	Who      string       `json:"who,omitempty"` // the user, or the token's name
+	Actor    string       `json:"who,omitempty"` // the user, or the token's name
 	Agent    wire.AgentID `json:"agent,omitempty"`
 	About    string       `json:"about,omitempty"`
 	Key      []byte       `json:"key,omitempty"`
@@ -58,9 +58,9 @@ type Entry struct {
 
 // Head says that the log had n entries, of which the last one's line has this hash, when a round ended.
 type Head struct {
-	N         uint64 `json:"n"`
-	Hash      []byte `json:"hash"`
-	Signature []byte `json:"signature"`
+	EntryCount uint64 `json:"n"`
+	Hash       []byte `json:"hash"`
+	Signature  []byte `json:"signature"`
 }
 
 const (
@@ -81,18 +81,18 @@ type Log struct {
 	now        func() time.Time
 	failed     func(error)
 
-	mu   sync.Mutex // of what is being written
-	file *store.History
-	n    uint64
-	hash []byte
+	mu         sync.Mutex // of what is being written
+	file       *store.History
+	lastNumber uint64
+	lastHash   []byte
 
-	waits   sync.Mutex
-	waiting []Entry
-	lost    int // that found no place among them
-	closed  bool
+	queueMutex    sync.Mutex
+	queuedEntries []Entry
+	lostEntries   int // that found no place among them
+	closed        bool
 
-	heads sync.Mutex
-	head  Head // what is on the disk, without a signature
+	headMutex sync.Mutex
+	head      Head // what is on the disk, without a signature
 
 	wake, stop, done chan struct{}
 }
@@ -131,7 +131,7 @@ func (l *Log) resume() error {
 	}
 	for _, name := range slices.Backward(names) { // a file may have been begun without a line
 		path := filepath.Join(l.dir, name)
-		for line, err := range l.disk.Newest(path) {
+		for line, err := range l.disk.NewestHistoryLines(path) {
 			var e Entry
 			if err == nil {
 				err = json.Unmarshal(line, &e)
@@ -141,8 +141,8 @@ func (l *Log) resume() error {
 					"folder away", path, err)
 				return errors.Join(err, l.file.Close())
 			}
-			l.n, l.hash = e.N, hashOf(line)
-			l.head = Head{N: l.n, Hash: l.hash}
+			l.lastNumber, l.lastHash = e.Number, hashOf(line)
+			l.head = Head{EntryCount: l.lastNumber, Hash: l.lastHash}
 			return nil
 		}
 	}
@@ -178,7 +178,7 @@ func (l *Log) Record(e Entry) error {
 }
 
 func (l *Log) append(e Entry) error {
-	e.N, e.Previous = l.n+1, l.hash
+	e.Number, e.Previous = l.lastNumber+1, l.lastHash
 	if e.Time.IsZero() {
 		e.Time = l.now()
 	}
@@ -188,23 +188,23 @@ func (l *Log) append(e Entry) error {
 		return fmt.Errorf("audit: %w", err)
 	}
 	if l.file.Size()+int64(len(line)) > maxFile {
-		if err := l.turn(); err != nil {
+		if err := l.startNextFile(); err != nil {
 			return err
 		}
 	}
 	if err := l.file.Append(json.RawMessage(line)); err != nil {
 		return err
 	}
-	l.n, l.hash = e.N, hashOf(line)
-	l.heads.Lock()
-	l.head = Head{N: l.n, Hash: l.hash}
-	l.heads.Unlock()
+	l.lastNumber, l.lastHash = e.Number, hashOf(line)
+	l.headMutex.Lock()
+	l.head = Head{EntryCount: l.lastNumber, Hash: l.lastHash}
+	l.headMutex.Unlock()
 	return nil
 }
 
-// turn begins the next file.
-func (l *Log) turn() error {
-	next, err := l.disk.OpenHistory(filepath.Join(l.dir, fileOf(l.n+1)))
+// startNextFile begins the next file.
+func (l *Log) startNextFile() error {
+	next, err := l.disk.OpenHistory(filepath.Join(l.dir, fileOf(l.lastNumber+1)))
 	if err != nil {
 		return err
 	}
@@ -213,18 +213,19 @@ func (l *Log) turn() error {
 	return l.disk.SyncDir(l.dir)
 }
 
-// Note adds an entry soon. It does not wait: not for the disk, and not for another entry. After Close it does nothing.
-func (l *Log) Note(e Entry) {
+// RecordLater adds an entry soon. It does not wait: not for the disk, and not for another entry. After Close it does
+// nothing.
+func (l *Log) RecordLater(e Entry) {
 	e.Time = l.now()
-	l.waits.Lock()
+	l.queueMutex.Lock()
 	switch {
 	case l.closed:
-	case len(l.waiting) < maxWaiting:
-		l.waiting = append(l.waiting, e)
+	case len(l.queuedEntries) < maxWaiting:
+		l.queuedEntries = append(l.queuedEntries, e)
 	default:
-		l.lost++
+		l.lostEntries++
 	}
-	l.waits.Unlock()
+	l.queueMutex.Unlock()
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -246,19 +247,19 @@ func (l *Log) write() {
 }
 
 func (l *Log) flush() {
-	l.waits.Lock()
-	waiting, lost := l.waiting, l.lost
-	l.waiting, l.lost = nil, 0
-	l.waits.Unlock()
+	l.queueMutex.Lock()
+	waiting, lost := l.queuedEntries, l.lostEntries
+	l.queuedEntries, l.lostEntries = nil, 0
+	l.queueMutex.Unlock()
 	if lost > 0 {
 		waiting = append(waiting, Entry{Event: Lost, About: fmt.Sprintf("%d entries: the disk did not keep up", lost)})
 	}
 	for i, e := range waiting {
 		if err := l.Record(e); err != nil {
 			l.failed(err)
-			l.waits.Lock()
-			l.waiting = append(waiting[i:len(waiting):len(waiting)], l.waiting...)
-			l.waits.Unlock()
+			l.queueMutex.Lock()
+			l.queuedEntries = append(waiting[i:len(waiting):len(waiting)], l.queuedEntries...)
+			l.queueMutex.Unlock()
 			return
 		}
 	}
@@ -267,9 +268,9 @@ func (l *Log) flush() {
 // Close writes what waits, and closes the file. A request that is still being answered may come later: its entry is
 // refused, or lost.
 func (l *Log) Close() error {
-	l.waits.Lock()
+	l.queueMutex.Lock()
 	l.closed = true
-	l.waits.Unlock()
+	l.queueMutex.Unlock()
 	close(l.stop)
 	<-l.done
 	return l.file.Close()
@@ -277,9 +278,9 @@ func (l *Log) Close() error {
 
 // Sign returns what is on the disk now, signed for a round that has ended.
 func (l *Log) Sign(run wire.RunID, round wire.RoundID) *Head {
-	l.heads.Lock()
+	l.headMutex.Lock()
 	h := l.head
-	l.heads.Unlock()
+	l.headMutex.Unlock()
 	h.Signature = ed25519.Sign(l.key, h.signed(l.federation, run, round))
 	return &h
 }
@@ -287,7 +288,7 @@ func (l *Log) Sign(run wire.RunID, round wire.RoundID) *Head {
 // signed are the bytes that a head's signature is for.
 func (h *Head) signed(federation wire.Federation, run wire.RunID, round wire.RoundID) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "fedmesh audit\x00%s\x00%d\x00%d\x00%d\x00", federation, run, round, h.N)
+	fmt.Fprintf(&b, "fedmesh audit\x00%s\x00%d\x00%d\x00%d\x00", federation, run, round, h.EntryCount)
 	b.Write(h.Hash)
 	return b.Bytes()
 }

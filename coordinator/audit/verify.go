@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Signed is a head of the history, with the round for which it was signed.
-type Signed struct {
+// SignedHead is a head of the history, with the round for which it was signed.
+type SignedHead struct {
 	Run   wire.RunID
 	Round wire.RoundID
 	Head  Head
@@ -25,11 +25,12 @@ type Signed struct {
 
 // Report is what a log was found to hold.
 type Report struct {
-	First, Last uint64 // numbers of entries; the first is 1 unless older files were taken away
-	Heads       int    // that the coordinator signed, of different entries, and that agree with the log
-	Unsigned    int    // rounds without a head behind one that has it
-	// Covered is the last entry for which the present key stands: who could write the folder can have made later ones.
-	Covered uint64
+	FirstEntry, LastEntry uint64 // numbers of entries; the first is 1 unless older files were taken away
+	VerifiedHeads         int    // that the coordinator signed, of different entries, and that agree with the log
+	UnsignedRounds        int    // rounds without a head behind one that has it
+	// LastVerifiedEntry is the last entry for which the present key stands: who could write the folder can have made
+	// later ones.
+	LastVerifiedEntry uint64
 }
 
 // lineError says which entry is not as it was written.
@@ -45,18 +46,19 @@ func (e *lineError) Error() string { return fmt.Sprintf("%s:%d: %s", e.path, e.l
 // error says where the log is not what was written: an entry whose hash the next one does not have, a number that is
 // missing, a head that the log does not have, or that none of its coordinator's keys has signed. key is the present
 // public key; the log names earlier ones.
-func Verify(state string, federation wire.Federation, key ed25519.PublicKey, heads iter.Seq2[*Signed, error]) (Report,
+func Verify(state string, federation wire.Federation, key ed25519.PublicKey, heads iter.Seq2[*SignedHead,
+	error]) (Report,
 	error) {
 	var r Report
-	signed := map[uint64]*Signed{} // the newest of each entry
+	signed := map[uint64]*SignedHead{} // the newest of each entry
 	for h, err := range heads {
 		switch {
 		case err != nil:
 			return r, err
 		case h != nil:
-			signed[h.Head.N] = h
+			signed[h.Head.EntryCount] = h
 		case len(signed) > 0:
-			r.Unsigned++
+			r.UnsignedRounds++
 		}
 	}
 	keys, err := r.chain(state, signed)
@@ -68,7 +70,7 @@ func Verify(state string, federation wire.Federation, key ed25519.PublicKey, hea
 
 // chain holds each line against the one before, and the heads against the lines. It returns the keys that the log
 // names, by entry.
-func (r *Report) chain(state string, signed map[uint64]*Signed) (map[uint64]ed25519.PublicKey, error) {
+func (r *Report) chain(state string, signed map[uint64]*SignedHead) (map[uint64]ed25519.PublicKey, error) {
 	names, err := Files(store.Machine, state)
 	if err != nil {
 		return nil, err
@@ -83,26 +85,27 @@ func (r *Report) chain(state string, signed map[uint64]*Signed) (map[uint64]ed25
 				return nil, &lineError{path, n, err.Error()}
 			}
 			why := ""
-			h := signed[e.N]
+			h := signed[e.Number]
 			switch hash := hashOf(line); {
-			case r.Last > 0 && e.N != r.Last+1:
-				why = fmt.Sprintf("entry %d comes after entry %d", e.N, r.Last)
-			case r.Last > 0 && !bytes.Equal(e.Previous, previous):
-				why = fmt.Sprintf("entry %d was changed after entry %d was written", r.Last, e.N)
+			case r.LastEntry > 0 && e.Number != r.LastEntry+1:
+				why = fmt.Sprintf("entry %d comes after entry %d", e.Number, r.LastEntry)
+			case r.LastEntry > 0 && !bytes.Equal(e.Previous, previous):
+				why = fmt.Sprintf("entry %d was changed after entry %d was written", r.LastEntry, e.Number)
 			case h != nil && !bytes.Equal(h.Head.Hash, hash):
-				why = fmt.Sprintf("entry %d is not the one that was signed in round %d of run %d", e.N, h.Round, h.Run)
+				why = fmt.Sprintf("entry %d is not the one that was signed in round %d of run %d", e.Number, h.Round,
+					h.Run)
 			default:
 				previous = hash
 			}
 			if why != "" {
 				return nil, &lineError{path, n, why}
 			}
-			if r.Last == 0 {
-				r.First = e.N
+			if r.LastEntry == 0 {
+				r.FirstEntry = e.Number
 			}
-			r.Last = e.N
+			r.LastEntry = e.Number
 			if e.Event == Started && len(e.Key) == ed25519.PublicKeySize {
-				keys[e.N] = ed25519.PublicKey(e.Key)
+				keys[e.Number] = ed25519.PublicKey(e.Key)
 			}
 		}
 		if err != nil {
@@ -141,20 +144,20 @@ func lines(path string, failed *error) iter.Seq2[int, []byte] {
 // signatures checks those of the heads: by the present key, or by one that an entry names for which the present key
 // stands.
 func (r *Report) signatures(federation wire.Federation, present ed25519.PublicKey, keys map[uint64]ed25519.PublicKey,
-	signed map[uint64]*Signed) error {
-	by := func(key ed25519.PublicKey, h *Signed) bool {
+	signed map[uint64]*SignedHead) error {
+	by := func(key ed25519.PublicKey, h *SignedHead) bool {
 		return ed25519.Verify(key, h.Head.signed(federation, h.Run, h.Round), h.Head.Signature)
 	}
-	var earlier []*Signed
+	var earlier []*SignedHead
 	for n, h := range signed {
 		switch {
-		case n > r.Last:
-			return fmt.Errorf("the log ends with entry %d, but had %d when round %d of run %d ended", r.Last, n,
+		case n > r.LastEntry:
+			return fmt.Errorf("the log ends with entry %d, but had %d when round %d of run %d ended", r.LastEntry, n,
 				h.Round, h.Run)
-		case n < r.First: // its file was moved away
+		case n < r.FirstEntry: // its file was moved away
 		case by(present, h):
-			r.Heads++
-			r.Covered = max(r.Covered, n)
+			r.VerifiedHeads++
+			r.LastVerifiedEntry = max(r.LastVerifiedEntry, n)
 		default:
 			earlier = append(earlier, h)
 		}
@@ -162,12 +165,12 @@ func (r *Report) signatures(federation wire.Federation, present ed25519.PublicKe
 	for _, h := range earlier {
 		known := false
 		for n, key := range keys {
-			known = known || n <= r.Covered && by(key, h)
+			known = known || n <= r.LastVerifiedEntry && by(key, h)
 		}
 		if !known {
 			return fmt.Errorf("no key of this coordinator has signed the head of round %d of run %d", h.Round, h.Run)
 		}
-		r.Heads++
+		r.VerifiedHeads++
 	}
 	return nil
 }

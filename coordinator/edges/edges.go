@@ -22,11 +22,11 @@ type Maker struct {
 	Edges  spec.Edges
 	Radius float64      // for EdgesRadius, in the unit of the agents' places
 	Graph  *graph.Graph // for EdgesFile; its node ids are agent ids
-	Rule   spec.EdgeRule
+	Rule   spec.EdgeWeightRule
 }
 
 // New returns a maker; file is the path of a graph file without weights, for EdgesFile.
-func New(edges spec.Edges, radius float64, file string, rule spec.EdgeRule) (*Maker, error) {
+func New(edges spec.Edges, radius float64, file string, rule spec.EdgeWeightRule) (*Maker, error) {
 	m := &Maker{Edges: edges, Radius: radius, Rule: rule}
 	if edges != spec.EdgesFile {
 		return m, nil
@@ -52,8 +52,8 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 	for _, a := range agents {
 		switch {
 		case !a.Mixes:
-		case m.Edges == spec.EdgesRadius && !a.Place.Known:
-			mesh.Nowhere = append(mesh.Nowhere, a.ID)
+		case m.Edges == spec.EdgesRadius && !a.Location.Known:
+			mesh.UnlocatedAgents = append(mesh.UnlocatedAgents, a.ID)
 		default:
 			mixing = append(mixing, a)
 		}
@@ -64,7 +64,7 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 	}
 	g, err := m.graph(mixing)
 	if err == nil {
-		g, err = without(g, mixing)
+		g, err = withoutAvoidedEdges(g, mixing)
 	}
 	if err != nil {
 		return mesh, err
@@ -108,7 +108,7 @@ func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
 	case spec.EdgesRadius:
 		places := make([]graph.Point, n)
 		for i, a := range agents {
-			places[i] = graph.Point{X: a.Place.X, Y: a.Place.Y}
+			places[i] = graph.Point{X: a.Location.X, Y: a.Location.Y}
 		}
 		return graph.Geographic(places, m.Radius), nil
 	case spec.EdgesDiscovered:
@@ -131,10 +131,10 @@ func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
 	return nil, fmt.Errorf("no edges come from %q", m.Edges)
 }
 
-// without leaves out the edges between agents that avoid each other.
-func without(g *graph.Graph, agents []round.MeshAgent) (*graph.Graph, error) {
+// withoutAvoidedEdges leaves out the edges between agents that avoid each other.
+func withoutAvoidedEdges(g *graph.Graph, agents []round.MeshAgent) (*graph.Graph, error) {
 	left := slices.DeleteFunc(slices.Clone(g.Edges()), func(e graph.Edge) bool {
-		return slices.Contains(agents[e.I].Avoids, agents[e.J].ID)
+		return slices.Contains(agents[e.I].AvoidedAgents, agents[e.J].ID)
 	})
 	if len(left) == len(g.Edges()) {
 		return g, nil

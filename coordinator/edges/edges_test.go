@@ -20,7 +20,7 @@ func onALine(n int, more func(i int, a *round.MeshAgent)) []round.MeshAgent {
 	all := make([]round.MeshAgent, n)
 	for i := range all {
 		all[i] = round.MeshAgent{ID: wire.AgentID(fmt.Sprintf("a%02d", i)), Mixes: true,
-			Place: wire.Location{Known: true, X: float64(i)}}
+			Location: wire.Location{Known: true, X: float64(i)}}
 		if more != nil {
 			more(i, &all[i])
 		}
@@ -56,7 +56,7 @@ func TestMake(t *testing.T) {
 		{"ring", Maker{Edges: spec.EdgesRing}, onALine(3, nil), "a00-a01*0.333 a00-a02*0.333 a01-a02*0.333", 0, 1},
 		{"two that avoid each other", Maker{Edges: spec.EdgesRing}, onALine(3, func(i int, a *round.MeshAgent) {
 			if i == 0 {
-				a.Avoids = []wire.AgentID{"a02"}
+				a.AvoidedAgents = []wire.AgentID{"a02"}
 			}
 		}), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
 		{"radius", Maker{Edges: spec.EdgesRadius, Radius: 1.5},
@@ -69,7 +69,7 @@ func TestMake(t *testing.T) {
 			onALine(4, func(i int, a *round.MeshAgent) { a.Mixes = i%2 == 0 }),
 			"a00-a02*0.5", 0, 1},
 		{"in two parts", Maker{Edges: spec.EdgesRadius, Radius: 1.5, Rule: spec.Fastest},
-			onALine(5, func(i int, a *round.MeshAgent) { a.Place.X += float64(10 * (i / 3)) }),
+			onALine(5, func(i int, a *round.MeshAgent) { a.Location.X += float64(10 * (i / 3)) }),
 			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
 		// the fastest constant of a star is 2/(1 + n), 0.4 for a hub whose four edges weigh 1.6 together
 		{"fastest of a star", Maker{Edges: spec.EdgesFile, Graph: star, Rule: spec.Fastest}, onALine(5, nil),
@@ -105,10 +105,10 @@ func TestMake(t *testing.T) {
 func TestMakeForAFleet(t *testing.T) {
 	agents := onALine(2_000, func(i int, a *round.MeshAgent) {
 		a.ID = wire.AgentID(fmt.Sprintf("a%05d", i))
-		a.Place.X = 10 * float64(i/100)
-		a.Place.Y = float64(i%100) / 100
+		a.Location.X = 10 * float64(i/100)
+		a.Location.Y = float64(i%100) / 100
 	})
-	for _, rule := range []spec.EdgeRule{spec.Metropolis, spec.BestConstant} {
+	for _, rule := range []spec.EdgeWeightRule{spec.Metropolis, spec.BestConstant} {
 		m, err := (&Maker{Edges: spec.EdgesRadius, Radius: 0.055, Rule: rule}).Make(agents)
 		if err != nil || len(m.Parts) != 20 || len(m.Edges) != 20*(99+98+97+96+95) || m.SecondEigenvalue != 1 {
 			t.Errorf("%v: %d parts, %d edges, |λ₂| = %v, error %v", rule, len(m.Parts), len(m.Edges),
@@ -123,8 +123,8 @@ func TestMakeForAFleet(t *testing.T) {
 
 func TestMakeTells(t *testing.T) {
 	m, err := (&Maker{Edges: spec.EdgesRadius, Radius: 1.5, Rule: spec.Metropolis}).Make(onALine(4,
-		func(i int, a *round.MeshAgent) { a.Place.Known = i > 0 }))
-	if err != nil || fmt.Sprint(m.Nowhere) != "[a00]" || m.Agents != 3 {
+		func(i int, a *round.MeshAgent) { a.Location.Known = i > 0 }))
+	if err != nil || fmt.Sprint(m.UnlocatedAgents) != "[a00]" || m.Agents != 3 {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if _, err := (&Maker{Edges: spec.EdgesComplete}).Make(onALine(200, nil)); err == nil ||

@@ -62,9 +62,10 @@ func template(name string, until time.Time, key any) *x509.Certificate {
 	}
 }
 
-// Client returns the certificate of a client of the broker, in DER, for so long a life. A device renews it at two
-// thirds of that, so it says when that began. The same arguments give the same bytes.
-func (a *Authority) Client(name string, key *ecdsa.PublicKey, made time.Time, life time.Duration) ([]byte, error) {
+// IssueClientCertificate returns the certificate of a client of the broker, in DER, for so long a life. A device renews
+// it at two thirds of that, so it says when that began. The same arguments give the same bytes.
+func (a *Authority) IssueClientCertificate(name string, key *ecdsa.PublicKey, made time.Time,
+	life time.Duration) ([]byte, error) {
 	if len(name) > maxCommonName {
 		return nil, fmt.Errorf("%s has %d characters, and a certificate's name has at most %d: give federation and "+
 			"device shorter names", name, len(name), maxCommonName)
@@ -75,8 +76,8 @@ func (a *Authority) Client(name string, key *ecdsa.PublicKey, made time.Time, li
 	return x509.CreateCertificate(nil, t, a.Certificate, key, a.Key)
 }
 
-// Server returns the certificate of a broker with that name or address, in DER.
-func (a *Authority) Server(host string, key *ecdsa.PublicKey, made time.Time) ([]byte, error) {
+// IssueServerCertificate returns the certificate of a broker with that name or address, in DER.
+func (a *Authority) IssueServerCertificate(host string, key *ecdsa.PublicKey, made time.Time) ([]byte, error) {
 	t := template("broker", made.Add(Lifetime), key)
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	if ip := net.ParseIP(host); ip != nil {

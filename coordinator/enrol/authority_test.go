@@ -22,7 +22,7 @@ func TestClocks(t *testing.T) {
 		}
 		return c
 	}
-	broker := parse(a.Server("gw.example", &key, made))
+	broker := parse(a.IssueServerCertificate("gw.example", &key, made))
 	for name, c := range map[string]*x509.Certificate{"authority": a.Certificate, "broker": broker} {
 		if c.NotBefore.Unix() != 0 {
 			t.Errorf("the certificate of the %s counts from %s", name, c.NotBefore)
@@ -31,7 +31,7 @@ func TestClocks(t *testing.T) {
 	for life, back := range map[time.Duration]time.Duration{
 		100 * time.Second: time.Second, 365 * 24 * time.Hour: 24 * time.Hour,
 	} {
-		c := parse(a.Client("plant_7-press-01", &key, made, life))
+		c := parse(a.IssueClientCertificate("plant_7-press-01", &key, made, life))
 		if !c.NotBefore.Equal(made.Add(-back)) || !c.NotAfter.Equal(made.Add(life)) {
 			t.Errorf("a life of %s is from %s to %s", life, c.NotBefore, c.NotAfter)
 		}

@@ -16,24 +16,24 @@ type Fact interface{ fact() }
 
 // The facts.
 type (
-	// Joined: a device was taken in, and is in the list. Again says that its answer was lost before.
-	Joined struct {
+	// DeviceJoined: a device was taken in, and is in the list. Again says that its answer was lost before.
+	DeviceJoined struct {
 		Agent, Replaces wire.AgentID
-		Again           bool
+		IsRepeated      bool
 	}
-	// Refused: a join was refused. Without a token the device is only what it says.
-	Refused struct {
+	// JoinRefused: a join was refused. Without a token the device is only what it says.
+	JoinRefused struct {
 		Agent  wire.AgentID
 		From   string
 		Reason wire.JoinRefusal
 		Err    error // of JoinFailed
 	}
-	// Renewed: a device has got another key, a certificate until then, or both.
-	Renewed struct {
-		Agent wire.AgentID
-		Key   bool
-		Again bool      // it had the key already: the answer was lost
-		Until time.Time // zero without a certificate
+	// CredentialsRenewed: a device has got another key, a certificate until then, or both.
+	CredentialsRenewed struct {
+		Agent                wire.AgentID
+		KeyChanged           bool
+		IsRepeated           bool      // it had the key already: the answer was lost
+		CertificateExpiresAt time.Time // zero without a certificate
 	}
 	// RenewRefused: a device gets no other key or certificate.
 	RenewRefused struct {
@@ -41,12 +41,12 @@ type (
 		Reason wire.RenewRefusal
 		Err    error // nil if the reason says it all
 	}
-	// Opened: until then any device with the open token may join; the zero time: no more.
-	Opened struct{ Until time.Time }
+	// OpenJoinChanged: until then any device with the open token may join; the zero time: no more.
+	OpenJoinChanged struct{ OpenUntil time.Time }
 )
 
-func (Joined) fact()       {}
-func (Refused) fact()      {}
-func (Renewed) fact()      {}
-func (RenewRefused) fact() {}
-func (Opened) fact()       {}
+func (DeviceJoined) fact()       {}
+func (JoinRefused) fact()        {}
+func (CredentialsRenewed) fact() {}
+func (RenewRefused) fact()       {}
+func (OpenJoinChanged) fact()    {}

@@ -22,21 +22,21 @@ const (
 
 // token is what the coordinator keeps of one. Its times are whole seconds.
 type token struct {
-	Agent    wire.AgentID `json:"agent"`              // empty = any device that is not in the list, and no end but time
-	Replaces wire.AgentID `json:"replaces,omitempty"` // the device in whose place it comes; may be Agent itself
-	Key      []byte       `json:"key"`                // the public part of the token's key
-	Made     time.Time    `json:"made"`
-	Expires  time.Time    `json:"expires"`
-	Device   []byte       `json:"device,omitempty"` // the keys that have burnt it
-	TLS      []byte       `json:"tls,omitempty"`
-	Done     bool         `json:"done,omitempty"` // the device was in the list: the token does not edit it again
+	Agent         wire.AgentID `json:"agent"`              // empty = any device that is not in the list, and no end but time
+	Replaces      wire.AgentID `json:"replaces,omitempty"` // the device in whose place it comes; may be Agent itself
+	Key           []byte       `json:"key"`                // the public part of the token's key
+	IssuedAt      time.Time    `json:"made"`
+	Expires       time.Time    `json:"expires"`
+	DeviceSignKey []byte       `json:"device,omitempty"` // the keys that have burnt it
+	TLS           []byte       `json:"tls,omitempty"`
+	DeviceListed  bool         `json:"done,omitempty"` // the device was in the list: the token does not edit it again
 }
 
-func (t *token) burnt() bool { return len(t.Device) > 0 }
+func (t *token) isUsed() bool { return len(t.DeviceSignKey) > 0 }
 
-// burntBy reports whether a join comes from the device that has burnt the token.
-func (t *token) burntBy(j *wire.Join) bool {
-	return bytes.Equal(t.Device, j.Key[:]) && bytes.Equal(t.TLS, j.TLS[:])
+// isUsedBy reports whether a join comes from the device that has burnt the token.
+func (t *token) isUsedBy(j *wire.Join) bool {
+	return bytes.Equal(t.DeviceSignKey, j.Key[:]) && bytes.Equal(t.TLS, j.TLS[:])
 }
 
 // tokens are all tokens that have not expired, one a device at most. Each change is on the disk before it counts.
@@ -64,8 +64,8 @@ func openTokens(disk store.Disk, path string) (*tokens, error) {
 	return t, nil
 }
 
-// change puts other tokens in the place of all, on the disk first.
-func (t *tokens) change(all []token) error {
+// saveTokens puts other tokens in the place of all, on the disk first.
+func (t *tokens) saveTokens(all []token) error {
 	body, err := json.Marshal(all)
 	if err == nil {
 		err = t.disk.SaveRecord(t.path, tokensVersion, body)
@@ -76,8 +76,8 @@ func (t *tokens) change(all []token) error {
 	return err
 }
 
-// live returns the tokens that have not expired.
-func (t *tokens) live(now time.Time) []token {
+// unexpiredTokens returns the tokens that have not expired.
+func (t *tokens) unexpiredTokens(now time.Time) []token {
 	return slices.DeleteFunc(slices.Clone(t.all), func(x token) bool { return !now.Before(x.Expires) })
 }
 
@@ -86,20 +86,20 @@ func (t *tokens) issue(agent, replaces wire.AgentID, pin wire.Pin, now time.Time
 	error) {
 	is := wire.Token{Agent: agent, Pin: pin}
 	rand.Read(is.Secret[:])
-	all := slices.DeleteFunc(t.live(now), func(x token) bool { return x.Agent == agent })
+	all := slices.DeleteFunc(t.unexpiredTokens(now), func(x token) bool { return x.Agent == agent })
 	if len(all) >= maxTokens {
 		return wire.Token{}, fmt.Errorf("%d tokens have not expired: wait, or revoke devices that will not join",
 			maxTokens)
 	}
 	public := is.Key().Public().(ed25519.PublicKey)
 	made := now.UTC().Truncate(time.Second)
-	all = append(all, token{Agent: agent, Replaces: replaces, Key: public, Made: made, Expires: made.Add(ttl)})
-	return is, t.change(all)
+	all = append(all, token{Agent: agent, Replaces: replaces, Key: public, IssuedAt: made, Expires: made.Add(ttl)})
+	return is, t.saveTokens(all)
 }
 
 // find returns the token whose key has signed a join; nil if there is none.
 func (t *tokens) find(j *wire.Join, binding []byte, now time.Time) *token {
-	text := j.JoinText(binding)
+	text := j.SignedText(binding)
 	for _, agent := range []wire.AgentID{j.Agent, ""} {
 		i := slices.IndexFunc(t.all, func(x token) bool { return x.Agent == agent })
 		if i >= 0 && now.Before(t.all[i].Expires) && ed25519.Verify(t.all[i].Key, text, j.ByToken[:]) {
@@ -109,43 +109,47 @@ func (t *tokens) find(j *wire.Join, binding []byte, now time.Time) *token {
 	return nil
 }
 
-// burn binds a token to the keys of a join. A token of the device in whose place it comes goes: that name is free then.
-func (t *tokens) burn(x token, j *wire.Join, now time.Time) error {
-	all := slices.DeleteFunc(t.live(now), func(y token) bool {
+// bindToDevice binds a token to the keys of a join. A token of the device in whose place it comes goes: that name is
+// free then.
+func (t *tokens) bindToDevice(x token, j *wire.Join, now time.Time) error {
+	all := slices.DeleteFunc(t.unexpiredTokens(now), func(y token) bool {
 		return y.Agent != "" && y.Agent == x.Replaces && y.Agent != x.Agent
 	})
-	x.Device, x.TLS = j.Key[:], j.TLS[:]
-	return t.put(all, x)
+	x.DeviceSignKey, x.TLS = j.Key[:], j.TLS[:]
+	return t.replaceToken(all, x)
 }
 
-// finish notes that the device of a burnt token is in the list.
-func (t *tokens) finish(x token, j *wire.Join, now time.Time) error {
-	x.Device, x.TLS, x.Done = j.Key[:], j.TLS[:], true
-	return t.put(t.live(now), x)
+// markDeviceListed notes that the device of a burnt token is in the list.
+func (t *tokens) markDeviceListed(x token, j *wire.Join, now time.Time) error {
+	x.DeviceSignKey, x.TLS, x.DeviceListed = j.Key[:], j.TLS[:], true
+	return t.replaceToken(t.unexpiredTokens(now), x)
 }
 
-// put changes one of all.
-func (t *tokens) put(all []token, x token) error {
+// replaceToken changes one of all.
+func (t *tokens) replaceToken(all []token, x token) error {
 	for i := range all {
 		if bytes.Equal(all[i].Key, x.Key) {
 			all[i] = x
 		}
 	}
-	return t.change(all)
+	return t.saveTokens(all)
 }
 
-// drop removes the tokens that a device could come back with.
-func (t *tokens) drop(agent wire.AgentID, now time.Time) error {
-	all := slices.DeleteFunc(t.live(now), func(x token) bool { return x.Agent == agent || x.Replaces == agent })
+// removeForAgent removes the tokens that a device could come back with.
+func (t *tokens) removeForAgent(agent wire.AgentID, now time.Time) error {
+	all := slices.DeleteFunc(t.unexpiredTokens(now), func(x token) bool {
+		return x.Agent == agent ||
+			x.Replaces == agent
+	})
 	if len(all) == len(t.all) {
 		return nil
 	}
-	return t.change(all)
+	return t.saveTokens(all)
 }
 
-// close removes the token of any device.
-func (t *tokens) close(now time.Time) error {
-	return t.change(slices.DeleteFunc(t.live(now), func(x token) bool { return x.Agent == "" }))
+// removeOpenToken removes the token of any device.
+func (t *tokens) removeOpenToken(now time.Time) error {
+	return t.saveTokens(slices.DeleteFunc(t.unexpiredTokens(now), func(x token) bool { return x.Agent == "" }))
 }
 
 // openUntil returns until when any device may join; the zero time if none may.

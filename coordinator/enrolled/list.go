@@ -33,17 +33,18 @@ const perPrefix = 4
 
 // List is who may take part. Several goroutines may look agents up.
 type List struct {
-	file  io.ReaderAt
-	index []uint32 // how many records stand before those of each prefix; at last, how many there are
-	shift int      // what a prefix leaves of 32 bits
-	reads sync.Pool
+	file          io.ReaderAt
+	firstByPrefix []uint32 // how many records stand before those of each prefix; at last, how many there are
+	prefixShift   int      // what a prefix leaves of 32 bits
+	bufferPool    sync.Pool
 }
 
-// index makes the list of a file with so many records, all of which it reads: sum is their checksum and the head's.
-func index(file io.ReaderAt, records int) (l *List, sum uint32, err error) {
+// newIndexedList makes the list of a file with so many records, all of which it reads: sum is their checksum and the
+// head's.
+func newIndexedList(file io.ReaderAt, records int) (l *List, sum uint32, err error) {
 	width := bits.Len(uint(records / perPrefix))
-	l = &List{file: file, index: make([]uint32, 1<<width+1), shift: 32 - width,
-		reads: sync.Pool{New: func() any { return new([]byte) }}}
+	l = &List{file: file, firstByPrefix: make([]uint32, 1<<width+1), prefixShift: 32 - width,
+		bufferPool: sync.Pool{New: func() any { return new([]byte) }}}
 	const some = 1 << 10
 	r := bufio.NewReaderSize(io.NewSectionReader(file, 0, int64(headSize+records*recordSize)), some*recordSize)
 	head, err := r.Peek(headSize)
@@ -59,29 +60,31 @@ func index(file io.ReaderAt, records int) (l *List, sum uint32, err error) {
 		}
 		sum = crc32.Update(sum, castagnoli, next)
 		for x := range slices.Chunk(next, recordSize) {
-			l.index[l.prefix(x)+1]++
+			l.firstByPrefix[l.prefix(x)+1]++
 		}
 		_, err = r.Discard(len(next))
 	}
-	for k := 1; k < len(l.index); k++ {
-		l.index[k] += l.index[k-1]
+	for k := 1; k < len(l.firstByPrefix); k++ {
+		l.firstByPrefix[k] += l.firstByPrefix[k-1]
 	}
 	return l, sum, err
 }
 
 // prefix is the place of a hash in the index.
-func (l *List) prefix(hash []byte) uint64 { return uint64(binary.BigEndian.Uint32(hash)) >> l.shift }
+func (l *List) prefix(hash []byte) uint64 {
+	return uint64(binary.BigEndian.Uint32(hash)) >> l.prefixShift
+}
 
 // Len is the number of agents.
-func (l *List) Len() int { return int(l.index[len(l.index)-1]) }
+func (l *List) Len() int { return int(l.firstByPrefix[len(l.firstByPrefix)-1]) }
 
 // Key returns an agent's public key, nil if it is not in the list. The error is that the file cannot be read.
 func (l *List) Key(id wire.AgentID) (ed25519.PublicKey, error) {
 	wanted := recordOf(id, nil)
 	p := l.prefix(wanted[:])
-	first, size := int64(l.index[p]), int(l.index[p+1]-l.index[p])*recordSize
-	buffer := l.reads.Get().(*[]byte)
-	defer l.reads.Put(buffer)
+	first, size := int64(l.firstByPrefix[p]), int(l.firstByPrefix[p+1]-l.firstByPrefix[p])*recordSize
+	buffer := l.bufferPool.Get().(*[]byte)
+	defer l.bufferPool.Put(buffer)
 	*buffer = slices.Grow((*buffer)[:0], size)[:size]
 	if n, err := l.file.ReadAt(*buffer, int64(headSize)+first*recordSize); n < size {
 		return nil, fmt.Errorf("the list of agents cannot be read: %w", err)
@@ -103,8 +106,8 @@ func (l *List) Sum() (sum wire.Digest, err error) {
 	return wire.Digest(h.Sum(nil)), nil
 }
 
-// Holds reports whether all agents of another list are in this one, with the same keys.
-func (l *List) Holds(other *List) (bool, error) {
+// Contains reports whether all agents of another list are in this one, with the same keys.
+func (l *List) Contains(other *List) (bool, error) {
 	mine, theirs := bufio.NewReader(l.records()), bufio.NewReader(other.records())
 	var m, t [recordSize]byte
 	for {

@@ -34,7 +34,7 @@ func tableOf(t testing.TB, n int) *Table {
 // TestList looks all agents of lists of many sizes up, in memory and in the file.
 func TestList(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 15, 16, 17, 1023, 1024, 1025, 5000} {
-		path, text := filepath.Join(t.TempDir(), "agents"), store.Stamp{Size: 1, Written: 2, Changed: 3}
+		path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, Written: 2, Changed: 3}
 		table := tableOf(t, n)
 		if err := table.Save(store.Machine, path, text); err != nil {
 			t.Fatal(err)
@@ -83,8 +83,8 @@ func TestRepeated(t *testing.T) {
 
 // TestStale wants no list from a file that is missing, of another text, or damaged at any byte.
 func TestStale(t *testing.T) {
-	path, text := filepath.Join(t.TempDir(), "agents"), store.Stamp{Size: 1, Written: 2, Changed: 3}
-	stale := func(what string, text store.Stamp) {
+	path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, Written: 2, Changed: 3}
+	stale := func(what string, text store.FileStamp) {
 		t.Helper()
 		if _, err := Open(store.Machine, path, text); !errors.Is(err, ErrStale) {
 			t.Errorf("%s: error %v", what, err)
@@ -94,7 +94,7 @@ func TestStale(t *testing.T) {
 	if err := tableOf(t, 40).Save(store.Machine, path, text); err != nil {
 		t.Fatal(err)
 	}
-	for _, other := range []store.Stamp{{Written: 2, Changed: 3}, {Size: 1, Changed: 3}, {Size: 1, Written: 2}} {
+	for _, other := range []store.FileStamp{{Written: 2, Changed: 3}, {Size: 1, Changed: 3}, {Size: 1, Written: 2}} {
 		stale("another text", other)
 		if _, err := Count(store.Machine, path, other); !errors.Is(err, ErrStale) {
 			t.Errorf("counted: error %v", err)

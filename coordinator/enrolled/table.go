@@ -71,7 +71,7 @@ func (t *Table) RepeatedID() (is func(wire.AgentID) bool, repeated bool) {
 
 // sort sorts by bytes of the records, and returns the first record that has the same ones there as the next.
 func (t *Table) sort(from, to int) []byte {
-	sort.Sort(order{t, from, to})
+	sort.Sort(byteRangeOrder{t, from, to})
 	for k := 1; k < t.Len(); k++ {
 		if bytes.Equal(t.at(k - 1)[from:to], t.at(k)[from:to]) {
 			return t.at(k)
@@ -80,32 +80,32 @@ func (t *Table) sort(from, to int) []byte {
 	return nil
 }
 
-// order is a table's by bytes of its records.
-type order struct {
+// byteRangeOrder is a table's by bytes of its records.
+type byteRangeOrder struct {
 	*Table
 	from, to int
 }
 
-func (o order) Less(i, j int) bool {
+func (o byteRangeOrder) Less(i, j int) bool {
 	return bytes.Compare(o.at(i)[o.from:o.to], o.at(j)[o.from:o.to]) < 0
 }
 
-func (o order) Swap(i, j int) {
+func (o byteRangeOrder) Swap(i, j int) {
 	a, b := (*record)(o.at(i)), (*record)(o.at(j))
 	*a, *b = *b, *a
 }
 
 // List returns the list of a table that RepeatedID has sorted. The table must not change after that.
 func (t *Table) List() *List {
-	l, _, err := index(bytes.NewReader(t.file), t.Len())
+	l, _, err := newIndexedList(bytes.NewReader(t.file), t.Len())
 	if err != nil {
 		panic("enrolled: memory cannot be read: " + err.Error())
 	}
 	return l
 }
 
-// Of makes a list in memory.
-func Of(keys map[wire.AgentID]ed25519.PublicKey) *List {
+// ListFromKeys makes a list in memory.
+func ListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
 	t := NewTable(len(keys))
 	for id, key := range keys {
 		t.Add(id, key)
@@ -117,7 +117,7 @@ func Of(keys map[wire.AgentID]ed25519.PublicKey) *List {
 }
 
 // Save writes a table that RepeatedID has sorted, atomically, for a text with this stamp.
-func (t *Table) Save(d store.Disk, path string, text store.Stamp) error {
+func (t *Table) Save(d store.Disk, path string, text store.FileStamp) error {
 	head := append(t.file[:0], magic...)
 	head = binary.LittleEndian.AppendUint32(head, uint32(t.Len()))
 	for _, x := range []int64{text.Size, text.Written, text.Changed} {

@@ -11,11 +11,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// take has the folder hold what the head names.
-func (l *Lead) take(ctx context.Context) error {
-	l.listed = l.head.Files
+// restoreFolder has the folder hold what the head names.
+func (l *Leadership) restoreFolder(ctx context.Context) error {
+	l.fileListPieces = l.head.Files
 	var list []byte
-	for _, s := range l.listed {
+	for _, s := range l.fileListPieces {
 		piece, err := l.fetch(ctx, s)
 		if err != nil {
 			return err
@@ -26,25 +26,25 @@ func (l *Lead) take(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range pieces(files, l.listed) {
-		l.kept[s] = true
+	for _, s := range pieces(files, l.fileListPieces) {
+		l.referencedPieces[s] = true
 	}
-	if err := l.r.cfg.Folder.make(ctx, files, l.r.now(), l.fetch); err != nil {
+	if err := l.replica.cfg.Folder.restoreFiles(ctx, files, l.replica.now(), l.fetch); err != nil {
 		return err
 	}
-	l.r.cfg.Runtime.Go(l.sweep)
+	l.replica.cfg.Runtime.Go(l.removeOrphanPieces)
 	return nil
 }
 
-// sweep removes pieces that nobody names: a leader before this one has ended before it could.
-func (l *Lead) sweep() {
-	ctx, cancel := l.r.cfg.Runtime.WithDeadline(l.ctx, l.r.now().Add(10*callWithin))
+// removeOrphanPieces removes pieces that nobody names: a leader before this one has ended before it could.
+func (l *Leadership) removeOrphanPieces() {
+	ctx, cancel := l.replica.cfg.Runtime.WithDeadline(l.ctx, l.replica.now().Add(10*storeCallTimeout))
 	defer cancel()
-	keys, err := l.r.cfg.Store.Keys(ctx)
+	keys, err := l.replica.cfg.Store.Keys(ctx)
 	if err != nil {
 		return // the next leader sweeps
 	}
-	var gone []Sum
+	var gone []PieceHash
 	for _, key := range keys {
 		if s, is := sumOf(key); is {
 			gone = append(gone, s)
@@ -57,11 +57,11 @@ func (l *Lead) sweep() {
 // While write writes, nothing else is committed, so that what it writes never counts without what it has found in the
 // folder. epoch is that of the announcements that follow; 0 = as before. The error is write's, that of ctx, that the
 // folder cannot be read, or wraps ErrLost: then it may count, or not.
-func (l *Lead) Commit(ctx context.Context, epoch wire.Epoch, write func() error) error {
-	if err := l.files.enter(ctx, l.r.cfg.Runtime); err != nil {
+func (l *Leadership) Commit(ctx context.Context, epoch wire.Epoch, write func() error) error {
+	if err := l.folderLock.lock(ctx, l.replica.cfg.Runtime); err != nil {
 		return err
 	}
-	defer l.files.leave()
+	defer l.folderLock.unlock()
 	if err := write(); err != nil {
 		return err
 	}
@@ -70,34 +70,34 @@ func (l *Lead) Commit(ctx context.Context, epoch wire.Epoch, write func() error)
 
 // Prepare puts what a commit would have to put now, so that it has less to do when somebody waits for it. What fails is
 // left to the commit.
-func (l *Lead) Prepare(ctx context.Context) {
-	if l.files.enter(ctx, l.r.cfg.Runtime) != nil {
+func (l *Leadership) Prepare(ctx context.Context) {
+	if l.folderLock.lock(ctx, l.replica.cfg.Runtime) != nil {
 		return
 	}
-	defer l.files.leave()
-	fresh := map[Sum][]byte{}
-	_, err := l.r.cfg.Folder.look(l.r.now(), l.collect(fresh))
-	if err == nil && l.putAll(ctx, fresh) == nil {
+	defer l.folderLock.unlock()
+	fresh := map[PieceHash][]byte{}
+	_, err := l.replica.cfg.Folder.scanFiles(l.replica.now(), l.missingPieceCollector(fresh))
+	if err == nil && l.putPieces(ctx, fresh) == nil {
 		for s := range fresh {
-			l.ready[s] = true
+			l.preparedPieces[s] = true
 		}
 	}
 }
 
-// collect returns what collects pieces that are still to be put.
-func (l *Lead) collect(fresh map[Sum][]byte) func(Sum, []byte) {
-	return func(s Sum, piece []byte) {
-		if !l.kept[s] && !l.ready[s] {
+// missingPieceCollector returns what collects pieces that are still to be put.
+func (l *Leadership) missingPieceCollector(fresh map[PieceHash][]byte) func(PieceHash, []byte) {
+	return func(s PieceHash, piece []byte) {
+		if !l.referencedPieces[s] && !l.preparedPieces[s] {
 			fresh[s] = piece
 		}
 	}
 }
 
 // commit is Commit; without must it does nothing where nothing has changed.
-func (l *Lead) commit(ctx context.Context, epoch wire.Epoch, must bool) error {
-	fresh := map[Sum][]byte{}
-	give := l.collect(fresh)
-	files, err := l.r.cfg.Folder.look(l.r.now(), give)
+func (l *Leadership) commit(ctx context.Context, epoch wire.Epoch, must bool) error {
+	fresh := map[PieceHash][]byte{}
+	give := l.missingPieceCollector(fresh)
+	files, err := l.replica.cfg.Folder.scanFiles(l.replica.now(), give)
 	if err != nil {
 		return err
 	}
@@ -105,66 +105,66 @@ func (l *Lead) commit(ctx context.Context, epoch wire.Epoch, must bool) error {
 	if err != nil {
 		return err
 	}
-	sums, parts := cut(list)
-	if !must && slices.Equal(sums, l.listed) {
+	sums, parts := splitIntoPieces(list)
+	if !must && slices.Equal(sums, l.fileListPieces) {
 		return nil
 	}
 	for i, s := range sums {
 		give(s, parts[i])
 	}
-	if err := l.putAll(ctx, fresh); err != nil {
+	if err := l.putPieces(ctx, fresh); err != nil {
 		return err
 	}
-	if err := l.replace(ctx, func(h *Head) { h.Files, h.Epoch = sums, max(h.Epoch, epoch) }); err != nil {
+	if err := l.replaceHead(ctx, func(h *ClusterHead) { h.Files, h.Epoch = sums, max(h.Epoch, epoch) }); err != nil {
 		return err
 	}
-	before := l.kept
-	maps.Copy(before, l.ready)
-	l.kept, l.ready, l.listed = map[Sum]bool{}, map[Sum]bool{}, sums
+	before := l.referencedPieces
+	maps.Copy(before, l.preparedPieces)
+	l.referencedPieces, l.preparedPieces, l.fileListPieces = map[PieceHash]bool{}, map[PieceHash]bool{}, sums
 	for _, s := range pieces(files, sums) {
-		l.kept[s] = true
+		l.referencedPieces[s] = true
 		delete(before, s)
 	}
-	var gone []Sum
+	var gone []PieceHash
 	for s := range before {
 		gone = append(gone, s)
 	}
 	if len(gone) > 0 {
-		l.r.cfg.Runtime.Go(func() { l.remove(gone) })
+		l.replica.cfg.Runtime.Go(func() { l.remove(gone) })
 	}
 	return nil
 }
 
-func compareSums(a, b Sum) int { return slices.Compare(a[:], b[:]) }
+func compareSums(a, b PieceHash) int { return slices.Compare(a[:], b[:]) }
 
 // remove removes those pieces that the head does not name. Some may stay: the next leader sweeps.
-func (l *Lead) remove(gone []Sum) {
+func (l *Leadership) remove(gone []PieceHash) {
 	slices.SortFunc(gone, compareSums)
 	for _, s := range gone {
-		if l.files.enter(l.ctx, l.r.cfg.Runtime) != nil { // a commit may come between, and may name it again
+		if l.folderLock.lock(l.ctx, l.replica.cfg.Runtime) != nil { // a commit may come between, and may name it again
 			return
 		}
-		if !l.kept[s] && !l.ready[s] && l.over() == nil {
-			_ = l.r.remove(l.ctx, s.key())
+		if !l.referencedPieces[s] && !l.preparedPieces[s] && l.endedError() == nil {
+			_ = l.replica.remove(l.ctx, s.key())
 		}
-		l.files.leave()
+		l.folderLock.unlock()
 	}
 }
 
 // putters is how many pieces are put at once.
 const putters = 8
 
-// putAll puts pieces, and reads each back: what the head names is there.
-func (l *Lead) putAll(ctx context.Context, fresh map[Sum][]byte) error {
+// putPieces puts pieces, and reads each back: what the head names is there.
+func (l *Leadership) putPieces(ctx context.Context, fresh map[PieceHash][]byte) error {
 	var mu sync.Mutex // of the next three
-	var queue []Sum
+	var queue []PieceHash
 	var failed []error
 	working := min(putters, len(fresh))
 	for s := range fresh {
 		queue = append(queue, s)
 	}
 	slices.SortFunc(queue, compareSums)
-	next := func(err error) (s Sum, more bool) {
+	next := func(err error) (s PieceHash, more bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err != nil {
@@ -177,9 +177,9 @@ func (l *Lead) putAll(ctx context.Context, fresh map[Sum][]byte) error {
 		s, queue = queue[0], queue[1:]
 		return s, true
 	}
-	done := l.r.cfg.Runtime.NewWaiter()
+	done := l.replica.cfg.Runtime.NewWaiter()
 	for range working {
-		l.r.cfg.Runtime.Go(func() {
+		l.replica.cfg.Runtime.Go(func() {
 			for s, more := next(nil); more; s, more = next(l.putPiece(ctx, s, fresh[s])) {
 			}
 			done.Wake()
@@ -192,30 +192,30 @@ func (l *Lead) putAll(ctx context.Context, fresh map[Sum][]byte) error {
 		if over {
 			return errors.Join(failed...)
 		}
-		done.Wait(context.Background(), l.r.now().Add(lookEvery), nil)
+		done.Wait(context.Background(), l.replica.now().Add(lookEvery), nil)
 	}
 }
 
 // putPiece puts a piece, until it can be read or the lead is over.
-func (l *Lead) putPiece(ctx context.Context, s Sum, piece []byte) error {
-	return l.persist(ctx, "keep the state folder", func() error {
-		_, err := l.r.put(ctx, s.key(), piece, 0)
+func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) error {
+	return l.retryUntilDone(ctx, "keep the state folder", func() error {
+		_, err := l.replica.put(ctx, s.key(), piece, 0)
 		if err != nil && !errors.Is(err, ErrConflict) { // then it is there
 			return err
 		}
-		is, _, err := l.r.get(ctx, s.key())
+		is, _, err := l.replica.get(ctx, s.key())
 		if err != nil {
 			return err
 		}
-		return sound(s, is)
+		return verifyPiece(s, is)
 	})
 }
 
 // fetch returns a piece, as soon as it can be read.
-func (l *Lead) fetch(ctx context.Context, s Sum) (piece []byte, err error) {
-	err = l.persist(ctx, "read the state folder", func() (err error) {
-		if piece, _, err = l.r.get(ctx, s.key()); err == nil {
-			err = sound(s, piece)
+func (l *Leadership) fetch(ctx context.Context, s PieceHash) (piece []byte, err error) {
+	err = l.retryUntilDone(ctx, "read the state folder", func() (err error) {
+		if piece, _, err = l.replica.get(ctx, s.key()); err == nil {
+			err = verifyPiece(s, piece)
 		}
 		return err
 	})

@@ -14,30 +14,30 @@ type Fact interface{ fact() }
 
 // Facts of a replica.
 type (
-	// StandsBy says that another replica leads; Leader is empty while it is not known which.
-	StandsBy struct{ Leader string }
-	// Leads says that this replica leads, in an epoch. Founded says that the cluster was empty. Took is the time since
-	// the one before has stepped down or counts as gone, without what it took this replica to see that.
-	Leads struct {
-		Epoch   wire.Epoch
-		Founded bool
-		Took    time.Duration
+	// StandingBy says that another replica leads; Leader is empty while it is not known which.
+	StandingBy struct{ Leader string }
+	// LeadershipGained says that this replica leads, in an epoch. Founded says that the cluster was empty. Took is the
+	// time since the one before has stepped down or counts as gone, without what it took this replica to see that.
+	LeadershipGained struct {
+		Epoch          wire.Epoch
+		ClusterFounded bool
+		Took           time.Duration
 	}
-	// Renewed says that the lease was renewed, by a commit or without one.
-	Renewed struct{ Until time.Time }
-	// Lost says that this replica does not lead any more.
-	Lost struct{ Err error }
-	// Failing says that the store has begun to fail, and Mended that it is well again.
-	Failing struct {
+	// LeaseRenewed says that the lease was renewed, by a commit or without one.
+	LeaseRenewed struct{ Until time.Time }
+	// LeadershipLost says that this replica does not lead any more.
+	LeadershipLost struct{ Err error }
+	// StoreFailing says that the store has begun to fail, and Mended that it is well again.
+	StoreFailing struct {
 		What string
 		Err  error
 	}
-	Mended struct{}
+	StoreRecovered struct{}
 )
 
-func (StandsBy) fact() {}
-func (Leads) fact()    {}
-func (Renewed) fact()  {}
-func (Lost) fact()     {}
-func (Failing) fact()  {}
-func (Mended) fact()   {}
+func (StandingBy) fact()       {}
+func (LeadershipGained) fact() {}
+func (LeaseRenewed) fact()     {}
+func (LeadershipLost) fact()   {}
+func (StoreFailing) fact()     {}
+func (StoreRecovered) fact()   {}

@@ -37,7 +37,7 @@ func (p *plant) wantPieces() {
 		p.t.Error(err)
 	}
 	for _, s := range pieces(files, nil) {
-		if piece, _, err := p.engine.get(s.key()); err != nil || sound(s, piece) != nil {
+		if piece, _, err := p.engine.get(s.key()); err != nil || verifyPiece(s, piece) != nil {
 			p.t.Errorf("the head names a piece that is not there: %v", err)
 		}
 	}
@@ -73,7 +73,7 @@ func TestFolder(t *testing.T) {
 		put(0, "spool/1/update", []byte("of this machine"))
 		put(1, "run.a", []byte("of another run"))
 		put(1, "models/9/old", []byte("of another run"))
-		first, err := p.replica(0, 1).Stand(t.Context())
+		first, err := p.replica(0, 1).AwaitLeadership(t.Context())
 		if err != nil || first.Epoch() != 1 {
 			t.Fatalf("%v, epoch %d", err, first.Epoch())
 		}
@@ -82,11 +82,11 @@ func TestFolder(t *testing.T) {
 		if err := first.Commit(t.Context(), 5, unchanged); err != nil {
 			t.Fatal(err)
 		}
-		if err := first.StepDown(t.Context(), errTest); err != nil || first.Holds() {
+		if err := first.StepDown(t.Context(), errTest); err != nil || first.MayPublish() {
 			t.Fatalf("%v, or it leads yet", err)
 		}
 		began := time.Now()
-		second, err := p.replica(1, 2).Stand(t.Context())
+		second, err := p.replica(1, 2).AwaitLeadership(t.Context())
 		if err != nil || second.Epoch() != 6 || time.Since(began) > time.Second {
 			t.Fatalf("%v, epoch %d, after %v", err, second.Epoch(), time.Since(began))
 		}
@@ -115,7 +115,7 @@ func TestFolder(t *testing.T) {
 func TestPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 1)
-		lead, err := p.replica(0, 1).Stand(t.Context())
+		lead, err := p.replica(0, 1).AwaitLeadership(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,19 +124,19 @@ func TestPieces(t *testing.T) {
 				t.Fatal("not committed")
 			}
 		}
-		if _, err := p.engine.put(Sum{1}.key(), []byte("left behind"), 0); err != nil {
+		if _, err := p.engine.put(PieceHash{1}.key(), []byte("left behind"), 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := lead.StepDown(t.Context(), errTest); err != nil {
 			t.Fatal(err)
 		}
-		if lead, err = p.replica(0, 2).Stand(t.Context()); err != nil {
+		if lead, err = p.replica(0, 2).AwaitLeadership(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(time.Second)
 		synctest.Wait()
 		p.wantPieces()
-		named := len(lead.kept)
+		named := len(lead.referencedPieces)
 		if keys := len(p.engine.values) - 1; keys != named {
 			t.Errorf("%d pieces are there, %d are named", keys, named)
 		}
@@ -150,7 +150,7 @@ func TestPieces(t *testing.T) {
 func TestDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 2)
-		lead, err := p.replica(0, 1).Stand(t.Context())
+		lead, err := p.replica(0, 1).AwaitLeadership(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +168,7 @@ func TestDamage(t *testing.T) {
 		said := &facts{}
 		r := p.replica(1, 2)
 		r.cfg.Observer = said
-		if _, err := r.Stand(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := r.AwaitLeadership(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
 		if !said.failing {
@@ -180,7 +180,7 @@ func TestDamage(t *testing.T) {
 type facts struct{ failing bool }
 
 func (f *facts) ObserveReplica(x Fact) {
-	if _, is := x.(Failing); is {
+	if _, is := x.(StoreFailing); is {
 		f.failing = true
 	}
 }
@@ -192,7 +192,7 @@ func TestAnswerLost(t *testing.T) {
 		s := &deaf{machine: p.machines[0]}
 		r := p.replica(0, 1)
 		r.cfg.Store = s
-		lead, err := r.Stand(t.Context())
+		lead, err := r.AwaitLeadership(t.Context())
 		if err != nil || s.lost != 1 || lead.Epoch() != 2 { // it has taken the lead from itself
 			t.Fatalf("%v, %d answers lost, epoch %d", err, s.lost, lead.Epoch())
 		}
@@ -238,7 +238,7 @@ var errTest = errors.New("the test is over")
 func TestTakeCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := calmPlant(t, 3)
-		first, err := p.replica(0, 1).Stand(t.Context())
+		first, err := p.replica(0, 1).AwaitLeadership(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,14 +254,15 @@ func TestTakeCutShort(t *testing.T) {
 		slow := &slowPieces{machine: p.machines[1]}
 		r.cfg.Store = slow
 		go func() {
-			<-time.After(30*time.Second + again/2) // it renews its lease meanwhile, and waits to ask again now
+			<-time.After(30*time.Second +
+				storeRetryDelay/2) // it renews its lease meanwhile, and waits to ask again now
 			slow.ends.Store(true)
 			cancel()
 		}()
-		if _, err := r.Stand(ctx); !errors.Is(err, context.Canceled) {
+		if _, err := r.AwaitLeadership(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
 		}
-		third, err := p.replica(2, 3).Stand(t.Context())
+		third, err := p.replica(2, 3).AwaitLeadership(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +298,7 @@ func TestUnknownCommit(t *testing.T) {
 		r := p.replica(0, 1)
 		d := &deaf{machine: p.machines[0], lost: 1}
 		r.cfg.Store = d
-		lead, err := r.Stand(t.Context())
+		lead, err := r.AwaitLeadership(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -308,13 +309,13 @@ func TestUnknownCommit(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		<-time.After(TTL)
-		if !lead.Holds() || !p.commit(t.Context(), 0, lead) {
+		if !lead.MayPublish() || !p.commit(t.Context(), 0, lead) {
 			t.Error("the lead is lost")
 		}
 		if err := lead.StepDown(t.Context(), errTest); err != nil {
 			t.Fatal(err)
 		}
-		second, err := p.replica(1, 2).Stand(t.Context())
+		second, err := p.replica(1, 2).AwaitLeadership(t.Context())
 		if err != nil || p.number(1) != 3 {
 			t.Errorf("%v; the second one finds %d, want 3", err, p.number(1))
 		}
@@ -331,12 +332,12 @@ func TestQuiet(t *testing.T) {
 		w := &watched{machine: p.machines[0]}
 		r := p.replica(0, 1)
 		r.cfg.Store = w
-		lead, err := r.Stand(t.Context())
-		if err != nil || !lead.Holds() {
+		lead, err := r.AwaitLeadership(t.Context())
+		if err != nil || !lead.MayPublish() {
 			t.Fatalf("%v, or it does not lead", err)
 		}
-		w.put = func(h *Head) {
-			if h.Leader == "" && lead.Holds() {
+		w.put = func(h *ClusterHead) {
+			if h.Leader == "" && lead.MayPublish() {
 				t.Error("it would speak, and another one may lead")
 			}
 			w.gone = w.gone || h.Leader == ""
@@ -350,7 +351,7 @@ func TestQuiet(t *testing.T) {
 // watched is an engine whose heads are looked at when they are put.
 type watched struct {
 	*machine
-	put  func(*Head)
+	put  func(*ClusterHead)
 	gone bool
 }
 

@@ -18,24 +18,24 @@ import (
 type Folder struct {
 	Disk store.Disk
 	Dir  string
-	// Keeps tells whether a file, by its path in Dir with slashes, is kept; with a slash at the end, whether a folder
-	// has files that are.
-	Keeps func(name string) bool
-	// Others are files elsewhere, by the name under which they are kept.
-	Others map[string]string
+	// IsReplicated tells whether a file, by its path in Dir with slashes, is kept; with a slash at the end, whether a
+	// folder has files that are.
+	IsReplicated func(name string) bool
+	// ExternalPathByName are files elsewhere, by the name under which they are kept.
+	ExternalPathByName map[string]string
 
-	seen map[string]seen // of the last look
+	scannedFileByName map[string]scannedFile // of the last look
 }
 
-// seen is a file as it was.
-type seen struct {
-	stamp store.Stamp
+// scannedFile is a file as it was.
+type scannedFile struct {
+	stamp store.FileStamp
 	file  file
 }
 
 // path returns where a file is on this machine.
 func (f *Folder) path(name string) string {
-	if elsewhere, is := f.Others[name]; is {
+	if elsewhere, is := f.ExternalPathByName[name]; is {
 		return elsewhere
 	}
 	return filepath.Join(f.Dir, filepath.FromSlash(name))
@@ -47,7 +47,7 @@ func (f *Folder) names() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the state folder: %w", err)
 	}
-	for name, path := range f.Others {
+	for name, path := range f.ExternalPathByName {
 		if _, err := f.Disk.Lstat(path); err == nil {
 			all = append(all, name)
 		}
@@ -68,26 +68,26 @@ func (f *Folder) namesIn(all []string, dir string) ([]string, error) {
 	for _, e := range entries {
 		name := strings.TrimPrefix(dir+"/"+e.Name(), "/")
 		switch {
-		case e.IsDir() && f.Keeps(name+"/"):
+		case e.IsDir() && f.IsReplicated(name+"/"):
 			if all, err = f.namesIn(all, name); err != nil {
 				return nil, err
 			}
-		case e.Type().IsRegular() && f.Keeps(name):
+		case e.Type().IsRegular() && f.IsReplicated(name):
 			all = append(all, name)
 		}
 	}
 	return all, nil
 }
 
-// look returns the files as they are now. Those that have changed since the last look are read, and give gets their
-// pieces. What is written meanwhile may be there in part: it counts with the next look.
-func (f *Folder) look(now time.Time, give func(Sum, []byte)) ([]file, error) {
+// scanFiles returns the files as they are now. Those that have changed since the last look are read, and give gets
+// their pieces. What is written meanwhile may be there in part: it counts with the next look.
+func (f *Folder) scanFiles(now time.Time, give func(PieceHash, []byte)) ([]file, error) {
 	names, err := f.names()
 	if err != nil {
 		return nil, err
 	}
 	var all []file
-	fresh := map[string]seen{}
+	fresh := map[string]scannedFile{}
 	for _, name := range names {
 		x, is, err := f.lookAt(now, name, give)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -96,20 +96,21 @@ func (f *Folder) look(now time.Time, give func(Sum, []byte)) ([]file, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the state folder: %w", err)
 		}
-		fresh[name] = seen{is, x}
+		fresh[name] = scannedFile{is, x}
 		all = append(all, x)
 	}
-	f.seen = fresh
+	f.scannedFileByName = fresh
 	return all, nil
 }
 
-func (f *Folder) lookAt(now time.Time, name string, give func(Sum, []byte)) (file, store.Stamp, error) {
+func (f *Folder) lookAt(now time.Time, name string, give func(PieceHash, []byte)) (file, store.FileStamp, error) {
 	info, err := f.Disk.Lstat(f.path(name))
 	if err != nil {
-		return file{}, store.Stamp{}, err
+		return file{}, store.FileStamp{}, err
 	}
-	is := store.StampOf(info)
-	if was, known := f.seen[name]; known && was.stamp == is && !info.ModTime().IsZero() && is.Old(now) {
+	is := store.FileStampOf(info)
+	if was, known := f.scannedFileByName[name]; known && was.stamp == is && !info.ModTime().IsZero() &&
+		is.IsConclusive(now) {
 		return was.file, is, nil
 	}
 	content, err := f.Disk.ReadFile(f.path(name))
@@ -121,7 +122,7 @@ func (f *Folder) lookAt(now time.Time, name string, give func(Sum, []byte)) (fil
 		x.Data = content
 		return x, is, nil
 	}
-	sums, parts := cut(content)
+	sums, parts := splitIntoPieces(content)
 	for i, s := range sums {
 		give(s, parts[i])
 	}
@@ -129,13 +130,13 @@ func (f *Folder) lookAt(now time.Time, name string, give func(Sum, []byte)) (fil
 	return x, is, nil
 }
 
-// fetch returns a piece.
-type fetch func(context.Context, Sum) ([]byte, error)
+// pieceFetcher returns a piece.
+type pieceFetcher func(context.Context, PieceHash) ([]byte, error)
 
-// make has the folder hold these files and no others that are kept.
-func (f *Folder) make(ctx context.Context, files []file, now time.Time, get fetch) error {
+// restoreFiles has the folder hold these files and no others that are kept.
+func (f *Folder) restoreFiles(ctx context.Context, files []file, now time.Time, get pieceFetcher) error {
 	are := map[string]file{}
-	here, err := f.look(now, func(Sum, []byte) {})
+	here, err := f.scanFiles(now, func(PieceHash, []byte) {})
 	if err != nil {
 		return err
 	}
@@ -164,13 +165,13 @@ func (f *Folder) make(ctx context.Context, files []file, now time.Time, get fetc
 }
 
 func (f *Folder) isOther(name string) bool {
-	_, is := f.Others[name]
+	_, is := f.ExternalPathByName[name]
 	return is
 }
 
 // write makes a file of its pieces.
-func (f *Folder) write(ctx context.Context, x file, get fetch) error {
-	if !f.isOther(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.Keeps(x.Name)) {
+func (f *Folder) write(ctx context.Context, x file, get pieceFetcher) error {
+	if !f.isOther(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.IsReplicated(x.Name)) {
 		return fmt.Errorf("this program does not know the file %q: it is of a later version, update this replica first",
 			x.Name)
 	}

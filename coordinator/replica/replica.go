@@ -15,13 +15,13 @@ const (
 	TTL = 15 * time.Second
 	// renewEvery is how often the leader replaces the head, if no commit does.
 	renewEvery = 2500 * time.Millisecond
-	// holdsFor is how long a leader goes on after it has begun to replace the head for the last time.
-	holdsFor = 10 * time.Second
+	// leaseDuration is how long a leader goes on after it has begun to replace the head for the last time.
+	leaseDuration = 10 * time.Second
 	// lookEvery is how often who stands by reads the head.
 	lookEvery = time.Second
-	// callWithin bounds a call of the store, and again is the pause before it is tried once more.
-	callWithin = 2 * time.Second
-	again      = 200 * time.Millisecond
+	// storeCallTimeout bounds a call of the store, and again is the pause before it is tried once more.
+	storeCallTimeout = 2 * time.Second
+	storeRetryDelay  = 200 * time.Millisecond
 )
 
 // Config is what a replica needs.
@@ -38,14 +38,14 @@ type Config struct {
 type Replica struct {
 	cfg Config
 
-	mu      sync.Mutex
-	failing bool // the store
-	told    bool // whom it stands by for was told
-	leader  string
+	mu             sync.Mutex
+	failing        bool // the store
+	leaderReported bool // whom it stands by for was told
+	leader         string
 
-	// seen is the head's revision as it was read last, and since the time from which on it has not changed.
-	seen  uint64
-	since time.Time
+	// seenHeadRevision is the head's revision as it was read last, and since the time from which on it has not changed.
+	seenHeadRevision   uint64
+	headUnchangedSince time.Time
 }
 
 // Leader returns the name of the replica that leads, empty if none does, and whether it has renewed its lease while
@@ -55,7 +55,7 @@ func Leader(ctx context.Context, s Store, rt host.Runtime) (name string, lives b
 	first := uint64(0)
 	for until := r.now().Add(2 * renewEvery); ; {
 		value, revision, err := r.get(ctx, headKey)
-		h := &Head{}
+		h := &ClusterHead{}
 		if err == nil {
 			h, err = decodeHead(value)
 		}
@@ -68,7 +68,7 @@ func Leader(ctx context.Context, s Store, rt host.Runtime) (name string, lives b
 			return h.Leader, false, nil
 		}
 		first = revision
-		if err := r.pause(ctx, again); err != nil {
+		if err := r.pause(ctx, storeRetryDelay); err != nil {
 			return "", false, err
 		}
 	}
@@ -77,16 +77,16 @@ func Leader(ctx context.Context, s Store, rt host.Runtime) (name string, lives b
 // New makes a replica.
 func New(cfg Config) *Replica { return &Replica{cfg: cfg} }
 
-// Stand stands by until this replica leads, and has the folder hold then what the cluster keeps. An empty cluster is
-// founded with the folder as it is. The error is that of ctx, or that the folder cannot be made so; then another
-// replica may lead.
-func (r *Replica) Stand(ctx context.Context) (*Lead, error) {
+// AwaitLeadership stands by until this replica leads, and has the folder hold then what the cluster keeps. An empty
+// cluster is founded with the folder as it is. The error is that of ctx, or that the folder cannot be made so; then
+// another replica may lead.
+func (r *Replica) AwaitLeadership(ctx context.Context) (*Leadership, error) {
 	for {
-		lead, err := r.try(ctx)
+		lead, err := r.tryToLead(ctx)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		r.called("read who leads", err)
+		r.reportStoreCall("read who leads", err)
 		if lead != nil {
 			if err = lead.begin(); err == nil {
 				return lead, nil
@@ -102,14 +102,14 @@ func (r *Replica) Stand(ctx context.Context) (*Lead, error) {
 	}
 }
 
-// try takes the lead if nobody has it.
-func (r *Replica) try(ctx context.Context) (*Lead, error) {
+// tryToLead takes the lead if nobody has it.
+func (r *Replica) tryToLead(ctx context.Context) (*Leadership, error) {
 	began := r.now()
 	value, revision, err := r.get(ctx, headKey)
-	h := &Head{}
+	h := &ClusterHead{}
 	switch {
-	case errors.Is(err, ErrNone) && r.seen == 0:
-		return r.take(ctx, began, h, 0)
+	case errors.Is(err, ErrNone) && r.seenHeadRevision == 0:
+		return r.takeLeadership(ctx, began, h, 0)
 	case err != nil:
 		return nil, err
 	}
@@ -117,21 +117,23 @@ func (r *Replica) try(ctx context.Context) (*Lead, error) {
 		return nil, err
 	}
 	now := r.now()
-	if revision > r.seen {
-		r.seen, r.since = revision, now
+	if revision > r.seenHeadRevision {
+		r.seenHeadRevision, r.headUnchangedSince = revision, now
 	}
 	switch {
-	case revision < r.seen: // an old one was read
+	case revision < r.seenHeadRevision: // an old one was read
 		return nil, nil
-	case h.Leader == "", h.Instance == r.cfg.Instance, now.Sub(r.since) >= TTL: // an own one: its answer was lost
-		return r.take(ctx, began, h, revision)
+	case h.Leader == "", h.Instance == r.cfg.Instance,
+		now.Sub(r.headUnchangedSince) >= TTL: // an own one: its answer was lost
+		return r.takeLeadership(ctx, began, h, revision)
 	}
 	r.standsBy(h.Leader)
 	return nil, nil
 }
 
-// take puts the head in which this replica leads in the place of one.
-func (r *Replica) take(ctx context.Context, began time.Time, before *Head, revision uint64) (*Lead, error) {
+// takeLeadership puts the head in which this replica leads in the place of one.
+func (r *Replica) takeLeadership(ctx context.Context, began time.Time, before *ClusterHead,
+	revision uint64) (*Leadership, error) {
 	next := *before
 	next.Leader, next.Instance, next.Count, next.Epoch = r.cfg.Name, r.cfg.Instance, before.Count+1, before.Epoch+1
 	value, err := next.encode()
@@ -145,28 +147,28 @@ func (r *Replica) take(ctx context.Context, began time.Time, before *Head, revis
 	if err != nil {
 		return nil, err
 	}
-	return newLead(ctx, r, next, put, began), nil
+	return newLeadership(ctx, r, next, put, began), nil
 }
 
 func (r *Replica) now() time.Time { return r.cfg.Runtime.Now() }
 
 // get is Store.Get, within its time.
 func (r *Replica) get(ctx context.Context, key string) ([]byte, uint64, error) {
-	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(callWithin))
+	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(storeCallTimeout))
 	defer cancel()
 	return r.cfg.Store.Get(ctx, key)
 }
 
 // put is Store.Put, within its time.
 func (r *Replica) put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(callWithin))
+	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(storeCallTimeout))
 	defer cancel()
 	return r.cfg.Store.Put(ctx, key, value, revision)
 }
 
 // remove is Store.Remove, within its time.
 func (r *Replica) remove(ctx context.Context, key string) error {
-	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(callWithin))
+	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(storeCallTimeout))
 	defer cancel()
 	return r.cfg.Store.Remove(ctx, key)
 }
@@ -184,21 +186,21 @@ func (r *Replica) observe(f Fact) { r.cfg.Observer.ObserveReplica(f) }
 
 // standsBy tells who leads, when that changes.
 func (r *Replica) standsBy(leader string) {
-	if !r.told || leader != r.leader {
-		r.told, r.leader = true, leader
-		r.observe(StandsBy{leader})
+	if !r.leaderReported || leader != r.leader {
+		r.leaderReported, r.leader = true, leader
+		r.observe(StandingBy{leader})
 	}
 }
 
-// called takes the result of a call of the store, and tells when it begins to fail and when it is well again.
-func (r *Replica) called(what string, err error) {
+// reportStoreCall takes the result of a call of the store, and tells when it begins to fail and when it is well again.
+func (r *Replica) reportStoreCall(what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch failing := err != nil; {
 	case failing && !r.failing:
-		r.observe(Failing{what, err})
+		r.observe(StoreFailing{what, err})
 	case !failing && r.failing:
-		r.observe(Mended{})
+		r.observe(StoreRecovered{})
 	}
 	r.failing = err != nil
 }

@@ -28,7 +28,7 @@ type plant struct {
 	dirs     []string
 
 	mu        sync.Mutex
-	leads     map[int]*Lead // by machine
+	leads     map[int]*Leadership // by machine
 	epochs    map[wire.Epoch]int
 	committed int // the last one that counts for sure
 	commits   []commit
@@ -36,7 +36,8 @@ type plant struct {
 }
 
 func newPlant(t *testing.T, n int, seed uint64) *plant {
-	p := &plant{t: t, engine: newEngine(), leads: map[int]*Lead{}, epochs: map[wire.Epoch]int{}, tried: map[int]int{}}
+	p := &plant{t: t, engine: newEngine(), leads: map[int]*Leadership{}, epochs: map[wire.Epoch]int{},
+		tried: map[int]int{}}
 	for i := range n {
 		p.machines = append(p.machines, &machine{engine: p.engine, rng: rand.New(rand.NewPCG(seed, uint64(i)))})
 		p.dirs = append(p.dirs, t.TempDir())
@@ -45,7 +46,7 @@ func newPlant(t *testing.T, n int, seed uint64) *plant {
 }
 
 func (p *plant) folder(i int) Folder {
-	return Folder{Disk: store.Machine, Dir: p.dirs[i], Keeps: func(name string) bool {
+	return Folder{Disk: store.Machine, Dir: p.dirs[i], IsReplicated: func(name string) bool {
 		return !strings.HasPrefix(name, "spool")
 	}}
 }
@@ -105,7 +106,7 @@ func (p *plant) writeFile(i int, name string, content []byte) error {
 // live is the life of a process: it stands by, leads and commits numbers until it is killed or loses the lead.
 func (p *plant) live(ctx context.Context, i int, instance uint64) {
 	for ctx.Err() == nil {
-		lead, err := p.replica(i, instance).Stand(ctx)
+		lead, err := p.replica(i, instance).AwaitLeadership(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				p.t.Errorf("machine %d stands: %v", i, err)
@@ -134,7 +135,7 @@ func (m *machine) pauseFor(ctx context.Context, d time.Duration) error {
 }
 
 // begin holds what a leader finds to what was committed.
-func (p *plant) begin(i int, lead *Lead) {
+func (p *plant) begin(i int, lead *Leadership) {
 	n := p.number(i)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,13 +144,13 @@ func (p *plant) begin(i int, lead *Lead) {
 		p.t.Errorf("machines %d and %d lead in epoch %d", by, i, lead.Epoch())
 	}
 	p.epochs[lead.Epoch()] = i
-	if lead.over() == nil && (n < p.committed || n > p.committed && p.tried[n] == 0) {
+	if lead.endedError() == nil && (n < p.committed || n > p.committed && p.tried[n] == 0) {
 		p.t.Errorf("machine %d finds %d, committed is %d", i, n, p.committed)
 	}
 }
 
 // commit commits the next number, and reports whether the leader leads yet.
-func (p *plant) commit(ctx context.Context, i int, lead *Lead) bool {
+func (p *plant) commit(ctx context.Context, i int, lead *Leadership) bool {
 	n := p.number(i) + 1
 	p.mu.Lock()
 	p.tried[n]++
@@ -200,7 +201,7 @@ func (p *plant) speaking() (all []int) {
 		p.machines[i].mu.Lock()
 		runs := p.machines[i].stopped == nil
 		p.machines[i].mu.Unlock()
-		if runs && l.Holds() {
+		if runs && l.MayPublish() {
 			all = append(all, i)
 		}
 	}

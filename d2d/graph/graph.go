@@ -79,12 +79,12 @@ func (g *Graph) ID(i int) string {
 }
 
 // Links are the edges as the mixing kernel wants them; edge k of the one is edge k of the other.
-func (g *Graph) Links() *d2d.Links {
+func (g *Graph) Links() *d2d.Adjacency {
 	pairs := make([][2]int, len(g.edges))
 	for k, e := range g.edges {
 		pairs[k] = [2]int{e.I, e.J}
 	}
-	return d2d.NewLinks(g.nodes, pairs)
+	return d2d.NewAdjacency(g.nodes, pairs)
 }
 
 // Degrees are the numbers of edges at each node.

@@ -58,7 +58,7 @@ func TestLargeGraphs(t *testing.T) {
 	slowest := 1 - (2-2*math.Cos(2*math.Pi/1500))/3
 	for name, c := range map[string]struct {
 		g    *Graph
-		rule spec.EdgeRule
+		rule spec.EdgeWeightRule
 		want float64 // |λ₂|
 		less float64 // it may be less by so much
 	}{

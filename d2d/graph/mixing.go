@@ -18,7 +18,7 @@ type Mixing struct {
 
 // NewMixing weighs the edges of a graph by a rule. [spec.BestConstant] and [spec.Fastest] need a connected graph and
 // fail with a [*DisconnectedError] on others.
-func NewMixing(g *Graph, rule spec.EdgeRule) (*Mixing, error) {
+func NewMixing(g *Graph, rule spec.EdgeWeightRule) (*Mixing, error) {
 	weights, err := g.weigh(rule)
 	if err != nil {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 )
 
 // weigh returns the weights of a rule, one an edge.
-func (g *Graph) weigh(rule spec.EdgeRule) ([]float64, error) {
+func (g *Graph) weigh(rule spec.EdgeWeightRule) ([]float64, error) {
 	switch rule {
 	case spec.Metropolis:
 		return metropolis(make([]float64, len(g.edges)), g.edges, g.Degrees()), nil

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-func mustMix(t testing.TB, g *graph.Graph, rule spec.EdgeRule) *graph.Mixing {
+func mustMix(t testing.TB, g *graph.Graph, rule spec.EdgeWeightRule) *graph.Mixing {
 	t.Helper()
 	m, err := graph.NewMixing(g, rule)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestSecondEigenvalues(t *testing.T) {
 	ring := func(k int) float64 { return 2 - 2*math.Cos(2*math.Pi*float64(k)/n) }
 	for name, c := range map[string]struct {
 		g    *graph.Graph
-		rule spec.EdgeRule
+		rule spec.EdgeWeightRule
 		want float64 // |λ₂|
 	}{
 		"complete, metropolis":    {graph.Complete(n), spec.Metropolis, 0},
@@ -248,7 +248,7 @@ func TestScaleForLive(t *testing.T) {
 		}
 	}
 	g := star(t, 6)
-	for _, rule := range []spec.EdgeRule{spec.Metropolis, spec.MaxDegree} {
+	for _, rule := range []spec.EdgeWeightRule{spec.Metropolis, spec.MaxDegree} {
 		m := mustMix(t, g, rule)
 		scaled := make([]float64, len(m.Weights))
 		graph.ScaleForLive(scaled, g, m.Weights)

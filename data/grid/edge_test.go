@@ -81,16 +81,19 @@ func TestCountsSayWhere(t *testing.T) {
 	other := func(at int64) grid.Reading { return grid.Reading{Input: "wd", Time: at * hour, Text: "N", Line: 5} }
 	_, g := run(t, c, []grid.Reading{at(2, 10*hour, 1), at(3, 11*hour, 99), at(4, 10*hour, 2)})
 	counts, _, _ := g.Counts()
-	if n := counts[0]; n.Last.Line != 3 || n.Last.At != 11*hour || n.Lacked != 0 || n.Unused[grid.OutOfRange] != 1 {
+	if n := counts[0]; n.LastRejected.Line != 3 || n.LastRejected.At != 11*hour || n.LastGapTime != 0 ||
+		n.Unused[grid.OutOfRange] != 1 {
 		t.Errorf("%+v, want line 3", n)
 	}
 	_, g = run(t, c, []grid.Reading{at(2, 10*hour, 1), at(3, 11*hour, 99), at(4, 10*hour, 2), other(12),
 		other(13), at(6, 15*hour, 2), at(7, 16*hour, 3)})
 	counts, dropped, _ := g.Counts()
-	if n := counts[0]; n.Last.Line != 4 || n.Last.At != 10*hour || n.Lacked != 12*hour ||
-		n.Unused[grid.Twice] != 1 || n.Unused[grid.Gap] != 1 || dropped != 1 ||
-		n.LastBy[grid.OutOfRange] != (grid.Rejected{Why: grid.OutOfRange, Line: 3, At: 11 * hour, Value: 99}) ||
-		n.LastBy[grid.Twice] != n.Last || len(n.LastBy) != 2 { // at 12; the others need 11 or 14, when all is off
+	if n := counts[0]; n.LastRejected.Line != 4 || n.LastRejected.At != 10*hour || n.LastGapTime != 12*hour ||
+		n.Unused[grid.Duplicate] != 1 || n.Unused[grid.Gap] != 1 || dropped != 1 ||
+		n.LastRejectedByReason[grid.OutOfRange] != (grid.Rejected{Why: grid.OutOfRange, Line: 3, At: 11 * hour,
+			Value: 99}) ||
+		n.LastRejectedByReason[grid.Duplicate] != n.LastRejected ||
+		len(n.LastRejectedByReason) != 2 { // at 12; the others need 11 or 14, when all is off
 		t.Errorf("%+v, %d rows dropped; want line 4", n, dropped)
 	}
 }
@@ -98,7 +101,7 @@ func TestCountsSayWhere(t *testing.T) {
 // TestStuck wants a value that stays for longer than it may not to be used from then on, until it changes, also if
 // another input goes on.
 func TestStuck(t *testing.T) {
-	c := hourly(func(c *grid.Config) { c.Recipe.Inputs[0].Stuck, c.Target = 2*time.Hour, "temp" })
+	c := hourly(func(c *grid.Config) { c.Recipe.Inputs[0].StuckAfter, c.Target = 2*time.Hour, "temp" })
 	c.Features, c.Recipe.Grid.Lateness = []string{"hour sin"}, time.Hour
 	var came []grid.Reading
 	for k, v := range []float64{5, 5, 5, 5, 5, 6, 6, 5, 5, 5, 5, 1, 2, 3} { // the first stays from 10 to 14
@@ -135,7 +138,7 @@ func TestJump(t *testing.T) {
 		"stuck on a new level":  {nil, []float64{1, 9, 50, 50, 50, 50, 50, 51}, []float32{1, 9, 50, 50, 51}},
 	} {
 		c := hourly(func(c *grid.Config) {
-			c.Recipe.Inputs[0].Jump, c.Recipe.Inputs[0].Stuck = 10, 3*time.Hour
+			c.Recipe.Inputs[0].MaxJump, c.Recipe.Inputs[0].StuckAfter = 10, 3*time.Hour
 			c.Features, c.Target = []string{"hour sin"}, "temp"
 		})
 		var came []grid.Reading
@@ -156,7 +159,7 @@ func TestJump(t *testing.T) {
 // TestRefuse wants the first missing value to be told, and none before the reach of the columns.
 func TestRefuse(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
-		c.Missing.Policy, c.Features = grid.Refuse, []string{"temp lag 2h"}
+		c.Missing.Policy, c.Features = grid.FillRefuse, []string{"temp lag 2h"}
 	})
 	g, err := grid.New(c)
 	if err != nil {
@@ -181,7 +184,7 @@ func TestRefuse(t *testing.T) {
 func TestSilence(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
 		c.Recipe.Grid.Step, c.Features, c.Target = time.Millisecond, []string{"temp lag 1ms"}, "temp in 1ms"
-		c.Missing = grid.Fill{Policy: grid.Last, AtMost: 10 * time.Second}
+		c.Missing = grid.Fill{Policy: grid.FillLast, MaxAge: 10 * time.Second}
 	})
 	ms := int64(time.Millisecond)
 	var came []grid.Reading
@@ -213,7 +216,7 @@ func TestQueueIsBounded(t *testing.T) {
 // TestLabels wants rows to wait for their labels, in order, and to be dropped after the wait.
 func TestLabels(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
-		c.Recipe.Inputs = append(c.Recipe.Inputs, spec.Input{Name: "y", Wait: 3 * time.Hour})
+		c.Recipe.Inputs = append(c.Recipe.Inputs, spec.Input{Name: "y", LabelLateness: 3 * time.Hour})
 		c.Target = "y"
 	})
 	g, err := grid.New(c)
@@ -320,8 +323,8 @@ func TestMemoryIsFlat(t *testing.T) {
 func TestSumHasNoLogarithm(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
 		in := &c.Recipe.Inputs[0]
-		in.Join, in.Scale, in.Range = spec.JoinSum, spec.ScaleLog1p, nil
-		c.Missing = grid.Fill{Policy: grid.Mean}
+		in.Join, in.Scale, in.Range = spec.ResampleSum, spec.ScaleLog1p, nil
+		c.Missing = grid.Fill{Policy: grid.FillMean}
 	})
 	rows, _ := run(t, c, []grid.Reading{temp(100*hour, 1), temp(101*hour-1, -0.5), temp(101*hour, -0.5),
 		temp(102*hour, 1), temp(103*hour, 1), temp(104*hour, 1)})

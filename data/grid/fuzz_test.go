@@ -31,7 +31,7 @@ func FuzzReadings(f *testing.F) {
 	f.Add(append(odd, steady...), "temp", "skip", 1)
 	f.Add(steady[:170], "wd", "refuse", 2)
 	f.Fuzz(func(t *testing.T, b []byte, target, missing string, queue int) {
-		c := config(t, target, grid.Fill{Policy: grid.Policy(missing), AtMost: time.Hour})
+		c := config(t, target, grid.Fill{Policy: grid.FillPolicy(missing), MaxAge: time.Hour})
 		if c.Queue = queue & 0xff; target == "label" {
 			c.Features = c.Features[:4]
 		}

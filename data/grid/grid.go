@@ -20,15 +20,15 @@ type Config struct {
 	// valid range [minimum, maximum] by input on this device, in addition to the recipe's
 	Ranges map[string][]float64
 	// AcceptTarget, if set, reports whether a target is valid. No rows are made with other targets.
-	AcceptTarget func(y float64) bool
-	Queue        int  // maximum number of waiting readings; 0 = DefaultQueue
-	Early        bool // rows are made as soon as their point is over, for a prediction: their targets are 0
+	AcceptTarget  func(y float64) bool
+	Queue         int  // maximum number of waiting readings; 0 = DefaultQueue
+	BeforeTargets bool // rows are made as soon as their point is over, for a prediction: their targets are 0
 }
 
 // Fill says what stands for a value that is not there.
 type Fill struct {
-	Policy Policy        // empty = skip
-	AtMost time.Duration // of Last
+	Policy FillPolicy    // empty = skip
+	MaxAge time.Duration // of Last
 }
 
 const (
@@ -37,7 +37,7 @@ const (
 	// Silence is after how many points without a reading a grid begins anew.
 	Silence = spec.MaxReach
 
-	latest = math.MaxInt64 - 4*int64(spec.MaxPeriod) // of readings' times
+	maxReadingTime = math.MaxInt64 - 4*int64(spec.MaxPeriod) // of readings' times
 )
 
 // Rows are rows in order of time: of row i the features are X[i·n : (i+1)·n].
@@ -52,30 +52,30 @@ type Grid struct {
 	missing      Fill
 	step         int64
 	lateness     int64
-	most         int // of the queue
+	maxWaiting   int // of the queue
 	inputs       []input
-	places       map[string]int
+	indexByInput map[string]int
 	columns      []*column
-	back         int64 // the points before its own that a row sees
-	target       goal
+	reachPoints  int64 // the points before its own that a row sees
+	target       targetState
 	early        bool
 	acceptTarget func(float64) bool
 
-	queue         queue
-	number        int64     // of the last reading
-	lines         bool      // numbers are lines
-	newest        int64     // of the times that came
-	watermark     int64     // readings before it are late
-	lastReleased  []waiting // by input, the last reading that left the queue; its time is −1 before the first
-	begun         bool
-	first         int64  // the first point since the beginning, or a silence
-	open          int64  // the point that is being joined; those before are closed
-	lastReadingAt int64  // last point with a reading
-	heard         []bool // of closed points, in a ring: whether they have one
+	queue           queue
+	number          int64     // of the last reading
+	numbersAreLines bool      // numbers are lines
+	newest          int64     // of the times that came
+	watermark       int64     // readings before it are late
+	lastReleased    []waiting // by input, the last reading that left the queue; its time is −1 before the first
+	begun           bool
+	first           int64  // the first point since the beginning, or a silence
+	openPoint       int64  // the point that is being joined; those before are closed
+	lastReadingAt   int64  // last point with a reading
+	pointHasReading []bool // of closed points, in a ring: whether they have one
 
 	rows          Rows
 	row           []float32 // in the making
-	rowGaps       []lacking // values that the row lacks
+	rowGaps       []rowGap  // values that the row lacks
 	dropped       uint64
 	unknownInputs uint64 // number of readings of inputs that the recipe does not name
 	refused       error
@@ -83,29 +83,29 @@ type Grid struct {
 
 // New begins a grid. The error says what cannot be in the recipe or in the columns.
 func New(c Config) (*Grid, error) {
-	var problems spec.Check
+	var problems spec.ProblemList
 	c.Recipe.Check(&problems, "task")
 	if problems.Problems() == 0 {
 		c.Recipe.CheckColumns(&problems, "task", c.Features, c.Target)
 	}
-	problems.Need(len(c.Recipe.Inputs) > 0, "task.inputs", "is empty")
+	problems.Require(len(c.Recipe.Inputs) > 0, "task.inputs", "is empty")
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
 	g := &Grid{zone: c.Zone, missing: c.Missing, step: int64(c.Recipe.Grid.Step),
-		lateness: int64(c.Recipe.Grid.Lateness), most: c.Queue, places: map[string]int{},
-		early:  c.Early || c.Target == "",
+		lateness: int64(c.Recipe.Grid.Lateness), maxWaiting: c.Queue, indexByInput: map[string]int{},
+		early:  c.BeforeTargets || c.Target == "",
 		inputs: make([]input, len(c.Recipe.Inputs)), lastReleased: make([]waiting, len(c.Recipe.Inputs)),
 		acceptTarget: c.AcceptTarget}
 	if g.zone == nil {
 		g.zone = time.UTC
 	}
-	if g.most == 0 {
-		g.most = DefaultQueue
+	if g.maxWaiting == 0 {
+		g.maxWaiting = DefaultQueue
 	}
 	for i, in := range c.Recipe.Inputs {
 		g.inputs[i] = newInput(in, c.MissingValues, c.Ranges[in.Name])
-		g.places[in.Name], g.lastReleased[i].time = i, -1
+		g.indexByInput[in.Name], g.lastReleased[i].time = i, -1
 	}
 	return g, g.compile(c.Features, c.Target)
 }
@@ -120,20 +120,20 @@ func (g *Grid) compile(features []string, target string) error {
 		}
 		n := g.newColumn(c)
 		g.columns = append(g.columns, n)
-		g.back = max(g.back, n.reach())
+		g.reachPoints = max(g.reachPoints, n.reach())
 		if n.input != nil {
 			reach[n.input] = max(reach[n.input], n.reach())
 		}
 	}
-	g.target = noGoal()
+	g.target = noTargetState()
 	if target != "" {
 		c, err := spec.ParseColumn(target)
 		if err != nil {
 			return err
 		}
-		g.target = newGoal(g.newColumn(c), g.step)
+		g.target = newTargetState(g.newColumn(c), g.step)
 	}
-	g.heard = make([]bool, g.back+int64(g.target.delay)+1)
+	g.pointHasReading = make([]bool, g.reachPoints+int64(g.target.delay)+1)
 	for in, n := range reach {
 		in.values = make([]float64, n+g.target.delay+1)
 	}
@@ -143,27 +143,27 @@ func (g *Grid) compile(features []string, target string) error {
 
 // Reject counts a reading that the caller has rejected for the given reason.
 func (g *Grid) Reject(r Reading, why Reason) {
-	if i, there := g.places[r.Input]; there {
+	if i, there := g.indexByInput[r.Input]; there {
 		g.inputs[i].count.drop(why, r)
 	}
 }
 
 // Add takes the next reading. Rows that can be made then are.
 func (g *Grid) Add(r Reading) {
-	i, there := g.places[r.Input]
+	i, there := g.indexByInput[r.Input]
 	if !there {
 		g.unknownInputs++
 		return
 	}
 	in := &g.inputs[i]
 	if g.number++; r.Line > 0 {
-		g.number, g.lines = r.Line, true
+		g.number, g.numbersAreLines = r.Line, true
 	}
 	v, reason := in.value(r)
-	wait := int64(in.Wait)
+	wait := int64(in.LabelLateness)
 	switch {
 	case reason != "":
-	case r.Time < 0 || r.Time > latest:
+	case r.Time < 0 || r.Time > maxReadingTime:
 		reason = BadTime
 	case r.Time < g.newest-g.lateness-wait:
 		reason = Late
@@ -172,7 +172,7 @@ func (g *Grid) Add(r Reading) {
 	case wait > 0 && in != g.target.input: // a label that nobody predicts
 		in.count.use()
 	case wait > 0:
-		reason = g.target.take(label{r.Time, r.Source, v}, g.pointOf(r.Time), g.most)
+		reason = g.target.take(label{r.Time, r.Source, v}, g.pointOf(r.Time), g.maxWaiting)
 	default:
 		g.queue.push(waiting{r.Time, v, r.Source, uint64(i)<<keyBits | uint64(g.number)&(1<<keyBits-1)})
 	}
@@ -182,22 +182,22 @@ func (g *Grid) Add(r Reading) {
 	}
 	g.newest = max(g.newest, r.Time)
 	in.count.Newest = max(in.count.Newest, r.Time)
-	g.pass(r.Time - g.lateness)
+	g.moveWatermark(r.Time - g.lateness)
 }
 
 // pointOf returns the point that stands for a time.
 func (g *Grid) pointOf(t int64) int64 { return (t + g.step - 1) / g.step }
 
-// pass moves the watermark, if it is before to, and joins what it has passed.
-func (g *Grid) pass(to int64) {
+// moveWatermark moves the watermark, if it is before to, and joins what it has passed.
+func (g *Grid) moveWatermark(to int64) {
 	g.watermark = max(g.watermark, to)
-	for len(g.queue) > 0 && (g.queue[0].time < g.watermark || len(g.queue) > g.most) {
+	for len(g.queue) > 0 && (g.queue[0].time < g.watermark || len(g.queue) > g.maxWaiting) {
 		w := g.queue.pop()
 		g.watermark = max(g.watermark, w.time)
 		g.release(w)
 	}
 	if g.begun {
-		g.advance(g.pointOf(g.watermark))
+		g.closePointsBefore(g.pointOf(g.watermark))
 		g.decide()
 	}
 }
@@ -207,7 +207,7 @@ func (g *Grid) release(w waiting) {
 	i := w.input()
 	in := &g.inputs[i]
 	if last := g.lastReleased[i]; last.time == w.time && last.source == w.source {
-		in.count.drop(Twice, g.readingOf(w))
+		in.count.drop(Duplicate, g.readingOf(w))
 		return
 	}
 	g.lastReleased[i] = w
@@ -216,13 +216,13 @@ func (g *Grid) release(w waiting) {
 		g.begun = true
 		g.begin(k)
 	}
-	g.advance(k)
+	g.closePointsBefore(k)
 	g.lastReadingAt = k
-	if why := in.doubts.of(&in.Input, moment{w.time, w.value}, g.step); why != "" {
+	if why := in.doubts.rejectReason(&in.Input, timedValue{w.time, w.value}, g.step); why != "" {
 		in.count.drop(why, g.readingOf(w))
 		return
 	}
-	in.heard = true
+	in.hasReading = true
 	in.count.use()
 	in.joining.add(w.value)
 }
@@ -230,7 +230,7 @@ func (g *Grid) release(w waiting) {
 // readingOf returns a queued reading with its time, its value and, if it was read from a file, its line.
 func (g *Grid) readingOf(w waiting) Reading {
 	r := Reading{Time: w.time, Value: w.value}
-	if g.lines {
+	if g.numbersAreLines {
 		r.Line = w.number()
 	}
 	return r
@@ -238,47 +238,47 @@ func (g *Grid) readingOf(w waiting) Reading {
 
 // begin starts at a point, with nothing before.
 func (g *Grid) begin(k int64) {
-	g.first, g.open, g.lastReadingAt = k, k, k
+	g.first, g.openPoint, g.lastReadingAt = k, k, k
 	g.target.begin(k)
 	for i := range g.inputs {
-		g.inputs[i].heard, g.inputs[i].doubts = false, doubts{}
+		g.inputs[i].hasReading, g.inputs[i].doubts = false, plausibilityCheck{}
 	}
 }
 
-// advance closes the points before k.
-func (g *Grid) advance(k int64) {
-	for g.open < k {
-		if g.open-g.lastReadingAt > Silence {
+// closePointsBefore closes the points before k.
+func (g *Grid) closePointsBefore(k int64) {
+	for g.openPoint < k {
+		if g.openPoint-g.lastReadingAt > Silence {
 			g.decide()
 			g.begin(k)
 			return
 		}
 		for i := range g.inputs {
 			if in := &g.inputs[i]; in.used {
-				measured := in.close(g.open, g.missing, g.step)
-				if in == g.target.input && in.Wait == 0 {
-					g.target.measured(g.open, measured)
+				measured := in.close(g.openPoint, g.missing, g.step)
+				if in == g.target.input && in.LabelLateness == 0 {
+					g.target.measured(g.openPoint, measured)
 				}
 			}
 		}
-		g.heard[g.open%int64(len(g.heard))] = g.lastReadingAt == g.open
-		g.open++
+		g.pointHasReading[g.openPoint%int64(len(g.pointHasReading))] = g.lastReadingAt == g.openPoint
+		g.openPoint++
 		g.decide()
 	}
 }
 
 // decide makes or drops the rows whose targets are known, or will never be.
 func (g *Grid) decide() {
-	for g.target.next < g.open {
-		y, decided := g.target.of(g.open, g.watermark)
+	for g.target.nextUndecided < g.openPoint {
+		y, decided := g.target.nextTarget(g.openPoint, g.watermark)
 		if g.early {
 			y = 0
 		} else if !decided {
 			return
 		}
-		k := g.target.next
-		g.target.pass()
-		if k-g.back >= g.first { // else it lacks what was before the beginning
+		k := g.target.nextUndecided
+		g.target.advancePoint()
+		if k-g.reachPoints >= g.first { // else it lacks what was before the beginning
 			g.make(k, y)
 		}
 	}
@@ -292,20 +292,20 @@ func (g *Grid) make(k int64, y float64) {
 		off = off || !g.heardFrom(first, last)
 		why := Gap
 		switch {
-		case known(v) && !finite32(v):
+		case isPresent(v) && !finite32(v):
 			why = NotFinite
-		case known(v):
+		case isPresent(v):
 			why = UnknownClass
-		case in.Wait > 0:
+		case in.LabelLateness > 0:
 			why = NoLabel
 		}
-		gaps = append(gaps, lacking{in, why})
+		gaps = append(gaps, rowGap{in, why})
 	}
 	for _, c := range g.columns {
-		v := c.make(g, k)
+		v := c.valueAt(g, k)
 		if x := float32(v); x-x != 0 && c.input != nil {
-			first, last := c.sees(k)
-			if lack(c.input, v, first, last); g.missing.Policy == Refuse && g.refused == nil {
+			first, last := c.pointRange(k)
+			if lack(c.input, v, first, last); g.missing.Policy == FillRefuse && g.refused == nil {
 				g.refused = fmt.Errorf("%s: %q has no value, and a missing value is refused",
 					time.Unix(0, k*g.step).UTC().Format(time.RFC3339), c)
 			}
@@ -321,28 +321,28 @@ func (g *Grid) make(k int64, y float64) {
 		g.rows.Y = append(g.rows.Y, float32(y))
 		g.rows.Times = append(g.rows.Times, k*g.step)
 	case !off:
-		g.drop(k)
+		g.countDroppedRow(k)
 	}
 }
 
 // finite32 reports whether a value is finite after the conversion to float32.
 func finite32(v float64) bool { x := float32(v); return x-x == 0 }
 
-// lacking is an input that has no value for a row, and why.
-type lacking struct {
+// rowGap is an input that has no value for a row, and why.
+type rowGap struct {
 	*input
 	why Reason
 }
 
-// drop counts a row that is not made: once an input that it gaps.
-func (g *Grid) drop(k int64) {
+// countDroppedRow counts a row that is not made: once an input that it gaps.
+func (g *Grid) countDroppedRow(k int64) {
 	g.dropped++
 	for _, l := range g.rowGaps {
-		if l.lacked != k {
+		if l.lastGapPoint != k {
 			if l.count.count(l.why); l.why.Wrong() {
 				l.count.Recent.Take(true)
 			}
-			l.lacked, l.count.Lacked = k, k*g.step
+			l.lastGapPoint, l.count.LastGapTime = k, k*g.step
 		}
 	}
 }
@@ -350,17 +350,17 @@ func (g *Grid) drop(k int64) {
 // heardFrom reports whether each of some points has a reading, of whatever input.
 func (g *Grid) heardFrom(first, last int64) bool {
 	for k := first; k <= last; k++ {
-		if !g.heard[k%int64(len(g.heard))] {
+		if !g.pointHasReading[k%int64(len(g.pointHasReading))] {
 			return false
 		}
 	}
 	return true
 }
 
-// Reach returns two time spans. need is the span of readings that a row requires: from the first grid point of its
-// columns to the time at which its target is known. have is the span of the readings so far, rounded to seconds.
-func (g *Grid) Reach() (need, have time.Duration) {
-	need = time.Duration((g.back+g.target.ahead+1)*g.step + g.lateness + g.target.wait)
+// ReadingSpans returns two time spans. need is the span of readings that a row requires: from the first grid point of
+// its columns to the time at which its target is known. have is the span of the readings so far, rounded to seconds.
+func (g *Grid) ReadingSpans() (need, have time.Duration) {
+	need = time.Duration((g.reachPoints+g.target.ahead+1)*g.step + g.lateness + g.target.labelWait)
 	if g.newest > 0 {
 		first := g.newest
 		if g.begun {
@@ -384,10 +384,10 @@ func (g *Grid) Take() Rows {
 // Counts returns what was used of each input and what was not. dropped is the number of rows that were not made because
 // a value was missing, except at the beginning and where the device was off; strange that of readings of inputs that
 // the recipe has not.
-func (g *Grid) Counts() (inputs []Count, dropped, strange uint64) {
+func (g *Grid) Counts() (inputs []InputCount, dropped, strange uint64) {
 	for i := range g.inputs {
 		c := g.inputs[i].count
-		c.Unused, c.LastBy = maps.Clone(c.Unused), maps.Clone(c.LastBy)
+		c.Unused, c.LastRejectedByReason = maps.Clone(c.Unused), maps.Clone(c.LastRejectedByReason)
 		inputs = append(inputs, c)
 	}
 	return inputs, g.dropped, g.unknownInputs

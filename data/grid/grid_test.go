@@ -33,10 +33,11 @@ func config(t *testing.T, target string, fill grid.Fill) grid.Config {
 		Recipe: spec.Recipe{
 			Grid: spec.Grid{Step: 30 * time.Minute, Lateness: 50 * time.Minute}, Inputs: []spec.Input{
 				{Name: "pm", Range: []float64{0, 1000}, Scale: spec.ScaleLog1p},
-				{Name: "temp", Join: spec.JoinLast, Stuck: time.Hour}, {Name: "gust", Join: spec.JoinMax, Jump: 50},
-				{Name: "low", Join: spec.JoinMin, Stuck: 90 * time.Minute, Jump: 40},
-				{Name: "rain", Join: spec.JoinSum}, {Name: "tips", Join: spec.JoinCount},
-				{Name: "wd", Classes: []string{"N", "E", "S W"}}, {Name: "label", Wait: 3 * time.Hour},
+				{Name: "temp", Join: spec.ResampleLast, StuckAfter: time.Hour}, {Name: "gust", Join: spec.ResampleMax,
+					MaxJump: 50},
+				{Name: "low", Join: spec.ResampleMin, StuckAfter: 90 * time.Minute, MaxJump: 40},
+				{Name: "rain", Join: spec.ResampleSum}, {Name: "tips", Join: spec.ResampleCount},
+				{Name: "wd", Classes: []string{"N", "E", "S W"}}, {Name: "label", LabelLateness: 3 * time.Hour},
 			}}.WithDefaults(),
 		Features: []string{"pm", "pm lag 1h", "temp mean 90m", "gust max 1h", "low min 1h", "pm std 2h", "rain",
 			"tips", "wd = N", "wd = S W", "hour sin", "hour cos", "weekday sin", "weekday cos"},
@@ -143,7 +144,7 @@ func differ[T comparable](a, b []T) int {
 func TestRowsWithoutTarget(t *testing.T) {
 	came := stream(rand.New(rand.NewPCG(3, 1)), 200, 0.02)
 	with, without := config(t, "pm in 1h", grid.Fill{}), config(t, "", grid.Fill{})
-	with.Early = true
+	with.BeforeTargets = true
 	want, _ := run(t, with, came)
 	got, _ := run(t, without, came)
 	if same(t, "without target", got, want); len(got.Y) < 50 {
@@ -155,7 +156,7 @@ func TestRowsWithoutTarget(t *testing.T) {
 	}
 }
 
-var fills = []grid.Fill{{}, {Policy: grid.Last, AtMost: time.Hour}, {Policy: grid.Mean}}
+var fills = []grid.Fill{{}, {Policy: grid.FillLast, MaxAge: time.Hour}, {Policy: grid.FillMean}}
 
 // TestRowsAreThoseOfTheDefinition holds rows against the oracle: in order, shuffled, with losses, sent twice.
 func TestRowsAreThoseOfTheDefinition(t *testing.T) {

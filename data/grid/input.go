@@ -8,24 +8,24 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Policy is what stands for the value of a grid point that has none. A target is never made up.
-type Policy string
+// FillPolicy is what stands for the value of a grid point that has none. A target is never made up.
+type FillPolicy string
 
 // The policies.
 const (
-	Skip   Policy = "skip"   // nothing: rows that need it are not made
-	Refuse Policy = "refuse" // nothing, and the readings are of no use
-	Last   Policy = "last"   // the value before, which is at most so old
-	Mean   Policy = "mean"   // the mean of all values before, or their most frequent class
+	FillSkip   FillPolicy = "skip"   // nothing: rows that need it are not made
+	FillRefuse FillPolicy = "refuse" // nothing, and the readings are of no use
+	FillLast   FillPolicy = "last"   // the value before, which is at most so old
+	FillMean   FillPolicy = "mean"   // the mean of all values before, or their most frequent class
 )
 
-// Policies returns all policies.
-func Policies() []Policy { return []Policy{Skip, Refuse, Last, Mean} }
+// FillPolicies returns all policies.
+func FillPolicies() []FillPolicy { return []FillPolicy{FillSkip, FillRefuse, FillLast, FillMean} }
 
-// nothing is the value of a grid point without one.
-var nothing = math.NaN()
+// absentValue is the value of a grid point without one.
+var absentValue = math.NaN()
 
-func known(v float64) bool { return v == v }
+func isPresent(v float64) bool { return v == v }
 
 // input is what is kept of an input. The values of the last points are in a ring: that of point k at k mod its length.
 type input struct {
@@ -33,41 +33,41 @@ type input struct {
 	missingValues MissingValues
 	deviceRange   []float64 // valid range [minimum, maximum] from the device's configuration; nil = any value
 	classNumbers  []float64 // the classes as numbers, see numberOf
-	count         Count
+	count         InputCount
 	used          bool // by a column or the target
 	values        []float64
-	doubts        doubts  // since the beginning, or a silence
-	joining       joining // of the open point
-	heard         bool    // since the beginning, or a silence
-	last          float64 // value of the point lastAt
+	doubts        plausibilityCheck // since the beginning, or a silence
+	joining       pointAggregate    // of the open point
+	hasReading    bool              // since the beginning, or a silence
+	last          float64           // value of the point lastAt
 	lastAt        int64
 	sum           float64 // of all points with a value
 	points        float64
 	classes       []int // how many points had each class
-	lacked        int64 // the last point whose row was not made for lack of a value; −1 = none
+	lastGapPoint  int64 // the last point whose row was not made for lack of a value; −1 = none
 }
 
 // newInput returns the state of an input without readings.
 func newInput(in spec.Input, missingValues MissingValues, deviceRange []float64) input {
 	n := input{Input: in, missingValues: missingValues, deviceRange: deviceRange,
-		count: Count{Input: in.Name}, classes: make([]int, len(in.Classes)), lacked: -1}
+		count: InputCount{Input: in.Name}, classes: make([]int, len(in.Classes)), lastGapPoint: -1}
 	for _, class := range in.Classes {
 		n.classNumbers = append(n.classNumbers, numberOf(class))
 	}
 	return n
 }
 
-// Count is how many readings of an input were used and why others were not.
-type Count struct {
+// InputCount is how many readings of an input were used and why others were not.
+type InputCount struct {
 	Input  string
 	Used   uint64
 	Newest int64 // time of the newest that was used or waits; 0 = none
 	// Unused has readings, and under Gap and NoLabel the rows that were not made because they lack the input.
-	Unused map[Reason]uint64
-	Last   Rejected            // the last rejected reading; the zero value = no reading was rejected
-	LastBy map[Reason]Rejected // the last rejected reading by reason
-	Lacked int64               // time of the last row that was not made for lack of this input; 0 = none
-	Recent Recent
+	Unused               map[Reason]uint64
+	LastRejected         Rejected            // the last rejected reading; the zero value = no reading was rejected
+	LastRejectedByReason map[Reason]Rejected // the last rejected reading by reason
+	LastGapTime          int64               // time of the last row that was not made for lack of this input; 0 = none
+	Recent               RecentShare
 }
 
 // Rejected describes a rejected reading.
@@ -80,12 +80,12 @@ type Rejected struct {
 }
 
 // use counts a reading that is used.
-func (c *Count) use() {
+func (c *InputCount) use() {
 	c.Used++
 	c.Recent.Take(false)
 }
 
-func (c *Count) count(why Reason) {
+func (c *InputCount) count(why Reason) {
 	if c.Unused == nil {
 		c.Unused = map[Reason]uint64{}
 	}
@@ -93,16 +93,16 @@ func (c *Count) count(why Reason) {
 }
 
 // drop counts a reading that is not used.
-func (c *Count) drop(why Reason, r Reading) {
+func (c *InputCount) drop(why Reason, r Reading) {
 	c.count(why)
 	if why.Wrong() {
 		c.Recent.Take(true)
 	}
-	if c.LastBy == nil {
-		c.LastBy = map[Reason]Rejected{}
+	if c.LastRejectedByReason == nil {
+		c.LastRejectedByReason = map[Reason]Rejected{}
 	}
-	c.Last = Rejected{why, r.Line, r.Time, r.Text, r.Value}
-	c.LastBy[why] = c.Last
+	c.LastRejected = Rejected{why, r.Line, r.Time, r.Text, r.Value}
+	c.LastRejectedByReason[why] = c.LastRejected
 }
 
 // value returns the number of a reading, or why there is none.
@@ -114,7 +114,7 @@ func (in *input) value(r Reading) (float64, Reason) {
 	switch {
 	case r.Text != "" && in.missingValues.HasText(r.Text), r.Text == "" && in.missingValues.HasNumber(v):
 		return 0, Missing
-	case !known(v):
+	case !isPresent(v):
 		return 0, NotANumber
 	case v-v != 0:
 		return 0, NotFinite
@@ -129,7 +129,7 @@ func (in *input) value(r Reading) (float64, Reason) {
 // the class true. A class takes precedence over a missing value with the same text, such as NA.
 func (in *input) class(r Reading) (float64, Reason) {
 	i := slices.Index(in.Classes, r.Text)
-	if v := r.number(); i < 0 && known(v) {
+	if v := r.number(); i < 0 && isPresent(v) {
 		i = slices.Index(in.classNumbers, v)
 	}
 	switch {
@@ -146,13 +146,13 @@ func Outside(v float64, bounds []float64) bool {
 	return len(bounds) == 2 && (v < bounds[0] || v > bounds[1])
 }
 
-// joining joins the readings of a point.
-type joining struct {
+// pointAggregate joins the readings of a point.
+type pointAggregate struct {
 	n                   int
 	sum, last, min, max float64
 }
 
-func (j *joining) add(v float64) {
+func (j *pointAggregate) add(v float64) {
 	if j.n == 0 {
 		j.min, j.max = v, v
 	}
@@ -160,20 +160,20 @@ func (j *joining) add(v float64) {
 	j.sum, j.last, j.min, j.max = j.sum+v, v, min(j.min, v), max(j.max, v)
 }
 
-// joined returns the value of a point, or nothing; of a count without readings only if zero.
-func (in *input) joined(j joining, zero bool) float64 {
-	v := nothing
+// pointValue returns the value of a point, or nothing; of a count without readings only if zero.
+func (in *input) pointValue(j pointAggregate, zero bool) float64 {
+	v := absentValue
 	switch {
-	case in.Join == spec.JoinCount && (zero || j.n > 0):
+	case in.Join == spec.ResampleCount && (zero || j.n > 0):
 		v = float64(j.n)
 	case j.n == 0:
-	case in.Join == spec.JoinLast:
+	case in.Join == spec.ResampleLast:
 		v = j.last
-	case in.Join == spec.JoinMax:
+	case in.Join == spec.ResampleMax:
 		v = j.max
-	case in.Join == spec.JoinMin:
+	case in.Join == spec.ResampleMin:
 		v = j.min
-	case in.Join == spec.JoinSum:
+	case in.Join == spec.ResampleSum:
 		v = j.sum
 	default:
 		v = j.sum / float64(j.n)
@@ -182,23 +182,24 @@ func (in *input) joined(j joining, zero bool) float64 {
 		v = math.Log1p(v)
 	}
 	if math.IsInf(v, 0) { // a sum of readings may be −1, or too large
-		return nothing
+		return absentValue
 	}
 	return v
 }
 
 // close ends point k: it keeps the point's value, filled in if there is none, and returns that which was measured.
 func (in *input) close(k int64, m Fill, step int64) (measured float64) {
-	v := in.joined(in.joining, in.heard)
-	measured, in.joining = v, joining{}
+	v := in.pointValue(in.joining, in.hasReading)
+	measured, in.joining = v, pointAggregate{}
 	switch {
-	case known(v):
+	case isPresent(v):
 		in.remember(v, k)
-	case m.Policy == Last && in.heard && known(in.last) && time.Duration(k-in.lastAt) <= m.AtMost/time.Duration(step):
+	case m.Policy == FillLast && in.hasReading && isPresent(in.last) &&
+		time.Duration(k-in.lastAt) <= m.MaxAge/time.Duration(step):
 		v = in.last
-	case m.Policy == Mean && len(in.Classes) > 0 && in.points > 0:
+	case m.Policy == FillMean && len(in.Classes) > 0 && in.points > 0:
 		v = float64(slices.Index(in.classes, slices.Max(in.classes)))
-	case m.Policy == Mean && in.points > 0:
+	case m.Policy == FillMean && in.points > 0:
 		v = in.sum / in.points
 	}
 	if len(in.values) > 0 {

@@ -44,7 +44,7 @@ func TestNoRowSeesLaterReadings(t *testing.T) {
 			c := c
 			c.Recipe.Inputs = slices.Clone(c.Recipe.Inputs)
 			for k := range c.Recipe.Inputs { // all is believed, so that there are rows to find it in
-				c.Recipe.Inputs[k].Stuck, c.Recipe.Inputs[k].Jump = 0, 0
+				c.Recipe.Inputs[k].StuckAfter, c.Recipe.Inputs[k].MaxJump = 0, 0
 			}
 			some = slices.Clone(some)
 			for k := range some {

@@ -29,7 +29,7 @@ func newOracle(c grid.Config, came []grid.Reading) *oracle {
 			o.readings = append(o.readings, r)
 		}
 		o.mark = max(o.mark, r.Time-int64(c.Recipe.Grid.Lateness))
-		if o.input(r.Input).Wait == 0 {
+		if o.input(r.Input).LabelLateness == 0 {
 			o.first = min(o.first, o.point(r.Time))
 		}
 	}
@@ -52,13 +52,13 @@ func (o *oracle) believed(in spec.Input) (all []grid.Reading) {
 		for first > 0 && of[first-1].Value == r.Value {
 			first--
 		}
-		if in.Stuck == 0 || r.Time-of[first].Time <= int64(in.Stuck) {
+		if in.StuckAfter == 0 || r.Time-of[first].Time <= int64(in.StuckAfter) {
 			moving = append(moving, r)
 		}
 	}
 	far := func(a, b grid.Reading) bool {
 		steps := max(1, float64(b.Time-a.Time)/float64(o.step()))
-		return in.Jump > 0 && math.Abs(a.Value-b.Value) > in.Jump*steps
+		return in.MaxJump > 0 && math.Abs(a.Value-b.Value) > in.MaxJump*steps
 	}
 	from := 0 // the first after the last one that was used
 	for i, r := range moving {
@@ -94,20 +94,20 @@ func (o *oracle) measured(name string, k int64) float64 {
 	}
 	v := math.NaN()
 	switch sum := 0.0; {
-	case in.Join == spec.JoinCount && heard:
+	case in.Join == spec.ResampleCount && heard:
 		v = float64(len(here))
 	case len(here) == 0:
-	case in.Join == spec.JoinLast:
+	case in.Join == spec.ResampleLast:
 		v = here[len(here)-1]
-	case in.Join == spec.JoinMax:
+	case in.Join == spec.ResampleMax:
 		v = slices.Max(here)
-	case in.Join == spec.JoinMin:
+	case in.Join == spec.ResampleMin:
 		v = slices.Min(here)
 	default:
 		for _, x := range here {
 			sum += x
 		}
-		if v = sum; in.Join == spec.JoinMean {
+		if v = sum; in.Join == spec.ResampleMean {
 			v = sum / float64(len(here))
 		}
 	}
@@ -130,12 +130,12 @@ func (o *oracle) filled(name string, k int64) float64 {
 	for j := o.first; j < k; j++ {
 		if x := o.measured(name, j); x == x {
 			before = append(before, x)
-			if o.c.Missing.Policy == grid.Last && (k-j)*o.step() <= int64(o.c.Missing.AtMost) {
+			if o.c.Missing.Policy == grid.FillLast && (k-j)*o.step() <= int64(o.c.Missing.MaxAge) {
 				v = x
 			}
 		}
 	}
-	if o.c.Missing.Policy != grid.Mean || len(before) == 0 {
+	if o.c.Missing.Policy != grid.FillMean || len(before) == 0 {
 		return v
 	}
 	sum, count := 0.0, make([]int, 64)
@@ -213,10 +213,10 @@ func (o *oracle) rows() (all grid.Rows) {
 	if err != nil {
 		panic(err)
 	}
-	ahead, wait, back := int64(goal.Span)/o.step(), int64(o.input(goal.Input).Wait), int64(0)
+	ahead, wait, back := int64(goal.Span)/o.step(), int64(o.input(goal.Input).LabelLateness), int64(0)
 	for _, f := range o.c.Features {
 		switch c, _ := spec.ParseColumn(f); {
-		case c.By == spec.ByLag:
+		case c.Operation == spec.ByLag:
 			back = max(back, int64(c.Span)/o.step())
 		case c.Window():
 			back = max(back, int64(c.Span)/o.step()-1)

@@ -42,7 +42,7 @@ func numberOf(text string) float64 {
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return nothing
+		return absentValue
 	}
 	return v
 }
@@ -58,7 +58,7 @@ const (
 	OutOfRange   Reason = "out_of_range"  // of the input
 	UnknownClass Reason = "unknown_class" // none of the input's
 	Late         Reason = "late"          // older than the newest reading by more than the lateness
-	Twice        Reason = "twice"         // a duplicate: same input, source and time
+	Duplicate    Reason = "twice"         // a duplicate: same input, source and time
 	Stuck        Reason = "stuck"         // the input has had the same value for too long
 	Jump         Reason = "jump"          // too far from the value before
 	BadTime      Reason = "bad_time"      // not a time, or one before 1970 or after 2261
@@ -71,7 +71,8 @@ const (
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
-	return []Reason{Missing, NotANumber, NotFinite, OutOfRange, UnknownClass, Late, Twice, Stuck, Jump, BadTime, Future,
+	return []Reason{Missing, NotANumber, NotFinite, OutOfRange, UnknownClass, Late, Duplicate, Stuck, Jump, BadTime,
+		Future,
 		Malformed, Dropped, Gap, NoLabel}
 }
 

@@ -14,7 +14,7 @@ func TestSources(t *testing.T) {
 	values := []float64{1e16, 1, -1e16, 0.1}
 	var first []float32
 	for shift := range values {
-		c := hourly(func(c *grid.Config) { c.Recipe.Inputs[0].Join, c.Recipe.Inputs[0].Range = spec.JoinSum, nil })
+		c := hourly(func(c *grid.Config) { c.Recipe.Inputs[0].Join, c.Recipe.Inputs[0].Range = spec.ResampleSum, nil })
 		var came []grid.Reading
 		for k := int64(10); k < 14; k++ {
 			for i := range values {
@@ -25,7 +25,7 @@ func TestSources(t *testing.T) {
 		}
 		rows, g := run(t, c, came)
 		counts, _, _ := g.Counts()
-		if n := counts[0]; n.Used != 12 || n.Unused[grid.Twice] != 12 { // the last hour waits
+		if n := counts[0]; n.Used != 12 || n.Unused[grid.Duplicate] != 12 { // the last hour waits
 			t.Errorf("%v", n)
 		}
 		if first == nil {
@@ -86,7 +86,7 @@ func TestClassOfAReading(t *testing.T) {
 		{both, text("true"), 0}, {both, text("1"), 1}, {both, number(1), 0}, {both, text("NaN"), 2},
 		{both, text("nan"), missing}, {both, text(".5"), 3},
 	} {
-		v, why := grid.Judge(spec.Input{Classes: tt.classes}, grid.MissingValues{}, nil)(tt.reading)
+		v, why := grid.NewReadingCheck(spec.Input{Classes: tt.classes}, grid.MissingValues{}, nil)(tt.reading)
 		switch why {
 		case grid.UnknownClass:
 			v = unknown

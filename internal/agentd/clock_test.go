@@ -66,9 +66,10 @@ func announceAt(t *testing.T, url string, ca []byte, topics mqtt.Topics, at time
 	}
 	defer s.Close()
 	mqtttest.WantUp(t, s)
-	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, Issued: uint64(at.Unix())}
-	sealed := wire.Seal(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeAnnouncement, Federation: "plant",
-		Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1, Sequence: 1}, a.Body(), hosts.KeyOf(wire.CoordinatorID))
+	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, IssuedAt: uint64(at.Unix())}
+	sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeAnnouncement, Federation: "plant",
+		Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1, Sequence: 1}, a.Body(),
+		hosts.TestKey(wire.CoordinatorID))
 	if err := s.Publish(mqtt.Message{Topic: topics.Round(), Payload: sealed, Retained: true}); err != nil {
 		t.Fatal(err)
 	}

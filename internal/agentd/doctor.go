@@ -21,80 +21,81 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	broker, err := daemon.DoctorBroker(agentconfig.Uplink(s), cfg.Topics, cfg.ID)
+	broker, err := daemon.DoctorBroker(agentconfig.UplinkBroker(s), cfg.Topics, cfg.ID)
 	if err != nil {
 		return nil, err
 	}
 	broker.Presence = cfg.Topics.Presence(cfg.ID)
-	broker.Reads = []string{cfg.Topics.Round(), cfg.Topics.Device(cfg.ID), broker.Presence}
-	announced := &announcement{settings: s, err: errors.New("the broker cannot be reached")}
+	broker.SubscribedFilters = []string{cfg.Topics.Round(), cfg.Topics.Device(cfg.ID), broker.Presence}
+	announced := &announcedTask{settings: s, err: errors.New("the broker cannot be reached")}
 	t := &doctor.Target{
 		// the model, the update, and a successor of each
-		Program: "agentd", Federation: s.Name, StateDir: filepath.Clean(s.StateDir),
-		Needs: 4 * int64(cfg.MaxModel), Broker: broker,
-		Announced: announced.examine,
-		Data:      func(context.Context) []doctor.Finding { return examineData(s, cfg.Data, announced) },
+		Program: "agentd", Federation: s.FederationName, StateDir: filepath.Clean(s.StateDir),
+		NeededBytes: 4 * int64(cfg.MaxModel), Broker: broker,
+		FindAnnouncement: announced.examine,
+		Data:             func(context.Context) []doctor.Finding { return examineData(s, cfg.Data, announced) },
 	}
-	if s.Data.Source == data.MQTT {
-		site := s.Readings.Site()
+	if s.Data.Source == data.SourceMQTT {
+		site := s.Readings.SiteBroker()
 		own := cfg.Topics.ClientID(cfg.ID)
 		o, _, err := site.Session(own + "-data")
 		if err != nil {
 			return nil, err
 		}
 		o.ClientID = own + "-check" // the agent may run
-		t.Site = &doctor.Broker{Options: o, Reads: s.Data.Topics()}
+		t.Site = &doctor.Broker{Options: o, SubscribedFilters: s.Data.Topics()}
 	}
 	return t, nil
 }
 
-// announcement is the task that a doctor has found at a broker.
-type announcement struct {
+// announcedTask is the task that a doctor has found at a broker.
+type announcedTask struct {
 	settings *settings.Agent
 	task     *datacheck.Task // nil = none was found
 	err      error           // why
 }
 
 // examine looks for the announcement of the coordinator at a broker.
-func (a *announcement) examine(ctx context.Context, url string) doctor.Finding {
+func (a *announcedTask) examine(ctx context.Context, url string) doctor.Finding {
 	at := *a.settings
 	at.Broker.URLs = config.OneOrMore{url}
-	t, err := datacheck.Announced(ctx, &at)
-	missing, rejected := (*datacheck.Missing)(nil), (*datacheck.RejectedError)(nil)
+	t, err := datacheck.AnnouncedTask(ctx, &at)
+	missing, rejected := (*datacheck.MissingTaskError)(nil), (*datacheck.RejectedError)(nil)
 	f := doctor.Finding{About: "coordinator"}
 	switch {
 	case err == nil && t.Rejected != "":
 		a.task, a.err = t, nil
-		f.State, f.Found, f.Mend = doctor.Bad, "it announces the task "+t.Name+" and ignores this device", t.Rejected
+		f.State, f.Observation, f.Remedy = doctor.Bad, "it announces the task "+t.Name+" and ignores this device",
+			t.Rejected
 		return f
 	case errors.As(err, &rejected):
 		a.err = errors.New("the coordinator ignores this device")
-		f.State, f.Found, f.Mend = doctor.Bad, a.err.Error(), rejected.Mend
+		f.State, f.Observation, f.Remedy = doctor.Bad, a.err.Error(), rejected.Remedy
 		return f
 	case err == nil:
 		a.task, a.err = t, nil
-		f.State, f.Found = doctor.Good, "it announces the task "+t.Name
+		f.State, f.Observation = doctor.Good, "it announces the task "+t.Name
 		return f
 	case errors.As(err, &missing) && missing.Reason == agent.MissingNone:
-		f.State, f.Mend = doctor.Warn, missing.Mend
+		f.State, f.Remedy = doctor.Warn, missing.Remedy
 	case errors.As(err, &missing):
-		f.State, f.Mend = doctor.Bad, missing.Mend
+		f.State, f.Remedy = doctor.Bad, missing.Remedy
 	default:
 		f.State = doctor.Warn
 	}
-	if f.Found = err.Error(); a.task == nil {
+	if f.Observation = err.Error(); a.task == nil {
 		a.err = err
 	}
 	return f
 }
 
 // examineData holds the data against the announced task.
-func examineData(s *settings.Agent, source data.Source, announced *announcement) []doctor.Finding {
+func examineData(s *settings.Agent, source data.Source, announced *announcedTask) []doctor.Finding {
 	bad := func(err error) []doctor.Finding {
-		return []doctor.Finding{{About: "data", State: doctor.Bad, Found: err.Error(),
-			Mend: "correct the section data"}}
+		return []doctor.Finding{{About: "data", State: doctor.Bad, Observation: err.Error(),
+			Remedy: "correct the section data"}}
 	}
-	if s.Data.Source == data.Lines {
+	if s.Data.Source == data.SourceLines {
 		if err := source.Probe(); err != nil {
 			return bad(err)
 		}

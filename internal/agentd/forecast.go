@@ -14,7 +14,7 @@ import (
 // forecastText is a forecast as it is published.
 type forecastText struct {
 	Time          *time.Time `json:"time,omitempty"`            // of the row
-	For           *time.Time `json:"for,omitempty"`             // the time that the prediction is for
+	TargetTime    *time.Time `json:"for,omitempty"`             // the time that the prediction is for
 	Horizon       *float64   `json:"horizon_seconds,omitempty"` // from Time to For
 	Device        string     `json:"device"`
 	Target        string     `json:"target,omitempty"`
@@ -23,26 +23,26 @@ type forecastText struct {
 	Prediction    float64    `json:"prediction"`
 	Probabilities []float64  `json:"probabilities,omitempty"`
 	Residual      *float64   `json:"residual,omitempty"`
-	Score         float64    `json:"score,omitempty"`
+	AnomalyScore  float64    `json:"score,omitempty"`
 	Anomaly       bool       `json:"anomaly,omitempty"`
 }
 
 // encodeForecast returns a forecast of a device as JSON.
 func encodeForecast(device string, f agent.Forecast) ([]byte, error) {
 	text := forecastText{Device: device, Target: f.Goal.Target, Unit: f.Goal.Unit, Model: f.Model, Prediction: f.Value,
-		Probabilities: f.Classes, Residual: f.Residual, Score: f.Score, Anomaly: f.Anomaly}
-	if at, horizon := f.For(), f.Goal.Ahead.Seconds(); !at.IsZero() {
-		text.Time, text.For, text.Horizon = &f.Time, &at, &horizon
+		Probabilities: f.Classes, Residual: f.Residual, AnomalyScore: f.Score, Anomaly: f.Anomaly}
+	if at, horizon := f.TargetTime(), f.Goal.Horizon.Seconds(); !at.IsZero() {
+		text.Time, text.TargetTime, text.Horizon = &f.Time, &at, &horizon
 	}
 	return json.Marshal(text)
 }
 
-// forecast has the agent publish its forecasts over a connection of their own, which end closes.
-func forecast(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end func() error, err error) {
-	site := s.Predict.Site()
+// startForecasts has the agent publish its forecasts over a connection of their own, which end closes.
+func startForecasts(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end func() error, err error) {
+	site := s.Predict.SiteBroker()
 	conn, err := daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict",
 		cfg.Logger.With("connection", "forecasts"),
-		func(mqtt.Traffic, mqtt.Kind) {}, func(m *mqtt.Options) { m.Now = cfg.Clock.Now })
+		func(mqtt.Traffic, mqtt.TopicKind) {}, func(m *mqtt.Options) { m.Now = cfg.Clock.Now })
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func forecast(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end fu
 			continue
 		}
 	}()
-	topic := s.Predict.Publish
+	topic := s.Predict.ForecastTopic
 	cfg.Predict.Publish = func(f agent.Forecast) error {
 		payload, err := encodeForecast(s.ID, f)
 		if err != nil {

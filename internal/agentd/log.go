@@ -26,9 +26,9 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.SubscriptionsRefused:
 		daemon.LogSubscriptionsRefused(l.Logger, slices.Concat(f.Filters, f.Site))
 	case agent.BrokerTested:
-		daemon.LogSelfTest(l.Logger, f.SelfTested)
+		daemon.LogSelfTest(l.Logger, f.SelfTestOutcome)
 	case agent.StorageFailing:
-		daemon.LogStorageFailing(l.Logger, f.What, f.Err)
+		daemon.LogStorageFailing(l.Logger, f.Operation, f.Err)
 	case agent.StateLost:
 		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Without, "file", f.File,
 			"err", f.Err)
@@ -36,7 +36,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.stale(f)
 	case agent.AnnouncementMissing:
 		l.missing(f)
-	case agent.RootTaken:
+	case agent.RootDocumentAdopted:
 		l.Info("the next root document is taken: its keys count now", "version", f.Version)
 	case agent.CertificateUsed:
 		if f.Renewed {
@@ -44,25 +44,26 @@ func (l agentLog) Observe(fact agent.Fact) {
 				f.Until.UTC().Format(time.DateTime))
 		}
 	case agent.CertificateEnding:
-		l.Warn(agentstatus.Ending(f), "expires", f.Until.UTC().Format(time.DateTime))
+		l.Warn(agentstatus.CertificateEndingAdvice(f), "expires", f.Until.UTC().Format(time.DateTime))
 	case agent.RenewalRefused:
-		l.Error("the coordinator gives this device no other key or certificate: "+agent.Refusal(f.Reason), "reason",
+		l.Error("the coordinator gives this device no other key or certificate: "+agent.RenewRefusalText(f.Reason),
+			"reason",
 			f.Reason)
 	case agent.Rekeyed:
 		l.Warn("this device has another key from now on; it is kept in the state folder", "key",
 			keys.Format(f.Key.Ed25519()))
 	case agent.ClockBehind:
 		l.clockBehind(f)
-	case agent.PersonalBegun:
+	case agent.PersonalModelReset:
 		l.personalBegun(f)
 	case agent.BootRaised:
 		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or restored from "+
 			"an older copy, and is raised", "from", f.From, "to", f.To)
 	case agent.StorageMended:
 		l.Info(daemon.StorageMended)
-	case agent.KeyAwaited:
+	case agent.GroupKeyAwaited:
 		l.Info("the task or a model is sealed, and this device has no key for it yet: the coordinator is asked for it")
-	case agent.KeyCame:
+	case agent.GroupKeyReceived:
 		l.Info("the coordinator has given this device the key under which tasks and models are sealed")
 	case agent.DeviceJudged:
 		l.deviceJudged(f)
@@ -77,15 +78,15 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.UpdateSettled:
 		l.settled(f)
 	case agent.FeedbackKept:
-		if f.Lost {
+		if f.ResidualLost {
 			l.Info("what the codec has not sent of earlier updates is given up: it is not known what became of the "+
 				"last one, or it was of another run or other columns", "round", f.Round)
 		}
 	case agent.Trained:
 		l.trained(f)
-	case agent.TurnAwaited:
-		if f.By != "" {
-			l.Debug("training waits: the device trains for another federation", "for", f.By)
+	case agent.TrainingLockAwaited:
+		if f.LockHolder != "" {
+			l.Debug("training waits: the device trains for another federation", "for", f.LockHolder)
 		}
 	case agent.ModelJudged:
 		l.modelJudged(f)
@@ -100,13 +101,14 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.Error("predict.hook failed; the model is in use nevertheless", "err", f.Err)
 	case agent.BlockBegan:
 		l.Info("mixing continues without the server", "block", f.Block, "neighbours", f.Neighbors,
-			"begins_with", f.From)
+			"begins_with", f.Origin)
 	case agent.NeighborsFound:
-		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.Others)
+		l.Info("neighbours found", "neighbours", f.Neighbors, "agents_in_cell", f.OtherAgents)
 	case agent.TrainerStarted:
-		l.Info("a trainer runs", "trainer", f.Trainer, "name", f.Name, "rows", f.Rows, "not_confined", f.Loose)
+		l.Info("a trainer runs", "trainer", f.ConfiguredName, "name", f.Name, "rows", f.Rows, "not_confined",
+			f.UnconfinedReason)
 	case agent.TrainerEnded:
-		l.Error("a trainer has ended", "trainer", f.Trainer, "err", f.Err, "again_in", f.Again)
+		l.Error("a trainer has ended", "trainer", f.Trainer, "err", f.Err, "again_in", f.RestartDelay)
 	case agent.TrainingFailed:
 		l.Error("no update for this round", "round", f.Round, "err", f.Err)
 	case agent.DataCollected:
@@ -115,7 +117,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 	}
 }
 
-func (l agentLog) personalBegun(f agent.PersonalBegun) {
+func (l agentLog) personalBegun(f agent.PersonalModelReset) {
 	if f.Err != nil {
 		l.Warn("the local steps of the device's own model have diverged, and it begins anew: see task.personal.lambda "+
 			"and task.step_size", "round", f.Round, "parameters", f.Parameters, "err", f.Err)
@@ -129,7 +131,7 @@ func (l agentLog) stale(f agent.AnnouncementsStale) {
 		l.Info("announcements arrive again")
 		return
 	}
-	l.Error(agentstatus.Stale(f.For))
+	l.Error(agentstatus.StaleAnnouncementAdvice(f.For))
 }
 
 func (l agentLog) missing(f agent.AnnouncementMissing) {
@@ -145,11 +147,11 @@ func (l agentLog) missing(f agent.AnnouncementMissing) {
 }
 
 func (l agentLog) clockBehind(f agent.ClockBehind) {
-	if f.Using.IsZero() {
+	if f.UsedTime.IsZero() {
 		l.Info("the machine's clock is right again")
 		return
 	}
-	l.Warn(agentstatus.Behind(f))
+	l.Warn(agentstatus.ClockBehindAdvice(f))
 }
 
 func (l agentLog) rejected(f agent.Rejected) {
@@ -169,29 +171,29 @@ func (l agentLog) settled(f agent.UpdateSettled) {
 func (l agentLog) trained(f agent.Trained) {
 	attrs := []any{"round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
 		"risk_before", daemon.Rounded(f.RiskBefore), "risk_after", daemon.Rounded(f.RiskAfter), "took", f.Took}
-	if f.Waited > 0 {
-		attrs = append(attrs, "waited_for_others", f.Waited)
+	if f.LockWait > 0 {
+		attrs = append(attrs, "waited_for_others", f.LockWait)
 	}
 	l.Info("trained", attrs...)
-	if s := f.Held; s != nil {
+	if s := f.HeldOutScore; s != nil {
 		attrs := []any{"round", f.Round, "version", f.Version, "rows", s.Samples, "risk", daemon.Rounded(s.Risk)}
 		l.Info("base model scored on held-out rows", append(attrs, daemon.ScoreAttrs(s)...)...)
 	}
 	if s := f.Mixed; s != nil {
-		l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.Late,
-			"skipped", s.Skipped, "unreconciled", s.Unreconciled, "took", f.MixedFor)
+		l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.LateFlows,
+			"skipped", s.SkippedSnapshots, "unreconciled", s.Unreconciled, "took", f.MixedFor)
 	}
 }
 
 // ObserveRound implements agent.Observer.
 func (l agentLog) ObserveRound(fact round.AgentFact) {
 	switch f := fact.(type) {
-	case round.BudgetShort:
+	case round.UplinkBudgetTooSmall:
 		l.Warn("the rest of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes,
 			"left", f.Left)
 	case round.AnnouncementIgnored:
 		l.Warn("announcement ignored", "place", f.Order, "reason", f.Reason)
-	case round.NotUnderstood:
+	case round.MessageUnsupported:
 		l.Warn("this agent takes no part: it does not know what the coordinator's message needs; update the agent",
 			"message", f.Message, "err", f.Err)
 	case round.EdgeLost:
@@ -209,11 +211,11 @@ func (l agentLog) predicted(f agent.Predicted) {
 	if f.Err != nil {
 		l.Error("there are no forecasts", "lost", f.Lost, "err", f.Err)
 	}
-	if f.Mended {
+	if f.ErrorResolved {
 		l.Info("there are forecasts again")
 	}
 	if f.Anomalies > 0 {
-		l.Warn("residuals are beyond the usual", "rows", f.Made, "anomalies", f.Anomalies)
+		l.Warn("residuals are beyond the usual", "rows", f.NewForecasts, "anomalies", f.Anomalies)
 	}
 }
 
@@ -230,14 +232,14 @@ func (l agentLog) evaluated(f agent.Evaluated) {
 }
 
 func (l agentLog) modelJudged(f agent.ModelJudged) {
-	attrs := []any{"run", f.Run, "version", f.Version, "rows", f.Rows, "risk", daemon.Rounded(f.Risk),
-		"risk_in_use", daemon.Rounded(f.InUse)}
+	attrs := []any{"run", f.Run, "version", f.Version, "rows", f.HeldOutRows, "risk", daemon.Rounded(f.Risk),
+		"risk_in_use", daemon.Rounded(f.RiskOfModelInUse)}
 	switch f.Result {
-	case agent.ModelTaken:
+	case agent.ModelAdopted:
 		l.Info("a new model is taken", attrs...)
 	case agent.ModelFailed:
 		l.Error("a new model could not be taken; it is tried again", append(attrs, "err", f.Err)...)
-	case agent.ModelWorse, agent.ModelNotFinite, agent.ModelBlind, agent.ModelPinned:
+	case agent.ModelWorse, agent.ModelNotFinite, agent.ModelUnjudged, agent.ModelPinned:
 		l.Warn("a new model is not taken", append(attrs, "reason", f.Result)...)
 	}
 }
@@ -265,16 +267,16 @@ func (l agentLog) workEnded(f round.WorkEnded) {
 
 func (l agentLog) dataLoaded(f agent.DataLoaded) {
 	switch {
-	case f.Problem != nil && f.Renewed != "":
-		l.Error("the local data fit the task no more; the agent takes no part in it: "+f.Renewed, "task", f.Task,
+	case f.Problem != nil && f.RenewalReason != "":
+		l.Error("the local data fit the task no more; the agent takes no part in it: "+f.RenewalReason, "task", f.Task,
 			"err", f.Problem)
 	case f.Problem != nil:
 		l.Error("the local data do not fit the task; the agent takes no part in it", "task", f.Task, "err", f.Problem)
-	case f.Renewed != "":
-		l.Warn("local data have changed: "+f.Renewed, "task", f.Task, "rows", f.Rows, "before", f.Before,
+	case f.RenewalReason != "":
+		l.Warn("local data have changed: "+f.RenewalReason, "task", f.Task, "rows", f.Rows, "before", f.RowsBefore,
 			"took", f.Took)
-	case f.Before > 0:
-		l.Info("local data have grown", "task", f.Task, "rows", f.Rows, "before", f.Before, "took", f.Took)
+	case f.RowsBefore > 0:
+		l.Info("local data have grown", "task", f.Task, "rows", f.Rows, "before", f.RowsBefore, "took", f.Took)
 	default:
 		l.Info("local data fit the task", "task", f.Task, "rows", f.Rows, "took", f.Took)
 	}
@@ -303,10 +305,10 @@ func (l agentLog) dataCollected(f agent.DataCollected) {
 
 // deviceJudged logs when a rule for this device stops the work, and when the work may go on.
 func (l agentLog) deviceJudged(f agent.DeviceJudged) {
-	switch barred := f.Before.Rule != "" && !f.Before.May(); {
-	case !f.May() && (!barred || f.Rule != f.Before.Rule):
+	switch barred := f.Before.Rule != "" && !f.Before.MayWork(); {
+	case !f.MayWork() && (!barred || f.Rule != f.Before.Rule):
 		l.Info("a rule for this device stops its work", "rule", f.Rule)
-	case f.May() && barred:
+	case f.MayWork() && barred:
 		l.Info("the rules for this device allow work again", "share_of_local_steps", daemon.Rounded(f.Share))
 	}
 }

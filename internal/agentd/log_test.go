@@ -29,10 +29,10 @@ var agentLines = []surface.Line{
 			"(see its log, and give all nodes in broker.url) " +
 			`topics="[d/a b/hall/+]"`},
 	{Event: agent.SubscriptionsRefused{}, Want: `<6>INFO  the broker accepts all subscriptions`},
-	{Event: agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed, Topic: "s/a/loop",
+	{Event: agent.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed, Topic: "s/a/loop",
 		Bytes: 61504}},
 		Want: `<7>DEBUG the broker carries the largest messages bytes=61504`},
-	{Event: agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "s/a/loop",
+	{Event: agent.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied, Topic: "s/a/loop",
 		Bytes: 61504}},
 		Want: "<3>ERROR the broker's access rules withhold messages from this user (a test message to s/a/loop " +
 			"did not " +
@@ -50,15 +50,15 @@ var agentLines = []surface.Line{
 			"federation: " +
 			"air: set federation: airs in agentd.yaml and restart agentd"},
 	{Event: agent.AnnouncementMissing{Federation: "air"}, Want: "<6>INFO  the coordinator's announcement has arrived"},
-	{Event: round.BudgetShort{Round: 2, Bytes: 90_000, Left: 80_000},
+	{Event: round.UplinkBudgetTooSmall{Round: 2, Bytes: 90_000, Left: 80_000},
 		Want: `<4>WARN  the rest of the month's byte budget is too small for a round round=2 bytes=90000 left=80000`},
-	{Event: agent.DeviceJudged{Verdict: device.Verdict{Share: 1, Rule: device.None}}, Want: ""},
-	{Event: agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Temperature}},
+	{Event: agent.DeviceJudged{Verdict: device.Verdict{Share: 1, Rule: device.RuleNone}}, Want: ""},
+	{Event: agent.DeviceJudged{Verdict: device.Verdict{Rule: device.RuleTemperature}},
 		Want: `<6>INFO  a rule for this device stops its work rule=temperature`},
-	{Event: agent.DeviceJudged{Verdict: device.Verdict{Rule: device.Temperature},
-		Before: device.Verdict{Rule: device.Temperature}}, Want: ""},
-	{Event: agent.DeviceJudged{Verdict: device.Verdict{Share: 0.5, Rule: device.Load},
-		Before: device.Verdict{Rule: device.Temperature}},
+	{Event: agent.DeviceJudged{Verdict: device.Verdict{Rule: device.RuleTemperature},
+		Before: device.Verdict{Rule: device.RuleTemperature}}, Want: ""},
+	{Event: agent.DeviceJudged{Verdict: device.Verdict{Share: 0.5, Rule: device.RuleLoad},
+		Before: device.Verdict{Rule: device.RuleTemperature}},
 		Want: `<6>INFO  the rules for this device allow work again share_of_local_steps=0.5`},
 	{Event: agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
 		Want: `<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one stays connected ` +
@@ -76,9 +76,9 @@ var agentLines = []surface.Line{
 			"a round): the coordinator is offline, or the broker withholds its announcements; see coordinator status"},
 	{Event: agent.AnnouncementsStale{}, Want: `<6>INFO  announcements arrive again`},
 	{Event: agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0)}, Want: ""},
-	{Event: agent.PersonalBegun{Round: 7, Parameters: 198},
+	{Event: agent.PersonalModelReset{Round: 7, Parameters: 198},
 		Want: "<6>INFO  what of the model is the device's own begins anew round=7 parameters=198"},
-	{Event: agent.PersonalBegun{Round: 7, Parameters: 198, Err: errors.New("the risk is NaN")},
+	{Event: agent.PersonalModelReset{Round: 7, Parameters: 198, Err: errors.New("the risk is NaN")},
 		Want: "<4>WARN  the local steps of the device's own model have diverged, and it begins anew: see " +
 			"task.personal.lambda and task.step_size round=7 parameters=198 err=\"the risk is NaN\""},
 	{Event: agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0), Renewed: true},
@@ -100,22 +100,23 @@ var agentLines = []surface.Line{
 			"another device's name reason=other_device"},
 	{Event: agent.Rekeyed{}, Want: "<4>WARN  this device has another key from now on; it is kept in the state folder " +
 		`key="AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="`},
-	{Event: agent.ClockBehind{Machine: time.Unix(12, 0), Using: time.Unix(1_790_000_000, 0)},
+	{Event: agent.ClockBehind{Machine: time.Unix(12, 0), UsedTime: time.Unix(1_790_000_000, 0)},
 		Want: "<4>WARN  clock is behind: using 2026-09-21 14:13:20 UTC for certificates, as the coordinator has " +
 			"signed or this program was built, since the machine says 1970-01-01 00:00:12; set it, and keep it right " +
 			"with NTP"},
 	{Event: agent.ClockBehind{Machine: time.Unix(1_790_000_000, 0)}, Want: `<6>INFO  the machine's clock is right again`},
-	{Event: agent.RootTaken{Version: 2}, Want: `<6>INFO  the next root document is taken: its keys count now version=2`},
+	{Event: agent.RootDocumentAdopted{Version: 2}, Want: `<6>INFO  the next root document is taken: its keys count now version=2`},
 	{Event: agent.Rejected{}, Want: `<6>INFO  the coordinator accepts this device's messages again`},
 	{Event: agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
 		Want: `<4>WARN  message dropped kind=round reason=bad_signature err="wrong key"`},
 	{Event: agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},
 		Want: `<6>INFO  local data fit the task task=air rows=712 took=12.35ms`},
-	{Event: agent.DataLoaded{Task: "air", Rows: 715, Before: 712, Took: 2 * time.Millisecond},
+	{Event: agent.DataLoaded{Task: "air", Rows: 715, RowsBefore: 712, Took: 2 * time.Millisecond},
 		Want: `<6>INFO  local data have grown task=air rows=715 before=712 took=2ms`},
-	{Event: agent.DataLoaded{Task: "air", Rows: 15, Before: 712, Renewed: "a.csv: cut off", Took: 2 * time.Millisecond},
+	{Event: agent.DataLoaded{Task: "air", Rows: 15, RowsBefore: 712, RenewalReason: "a.csv: cut off",
+		Took: 2 * time.Millisecond},
 		Want: `<4>WARN  local data have changed: a.csv: cut off task=air rows=15 before=712 took=2ms`},
-	{Event: agent.DataLoaded{Task: "air", Rows: 1, Renewed: "a.csv: cut off", Problem: errors.New("too few")},
+	{Event: agent.DataLoaded{Task: "air", Rows: 1, RenewalReason: "a.csv: cut off", Problem: errors.New("too few")},
 		Want: `<3>ERROR the local data fit the task no more; the agent takes no part in it: a.csv: cut off task=air err="too few"`},
 	{Event: agent.DataLoaded{Task: "air",
 		Problem: &data.Error{File: "a.csv", Line: 3, Column: "y", Problem: "empty"}},
@@ -142,20 +143,21 @@ var agentLines = []surface.Line{
 		StepTime:   4 * time.Millisecond,
 		RiskBefore: 0.512345, RiskAfter: 0.1234, Took: 80 * time.Millisecond},
 		Want: `<6>INFO  trained round=4 local_steps=20 because=budget step_time=4ms risk_before=0.5123 risk_after=0.1234 took=80ms`},
-	{Event: agent.Trained{Round: 4, Sizing: learner.ByBudget, Waited: time.Second},
+	{Event: agent.Trained{Round: 4, Sizing: learner.ByBudget, LockWait: time.Second},
 		Want: `<6>INFO  trained round=4 local_steps=0 because=budget step_time=0s risk_before=0 risk_after=0 took=0s waited_for_others=1s`},
-	{Event: agent.TurnAwaited{By: "power"}, Want: `<7>DEBUG training waits: the device trains for another federation for=power`},
-	{Event: agent.TurnAwaited{Waited: time.Second}, Want: ""},
+	{Event: agent.TrainingLockAwaited{LockHolder: "power"}, Want: `<7>DEBUG training waits: the device trains for another federation for=power`},
+	{Event: agent.TrainingLockAwaited{Waited: time.Second}, Want: ""},
 	{Event: agent.TrainingFailed{Round: 4, Err: errors.New("diverged")},
 		Want: `<3>ERROR no update for this round round=4 err=diverged`},
 	{Event: agent.ModelFetched{Version: 3, Bytes: 88}, Want: ""},
-	{Event: agent.StorageFailing{What: "save the update", Err: errors.New("no space left")},
+	{Event: agent.StorageFailing{Operation: "save the update", Err: errors.New("no space left")},
 		Want: `<3>ERROR cannot save the update; trying again until it succeeds err="no space left"`},
 	{Event: agent.StorageMended{}, Want: `<6>INFO  the state folder can be written again`},
-	{Event: round.AnnouncementIgnored{Order: wire.Order{Epoch: 1, Run: 2, Round: 3, Attempt: 1, Phase: wire.PhaseOpen},
+	{Event: round.AnnouncementIgnored{Order: wire.AnnouncementPosition{Epoch: 1, Run: 2, Round: 3, Attempt: 1,
+		Phase: wire.PhaseOpen},
 		Reason: round.IgnoredOlder},
 		Want: `<4>WARN  announcement ignored place="epoch 1 run 2 round 3 attempt 1 open" reason=older`},
-	{Event: round.NotUnderstood{Message: wire.TypeInvitation, Err: errors.New("section x: not known")},
+	{Event: round.MessageUnsupported{Message: wire.TypeInvitation, Err: errors.New("section x: not known")},
 		Want: "<4>WARN  this agent takes no part: it does not know what the coordinator's message needs; update the " +
 			"agent " +
 			`message=invitation err="section x: not known"`},
@@ -179,6 +181,6 @@ func TestAgentLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		testkit.Tell(agentLog{log}, fact)
+		testkit.NotifyObserver(agentLog{log}, fact)
 	})
 }

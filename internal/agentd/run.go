@@ -49,7 +49,7 @@ type Options struct {
 	// Key, if set, replaces the key of the settings' key file.
 	Key ed25519.PrivateKey
 	// Traffic, if set, is called for each message, in addition to the metrics.
-	Traffic func(x mqtt.Traffic, kind mqtt.Kind)
+	Traffic func(x mqtt.Traffic, kind mqtt.TopicKind)
 	// Now, if set, is the machine's clock for certificates and the months of budgets.
 	Now func() time.Time
 	// Wrap and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker that the agent
@@ -58,8 +58,8 @@ type Options struct {
 	Trainer agent.Trainer
 }
 
-func (o *Options) traffic(x mqtt.Traffic, kind mqtt.Kind) {
-	o.Metrics.of.Traffic(x, kind)
+func (o *Options) countTraffic(x mqtt.Traffic, kind mqtt.TopicKind) {
+	o.Metrics.agentMetrics.Traffic(x, kind)
 	if o.Traffic != nil {
 		o.Traffic(x, kind)
 	}
@@ -69,7 +69,7 @@ func (o *Options) traffic(x mqtt.Traffic, kind mqtt.Kind) {
 func (o *Options) dial(ctx context.Context, name string, b *settings.Broker, cfg *agent.Config,
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
 	log := cfg.Logger.With("connection", name)
-	return o.wrapped(daemon.Dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), log, o.traffic,
+	return o.wrapped(daemon.Dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), log, o.countTraffic,
 		func(m *mqtt.Options) {
 			m.Now = cfg.Clock.Now
 			more(m)
@@ -87,41 +87,41 @@ func (o *Options) wrapped(conn mqtt.Conn, err error) (mqtt.Conn, error) {
 // Metrics are the metrics of the agents of one process. They are locked because each agent reports from its own
 // goroutine.
 type Metrics struct {
-	mu sync.Mutex
-	of *agentmetrics.Agent
+	mu           sync.Mutex
+	agentMetrics *agentmetrics.Agent
 }
 
 // NewMetrics registers the metrics of agents, with the name of their federation if the device is in several.
 func NewMetrics(reg prometheus.Registerer, federation string) *Metrics {
-	return &Metrics{of: agentmetrics.New(reg, time.Now, federation)}
+	return &Metrics{agentMetrics: agentmetrics.New(reg, time.Now, federation)}
 }
 
 // Observe implements agent.Observer.
 func (m *Metrics) Observe(fact agent.Fact) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of.Observe(fact)
+	m.agentMetrics.Observe(fact)
 }
 
 // ObserveRound implements agent.Observer.
 func (m *Metrics) ObserveRound(fact round.AgentFact) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of.ObserveRound(fact)
+	m.agentMetrics.ObserveRound(fact)
 }
 
 // Reloaded records whether a reload of the configuration succeeded.
-func (m *Metrics) Reloaded(good bool) { m.of.Reloaded(good) }
+func (m *Metrics) Reloaded(good bool) { m.agentMetrics.Reloaded(good) }
 
 // Run runs the agent of a device in one federation until ctx ends.
 func Run(ctx context.Context, s *settings.Agent, o Options) error {
 	return RunAll(ctx, s, o.Logger, func(*settings.Agent) Options { return o })
 }
 
-// shared is what the agents of a device have in common.
-type shared struct {
+// deviceResources is what the agents of a device have in common.
+type deviceResources struct {
 	volatile bool // a power cut takes the state
-	turn     agent.Turn
+	turn     agent.TrainingLock
 	meter    mqtt.Meter
 	budget   *agent.Budget
 }
@@ -139,7 +139,7 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 		return err
 	}
 	defer daemon.Unlock(lock, log)
-	d := &shared{volatile: store.Volatile(dir)}
+	d := &deviceResources{volatile: store.IsInMemory(dir)}
 	if d.volatile {
 		log.Info("the state folder is in memory: after a power cut the agent trains again for the round",
 			"state_dir", dir)
@@ -153,7 +153,7 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 		log.Warn("the state folder has the state of a federation that was the only one, which is not used: to go on "+
 			"with it, stop agentd and move its files into the folder of that federation", "state_dir", dir)
 	}
-	all := s.Each()
+	all := s.PerFederation()
 	ended := make(chan error)
 	for _, m := range all {
 		o := of(m)
@@ -164,8 +164,8 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 				<-ctx.Done()
 				err = nil
 			}
-			if err != nil && m.Name != "" {
-				err = fmt.Errorf("federation %s: %w", m.Name, err)
+			if err != nil && m.FederationName != "" {
+				err = fmt.Errorf("federation %s: %w", m.FederationName, err)
 			}
 			ended <- err
 		}()
@@ -178,7 +178,7 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 }
 
 // runAgent runs the agent of a federation.
-func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *Options) (err error) {
+func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Options) (err error) {
 	cfg, err := agentconfig.Agent(s)
 	if err != nil {
 		return err
@@ -194,16 +194,16 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *Options) (e
 	if o.Key != nil {
 		cfg.Key = o.Key
 	}
-	cfg.Clock = agent.NewClock(doctor.Built(), o.Now)
-	cfg.Now, cfg.Behind = cfg.Clock.Now, wire.Epoch(boot)+1
+	cfg.Clock = agent.NewCertificateClock(doctor.BuildTime(), o.Now)
+	cfg.Now, cfg.LostCounterEpoch = cfg.Clock.Now, wire.Epoch(boot)+1
 	if lost != nil {
-		cfg.Behind = wire.Epoch(boot)
+		cfg.LostCounterEpoch = wire.Epoch(boot)
 	}
 	cfg.Boot, cfg.Software, cfg.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
-	cfg.Volatile, cfg.Budget, cfg.Share = d.volatile, d.budget, d.turn.NewShare(cmp.Or(s.Name, s.Federation))
+	cfg.Volatile, cfg.Budget, cfg.Share = d.volatile, d.budget, d.turn.NewShare(cmp.Or(s.FederationName, s.Federation))
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), daemon.NewRand()
 	cfg.Logger.Info("started", "version", daemon.Version(), "federation", cfg.Federation, "start", boot)
-	if err := watchDevice(&cfg, s); err != nil {
+	if err := applyDeviceRules(&cfg, s); err != nil {
 		return err
 	}
 	if err := o.collect(ctx, &cfg, s); err != nil {
@@ -212,15 +212,15 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *Options) (e
 	if cfg.Trainer == nil {
 		cfg.Trainer = agentconfig.Learner(s)
 	}
-	if programs := agentconfig.Programs(s); len(programs) > 0 {
+	if programs := agentconfig.TrainerPrograms(s); len(programs) > 0 {
 		t := external.New(ctx, cfg.Trainer, cfg.Data, programs, cfg.Federation, cfg.ID, cfg.Logger,
 			func(f agent.Fact) { cfg.Observer.Observe(f) })
 		cfg.Trainer, cfg.Data = t, t
 	}
 	if cfg.Predict != nil {
-		predictWith(&cfg, s)
-		if s.Predict.Publish != "" {
-			end, err := forecast(ctx, &cfg, s)
+		configurePrediction(&cfg, s)
+		if s.Predict.ForecastTopic != "" {
+			end, err := startForecasts(ctx, &cfg, s)
 			if err != nil {
 				return err
 			}
@@ -231,37 +231,37 @@ func (d *shared) runAgent(ctx context.Context, s *settings.Agent, o *Options) (e
 	if cfg.Mesh != nil {
 		cfg.Mesh.Random = daemon.RandomBytes
 		if !s.D2D.Uplink {
-			site := s.D2D.Site()
+			site := s.D2D.SiteBroker()
 			cfg.Mesh.Connect = func() (mqtt.Conn, error) {
 				return o.dial(ctx, "neighbours", &site, &cfg, func(*mqtt.Options) {})
 			}
 		}
 	}
-	reportOf(&cfg.Reports, o.Gatherer)
+	configureReports(&cfg.Reports, o.Gatherer)
 	var present atomic.Pointer[agent.Agent]
-	view := agentstatus.New(daemon.Version(), cmp.Or(s.Name, s.Federation), s.ID, time.Now)
-	api.Serve(ctx, cfg.Dir, api.Handler(agentRoutes(view, present.Load), api.Owner, nil), cfg.Logger)
+	view := agentstatus.New(daemon.Version(), cmp.Or(s.FederationName, s.Federation), s.ID, time.Now)
+	api.ServeSocket(ctx, cfg.Dir, api.Handler(agentRoutes(view, present.Load), api.SocketCaller, nil), cfg.Logger)
 	cfg.Observer = daemon.Observers[agent.Fact, round.AgentFact]{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
 		cfg.Observer.Observe(agent.BootLost(lost))
 	}
-	return d.run(ctx, s, cfg, o, &present)
+	return d.runWithRestarts(ctx, s, cfg, o, &present)
 }
 
 // agentRoutes are the operations on the agent: its models are chosen by files. present returns the agent that runs; nil
 // before there is one.
 func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Route {
 	return []api.Route{view.Route(), api.Get(datacheck.TaskPath, "The task that the agent holds its data against.",
-		func(r *http.Request) (datacheck.HeldTask, error) {
+		func(r *http.Request) (datacheck.AgentTask, error) {
 			a := present()
 			if a == nil {
-				return datacheck.HeldTask{}, api.Conflict("the agent is still starting: try again")
+				return datacheck.AgentTask{}, api.Conflict("the agent is still starting: try again")
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
 			defer cancel()
 			task, err := a.Task(ctx)
-			held := datacheck.HeldTask{Task: task}
-			missing, rejected := view.Obstacles()
+			held := datacheck.AgentTask{Task: task}
+			missing, rejected := view.TaskObstacles()
 			if held.Missing, held.Others = missing.Reason, missing.Others; rejected != 0 {
 				held.Rejected = agentstatus.RejectionAdvice(rejected)
 			}
@@ -283,13 +283,13 @@ type KeyRotated struct {
 	Rotated bool `json:"rotated"`
 }
 
-// run runs the agent. If the agent finds that an earlier start had a higher number, run raises the number and starts
-// the agent again; so it does when the device has got another key.
-func (d *shared) run(ctx context.Context, s *settings.Agent, cfg agent.Config, o *Options,
+// runWithRestarts runs the agent. If the agent finds that an earlier start had a higher number, run raises the number
+// and starts the agent again; so it does when the device has got another key.
+func (d *deviceResources) runWithRestarts(ctx context.Context, s *settings.Agent, cfg agent.Config, o *Options,
 	present *atomic.Pointer[agent.Agent]) error {
 	for {
 		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
-			return o.dial(ctx, "coordinator", agentconfig.Uplink(s), &cfg, func(m *mqtt.Options) {
+			return o.dial(ctx, "coordinator", agentconfig.UplinkBroker(s), &cfg, func(m *mqtt.Options) {
 				m.Will, m.Meter = will, &d.meter
 			})
 		})
@@ -300,7 +300,7 @@ func (d *shared) run(ctx context.Context, s *settings.Agent, cfg agent.Config, o
 			o.Ready(func(ctx context.Context) error { return present.Load().Alive(ctx) })
 		}
 		err = a.Run(ctx)
-		behind, above := (*agent.BehindError)(nil), cfg.Boot
+		behind, above := (*agent.BootCounterLostError)(nil), cfg.Boot
 		rekeyed := errors.As(err, new(*agent.RekeyedError))
 		if errors.As(err, &behind) {
 			above = behind.Epoch
@@ -313,18 +313,18 @@ func (d *shared) run(ctx context.Context, s *settings.Agent, cfg agent.Config, o
 		}
 		if !rekeyed {
 			cfg.Observer.Observe(agent.BootRaised{From: cfg.Boot, To: wire.Epoch(next)})
-			cfg.Behind = 0
+			cfg.LostCounterEpoch = 0
 		}
 		cfg.Boot = wire.Epoch(next)
 	}
 }
 
-// reportOf sets the readings that an agent reports; without a gatherer there are no reports.
-func reportOf(r *agent.Reports, g prometheus.Gatherer) {
+// configureReports sets the readings that an agent reports; without a gatherer there are no reports.
+func configureReports(r *agent.ReportConfig, g prometheus.Gatherer) {
 	if g == nil {
 		r.Every = 0
 	}
-	r.Readings = func() []wire.Reading { return metrics.Readings(g) }
+	r.Readings = func() []wire.ReportMetric { return metrics.Readings(g) }
 }
 
 // collect has a source collect that does so by itself, with a session of its own with the site's broker.
@@ -333,30 +333,33 @@ func (o *Options) collect(ctx context.Context, cfg *agent.Config, s *settings.Ag
 	if !collects {
 		return nil
 	}
-	return c.Start(data.Env{
-		Dir: filepath.Join(cfg.Dir, "readings"), Disk: store.Machine, Keep: s.Readings.Ring(), Now: time.Now,
+	return c.Start(data.CollectorEnv{
+		Dir: filepath.Join(cfg.Dir, "readings"), Disk: store.Machine, Keep: s.Readings.RingBounds(), Now: time.Now,
 		Logger: cfg.Logger,
 		Connect: func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
-			site := s.Readings.Site()
+			site := s.Readings.SiteBroker()
 			return o.wrapped(daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data",
 				cfg.Logger.With("connection", "readings"),
-				func(x mqtt.Traffic, _ mqtt.Kind) { observe(x) },
+				func(x mqtt.Traffic, _ mqtt.TopicKind) { observe(x) },
 				func(m *mqtt.Options) { m.Now = cfg.Clock.Now }))
 		},
 	})
 }
 
-// watchDevice makes the agent obey the rules for its device, if any are set.
-func watchDevice(cfg *agent.Config, s *settings.Agent) error {
+// applyDeviceRules makes the agent obey the rules for its device, if any are set.
+func applyDeviceRules(cfg *agent.Config, s *settings.Agent) error {
 	rules, err := agentconfig.Rules(&s.Device)
 	if err != nil || !rules.Any() {
 		return err
 	}
-	system := device.System{Root: s.Device.Root}
-	for _, rule := range rules.Blind(system.Read()) {
+	system := device.System{Root: s.Device.SystemRoot}
+	for _, rule := range rules.RulesWithoutSensor(system.Read()) {
 		cfg.Logger.Warn("a rule for this device has no effect: the system does not report the value that it needs",
 			"rule", rule)
 	}
-	cfg.Device = func(before device.Verdict) device.Verdict { return rules.Judge(time.Now(), system.Read(), before) }
+	cfg.JudgeDevice = func(before device.Verdict) device.Verdict {
+		return rules.Judge(time.Now(), system.Read(),
+			before)
+	}
 	return nil
 }

@@ -27,37 +27,42 @@ func TestMain(m *testing.M) {
 
 // agentEvents are events of an agent that agentLines lacks.
 var agentEvents = []surface.Line{
-	{Event: agent.KeyAwaited{}},
-	{Event: agent.KeyCame{}},
+	{Event: agent.GroupKeyAwaited{}},
+	{Event: agent.GroupKeyReceived{}},
 	{Event: agent.StateLost{File: "obeyed", Err: errors.New("damaged"), Without: "the next announcement is obeyed"}},
 	{Event: agent.BootRaised{From: 1, To: 8}},
 	{Event: agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, Estimate: 90_000}},
-	{Event: agent.ModelJudged{Run: 7, Version: 4, Result: agent.ModelTaken, Rows: 300, Risk: 0.375, InUse: 0.5}},
-	{Event: agent.ModelJudged{Run: 7, Version: 5, Result: agent.ModelWorse, Rows: 300, Risk: 0.75, InUse: 0.375}},
-	{Event: agent.ModelJudged{Run: 7, Version: 6, Result: agent.ModelFailed, Risk: math.NaN(), InUse: math.NaN(),
-		Err: errors.New("no space left")}},
+	{Event: agent.ModelJudged{Run: 7, Version: 4, Result: agent.ModelAdopted, HeldOutRows: 300, Risk: 0.375,
+		RiskOfModelInUse: 0.5}},
+	{Event: agent.ModelJudged{Run: 7, Version: 5, Result: agent.ModelWorse, HeldOutRows: 300, Risk: 0.75,
+		RiskOfModelInUse: 0.375}},
+	{Event: agent.ModelJudged{Run: 7, Version: 6, Result: agent.ModelFailed, Risk: math.NaN(),
+		RiskOfModelInUse: math.NaN(),
+		Err:              errors.New("no space left")}},
 	{Event: agent.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)}},
 	{Event: agent.ModelHookFailed{Err: errors.New("exit status 1")}},
-	{Event: agent.Predicted{Made: 6, Rows: 4, Failed: 1, Anomalies: 1, Residual: 0.125}},
-	{Event: agent.Predicted{Made: 6, Lost: 2, Residual: math.NaN(), Err: errors.New("not connected")}},
-	{Event: agent.Predicted{Made: 6, Rows: 6, Residual: math.NaN(), Mended: true}},
+	{Event: agent.Predicted{NewForecasts: 6, PublishedForecasts: 4, FailedRows: 1, Anomalies: 1, Residual: 0.125}},
+	{Event: agent.Predicted{NewForecasts: 6, Lost: 2, Residual: math.NaN(), Err: errors.New("not connected")}},
+	{Event: agent.Predicted{NewForecasts: 6, PublishedForecasts: 6, Residual: math.NaN(), ErrorResolved: true}},
 	{Event: agent.UpdateSettled{Round: 1, Fate: wire.FateFolded}},
 	{Event: agent.UpdateSettled{Round: 2, Fate: wire.FateMissed}},
 	{Event: agent.FeedbackKept{Round: 1, Norm: 0.5}},
-	{Event: agent.FeedbackKept{Round: 2, Lost: true}},
+	{Event: agent.FeedbackKept{Round: 2, ResidualLost: true}},
 	{Event: agent.Evaluated{Version: 4, Rows: 300, Risk: 0.375}},
 	{Event: agent.Evaluated{Version: 4}},
 	{Event: agent.Evaluated{Version: 4, Err: errors.New("measured.csv: no such file")}},
-	{Event: agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, Others: 7}},
-	{Event: agent.BlockBegan{Block: 2, From: agent.FromNeighbor, Neighbors: 2}},
+	{Event: agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7}},
+	{Event: agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2}},
 	{Event: agent.Trained{Round: 2, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25,
-		Mixed: &d2d.Stats{Steps: 10, Flows: 38, Late: 2, Skipped: 1, Unreconciled: 1}, MixedFor: time.Second}},
-	{Event: agent.Trained{Round: 3, Version: 2, Held: &learner.Score{Risk: 0.5, R2: 0.25, Accuracy: math.NaN(),
+		Mixed:    &d2d.Stats{Steps: 10, Flows: 38, LateFlows: 2, SkippedSnapshots: 1, Unreconciled: 1},
+		MixedFor: time.Second}},
+	{Event: agent.Trained{Round: 3, Version: 2, HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.25, Accuracy: math.NaN(),
 		Samples: 90}}},
-	{Event: agent.TrainerStarted{Trainer: "defects", Name: "sklearn", Rows: 90, Loose: "no user namespaces"}},
-	{Event: agent.TrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"), Again: time.Second}},
-	{Event: agent.LinkChanged{Back: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}},
-	{Event: round.AnnouncementObeyed{Order: wire.Order{Epoch: 1, Run: 7, Round: 1, Attempt: 1}}},
+	{Event: agent.TrainerStarted{ConfiguredName: "defects", Name: "sklearn", Rows: 90,
+		UnconfinedReason: "no user namespaces"}},
+	{Event: agent.TrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"), RestartDelay: time.Second}},
+	{Event: agent.LinkChanged{ReconnectAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}},
+	{Event: round.AnnouncementObeyed{Order: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1}}},
 	{Event: round.TaskPrepared{Unfit: wire.DeclineTooFewRows}},
 	{Event: round.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar}},
 }
@@ -71,8 +76,8 @@ func TestAgentSurface(t *testing.T) {
 	ready.Opened()
 	var out strings.Builder
 	surface.Play(t, &out, lines, status, ready.Err, func(log *slog.Logger, fact any) {
-		testkit.Tell(agentLog{log}, fact)
-		testkit.Tell(Watch{status, ready}, fact)
+		testkit.NotifyObserver(agentLog{log}, fact)
+		testkit.NotifyObserver(StatusObserver{status, ready}, fact)
 	})
 	testkit.Golden(t, "testdata/agent-surface.txt", out.String(), *update)
 }

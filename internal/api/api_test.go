@@ -35,7 +35,7 @@ func routes() []Route {
 		Get("/v1/fail/{how}", "Fail.", func(r *http.Request) (sum, error) {
 			switch r.PathValue("how") {
 			case "bad":
-				return sum{}, Bad("a bad request")
+				return sum{}, BadRequest("a bad request")
 			case "wrong":
 				return sum{}, errors.Join(&config.Error{Origin: "x.yaml", Line: 3, Column: 1, Problem: "a wrong key"})
 			}
@@ -49,12 +49,13 @@ func routes() []Route {
 }
 
 // serve serves the routes in a folder, for a client.
-func serve(t *testing.T, changed Witness) Client {
+func serve(t *testing.T, changed RequestAuditor) Client {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	Serve(ctx, dir, Handler(Described("test", "1", routes()), Owner, changed), slog.New(slog.DiscardHandler))
-	return Client{Program: "test", Dir: dir, Patience: time.Minute}
+	ServeSocket(ctx, dir, Handler(WithOpenAPIRoute("test", "1", routes()), SocketCaller, changed),
+		slog.New(slog.DiscardHandler))
+	return Client{Program: "test", Dir: dir, Timeout: time.Minute}
 }
 
 // TestSocket: what a client gets of an answer, of each kind of refusal, and of a stream that ends in its middle.
@@ -87,7 +88,7 @@ func TestSocket(t *testing.T) {
 	full = nil
 	for path, want := range map[string]Error{
 		"/v1/fail/bad":   {Status: 400, Problem: "a bad request"},
-		"/v1/fail/wrong": {Status: 422, Problem: "x.yaml:3:1: a wrong key\n  3 | \n    | ^", Wrong: true},
+		"/v1/fail/wrong": {Status: 422, Problem: "x.yaml:3:1: a wrong key\n  3 | \n    | ^", InvalidConfig: true},
 		"/v1/fail/other": {Status: 500, Problem: "a disk is full"},
 		"/v1/none":       {Status: 404, Problem: "GET has no /v1/none"},
 	} {
@@ -118,7 +119,7 @@ func TestSocket(t *testing.T) {
 // TestNoSocket: a daemon that cannot open its socket says so and works on.
 func TestNoSocket(t *testing.T) {
 	var log strings.Builder
-	Serve(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("long", 60)), nil,
+	ServeSocket(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("long", 60)), nil,
 		slog.New(slog.NewTextHandler(&log, nil)))
 	if !strings.Contains(log.String(), "cannot reach this program") {
 		t.Errorf("log: %s", log.String())
@@ -135,11 +136,11 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	write("# who may\nview " + viewer + "\n\noperate " + operator + "  alice\noperate " + operator + "2\n")
-	if err := Tokens(path).Check(); err != nil {
+	if err := TokenFile(path).Check(); err != nil {
 		t.Fatal(err)
 	}
 	told := ""
-	h := Handler(routes(), Tokens(path).Caller,
+	h := Handler(routes(), TokenFile(path).Caller,
 		witness{answered: func(who string, _ *http.Request, _ error) { told = who }})
 	ask := func(method, path, token string) int {
 		r := httptest.NewRequest(method, path, strings.NewReader("{}"))
@@ -176,7 +177,7 @@ func TestTokens(t *testing.T) {
 	for text, says := range map[string]string{"": "has no token", "view short": ":1: want view or operate",
 		"# x\nadmin " + viewer: ":2: want view or operate", "view " + viewer + " a b": ":1: want view or"} {
 		write(text)
-		if err := Tokens(path).Check(); err == nil || !strings.Contains(err.Error(), says) {
+		if err := TokenFile(path).Check(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -187,7 +188,7 @@ func TestListen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var log strings.Builder
-	h := Handler(routes(), Owner, nil)
+	h := Handler(routes(), SocketCaller, nil)
 	if err := Listen(ctx, "127.0.0.1:0", nil, h, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func TestDocument(t *testing.T) {
 	if err := json.Unmarshal(text, &d); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range Described("test", "1", routes()) {
+	for _, r := range WithOpenAPIRoute("test", "1", routes()) {
 		if d.Paths[r.Path][strings.ToLower(r.Method)] == nil {
 			t.Errorf("%s %s is not described", r.Method, r.Path)
 		}
@@ -244,11 +245,11 @@ type witness struct {
 	answered func(who string, r *http.Request, err error)
 }
 
-func (w witness) Asked(string, *http.Request) error {
+func (w witness) BeforeRequest(string, *http.Request) error {
 	if w.asked == nil {
 		return nil
 	}
 	return w.asked()
 }
 
-func (w witness) Answered(who string, r *http.Request, err error) { w.answered(who, r, err) }
+func (w witness) AfterRequest(who string, r *http.Request, err error) { w.answered(who, r, err) }

@@ -18,8 +18,8 @@ import (
 // Client speaks to a running daemon over the socket in its state folder.
 type Client struct {
 	Program, Dir string
-	// Patience is how long the daemon has for its answer.
-	Patience time.Duration
+	// Timeout is how long the daemon has for its answer.
+	Timeout time.Duration
 }
 
 // ErrNotRunning says that no daemon listens.
@@ -43,7 +43,7 @@ func (c Client) Call(ctx context.Context, method, path string, in, out any) erro
 
 // Raw sends a body and returns the answer, which may have as many bytes as the daemon sends.
 func (c Client) Raw(ctx context.Context, method, path, accept string, body []byte) ([]byte, error) {
-	r, err := c.Open(ctx, method, path, accept, body)
+	r, err := c.CallStream(ctx, method, path, accept, body)
 	if err != nil {
 		return nil, err
 	}
@@ -64,21 +64,21 @@ func (s stream) Close() error {
 	return errors.Join(s.ReadCloser.Close(), s.conn.Close())
 }
 
-// Open is Raw of an answer that is read by and by.
-func (c Client) Open(ctx context.Context, method, path, accept string, body []byte) (io.ReadCloser, error) {
+// CallStream is Raw of an answer that is read by and by.
+func (c Client) CallStream(ctx context.Context, method, path, accept string, body []byte) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+c.Program+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("Accept", accept)
 	r.Close = true
-	conn, err := net.DialTimeout("unix", SocketIn(c.Dir), c.Patience)
+	conn, err := net.DialTimeout("unix", SocketPath(c.Dir), c.Timeout)
 	if err != nil {
 		return nil, c.explain(err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(c.Patience))
-	answer, err := exchange(conn, r)
+	_ = conn.SetDeadline(time.Now().Add(c.Timeout))
+	answer, err := sendRequest(conn, r)
 	if err != nil {
 		_ = conn.Close()
 		return nil, c.explain(errors.Join(err, ctx.Err()))
@@ -97,8 +97,8 @@ func (c Client) Open(ctx context.Context, method, path, accept string, body []by
 	return nil, refused
 }
 
-// exchange sends a request. It goes without http.Client, which is half a megabyte that a device does not need.
-func exchange(conn net.Conn, r *http.Request) (*http.Response, error) {
+// sendRequest sends a request. It goes without http.Client, which is half a megabyte that a device does not need.
+func sendRequest(conn net.Conn, r *http.Request) (*http.Response, error) {
 	if err := r.Write(conn); err != nil {
 		return nil, err
 	}
@@ -118,9 +118,9 @@ func (c Client) explain(err error) error {
 	case errors.As(err, &late) && late.Timeout(): // also of the dial: a stopped process does not accept
 		return fmt.Errorf("%s runs with the state folder %s and does not answer within %s: it is stopped, hangs, or "+
 			"the machine is overloaded; look at its log, and restart it with: %[1]s service restart", c.Program, c.Dir,
-			c.Patience)
+			c.Timeout)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return fmt.Errorf("%s closed the socket %s without an answer", c.Program, SocketIn(c.Dir))
+		return fmt.Errorf("%s closed the socket %s without an answer", c.Program, SocketPath(c.Dir))
 	}
 	return err
 }

@@ -41,7 +41,7 @@ type openAPIBuilder struct{ schemas object }
 func (d *openAPIBuilder) operation(r *Route, refused object) object {
 	op := object{"summary": r.Summary, "description": "Needs the role " + string(r.Role) + ".",
 		"responses": object{
-			"200":     object{"description": "Done.", "content": d.content(r.Type, r.Out)},
+			"200":     object{"description": "Done.", "content": d.content(r.Type, r.ResponseType)},
 			"default": object{"description": "It was not carried out.", "content": refused},
 		}}
 	var parameters []object
@@ -56,8 +56,8 @@ func (d *openAPIBuilder) operation(r *Route, refused object) object {
 	if len(parameters) > 0 {
 		op["parameters"] = parameters
 	}
-	if r.In != nil {
-		op["requestBody"] = object{"content": d.content("", r.In)}
+	if r.RequestType != nil {
+		op["requestBody"] = object{"content": d.content("", r.RequestType)}
 	}
 	return op
 }
@@ -127,8 +127,8 @@ func (d *openAPIBuilder) named(t reflect.Type) object {
 	return object{"$ref": "#/components/schemas/" + name}
 }
 
-// Described returns the routes and one more, which answers with their description.
-func Described(title, version string, routes []Route) []Route {
+// WithOpenAPIRoute returns the routes and one more, which answers with their description.
+func WithOpenAPIRoute(title, version string, routes []Route) []Route {
 	var text []byte
 	all := append(routes, Route{Method: http.MethodGet, Path: "/v1/openapi.json", Role: View,
 		Summary: "This description.", Type: "application/json",

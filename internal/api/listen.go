@@ -20,12 +20,12 @@ import (
 // LeastToken is the fewest characters of a token: `openssl rand -hex 16` makes 32.
 const LeastToken = 16
 
-// Tokens is the path of a file with a line "ROLE TOKEN NAME" for each token; the name is for the log, and may be
+// TokenFile is the path of a file with a line "ROLE TOKEN NAME" for each token; the name is for the log, and may be
 // absent. The file is read for each request, so that a token that is taken out of it is worth nothing at once.
-type Tokens string
+type TokenFile string
 
 // Check returns what is wrong with the file.
-func (t Tokens) Check() error {
+func (t TokenFile) Check() error {
 	tokens, err := t.read()
 	if err == nil && len(tokens) == 0 {
 		err = fmt.Errorf("%s has no token", t)
@@ -39,7 +39,7 @@ type token struct {
 	hash [sha256.Size]byte
 }
 
-func (t Tokens) read() (all []token, err error) {
+func (t TokenFile) read() (all []token, err error) {
 	text, err := os.ReadFile(string(t))
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (t Tokens) read() (all []token, err error) {
 
 // Caller returns whose token a request has; without a known one it may do nothing. A file that cannot be read allows
 // nothing.
-func (t Tokens) Caller(r *http.Request) (c Caller) {
+func (t TokenFile) Caller(r *http.Request) (c Caller) {
 	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	tokens, err := t.read()
 	if !ok || err != nil {

@@ -35,8 +35,9 @@ type Route struct {
 	Role    Role
 	Summary string
 	Query   []Parameter
-	In, Out any    // a value of the type of the body and of the answer, for the document; nil if there is none
-	Type    string // of the answer; JSON if it is empty
+	RequestType,
+	ResponseType any // a value of the type of the body and of the answer, for the document; nil if there is none
+	Type string // of the answer; JSON if it is empty
 
 	serve func(w http.ResponseWriter, r *http.Request) error
 }
@@ -50,7 +51,7 @@ const maxBody = 2 << 20
 // Get makes a route that answers with what do returns.
 func Get[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...Parameter) Route {
 	var out Out
-	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Query: query, Out: out,
+	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Query: query, ResponseType: out,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			out, err := do(r)
 			if err != nil {
@@ -68,7 +69,8 @@ type Empty struct{}
 func Post[In, Out any](path, summary string, do func(r *http.Request, in In) (Out, error)) Route {
 	var in In
 	var out Out
-	return Route{Method: http.MethodPost, Path: path, Role: Operate, Summary: summary, In: in, Out: out,
+	return Route{Method: http.MethodPost, Path: path, Role: Operate, Summary: summary, RequestType: in,
+		ResponseType: out,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			var in In
 			if err := decode(r, &in); err != nil {
@@ -110,8 +112,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Needs returns the route with another role.
-func (r Route) Needs(role Role) Route {
+// WithRole returns the route with another role.
+func (r Route) WithRole(role Role) Route {
 	r.Role = role
 	return r
 }
@@ -128,13 +130,13 @@ func decode(r *http.Request, in any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(in); err != nil {
-		return Bad("the body is not what this route takes: %v", err)
+		return BadRequest("the body is not what this route takes: %v", err)
 	}
 	return nil
 }
 
-// drawn is an answer that may also be shown as text.
-type drawn interface {
+// textRenderer is an answer that may also be shown as text.
+type textRenderer interface {
 	// Draw returns the text, no line wider than width.
 	Draw(width int) string
 }
@@ -142,7 +144,7 @@ type drawn interface {
 // answer writes JSON, or for a terminal text of the query's width. The daemon draws the text, so that a command of
 // another version can show it.
 func answer(w http.ResponseWriter, r *http.Request, out any) {
-	if d, ok := out.(drawn); ok && strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
+	if d, ok := out.(textRenderer); ok && strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
 		width, err := strconv.Atoi(r.URL.Query().Get("width"))
 		if err != nil {
 			width = 160
@@ -161,14 +163,14 @@ func answer(w http.ResponseWriter, r *http.Request, out any) {
 type Error struct {
 	Status  int    `json:"-"`
 	Problem string `json:"problem"`
-	// Wrong says that a configuration is wrong, whose lines Problem names.
-	Wrong bool `json:"wrong,omitempty"`
+	// InvalidConfig says that a configuration is wrong, whose lines Problem names.
+	InvalidConfig bool `json:"wrong,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Problem }
 
-// Bad is the error of a request that asks for what cannot be.
-func Bad(format string, args ...any) *Error {
+// BadRequest is the error of a request that asks for what cannot be.
+func BadRequest(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Problem: fmt.Sprintf(format, args...)}
 }
 
@@ -177,8 +179,8 @@ func Conflict(format string, args ...any) *Error {
 	return &Error{Status: http.StatusConflict, Problem: fmt.Sprintf(format, args...)}
 }
 
-// Missing is the error of a request for what is not there.
-func Missing(format string, args ...any) *Error {
+// NotFound is the error of a request for what is not there.
+func NotFound(format string, args ...any) *Error {
 	return &Error{Status: http.StatusNotFound, Problem: fmt.Sprintf(format, args...)}
 }
 
@@ -195,17 +197,17 @@ func errorOf(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Problem: err.Error()}
 }
 
-// Witness is told of every request that may change something, with the name of who makes it.
-type Witness interface {
-	// Asked is told before it is carried out. An error refuses it.
-	Asked(who string, r *http.Request) error
-	// Answered is told how it ended, also where its caller may not make it.
-	Answered(who string, r *http.Request, err error)
+// RequestAuditor is told of every request that may change something, with the name of who makes it.
+type RequestAuditor interface {
+	// BeforeRequest is told before it is carried out. An error refuses it.
+	BeforeRequest(who string, r *http.Request) error
+	// AfterRequest is told how it ended, also where its caller may not make it.
+	AfterRequest(who string, r *http.Request, err error)
 }
 
 // Handler serves routes. caller returns who makes a request, as [Owner] or [Tokens.Caller] do. A program whose routes
 // change nothing has no witness.
-func Handler(routes []Route, caller func(*http.Request) Caller, witness Witness) http.Handler {
+func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestAuditor) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
@@ -213,13 +215,13 @@ func Handler(routes []Route, caller func(*http.Request) Caller, witness Witness)
 			err := permit(&route, c.Role)
 			changes := route.Role == Operate && witness != nil
 			if err == nil && changes {
-				err = witness.Asked(c.Name, r)
+				err = witness.BeforeRequest(c.Name, r)
 			}
 			if err == nil {
 				err = route.serve(w, r)
 			}
 			if changes {
-				witness.Answered(c.Name, r, err)
+				witness.AfterRequest(c.Name, r, err)
 			}
 			if err != nil {
 				refuse(w, errorOf(err))
@@ -227,7 +229,7 @@ func Handler(routes []Route, caller func(*http.Request) Caller, witness Witness)
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, Missing("%s has no %s", r.Method, r.URL.Path))
+		refuse(w, NotFound("%s has no %s", r.Method, r.URL.Path))
 	})
 	return mux
 }

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// SocketIn is where a daemon with this state folder listens.
-func SocketIn(dir string) string { return filepath.Join(dir, "api.sock") }
+// SocketPath is where a daemon with this state folder listens.
+func SocketPath(dir string) string { return filepath.Join(dir, "api.sock") }
 
-// Serve answers on a socket in the state folder until ctx ends. Only the owner of the folder, which is private, can
-// connect, and may do all. A daemon works without the socket, so an error is only logged.
-func Serve(ctx context.Context, dir string, h http.Handler, log *slog.Logger) {
-	path := SocketIn(dir)
+// ServeSocket answers on a socket in the state folder until ctx ends. Only the owner of the folder, which is private,
+// can connect, and may do all. A daemon works without the socket, so an error is only logged.
+func ServeSocket(ctx context.Context, dir string, h http.Handler, log *slog.Logger) {
+	path := SocketPath(dir)
 	err := os.Remove(path) // left by a process that was killed: the folder is locked, so no other process uses it
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		var l net.Listener
@@ -39,8 +39,8 @@ func Serve(ctx context.Context, dir string, h http.Handler, log *slog.Logger) {
 // peerKey is the key of the name of who has connected, in a request's context.
 type peerKey struct{}
 
-// Owner is the caller of a request that came over the socket, who may operate.
-func Owner(r *http.Request) Caller {
+// SocketCaller is the caller of a request that came over the socket, who may operate.
+func SocketCaller(r *http.Request) Caller {
 	name, _ := r.Context().Value(peerKey{}).(string)
 	return Caller{Operate, name}
 }

@@ -162,7 +162,7 @@ func TestBroker(t *testing.T) {
 		"the round goes on with what has come; nobody waits for a dead credit", func(t *testing.T) string {
 			l := layout{agents: 3, hidden: 16_500, deadline: 2 * time.Minute}
 			p := newPlant(t, l)
-			slow := "tcp://" + brokers.SlowLine(t, p.broker.Address, 300_000)
+			slow := "tcp://" + brokers.NewSlowProxy(t, p.broker.Address, 300_000)
 			for _, id := range p.ids {
 				p.extra[id] = []string{"--set", "broker.url=" + slow}
 			}

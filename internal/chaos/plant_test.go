@@ -87,7 +87,7 @@ func newPlant(t *testing.T, l layout) *plant {
 		model = fmt.Sprintf("kind: mlp, hidden: [%d]", l.hidden)
 	}
 	held := p.Write(t, "held-out.csv", testkit.NoisyPlane(500, 99))
-	p.Lead(t, fmt.Sprintf(task, model), list.String(), fmt.Sprintf(
+	p.ConfigureCoordinator(t, fmt.Sprintf(task, model), list.String(), fmt.Sprintf(
 		`{participants: %d, quorum: %d, rounds: 0, deadline: %s, invite_every: 1s, gather: {target: %d, minimum: %d, within: 2s, spread: 10ms}%s}`,
 		all, l.quorum, l.deadline, all, l.quorum, l.round), "held_out: {csv: "+held+"}", "policy: {keep_models: 0}")
 	return p

@@ -33,8 +33,8 @@ type exitError struct{ code int }
 
 func (e exitError) Error() string { return fmt.Sprint("exit status ", e.code) }
 
-// Shown is the failure of a command that has shown by itself what is wrong.
-func Shown() error { return exitError{exitFailure} }
+// SilentFailure is the failure of a command that has shown by itself what is wrong.
+func SilentFailure() error { return exitError{exitFailure} }
 
 // usageError marks errors of the command line itself.
 type usageError struct{ error }
@@ -86,9 +86,9 @@ func report(root *cobra.Command, err error) {
 	}
 }
 
-// Args wraps a check of positional arguments, so that its errors count as
+// PositionalArgs wraps a check of positional arguments, so that its errors count as
 // usage errors.
-func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
+func PositionalArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
 			return usageError{err}
@@ -103,7 +103,7 @@ func Usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 // Group returns a command that only has subcommands.
 func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: Args(cobra.NoArgs), DisableFlagsInUseLine: true,
+		Use: use, Short: short, Args: PositionalArgs(cobra.NoArgs), DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(below...)
@@ -112,14 +112,15 @@ func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 
 // Loader reads a program's configuration from --config and --set.
 type Loader struct {
-	Path string
-	Set  Overrides
+	Path      string
+	Overrides Overrides
 }
 
 // Flags adds the flags to a command of a program.
 func (l *Loader) Flags(cmd *cobra.Command, program string) {
 	l.fileFlag(cmd, program)
-	cmd.Flags().Var(&l.Set, "set", "set a configuration key, such as broker.url=tcp://broker:1883; may be repeated")
+	cmd.Flags().Var(&l.Overrides, "set",
+		"set a configuration key, such as broker.url=tcp://broker:1883; may be repeated")
 }
 
 func (l *Loader) fileFlag(cmd *cobra.Command, program string) {
@@ -160,7 +161,7 @@ func ConfigCommand[S any](program string, load func(l *Loader) (S, error), open 
 	var l Loader
 	check := &cobra.Command{
 		Use: "check", Short: "Check the configuration, and show each error with its line",
-		Args: Args(cobra.NoArgs),
+		Args: PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := load(&l); err != nil {
 				return err
@@ -176,7 +177,7 @@ func ConfigCommand[S any](program string, load func(l *Loader) (S, error), open 
 		},
 	}
 	show := &cobra.Command{
-		Use: "show", Short: "Show the configuration in effect, secrets hidden", Args: Args(cobra.NoArgs),
+		Use: "show", Short: "Show the configuration in effect, secrets hidden", Args: PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(&l)
 			if err != nil {
@@ -193,7 +194,8 @@ func ConfigCommand[S any](program string, load func(l *Loader) (S, error), open 
 // KeyCommand returns the commands "key new" and "key show".
 func KeyCommand() *cobra.Command {
 	return Group("key", "Make or show a key", &cobra.Command{
-		Use: "new FILE", Short: "Make a private key file and print its public key", Args: Args(cobra.ExactArgs(1)),
+		Use: "new FILE", Short: "Make a private key file and print its public key",
+		Args: PositionalArgs(cobra.ExactArgs(1)),
 		Long: `Make a private key file, which stays on this machine, and print its public key.
 
 The public key of an agent belongs in the coordinator's list of agents
@@ -207,9 +209,9 @@ every agent's configuration (identity.coordinator_key).`,
 			return printLine(cmd.OutOrStdout(), keys.Format(keys.Public(key)))
 		},
 	}, &cobra.Command{
-		Use: "show FILE", Short: "Print the public key of a private key file", Args: Args(cobra.ExactArgs(1)),
+		Use: "show FILE", Short: "Print the public key of a private key file", Args: PositionalArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := keys.Private(args[0])
+			key, err := keys.ReadPrivate(args[0])
 			if err != nil {
 				return err
 			}

@@ -36,11 +36,11 @@ func try(t *testing.T, ctx context.Context, args ...string) (code int, stdout, s
 	t.Helper()
 	load := func(l *Loader) (any, error) {
 		s := &toy{}
-		return s, config.Load(s, config.Source{Path: l.Path, Overrides: l.Set})
+		return s, config.Load(s, config.Source{Path: l.Path, Overrides: l.Overrides})
 	}
 	root := &cobra.Command{Use: "toy", Version: "v1.2.3"}
 	root.AddCommand(KeyCommand(), ConfigCommand("toy", load, nil), &cobra.Command{
-		Use: "fail", Args: Args(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error {
+		Use: "fail", Args: PositionalArgs(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}

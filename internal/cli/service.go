@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// Served is the configuration of a program that can run as a service.
-type Served interface {
+// ServiceConfig is the configuration of a program that can run as a service.
+type ServiceConfig interface {
 	// StateFolder is the folder that the program writes to.
 	StateFolder() string
 	// Files are the files that the program reads, by key.
@@ -23,10 +23,10 @@ type Served interface {
 }
 
 // ServiceCommand returns the command "service" of a program. unit is the service as a package would install it.
-func ServiceCommand[S Served](unit systemd.Unit, load func(l *Loader) (S, error)) *cobra.Command {
+func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *Loader) (S, error)) *cobra.Command {
 	act := func(use, short string, do func(*service.Service) error) *cobra.Command {
 		return &cobra.Command{
-			Use: use, Short: short, Args: Args(cobra.NoArgs),
+			Use: use, Short: short, Args: PositionalArgs(cobra.NoArgs),
 			RunE: func(*cobra.Command, []string) error {
 				s, err := service.New(unit)
 				if err != nil {
@@ -44,7 +44,7 @@ func ServiceCommand[S Served](unit systemd.Unit, load func(l *Loader) (S, error)
 		act("restart", "Stop and start the service", (*service.Service).Restart),
 		&cobra.Command{
 			Use: "status", Short: "Show whether the service runs: exit status 0 if so, 3 if not, 4 if not installed",
-			Args: Args(cobra.NoArgs),
+			Args: PositionalArgs(cobra.NoArgs),
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				s, err := service.New(unit)
 				if err != nil {
@@ -59,13 +59,13 @@ func ServiceCommand[S Served](unit systemd.Unit, load func(l *Loader) (S, error)
 		})
 }
 
-func installCommand[S Served](unit systemd.Unit, load func(l *Loader) (S, error)) *cobra.Command {
+func installCommand[S ServiceConfig](unit systemd.Unit, load func(l *Loader) (S, error)) *cobra.Command {
 	var l Loader
 	var now, show bool
 	var manager string
 	cmd := &cobra.Command{
 		Use: "install", Short: "Install the service, after checking its user, program and configuration",
-		Args: Args(cobra.NoArgs),
+		Args: PositionalArgs(cobra.NoArgs),
 		Long: `Install the service, so that it starts with the system.
 
 The user, the program and the configuration are checked first. If a check or the
@@ -76,7 +76,7 @@ this system or, with --manager, for an image or another machine.`,
 				return Usage("--manager goes with --print")
 			}
 			if !show {
-				if err := service.MayChange(); err != nil {
+				if err := service.CheckPrivileges(); err != nil {
 					return err
 				}
 			}
@@ -84,7 +84,7 @@ this system or, with --manager, for an image or another machine.`,
 			if err != nil {
 				return err
 			}
-			mine, err := prepare(unit, &l, cfg)
+			mine, err := prepareUnit(unit, &l, cfg)
 			if err != nil {
 				return err
 			}
@@ -123,8 +123,8 @@ this system or, with --manager, for an image or another machine.`,
 	return cmd
 }
 
-// prepare returns the unit for the running program and the configuration that the command line names.
-func prepare(unit systemd.Unit, l *Loader, cfg Served) (systemd.Unit, error) {
+// prepareUnit returns the unit for the running program and the configuration that the command line names.
+func prepareUnit(unit systemd.Unit, l *Loader, cfg ServiceConfig) (systemd.Unit, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return unit, err

@@ -55,7 +55,7 @@ func write(dir string, on time.Time, root *cobra.Command) error {
 	if err := errors.Join(os.MkdirAll(man, 0o755), os.MkdirAll(completions, 0o755)); err != nil {
 		return err
 	}
-	if err := prepare(root); err != nil {
+	if err := removeBuildDate(root); err != nil {
 		return err
 	}
 	header := &doc.GenManHeader{Section: "1", Date: &on, Source: "fedmesh", Manual: "fedmesh"}
@@ -67,15 +67,15 @@ func write(dir string, on time.Time, root *cobra.Command) error {
 	)
 }
 
-// prepare removes the date of the build from the pages of a command and its subcommands.
-func prepare(cmd *cobra.Command) error {
+// removeBuildDate removes the date of the build from the pages of a command and its subcommands.
+func removeBuildDate(cmd *cobra.Command) error {
 	cmd.DisableAutoGenTag = true
 	var err error
 	if cmd.Short == "" {
 		err = errors.New(cmd.CommandPath() + " does not say what it does (Short)")
 	}
 	for _, c := range cmd.Commands() {
-		err = errors.Join(err, prepare(c))
+		err = errors.Join(err, removeBuildDate(c))
 	}
 	return err
 }

@@ -21,17 +21,17 @@ const (
 	maxTokens = 10_000 // some 3,000 keys; the parser's time grows with the square
 )
 
-// document is the text of a configuration file, kept to show lines of it in errors.
-type document struct {
+// configText is the text of a configuration file, kept to show lines of it in errors.
+type configText struct {
 	path    string
 	lines   []string
 	secrets map[string]bool // all key names; true if the value is a secret
 }
 
 // readDocument returns the source's file and its root; the root is nothing when the file holds only comments.
-func readDocument(src Source, s schema) (d *document, root value, failure *Error) {
+func readDocument(src Source, s schema) (d *configText, root value, failure *Error) {
 	path := src.Path
-	d = &document{path: path, secrets: map[string]bool{}}
+	d = &configText{path: path, secrets: map[string]bool{}}
 	for _, f := range s.leaves {
 		d.secrets[f.name] = d.secrets[f.name] || f.typ == secretType
 	}
@@ -53,15 +53,15 @@ func readDocument(src Source, s schema) (d *document, root value, failure *Error
 			"restore it, or write at least a comment to mean the defaults")
 	}
 	d.lines = strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
-	if failure := d.damage(); failure != nil {
+	if failure := d.findInvalidCharacter(); failure != nil {
 		return d, root, failure
 	}
 	root, failure = d.parse()
 	return d, root, failure
 }
 
-// damage finds the first character that no text has.
-func (d *document) damage() *Error {
+// findInvalidCharacter finds the first character that no text has.
+func (d *configText) findInvalidCharacter() *Error {
 	for i, line := range d.lines {
 		bad := strings.IndexFunc(line, notText)
 		if bad < 0 {
@@ -98,7 +98,7 @@ var errTooLarge = errors.New("the file is larger than 1 MiB")
 func notText(r rune) bool { return r != '\t' && unicode.IsControl(r) || r == utf8.RuneError }
 
 // errorAt is an error with the line it is about. d may be nil for a place outside a file.
-func (d *document) errorAt(at origin, problem, hint string) *Error {
+func (d *configText) errorAt(at origin, problem, hint string) *Error {
 	e := &Error{Origin: at.name, Line: at.line, Column: at.column, Problem: problem, Hint: hint}
 	if at.line > 0 {
 		e.Excerpt = d.excerpt(at.line)
@@ -106,8 +106,8 @@ func (d *document) errorAt(at origin, problem, hint string) *Error {
 	return e
 }
 
-// place returns where a token stands. The lexer counts the blanks before some tokens as part of them.
-func (d *document) place(t *token.Token) origin {
+// tokenOrigin returns where a token stands. The lexer counts the blanks before some tokens as part of them.
+func (d *configText) tokenOrigin(t *token.Token) origin {
 	line := min(max(t.Position.Line, 1), len(d.lines))
 	runes := []rune(d.lines[line-1])
 	column := min(max(t.Position.Column, 1), len(runes)+1)
@@ -129,7 +129,7 @@ var refused = map[token.Type]string{
 }
 
 // parse returns the root of the file's only YAML document.
-func (d *document) parse() (root value, failure *Error) {
+func (d *configText) parse() (root value, failure *Error) {
 	invalid := d.errorAt(origin{name: d.path}, "the file is not valid YAML", "")
 	// The library has panicked on malformed input before, and a reload must not bring a running daemon down.
 	defer func() {
@@ -138,7 +138,7 @@ func (d *document) parse() (root value, failure *Error) {
 		}
 	}()
 	tokens := lexer.Tokenize(strings.Join(d.lines, "\n"))
-	if failure := d.refuse(tokens); failure != nil {
+	if failure := d.findUnsupportedToken(tokens); failure != nil {
 		return root, failure
 	}
 	// Duplicates are allowed here because section reports them, in our words and all of them.
@@ -155,10 +155,10 @@ func (d *document) parse() (root value, failure *Error) {
 	return d.value(file.Docs[0].Body, origin{name: d.path}), nil
 }
 
-// refuse finds the first token that no configuration has.
-func (d *document) refuse(tokens token.Tokens) *Error {
+// findUnsupportedToken finds the first token that no configuration has.
+func (d *configText) findUnsupportedToken(tokens token.Tokens) *Error {
 	if len(tokens) > maxTokens {
-		return d.errorAt(d.place(tokens[maxTokens]), "the file has too many keys and values",
+		return d.errorAt(d.tokenOrigin(tokens[maxTokens]), "the file has too many keys and values",
 			"this is not a configuration of this program")
 	}
 	content, ended := false, false
@@ -167,13 +167,13 @@ func (d *document) refuse(tokens token.Tokens) *Error {
 		case t.Type == token.InvalidType:
 			return d.syntaxError(t, t.Error)
 		case refused[t.Type] != "":
-			return d.errorAt(d.place(t), refused[t.Type]+" are not allowed",
+			return d.errorAt(d.tokenOrigin(t), refused[t.Type]+" are not allowed",
 				"write the value out; quote text that begins with this character")
 		case t.Type == token.CommentType:
 		case t.Type == token.DocumentEndType:
 			ended = true
 		case ended, content && t.Type == token.DocumentHeaderType:
-			return d.errorAt(d.place(t), "a second document begins here", "keep one configuration in the file")
+			return d.errorAt(d.tokenOrigin(t), "a second document begins here", "keep one configuration in the file")
 		default:
 			content = true // also a first "---": another one would silently win
 		}
@@ -182,7 +182,7 @@ func (d *document) refuse(tokens token.Tokens) *Error {
 }
 
 // syntaxError is what the YAML library says, with help for the two most common mistakes.
-func (d *document) syntaxError(t *token.Token, message string) *Error {
+func (d *configText) syntaxError(t *token.Token, message string) *Error {
 	hint := ""
 	switch {
 	case strings.Contains(message, "\t"):
@@ -190,5 +190,5 @@ func (d *document) syntaxError(t *token.Token, message string) *Error {
 	case strings.HasPrefix(message, "mapping value is not allowed"):
 		hint = `check the indentation, and put text that holds ": " in quotes`
 	}
-	return d.errorAt(d.place(t), message, hint)
+	return d.errorAt(d.tokenOrigin(t), message, hint)
 }

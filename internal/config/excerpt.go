@@ -14,7 +14,7 @@ var (
 
 // excerpt returns a line with secrets replaced, also those in URLs, because errors end up in logs. It searches the
 // text, because there is no tree after a syntax error. An unknown key whose name sounds like a secret counts as one.
-func (d *document) excerpt(line int) string {
+func (d *configText) excerpt(line int) string {
 	// as long as it was, for the caret
 	text := credentials.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {
 		return "://" + strings.Repeat("*", utf8.RuneCountInString(s)-4) + "@"
@@ -38,7 +38,7 @@ func (d *document) excerpt(line int) string {
 }
 
 // isSecret reports whether the key of that name is a secret, or may have been meant as one.
-func (d *document) isSecret(name string) bool {
+func (d *configText) isSecret(name string) bool {
 	if secret, known := d.secrets[name]; known {
 		return secret
 	}

@@ -33,15 +33,15 @@ type Source struct {
 	Path string
 	// Text, unless it is nil, is the file's content, which then is not read.
 	Text []byte
-	// Partial passes over the keys at the top of the file that cfg lacks: cfg is a part of the file.
-	Partial bool
+	// IgnoreForeignKeys passes over the keys at the top of the file that cfg lacks: cfg is a part of the file.
+	IgnoreForeignKeys bool
 	// EnvPrefix of the variables that set keys: with "AGENTD", AGENTD_BROKER_URL sets broker.url. "" reads none.
 	// Lists and maps are written as in the file, [a, b] and {k: v}, or a list as a,b,c, a map as k=v,k=v, and a map of
 	// lists as k=a:b,k=c:d.
 	EnvPrefix string
-	// EnvAllowed are variables that have the prefix but set no key, such as AGENTD_CONFIG, the path itself. Any other
-	// unknown variable with the prefix is refused.
-	EnvAllowed []string
+	// IgnoredVariables are variables that have the prefix but set no key, such as AGENTD_CONFIG, the path itself. Any
+	// other unknown variable with the prefix is refused.
+	IgnoredVariables []string
 	// Environ is the environment in the form of os.Environ.
 	Environ []string
 	// Overrides are values from the command line by key path ("broker.url"), written as in the environment.
@@ -62,7 +62,7 @@ func Load(cfg any, src Source) error {
 	}
 	l.environment()
 	l.commandLine()
-	for _, fill := range l.entries {
+	for _, fill := range l.pendingListEntries {
 		fill()
 	}
 	if v, ok := cfg.(interface{ Validate() error }); ok && len(l.errs) == 0 {
@@ -84,11 +84,12 @@ type loader struct {
 	src     Source
 	root    reflect.Value
 	schema  schema
-	doc     *document         // nil without a readable file
+	doc     *configText       // nil without a readable file
 	origins map[string]origin // the last source of each key; elements and entries as "agents[1]" and "labels.site"
 	errs    []error
-	// entries fill the lists whose entries begin with the values of the configuration, which must have all of them.
-	entries []func()
+	// pendingListEntries fill the lists whose entries begin with the values of the configuration, which must have all
+	// of them.
+	pendingListEntries []func()
 }
 
 // origin is a place a value comes from. line and column are zero outside a file.
@@ -114,7 +115,7 @@ func (l *loader) file() {
 	case failure != nil:
 		l.errs = append(l.errs, failure)
 	case root.kind == mapping:
-		if l.src.Partial {
+		if l.src.IgnoreForeignKeys {
 			root.entries = slices.DeleteFunc(root.entries, func(e entry) bool {
 				return !slices.ContainsFunc(l.schema.fields, func(f *field) bool { return f.name == e.name })
 			})
@@ -135,7 +136,7 @@ func (l *loader) environment() {
 	for _, entry := range slices.Sorted(slices.Values(l.src.Environ)) {
 		variable, text, _ := strings.Cut(entry, "=")
 		name, ours := strings.CutPrefix(variable, prefix)
-		if !ours || slices.Contains(l.src.EnvAllowed, variable) {
+		if !ours || slices.Contains(l.src.IgnoredVariables, variable) {
 			continue
 		}
 		at := origin{name: "environment " + variable}
@@ -180,5 +181,5 @@ func (l *loader) override(f *field, text string, at origin) {
 			return
 		}
 	}
-	l.set(f.key, f.in(l.root, true), l.written(f, text, at))
+	l.set(f.key, f.valueIn(l.root, true), l.parseText(f, text, at))
 }

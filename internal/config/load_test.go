@@ -134,8 +134,8 @@ func TestLoadOptionalSectionStaysNil(t *testing.T) {
 func TestPrecedence(t *testing.T) {
 	const yaml = "task: {participants: 1, level: 1, offset: 1}\nagents: [file]\n"
 	got, err := load(t, yaml, config.Source{
-		EnvPrefix:  "AGENTD",
-		EnvAllowed: []string{"AGENTD_CONFIG"},
+		EnvPrefix:        "AGENTD",
+		IgnoredVariables: []string{"AGENTD_CONFIG"},
 		Environ: []string{
 			"AGENTD_TASK_LEVEL=2", "AGENTD_TASK_OFFSET=2", "AGENTD_CONFIG=c.yaml", "AGENTDX=1", "PATH=/bin",
 			"AGENTD_AGENTS=a, b", "AGENTD_PORTS=", "AGENTD_LABELS=k=v=w,x=", "AGENTD_BROKER_URL=12",

@@ -30,17 +30,17 @@ const (
 
 func (s scalar) show() string {
 	switch {
-	case s.style == plain && s.typed():
+	case s.style == plain && s.isNumberOrBool():
 		return s.text
-	case s.style == quoted && s.typed():
+	case s.style == quoted && s.isNumberOrBool():
 		return "the text " + quote(s.text)
 	default:
 		return quote(s.text)
 	}
 }
 
-// typed reports whether YAML takes the plain text for a number or a truth value.
-func (s scalar) typed() bool {
+// isNumberOrBool reports whether YAML takes the plain text for a number or a truth value.
+func (s scalar) isNumberOrBool() bool {
 	switch strings.TrimLeft(strings.ToLower(s.text), "+-") {
 	case "true", "false", ".inf", ".nan":
 		return true
@@ -57,13 +57,13 @@ func (s scalar) typed() bool {
 
 // set parses s into dst, or returns what is wrong and what to do. Neither text holds a secret.
 func (s scalar) set(dst reflect.Value) (problem, hint string) {
-	problem = "want " + wanted(dst.Type()) + ", got " + s.show()
+	problem = "want " + expectedForm(dst.Type()) + ", got " + s.show()
 	switch dst.Type() {
 	case secretType:
 		return s.setSecret(dst)
 	case durationType:
 		d, err := time.ParseDuration(s.text)
-		if err != nil || s.typed() {
+		if err != nil || s.isNumberOrBool() {
 			return problem, s.unitHint("s", "m", "the units are ms, s, m and h")
 		}
 		dst.SetInt(int64(d))
@@ -83,7 +83,7 @@ func (s scalar) set(dst reflect.Value) (problem, hint string) {
 			}
 			return "", ""
 		}
-		if s.style == plain && s.typed() {
+		if s.style == plain && s.isNumberOrBool() {
 			return problem, "put it in quotes: " + quote(s.text)
 		}
 		dst.SetString(s.text)
@@ -100,7 +100,7 @@ func (s scalar) set(dst reflect.Value) (problem, hint string) {
 
 func (s scalar) setSecret(dst reflect.Value) (problem, hint string) {
 	switch {
-	case s.style == plain && s.typed():
+	case s.style == plain && s.isNumberOrBool():
 		return "want text, got a number or truth value", "put it in quotes"
 	case s.text == redacted:
 		return "is " + quote(redacted) + ", which config show prints in place of a secret", "write the secret itself"
@@ -144,8 +144,8 @@ func (s scalar) setPlain(dst reflect.Value) bool {
 	}
 }
 
-// wanted names what a value of the type looks like; "" of a type that no scalar has.
-func wanted(t reflect.Type) string {
+// expectedForm names what a value of the type looks like; "" of a type that no scalar has.
+func expectedForm(t reflect.Type) string {
 	switch t {
 	case durationType:
 		return `a duration such as "30s" or "1h30m"`

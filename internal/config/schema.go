@@ -20,16 +20,16 @@ type field struct {
 
 func (f *field) section() bool { return isSection(f.typ) }
 
-func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !readsItself(t) }
+func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !isTextParser(t) }
 
 // variable returns the environment variable of a leaf, without the prefix.
 func (f *field) variable() string {
 	return strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(f.key))
 }
 
-// in returns the value of f inside root. Of an optional section on the way that is nil, it makes one if it may; else
-// the value is invalid.
-func (f *field) in(root reflect.Value, make bool) reflect.Value {
+// valueIn returns the value of f inside root. Of an optional section on the way that is nil, it makes one if it may;
+// else the value is invalid.
+func (f *field) valueIn(root reflect.Value, make bool) reflect.Value {
 	v := root
 	for _, i := range f.index {
 		v = v.Field(i)
@@ -110,7 +110,7 @@ func (s *schema) read(t reflect.Type, section string, index []int) []*field {
 
 func supported(t reflect.Type) bool {
 	switch {
-	case readsItself(t):
+	case isTextParser(t):
 		return true
 	case t.Kind() == reflect.Slice && isSection(t.Elem()):
 		newSchema(t.Elem()) // which panics if it is not
@@ -120,7 +120,7 @@ func supported(t reflect.Type) bool {
 	case t.Kind() == reflect.Map:
 		return t.Key().Kind() == reflect.String && supported(t.Elem())
 	default:
-		return wanted(t) != ""
+		return expectedForm(t) != ""
 	}
 }
 
@@ -141,7 +141,7 @@ func Changes(a, b any) []Change {
 	before, after := structOf(a), structOf(b)
 	var all []Change
 	for _, f := range newSchema(before.Type()).leaves {
-		was, is := f.read(before), f.read(after)
+		was, is := f.readValue(before), f.readValue(after)
 		if !same(was, is) {
 			all = append(all, Change{f.key, writeValue(was), writeValue(is)})
 		}
@@ -177,14 +177,14 @@ func Settings(cfg any) []Setting {
 	leaves := newSchema(root.Type()).leaves
 	all := make([]Setting, len(leaves))
 	for i, f := range leaves {
-		all[i] = Setting{f.key, writeValue(f.read(root))}
+		all[i] = Setting{f.key, writeValue(f.readValue(root))}
 	}
 	return all
 }
 
-// read returns the value of a leaf inside root: its zero value if a section on the way to it is nil.
-func (f *field) read(root reflect.Value) reflect.Value {
-	if v := f.in(root, false); v.IsValid() {
+// readValue returns the value of a leaf inside root: its zero value if a section on the way to it is nil.
+func (f *field) readValue(root reflect.Value) reflect.Value {
+	if v := f.valueIn(root, false); v.IsValid() {
 		return v
 	}
 	return reflect.Zero(f.typ)

@@ -52,7 +52,7 @@ func ReadSecret(value Secret, file, name, credentialsDir string) (secret Secret,
 		if err != nil {
 			return "", "", err
 		}
-		return secret, openToOthers(file), nil
+		return secret, permissionWarning(file), nil
 	case credentialsDir != "":
 		secret, err = readSecretFile(name, filepath.Join(credentialsDir, name))
 		// our units hand over a line break in place of a missing file
@@ -79,8 +79,8 @@ func readSecretFile(name, file string) (Secret, error) {
 	return Secret(text), nil
 }
 
-// openToOthers returns a warning about the file's permissions, which mean nothing on Windows.
-func openToOthers(file string) string {
+// permissionWarning returns a warning about the file's permissions, which mean nothing on Windows.
+func permissionWarning(file string) string {
 	info, err := os.Stat(file)
 	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o077 == 0 {
 		return ""

@@ -21,9 +21,9 @@ type sensors struct {
 }
 
 func (s *sensors) Validate() error {
-	var c spec.Check
+	var c spec.ProblemList
 	for _, one := range s.All {
-		c.Need(one.Name != "b" || one.Wait == 0, "all[1].wait", "is %s", one.Wait)
+		c.Require(one.Name != "b" || one.Wait == 0, "all[1].wait", "is %s", one.Wait)
 	}
 	return c.Err()
 }

@@ -17,11 +17,11 @@ func (l *loader) validation(err error) {
 			continue
 		}
 		key := problem.Key
-		at, set := l.whereSet(key)
+		at, set := l.originOfKey(key)
 		if _, rest, entry := strings.Cut(key, "]."); entry && !set && l.schema.byKey[rest] != nil {
 			if _, above := l.origins[rest]; above { // the entry has it from there, and others may
 				key = rest
-				at, set = l.whereSet(key)
+				at, set = l.originOfKey(key)
 			}
 		}
 		if told[key+problem.Problem] {
@@ -52,8 +52,8 @@ func flatten(err error) []error {
 	return all
 }
 
-// whereSet returns where the key was set, or else the nearest key around it that was.
-func (l *loader) whereSet(key string) (at origin, set bool) {
+// originOfKey returns where the key was set, or else the nearest key around it that was.
+func (l *loader) originOfKey(key string) (at origin, set bool) {
 	for k := key; k != ""; k = k[:max(strings.LastIndexAny(k, ".["), 0)] {
 		if at, ok := l.origins[k]; ok {
 			return at, k == key

@@ -48,17 +48,17 @@ func (v value) describe() string {
 }
 
 // value reads a node of the file; at is the place of one that is nothing.
-func (d *document) value(n ast.Node, at origin) value {
+func (d *configText) value(n ast.Node, at origin) value {
 	if n == nil || n.Type() == ast.NullType {
 		return value{at: at}
 	}
-	v := value{at: d.place(n.GetToken()), kind: single}
+	v := value{at: d.tokenOrigin(n.GetToken()), kind: single}
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		v.kind = mapping
 		for _, e := range n.Values {
 			key := e.Key.GetToken()
-			at := d.place(key)
+			at := d.tokenOrigin(key)
 			v.entries = append(v.entries, entry{key.Value, at, d.value(e.Value, at)})
 		}
 	case *ast.SequenceNode:
@@ -66,7 +66,7 @@ func (d *document) value(n ast.Node, at origin) value {
 		for _, e := range n.Values {
 			at := v.at
 			if e != nil {
-				at = d.place(e.GetToken())
+				at = d.tokenOrigin(e.GetToken())
 			}
 			v.list = append(v.list, d.value(e, at))
 		}
@@ -82,14 +82,14 @@ func (d *document) value(n ast.Node, at origin) value {
 	return v
 }
 
-// written parses a text from the environment or the command line. Lists and maps have the notation of the configuration
-// file, ["a", b] and {k: v}. A list may also be a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=a:b.
-func (l *loader) written(f *field, text string, at origin) value {
+// parseText parses a text from the environment or the command line. Lists and maps have the notation of the
+// configuration file, ["a", b] and {k: v}. A list may also be a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=a:b.
+func (l *loader) parseText(f *field, text string, at origin) value {
 	v := value{at: at, kind: single, scalar: scalar{text, bare}}
-	if isFlow(text) && (readsItself(f.typ) || f.typ.Kind() == reflect.Map || f.typ.Kind() == reflect.Slice) {
+	if isFlow(text) && (isTextParser(f.typ) || f.typ.Kind() == reflect.Map || f.typ.Kind() == reflect.Slice) {
 		_, root, failure := readDocument(Source{Path: at.name, Text: []byte(text)}, l.schema)
 		if failure == nil {
-			return root.fromText(at)
+			return root.asFlatText(at)
 		}
 		l.failKey(at, f.key, failure.Problem+": "+quote(text), failure.Hint)
 		return v
@@ -114,7 +114,7 @@ func (l *loader) written(f *field, text string, at origin) value {
 			v.entries = append(v.entries, entry{name, at, one})
 		}
 		return v
-	case readsItself(f.typ) || f.typ.Kind() != reflect.Slice:
+	case isTextParser(f.typ) || f.typ.Kind() != reflect.Slice:
 		return v
 	}
 	v.kind = list
@@ -130,18 +130,18 @@ func isFlow(text string) bool {
 		strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}")
 }
 
-// fromText returns a value of the file as one of the environment or the command line: its parts have the origin at, and
-// a number without quotes may also be a text.
-func (v value) fromText(at origin) value {
+// asFlatText returns a value of the file as one of the environment or the command line: its parts have the origin at,
+// and a number without quotes may also be a text.
+func (v value) asFlatText(at origin) value {
 	v.at = at
 	if v.style == plain {
 		v.style = bare
 	}
 	for i := range v.list {
-		v.list[i] = v.list[i].fromText(at)
+		v.list[i] = v.list[i].asFlatText(at)
 	}
 	for i := range v.entries {
-		v.entries[i].at, v.entries[i].value = at, v.entries[i].value.fromText(at)
+		v.entries[i].at, v.entries[i].value = at, v.entries[i].value.asFlatText(at)
 	}
 	return v
 }

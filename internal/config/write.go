@@ -27,7 +27,7 @@ func Write(w io.Writer, cfg any) error {
 // writeFields prints the fields of one struct inside root.
 func writeFields(b *bytes.Buffer, fields []*field, root reflect.Value, indent string) {
 	for _, f := range fields {
-		v := f.in(root, false)
+		v := f.valueIn(root, false)
 		if !v.IsValid() {
 			continue
 		}
@@ -71,7 +71,7 @@ func writeValue(v reflect.Value) string {
 	switch {
 	case t == durationType || t == byteSizeType || t == secretType:
 		return writeText(fmt.Sprint(v.Interface()))
-	case readsItself(t):
+	case isTextParser(t):
 		return fmt.Sprint(v.Interface())
 	case t == oneOrMoreType && v.Len() == 1:
 		return writeValue(v.Index(0))
@@ -84,7 +84,7 @@ func writeValue(v reflect.Value) string {
 	case v.Kind() == reflect.Struct: // an entry of a list
 		var entries []string
 		for _, f := range newSchema(t).fields {
-			if x := f.in(v, false); x.IsValid() && !x.IsZero() {
+			if x := f.valueIn(v, false); x.IsValid() && !x.IsZero() {
 				entries = append(entries, writeText(f.name)+": "+writeValue(x))
 			}
 		}
@@ -106,7 +106,7 @@ func writeValue(v reflect.Value) string {
 
 // writeText writes text without quotes where no YAML program takes it for anything else.
 func writeText(text string) string {
-	if !word.MatchString(text) || token.IsNeedQuoted(strings.ToLower(text)) || (scalar{text, plain}).typed() {
+	if !word.MatchString(text) || token.IsNeedQuoted(strings.ToLower(text)) || (scalar{text, plain}).isNumberOrBool() {
 		return strconv.Quote(text)
 	}
 	return text

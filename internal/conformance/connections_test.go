@@ -257,7 +257,7 @@ func conformInvalid(t *testing.T, connect connector) {
 		}
 	}
 	a.Subscribe(mqtt.AtMostOnce, "a/#/b")
-	if e := mqtttest.Event(t, a); e != (mqtt.SubscribeRefused{Filter: "a/#/b", Code: mqtt.Refused}) {
+	if e := mqtttest.Event(t, a); e != (mqtt.SubscribeRefused{Filter: "a/#/b", Code: mqtt.SubackFailure}) {
 		t.Errorf("got %#v", e)
 	}
 	mqtttest.Settle(t, a)

@@ -77,7 +77,7 @@ func (f *fleet) startCoordinator(rounds int) {
 		Name: "sum", Features: []string{"x", "y", "z"}, Target: "sum", MinSamples: 1,
 		Model: wire.Model{Hidden: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh,
 			Risk: spec.RiskSquared, Bias: true},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, Budget: 1000,
+		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, BudgetMillis: 1000,
 			MinSteps: 1, MaxSteps: 3},
 	}
 	cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](func(fact any) {
@@ -87,27 +87,27 @@ func (f *fleet) startCoordinator(rounds int) {
 	})
 	r := &cfg.Round
 	r.Participants, r.Quorum, r.Rounds = n, n, rounds
-	r.Gather = round.Gather{Target: n, Minimum: n, Within: 2 * time.Minute, Spread: time.Second}
+	r.Gather = round.Gather{Target: n, Minimum: n, WindowLength: 2 * time.Minute, HelloSpread: time.Second}
 	r.Deadline = 5 * time.Minute
 	conn, err := f.connect(wire.CoordinatorID,
 		func(o *mqtt.Options) { o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384 })
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.Coordinate(cfg, conn)
+	f.RunCoordinator(cfg, conn)
 }
 
 // startAgent starts agent i, and tells of each new state of its link.
 func (f *fleet) startAgent(i int, link func(up bool)) {
 	f.t.Helper()
 	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
-	cfg.Data, cfg.SelfTest = data.Fixed(rows(i).load), patience
+	cfg.Data, cfg.SelfTest = data.MemorySource(rows(i).load), patience
 	cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](func(fact any) {
 		if c, ok := fact.(agent.LinkChanged); ok && link != nil {
 			link(c.Up)
 		}
 	})
-	f.Join(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
+	f.RunAgent(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		return f.connect(cfg.ID, func(o *mqtt.Options) { o.Will = will })
 	})
 }

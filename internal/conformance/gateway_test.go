@@ -96,9 +96,9 @@ func (g *gateway) deadline() time.Time {
 
 func (g *gateway) hear(e mqtt.Event) {
 	switch e := e.(type) {
-	case mqtt.Up:
+	case mqtt.LinkUp:
 		g.stepAll(transfer.Connected{})
-	case mqtt.Down:
+	case mqtt.LinkDown:
 		g.stepAll(transfer.Disconnected{})
 	case mqtt.Received:
 		_, id, _, _, err := g.topics.Parse(e.Topic)
@@ -113,7 +113,7 @@ func (g *gateway) hear(e mqtt.Event) {
 
 // answer takes what the coordinator says to an agent.
 func (g *gateway) answer(id wire.AgentID, payload []byte) error {
-	e, err := wire.Open(payload)
+	e, err := wire.ParseEnvelope(payload)
 	if err != nil {
 		return err
 	}
@@ -123,12 +123,12 @@ func (g *gateway) answer(id wire.AgentID, payload []byte) error {
 		g.step(id, transfer.CreditGranted{Credit: m})
 		return err
 	case wire.TypeAccepted:
-		m, err := wire.DecodeAccepted(e.Body)
-		g.step(id, transfer.AcceptedBy{Accepted: m})
+		m, err := wire.DecodeUpdateAccepted(e.Body)
+		g.step(id, transfer.UpdateAccepted{UpdateAccepted: m})
 		return err
 	case wire.TypeRefused:
-		m, err := wire.DecodeRefused(e.Body)
-		g.step(id, transfer.RefusedBy{Refused: m})
+		m, err := wire.DecodeUpdateRefused(e.Body)
+		g.step(id, transfer.UpdateRefused{UpdateRefused: m})
 		return err
 	}
 	return fmt.Errorf("an answer of type %s", e.Type)
@@ -142,7 +142,7 @@ func (g *gateway) stepAll(ev transfer.SendEvent) {
 
 func (g *gateway) step(id wire.AgentID, ev transfer.SendEvent) {
 	u := g.uploads[id]
-	topic := func(part string) string { return g.topics.Update(id, transfer.ID(u.update.Payload.Hash), part) }
+	topic := func(part string) string { return g.topics.Update(id, transfer.UploadID(u.update.Payload.Hash), part) }
 	for _, e := range u.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
@@ -153,7 +153,7 @@ func (g *gateway) step(id wire.AgentID, ev transfer.SendEvent) {
 				Type: wire.TypeUpdate, Federation: federation, Sender: id, Epoch: 1, Run: 1, Round: 1,
 				Sequence: g.sequence}
 			g.send(mqtt.Message{Topic: topic(transfer.ManifestPart), QoS: mqtt.AtLeastOnce,
-				Payload: wire.Seal(nil, h, m.Body(), g.key)})
+				Payload: wire.SignEnvelope(nil, h, m.Body(), g.key)})
 		case transfer.SendChunk:
 			g.send(mqtt.Message{Topic: topic(transfer.ChunkPart(e.K)), Payload: u.Chunk(e.K)})
 		case transfer.Finished:

@@ -105,7 +105,7 @@ const atOnce = 8 * time.Second
 // closes sends a frame, and reports whether the connection ends.
 func (b *broker) closes(t *testing.T, user string, f frame) bool {
 	t.Helper()
-	var conn brokers.Raw
+	var conn brokers.RawClient
 	if f.known {
 		conn = b.connect(t, user, atOnce)
 	} else {

@@ -86,10 +86,10 @@ func testPresence(t *testing.T, s subject) {
 	f := newFleet(t, far, 1)
 	f.startAgent(0, nil)
 	var last wire.Envelope
-	expect := func(c mqtt.Conn, state wire.State) {
+	expect := func(c mqtt.Conn, state wire.PresenceState) {
 		t.Helper()
 		m := mqtttest.Received(t, c)
-		e, err := wire.Open(m.Payload)
+		e, err := wire.ParseEnvelope(m.Payload)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,8 +67,8 @@ func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand,
 				s.Subscribe(mqtt.AtMostOnce, names(e.Parts)...)
 			case transfer.Unsubscribe:
 				s.Unsubscribe(names(e.Parts)...)
-			case transfer.Open:
-				ev = transfer.Opened{Blob: e.Manifest.Hash, Data: storage}
+			case transfer.OpenStorage:
+				ev = transfer.StorageOpened{Blob: e.Manifest.Hash, Data: storage}
 			case transfer.Done:
 				return p.Stats(), nil
 			case transfer.Failed:
@@ -92,10 +92,10 @@ func nextPullEvent(s *mqtt.Session, timer <-chan time.Time) transfer.PullEvent {
 	case e, open := <-s.Events():
 		switch e := e.(type) {
 		case mqtt.Received:
-			return transfer.Part{Name: e.Topic[strings.LastIndexByte(e.Topic, '/')+1:], Payload: e.Payload}
-		case mqtt.Down:
+			return transfer.PartReceived{Name: e.Topic[strings.LastIndexByte(e.Topic, '/')+1:], Payload: e.Payload}
+		case mqtt.LinkDown:
 			return transfer.Disconnected{}
-		case mqtt.Up:
+		case mqtt.LinkUp:
 			return transfer.Connected{}
 		}
 		if !open {

@@ -101,7 +101,7 @@ func (k *sink) take(m mqtt.Message) error {
 		k.step(transfer.Chunk{Agent: id, Transfer: transferID, Payload: m.Payload})
 		return nil
 	}
-	e, err := wire.Open(m.Payload)
+	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil {
 		return err
 	}
@@ -120,8 +120,8 @@ func (k *sink) take(m mqtt.Message) error {
 func (k *sink) step(ev transfer.ReceiveEvent) {
 	for _, e := range k.receiver.Step(time.Now(), ev) {
 		switch e := e.(type) {
-		case transfer.Open:
-			k.step(transfer.Opened{Agent: e.Agent, Blob: e.Manifest.Hash,
+		case transfer.OpenStorage:
+			k.step(transfer.StorageOpened{Agent: e.Agent, Blob: e.Manifest.Hash,
 				Data: transfer.NewMemory(int(e.Manifest.Length))})
 		case transfer.Grant:
 			k.tell(e.Agent, wire.TypeCredit, e.Credit.Body())
@@ -137,7 +137,7 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 func (k *sink) keep(e transfer.Complete) {
 	payload := bytes.Join(e.Data.(*transfer.Memory).Pieces(), nil)
 	k.jobs.Go(func() {
-		err := k.spool.Put(store.Entry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))},
+		err := k.spool.Put(store.SpoolEntry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))},
 			payload)
 		select {
 		case <-k.ctx.Done():
@@ -146,7 +146,7 @@ func (k *sink) keep(e transfer.Complete) {
 				k.failure = err
 				return
 			}
-			k.step(transfer.Stored{Agent: e.Agent})
+			k.step(transfer.UpdateStored{Agent: e.Agent})
 			k.accepted[e.Agent] = e.Digest
 			k.accept(e.Agent)
 			k.told(len(k.accepted))
@@ -156,7 +156,7 @@ func (k *sink) keep(e transfer.Complete) {
 }
 
 func (k *sink) accept(id wire.AgentID) {
-	m := wire.Accepted{Update: k.accepted[id]}
+	m := wire.UpdateAccepted{Update: k.accepted[id]}
 	k.tell(id, wire.TypeAccepted, m.Body())
 }
 
@@ -167,5 +167,5 @@ func (k *sink) tell(id wire.AgentID, typ wire.Type, body []byte) {
 		Type: typ, Federation: federation, Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1,
 		Sequence: k.sequence}
 	_ = k.session.Publish(mqtt.Message{Topic: k.topics.Device(id), QoS: mqtt.AtLeastOnce,
-		Payload: wire.Seal(nil, h, body, k.key)})
+		Payload: wire.SignEnvelope(nil, h, body, k.key)})
 }

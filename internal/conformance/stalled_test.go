@@ -18,7 +18,7 @@ import (
 
 // reach opens a connection, with the user's TLS where there is any. It says
 // nothing yet.
-func (b *broker) reach(t testing.TB, o mqtt.Options, patience time.Duration) brokers.Raw {
+func (b *broker) reach(t testing.TB, o mqtt.Options, patience time.Duration) brokers.RawClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", b.address)
 	if err != nil {
@@ -34,7 +34,7 @@ func (b *broker) reach(t testing.TB, o mqtt.Options, patience time.Duration) bro
 }
 
 // connect logs a user in by hand.
-func (b *broker) connect(t testing.TB, user string, patience time.Duration) brokers.Raw {
+func (b *broker) connect(t testing.TB, user string, patience time.Duration) brokers.RawClient {
 	t.Helper()
 	o := b.as(user)
 	c := b.reach(t, o, patience)
@@ -52,7 +52,7 @@ const stallPatience = 15 * time.Second
 func testStalled(t *testing.T, s subject) {
 	const stalled, healthy, n, size = 10, 3, 600, 60 << 10 // 35 MB: more than sockets and queues hold
 	b := s.start(t, needs{agents: 5})
-	var blocked []brokers.Raw
+	var blocked []brokers.RawClient
 	for i := range stalled {
 		c := b.connect(t, anyOne(i), patience)
 		c.Subscribe(1, byte(i%2), "#")

@@ -22,11 +22,11 @@ import (
 // auditor writes the audit log: commands before they are carried out, and what the coordinator observes of devices
 // that it keeps out.
 type auditor struct {
-	log     *audit.Log
-	logger  *slog.Logger
-	dir     string
-	failing atomic.Bool // to say so once
-	foreign time.Time   // of the last entry of that kind
+	log                *audit.Log
+	logger             *slog.Logger
+	dir                string
+	failing            atomic.Bool // to say so once
+	lastForeignEntryAt time.Time   // of the last entry of that kind
 }
 
 func openAudit(s *coordinatorsettings.File, logger *slog.Logger) (*auditor, error) {
@@ -51,20 +51,20 @@ func (a *auditor) close() {
 	}
 }
 
-// Asked implements api.Witness: what cannot be written down is not done.
-func (a *auditor) Asked(who string, r *http.Request) error {
-	err := a.log.Record(audit.Entry{Event: audit.Command, Who: who, About: r.Method + " " + r.URL.Path})
+// BeforeRequest implements api.RequestAuditor: what cannot be written down is not done.
+func (a *auditor) BeforeRequest(who string, r *http.Request) error {
+	err := a.log.Record(audit.Entry{Event: audit.Command, Actor: who, About: r.Method + " " + r.URL.Path})
 	if err != nil {
 		return fmt.Errorf("a command is carried out when it stands in the audit log: %w", err)
 	}
 	return nil
 }
 
-// Answered implements api.Witness.
-func (a *auditor) Answered(who string, r *http.Request, err error) {
+// AfterRequest implements api.RequestAuditor.
+func (a *auditor) AfterRequest(who string, r *http.Request, err error) {
 	from := r.RemoteAddr
 	if from == "" || from == "@" {
-		from = api.SocketIn(a.dir)
+		from = api.SocketPath(a.dir)
 	}
 	about := []any{"request", r.Method + " " + r.URL.Path, "who", cmp.Or(who, "nobody known"), "from", from}
 	if err == nil {
@@ -73,7 +73,8 @@ func (a *auditor) Answered(who string, r *http.Request, err error) {
 	}
 	a.logger.Warn("a command was not carried out", append(about, "err", err)...)
 	if who != "" { // strangers could fill the disk
-		a.log.Note(audit.Entry{Event: audit.Refused, Who: who, About: r.Method + " " + r.URL.Path + ": " + err.Error()})
+		a.log.RecordLater(audit.Entry{Event: audit.Refused, Actor: who, About: r.Method + " " + r.URL.Path + ": " +
+			err.Error()})
 	}
 }
 
@@ -81,66 +82,67 @@ func (a *auditor) Answered(who string, r *http.Request, err error) {
 func (a *auditor) ObserveEnrolment(fact enrol.Fact) {
 	e := audit.Entry{}
 	switch f := fact.(type) {
-	case enrol.Joined:
+	case enrol.DeviceJoined:
 		e.Event, e.Agent = audit.Joined, f.Agent
 		if f.Replaces != "" {
 			e.About = "in place of " + string(f.Replaces)
 		}
-	case enrol.Renewed:
+	case enrol.CredentialsRenewed:
 		e.Event, e.Agent = audit.Renewed, f.Agent
-		if f.Key {
+		if f.KeyChanged {
 			e.About = "another key"
 		}
-		if !f.Until.IsZero() {
-			e.About = strings.TrimPrefix(e.About+", certificate until "+f.Until.UTC().Format(time.RFC3339), ", ")
+		if !f.CertificateExpiresAt.IsZero() {
+			e.About = strings.TrimPrefix(e.About+", certificate until "+
+				""+f.CertificateExpiresAt.UTC().Format(time.RFC3339), ", ")
 		}
 	case enrol.RenewRefused:
 		e.Event, e.Agent, e.About = audit.Refused, f.Agent, "another key or certificate: "+f.Reason.String()
-	case enrol.Opened:
+	case enrol.OpenJoinChanged:
 		e.Event = audit.Opened
-		if !f.Until.IsZero() {
-			e.About = f.Until.UTC().Format(time.RFC3339)
+		if !f.OpenUntil.IsZero() {
+			e.About = f.OpenUntil.UTC().Format(time.RFC3339)
 		}
-	case enrol.Refused: // strangers could fill the disk; the log has it
+	case enrol.JoinRefused: // strangers could fill the disk; the log has it
 		return
 	}
 	if err := a.log.Record(e); err != nil {
 		a.failed(err)
-		a.log.Note(e)
+		a.log.RecordLater(e)
 	}
 }
 
 // Observe implements coordinator.Observer.
 func (a *auditor) Observe(fact coordinator.Fact) {
 	switch f := fact.(type) {
-	case coordinator.Began:
+	case coordinator.MachineStarted:
 		if f.Raised {
-			a.log.Note(audit.Entry{Event: audit.Epoch, About: fmt.Sprint(f.Epoch)})
+			a.log.RecordLater(audit.Entry{Event: audit.Epoch, About: fmt.Sprint(f.Epoch)})
 		}
 	case coordinator.CloneSeen:
-		a.log.Note(audit.Entry{Event: audit.Clone, Agent: f.Agent})
+		a.log.RecordLater(audit.Entry{Event: audit.Clone, Agent: f.Agent})
 	case coordinator.ForeignAnnouncement:
-		if now := time.Now(); now.Sub(a.foreign) > time.Hour { // a stranger may repeat an old one
-			a.foreign = now
-			a.log.Note(audit.Entry{Event: audit.Foreign, About: fmt.Sprint(f.Foreign)})
+		if now := time.Now(); now.Sub(a.lastForeignEntryAt) > time.Hour { // a stranger may repeat an old one
+			a.lastForeignEntryAt = now
+			a.log.RecordLater(audit.Entry{Event: audit.Foreign, About: fmt.Sprint(f.Foreign)})
 		}
 	case coordinator.UpdateLeftOut:
-		a.log.Note(audit.Entry{Event: audit.LeftOut, Agent: f.Agent,
+		a.log.RecordLater(audit.Entry{Event: audit.LeftOut, Agent: f.Agent,
 			About: fmt.Sprintf("round %d: %s", f.Round, f.Reason)})
 	case coordinator.ModelRejected:
 		for _, agent := range f.Agents {
-			a.log.Note(audit.Entry{Event: audit.LeftOut, Agent: agent,
+			a.log.RecordLater(audit.Entry{Event: audit.LeftOut, Agent: agent,
 				About: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
 		}
 	case coordinator.AgentRejected: // strangers could fill the disk; the log has it
 	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
-		coordinator.BlobChecked, coordinator.ForeignRetained,
+		coordinator.BlobChecked, coordinator.ForeignMessagesDeleted,
 		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.MessageDropped, coordinator.ModelEvaluated,
-		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended,
+		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateFileRecovered,
 		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageMended,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
-		coordinator.UpdateLarge, coordinator.UpdatesClipped, coordinator.UpdatesPassedOver: // nobody is kept out
+		coordinator.UpdateLarge, coordinator.UpdatesClipped, coordinator.UpdatesExcludedByRule: // nobody is kept out
 	}
 }
 
@@ -148,17 +150,17 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 func (a *auditor) ObserveRound(fact round.CoordinatorFact) {
 	switch f := fact.(type) {
 	case round.AgentSidelined:
-		a.log.Note(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
+		a.log.RecordLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
 			About: fmt.Sprintf("round %d: %s, up to round %d", f.Round, f.Reason, f.Until)})
 	case round.AgentReadmitted:
-		a.log.Note(audit.Entry{Event: audit.Released, Agent: f.Agent, About: fmt.Sprintf("round %d", f.Round)})
+		a.log.RecordLater(audit.Entry{Event: audit.Released, Agent: f.Agent, About: fmt.Sprintf("round %d", f.Round)})
 	case round.UpdateRefused:
-		a.log.Note(audit.Entry{Event: audit.Refused, Agent: f.Agent,
+		a.log.RecordLater(audit.Entry{Event: audit.Refused, Agent: f.Agent,
 			About: fmt.Sprintf("round %d: %v", f.Round, f.Reason)})
 	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentUnfit,
 		round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
 		round.RolloutEnded, round.RoundAbandoned,
-		round.RoundClosed, round.RoundOpened, round.RoundWaits, round.RunFinished, round.SamplesLarge,
+		round.RoundClosed, round.RoundOpened, round.RoundWaits, round.RunFinished, round.RowCountsTooLarge,
 		round.StopJudged, round.UpdateAccepted, round.UploaderReplaced: // nobody is kept out
 	}
 }

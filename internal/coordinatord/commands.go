@@ -14,20 +14,20 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// Task is the applied task as it is shown.
-type Task struct {
-	Version uint64       `json:"version"`
-	At      time.Time    `json:"at"`     // it was applied
-	Text    string       `json:"text"`   // YAML: the keys task, round, mesh and predict
-	Course  round.Course `json:"course"` // go, pause or stop, as it was commanded
-	Phase   string       `json:"phase"`  // where the run stands
-	Run     uint64       `json:"run"`
-	Model   *uint64      `json:"model,omitempty"` // version of the present model; absent before the first
-	Next    *Next        `json:"next,omitempty"`
+// AppliedTask is the applied task as it is shown.
+type AppliedTask struct {
+	Version   uint64       `json:"version"`
+	AppliedAt time.Time    `json:"at"`     // it was applied
+	TaskYAML  string       `json:"text"`   // YAML: the keys task, round, mesh and predict
+	Course    round.Course `json:"course"` // go, pause or stop, as it was commanded
+	Phase     string       `json:"phase"`  // where the run stands
+	Run       uint64       `json:"run"`
+	Model     *uint64      `json:"model,omitempty"` // version of the present model; absent before the first
+	Next      *PendingTask `json:"next,omitempty"`
 }
 
-// Next is a task that takes over when the round under way is over.
-type Next struct {
+// PendingTask is a task that takes over when the round under way is over.
+type PendingTask struct {
 	Version uint64    `json:"version"`
 	At      time.Time `json:"at"`
 	Text    string    `json:"text"`
@@ -35,41 +35,41 @@ type Next struct {
 	From    string    `json:"from,omitempty"`
 }
 
-// Application asks for a task to be applied.
-type Application struct {
+// ApplyRequest asks for a task to be applied.
+type ApplyRequest struct {
 	Name string `json:"name,omitempty"` // of the file, for errors
-	// Text is a coordinator.yaml, or the part of it that is applied; empty for the applied one, as where only a new run
-	// is asked for.
-	Text   string `json:"text,omitempty"`
-	NewRun bool   `json:"new_run,omitempty"` // begin a new run, from an initial model unless From says more
-	From   string `json:"from,omitempty"`    // begin one from RUN/VERSION, VERSION, present, or the path of a file
-	Now    bool   `json:"now,omitempty"`     // give up the round under way
-	Check  bool   `json:"check,omitempty"`   // only tell what would happen
+	// TaskYAML is a coordinator.yaml, or the part of it that is applied; empty for the applied one, as where only a new
+	// run is asked for.
+	TaskYAML     string `json:"text,omitempty"`
+	NewRun       bool   `json:"new_run,omitempty"` // begin a new run, from an initial model unless From says more
+	InitialModel string `json:"from,omitempty"`    // begin one from RUN/VERSION, VERSION, present, or the path of a file
+	AbandonRound bool   `json:"now,omitempty"`     // give up the round under way
+	DryRun       bool   `json:"check,omitempty"`   // only tell what would happen
 }
 
-// Outlook tells what an application does.
-type Outlook struct {
-	Version uint64                       `json:"version"` // of the task; the present one if nothing changes
-	Changes []coordinatorsettings.Change `json:"changes"`
-	Effect  coordinatorsettings.Effect   `json:"effect,omitempty"`
-	Needs   string                       `json:"needs,omitempty"` // what the command still has to say
-	NewRun  bool                         `json:"new_run"`
-	From    string                       `json:"from,omitempty"`
-	Waits   bool                         `json:"waits"` // for the end of the round under way
+// ApplyPreview tells what an application does.
+type ApplyPreview struct {
+	Version          uint64                       `json:"version"` // of the task; the present one if nothing changes
+	Changes          []coordinatorsettings.Change `json:"changes"`
+	Effect           coordinatorsettings.Effect   `json:"effect,omitempty"`
+	MissingFlags     string                       `json:"needs,omitempty"` // what the command still has to say
+	NewRun           bool                         `json:"new_run"`
+	InitialModel     string                       `json:"from,omitempty"`
+	WaitsForRoundEnd bool                         `json:"waits"` // for the end of the round under way
 }
 
 // Steering asks for a pause, an end, or for the run to go on.
 type Steering struct {
-	Now bool `json:"now,omitempty"` // give up the round under way
+	AbandonRound bool `json:"now,omitempty"` // give up the round under way
 }
 
 // Routes are the operations on the federation.
 func (f *Federation) Routes() []api.Route {
 	return append([]api.Route{
 		f.view.Route(), f.devicesRoute(), f.resetRoute(),
-		api.Get("/v1/task", "The applied task.", func(*http.Request) (Task, error) { return f.Task(), nil }),
+		api.Get("/v1/task", "The applied task.", func(*http.Request) (AppliedTask, error) { return f.Task(), nil }),
 		api.Post("/v1/task", "Apply a task, or tell what that would do.",
-			func(r *http.Request, a Application) (Outlook, error) { return f.Apply(r.Context(), a) }),
+			func(r *http.Request, a ApplyRequest) (ApplyPreview, error) { return f.Apply(r.Context(), a) }),
 		f.steering("pause", round.CoursePause, "Open no round until the run is to go on."),
 		f.steering("resume", round.CourseGo, "Have the run go on."),
 		f.steering("stop", round.CourseStop, "End the run; its model stays."),
@@ -80,30 +80,32 @@ func (f *Federation) Routes() []api.Route {
 		f.historyRoute(),
 		api.Stream("/v1/backup", "The state folder at this moment, as a tar archive.", "application/x-tar",
 			func(w io.Writer, r *http.Request) error {
-				c, err := f.present(r.Context())
+				c, err := f.awaitCoordinator(r.Context())
 				if err != nil {
 					return err
 				}
 				return c.Backup(r.Context(), w)
-			}).Needs(api.Operate),
+			}).WithRole(api.Operate),
 	}, f.memberRoutes()...)
 }
 
 func (f *Federation) steering(name string, course round.Course, summary string) api.Route {
 	return api.Post("/v1/task/"+name, summary,
-		func(r *http.Request, s Steering) (Task, error) { return f.Steer(r.Context(), course, s.Now) })
+		func(r *http.Request, s Steering) (AppliedTask, error) {
+			return f.Steer(r.Context(), course, s.AbandonRound)
+		})
 }
 
 // Task returns the applied task.
-func (f *Federation) Task() Task {
-	f.decisions.Lock()
-	defer f.decisions.Unlock()
+func (f *Federation) Task() AppliedTask {
+	f.commandMu.Lock()
+	defer f.commandMu.Unlock()
 	return f.task()
 }
 
-func (f *Federation) task() Task {
+func (f *Federation) task() AppliedTask {
 	c := &f.control
-	t := Task{Version: c.Task.Version, At: c.Task.At, Text: string(c.Task.Text), Course: c.Course,
+	t := AppliedTask{Version: c.Task.Version, AppliedAt: c.Task.At, TaskYAML: string(c.Task.Text), Course: c.Course,
 		Phase: string(f.view.Phase())}
 	if t.Course == "" {
 		t.Course = round.CourseGo
@@ -115,48 +117,49 @@ func (f *Federation) task() Task {
 		}
 	}
 	if n := c.Next; n != nil {
-		t.Next = &Next{n.Version, n.At, string(n.Text), n.NewRun, n.From}
+		t.Next = &PendingTask{n.Version, n.At, string(n.Text), n.NewRun, n.From}
 	}
 	return t
 }
 
 // Apply puts a task into effect, at the end of the round under way, or tells what that would do.
-func (f *Federation) Apply(ctx context.Context, a Application) (Outlook, error) {
-	f.decisions.Lock()
-	defer f.decisions.Unlock()
+func (f *Federation) Apply(ctx context.Context, a ApplyRequest) (ApplyPreview, error) {
+	f.commandMu.Lock()
+	defer f.commandMu.Unlock()
 	applied, o, err := f.outlook(a)
-	if err != nil || a.Check || !o.NewRun && len(o.Changes) == 0 && f.control.Next == nil {
+	if err != nil || a.DryRun || !o.NewRun && len(o.Changes) == 0 && f.control.Next == nil {
 		return o, err
 	}
-	if o.Needs != "" {
-		return o, api.Conflict("this needs a %s: add %s", o.Effect, o.Needs)
+	if o.MissingFlags != "" {
+		return o, api.Conflict("this needs a %s: add %s", o.Effect, o.MissingFlags)
 	}
-	next := &coordinator.Applied{Version: o.Version, At: time.Now(), Text: applied.Text(), NewRun: o.NewRun,
-		From: o.From, Now: a.Now}
+	next := &coordinator.AppliedTask{Version: o.Version, At: time.Now(), Text: applied.YAML(), NewRun: o.NewRun,
+		From: o.InitialModel, Now: a.AbandonRound}
 	if !o.NewRun && len(o.Changes) == 0 {
 		next = nil // what waits is taken back
 	}
 	control := f.control
 	control.Next = next
 	if err := f.decide(ctx, control); err != nil || next == nil {
-		f.view.Awaits(0)
+		f.view.SetNextTask(0)
 		return o, err
 	}
-	f.view.Awaits(next.Version)
-	return o, f.tell(ctx, func(ctx context.Context, c *coordinator.Coordinator) error {
-		return c.EndBetween(ctx, a.Now)
+	f.view.SetNextTask(next.Version)
+	return o, f.notifyCoordinator(ctx, func(ctx context.Context, c *coordinator.Coordinator) error {
+		return c.StopBetweenRounds(ctx, a.AbandonRound)
 	})
 }
 
 // outlook tells what an application does, after all checks.
-func (f *Federation) outlook(a Application) (coordinatorsettings.Applied, Outlook, error) {
+func (f *Federation) outlook(a ApplyRequest) (coordinatorsettings.AppliedSettings, ApplyPreview, error) {
 	phase := f.view.Phase()
-	o := Outlook{Version: f.control.Task.Version, NewRun: a.NewRun || a.From != "", From: a.From,
-		Waits: !a.Now && coordinator.UnderWay(phase), Changes: []coordinatorsettings.Change{}}
+	o := ApplyPreview{Version: f.control.Task.Version, NewRun: a.NewRun || a.InitialModel != "",
+		InitialModel:     a.InitialModel,
+		WaitsForRoundEnd: !a.AbandonRound && coordinator.IsRoundOpen(phase), Changes: []coordinatorsettings.Change{}}
 	applied := f.applied
-	if a.Text != "" {
+	if a.TaskYAML != "" {
 		var err error
-		if applied, err = f.settings().ReadApplied(a.Name, []byte(a.Text)); err != nil {
+		if applied, err = f.settings().ReadApplied(a.Name, []byte(a.TaskYAML)); err != nil {
 			return applied, o, err
 		}
 	}
@@ -165,15 +168,15 @@ func (f *Federation) outlook(a Application) (coordinatorsettings.Applied, Outloo
 	if o.NewRun || len(changes) > 0 {
 		o.Version = max(o.Version, f.nextVersion()) + 1
 	}
-	if err := f.fits(applied, o); err != nil {
+	if err := f.checkFit(applied, o); err != nil {
 		return applied, o, err
 	}
 	switch {
 	case o.NewRun:
 	case effect == coordinatorsettings.FromPresent:
-		o.Needs = "--from present, --from MODEL, or --new-run for an initial model"
+		o.MissingFlags = "--from present, --from MODEL, or --new-run for an initial model"
 	case effect == coordinatorsettings.FromStart:
-		o.Needs = "--new-run for an initial model, or --from MODEL for one that fits"
+		o.MissingFlags = "--new-run for an initial model, or --from MODEL for one that fits"
 	}
 	return applied, o, nil
 }
@@ -185,40 +188,40 @@ func (f *Federation) nextVersion() uint64 {
 	return f.control.Next.Version
 }
 
-// fits finds what no reading of the text can: whether edges can be made, and whether a model fits the task.
-func (f *Federation) fits(a coordinatorsettings.Applied, o Outlook) error {
-	s := f.settings().With(a)
+// checkFit finds what no reading of the text can: whether edges can be made, and whether a model fits the task.
+func (f *Federation) checkFit(a coordinatorsettings.AppliedSettings, o ApplyPreview) error {
+	s := f.settings().WithApplied(a)
 	cfg, err := s.Config()
 	if err != nil {
 		return err
 	}
-	if f.o.Edges != nil {
-		if _, err := f.o.Edges(s); err != nil {
+	if f.o.MeshBuilder != nil {
+		if _, err := f.o.MeshBuilder(s); err != nil {
 			return err
 		}
 	}
-	if cfg.From = o.From; cfg.From == "" {
+	if cfg.StartModel = o.InitialModel; cfg.StartModel == "" {
 		return nil
 	}
-	if err := coordinator.Fits(cfg); err != nil {
+	if err := coordinator.CheckStartModel(cfg); err != nil {
 		return api.Conflict("no run can begin from this model: %v", err)
 	}
 	return nil
 }
 
 // decide makes a decision count.
-func (f *Federation) decide(ctx context.Context, c coordinator.Control) error {
+func (f *Federation) decide(ctx context.Context, c coordinator.OperatorControl) error {
 	if err := c.Save(f.dir); err != nil {
 		return err
 	}
 	f.control = c
-	return f.keep(ctx)
+	return f.commitState(ctx)
 }
 
 // Steer has the run pause, end or go on, and remembers it.
-func (f *Federation) Steer(ctx context.Context, course round.Course, now bool) (Task, error) {
-	f.decisions.Lock()
-	defer f.decisions.Unlock()
+func (f *Federation) Steer(ctx context.Context, course round.Course, now bool) (AppliedTask, error) {
+	f.commandMu.Lock()
+	defer f.commandMu.Unlock()
 	over := func() bool { return f.view.Phase() == round.CoordinatorFinished && f.control.Next == nil }
 	finished := api.Conflict("the run is finished: raise round.rounds, or what else has ended it, with `coordinator " +
 		"task set KEY=VALUE`, or begin a new one with `coordinator task apply --new-run`")
@@ -233,18 +236,22 @@ func (f *Federation) Steer(ctx context.Context, course round.Course, now bool) (
 	if err := f.decide(ctx, control); err != nil {
 		return f.task(), err
 	}
-	err := f.tell(ctx, func(ctx context.Context, c *coordinator.Coordinator) error { return c.Steer(ctx, course, now) })
+	err := f.notifyCoordinator(ctx, func(ctx context.Context,
+		c *coordinator.Coordinator) error {
+		return c.SetCourse(ctx, course, now)
+	})
 	if err == nil && course == round.CourseGo && over() { // it was stopped, and a rule ends it as well
 		err = finished
 	}
 	return f.task(), err
 }
 
-// tell tells a decision to the coordinator that runs. Between two, and where this one ends meanwhile, nobody is told:
-// the next one begins with what is decided.
-func (f *Federation) tell(ctx context.Context, do func(context.Context, *coordinator.Coordinator) error) error {
+// notifyCoordinator tells a decision to the coordinator that runs. Between two, and where this one ends meanwhile,
+// nobody is told: the next one begins with what is decided.
+func (f *Federation) notifyCoordinator(ctx context.Context, do func(context.Context,
+	*coordinator.Coordinator) error) error {
 	f.mu.Lock()
-	c, changed := f.running, f.changed
+	c, changed := f.running, f.coordinatorChanged
 	f.mu.Unlock()
 	if c == nil {
 		return nil
@@ -260,7 +267,7 @@ func (f *Federation) tell(ctx context.Context, do func(context.Context, *coordin
 	}()
 	err := do(ctx, c)
 	switch {
-	case f.now() != c:
+	case f.runningCoordinator() != c:
 		return nil
 	case err != nil:
 		return fmt.Errorf("it is decided, and counts as soon as the coordinator can go on: %w", err)
@@ -268,8 +275,8 @@ func (f *Federation) tell(ctx context.Context, do func(context.Context, *coordin
 	return nil
 }
 
-// now returns the coordinator that runs; nil between two.
-func (f *Federation) now() *coordinator.Coordinator {
+// runningCoordinator returns the coordinator that runs; nil between two.
+func (f *Federation) runningCoordinator() *coordinator.Coordinator {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.running

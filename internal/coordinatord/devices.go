@@ -44,7 +44,7 @@ func (f *Federation) devicesRoute() api.Route {
 		}
 		l, err := f.devices.List(enrolled, states, r.FormValue("sort"))
 		if err != nil {
-			return nil, api.Bad("%v", err)
+			return nil, api.BadRequest("%v", err)
 		}
 		return l, nil
 	}, api.Parameter{Name: "state", About: "only devices in these states: " +
@@ -65,11 +65,11 @@ func (f *Federation) resetRoute() api.Route {
 			id := wire.AgentID(r.PathValue("id"))
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
 			defer cancel()
-			c, err := f.present(ctx)
+			c, err := f.awaitCoordinator(ctx)
 			if err == nil {
 				err = c.Reset(ctx, id)
 			}
-			return DeviceReset{string(id)}, missing(err)
+			return DeviceReset{string(id)}, asNotFound(err)
 		})
 }
 
@@ -87,12 +87,12 @@ type (
 		URL     string    `json:"url"` // where the device joins
 		Expires time.Time `json:"expires"`
 	}
-	// Closed says that devices join with tokens of their own only.
-	Closed struct {
+	// EnrolmentClosed says that devices join with tokens of their own only.
+	EnrolmentClosed struct {
 		Closed bool `json:"closed"`
 	}
-	// Admission puts a device into the list whose key a person has.
-	Admission struct {
+	// AdmitRequest puts a device into the list whose key a person has.
+	AdmitRequest struct {
 		Key []byte `json:"key"`           // of the device
 		TLS []byte `json:"tls,omitempty"` // of its client certificate, if it is to get one
 	}
@@ -114,14 +114,14 @@ func (f *Federation) memberRoutes() []api.Route {
 		api.Post("/v1/tokens", "Make a token with which a device joins.",
 			func(r *http.Request, w TokenWanted) (TokenMade, error) { return f.members.token(r.Context(), w) }),
 		api.Post("/v1/tokens/close", "Remove the token with which any device may join.",
-			func(*http.Request, api.Empty) (Closed, error) {
-				if f.members.desk == nil {
-					return Closed{}, errNoDesk
+			func(*http.Request, api.Empty) (EnrolmentClosed, error) {
+				if f.members.enroller == nil {
+					return EnrolmentClosed{}, errNoDesk
 				}
-				return Closed{true}, f.members.desk.CloseToken()
+				return EnrolmentClosed{true}, f.members.enroller.RevokeOpenToken()
 			}),
 		api.Post("/v1/devices/{id}/admit", "Put a device into the list whose key is known.",
-			func(r *http.Request, a Admission) (Admitted, error) {
+			func(r *http.Request, a AdmitRequest) (Admitted, error) {
 				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
 				defer cancel()
 				return f.members.admit(ctx, wire.AgentID(r.PathValue("id")), a)
@@ -131,7 +131,7 @@ func (f *Federation) memberRoutes() []api.Route {
 				id := wire.AgentID(r.PathValue("id"))
 				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
 				defer cancel()
-				return DeviceRevoked{string(id)}, missing(f.members.revoke(ctx, id))
+				return DeviceRevoked{string(id)}, asNotFound(f.members.revoke(ctx, id))
 			}),
 	}
 }
@@ -141,10 +141,10 @@ func unlisted(id wire.AgentID) error {
 	return fmt.Errorf("agent %s is %w", id, coordinator.ErrUnlisted)
 }
 
-// missing makes an answer of that error.
-func missing(err error) error {
+// asNotFound makes an answer of that error.
+func asNotFound(err error) error {
 	if errors.Is(err, coordinator.ErrUnlisted) {
-		return api.Missing("%v", err)
+		return api.NotFound("%v", err)
 	}
 	return err
 }
@@ -157,80 +157,81 @@ var errNoDesk = api.Conflict("devices cannot join: enrol.listen is not set; `coo
 func (e *enrolment) token(ctx context.Context, w TokenWanted) (made TokenMade, err error) {
 	ttl, err := time.ParseDuration(w.TTL)
 	switch {
-	case e.desk == nil:
+	case e.enroller == nil:
 		return made, errNoDesk
 	case err != nil || ttl < time.Minute || ttl > 366*24*time.Hour:
-		return made, api.Bad("the time of a token must be from 1m to 8784h, such as 24h, is %q", w.TTL)
+		return made, api.BadRequest("the time of a token must be from 1m to 8784h, such as 24h, is %q", w.TTL)
 	}
 	id, replaces := wire.AgentID(w.Device), wire.AgentID(w.Replaces)
 	path := e.f.settings().Identity.AgentsFile
-	if is, err := agentlist.Listed(path, id, nil); err != nil {
+	if is, err := agentlist.Lookup(path, id, nil); err != nil {
 		return made, err
 	} else if is.Key != nil && id != replaces {
 		return made, api.Conflict("%s is in the list already; for a new key, or another device under this name: "+
 			"coordinator devices rotate %[1]s", id)
 	}
 	if replaces != "" {
-		if is, err := agentlist.Listed(path, replaces, nil); err != nil {
+		if is, err := agentlist.Lookup(path, replaces, nil); err != nil {
 			return made, err
 		} else if is.Key == nil {
-			return made, missing(unlisted(replaces))
+			return made, asNotFound(unlisted(replaces))
 		}
 	}
-	token, err := e.desk.Token(id, replaces, ttl)
+	token, err := e.enroller.IssueToken(id, replaces, ttl)
 	if err != nil {
-		return made, api.Bad("%v", err)
+		return made, api.BadRequest("%v", err)
 	}
-	if err := e.f.keep(ctx); err != nil {
+	if err := e.f.commitState(ctx); err != nil {
 		return made, err
 	}
 	return TokenMade{token.String(), e.f.settings().Enrol.URL, time.Now().Add(ttl).Truncate(time.Second)}, nil
 }
 
 // admit puts a device into the list.
-func (e *enrolment) admit(ctx context.Context, id wire.AgentID, a Admission) (Admitted, error) {
+func (e *enrolment) admit(ctx context.Context, id wire.AgentID, a AdmitRequest) (Admitted, error) {
 	done := Admitted{Agent: string(id)}
 	key, err := keys.Parse(base64.StdEncoding.EncodeToString(a.Key))
 	if err == nil {
 		err = id.ValidateAgent()
 	}
 	if err != nil {
-		return done, api.Bad("%v", err)
+		return done, api.BadRequest("%v", err)
 	}
 	if len(a.TLS) > 0 {
-		if e.desk == nil {
+		if e.enroller == nil {
 			return done, errNoDesk
 		}
 		if len(a.TLS) != len(wire.TLSKey{}) {
-			return done, api.Bad("the key of the certificate has %d bytes, want %d", len(a.TLS), len(wire.TLSKey{}))
+			return done, api.BadRequest("the key of the certificate has %d bytes, want %d", len(a.TLS),
+				len(wire.TLSKey{}))
 		}
-		made, err := e.desk.Admit(ctx, id, wire.SignKey(key), wire.TLSKey(a.TLS), time.Now())
+		made, err := e.enroller.Admit(ctx, id, wire.SignKey(key), wire.TLSKey(a.TLS), time.Now())
 		done.Admission = made.Bytes()
-		return done, conflict(err)
+		return done, asConflict(err)
 	}
-	if e.desk != nil {
-		if err := e.desk.CheckName(id); err != nil {
-			return done, api.Bad("%v", err)
+	if e.enroller != nil {
+		if err := e.enroller.CheckName(id); err != nil {
+			return done, api.BadRequest("%v", err)
 		}
 	}
-	return done, conflict(e.Admit(ctx, id, wire.SignKey(key), ""))
+	return done, asConflict(e.Admit(ctx, id, wire.SignKey(key), ""))
 }
 
-// conflict makes an answer of why a device may not come into the list.
-func conflict(err error) error {
+// asConflict makes an answer of why a device may not come into the list.
+func asConflict(err error) error {
 	if errors.Is(err, enrol.ErrListed) || errors.Is(err, enrol.ErrOther) {
 		return api.Conflict("%v", err)
 	}
 	return err
 }
 
-// rememberDevices reads what earlier processes have known of the devices, and keeps it for later ones, until end is
+// persistDevices reads what earlier processes have known of the devices, and keeps it for later ones, until end is
 // called: after the coordinator has told its last.
-func (f *Federation) rememberDevices(ctx context.Context) (end func()) {
+func (f *Federation) persistDevices(ctx context.Context) (end func()) {
 	f.recallDevices()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
-	keeping.Go(func() { f.keepDevices(ctx) })
+	keeping.Go(func() { f.saveDevicesPeriodically(ctx) })
 	return func() {
 		cancel()
 		keeping.Wait()
@@ -259,8 +260,8 @@ func (f *Federation) recallDevices() {
 	}
 }
 
-// keepDevices writes what is known of the devices now and then, until ctx ends, and then once more.
-func (f *Federation) keepDevices(ctx context.Context) {
+// saveDevicesPeriodically writes what is known of the devices now and then, until ctx ends, and then once more.
+func (f *Federation) saveDevicesPeriodically(ctx context.Context) {
 	tick := time.NewTicker(devicesEvery)
 	defer tick.Stop()
 	for ending := false; !ending; {
@@ -269,12 +270,12 @@ func (f *Federation) keepDevices(ctx context.Context) {
 			ending = true
 		case <-tick.C:
 		}
-		body, changed := f.devices.Save()
+		body, changed := f.devices.EncodeChanges()
 		if !changed {
 			continue
 		}
 		if err := store.Machine.SaveRecord(filepath.Join(f.dir, devicesFile), devicesVersion, body); err != nil {
-			f.devices.Unsaved()
+			f.devices.MarkUnsaved()
 			f.o.Logger.Warn("cannot save when devices were seen", "err", fmt.Errorf("state folder: %w", err))
 		}
 	}

@@ -54,7 +54,7 @@ func (f *Federation) ask(query string) (code int, text string) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/v1/devices?width=200&"+query, nil)
 	r.Header.Set("Accept", "text/plain")
-	api.Handler([]api.Route{f.devicesRoute()}, api.Owner, nil).ServeHTTP(w, r)
+	api.Handler([]api.Route{f.devicesRoute()}, api.SocketCaller, nil).ServeHTTP(w, r)
 	return w.Code, w.Body.String()
 }
 
@@ -90,7 +90,7 @@ func TestDevicesAreKept(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
-		go f.keepDevices(ctx)
+		go f.saveDevicesPeriodically(ctx)
 		join := func(r wire.RoundID) {
 			f.devices.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
 			f.devices.ObserveRound(round.AgentJoined{Agent: "device-00001", Round: r})
@@ -157,7 +157,7 @@ func TestAdmitChecks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	is, err := agentlist.Listed(f.file.Identity.AgentsFile, "device-00001", nil)
+	is, err := agentlist.Lookup(f.file.Identity.AgentsFile, "device-00001", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,9 +178,9 @@ func BenchmarkDevices(b *testing.B) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	readings := make([]wire.Reading, 52)
+	readings := make([]wire.ReportMetric, 52)
 	for k := range readings {
-		readings[k] = wire.Reading{ID: uint8(k + 1), Value: float64(k)}
+		readings[k] = wire.ReportMetric{ID: uint8(k + 1), Value: float64(k)}
 	}
 	for k := range n {
 		id := wire.AgentID(fmt.Sprintf("device-%05d", k))

@@ -29,10 +29,11 @@ func DoctorTargets(s *coordinatorsettings.File, open func(*coordinatorsettings.F
 	if err != nil {
 		return nil, err
 	}
-	broker.Reads = []string{cfg.Topics.Round(), cfg.Topics.Updates(), cfg.Topics.Presences(), cfg.Topics.Statuses()}
-	broker.Retains, broker.Queue = true, min(max(leastQueue, agents), mostQueue)
+	broker.SubscribedFilters = []string{cfg.Topics.Round(), cfg.Topics.Updates(), cfg.Topics.Presences(),
+		cfg.Topics.Statuses()}
+	broker.NeedsRetained, broker.WantedQueueLength = true, min(max(leastQueue, agents), mostQueue)
 	t := &doctor.Target{
-		Program: "coordinator", StateDir: cfg.Dir, Needs: int64(cfg.MaxBuffered) + leastFree, Broker: broker,
+		Program: "coordinator", StateDir: cfg.Dir, NeededBytes: int64(cfg.MaxBuffered) + leastFree, Broker: broker,
 	}
 	if s.Cluster.On() {
 		t.Cluster = func(ctx context.Context) ([]doctor.Finding, bool) { return examineCluster(ctx, s, open) }
@@ -47,7 +48,8 @@ const engineWithin = 20 * time.Second
 func examineCluster(ctx context.Context, s *coordinatorsettings.File,
 	open func(*coordinatorsettings.File) (replica.Store, error)) ([]doctor.Finding, bool) {
 	found := func(state doctor.State, mend, format string, args ...any) []doctor.Finding {
-		return []doctor.Finding{{About: "cluster", State: state, Found: fmt.Sprintf(format, args...), Mend: mend}}
+		return []doctor.Finding{{About: "cluster", State: state, Observation: fmt.Sprintf(format, args...),
+			Remedy: mend}}
 	}
 	const reach = "check cluster.nats, and that two of three servers of NATS run, with JetStream"
 	values, err := open(s)

@@ -25,12 +25,12 @@ import (
 // enrolment is how devices come into a federation's list, and leave it. The list is a text that people may edit, too:
 // one change after another, each on the disk before the coordinator takes it.
 type enrolment struct {
-	f    *Federation
-	desk *enrol.Desk // nil where nobody can join
-	acl  chan time.Duration
+	f        *Federation
+	enroller *enrol.Registrar // nil where nobody can join
+	acl      chan time.Duration
 
-	mu      sync.Mutex // of the list
-	telling sync.Mutex // of facts, where there is no desk
+	mu         sync.Mutex // of the list
+	observerMu sync.Mutex // of facts, where there is no desk
 
 	fs store.FS // where the list is; the machine's unless set
 }
@@ -55,11 +55,11 @@ func (e *enrolment) begin(ctx context.Context) error {
 		return err
 	}
 	cfg.List, cfg.Observer, cfg.Now = e, e, time.Now
-	cfg.Path = filepath.Join(e.f.dir, tokensFile)
-	if e.desk, err = enrol.Open(cfg); err != nil {
+	cfg.TokensPath = filepath.Join(e.f.dir, tokensFile)
+	if e.enroller, err = enrol.Open(cfg); err != nil {
 		return err
 	}
-	at, err := e.desk.Listen(ctx, s.Enrol.Listen, e.f.o.Logger)
+	at, err := e.enroller.Listen(ctx, s.Enrol.Listen, e.f.o.Logger)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (e *enrolment) begin(ctx context.Context) error {
 	go e.watchOpen(ctx)
 	if s.Enrol.ACL != "" {
 		e.acl = make(chan time.Duration, 1)
-		go e.keepRules(ctx, s.Enrol.ACL)
+		go e.maintainACL(ctx, s.Enrol.ACL)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (e *enrolment) watchOpen(ctx context.Context) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		e.desk.OpenUntil()
+		e.enroller.OpenUntil()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -87,12 +87,12 @@ func (e *enrolment) watchOpen(ctx context.Context) {
 
 // observe tells a fact that is not the desk's.
 func (e *enrolment) observe(fact enrol.Fact) {
-	if e.desk != nil {
-		e.desk.Observe(fact)
+	if e.enroller != nil {
+		e.enroller.Observe(fact)
 		return
 	}
-	e.telling.Lock()
-	defer e.telling.Unlock()
+	e.observerMu.Lock()
+	defer e.observerMu.Unlock()
 	e.ObserveEnrolment(fact)
 }
 
@@ -109,19 +109,19 @@ type enrolLog struct{ *slog.Logger }
 
 func (l enrolLog) ObserveEnrolment(fact enrol.Fact) {
 	switch f := fact.(type) {
-	case enrol.Joined:
+	case enrol.DeviceJoined:
 		log := l.Logger
 		if f.Replaces != "" {
 			log = log.With("in_place_of", f.Replaces)
 		}
-		log.Info("a device has joined", "agent", f.Agent, "again", f.Again)
-	case enrol.Refused:
+		log.Info("a device has joined", "agent", f.Agent, "again", f.IsRepeated)
+	case enrol.JoinRefused:
 		about := []any{"agent", f.Agent, "from", f.From, "reason", f.Reason}
 		if f.Err != nil {
 			about = append(about, "err", f.Err)
 		}
 		l.Warn("a device that wants to join is refused", about...)
-	case enrol.Renewed:
+	case enrol.CredentialsRenewed:
 		l.renewed(f)
 	case enrol.RenewRefused:
 		about := []any{"agent", f.Agent, "reason", f.Reason}
@@ -129,22 +129,22 @@ func (l enrolLog) ObserveEnrolment(fact enrol.Fact) {
 			about = append(about, "err", f.Err)
 		}
 		l.Warn("a device gets no other key or certificate", about...)
-	case enrol.Opened:
-		if f.Until.IsZero() {
+	case enrol.OpenJoinChanged:
+		if f.OpenUntil.IsZero() {
 			l.Info("the federation is closed again: a device joins with a token of its own")
 			return
 		}
 		l.Warn("the federation is open: every device with the open token may join, under any name that is free",
-			"until", f.Until.Local().Format(time.DateTime))
+			"until", f.OpenUntil.Local().Format(time.DateTime))
 	}
 }
 
-func (l enrolLog) renewed(f enrol.Renewed) {
-	attrs := []any{"agent", f.Agent, "again", f.Again}
-	if !f.Until.IsZero() {
-		attrs = append(attrs, "certificate_until", f.Until.UTC().Format(time.DateTime))
+func (l enrolLog) renewed(f enrol.CredentialsRenewed) {
+	attrs := []any{"agent", f.Agent, "again", f.IsRepeated}
+	if !f.CertificateExpiresAt.IsZero() {
+		attrs = append(attrs, "certificate_until", f.CertificateExpiresAt.UTC().Format(time.DateTime))
 	}
-	if f.Key {
+	if f.KeyChanged {
 		l.Warn("a device has another key: what the one before signs is heard no more", attrs...)
 		return
 	}
@@ -156,21 +156,21 @@ func (e *enrolment) Check(id wire.AgentID, key wire.SignKey, replaces wire.Agent
 	if _, err := keys.Parse(keys.Format(key.Ed25519())); err != nil {
 		return fmt.Errorf("%w: %w", enrol.ErrOther, err)
 	}
-	is, err := agentlist.Listed(e.f.settings().Identity.AgentsFile, id, key.Ed25519())
+	is, err := agentlist.Lookup(e.f.settings().Identity.AgentsFile, id, key.Ed25519())
 	switch {
 	case err != nil:
 		return err
 	case is.Key != nil && !is.Key.Equal(key.Ed25519()) && id != replaces:
 		return fmt.Errorf("%s: %w", id, enrol.ErrListed)
-	case is.Holder != "" && is.Holder != id && is.Holder != replaces:
-		return fmt.Errorf("%w (%s)", enrol.ErrOther, is.Holder)
+	case is.KeyHolder != "" && is.KeyHolder != id && is.KeyHolder != replaces:
+		return fmt.Errorf("%w (%s)", enrol.ErrOther, is.KeyHolder)
 	}
 	return nil
 }
 
 // Has implements enrol.List.
 func (e *enrolment) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
-	is, err := agentlist.Listed(e.f.settings().Identity.AgentsFile, id, nil)
+	is, err := agentlist.Lookup(e.f.settings().Identity.AgentsFile, id, nil)
 	return is.Key.Equal(key.Ed25519()), err
 }
 
@@ -180,13 +180,13 @@ func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey
 		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since it was checked
 			return err
 		}
-		is, err := agentlist.Listed(path, id, key.Ed25519())
-		if err != nil || is.Holder == id && (replaces == "" || replaces == id) {
+		is, err := agentlist.Lookup(path, id, key.Ed25519())
+		if err != nil || is.KeyHolder == id && (replaces == "" || replaces == id) {
 			return err
 		}
 		return agentlist.Edit(e.disk(), path, []wire.AgentID{id, replaces}, id, key.Ed25519())
 	})
-	e.changed(0)
+	e.scheduleACLUpdate(0)
 	return err
 }
 
@@ -197,23 +197,23 @@ func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
 	if id.ValidateAgent() != nil {
 		return unlisted(id) // and the session of the coordinator's own name is not to be ended
 	}
-	if e.desk != nil { // else it could come back with a token
-		if err := e.desk.Forget(id); err != nil {
+	if e.enroller != nil { // else it could come back with a token
+		if err := e.enroller.RemoveTokens(id); err != nil {
 			return err
 		}
 	}
 	var there bool
 	err := e.change(ctx, func(path string) error {
-		is, err := agentlist.Listed(path, id, nil)
+		is, err := agentlist.Lookup(path, id, nil)
 		if there = is.Key != nil; err != nil || !there {
 			return err
 		}
 		return agentlist.Edit(e.disk(), path, []wire.AgentID{id}, "", nil)
 	})
 	if err == nil {
-		go e.kick(context.WithoutCancel(ctx), id)
+		go e.endBrokerSession(context.WithoutCancel(ctx), id)
 	}
-	e.changed(rulesAfter)
+	e.scheduleACLUpdate(rulesAfter)
 	switch {
 	case err != nil:
 		return err
@@ -232,7 +232,7 @@ func (e *enrolment) change(ctx context.Context, edit func(path string) error) er
 	if err := edit(s.Identity.AgentsFile); err != nil {
 		return err
 	}
-	if err := e.f.keep(ctx); err != nil {
+	if err := e.f.commitState(ctx); err != nil {
 		return err
 	}
 	return e.f.takeAgents(ctx, s)
@@ -245,13 +245,13 @@ const (
 	kickTime = 10 * time.Second
 )
 
-// kick ends a device's session at the broker by connecting under its name, with a certificate of our own: a broker
-// closes the older of two sessions of one client. The device was told before. If that was lost, it connects again, says
-// hello, and is told that it is not heard, before the rules keep it out.
-func (e *enrolment) kick(ctx context.Context, id wire.AgentID) {
+// endBrokerSession ends a device's session at the broker by connecting under its name, with a certificate of our own: a
+// broker closes the older of two sessions of one client. The device was told before. If that was lost, it connects
+// again, says hello, and is told that it is not heard, before the rules keep it out.
+func (e *enrolment) endBrokerSession(ctx context.Context, id wire.AgentID) {
 	s := e.f.settings()
 	err := func() error {
-		if e.desk == nil {
+		if e.enroller == nil {
 			return nil // no certificate can be made
 		}
 		cfg, err := s.OpenEnrolment()
@@ -262,8 +262,8 @@ func (e *enrolment) kick(ctx context.Context, id wire.AgentID) {
 		if err != nil {
 			return err
 		}
-		name := cfg.Name(id)
-		der, err := cfg.Authority.Client(name, &key.PublicKey, time.Now(), time.Hour)
+		name := cfg.BrokerName(id)
+		der, err := cfg.Authority.IssueClientCertificate(name, &key.PublicKey, time.Now(), time.Hour)
 		if err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (e *enrolment) kick(ctx context.Context, id wire.AgentID) {
 		if err != nil || o.TLS == nil {
 			return err
 		}
-		o.Username, o.Password, o.Renew = name, "", nil
+		o.Username, o.Password, o.RenewCredentials = name, "", nil
 		o.TLS.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
 		<-time.After(kickAfter)
 		ctx, cancel := context.WithTimeout(ctx, kickTime)
@@ -284,7 +284,7 @@ func (e *enrolment) kick(ctx context.Context, id wire.AgentID) {
 		for {
 			select {
 			case x := <-conn.Events():
-				if _, up := x.(mqtt.Up); up {
+				if _, up := x.(mqtt.LinkUp); up {
 					return nil
 				}
 			case <-ctx.Done():
@@ -306,8 +306,8 @@ const (
 	rulesAfter = 15 * time.Second
 )
 
-// changed says that the access rules are to be written anew, after a time.
-func (e *enrolment) changed(after time.Duration) {
+// scheduleACLUpdate says that the access rules are to be written anew, after a time.
+func (e *enrolment) scheduleACLUpdate(after time.Duration) {
 	if e.acl == nil {
 		return
 	}
@@ -317,8 +317,8 @@ func (e *enrolment) changed(after time.Duration) {
 	}
 }
 
-// keepRules writes Mosquitto's access rules at the start and whenever the list has changed.
-func (e *enrolment) keepRules(ctx context.Context, path string) {
+// maintainACL writes Mosquitto's access rules at the start and whenever the list has changed.
+func (e *enrolment) maintainACL(ctx context.Context, path string) {
 	wait := func(d time.Duration) bool {
 		t := time.NewTimer(d)
 		defer t.Stop()
@@ -335,7 +335,7 @@ func (e *enrolment) keepRules(ctx context.Context, path string) {
 		case err != nil:
 			e.f.o.Logger.Error("cannot write the broker's access rules: devices that have joined are kept out, and "+
 				"revoked ones are not", "file", path, "err", err)
-			e.changed(0)
+			e.scheduleACLUpdate(0)
 		case changed:
 			e.f.o.Logger.Info("the broker's access rules are written", "file", path)
 		}
@@ -356,7 +356,7 @@ func (e *enrolment) keepRules(ctx context.Context, path string) {
 // writeRules writes the rules, unless the file has them already.
 func (e *enrolment) writeRules(path string) (changed bool, err error) {
 	s := e.f.settings()
-	text, err := e.f.o.Rules(s)
+	text, err := e.f.o.AccessRules(s)
 	if err != nil {
 		return false, err
 	}

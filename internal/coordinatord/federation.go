@@ -31,42 +31,42 @@ type Federation struct {
 	members *enrolment
 	audit   *auditor
 
-	decisions sync.Mutex // one command after another
-	control   coordinator.Control
-	applied   coordinatorsettings.Applied // the text of control.Task
-	first     bool                        // no coordinator has run yet
+	commandMu  sync.Mutex // one command after another
+	control    coordinator.OperatorControl
+	applied    coordinatorsettings.AppliedSettings // the text of control.Task
+	noneRunYet bool                                // no coordinator has run yet
 
 	mu sync.Mutex
 	// file is the configuration at the start of the process, with the list of agents that was taken last. Its applied
 	// part founds the first run.
-	file    *coordinatorsettings.File
-	running *coordinator.Coordinator // nil between two
-	changed chan struct{}            // closed when running has changed
+	file               *coordinatorsettings.File
+	running            *coordinator.Coordinator // nil between two
+	coordinatorChanged chan struct{}            // closed when running has changed
 }
 
 // newFederation reads what was decided; the first time, and where a start begins a run, the configuration decides.
 func newFederation(s *coordinatorsettings.File, o Options) (*Federation, error) {
-	f := &Federation{file: s, o: o, dir: filepath.Clean(s.StateDir), changed: make(chan struct{}),
-		first:   true,
-		view:    coordinatorstatus.New(daemon.Version(), s.Federation, time.Now),
-		devices: coordinatorstatus.NewDevices(time.Now)}
+	f := &Federation{file: s, o: o, dir: filepath.Clean(s.StateDir), coordinatorChanged: make(chan struct{}),
+		noneRunYet: true,
+		view:       coordinatorstatus.New(daemon.Version(), s.Federation, time.Now),
+		devices:    coordinatorstatus.NewDevices(time.Now)}
 	f.members = &enrolment{f: f}
 	control, found, err := coordinator.LoadControl(f.dir)
 	if err != nil {
 		return nil, err
 	}
-	f.control, f.applied = control, s.Applied()
+	f.control, f.applied = control, s.AppliedSettings()
 	if !found {
-		f.control.Task = coordinator.Applied{Version: max(1, control.Task.Version), At: time.Now(),
-			Text: f.applied.Text()}
+		f.control.Task = coordinator.AppliedTask{Version: max(1, control.Task.Version), At: time.Now(),
+			Text: f.applied.YAML()}
 	} else if f.applied, err = s.ReadApplied(appliedName, control.Task.Text); err != nil && !o.NewRun {
 		return nil, fmt.Errorf("state folder %s: %w; `coordinator run --new-run` begins a new run of the "+
 			"configuration's task", f.dir, err)
 	}
-	if o.NewRun || o.From != "" {
-		a := s.Applied()
-		f.control.Next = &coordinator.Applied{Version: f.control.Task.Version + 1, At: time.Now(), Text: a.Text(),
-			NewRun: o.NewRun, From: o.From}
+	if o.NewRun || o.InitialModel != "" {
+		a := s.AppliedSettings()
+		f.control.Next = &coordinator.AppliedTask{Version: f.control.Task.Version + 1, At: time.Now(), Text: a.YAML(),
+			NewRun: o.NewRun, From: o.InitialModel}
 	}
 	return f, nil
 }
@@ -74,16 +74,16 @@ func newFederation(s *coordinatorsettings.File, o Options) (*Federation, error) 
 // appliedName names the text of the state folder in errors.
 const appliedName = "the applied task"
 
-// Compare warns of what of a configuration that was reloaded is not in effect.
-func (f *Federation) Compare(file *coordinatorsettings.File) {
-	f.decisions.Lock()
-	defer f.decisions.Unlock()
+// WarnUnapplied warns of what of a configuration that was reloaded is not in effect.
+func (f *Federation) WarnUnapplied(file *coordinatorsettings.File) {
+	f.commandMu.Lock()
+	defer f.commandMu.Unlock()
 	f.warn(file)
 }
 
 // warn tells how a configuration differs from the task that is in effect.
 func (f *Federation) warn(file *coordinatorsettings.File) {
-	changes, _ := coordinatorsettings.Changes(f.applied, file.Applied())
+	changes, _ := coordinatorsettings.Changes(f.applied, file.AppliedSettings())
 	if len(changes) == 0 {
 		return
 	}
@@ -98,7 +98,7 @@ func (f *Federation) warn(file *coordinatorsettings.File) {
 // run runs coordinators until ctx ends.
 func (f *Federation) run(ctx context.Context) error {
 	for {
-		if err := f.runOne(ctx); !errors.Is(err, coordinator.ErrBetween) || ctx.Err() != nil {
+		if err := f.runOne(ctx); !errors.Is(err, coordinator.ErrStoppedBetweenRounds) || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -111,31 +111,31 @@ func (f *Federation) runOne(ctx context.Context) error {
 		return err
 	}
 	defer f.set(nil)
-	if f.first && f.o.Ready != nil {
+	if f.noneRunYet && f.o.Ready != nil {
 		f.o.Ready(f)
 	}
-	f.first = false
+	f.noneRunYet = false
 	if ending != nil { // another task was to take over when the process before has ended
-		go func() { _ = c.EndBetween(ctx, ending.Now) }() // or this one ends
+		go func() { _ = c.StopBetweenRounds(ctx, ending.Now) }() // or this one ends
 	}
 	return c.Run(ctx)
 }
 
 // open makes the coordinator of the task that is to be in effect now. ending is the one that takes over when the round
 // under way is over; nil if there is none.
-func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, ending *coordinator.Applied,
+func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, ending *coordinator.AppliedTask,
 	err error) {
-	f.decisions.Lock()
-	defer f.decisions.Unlock()
+	f.commandMu.Lock()
+	defer f.commandMu.Unlock()
 	defer func() {
 		if err == nil {
 			f.set(c) // while no command comes between
 		}
 	}()
 	next := f.control.Next
-	flags := next != nil && f.first && (f.o.NewRun || f.o.From != "")
+	flags := next != nil && f.noneRunYet && (f.o.NewRun || f.o.InitialModel != "")
 	if next != nil && !flags {
-		between, err := coordinator.Between(f.dir)
+		between, err := coordinator.IsBetweenRounds(f.dir)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -152,15 +152,15 @@ func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, endi
 		return nil, nil, err
 	}
 	if ending != nil {
-		f.view.Awaits(ending.Version)
+		f.view.SetNextTask(ending.Version)
 	}
 	if err := f.control.Save(f.dir); err != nil {
 		return nil, nil, err
 	}
-	if err := f.keep(ctx); err != nil {
+	if err := f.commitState(ctx); err != nil {
 		return nil, nil, err
 	}
-	if f.first {
+	if f.noneRunYet {
 		f.warn(f.settings())
 	}
 	return c, ending, nil
@@ -168,7 +168,7 @@ func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, endi
 
 // takeOver makes the coordinator of the next task, which is in effect then; nil if the one before stays in effect. What
 // the flags of a start ask for ends the process if it cannot be had; what a command has asked for is dropped.
-func (f *Federation) takeOver(ctx context.Context, next *coordinator.Applied, flags bool) (*coordinator.Coordinator,
+func (f *Federation) takeOver(ctx context.Context, next *coordinator.AppliedTask, flags bool) (*coordinator.Coordinator,
 	error) {
 	course := f.control.Course
 	if flags || next.NewRun && course == round.CourseStop {
@@ -182,9 +182,9 @@ func (f *Federation) takeOver(ctx context.Context, next *coordinator.Applied, fl
 	switch {
 	case err == nil:
 		f.applied, f.control.Course = applied, course
-		f.control.TakeOver()
-		return c, errors.Join(f.control.Save(f.dir), f.keep(ctx)) // the journal says so already
-	case errors.Is(err, coordinator.ErrGoesOn) && flags: // also where the process is about to end
+		f.control.ApplyNextTask()
+		return c, errors.Join(f.control.Save(f.dir), f.commitState(ctx)) // the journal says so already
+	case errors.Is(err, coordinator.ErrRunContinues) && flags: // also where the process is about to end
 	case flags, ctx.Err() != nil:
 		return nil, err
 	default:
@@ -196,10 +196,10 @@ func (f *Federation) takeOver(ctx context.Context, next *coordinator.Applied, fl
 }
 
 // make makes a coordinator under a task, with a session of its own at the broker.
-func (f *Federation) make(ctx context.Context, a coordinatorsettings.Applied, task coordinator.Applied,
+func (f *Federation) make(ctx context.Context, a coordinatorsettings.AppliedSettings, task coordinator.AppliedTask,
 	course round.Course) (
 	*coordinator.Coordinator, error) {
-	s := f.settings().With(a)
+	s := f.settings().WithApplied(a)
 	cfg, err := f.config(s, task)
 	if err != nil {
 		return nil, err
@@ -214,40 +214,41 @@ func (f *Federation) make(ctx context.Context, a coordinatorsettings.Applied, ta
 		return nil, errors.Join(err, cfg.Agents.Close())
 	}
 	if f.o.lead != nil {
-		cfg.Replica, conn = f.o.lead, f.o.lead.Guard(conn)
+		cfg.Replica, conn = f.o.lead, f.o.lead.GuardConn(conn)
 	}
 	c, err := coordinator.New(cfg, conn)
 	if err != nil {
 		_ = conn.Close() // the first error is the one to show
 		return nil, err
 	}
-	past, err := c.Past(status.KeptLosses)
+	past, err := c.SummarizeRun(status.KeptLosses)
 	if err != nil {
 		cfg.Logger.Warn("cannot read the history: the status command does not show all earlier rounds", "err", err)
 	}
-	f.view.Begin(coordinatorstatus.Applied{Version: task.Version, At: task.At}, &s.Round, past)
+	f.view.Begin(coordinatorstatus.CurrentTask{Version: task.Version, AppliedAt: task.At}, &s.Round, past)
 	return c, nil
 }
 
 // config returns a coordinator's configuration under a task. It opens the list of agents.
-func (f *Federation) config(s *coordinatorsettings.File, task coordinator.Applied) (coordinator.Config, error) {
+func (f *Federation) config(s *coordinatorsettings.File, task coordinator.AppliedTask) (coordinator.Config, error) {
 	cfg, err := s.Config()
 	if err != nil {
 		return cfg, err
 	}
-	if f.o.Edges != nil {
-		if cfg.Edges, err = f.o.Edges(s); err != nil {
+	if f.o.MeshBuilder != nil {
+		if cfg.Edges, err = f.o.MeshBuilder(s); err != nil {
 			return cfg, err
 		}
 	}
 	if cfg.Agents, err = s.OpenAgents(); err != nil {
 		return cfg, err
 	}
-	cfg.Logger, cfg.TakeOver, cfg.TaskVersion = f.o.Logger, f.o.TakeOver && f.first, task.Version
-	cfg.NewRun, cfg.From = task.NewRun, task.From
+	cfg.Logger, cfg.TakeOver, cfg.TaskVersion = f.o.Logger, f.o.TakeOver && f.noneRunYet, task.Version
+	cfg.NewRun, cfg.StartModel = task.NewRun, task.From
 	cfg.SelfTest, cfg.Rand, cfg.Random = daemon.SelfTestTime(&s.Broker), daemon.NewRand(), daemon.RandomBytes
 	cfg.Audit, cfg.Renew = f.audit.log, f.members.renew
-	all := daemon.Observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger, &risks{}}, f.audit,
+	all := daemon.Observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger, &riskMonitor{}},
+		f.audit,
 		f.o.Metrics, f.view, f.devices, f.o.Observer}
 	if f.o.link != nil {
 		all = append(all, f.o.link)
@@ -261,15 +262,16 @@ func (f *Federation) set(c *coordinator.Coordinator) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.running = c
-	close(f.changed)
-	f.changed = make(chan struct{})
+	close(f.coordinatorChanged)
+	f.coordinatorChanged = make(chan struct{})
 }
 
-// present returns the coordinator that runs, after waiting for one. The error is that none ran before ctx ended.
-func (f *Federation) present(ctx context.Context) (*coordinator.Coordinator, error) {
+// awaitCoordinator returns the coordinator that runs, after waiting for one. The error is that none ran before ctx
+// ended.
+func (f *Federation) awaitCoordinator(ctx context.Context) (*coordinator.Coordinator, error) {
 	for {
 		f.mu.Lock()
-		c, changed := f.running, f.changed
+		c, changed := f.running, f.coordinatorChanged
 		f.mu.Unlock()
 		if c != nil {
 			return c, nil
@@ -284,7 +286,7 @@ func (f *Federation) present(ctx context.Context) (*coordinator.Coordinator, err
 
 // Alive returns nil unless a coordinator hangs: see coordinator.Coordinator.Alive.
 func (f *Federation) Alive(ctx context.Context) error {
-	if c := f.now(); c != nil {
+	if c := f.runningCoordinator(); c != nil {
 		return c.Alive(ctx)
 	}
 	return nil
@@ -296,7 +298,7 @@ func (f *Federation) SetAgents(ctx context.Context, fresh *coordinatorsettings.F
 	defer f.members.mu.Unlock()
 	file := *f.settings() // the process has locked its state folder; another one needs a restart
 	file.Identity.AgentsFile = fresh.Identity.AgentsFile
-	defer f.members.changed(0)
+	defer f.members.scheduleACLUpdate(0)
 	if err := f.audit.log.Record(audit.Entry{Event: audit.Reloaded, About: file.Identity.AgentsFile}); err != nil {
 		return err
 	}
@@ -309,7 +311,7 @@ func (f *Federation) takeAgents(ctx context.Context, file *coordinatorsettings.F
 	if err != nil {
 		return err
 	}
-	c, err := f.present(ctx)
+	c, err := f.awaitCoordinator(ctx)
 	if err != nil {
 		return errors.Join(err, list.Close())
 	}

@@ -16,7 +16,7 @@ import (
 // coordinatorLog logs the coordinator's facts.
 type coordinatorLog struct {
 	*slog.Logger
-	risks *risks
+	risks *riskMonitor
 }
 
 // Observe implements coordinator.Observer.
@@ -25,7 +25,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	case coordinator.SubscriptionsRefused:
 		daemon.LogSubscriptionsRefused(l.Logger, f.Filters)
 	case coordinator.BrokerTested:
-		daemon.LogSelfTest(l.Logger, f.SelfTested)
+		daemon.LogSelfTest(l.Logger, f.SelfTestOutcome)
 	case coordinator.StorageFailing:
 		daemon.LogStorageFailing(l.Logger, f.What, f.Err)
 	case coordinator.StorageMended:
@@ -36,7 +36,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
 	case coordinator.AgentRejected:
 		l.Warn("messages of a device are rejected", "agent", f.Agent, "reason", f.Reason, "do", rejectionAdvice(f))
-	case coordinator.Began:
+	case coordinator.MachineStarted:
 		l.Info("rounds begin", "rule", f.Rule, "server_optimizer", f.ServerOptimizer)
 		if f.Raised {
 			l.Info("the epoch is raised: agents obey this coordinator, even if another one has announced a later round",
@@ -46,16 +46,17 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.Error("an announcement is signed with this coordinator's key, but this coordinator did not make it: another "+
 			"coordinator runs with the key and a copy of the state folder, or somebody replays an old message; stop "+
 			"the other coordinator", "foreign", f.Foreign, "own", f.Own)
-	case coordinator.ForeignRetained:
+	case coordinator.ForeignMessagesDeleted:
 		l.Warn("messages that nobody reads were retained at the broker, and are deleted: a device, or a stranger at a "+
-			"broker that anybody may use, fills it", "topics", f.Topics, "example", f.Example, "agents", f.Agents)
+			"broker that anybody may use, fills it", "topics", f.DeletedTopics, "example", f.Example, "agents",
+			f.Agents)
 	case coordinator.AgentsAhead:
 		l.agentsAhead(f)
 	case coordinator.BlobChecked:
 		l.blobChecked(f)
 	case coordinator.MessageDropped:
 		l.Warn("message dropped", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
-	case coordinator.StateMended:
+	case coordinator.StateFileRecovered:
 		l.stateMended(f)
 	case coordinator.ModelsAhead:
 		l.Warn("models on disk are newer than the journal `run`, which may have been restored from an older copy; the "+
@@ -69,20 +70,20 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.Warn("an update is left out of the model: its device is broken or dishonest, or its data differ much from "+
 			"the others'",
 			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", daemon.Rounded(f.Norm), "usual",
-			daemon.Rounded(f.Usual))
+			daemon.Rounded(f.UsualNorm))
 	case coordinator.UpdateLarge:
 		l.updateLarge(f)
 	case coordinator.ModelRejected:
 		l.Warn("model rejected: it has diverged; check the devices named here, or lower the step size if they are "+
-			"honest", "version", f.Version, "continues_from", f.Earlier, "as", f.Next, "median_risk",
-			daemon.Rounded(f.Told),
+			"honest", "version", f.Version, "continues_from", f.EarlierVersion, "as", f.NextVersion, "median_risk",
+			daemon.Rounded(f.MedianReportedRisk),
 			"agents", f.Agents, "round", f.Round)
-	case coordinator.UpdatesPassedOver:
+	case coordinator.UpdatesExcludedByRule:
 		l.Info("the rule has left updates out, as it does in each round", "round", f.Round, "rule", f.Rule,
 			"agents", f.Agents)
 	case coordinator.UpdatesClipped:
 		l.Info("updates count as if they were no longer than allowed", "round", f.Round, "reason", f.Reason,
-			"agents", f.Agents, "longest", daemon.Rounded(f.Longest), "most", daemon.Rounded(f.Most))
+			"agents", f.Agents, "longest", daemon.Rounded(f.Longest), "most", daemon.Rounded(f.MaxNorm))
 	case coordinator.ModelReady:
 		l.modelReady(f)
 	case coordinator.MeshMade:
@@ -95,16 +96,17 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 // updateLarge logs an agent with unusually large updates: at the third one in a row, and then each time their number
 // has doubled.
 func (l coordinatorLog) updateLarge(f coordinator.UpdateLarge) {
-	if f.Times == 0 {
+	if f.ConsecutiveUpdates == 0 {
 		l.Info("updates are as large as usual again", "agent", f.Agent, "round", f.Round)
 		return
 	}
-	if f.Times != 3 && f.Times&(f.Times-1) != 0 {
+	if f.ConsecutiveUpdates != 3 && f.ConsecutiveUpdates&(f.ConsecutiveUpdates-1) != 0 {
 		return
 	}
 	l.Warn("unusually large updates: the device has unusual data or is dishonest", "agent", f.Agent, "round", f.Round,
-		"in_a_row", f.Times, "norm", daemon.Rounded(f.Norm), "usual", daemon.Rounded(f.Usual), "counted",
-		daemon.Rounded(f.Counted),
+		"in_a_row", f.ConsecutiveUpdates, "norm", daemon.Rounded(f.Norm), "usual", daemon.Rounded(f.UsualNorm),
+		"counted",
+		daemon.Rounded(f.CountedNorm),
 		"undo", fmt.Sprintf("coordinator model rollback --to %d", f.Since))
 }
 
@@ -131,7 +133,7 @@ func (l coordinatorLog) edgeEnded(f round.EdgeEnded) {
 		why = "an edge is left out: by its neighbours, one end does not move as an agent that mixes; its device lies"
 	}
 	l.Warn(why, "round", f.Round, "agent", f.Edge.A, "neighbour", f.Edge.B, "reason", f.Edge.Reason,
-		"distance", daemon.Rounded(f.Distance), "usual", daemon.Rounded(f.Usual), "until_round", f.Edge.Until)
+		"distance", daemon.Rounded(f.Distance), "usual", daemon.Rounded(f.MedianDistance), "until_round", f.Edge.Until)
 }
 
 // unfit logs why an agent cannot do the task, with what it tells of its data.
@@ -145,10 +147,10 @@ func (l coordinatorLog) unfit(f round.AgentUnfit) {
 	}
 	text("column", m.Column)
 	text("why", m.Reason)
-	if m.All > 0 {
-		about = append(about, "bad", m.Bad, "of", m.All)
+	if m.TotalValues > 0 {
+		about = append(about, "bad", m.UnusableValues, "of", m.TotalValues)
 	}
-	text("where", m.Where)
+	text("where", m.ExampleLocation)
 	l.Warn("agent cannot do the task", about...)
 }
 
@@ -163,16 +165,16 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 		l.Info("agent left", "agent", f.Agent, "reason", f.Reason, "agents", f.Agents)
 	case round.AgentSidelined:
 		l.Warn("agent failed in the round and sits out the next draws", "agent", f.Agent, "round", f.Round,
-			"reason", f.Reason, "draws", f.Draws,
+			"reason", f.Reason, "draws", f.DrawsSatOut,
 			"until_round", f.Until, "agents", f.Agents)
 	case round.AgentReadmitted:
 		l.readmitted(f)
 	case round.EdgeEnded:
 		l.edgeEnded(f)
-	case round.SamplesLarge:
+	case round.RowCountsTooLarge:
 		if len(f.Agents) > 0 {
 			l.Warn("agents report more than five times the median number of rows", "round", f.Round,
-				"agents", f.Agents, "rows", f.Most, "weights_capped", f.Capped)
+				"agents", f.Agents, "rows", f.RowLimit, "weights_capped", f.Capped)
 		}
 	case round.GatheringExtended:
 		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
@@ -183,10 +185,10 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 		l.Warn("agent declined", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
 	case round.UploaderReplaced:
 		l.Info("agent will not send its update; another one sends in its place", "round", f.Round, "agent", f.Agent,
-			"by", f.By)
+			"by", f.Replacement)
 	case round.UpdateAccepted:
 		l.Debug("update accepted", "round", f.Round, "agent", f.Agent, "local_steps", f.Update.LocalSteps,
-			"norm", daemon.Rounded(f.Norm), "after", f.After)
+			"norm", daemon.Rounded(f.Norm), "after", f.SinceAnnouncement)
 	case round.UpdateRefused:
 		l.Warn("update refused", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
 	case round.RoundClosed:
@@ -211,9 +213,10 @@ func (l coordinatorLog) waits(f round.RoundWaits) {
 	case f.Reason == round.WaitWindow:
 		l.Info("rounds rest until the next window of round.schedule", "opens", f.Until.Format(time.RFC3339))
 	case f.Resumed:
-		l.Debug("waiting for new rows", "agents", f.Fresh, "wanted", f.Agents, "rows", f.Rows)
+		l.Debug("waiting for new rows", "agents", f.AgentsWithNewRows, "wanted", f.Agents, "rows", f.Rows)
 	default:
-		l.Info("the next round waits until enough agents have new rows", "agents", f.Fresh, "wanted", f.Agents,
+		l.Info("the next round waits until enough agents have new rows", "agents", f.AgentsWithNewRows, "wanted",
+			f.Agents,
 			"rows", f.Rows, "agents_without_row_count", f.WithoutRowCount)
 	}
 }
@@ -227,17 +230,17 @@ func (l coordinatorLog) rolloutBegan(f round.RolloutBegan) {
 	case f.Resumed:
 		l.Info("agents are told which model to predict with", attrs[:4]...)
 		return
-	case f.Agents < f.Least:
+	case f.Agents < f.MinDecidingAgents:
 		l.Warn("a model is rolled out to fewer agents than predict.devices, which decide; it is withdrawn unless more "+
-			"come: raise predict.rollout", append(attrs, "predict.devices", f.Least)...)
+			"come: raise predict.rollout", append(attrs, "predict.devices", f.MinDecidingAgents)...)
 		return
 	}
 	l.Info("a model is rolled out to a share of the agents", attrs...)
 }
 
 func (l coordinatorLog) rolloutEnded(f round.RolloutEnded) {
-	attrs := []any{"model", f.Candidate.String(), "agents", f.Agents, "judged", f.Judged, "residuals_ratio",
-		daemon.Rounded(f.Ratio)}
+	attrs := []any{"model", f.Candidate.String(), "agents", f.Agents, "judged", f.VotingAgents, "residuals_ratio",
+		daemon.Rounded(f.MedianErrorRatio)}
 	switch f.Result {
 	case rollout.First:
 		l.Info("the first model is released to all agents", "model", f.Candidate.String())
@@ -254,7 +257,7 @@ func (l coordinatorLog) rolloutEnded(f round.RolloutEnded) {
 }
 
 func (l coordinatorLog) readmitted(f round.AgentReadmitted) {
-	if f.Early {
+	if f.ReadmittedEarly {
 		l.Warn("agent may be drawn again early, because too few others are present", "agent", f.Agent,
 			"round", f.Round, "agents", f.Agents)
 		return
@@ -262,10 +265,10 @@ func (l coordinatorLog) readmitted(f round.AgentReadmitted) {
 	l.Info("agent may be drawn again", "agent", f.Agent, "round", f.Round, "agents", f.Agents)
 }
 
-func (l coordinatorLog) stateMended(f coordinator.StateMended) {
+func (l coordinatorLog) stateMended(f coordinator.StateFileRecovered) {
 	attrs := []any{"file", f.File, "damage", f.Damage}
-	if f.Aside != "" {
-		attrs = append(attrs, "moved_to", f.Aside)
+	if f.MovedTo != "" {
+		attrs = append(attrs, "moved_to", f.MovedTo)
 	}
 	switch {
 	case f.Version < f.Before:
@@ -291,10 +294,10 @@ func (l coordinatorLog) agentsAhead(f coordinator.AgentsAhead) {
 }
 
 func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
-	attrs := []any{"blob", f.Blob.Topic(), "parts", f.Parts, "missing", f.Missing, "again_in", f.Again}
+	attrs := []any{"blob", f.Blob.Topic(), "parts", f.Parts, "missing", f.Missing, "again_in", f.RepublishDelay}
 	switch {
 	case f.Missing == 0:
-		l.Debug("the broker returns the whole blob", "blob", f.Blob.Topic(), "parts", f.Parts, "took", f.Took)
+		l.Debug("the broker returns the whole blob", "blob", f.Blob.Topic(), "parts", f.Parts, "took", f.CheckDuration)
 	case f.Refused:
 		l.Error("the broker does not let the coordinator read a blob back, so nobody knows whether agents can: let "+
 			"the coordinator read and write m/# (`coordinator acl` writes the rules for Mosquitto)", attrs...)
@@ -319,14 +322,15 @@ func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
 
 func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
 	r := &f.Result
-	if f.Few {
-		l.Warn("too few agents have evaluated a model: it has no result", "version", f.Version, "agents", f.Heard,
+	if f.TooFewAgents {
+		l.Warn("too few agents have evaluated a model: it has no result", "version", f.Version, "agents",
+			f.RespondingAgents,
 			"present", f.Present)
 		return
 	}
 	if r.Agents == 0 {
 		l.Warn("no agent holds out enough rows to evaluate a model on: see evaluation.held_out of agents, and "+
-			"round.evaluation.min_rows", "version", f.Version, "heard", f.Heard)
+			"round.evaluation.min_rows", "version", f.Version, "heard", f.RespondingAgents)
 		return
 	}
 	words := []any{"version", f.Version, "agents", r.Agents, "present", f.Present, "rows", r.Rows,
@@ -339,7 +343,7 @@ func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
 			words = append(words, x.name, daemon.Rounded(*x.value))
 		}
 	}
-	if text := r.Told(); text != "" {
+	if text := r.FormatFigures(); text != "" {
 		words = append(words, "figures", text)
 	}
 	l.Info("agents have evaluated a model on the rows that they hold out", words...)
@@ -350,9 +354,9 @@ func (l coordinatorLog) meshMade(f coordinator.MeshMade) {
 	case f.Err != nil:
 		l.Error("there are no edges between the agents, so they do not mix in this round", "round", f.Round,
 			"err", f.Err)
-	case len(f.Nowhere) > 0:
+	case len(f.UnlocatedAgents) > 0:
 		l.Warn("agents without a place cannot mix: give them d2d.place, or take the edges from a file",
-			"round", f.Round, "agents", f.Nowhere)
+			"round", f.Round, "agents", f.UnlocatedAgents)
 	}
 	if len(f.Parts) > 1 {
 		l.Warn("the graph of the agents is not connected: each part mixes by itself", "round", f.Round,
@@ -368,7 +372,7 @@ func (l coordinatorLog) modelReady(f coordinator.ModelReady) {
 		attrs = append(attrs, "risk", daemon.Rounded(f.Risk))
 	}
 	l.Info("model ready", append(attrs, daemon.ScoreAttrs(f.Score)...)...)
-	if of, risk := riskOf(f); l.risks.explode(f.Version, risk) {
+	if of, risk := riskOf(f); l.risks.checkExplosion(f.Version, risk) {
 		l.Warn("the model has become much worse: look at who was clipped or left out last; `coordinator run --from "+
 			"VERSION` goes on from an earlier model", "version", f.Version, "risk", daemon.Rounded(risk), "of", of,
 			"least", daemon.Rounded(l.risks.least))
@@ -383,31 +387,31 @@ func riskOf(f coordinator.ModelReady) (of string, risk float64) {
 	return "the agents' median", f.Median
 }
 
-// risks are those of the models since the program was started, or since another run began.
-type risks struct {
-	newest       wire.ModelVersion
-	first, least float64 // 0: none yet
-	told         bool
+// riskMonitor are those of the models since the program was started, or since another run began.
+type riskMonitor struct {
+	newest            wire.ModelVersion
+	first, least      float64 // 0: none yet
+	explosionReported bool
 }
 
-// explode takes the risk of another model, NaN or 0 if it is not known. It reports, once until the risk is small again,
-// that it is over 10 times the least and more than that of the first.
-func (r *risks) explode(version wire.ModelVersion, risk float64) bool {
+// checkExplosion takes the risk of another model, NaN or 0 if it is not known. It reports, once until the risk is small
+// again, that it is over 10 times the least and more than that of the first.
+func (r *riskMonitor) checkExplosion(version wire.ModelVersion, risk float64) bool {
 	if version < r.newest {
-		*r = risks{}
+		*r = riskMonitor{}
 	}
 	r.newest = version
 	switch worst := max(10*r.least, r.first); {
 	case r.first > 0 && risk > worst:
-		told := r.told
-		r.told = true
+		told := r.explosionReported
+		r.explosionReported = true
 		return !told
 	case !(risk > 0):
 		return false
 	case r.first == 0:
 		r.first, r.least = risk, risk
 	}
-	r.least, r.told = min(r.least, risk), r.told && risk > 2*r.least
+	r.least, r.explosionReported = min(r.least, risk), r.explosionReported && risk > 2*r.least
 	return false
 }
 

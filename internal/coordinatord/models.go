@@ -27,11 +27,11 @@ type Model struct {
 func (f *Federation) openRun(r *http.Request) (*store.Models, uint64, error) {
 	run, err := strconv.ParseUint(r.PathValue("run"), 10, 64)
 	if err != nil {
-		return nil, 0, api.Bad("%q is not the number of a run", r.PathValue("run"))
+		return nil, 0, api.BadRequest("%q is not the number of a run", r.PathValue("run"))
 	}
 	models, err := coordinator.OpenRun(f.dir, wire.RunID(run))
 	if err != nil {
-		return nil, 0, api.Missing("there are no models of run %d", run)
+		return nil, 0, api.NotFound("there are no models of run %d", run)
 	}
 	return models, run, nil
 }
@@ -67,7 +67,7 @@ func (f *Federation) history(w io.Writer, r *http.Request) error {
 	if s := r.FormValue("run"); s != "" {
 		var err error
 		if run, err = strconv.ParseUint(s, 10, 64); err != nil {
-			return api.Bad("%q is not the number of a run", s)
+			return api.BadRequest("%q is not the number of a run", s)
 		}
 	}
 	lines := json.NewEncoder(w)
@@ -95,11 +95,11 @@ func (f *Federation) model(w io.Writer, r *http.Request) error {
 	}
 	version, err := strconv.ParseUint(r.PathValue("version"), 10, 64)
 	if err != nil {
-		return api.Bad("%q is not a version", r.PathValue("version"))
+		return api.BadRequest("%q is not a version", r.PathValue("version"))
 	}
 	file, err := models.Get(version)
 	if err != nil {
-		return api.Missing("model %d/%d: %v", run, version, err)
+		return api.NotFound("model %d/%d: %v", run, version, err)
 	}
 	_, err = w.Write(file)
 	return err

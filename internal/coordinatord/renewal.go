@@ -18,7 +18,7 @@ var errUnvouched = errors.New("the list has neither the key of the request nor t
 // renew gives a device another key in the list, a certificate, or both: coordinator.Config.Renew. The same request
 // again has the same key in the list.
 func (e *enrolment) renew(ctx context.Context, id wire.AgentID, m *wire.Renew) (answer wire.Renewed, vouched bool) {
-	fact := enrol.Renewed{Agent: id}
+	fact := enrol.CredentialsRenewed{Agent: id}
 	why, err := e.renewKey(ctx, id, m, &fact)
 	if errors.Is(err, errUnvouched) {
 		return answer, false
@@ -36,12 +36,12 @@ func (e *enrolment) renew(ctx context.Context, id wire.AgentID, m *wire.Renew) (
 
 // renewKey puts the key of a request in the place of the one that vouches for it, and returns when that is on the disk
 // and the coordinator has taken it.
-func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.Renew, fact *enrol.Renewed) (
+func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.Renew, fact *enrol.CredentialsRenewed) (
 	wire.RenewRefusal, error) {
-	if e.desk != nil && e.desk.Revokes(id) {
+	if e.enroller != nil && e.enroller.Revokes(id) {
 		return wire.RenewRevoked, nil
 	}
-	if fact.Key = m.Before != (wire.SignKey{}); !fact.Key {
+	if fact.KeyChanged = m.ListedKey != (wire.SignKey{}); !fact.KeyChanged {
 		is, err := e.Has(id, m.Key)
 		if err == nil && !is {
 			err = errUnvouched
@@ -55,14 +55,14 @@ func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.Renew
 		return wire.RenewOther, err
 	}
 	err := e.change(ctx, func(path string) error {
-		is, err := agentlist.Listed(path, id, m.Key.Ed25519())
-		switch fact.Again = is.Key.Equal(m.Key.Ed25519()); {
-		case err != nil, fact.Again:
+		is, err := agentlist.Lookup(path, id, m.Key.Ed25519())
+		switch fact.IsRepeated = is.Key.Equal(m.Key.Ed25519()); {
+		case err != nil, fact.IsRepeated:
 			return err
-		case !is.Key.Equal(m.Before.Ed25519()): // revoked meanwhile, or changed by a person
+		case !is.Key.Equal(m.ListedKey.Ed25519()): // revoked meanwhile, or changed by a person
 			return errUnvouched
-		case is.Holder != "":
-			return fmt.Errorf("%w (%s)", enrol.ErrOther, is.Holder)
+		case is.KeyHolder != "":
+			return fmt.Errorf("%w (%s)", enrol.ErrOther, is.KeyHolder)
 		}
 		return agentlist.Edit(e.disk(), path, []wire.AgentID{id}, id, m.Key.Ed25519())
 	})
@@ -76,19 +76,20 @@ func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.Renew
 }
 
 // certify makes the certificate of a request.
-func (e *enrolment) certify(id wire.AgentID, m *wire.Renew, fact *enrol.Renewed) (der []byte, why wire.RenewRefusal,
+func (e *enrolment) certify(id wire.AgentID, m *wire.Renew, fact *enrol.CredentialsRenewed) (der []byte,
+	why wire.RenewRefusal,
 	err error) {
-	if e.desk == nil {
-		if fact.Key {
+	if e.enroller == nil {
+		if fact.KeyChanged {
 			return nil, 0, nil // the key is what matters
 		}
 		return nil, wire.RenewAuthority, nil
 	}
-	der, err = e.desk.Certify(wire.Federation(e.f.settings().Federation), id, m, time.Now())
+	der, err = e.enroller.Certify(wire.Federation(e.f.settings().Federation), id, m, time.Now())
 	if err == nil {
 		var leaf *x509.Certificate
 		if leaf, err = x509.ParseCertificate(der); err == nil {
-			fact.Until = leaf.NotAfter
+			fact.CertificateExpiresAt = leaf.NotAfter
 		}
 	}
 	if err != nil {

@@ -167,19 +167,21 @@ func newPlant(t *testing.T) *plant {
 	must(t, agentlist.Edit(store.Machine, p.s.Identity.AgentsFile, nil, pressID, hosts.PublicOf(pressID)))
 	authority, err := enrol.NewAuthority("plant", newTLSKey(t), time.Now())
 	must(t, err)
-	key := hosts.KeyOf(wire.CoordinatorID)
+	key := hosts.TestKey(wire.CoordinatorID)
 	root := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(key),
 		CA: authority.Digest()}
-	root.Sign(hosts.KeyOf("root"), nil)
+	root.Sign(hosts.TestKey("root"), nil)
 	secret, err := keys.Encode(key)
 	must(t, err)
 	must(t, os.WriteFile(p.s.Identity.KeyFile, secret, 0o600))
 	must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
-	p.desk = enrol.Config{Root: root.Bytes(), Key: key, Authority: authority, Life: 24 * time.Hour, Disk: store.Machine,
-		Name: func(id wire.AgentID) string { return p.topics.ClientID(id) },
-		Path: filepath.Join(p.s.StateDir, tokensFile), Now: time.Now}
+	p.desk = enrol.Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: 24 * time.Hour,
+		Disk:       store.Machine,
+		BrokerName: func(id wire.AgentID) string { return p.topics.ClientID(id) },
+		TokensPath: filepath.Join(p.s.StateDir, tokensFile), Now: time.Now}
 	client := newTLSKey(t)
-	der, err := authority.Client(p.topics.ClientID(pressID), &client.PublicKey, time.Now(), p.desk.Life)
+	der, err := authority.IssueClientCertificate(p.topics.ClientID(pressID), &client.PublicKey, time.Now(),
+		p.desk.CertificateLifetime)
 	must(t, err)
 	p.first = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: client}
 	t.Cleanup(p.stop)
@@ -205,7 +207,7 @@ func newTLSKey(t *testing.T) *ecdsa.PrivateKey {
 // lead runs a coordinator. after is called with each answer to a request for a key, which is not given if it is false.
 func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	p.t.Helper()
-	f := &Federation{file: &p.s, dir: p.s.StateDir, changed: make(chan struct{}),
+	f := &Federation{file: &p.s, dir: p.s.StateDir, coordinatorChanged: make(chan struct{}),
 		devices: coordinatorstatus.NewDevices(time.Now),
 		view:    coordinatorstatus.New("", "plant", time.Now),
 		o: Options{Logger: slog.New(slog.DiscardHandler), Metrics: coordinatormetrics.New(
@@ -224,14 +226,14 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	desk := p.desk
 	desk.Root = roots[len(roots)-1].Bytes()
 	desk.List, desk.Observer = f.members, f.members
-	f.members.desk, err = enrol.Open(desk)
+	f.members.enroller, err = enrol.Open(desk)
 	must(p.t, err)
 	cfg := hosts.Coordinator(p.t, "plant", nil)
 	cfg.Dir, cfg.Round = p.s.StateDir, round.DefaultConfig()
 	cfg.Round.Gather.Minimum, cfg.Round.Participants, cfg.Round.Quorum = 2, 2, 2
 	cfg.Task = wire.Task{Name: "air", Features: []string{"a"}, Target: "y", MinSamples: 1,
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, Budget: 1000,
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, BudgetMillis: 1000,
 			MinSteps: 1, MaxSteps: 2}}
 	cfg.Roots = roots
 	if cfg.Agents, err = p.s.OpenAgents(); err != nil {
@@ -272,10 +274,10 @@ func (p *plant) join(disk *mortal) (kill func()) {
 	p.t.Helper()
 	p.boot++
 	cfg := hosts.Agent(p.t, "plant", pressID, uint64(p.boot))
-	root, err := wire.OpenRoot(p.desk.Root)
+	root, err := wire.DecodeVerifiedRoot(p.desk.Root)
 	must(p.t, err)
 	cfg.Root, cfg.Dir, cfg.Boot, cfg.Logger = &root, p.agentDir(), p.boot, slog.New(slog.DiscardHandler)
-	cfg.Data = data.Fixed(func([]string, string) (*learner.Samples[float32], error) {
+	cfg.Data = data.MemorySource(func([]string, string) (*learner.Samples[float32], error) {
 		return learner.NewSamples(1, []float32{1, 2, 3}, []float32{2, 4, 6}), nil
 	})
 	cfg.Certificate = func() (tls.Certificate, error) { return p.first, nil }
@@ -320,7 +322,7 @@ func (p *plant) stop() {
 // listed is the key in the list.
 func (p *plant) listed() ed25519.PublicKey {
 	p.t.Helper()
-	is, err := agentlist.Listed(p.s.Identity.AgentsFile, pressID, nil)
+	is, err := agentlist.Lookup(p.s.Identity.AgentsFile, pressID, nil)
 	must(p.t, err)
 	return is.Key
 }
@@ -346,7 +348,7 @@ func (p *plant) presence() wire.Envelope {
 		if !is {
 			continue
 		}
-		e, err := wire.Open(m.Payload)
+		e, err := wire.ParseEnvelope(m.Payload)
 		must(p.t, err)
 		return e
 	}
@@ -393,8 +395,8 @@ func TestKeyRotates(t *testing.T) {
 		dropped := p.dropped.Load()
 		thief := p.broker.Connect("thief", nil)
 		defer thief.Close()
-		hello := wire.Seal(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeHello, Federation: "plant",
-			Sender: pressID, Epoch: 9, Sequence: 1}, (&wire.Hello{Samples: 9}).Body(), hosts.KeyOf(pressID))
+		hello := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeHello, Federation: "plant",
+			Sender: pressID, Epoch: 9, Sequence: 1}, (&wire.Hello{Samples: 9}).Body(), hosts.TestKey(pressID))
 		must(t, thief.Publish(mqtt.Message{Topic: p.topics.Status(pressID), Payload: hello}))
 		wait(time.Minute)
 		if p.dropped.Load() == dropped {
@@ -520,20 +522,20 @@ func TestRenewRefused(t *testing.T) {
 		p.lead(nil, yes)
 		key := newTLSKey(t)
 		request := func(next, before wire.AgentID) *wire.Renew {
-			m := &wire.Renew{Key: wire.SignKeyOf(hosts.KeyOf(next))}
+			m := &wire.Renew{Key: wire.SignKeyOf(hosts.TestKey(next))}
 			public, err := key.PublicKey.Bytes()
 			must(t, err)
 			m.TLS = (*wire.TLSKey)(public)
 			if before != "" {
-				m.SignBefore("plant", pressID, hosts.KeyOf(before))
+				m.SignWithListedKey("plant", pressID, hosts.TestKey(before))
 			}
-			sum := sha256.Sum256(m.RenewText("plant", pressID))
-			m.ByTLS, err = ecdsa.SignASN1(rand.Reader, key, sum[:])
+			sum := sha256.Sum256(m.SignedText("plant", pressID))
+			m.TLSSignature, err = ecdsa.SignASN1(rand.Reader, key, sum[:])
 			must(t, err)
 			return m
 		}
 		half := request(pressID, "")
-		half.ByTLS[len(half.ByTLS)-1] ^= 1
+		half.TLSSignature[len(half.TLSSignature)-1] ^= 1
 		before, err := os.ReadFile(list)
 		must(t, err)
 		for name, tt := range map[string]struct {
@@ -573,13 +575,13 @@ func TestRenewRefused(t *testing.T) {
 func TestRenewRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlant(t)
-		root, err := wire.OpenRoot(p.desk.Root)
+		root, err := wire.DecodeVerifiedRoot(p.desk.Root)
 		must(t, err)
 		root.Revoked = []wire.AgentID{pressID}
-		root.Sign(hosts.KeyOf("root"), nil)
+		root.Sign(hosts.TestKey("root"), nil)
 		must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
 		p.lead(nil, yes)
-		a, vouched := p.members.renew(t.Context(), pressID, &wire.Renew{Key: wire.SignKeyOf(hosts.KeyOf(pressID)),
+		a, vouched := p.members.renew(t.Context(), pressID, &wire.Renew{Key: wire.SignKeyOf(hosts.TestKey(pressID)),
 			TLS: new(wire.TLSKey)})
 		if !vouched || a.Refused != wire.RenewRevoked {
 			t.Errorf("%+v, %v", a, vouched)

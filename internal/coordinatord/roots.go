@@ -41,7 +41,7 @@ func (f *Federation) rootRoute() api.Route {
 // or once it is told. The same document may be installed again. The error says why it cannot come after the present
 // one, or would leave the federation without this coordinator.
 func InstallRoot(disk store.Disk, s *coordinatorsettings.File, document []byte) (wire.RootDocument, error) {
-	next, err := wire.OpenRoot(document)
+	next, err := wire.DecodeVerifiedRoot(document)
 	if err != nil {
 		return next, err
 	}
@@ -62,7 +62,7 @@ func InstallRoot(disk store.Disk, s *coordinatorsettings.File, document []byte) 
 	}
 	key, err := s.Key()
 	if err == nil {
-		err = coordinatorsettings.NamesCoordinator(&next, keys.Public(key))
+		err = coordinatorsettings.CheckCoordinatorKey(&next, keys.Public(key))
 	}
 	if err != nil {
 		return next, err
@@ -72,7 +72,7 @@ func InstallRoot(disk store.Disk, s *coordinatorsettings.File, document []byte) 
 
 // install installs the next root document: on the disk first, then at the coordinator, the desk, and the list.
 func (e *enrolment) install(ctx context.Context, document []byte) (done RootInstalled, err error) {
-	next, err := e.goBy(ctx, document)
+	next, err := e.applyRoot(ctx, document)
 	if err != nil {
 		return done, err
 	}
@@ -85,25 +85,25 @@ func (e *enrolment) install(ctx context.Context, document []byte) (done RootInst
 	return RootInstalled{uint32(next.Version)}, nil
 }
 
-// goBy writes the document, after the desk has looked whether it goes with its keys, and has desk and coordinator go by
-// it: one document after another.
-func (e *enrolment) goBy(ctx context.Context, document []byte) (next wire.RootDocument, err error) {
+// applyRoot writes the document, after the desk has looked whether it goes with its keys, and has desk and coordinator
+// go by it: one document after another.
+func (e *enrolment) applyRoot(ctx context.Context, document []byte) (next wire.RootDocument, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.desk != nil {
-		if err := e.desk.CheckRoot(document); err != nil {
-			return next, api.Bad("%v", err)
+	if e.enroller != nil {
+		if err := e.enroller.CheckRoot(document); err != nil {
+			return next, api.BadRequest("%v", err)
 		}
 	}
 	s := e.f.settings()
 	if next, err = InstallRoot(e.disk(), s, document); err != nil {
-		return next, api.Bad("%v", err)
+		return next, api.BadRequest("%v", err)
 	}
-	if err := e.f.keep(ctx); err != nil {
+	if err := e.f.commitState(ctx); err != nil {
 		return next, err
 	}
-	if e.desk != nil {
-		if err := e.desk.SetRoot(document); err != nil {
+	if e.enroller != nil {
+		if err := e.enroller.SetRoot(document); err != nil {
 			return next, err
 		}
 	}
@@ -111,7 +111,7 @@ func (e *enrolment) goBy(ctx context.Context, document []byte) (next wire.RootDo
 	if err != nil {
 		return next, err
 	}
-	c, err := e.f.present(ctx)
+	c, err := e.f.awaitCoordinator(ctx)
 	if err != nil {
 		return next, err
 	}

@@ -24,7 +24,7 @@ func installKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	must(t, err)
 	next := roots[0]
 	next.Version, next.Revoked = 2, []wire.AgentID{"mill"}
-	next.Sign(hosts.KeyOf("root"), hosts.KeyOf("root"))
+	next.Sign(hosts.TestKey("root"), hosts.TestKey("root"))
 	v := p.begin(who, yes)
 	v.disk.left.Store(int64(cut))
 	go func() { _, _ = p.members.install(t.Context(), next.Bytes()) }()
@@ -53,7 +53,7 @@ func installKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	if roots, err := p.s.Roots(); err != nil || len(roots) != 2 {
 		t.Errorf("%s: the coordinator has %d root documents, %v", what, len(roots), err)
 	}
-	if is, err := agentlist.Listed(p.s.Identity.AgentsFile, "mill", nil); err != nil || is.Key != nil {
+	if is, err := agentlist.Lookup(p.s.Identity.AgentsFile, "mill", nil); err != nil || is.Key != nil {
 		t.Errorf("%s: the device that it revokes is in the list: %v", what, err)
 	}
 	p.stop()

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite docs/openapi*.json")
 func TestOpenAPI(t *testing.T) {
 	f := &Federation{view: coordinatorstatus.New("", "", time.Now)}
 	testkit.Golden(t, "../../docs/openapi.json", string(api.Document("fedmesh coordinator", "1",
-		api.Described("fedmesh coordinator", "1", f.Routes()))), *update)
+		api.WithOpenAPIRoute("fedmesh coordinator", "1", f.Routes()))), *update)
 }
 
 // TestHistoryRoute: what the file has, without a damaged line; of one run where it is asked for.
@@ -30,7 +30,7 @@ func TestHistoryRoute(t *testing.T) {
 	f := &Federation{dir: t.TempDir()}
 	ask := func(query string) (code int, lines []string) {
 		w := httptest.NewRecorder()
-		api.Handler([]api.Route{f.historyRoute()}, api.Owner, nil).ServeHTTP(w,
+		api.Handler([]api.Route{f.historyRoute()}, api.SocketCaller, nil).ServeHTTP(w,
 			httptest.NewRequest(http.MethodGet, "/v1/history"+query, nil))
 		return w.Code, strings.Split(strings.TrimSuffix(w.Body.String(), "\n"), "\n")
 	}

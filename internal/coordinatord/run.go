@@ -17,26 +17,26 @@ import (
 
 // Options are the parts of a coordinator that come from its process, not from its settings.
 type Options struct {
-	Logger   *slog.Logger
-	Observer coordinator.Observer // beside the log
-	Metrics  *coordinatormetrics.Coordinator
-	NewRun   bool
-	From     string // the model with which a new run begins; see coordinator.Config
-	TakeOver bool
+	Logger       *slog.Logger
+	Observer     coordinator.Observer // beside the log
+	Metrics      *coordinatormetrics.Coordinator
+	NewRun       bool
+	InitialModel string // the model with which a new run begins; see coordinator.Config
+	TakeOver     bool
 	// Ready, if set, is called when the state is open and the coordinator is about to run.
 	Ready func(*Federation)
-	// Edges returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where it never
-	// does.
-	Edges func(s *coordinatorsettings.File) (func(agents []round.MeshAgent) (coordinator.Mesh, error), error)
+	// MeshBuilder returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where it
+	// never does.
+	MeshBuilder func(s *coordinatorsettings.File) (func(agents []round.MeshAgent) (coordinator.Mesh, error), error)
 	// Store returns where several coordinators keep their state, if there are any: agentd links no engine's client.
 	Store func(s *coordinatorsettings.File) (replica.Store, error)
-	// Standing is told of the replica, where there are several.
-	Standing *Standing
-	// Rules returns Mosquitto's access rules for the list of agents; agentd links no broker's.
-	Rules func(s *coordinatorsettings.File) ([]byte, error)
+	// Standby is told of the replica, where there are several.
+	Standby *Standby
+	// AccessRules returns Mosquitto's access rules for the list of agents; agentd links no broker's.
+	AccessRules func(s *coordinatorsettings.File) ([]byte, error)
 
-	lead *replica.Lead // nil where this coordinator is alone
-	link *linkWatch    // likewise
+	lead *replica.Leadership // nil where this coordinator is alone
+	link *linkWatch          // likewise
 }
 
 // Run runs a federation's coordinator until ctx ends.
@@ -59,7 +59,7 @@ func Run(ctx context.Context, s *coordinatorsettings.File, o Options) error {
 		return err
 	}
 	o.link = newLinkWatch(o.lead, o.Logger)
-	defer o.link.late.Stop()
+	defer o.link.stepDownTimer.Stop()
 	err = runFederation(o.lead.Context(), s, o)
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // it was to end, whatever it was at
 		err = nil
@@ -85,22 +85,22 @@ func runFederation(ctx context.Context, s *coordinatorsettings.File, o Options) 
 	if err := f.members.begin(ctx); err != nil {
 		return err
 	}
-	defer f.rememberDevices(ctx)()
+	defer f.persistDevices(ctx)()
 	if s.History.MLflow.URL != "" {
 		t, err := s.Tracking(daemon.Version())
 		if err != nil {
 			return err
 		}
-		defer f.track(ctx, t)()
+		defer f.logToMLflow(ctx, t)()
 	}
-	routes := api.Described("fedmesh coordinator", "1", f.Routes())
-	api.Serve(ctx, f.dir, api.Handler(routes, api.Owner, f.audit), o.Logger)
+	routes := api.WithOpenAPIRoute("fedmesh coordinator", "1", f.Routes())
+	api.ServeSocket(ctx, f.dir, api.Handler(routes, api.SocketCaller, f.audit), o.Logger)
 	if s.API.Listen != "" {
 		secured, err := s.API.TLS()
 		if err != nil {
 			return err
 		}
-		h := api.Handler(routes, api.Tokens(s.API.TokensFile).Caller, f.audit)
+		h := api.Handler(routes, api.TokenFile(s.API.TokensFile).Caller, f.audit)
 		if err := api.Listen(ctx, s.API.Listen, secured, h, o.Logger); err != nil {
 			return err
 		}

@@ -31,29 +31,30 @@ import (
 var coordinatorEvents = []surface.Line{
 	{Event: coordinator.LinkChanged{Up: true}},
 	{Event: coordinator.SubscriptionsRefused{}},
-	{Event: coordinator.AgentsListed{Agents: 3, Gone: []wire.AgentID{"a9"}}},
-	{Event: coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed, Bytes: 61504}}},
+	{Event: coordinator.AgentsListed{Agents: 3, RemovedAgents: []wire.AgentID{"a9"}}},
+	{Event: coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed,
+		Bytes: 61504}}},
 	{Event: coordinator.StorageFailing{What: "save the state of the round", Err: errors.New("no space left")}},
 	{Event: coordinator.StorageMended{}},
-	{Event: coordinator.ModelEvaluated{Version: 2, Heard: 7, Present: 8,
+	{Event: coordinator.ModelEvaluated{Version: 2, RespondingAgents: 7, Present: 8,
 		Result: evaluation.Result{Agents: 6, Rows: 600, Risk: 0.5}}},
-	{Event: coordinator.ModelEvaluated{Version: 3, Heard: 2, Present: 8, Few: true}},
+	{Event: coordinator.ModelEvaluated{Version: 3, RespondingAgents: 2, Present: 8, TooFewAgents: true}},
 	{Event: coordinator.ModelEvaluated{Version: 4, Present: 8}},
 	{Event: coordinator.MessageAccepted{Agent: "a1"}},
 	{Event: coordinator.AgentReported{Agent: "a1", Boot: 5}},
 	{Event: coordinator.MeshMade{Round: 3, Mesh: coordinator.Mesh{Edges: []round.Edge{{A: "a1", B: "a2", Weight: 0.5}},
 		Agents: 2, SecondEigenvalue: 0.25, Alpha: 1. / 3, Parts: [][]wire.AgentID{{"a1"}, {"a2"}}}}},
-	{Event: round.UploaderReplaced{Round: 3, Agent: "a1", By: "a2"}},
+	{Event: round.UploaderReplaced{Round: 3, Agent: "a1", Replacement: "a2"}},
 	{Event: round.StopJudged{Rule: stop.Config{Patience: 2}, State: stop.State{Judged: 3, Risk: 0.75, Best: 0.5}}},
-	{Event: round.EdgesJudged{Round: 2, Reports: 6, Distance: 0.5, Ended: 1}},
-	{Event: round.EdgeEnded{Round: 2, Distance: 0.7, Usual: 0.5,
+	{Event: round.EdgesJudged{Round: 2, Reports: 6, Distance: 0.5, EndedEdges: 1}},
+	{Event: round.EdgeEnded{Round: 2, Distance: 0.7, MedianDistance: 0.5,
 		Edge: round.EndedEdge{A: "a1", B: "a2", Reason: wire.EndStill, Times: 1, Until: 10}}},
-	{Event: enrol.Joined{Agent: "a1", Replaces: "a0"}},
-	{Event: enrol.Refused{From: "192.0.2.7:4000", Reason: wire.JoinUsed}},
-	{Event: enrol.Renewed{Agent: "a1", Key: true, Until: time.Unix(1_900_000_000, 0)}},
+	{Event: enrol.DeviceJoined{Agent: "a1", Replaces: "a0"}},
+	{Event: enrol.JoinRefused{From: "192.0.2.7:4000", Reason: wire.JoinUsed}},
+	{Event: enrol.CredentialsRenewed{Agent: "a1", KeyChanged: true, CertificateExpiresAt: time.Unix(1_900_000_000, 0)}},
 	{Event: enrol.RenewRefused{Agent: "a1", Reason: wire.RenewFailed, Err: errors.New("no space left")}},
-	{Event: enrol.Opened{Until: time.Unix(1_900_000_000, 0)}},
-	{Event: enrol.Opened{}},
+	{Event: enrol.OpenJoinChanged{OpenUntil: time.Unix(1_900_000_000, 0)}},
+	{Event: enrol.OpenJoinChanged{}},
 }
 
 // TestCoordinatorSurface is TestAgentSurface of the coordinator, with the entries of the audit log.
@@ -77,9 +78,9 @@ func TestCoordinatorSurface(t *testing.T) {
 			trail.ObserveEnrolment(f)
 			return
 		}
-		testkit.Tell(coordinatorLog{log, &risks{}}, fact)
-		testkit.Tell(Watch{status, ready}, fact)
-		testkit.Tell(trail, fact)
+		testkit.NotifyObserver(coordinatorLog{log, &riskMonitor{}}, fact)
+		testkit.NotifyObserver(StatusObserver{status, ready}, fact)
+		testkit.NotifyObserver(trail, fact)
 	})
 	trail.close()
 	files, err := audit.Files(store.Machine, state)
@@ -97,7 +98,7 @@ func TestCoordinatorSurface(t *testing.T) {
 			t.Fatal(err)
 		}
 		entries = append(entries,
-			fmt.Sprintf("  %s | agent=%s | about=%s | who=%s\n", e.Event, e.Agent, e.About, e.Who))
+			fmt.Sprintf("  %s | agent=%s | about=%s | who=%s\n", e.Event, e.Agent, e.About, e.Actor))
 	}
 	slices.Sort(entries) // Note writes an entry later than Record does
 	out.WriteString("\naudit log\n" + strings.Join(entries, ""))

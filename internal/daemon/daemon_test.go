@@ -36,8 +36,8 @@ func TestServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	reg := metrics.NewRegistry("agentd")
-	metrics.Registrar{Reg: reg, Program: "agentd"}.Gauge("broker_connected", "Whether the broker is connected.")
-	server, err := Serve(ctx, "127.0.0.1:0", metrics.Handler(reg, Ready), quiet())
+	metrics.Registrar{Reg: reg, Namespace: "agentd"}.Gauge("broker_connected", "Whether the broker is connected.")
+	server, err := Serve(ctx, "127.0.0.1:0", metrics.Handler(reg, AlwaysReady), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("no agentd_broker_connected in\n%s", body)
 	}
 	listen := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/metrics")
-	if _, err := Serve(ctx, listen, metrics.Handler(reg, Ready), quiet()); err == nil ||
+	if _, err := Serve(ctx, listen, metrics.Handler(reg, AlwaysReady), quiet()); err == nil ||
 		!strings.Contains(err.Error(), listen) {
 		t.Errorf("error %v, want one that names the address that is taken", err)
 	}
@@ -85,13 +85,15 @@ func TestReadiness(t *testing.T) {
 		{func() { r.Refused([]string{"p/+", "s/+"}) },
 			"503 not ready: the broker refuses p/+ and s/+: " + mqtt.RefusalCauses + "\n"},
 		{func() { r.Refused(nil) }, "200 ready\n"},
-		{func() { r.Fails("save the model", full) }, "503 not ready: cannot save the model: no space left on device\n"},
+		{func() { r.SetStorageFailing("save the model", full) },
+			"503 not ready: cannot save the model: no space left on device\n"},
 		{r.Mended, "200 ready\n"},
-		{func() { r.Lacks("the broker has no announcement") }, "503 not ready: the broker has no announcement\n"},
-		{func() { r.Lacks("") }, "200 ready\n"},
-		{func() { r.StandsBy("k2") }, "503 not ready: it stands by: k2 leads\n"},
-		{func() { r.StandsBy("") }, "503 not ready: it stands by: nobody that is known leads\n"},
-		{r.Leads, "200 ready\n"},
+		{func() { r.SetMissingAnnouncement("the broker has no announcement") },
+			"503 not ready: the broker has no announcement\n"},
+		{func() { r.SetMissingAnnouncement("") }, "200 ready\n"},
+		{func() { r.SetStandby("k2") }, "503 not ready: it stands by: k2 leads\n"},
+		{func() { r.SetStandby("") }, "503 not ready: it stands by: nobody that is known leads\n"},
+		{r.SetLeading, "200 ready\n"},
 	} {
 		tt.happens()
 		w := httptest.NewRecorder()

@@ -27,7 +27,7 @@ func LogStorageFailing(l *slog.Logger, what string, err error) {
 }
 
 // LogSelfTest logs the result of a self-test, with what to change at the broker if it failed.
-func LogSelfTest(l *slog.Logger, r mqtt.SelfTested) {
+func LogSelfTest(l *slog.Logger, r mqtt.SelfTestOutcome) {
 	if advice := r.Advice(); advice != "" {
 		l.Error(advice)
 		return

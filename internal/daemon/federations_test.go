@@ -8,12 +8,12 @@ import (
 // The status line and the readiness of a device are those of all its federations.
 func TestSeveral(t *testing.T) {
 	line := NewStatus()
-	if line.Of("") != line {
+	if line.ForFederation("") != line {
 		t.Error("the only federation has a line of its own")
 	}
-	air, power := line.Of("air"), line.Of("power")
+	air, power := line.ForFederation("air"), line.ForFederation("power")
 	air.LinkChanged(true, nil)
-	power.Set("at work in round %d", 3)
+	power.SetActivity("at work in round %d", 3)
 	select {
 	case <-line.changed:
 	default:
@@ -33,7 +33,7 @@ func TestSeveral(t *testing.T) {
 	if err() != nil {
 		t.Error(err())
 	}
-	ready[0].Fails("save the update", errors.New("full"))
+	ready[0].SetStorageFailing("save the update", errors.New("full"))
 	ready[1].Mended()
 	if err() == nil {
 		t.Error("what one mends mends the other")

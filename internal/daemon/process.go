@@ -42,18 +42,18 @@ func Serve(ctx context.Context, listen string, h http.Handler, log *slog.Logger)
 	return s, nil
 }
 
-// Ready is the readiness of a process that is always ready.
-func Ready() error { return nil }
+// AlwaysReady is the readiness of a process that is always ready.
+func AlwaysReady() error { return nil }
 
 // Readiness is the answer of /-/ready. A daemon is ready once its state is open, as long as its state folder can be
 // written and the broker refuses none of its subscriptions. An agent also has to accept the coordinator's
 // announcements.
 type Readiness struct {
-	open    atomic.Bool
-	failing atomic.Pointer[error]    // of the state folder; nil while it can be written
-	refused atomic.Pointer[[]string] // filters; nil before the first refusal
-	missing atomic.Pointer[string]   // why an agent has no announcement; nil while it has one
-	stands  atomic.Pointer[string]   // the coordinator that it stands by for; nil while it does not
+	open          atomic.Bool
+	storageError  atomic.Pointer[error]    // of the state folder; nil while it can be written
+	refused       atomic.Pointer[[]string] // filters; nil before the first refusal
+	missing       atomic.Pointer[string]   // why an agent has no announcement; nil while it has one
+	standbyLeader atomic.Pointer[string]   // the coordinator that it stands by for; nil while it does not
 }
 
 // UnknownLeader stands for the name of a coordinator that leads, if it is not known.
@@ -64,13 +64,13 @@ func (r *Readiness) Opened() { r.open.Store(true) }
 
 // Err returns why the daemon is not ready, or nil.
 func (r *Readiness) Err() error {
-	if leader := r.stands.Load(); leader != nil {
+	if leader := r.standbyLeader.Load(); leader != nil {
 		return fmt.Errorf("it stands by: %s leads", cmp.Or(*leader, UnknownLeader))
 	}
 	if !r.open.Load() {
 		return errors.New("the state folder is being opened")
 	}
-	if err := r.failing.Load(); err != nil {
+	if err := r.storageError.Load(); err != nil {
 		return *err
 	}
 	if refused := r.refused.Load(); refused != nil && len(*refused) > 0 {
@@ -94,20 +94,20 @@ func AllReady(all []Readiness) func() error {
 	}
 }
 
-// Fails notes that a write to the state folder failed.
-func (r *Readiness) Fails(what string, err error) {
+// SetStorageFailing notes that a write to the state folder failed.
+func (r *Readiness) SetStorageFailing(what string, err error) {
 	err = fmt.Errorf("cannot %s: %w", what, err)
-	r.failing.Store(&err)
+	r.storageError.Store(&err)
 }
 
 // Mended notes that the state folder can be written again.
-func (r *Readiness) Mended() { r.failing.Store(nil) }
+func (r *Readiness) Mended() { r.storageError.Store(nil) }
 
 // Refused notes the subscriptions that the broker refuses; none = it accepts all of them.
 func (r *Readiness) Refused(filters []string) { r.refused.Store(&filters) }
 
-// Lacks notes why an agent has no announcement; "" = it has one.
-func (r *Readiness) Lacks(why string) {
+// SetMissingAnnouncement notes why an agent has no announcement; "" = it has one.
+func (r *Readiness) SetMissingAnnouncement(why string) {
 	if why == "" {
 		r.missing.Store(nil)
 		return
@@ -115,8 +115,8 @@ func (r *Readiness) Lacks(why string) {
 	r.missing.Store(&why)
 }
 
-// StandsBy notes that the coordinator stands by for the one with this name, which may be empty if it is not known.
-func (r *Readiness) StandsBy(leader string) { r.stands.Store(&leader) }
+// SetStandby notes that the coordinator stands by for the one with this name, which may be empty if it is not known.
+func (r *Readiness) SetStandby(leader string) { r.standbyLeader.Store(&leader) }
 
-// Leads notes that the coordinator does not stand by.
-func (r *Readiness) Leads() { r.stands.Store(nil) }
+// SetLeading notes that the coordinator does not stand by.
+func (r *Readiness) SetLeading() { r.standbyLeader.Store(nil) }

@@ -21,7 +21,7 @@ type Reloader[T any] struct {
 	// Apply, if set, puts settings other than the log level into effect.
 	Apply func(ctx context.Context, fresh *T) error
 	// Applied, if set, reports whether a command, and no start, puts a key into effect.
-	Applied func(key string) bool
+	AppliedByCommand func(key string) bool
 	// Reloaded is called with whether the reload succeeded.
 	Reloaded func(good bool)
 }
@@ -46,7 +46,7 @@ func (r *Reloader[T]) Reload(ctx context.Context) {
 		r.Level.Set(level)
 	}
 	changed := slices.DeleteFunc(config.Changed(r.Running, fresh), func(key string) bool {
-		return slices.Contains(reloadable, key) || r.Applied != nil && r.Applied(key)
+		return slices.Contains(reloadable, key) || r.AppliedByCommand != nil && r.AppliedByCommand(key)
 	})
 	if len(changed) > 0 {
 		r.Log.Warn("the configuration was reloaded, but these settings need a restart",

@@ -22,11 +22,11 @@ func TestReload(t *testing.T) {
 	var level slog.LevelVar
 	r := Reloader[settings.Agent]{
 		Log: slog.New(slog.NewTextHandler(&log, nil)), Level: &level, Running: &running,
-		Load:     func() (*settings.Agent, error) { return &fresh, bad },
-		LogOf:    func(s *settings.Agent) settings.Log { return s.Log },
-		Apply:    func(context.Context, *settings.Agent) error { return refused },
-		Applied:  func(key string) bool { return key == "data.csv" },
-		Reloaded: func(ok bool) { good = append(good, ok) },
+		Load:             func() (*settings.Agent, error) { return &fresh, bad },
+		LogOf:            func(s *settings.Agent) settings.Log { return s.Log },
+		Apply:            func(context.Context, *settings.Agent) error { return refused },
+		AppliedByCommand: func(key string) bool { return key == "data.csv" },
+		Reloaded:         func(ok bool) { good = append(good, ok) },
 	}
 	for _, tt := range []struct {
 		change func()

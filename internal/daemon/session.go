@@ -19,7 +19,7 @@ import (
 
 // Dial opens a session with the broker. The end of ctx does not close it: the owner publishes its goodbye first.
 func Dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger,
-	traffic func(mqtt.Traffic, mqtt.Kind),
+	traffic func(mqtt.Traffic, mqtt.TopicKind),
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
 	o, warning, err := b.Session(clientID)
 	if err != nil {
@@ -40,7 +40,7 @@ func Dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID strin
 // BrokerOf returns what the doctor examines at a broker for a device or the coordinator.
 func DoctorBroker(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (d doctor.Broker, err error) {
 	d.Options, _, err = b.Session(t.ClientID(id))
-	d.Loop = t.Loop(id)
+	d.LoopTopic = t.SelfTest(id)
 	return d, err
 }
 

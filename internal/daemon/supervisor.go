@@ -16,13 +16,13 @@ import (
 // Supervisor connects a daemon to systemd: it reports readiness, status and liveness, and reloads the
 // configuration on SIGHUP.
 type Supervisor struct {
-	Status *Status // to observe the daemon's facts
+	Status *StatusLine // to observe the daemon's facts
 
-	log      *slog.Logger
-	tell     func(assignments ...string) error
-	watchdog time.Duration // systemd ends the process after this time without a sign of life; 0 = never
-	hangups  chan os.Signal
-	begun    sync.WaitGroup
+	log           *slog.Logger
+	notifySystemd func(assignments ...string) error
+	watchdog      time.Duration // systemd ends the process after this time without a sign of life; 0 = never
+	hangups       chan os.Signal
+	goroutines    sync.WaitGroup
 }
 
 // Supervise begins to collect SIGHUPs, which would end the process otherwise. Without systemd it reports to nobody.
@@ -35,7 +35,7 @@ func Supervise(log *slog.Logger) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Supervisor{Status: NewStatus(), log: log, tell: socket.Tell, watchdog: watchdog,
+	s := &Supervisor{Status: NewStatus(), log: log, notifySystemd: socket.Tell, watchdog: watchdog,
 		hangups: make(chan os.Signal, 1)}
 	signal.Notify(s.hangups, syscall.SIGHUP)
 	return s, nil
@@ -49,14 +49,14 @@ type Worker struct {
 
 // Begin reports that the daemon is ready, and supervises it in a goroutine until ctx ends.
 func (s *Supervisor) Begin(ctx context.Context, reload func(ctx context.Context), workers ...Worker) {
-	s.say("READY=1", notify.Status(s.Status.String()))
-	s.begun.Go(func() { s.run(ctx, reload, workers) })
+	s.sendToSystemd("READY=1", notify.StatusAssignment(s.Status.String()))
+	s.goroutines.Go(func() { s.run(ctx, reload, workers) })
 }
 
 // Wait waits for the end of the goroutine of Begin.
 func (s *Supervisor) Wait() {
 	signal.Stop(s.hangups)
-	s.begun.Wait()
+	s.goroutines.Wait()
 }
 
 func (s *Supervisor) run(ctx context.Context, reload func(ctx context.Context), workers []Worker) {
@@ -69,18 +69,18 @@ func (s *Supervisor) run(ctx context.Context, reload func(ctx context.Context), 
 	for {
 		select {
 		case <-ctx.Done():
-			s.say("STOPPING=1")
+			s.sendToSystemd("STOPPING=1")
 			return
 		case <-checks:
 			s.feed(ctx, workers)
 		case <-s.hangups:
-			s.say("RELOADING=1")
+			s.sendToSystemd("RELOADING=1")
 			bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 			reload(bounded)
 			cancel()
-			s.say("READY=1", notify.Status(s.Status.String()))
+			s.sendToSystemd("READY=1", notify.StatusAssignment(s.Status.String()))
 		case <-s.Status.changed:
-			s.say(notify.Status(s.Status.String()))
+			s.sendToSystemd(notify.StatusAssignment(s.Status.String()))
 		}
 	}
 }
@@ -97,12 +97,12 @@ func (s *Supervisor) feed(ctx context.Context, workers []Worker) {
 			return
 		}
 	}
-	s.say("WATCHDOG=1")
+	s.sendToSystemd("WATCHDOG=1")
 }
 
-// say sends assignments to systemd; a failure is only logged.
-func (s *Supervisor) say(assignments ...string) {
-	if err := s.tell(assignments...); err != nil {
+// sendToSystemd sends assignments to systemd; a failure is only logged.
+func (s *Supervisor) sendToSystemd(assignments ...string) {
+	if err := s.notifySystemd(assignments...); err != nil {
 		s.log.Warn("systemd did not receive the status of this service", "err", err)
 	}
 }

@@ -29,7 +29,7 @@ func newSupervised(watchdog time.Duration) *supervised {
 	s.Supervisor = &Supervisor{
 		Status: NewStatus(), log: slog.New(slog.NewTextHandler(&s.log, nil)), watchdog: watchdog,
 		hangups: make(chan os.Signal, 1),
-		tell: func(assignments ...string) error {
+		notifySystemd: func(assignments ...string) error {
 			s.hear(strings.Join(assignments, " "))
 			return nil
 		},
@@ -123,14 +123,15 @@ func TestStatus(t *testing.T) {
 		want    string
 	}{
 		{func() { s.LinkChanged(true, nil) }, "connected to the broker"},
-		{func() { s.Set("at work in round %d", 3) }, "connected to the broker; at work in round 3"},
+		{func() { s.SetActivity("at work in round %d", 3) }, "connected to the broker; at work in round 3"},
 		{func() { s.LinkChanged(false, errors.New("no route")) },
 			"not connected to the broker: no route; at work in round 3"},
-		{func() { s.Leaves(time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)) },
+		{func() { s.SetPaused(time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)) },
 			"away from the broker by plan, until 2026-03-01 12:00:00; at work in round 3"},
 		{func() { s.LinkChanged(true, nil) }, "connected to the broker; at work in round 3"},
-		{func() { s.Refuses(2) }, "connected to the broker, which refuses 2 subscriptions; at work in round 3"},
-		{func() { s.Refuses(0) }, "connected to the broker; at work in round 3"},
+		{func() { s.SetRefusedFilters(2) },
+			"connected to the broker, which refuses 2 subscriptions; at work in round 3"},
+		{func() { s.SetRefusedFilters(0) }, "connected to the broker; at work in round 3"},
 	} {
 		tt.happens()
 		if got := s.String(); got != tt.want {

@@ -19,15 +19,15 @@ import (
 
 // Broker is the broker as a daemon uses it.
 type Broker struct {
-	Options mqtt.Options
-	Reads   []string // the filters that the daemon subscribes to
-	Loop    string   // the topic that only the daemon writes and reads
+	Options           mqtt.Options
+	SubscribedFilters []string // the filters that the daemon subscribes to
+	LoopTopic         string   // the topic that only the daemon writes and reads
 	// Presence is the topic of the daemon's will; empty if it has none.
 	Presence string
-	// Retains is true if the daemon needs its own messages retained.
-	Retains bool
-	// Queue is how many messages the broker should queue for a slow reader; 0 = not examined.
-	Queue int
+	// NeedsRetained is true if the daemon needs its own messages retained.
+	NeedsRetained bool
+	// WantedQueueLength is how many messages the broker should queue for a slow reader; 0 = not examined.
+	WantedQueueLength int
 }
 
 const (
@@ -80,7 +80,7 @@ func (b *Broker) network(ctx context.Context, r *report) bool {
 	switch u.Scheme {
 	case "tls", "ssl", "mqtts", "wss":
 		if b.Options.Proxy == nil {
-			b.hangUp(ctx, conn, u.Hostname())
+			b.handshakeAndClose(ctx, conn, u.Hostname())
 		}
 	}
 	_ = conn.Close() // nothing was said
@@ -93,9 +93,9 @@ func (b *Broker) network(ctx context.Context, r *report) bool {
 	return true
 }
 
-// hangUp makes a TLS handshake and ends it properly, because a broker logs a connection without one as an error. A
-// failed handshake is reported by session.
-func (b *Broker) hangUp(ctx context.Context, conn net.Conn, host string) {
+// handshakeAndClose makes a TLS handshake and ends it properly, because a broker logs a connection without one as an
+// error. A failed handshake is reported by session.
+func (b *Broker) handshakeAndClose(ctx context.Context, conn net.Conn, host string) {
 	config := &tls.Config{}
 	if b.Options.TLS != nil {
 		config = b.Options.TLS.Clone()
@@ -113,26 +113,26 @@ func (b *Broker) hangUp(ctx context.Context, conn net.Conn, host string) {
 	_, _ = io.Copy(io.Discard, secure) // until the broker closes, too: unread bytes would reset the connection
 }
 
-// visit is a session with the broker.
-type visit struct {
+// brokerVisit is a session with the broker.
+type brokerVisit struct {
 	*Broker
-	report *report
-	conn   *mqtt.Session
-	events <-chan mqtt.Event
-	kept   map[string]bool // topics with a retained message
-	denied []string        // filters that the broker refuses
-	up     time.Time       // when the link was made
-	short  int             // links in a row that ended within patience
+	report         *report
+	conn           *mqtt.Session
+	events         <-chan mqtt.Event
+	retainedTopics map[string]bool // topics with a retained message
+	denied         []string        // filters that the broker refuses
+	linkUpAt       time.Time       // when the link was made
+	shortLinks     int             // links in a row that ended within patience
 }
 
 // note records an event.
-func (v *visit) note(e mqtt.Event) {
+func (v *brokerVisit) note(e mqtt.Event) {
 	switch e := e.(type) {
-	case mqtt.Up:
-		v.up = time.Now()
-	case mqtt.Down:
-		if v.short++; time.Since(v.up) >= patience {
-			v.short = 0
+	case mqtt.LinkUp:
+		v.linkUpAt = time.Now()
+	case mqtt.LinkDown:
+		if v.shortLinks++; time.Since(v.linkUpAt) >= patience {
+			v.shortLinks = 0
 		}
 	case mqtt.SubscribeRefused:
 		if !slices.Contains(v.denied, e.Filter) { // the session subscribes again, and is refused again
@@ -141,14 +141,14 @@ func (v *visit) note(e mqtt.Event) {
 	case mqtt.RefusalOver:
 		v.denied = slices.DeleteFunc(v.denied, func(filter string) bool { return filter == e.Filter })
 	case mqtt.Received:
-		v.kept[e.Topic] = v.kept[e.Topic] || e.Retained
+		v.retainedTopics[e.Topic] = v.retainedTopics[e.Topic] || e.Retained
 	}
 }
 
 // session examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session lasted
 // to the end.
 func (b *Broker) session(ctx context.Context, r *report) bool {
-	taken := b.watch(ctx)
+	taken := b.watchWill(ctx)
 	v := b.visit(ctx, r)
 	if v != nil {
 		defer v.conn.Close()
@@ -173,8 +173,8 @@ func (b *Broker) session(ctx context.Context, r *report) bool {
 }
 
 // visit opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the client in.
-func (b *Broker) visit(ctx context.Context, r *report) *visit {
-	warning := new(logging.Last)
+func (b *Broker) visit(ctx context.Context, r *report) *brokerVisit {
+	warning := new(logging.LastWarning)
 	o := b.Options
 	o.Logger = slog.New(warning)
 	o.MaxReconnectDelay = time.Second // a single client needs no spreading
@@ -183,9 +183,9 @@ func (b *Broker) visit(ctx context.Context, r *report) *visit {
 		r.add("connection", Bad, "mend the configuration", "%v", err)
 		return nil
 	}
-	v := &visit{Broker: b, report: r, conn: conn, events: conn.Events(), kept: map[string]bool{}}
-	conn.Subscribe(mqtt.AtMostOnce, b.Reads...)
-	if !v.await(ctx, patience, func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }) {
+	v := &brokerVisit{Broker: b, report: r, conn: conn, events: conn.Events(), retainedTopics: map[string]bool{}}
+	conn.Subscribe(mqtt.AtMostOnce, b.SubscribedFilters...)
+	if !v.await(ctx, patience, func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }) {
 		r.add("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
 			"%s", warning.Text("no answer"))
 		_ = conn.Close() // nothing was said
@@ -196,14 +196,14 @@ func (b *Broker) visit(ctx context.Context, r *report) *visit {
 }
 
 // refused adds the filters that the broker refuses.
-func (v *visit) refused(mend string) {
+func (v *brokerVisit) refused(mend string) {
 	for _, filter := range v.denied {
 		v.report.add("access", Bad, mend, "the broker refuses %s", filter)
 	}
 }
 
 // await notes events until right returns true for one, for at most so long.
-func (v *visit) await(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
+func (v *brokerVisit) await(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	for {
@@ -222,15 +222,15 @@ func (v *visit) await(ctx context.Context, within time.Duration, right func(mqtt
 }
 
 // selfTest sends a large message to itself. It reports whether the test had a result.
-func (v *visit) selfTest(ctx context.Context) bool {
+func (v *brokerVisit) selfTest(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, testTime)
 	defer cancel()
-	test := mqtt.NewSelfTest(v.conn, v.Loop, patience, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
-	test.Step(time.Now(), mqtt.Up{})
+	test := mqtt.NewSelfTest(v.conn, v.LoopTopic, patience, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
+	test.Step(time.Now(), mqtt.LinkUp{})
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		var result *mqtt.SelfTested
+		var result *mqtt.SelfTestOutcome
 		select {
 		case <-ctx.Done():
 			v.report.add("messages", Bad, "see the broker's log, and try again",
@@ -239,9 +239,9 @@ func (v *visit) selfTest(ctx context.Context) bool {
 		case e := <-v.events:
 			v.note(e)
 			_, result = test.Step(time.Now(), e)
-			if result == nil && v.short >= clashes {
+			if result == nil && v.shortLinks >= clashes {
 				v.clash("find that client: ", "has the client id %s: the broker ended %d connections in a row, each "+
-					"within %v", v.Options.ClientID, v.short, patience)
+					"within %v", v.Options.ClientID, v.shortLinks, patience)
 				return false
 			}
 		case <-tick.C:
@@ -263,7 +263,7 @@ func (v *visit) selfTest(ctx context.Context) bool {
 }
 
 // clash reports another client with the same client id.
-func (v *visit) clash(find, found string, args ...any) {
+func (v *brokerVisit) clash(find, found string, args ...any) {
 	v.report.add("identity", Bad, find+"the same program with another state_dir, a copy of this device, or a fleet; "+
 		"stop it, or give it an id and a key of its own", "another client "+found, args...)
 }
@@ -271,11 +271,11 @@ func (v *visit) clash(find, found string, args ...any) {
 // willTime is how long a broker may take from the end of a connection to the message that its client left as its will.
 const willTime = time.Second
 
-// watch listens, as another client, for the will of a client that has the daemon's id. taken is to be called when the
-// doctor has connected with that id: it ends the watch, and reports whether the broker has ended another one's
+// watchWill listens, as another client, for the will of a client that has the daemon's id. taken is to be called when
+// the doctor has connected with that id: it ends the watch, and reports whether the broker has ended another one's
 // connection. A will that was kept says nothing, since it may be old. Where the broker does not let this client in, or
 // takes the user's name for its id as well, nobody is seen.
-func (b *Broker) watch(ctx context.Context) (taken func() bool) {
+func (b *Broker) watchWill(ctx context.Context) (taken func() bool) {
 	if b.Presence == "" {
 		return func() bool { return false }
 	}
@@ -285,15 +285,15 @@ func (b *Broker) watch(ctx context.Context) (taken func() bool) {
 	if err != nil {
 		return func() bool { return false }
 	}
-	v := &visit{Broker: b, conn: conn, events: conn.Events(), kept: map[string]bool{}}
-	conn.Subscribe(mqtt.AtMostOnce, b.Presence, b.Loop)
-	isUp := func(e mqtt.Event) bool { _, up := e.(mqtt.Up); return up }
+	v := &brokerVisit{Broker: b, conn: conn, events: conn.Events(), retainedTopics: map[string]bool{}}
+	conn.Subscribe(mqtt.AtMostOnce, b.Presence, b.LoopTopic)
+	isUp := func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }
 	if v.await(ctx, patience, isUp) {
 		// A message to itself comes back when the broker has handled the subscriptions; rules may withhold it.
-		_ = conn.Publish(mqtt.Message{Topic: b.Loop, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
+		_ = conn.Publish(mqtt.Message{Topic: b.LoopTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
 		v.await(ctx, willTime, func(e mqtt.Event) bool {
 			m, ok := e.(mqtt.Received)
-			return ok && m.Topic == b.Loop
+			return ok && m.Topic == b.LoopTopic
 		})
 	}
 	return func() bool {
@@ -303,7 +303,7 @@ func (b *Broker) watch(ctx context.Context) (taken func() bool) {
 			switch e := e.(type) {
 			case mqtt.Received:
 				will = e.Topic == b.Presence && !e.Retained
-			case mqtt.Down: // this one had the doctor's id: it must not come back
+			case mqtt.LinkDown: // this one had the doctor's id: it must not come back
 				return true
 			}
 			return will
@@ -313,17 +313,17 @@ func (b *Broker) watch(ctx context.Context) (taken func() bool) {
 }
 
 // retained examines whether the broker keeps retained messages.
-func (v *visit) retained(ctx context.Context) {
-	if !v.Retains {
+func (v *brokerVisit) retained(ctx context.Context) {
+	if !v.NeedsRetained {
 		return
 	}
 	text := fmt.Sprint("doctor ", time.Now().UnixNano())
-	err := v.conn.Publish(mqtt.Message{Topic: v.Loop, Payload: []byte(text), QoS: mqtt.AtMostOnce, Retained: true})
+	err := v.conn.Publish(mqtt.Message{Topic: v.LoopTopic, Payload: []byte(text), QoS: mqtt.AtMostOnce, Retained: true})
 	if err != nil {
 		v.report.add("retained", Bad, "try again", "%v", err)
 		return
 	}
-	v.conn.Subscribe(mqtt.AtMostOnce, v.Loop) // again: the self-test has unsubscribed
+	v.conn.Subscribe(mqtt.AtMostOnce, v.LoopTopic) // again: the self-test has unsubscribed
 	if v.await(ctx, patience, func(e mqtt.Event) bool {
 		m, ok := e.(mqtt.Received)
 		return ok && string(m.Payload) == text && m.Retained
@@ -334,5 +334,5 @@ func (v *visit) retained(ctx context.Context) {
 			"retain_available true, the default)", "the broker did not keep a retained message")
 	}
 	// remove the retained message; if that fails, the next doctor overwrites it
-	_ = v.conn.Publish(mqtt.Message{Topic: v.Loop, QoS: mqtt.AtMostOnce, Retained: true})
+	_ = v.conn.Publish(mqtt.Message{Topic: v.LoopTopic, QoS: mqtt.AtMostOnce, Retained: true})
 }

@@ -43,7 +43,7 @@ func TestCertificate(t *testing.T) {
 	} {
 		var found Finding
 		certificate(&report{show: func(f Finding) { found = f }}, tt.config, from.Add(tt.at))
-		if found.State != tt.state || !strings.Contains(found.Found, tt.says) {
+		if found.State != tt.state || !strings.Contains(found.Observation, tt.says) {
 			t.Errorf("%s: %+v", name, found)
 		}
 	}

@@ -18,7 +18,7 @@ func Command[S any](program string, load func(*cli.Loader) (S, error),
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Examine the broker, the disk, the clock and the data, and say what to change",
-		Args: cli.Args(cobra.NoArgs),
+		Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: `Examine what ` + program + ` depends on: its folder, the clock, the way to the broker, and the
 broker's access rules, largest messages, retained messages and queues; of an agent also
 its data, and the broker that they come from. Each finding says what to change.
@@ -33,7 +33,7 @@ The exit status is 1 when something is bad.`,
 			if err != nil {
 				return err
 			}
-			show := lines(cmd.OutOrStdout())
+			show := textPrinter(cmd.OutOrStdout())
 			if asJSON {
 				show = jsonLines(cmd.OutOrStdout())
 			}
@@ -64,13 +64,13 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		var found []Finding
 		found, elsewhere = p.Cluster(ctx)
 		for _, f := range found {
-			r.add(f.About, f.State, f.Mend, "%s", f.Found)
+			r.add(f.About, f.State, f.Remedy, "%s", f.Observation)
 		}
 	}
 	nodes := p.Broker.nodes()
 	for _, node := range nodes {
 		if len(nodes) > 1 {
-			r.where = node.Options.URL + ": "
+			r.linePrefix = node.Options.URL + ": "
 		}
 		reached := node.network(ctx, r)
 		switch {
@@ -82,18 +82,18 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		case reached && node.session(ctx, r):
 			node.queue(ctx, r)
 		}
-		if reached && p.Announced != nil {
-			f := p.Announced(ctx, node.Options.URL)
-			r.add(f.About, f.State, f.Mend, "%s", f.Found)
+		if reached && p.FindAnnouncement != nil {
+			f := p.FindAnnouncement(ctx, node.Options.URL)
+			r.add(f.About, f.State, f.Remedy, "%s", f.Observation)
 		}
 	}
-	r.where = ""
+	r.linePrefix = ""
 	if p.Site != nil {
 		p.site(ctx, r)
 	}
 	if p.Data != nil {
 		for _, f := range p.Data(ctx) {
-			r.add(f.About, f.State, f.Mend, "%s", f.Found)
+			r.add(f.About, f.State, f.Remedy, "%s", f.Observation)
 		}
 	}
 	if lock != nil {

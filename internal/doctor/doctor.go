@@ -21,19 +21,19 @@ const (
 
 // Finding is what one examination found.
 type Finding struct {
-	About string `json:"about"`
-	State State  `json:"state"`
-	Found string `json:"found"`
-	Mend  string `json:"mend,omitempty"` // what to change; empty if nothing
+	About       string `json:"about"`
+	State       State  `json:"state"`
+	Observation string `json:"found"`
+	Remedy      string `json:"mend,omitempty"` // what to change; empty if nothing
 	// Federation is which one of a device's it is about; empty if there is one.
 	Federation string `json:"federation,omitempty"`
 }
 
 // report shows findings, and counts the bad ones.
 type report struct {
-	show  func(Finding)
-	where string // prefix of each finding
-	bad   int
+	show       func(Finding)
+	linePrefix string // prefix of each finding
+	bad        int
 
 	federation string
 }
@@ -42,24 +42,24 @@ func (r *report) add(about string, s State, mend, format string, args ...any) {
 	if s == Bad {
 		r.bad++
 	}
-	r.show(Finding{about, s, r.where + fmt.Sprintf(format, args...), mend, r.federation})
+	r.show(Finding{about, s, r.linePrefix + fmt.Sprintf(format, args...), mend, r.federation})
 }
 
 func (r *report) good(about, format string, args ...any) { r.add(about, Good, "", format, args...) }
 
 var marks = map[State]string{Good: "ok  ", Warn: "warn", Bad: "BAD ", Skipped: "skip"}
 
-// lines writes findings for a person.
-func lines(w io.Writer) func(Finding) {
+// textPrinter writes findings for a person.
+func textPrinter(w io.Writer) func(Finding) {
 	about := ""
 	return func(f Finding) {
 		if f.Federation != about {
 			about = f.Federation
 			fmt.Fprintf(w, "federation %s:\n", about)
 		}
-		fmt.Fprintf(w, "%s  %-14s %s\n", marks[f.State], f.About, f.Found)
-		if f.Mend != "" {
-			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Mend)
+		fmt.Fprintf(w, "%s  %-14s %s\n", marks[f.State], f.About, f.Observation)
+		if f.Remedy != "" {
+			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Remedy)
 		}
 	}
 }

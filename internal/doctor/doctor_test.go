@@ -25,10 +25,10 @@ func newTarget(t *testing.T, url string) *Target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Target{Program: "coordinator", StateDir: t.TempDir(), Needs: 1, Broker: Broker{
-		Options: mqtt.Options{URL: url, ClientID: topics.ClientID(wire.CoordinatorID)},
-		Reads:   []string{topics.Updates(), topics.Presences()},
-		Loop:    topics.Loop(wire.CoordinatorID), Retains: true, Queue: 300,
+	return &Target{Program: "coordinator", StateDir: t.TempDir(), NeededBytes: 1, Broker: Broker{
+		Options:           mqtt.Options{URL: url, ClientID: topics.ClientID(wire.CoordinatorID)},
+		SubscribedFilters: []string{topics.Updates(), topics.Presences()},
+		LoopTopic:         topics.SelfTest(wire.CoordinatorID), NeedsRetained: true, WantedQueueLength: 300,
 	}}
 }
 
@@ -48,12 +48,12 @@ func examine(t *testing.T, p *Target) (found []string, text string) {
 	defer cancel()
 	var b strings.Builder
 	bad := p.Examine(ctx, func(f Finding) {
-		lines(&b)(f)
+		textPrinter(&b)(f)
 		if f.State != Good {
 			found = append(found, f.About+" "+string(f.State))
 		}
 		if f.State == Bad {
-			if f.Mend == "" {
+			if f.Remedy == "" {
 				t.Errorf("%+v does not say what to do", f)
 			}
 		}
@@ -79,19 +79,20 @@ func TestExamine(t *testing.T) {
 		{"nothing retained", []string{"retain_available false"}, nil, "retained bad", "retain_available true"},
 		{"another coordinator", nil, func(p *Target) {
 			url := p.Broker.Options.URL
-			p.Announced = func(_ context.Context, at string) Finding {
-				return Finding{About: "coordinator", State: Bad, Found: fmt.Sprint("another key, ", at == url),
-					Mend: "correct it"}
+			p.FindAnnouncement = func(_ context.Context, at string) Finding {
+				return Finding{About: "coordinator", State: Bad, Observation: fmt.Sprint("another key, ", at == url),
+					Remedy: "correct it"}
 			}
 		}, "coordinator bad", "another key, true"},
-		{"a full disk", nil, func(p *Target) { p.Needs = 1 << 60 }, "state folder warn", "free disk space"},
+		{"a full disk", nil, func(p *Target) { p.NeededBytes = 1 << 60 }, "state folder warn", "free disk space"},
 		{"no data", nil, func(p *Target) {
 			p.Data = func(context.Context) []Finding {
-				return []Finding{{About: "data", State: Bad, Found: "rows.csv is empty", Mend: "fill it"}}
+				return []Finding{{About: "data", State: Bad, Observation: "rows.csv is empty", Remedy: "fill it"}}
 			}
 		}, "data bad", "rows.csv is empty"},
 		{"users are client ids", []string{"use_username_as_clientid true"}, func(p *Target) {
-			p.Broker.Options.Username, p.Broker.Presence, p.Broker.Queue = "air-one", "fl/v1/air/p/air-one", 0
+			p.Broker.Options.Username, p.Broker.Presence, p.Broker.WantedQueueLength = "air-one",
+				"fl/v1/air/p/air-one", 0
 		}, "", "comes back"},
 		{"no folder yet", nil, func(p *Target) { p.StateDir = filepath.Join(p.StateDir, "none") }, "",
 			"does not exist yet: the first start makes it"},
@@ -127,7 +128,7 @@ func TestRefusedSubscription(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	p := newTarget(t, b.URL())
-	p.Broker.Options.Username, p.Broker.Queue = p.Broker.Options.ClientID, 0
+	p.Broker.Options.Username, p.Broker.WantedQueueLength = p.Broker.Options.ClientID, 0
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"access bad"}) ||
 		!strings.Contains(text, "the broker refuses "+topics.Presences()) {
@@ -153,7 +154,7 @@ func presencesOnly(t *testing.T) string {
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, presencesOnly(t))
-	p.Broker.Retains, p.Broker.Queue = false, 0
+	p.Broker.NeedsRetained, p.Broker.WantedQueueLength = false, 0
 	found, text := examine(t, p)
 	if !slices.Contains(found, "messages bad") || !strings.Contains(text, "topic readwrite fl/v1/air/m/loop") {
 		t.Errorf("found %q in\n%s", found, text)
@@ -198,7 +199,7 @@ func TestCloneIsNamed(t *testing.T) {
 func TestCloneIsSeen(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, openBroker(t))
-	p.Broker.Presence, p.Broker.Reads, p.Broker.Queue = "presence", []string{"presence"}, 0
+	p.Broker.Presence, p.Broker.SubscribedFilters, p.Broker.WantedQueueLength = "presence", []string{"presence"}, 0
 	there := mqtt.Message{Topic: "presence", Payload: []byte("online"), QoS: mqtt.AtLeastOnce, Retained: true}
 	other := mqtttest.Dial(t, mqtt.Options{URL: p.Broker.Options.URL, ClientID: "another"})
 	other.Subscribe(mqtt.AtLeastOnce, "presence")
@@ -244,7 +245,7 @@ func TestRunningDaemonIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, up := (<-conn.Events()).(mqtt.Up); !up {
+	if _, up := (<-conn.Events()).(mqtt.LinkUp); !up {
 		t.Fatal("the daemon is not connected")
 	}
 	found, text := examine(t, p)

@@ -46,8 +46,8 @@ func (m machine) mosquitto(ctx context.Context, r *report, local, remote netip.A
 	if !known { // no Mosquitto, or the kernel does not tell this user
 		return
 	}
-	descriptors(r, process)
-	memory(r, process)
+	checkOpenFiles(r, process)
+	checkMemoryLimit(r, process)
 	m.firewall(ctx, r, remote.Port())
 }
 
@@ -63,8 +63,8 @@ func addrPort(a net.Addr) netip.AddrPort {
 
 var maxOpenFiles = regexp.MustCompile(`(?m)^Max open files +([0-9]+)`)
 
-// descriptors examines how many open files a Mosquitto is allowed.
-func descriptors(r *report, process string) {
+// checkOpenFiles examines how many open files a Mosquitto is allowed.
+func checkOpenFiles(r *report, process string) {
 	text, err := os.ReadFile(filepath.Join(process, "limits"))
 	found := maxOpenFiles.FindSubmatch(text)
 	if err != nil || found == nil {
@@ -87,8 +87,9 @@ var (
 	includeDir  = regexp.MustCompile(`(?m)^include_dir +(.+)$`)
 )
 
-// memory examines whether a Mosquitto's configuration bounds its memory: any device may have messages retained.
-func memory(r *report, process string) {
+// checkMemoryLimit examines whether a Mosquitto's configuration bounds its memory: any device may have messages
+// retained.
+func checkMemoryLimit(r *report, process string) {
 	args, _ := os.ReadFile(filepath.Join(process, "cmdline")) // empty: nothing is known
 	words := strings.Split(string(args), "\x00")
 	i := slices.Index(words, "-c")
@@ -159,7 +160,7 @@ func (m machine) process(port uint16) (dir string, known bool) {
 		files, err := os.ReadDir(filepath.Join(process, "fd"))
 		for _, f := range files {
 			to, err := os.Readlink(filepath.Join(process, "fd", f.Name()))
-			if err == nil && slices.ContainsFunc(listening, func(s socket) bool { return s.link == to }) {
+			if err == nil && slices.ContainsFunc(listening, func(s socket) bool { return s.fdLink == to }) {
 				return process, true
 			}
 		}
@@ -175,7 +176,7 @@ func (m machine) process(port uint16) (dir string, known bool) {
 
 // socket is one that listens.
 type socket struct {
-	link     string // in the form of those in /proc/PID/fd
+	fdLink   string // in the form of those in /proc/PID/fd
 	loopback bool   // nobody else reaches it
 }
 

@@ -83,7 +83,7 @@ func TestDescriptors(t *testing.T) {
 			"7/comm": "mosquitto\n", "7/limits": limits(1024), "net/tcp": sockets}, same, ""},
 	} {
 		found := ""
-		r := &report{show: func(f Finding) { found = string(f.State) + " " + f.Found }}
+		r := &report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }}
 		machine{proc: proc(t, tt.files), nft: unasked(t)}.mosquitto(t.Context(), r, local, tt.remote)
 		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
 			t.Errorf("%s: %q, want %q", tt.name, found, tt.want)
@@ -122,7 +122,7 @@ func TestFirewall(t *testing.T) {
 		found := ""
 		m := machine{proc(t, map[string]string{"net/tcp": tt.sockets}),
 			func(context.Context, ...string) (string, error) { return tt.out, tt.err }}
-		m.firewall(t.Context(), &report{show: func(f Finding) { found = string(f.State) + " " + f.Found }}, 8883)
+		m.firewall(t.Context(), &report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }}, 8883)
 		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
 			t.Errorf("%s: %q, want %q", tt.name, found, tt.want)
 		}
@@ -153,7 +153,7 @@ func TestMemory(t *testing.T) {
 		if file != "" {
 			cmdline = "/usr/sbin/mosquitto\x00-c\x00" + filepath.Join(dir, file) + "\x00"
 		}
-		memory(&report{show: func(f Finding) { found = string(f.State) + " " + f.Found }},
+		checkMemoryLimit(&report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }},
 			proc(t, map[string]string{"cmdline": cmdline}))
 		if !strings.HasPrefix(found, want) || want == "" && found != "" {
 			t.Errorf("%s: %q, want %q", file, found, want)
@@ -168,7 +168,7 @@ func TestDescriptorsOfMosquitto(t *testing.T) {
 		t.Skip("this system tells no limits of processes")
 	}
 	m := brokers.NewMosquitto(t, []byte(brokers.Open))
-	m.Descriptors = 1024
+	m.MaxOpenFiles = 1024
 	m.Start(t)
 	found, text := examine(t, newTarget(t, "tcp://"+m.Address))
 	if len(found) != 2 || found[0] != "descriptors warn" || found[1] != "broker memory warn" ||
@@ -190,8 +190,8 @@ func TestRelativeConfiguration(t *testing.T) {
 		}
 	}
 	var found []Finding
-	memory(&report{show: func(f Finding) { found = append(found, f) }}, process)
-	if len(found) != 1 || found[0].State != Good || !strings.Contains(found[0].Found, "1000") {
+	checkMemoryLimit(&report{show: func(f Finding) { found = append(found, f) }}, process)
+	if len(found) != 1 || found[0].State != Good || !strings.Contains(found[0].Observation, "1000") {
 		t.Errorf("%+v", found)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // queue examines how many messages the broker queues for a reader that does not acknowledge. A minimal client sends
 // all messages to itself before it acknowledges the first.
 func (b *Broker) queue(ctx context.Context, r *report) {
-	if b.Queue == 0 {
+	if b.WantedQueueLength == 0 {
 		return
 	}
 	u, err := url.Parse(b.Options.URL)
@@ -25,18 +25,18 @@ func (b *Broker) queue(ctx context.Context, r *report) {
 		r.add("queue", Skipped, "", "can be examined only over tcp or tls, without a proxy")
 		return
 	}
-	kept, err := b.fill(ctx, u, b.Queue)
+	kept, err := b.fill(ctx, u, b.WantedQueueLength)
 	switch {
 	case err != nil:
 		r.add("queue", Skipped, "", "could not be examined: %v", err)
-	case kept < b.Queue:
+	case kept < b.WantedQueueLength:
 		r.add("queue", Bad, fmt.Sprintf("let it queue all of them (Mosquitto: max_queued_messages %d; the default is "+
-			"1000 in version 2, 100 in version 1)", b.Queue),
+			"1000 in version 2, 100 in version 1)", b.WantedQueueLength),
 			"the broker accepted %d messages for a slow reader and silently dropped %d of them: updates that arrive "+
 				"together would be sent again and again",
-			b.Queue, b.Queue-kept)
+			b.WantedQueueLength, b.WantedQueueLength-kept)
 	default:
-		r.good("queue", "the broker keeps %d messages for a slow reader", b.Queue)
+		r.good("queue", "the broker keeps %d messages for a slow reader", b.WantedQueueLength)
 	}
 }
 
@@ -64,7 +64,7 @@ func (b *Broker) fill(ctx context.Context, u *url.URL, n int) (came int, err err
 	for sent := 0; taken < n; {
 		if sent < n && sent-taken < 100 {
 			sent++
-			c.send(newPublish(b.Loop, uint16(sent)))
+			c.send(newPublish(b.LoopTopic, uint16(sent)))
 			continue
 		}
 		p, err := c.read()
@@ -142,7 +142,7 @@ func (c *bareClient) open(b *Broker) error {
 		return fmt.Errorf("the broker answers with %v", p)
 	}
 	s := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
-	s.MessageID, s.Topics, s.Qoss = 1, []string{b.Loop}, []byte{byte(mqtt.AtLeastOnce)}
+	s.MessageID, s.Topics, s.Qoss = 1, []string{b.LoopTopic}, []byte{byte(mqtt.AtLeastOnce)}
 	c.send(s)
 	for {
 		p, err := c.read()
@@ -150,8 +150,8 @@ func (c *bareClient) open(b *Broker) error {
 			return err
 		}
 		if ack, ok := p.(*packets.SubackPacket); ok {
-			if len(ack.ReturnCodes) != 1 || ack.ReturnCodes[0] == mqtt.Refused {
-				return fmt.Errorf("the broker refuses %s", b.Loop)
+			if len(ack.ReturnCodes) != 1 || ack.ReturnCodes[0] == mqtt.SubackFailure {
+				return fmt.Errorf("the broker refuses %s", b.LoopTopic)
 			}
 			return nil
 		}

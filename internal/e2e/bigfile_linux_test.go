@@ -50,7 +50,7 @@ func (b *bigFile) learn(t *testing.T) (anonymous float64) {
 	f.Write(t, "one.yaml", strings.Replace(string(text), "data: {csv: "+f.Path("one.csv")+"}",
 		"data: {csv: "+f.Path(name)+", time: t}\nevaluation: {held_out: 0.2}", 1))
 	rows := b.write(t, f.Path(name))
-	f.Lead(t, b.task(), line, `{participants: 1, quorum: 1, rounds: 20, deadline: 20m, `+
+	f.ConfigureCoordinator(t, b.task(), line, `{participants: 1, quorum: 1, rounds: 20, deadline: 20m, `+
 		`gather: {target: 1, minimum: 1, within: 20m, spread: 10ms}}`)
 	agent := exec.Command(filepath.Join(string(programs), "agentd"), "run", "--config", f.Path("one.yaml"))
 	b.start(agent)

@@ -20,7 +20,7 @@ import (
 type vandal struct {
 	conn     mqtt.Conn
 	mu       sync.Mutex
-	named    map[wire.Order][]string // hashes
+	named    map[wire.AnnouncementPosition][]string // hashes
 	finished map[wire.RunID]bool
 	gone     bool
 }
@@ -33,7 +33,7 @@ func newVandal(t *testing.T, url string) *vandal {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	v := &vandal{conn: conn, named: map[wire.Order][]string{}, finished: map[wire.RunID]bool{}}
+	v := &vandal{conn: conn, named: map[wire.AnnouncementPosition][]string{}, finished: map[wire.RunID]bool{}}
 	conn.Subscribe(mqtt.AtLeastOnce, "fl/v1/e2e/round")
 	go func() {
 		for e := range conn.Events() {
@@ -48,7 +48,7 @@ func newVandal(t *testing.T, url string) *vandal {
 func (v *vandal) hear(payload []byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	e, err := wire.Open(payload)
+	e, err := wire.ParseEnvelope(payload)
 	if err != nil {
 		return
 	}
@@ -56,7 +56,7 @@ func (v *vandal) hear(payload []byte) {
 	if err != nil {
 		return
 	}
-	o := wire.OrderOf(e.Header, &a)
+	o := wire.PositionOf(e.Header, &a)
 	if _, again := v.named[o]; again {
 		return
 	}
@@ -73,7 +73,7 @@ func (v *vandal) hear(payload []byte) {
 func (v *vandal) mayStay() map[string]bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	orders := slices.SortedFunc(maps.Keys(v.named), wire.Order.Compare)
+	orders := slices.SortedFunc(maps.Keys(v.named), wire.AnnouncementPosition.Compare)
 	newest := orders[len(orders)-1]
 	may := map[string]bool{}
 	for _, o := range orders {
@@ -106,13 +106,14 @@ func TestBlobsAtBroker(t *testing.T) {
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(20))
 	// 1 MB, 17 chunks
-	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [500, "+
-		"500]}, steps: {budget: 100ms, min: 1, max: 1}}",
+	f.ConfigureCoordinator(t,
+		"{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [500, "+
+			"500]}, steps: {budget: 100ms, min: 1, max: 1}}",
 		list,
 		`{participants: 1, quorum: 1, rounds: 3, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 	v := newVandal(t, f.Broker)
 	lead := f.Daemon(t, "coordinator", "coordinator")
-	slow := "tcp://" + brokers.SlowLine(t, strings.TrimPrefix(f.Broker, "tcp://"), 500_000)
+	slow := "tcp://" + brokers.NewSlowProxy(t, strings.TrimPrefix(f.Broker, "tcp://"), 500_000)
 	one := f.Daemon(t, "agentd", "one", "--set", "broker.url="+slow)
 	lead.AwaitFor(t, 5*testkit.Patience, "run finished version=3")
 	testkit.Until(t, "the end is announced", func() bool { return v.ended() == 1 })

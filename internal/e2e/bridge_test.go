@@ -50,7 +50,7 @@ func newBridged(t *testing.T, task, round, mesh string) *bridged {
 		}
 	}
 	b.Broker = "tls://" + b.hub.Address
-	b.Lead(t, task, list.String(), round)
+	b.ConfigureCoordinator(t, task, list.String(), round)
 	b.trust("coordinator")
 	if mesh != "" {
 		b.add(t, "coordinator", mesh)
@@ -141,7 +141,7 @@ func (b *bridged) stop() {
 // spy collects how many messages come by which kind of topic at a broker.
 type spy struct {
 	mu   sync.Mutex
-	seen map[mqtt.Kind]int
+	seen map[mqtt.TopicKind]int
 }
 
 func (b *bridged) spy(m *brokers.Mosquitto) *spy {
@@ -150,7 +150,7 @@ func (b *bridged) spy(m *brokers.Mosquitto) *spy {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	s := &spy{seen: map[mqtt.Kind]int{}}
+	s := &spy{seen: map[mqtt.TopicKind]int{}}
 	conn := mqtttest.Dial(b.t, mqtt.Options{
 		URL: "tls://" + m.Address, ClientID: acltest.Observer, MailboxBytes: 64 << 20,
 		TLS: &tls.Config{RootCAs: b.authority.Pool(), MinVersion: tls.VersionTLS12,
@@ -173,7 +173,7 @@ func (b *bridged) spy(m *brokers.Mosquitto) *spy {
 	return s
 }
 
-func (s *spy) count(kind mqtt.Kind) int {
+func (s *spy) count(kind mqtt.TopicKind) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[kind]
@@ -220,14 +220,14 @@ func TestBridgeMixing(t *testing.T) {
 		p.Await(t, "flows=20")
 	}
 	lead.Await(t, "round closed round=3 ")
-	for _, kind := range []mqtt.Kind{mqtt.KindPeer, mqtt.KindBeacon} {
+	for _, kind := range []mqtt.TopicKind{mqtt.KindPeer, mqtt.KindBeacon} {
 		if at, there := hub.count(kind), site.count(kind); at > 0 || there == 0 {
 			t.Errorf("%v: %d messages at the hub, want none; %d at the site", kind, at, there)
 		}
 	}
-	if hub.count(mqtt.KindUpdate) == 0 || hub.count(mqtt.KindLoop) > 2 { // the coordinator's own
+	if hub.count(mqtt.KindUpdate) == 0 || hub.count(mqtt.KindSelfTest) > 2 { // the coordinator's own
 		t.Errorf("the hub has seen %d parts of updates and %d self-tests", hub.count(mqtt.KindUpdate),
-			hub.count(mqtt.KindLoop))
+			hub.count(mqtt.KindSelfTest))
 	}
 	b.stop()
 }

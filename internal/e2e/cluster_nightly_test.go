@@ -19,7 +19,7 @@ import (
 // orders hears every announcement at a broker.
 type orders struct {
 	mu  sync.Mutex
-	all []wire.Order
+	all []wire.AnnouncementPosition
 }
 
 // hearOrders listens at a broker for as long as the test runs.
@@ -47,7 +47,7 @@ func hearOrders(t *testing.T, broker string) *orders {
 }
 
 func (o *orders) take(t *testing.T, payload []byte) {
-	e, err := wire.Open(payload)
+	e, err := wire.ParseEnvelope(payload)
 	if err != nil {
 		t.Error(err)
 		return
@@ -59,7 +59,7 @@ func (o *orders) take(t *testing.T, payload []byte) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.all = append(o.all, wire.OrderOf(e.Header, &a))
+	o.all = append(o.all, wire.PositionOf(e.Header, &a))
 }
 
 // wantRising wants no announcement that is earlier than one before it, and several epochs.
@@ -67,7 +67,7 @@ func (o *orders) wantRising(t *testing.T, epochs wire.Epoch) {
 	t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !slices.IsSortedFunc(o.all, wire.Order.Compare) {
+	if !slices.IsSortedFunc(o.all, wire.AnnouncementPosition.Compare) {
 		t.Errorf("an announcement is earlier than one before it: %v", o.all)
 	}
 	if n := len(o.all); n == 0 || o.all[n-1].Epoch < epochs {
@@ -129,9 +129,9 @@ func stage(t *testing.T, servers int) (engine *brokers.NATS, broker string, hear
 }
 
 // through has each coordinator reach an address over a line of its own.
-func through(t *testing.T, lines map[string]*brokers.Line, address string) func(name, text string) string {
+func through(t *testing.T, lines map[string]*brokers.Proxy, address string) func(name, text string) string {
 	return func(name, text string) string {
-		lines[name] = brokers.NewLine(t, address)
+		lines[name] = brokers.NewProxy(t, address)
 		return strings.ReplaceAll(text, address, lines[name].Address)
 	}
 }
@@ -158,18 +158,18 @@ func TestStoppedCoordinator(t *testing.T) {
 func TestCoordinatorCutFromEngine(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 1)
-	lines := map[string]*brokers.Line{}
+	lines := map[string]*brokers.Proxy{}
 	c := newCluster(t, broker, engine, withoutEnd, through(t, lines, engine.Nodes[0].Client))
 	first := c.leader(t, c.names...)
 	c.awaitRounds(t, first, 3)
-	lines[first].Cut()
+	lines[first].Freeze()
 	cut := time.Now()
 	c.replicas[first].Wait(t, 1)
 	if took := time.Since(cut); took > 20*time.Second {
 		t.Errorf("the one that was cut off has ended after %v", took)
 	}
 	c.takenOver(t, first, cut)
-	lines[first].Mend()
+	lines[first].Unfreeze()
 	c.ends(t, first, "the cluster has taken nothing for")
 	c.end(t, heard, 2)
 }
@@ -178,17 +178,17 @@ func TestCoordinatorCutFromEngine(t *testing.T) {
 func TestCoordinatorCutFromBroker(t *testing.T) {
 	t.Parallel()
 	engine, broker, heard := stage(t, 1)
-	lines := map[string]*brokers.Line{}
+	lines := map[string]*brokers.Proxy{}
 	c := newCluster(t, broker, engine, withoutEnd, through(t, lines, strings.TrimPrefix(broker, "tcp://")),
 		func(_, text string) string { // the loss is seen long before the round's deadline
 			return strings.Replace(text, "broker: {", "broker: {keep_alive: 5s, min_rate: 1MB, ", 1)
 		})
 	first := c.leader(t, c.names...)
 	c.awaitRounds(t, first, 3)
-	lines[first].Cut()
+	lines[first].Freeze()
 	c.replicas[first].AwaitFor(t, 4*testkit.Patience, "it has not reached the broker for")
 	c.takenOver(t, first, time.Now())
-	lines[first].Mend()
+	lines[first].Unfreeze()
 	c.ends(t, first, "it has not reached the broker for")
 	c.end(t, heard, 2)
 }

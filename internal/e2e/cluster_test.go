@@ -51,7 +51,7 @@ func layOutCluster(t *testing.T, broker string, engine *brokers.NATS, round stri
 		urls = append(urls, `"nats://`+node.Client+`"`)
 	}
 	for _, name := range c.names {
-		c.Lead(t, "{name: plane, features: [a, b], target: y, steps: {budget: 1s, min: 5, max: 5}}",
+		c.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y, steps: {budget: 1s, min: 5, max: 5}}",
 			list.String(), round, fmt.Sprintf("cluster: {nats: [%s], name: %s, copies: %d}", strings.Join(urls, ", "),
 				name, len(engine.Nodes)))
 		text, err := os.ReadFile(c.Path("coordinator.yaml"))

@@ -25,7 +25,8 @@ func newFederation(t *testing.T, broker string) *federation {
 // lead has the coordinator learn the plane.
 func (f *federation) lead(t *testing.T, agents, round string) {
 	t.Helper()
-	f.Lead(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", agents, round)
+	f.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", agents,
+		round)
 }
 
 // plane returns rows of y = 2a − b + 1.
@@ -197,7 +198,7 @@ func (f *federation) checkPresence(t *testing.T, ids []string) {
 	t.Helper()
 	kept := retained(t, f.Broker)
 	for _, id := range ids {
-		e, err := wire.Open(kept["fl/v1/e2e/p/e2e-"+id])
+		e, err := wire.ParseEnvelope(kept["fl/v1/e2e/p/e2e-"+id])
 		if err != nil {
 			t.Errorf("presence of %s: %v", id, err)
 			continue

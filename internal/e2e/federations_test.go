@@ -20,8 +20,10 @@ func TestOneDeviceTwoFederations(t *testing.T) {
 	line := "one " + air.MustRun(t, "agentd", "key", "new", air.Path("one.key"))
 	rounds := "{participants: 1, quorum: 1, rounds: 40, deadline: 1m, gather: {target: 1, minimum: 1, within: 20s, " +
 		"spread: 10ms}}"
-	air.Lead(t, "{name: plane, features: [a, b], target: y, steps: {min: 20000, max: 20000}}", line, rounds)
-	power.Lead(t, "{name: line, features: [a], target: watts, steps: {min: 2000, max: 2000}}", line, rounds)
+	air.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y, steps: {min: 20000, max: 20000}}", line,
+		rounds)
+	power.ConfigureCoordinator(t, "{name: line, features: [a], target: watts, steps: {min: 2000, max: 2000}}", line,
+		rounds)
 	config := air.Write(t, "one.yaml", fmt.Sprintf(`
 id: one
 state_dir: %s

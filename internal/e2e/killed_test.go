@@ -28,15 +28,16 @@ func TestKilledInTransfer(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(20))
-	f.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [3160, "+
-		"3160]}, steps: {budget: 100ms, min: 1, max: 1}}",
+	f.ConfigureCoordinator(t,
+		"{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, hidden: [3160, "+
+			"3160]}, steps: {budget: 100ms, min: 1, max: 1}}",
 		list,
 		`{participants: 1, quorum: 1, rounds: 1, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 	seen := watchUploads(t, f.Broker)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	// Two seconds each way; and where this process gets no core, the line stands still, too.
 	set := []string{"--set", "metrics.listen=127.0.0.1:0", "--set",
-		"broker.url=tcp://" + brokers.SlowLine(t, strings.TrimPrefix(f.Broker, "tcp://"), 20_000_000)}
+		"broker.url=tcp://" + brokers.NewSlowProxy(t, strings.TrimPrefix(f.Broker, "tcp://"), 20_000_000)}
 	one := f.Daemon(t, "agentd", "one", set...)
 
 	testkit.Until(t, "a part of the model is on disk",

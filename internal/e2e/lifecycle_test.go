@@ -206,7 +206,8 @@ func TestModelsAndBackup(t *testing.T) {
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60)) + f.AddAgent(t, "three", plane(60))
 	tokens := f.Write(t, "tokens", "view 0123456789abcdef\noperate fedcba9876543210 alice\n")
-	f.Lead(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", list, forEver,
+	f.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y, steps: {budget: 100ms, max: 20}}", list,
+		forEver,
 		"api: {listen: \"127.0.0.1:0\", tokens_file: "+tokens+"}\n"+
 			"history: {mlflow: {url: \"http://"+brokers.FreeAddress(t)+"\"}}") // nobody is there, and no round waits
 	config := []string{"--config", f.Path("coordinator.yaml")}

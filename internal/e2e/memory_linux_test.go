@@ -51,8 +51,9 @@ type memory struct {
 
 func newMemory(t *testing.T) *memory {
 	m := &memory{federation: newFederation(t, brokers.OpenMosquitto(t))}
-	m.Lead(t, "{name: large, features: [a, b], target: y, model: {kind: mlp, hidden: [1000, 1000]}, steps: {budget: "+
-		"1s, min: 1, max: 3}}",
+	m.ConfigureCoordinator(t,
+		"{name: large, features: [a, b], target: y, model: {kind: mlp, hidden: [1000, 1000]}, steps: {budget: "+
+			"1s, min: 1, max: 3}}",
 		m.AddAgent(t, "one", plane(60)),
 		`{participants: 1, quorum: 1, rounds: 3, deadline: 50s, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 	return m

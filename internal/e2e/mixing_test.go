@@ -53,7 +53,7 @@ func mixingFederation(t *testing.T, uplink, task, round, mesh, d2d string,
 	for i, id := range ids {
 		list.WriteString(f.AddAgent(t, id, plane(60+7*i)))
 	}
-	f.Lead(t, task, list.String(), round)
+	f.ConfigureCoordinator(t, task, list.String(), round)
 	f.add(t, "coordinator", "mesh: "+mesh)
 	address := open(t, f, ids)
 	for _, id := range ids {

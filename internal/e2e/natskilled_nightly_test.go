@@ -36,7 +36,7 @@ func newNodesFederation(t *testing.T, urls []string, n, quorum, hidden int, roun
 		f.ids = append(f.ids, id)
 		list.WriteString(f.AddAgent(t, id, testkit.NoisyPlane(60+3*i, i)))
 	}
-	f.Lead(t, fmt.Sprintf(`{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 30s, min: 3, `+
+	f.ConfigureCoordinator(t, fmt.Sprintf(`{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 30s, min: 3, `+
 		`max: 3}, step_size: {constant: 0.05}, model: {kind: mlp, hidden: [%d]}}`, hidden), list.String(), fmt.Sprintf(
 		`{participants: %d, quorum: %d, rounds: 0, invite_every: 1s, `+
 			`gather: {target: %d, minimum: %d, within: 2s, spread: 10ms}, %s}`, n, quorum, n, quorum, round),
@@ -168,7 +168,7 @@ func TestNATSStopped(t *testing.T) {
 	for i, node := range n.Nodes {
 		clients := 0
 		for _, id := range append(f.ids, "coordinator") {
-			if node.Has(t, "e2e-"+id) {
+			if node.HasClient(t, "e2e-"+id) {
 				clients++
 			}
 		}
@@ -193,7 +193,7 @@ func TestNATSNoWill(t *testing.T) {
 	f := newNodesFederation(t, n.URLs(), agents, agents-1, 8, "deadline: 15s, pause: 100ms")
 	f.await(10, time.Minute)
 	for _, node := range n.Nodes {
-		lost := f.at(node.Has)
+		lost := f.at(node.HasClient)
 		if lost == "" {
 			continue // its clients are spread by chance
 		}

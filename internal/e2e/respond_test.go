@@ -91,12 +91,12 @@ func (h *heard) take(t *testing.T, m mqtt.Message) {
 		h.fewest = min(h.fewest, n)
 		return
 	}
-	e, err := wire.Open(m.Payload)
+	e, err := wire.ParseEnvelope(m.Payload)
 	ann, bad := wire.DecodeAnnouncement(e.Body)
 	if err != nil || bad != nil {
 		t.Error(err, bad)
 	} else if r := &ann.Respond; ann.Phase == wire.PhaseGathering {
-		share := (&round.Responding{Of: r.Of}).Share()
+		share := (&round.ResponseLottery{Of: r.Threshold}).Probability()
 		h.shares = append(h.shares, share)
 	}
 }

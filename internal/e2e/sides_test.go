@@ -43,8 +43,9 @@ func newSide(t *testing.T, name, url string, column int) *side {
 	for _, id := range sideAgents {
 		list.WriteString(s.AddAgent(t, id, rows.String()))
 	}
-	s.Lead(t, "{name: plane, features: [a, b], target: y, standardize: false, steps: {budget: 100ms, max: 20}, "+
-		"step_size: {constant: 0.05}}", list.String(),
+	s.ConfigureCoordinator(t,
+		"{name: plane, features: [a, b], target: y, standardize: false, steps: {budget: 100ms, max: 20}, "+
+			"step_size: {constant: 0.05}}", list.String(),
 		`{participants: 2, quorum: 2, rounds: 3, deadline: 30s, gather: {target: 2, minimum: 2, within: 20s, spread: 10ms}}`)
 	return s
 }

@@ -27,12 +27,13 @@ func TestSlowLink(t *testing.T) {
 			f := newFederation(t, brokers.OpenMosquitto(t))
 			list := f.AddAgent(t, "one", plane(20))
 			bytes := 4 * float64(tt.hidden*tt.hidden+5*tt.hidden+1)
-			f.Lead(t, fmt.Sprintf("{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, "+
-				"hidden: [%d, %d]}, steps: {budget: 100ms, min: 1, max: 1}}", tt.hidden, tt.hidden),
+			f.ConfigureCoordinator(t,
+				fmt.Sprintf("{name: plane, features: [a, b], target: y, standardize: false, model: {kind: mlp, "+
+					"hidden: [%d, %d]}, steps: {budget: 100ms, min: 1, max: 1}}", tt.hidden, tt.hidden),
 				list,
 				`{participants: 1, quorum: 1, rounds: 1, deadline: 5m, gather: {target: 1, minimum: 1, within: 20s, spread: 10ms}}`)
 			lead := f.Daemon(t, "coordinator", "coordinator")
-			slow := "tcp://" + brokers.SlowLine(t, strings.TrimPrefix(f.Broker, "tcp://"), tt.rate)
+			slow := "tcp://" + brokers.NewSlowProxy(t, strings.TrimPrefix(f.Broker, "tcp://"), tt.rate)
 			set := []string{"--set", "metrics.listen=127.0.0.1:0", "--set", "broker.url=" + slow}
 			for _, s := range tt.settings {
 				set = append(set, "--set", s)

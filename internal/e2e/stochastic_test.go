@@ -36,7 +36,7 @@ func TestStochasticGradients(t *testing.T) {
 		data[id] = classes(30 + 7*i)
 		list.WriteString(f.AddAgent(t, id, data[id]))
 	}
-	f.Lead(t, stochastic, list.String(), threeOfThree)
+	f.ConfigureCoordinator(t, stochastic, list.String(), threeOfThree)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	var agents []*testkit.Process
 	for _, id := range ids {
@@ -83,21 +83,21 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.File, ids []string, rows m
 	must(err)
 	w := p.Initial(cfg.Round.Seed)
 	for i := range wire.RoundID(3) {
-		var sent []testkit.Sent[float32]
+		var sent []testkit.WeightedUpdate[float32]
 		next := make([]float32, len(w))
 		for _, id := range ids {
 			s, err := data.ReadCSV[float32](strings.NewReader(rows[id]), id, cfg.Task.Features, cfg.Task.Target,
 				data.Filter{})
 			must(err)
 			must(p.Prepare(s))
-			out, err := p.Local(task.Job[float32]{
+			out, err := p.RunLocalSteps(task.LocalJob[float32]{
 				Base: w, Samples: s, Weight: 1, Steps: 5,
-				Rand: task.Source(cfg.Round.Seed, i+1, task.Stream(wire.AgentID(id))),
+				Rand: task.AgentRand(cfg.Round.Seed, i+1, task.AgentStream(wire.AgentID(id))),
 			})
 			must(err)
-			sent = append(sent, testkit.Sent[float32]{ID: wire.AgentID(id), Factor: 1, V: out.Vector})
+			sent = append(sent, testkit.WeightedUpdate[float32]{ID: wire.AgentID(id), Factor: 1, V: out.Vector})
 		}
-		must(round.Advance(next, w, testkit.Fold(cfg.Round.Seed, 1, 3, sent...)))
+		must(round.ApplyStep(next, w, testkit.ReferenceAggregate(cfg.Round.Seed, 1, 3, sent...)))
 		w = next
 	}
 	return w

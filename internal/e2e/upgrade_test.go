@@ -35,7 +35,8 @@ func newFleet(t *testing.T) *fleet {
 
 func (f *fleet) configure(t *testing.T, list string) {
 	t.Helper()
-	f.Lead(t, "{name: plane, features: [a, b], target: y, step_size: {constant: 0.1}, steps: {budget: 100ms, max: 20}}",
+	f.ConfigureCoordinator(t,
+		"{name: plane, features: [a, b], target: y, step_size: {constant: 0.1}, steps: {budget: 100ms, max: 20}}",
 		list, "{participants: 4, quorum: 4, deadline: 20s, gather: {target: 4, minimum: 4, within: 20s, spread: 10ms}}")
 }
 

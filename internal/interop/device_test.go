@@ -26,7 +26,8 @@ func TestDevicesLeave(t *testing.T) {
 	for i, id := range ids {
 		keys += f.AddAgent(t, id, classes(uint64(i)))
 	}
-	f.Lead(t, "{name: leave, model: {kind: external, trainer: logistic, initial: "+e.initial(t, f)+"}, "+
+	f.ConfigureCoordinator(t, "{name: leave, model: {kind: external, trainer: logistic, initial: "+e.initial(t,
+		f)+"}, "+
 		"batch_size: 8, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 1, max: 1}}", keys,
 		"{participants: 1, quorum: 1, deadline: 60s, gather: {minimum: 1, within: 1s, spread: 100ms, respond: "+
 			"{target: 1, return_after: 200ms, return_within: 500ms, presence: round}}}", "log: {format: json}")
@@ -71,7 +72,8 @@ func TestDevice(t *testing.T) {
 	f.Write(t, "rows.csv", classes(1))
 	keys := f.AddAgent(t, "a", "unused\n0\n") + f.AddAgent(t, "b", classes(2))
 	configure(t, f, "a", e.trainers("logistic", f.Dir))
-	f.Lead(t, "{name: device, model: {kind: external, trainer: logistic, initial: "+e.initial(t, f)+"}, "+
+	f.ConfigureCoordinator(t, "{name: device, model: {kind: external, trainer: logistic, initial: "+e.initial(t,
+		f)+"}, "+
 		"batch_size: 8, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 4, max: 4}}", keys,
 		"{participants: 2, quorum: 2, rounds: 3, deadline: 60s, gather: {target: 2, minimum: 2, within: 60s, "+
 			"spread: 0s}}", "log: {format: json}")

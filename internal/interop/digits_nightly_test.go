@@ -31,8 +31,9 @@ func TestDigits(t *testing.T) {
 		f.Write(t, id+".yaml", string(text)+fmt.Sprintf("trainers: [{name: digits, command: [\"%s\"], env: [%q]}]\n",
 			strings.Join(e.program, `", "`), "PYTHONPATH="+e.path))
 	}
-	f.Lead(t, "{name: digits, model: {kind: external, trainer: digits, initial: "+initial+"}, batch_size: 32, "+
-		"step_size: {constant: 0.3, normalize: false}, steps: {budget: 1h, min: 20, max: 20}}", keys,
+	f.ConfigureCoordinator(t,
+		"{name: digits, model: {kind: external, trainer: digits, initial: "+initial+"}, batch_size: 32, "+
+			"step_size: {constant: 0.3, normalize: false}, steps: {budget: 1h, min: 20, max: 20}}", keys,
 		"{participants: 3, quorum: 3, rounds: 20, deadline: 60s, gather: {target: 3, minimum: 3, within: 60s, "+
 			"spread: 0s}}")
 	lead := f.Daemon(t, "coordinator", "coordinator")

@@ -30,8 +30,9 @@ func TestFashion(t *testing.T) {
 		}
 		configure(t, f, id, e.trainers("fashion", f.Dir))
 	}
-	f.Lead(t, "{name: fashion, model: {kind: external, trainer: fashion, initial: "+initial+"}, batch_size: 32, "+
-		"step_size: {constant: 0.1, normalize: false}, steps: {budget: 1h, min: 20, max: 20}}", keys,
+	f.ConfigureCoordinator(t,
+		"{name: fashion, model: {kind: external, trainer: fashion, initial: "+initial+"}, batch_size: 32, "+
+			"step_size: {constant: 0.1, normalize: false}, steps: {budget: 1h, min: 20, max: 20}}", keys,
 		fmt.Sprintf("{participants: 3, quorum: 3, rounds: %d, deadline: 120s, evaluation: {every: %d, min_rows: 100}, "+
 			"gather: {target: 3, minimum: 3, within: 120s, spread: 0s}}", rounds, rounds))
 	lead := f.Daemon(t, "coordinator", "coordinator")

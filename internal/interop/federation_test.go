@@ -111,7 +111,7 @@ func (x *tools) start(t *testing.T, p *problem, seeds map[string]uint64) *federa
 	for _, id := range ids {
 		keys.WriteString(f.AddAgent(t, id, p.data(seeds[id])))
 	}
-	f.Lead(t, "\n  name: interop\n  target: y\n"+p.task, keys.String(),
+	f.ConfigureCoordinator(t, "\n  name: interop\n  target: y\n"+p.task, keys.String(),
 		fmt.Sprintf("{participants: 3, quorum: 3, rounds: %d, gather: {target: 3, minimum: 3, within: 60s, spread: "+
 			"0s}, deadline: 60s}", p.rounds),
 		"log: {level: debug, format: json}")

@@ -56,8 +56,9 @@ func TestLarge(t *testing.T) {
 		keys += f.AddAgent(t, id, "unused\n0\n")
 		configure(t, f, id, e.trainers("adding", f.Dir)+"limits: {max_model: 116MB}\n")
 	}
-	f.Lead(t, "{name: adding, model: {kind: external, trainer: adding, initial: "+initial+"}, batch_size: 0, "+
-		"step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 2, max: 2}}", keys,
+	f.ConfigureCoordinator(t,
+		"{name: adding, model: {kind: external, trainer: adding, initial: "+initial+"}, batch_size: 0, "+
+			"step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 2, max: 2}}", keys,
 		fmt.Sprintf("{participants: %d, quorum: %d, rounds: %d, deadline: %v, gather: {target: %d, minimum: %d, "+
 			"within: %v, spread: 0s}}", devices, devices, rounds, within, devices, devices, within))
 	began := time.Now()

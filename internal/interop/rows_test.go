@@ -51,8 +51,9 @@ class Growing(Trainer):
 // startGrowing starts the coordinator of a task that the program trains, and its device a.
 func startGrowing(t *testing.T, f *testkit.Federation, initial, keys, round string) (lead, device *testkit.Process) {
 	t.Helper()
-	f.Lead(t, "{name: growing, model: {kind: external, trainer: growing, initial: "+initial+"}, batch_size: 0, "+
-		"step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 2, max: 2}}", keys,
+	f.ConfigureCoordinator(t,
+		"{name: growing, model: {kind: external, trainer: growing, initial: "+initial+"}, batch_size: 0, "+
+			"step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 2, max: 2}}", keys,
 		"{participants: 1, quorum: 1, deadline: 60s, gather: {target: 1, minimum: 1, within: 60s, spread: 0s}, "+
 			round+"}")
 	lead = f.Daemon(t, "coordinator", "coordinator")

@@ -173,9 +173,10 @@ func (c *agreement) model(t *testing.T, f *testkit.Federation, task, device stri
 	if evaluates {
 		evaluation = ", evaluation: {every: 2, min_rows: 40}"
 	}
-	f.Lead(t, task+c.task+", batch_size: 0, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 4, "+
-		"max: 4}}", keys, "{"+c.round+", rounds: 6, deadline: 60s, gather: {target: 3, minimum: 3, within: 60s, "+
-		"spread: 0s}"+evaluation+"}", c.mesh)
+	f.ConfigureCoordinator(t,
+		task+c.task+", batch_size: 0, step_size: {constant: 0.5, normalize: false}, steps: {budget: 1h, min: 4, "+
+			"max: 4}}", keys, "{"+c.round+", rounds: 6, deadline: 60s, gather: {target: 3, minimum: 3, within: 60s, "+
+			"spread: 0s}"+evaluation+"}", c.mesh)
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	endsWell(t, lead)
 	var agents []*testkit.Process

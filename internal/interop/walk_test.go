@@ -64,9 +64,10 @@ func newWalker(t *testing.T, arguments ...string) *walker {
 // lead writes the configuration of a federation that trains the walk; line is the device's in the list of keys.
 func (w *walker) lead(t *testing.T, f *testkit.Federation, line, task, round string) {
 	t.Helper()
-	f.Lead(t, "{name: walk, model: {kind: external, trainer: walk, initial: "+w.initial+"}, steps: {budget: 1h, "+
-		"min: 1, max: 1}, "+task+"}", line, "{participants: 1, quorum: 1, deadline: 5m, gather: {target: 1, "+
-		"minimum: 1, within: 60s, spread: 0s}, "+round+"}")
+	f.ConfigureCoordinator(t,
+		"{name: walk, model: {kind: external, trainer: walk, initial: "+w.initial+"}, steps: {budget: 1h, "+
+			"min: 1, max: 1}, "+task+"}", line, "{participants: 1, quorum: 1, deadline: 5m, gather: {target: 1, "+
+			"minimum: 1, within: 60s, spread: 0s}, "+round+"}")
 }
 
 // run has the coordinator run to its end, and checks the newest model: of element i want is the share of its goal.

@@ -55,7 +55,7 @@ func (t *told) ObserveEnrolment(enrol.Fact) { *t++ }
 
 // office is a coordinator's desk with its listener.
 type office struct {
-	*enrol.Desk
+	*enrol.Registrar
 	url     string
 	members members
 	told    *told
@@ -80,9 +80,9 @@ func open(t *testing.T, n byte, shared ...wire.Setting) *office {
 	if shared == nil {
 		shared = []wire.Setting{{Name: "broker.url", Value: "tls://gw.example:8883"}}
 	}
-	o.Desk, err = enrol.Open(enrol.Config{Root: root.Bytes(), Key: key(1), Authority: authority, Settings: shared,
-		Name: func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members, Observer: o.told,
-		Disk: store.Machine, Path: filepath.Join(t.TempDir(), "tokens"), Now: time.Now})
+	o.Registrar, err = enrol.Open(enrol.Config{Root: root.Bytes(), Key: key(1), Authority: authority, Settings: shared,
+		BrokerName: func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members, Observer: o.told,
+		Disk: store.Machine, TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func open(t *testing.T, n byte, shared ...wire.Setting) *office {
 
 func (o *office) token(t *testing.T, agent, replaces wire.AgentID) wire.Token {
 	t.Helper()
-	token, err := o.Token(agent, replaces, time.Hour)
+	token, err := o.IssueToken(agent, replaces, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +106,8 @@ func (o *office) token(t *testing.T, agent, replaces wire.AgentID) wire.Token {
 // setup is a device that joins there.
 func (o *office) setup(dir string, token wire.Token) *Setup {
 	return &Setup{Config: filepath.Join(dir, "agentd.yaml"), Token: token, Disk: store.Machine,
-		Exchange: func(ctx context.Context, t *wire.Token, id wire.AgentID, k *Keys) (*Admitted, error) {
-			return Exchange(ctx, o.url, t, id, k)
+		Exchange: func(ctx context.Context, t *wire.Token, id wire.AgentID, k *Keys) (*VerifiedAdmission, error) {
+			return RequestAdmission(ctx, o.url, t, id, k)
 		}}
 }
 
@@ -120,7 +120,7 @@ func (o *office) joined(t *testing.T, what, dir string, id wire.AgentID) {
 		t.Errorf("%s: %v", what, err)
 		return
 	}
-	key, err := keys.Private(a.Identity.KeyFile)
+	key, err := keys.ReadPrivate(a.Identity.KeyFile)
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
 		return
@@ -243,7 +243,7 @@ func contents(t *testing.T, dir string) map[string]string {
 // once the coordinator has the right one the same command goes on.
 func TestOldRoot(t *testing.T) {
 	for name, tt := range map[string]struct {
-		version wire.Root
+		version wire.RootVersion
 		want    string
 	}{
 		"older":   {wire.FirstRoot + 1, "is version 2 already"},
@@ -285,9 +285,9 @@ func TestOldRoot(t *testing.T) {
 // TestOlderRootOfAnotherKey: an older root document is refused, too, where another of the same root keys has signed it.
 func TestOlderRootOfAnotherKey(t *testing.T) {
 	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, k}, 16)) }
-	document := func(version wire.Root, signs, other byte) []byte {
+	document := func(version wire.RootVersion, signs, other byte) []byte {
 		d := wire.RootDocument{Federation: "plant_7", Version: version, Coordinator: wire.SignKeyOf(key(1)),
-			CA: wire.Digest{1}, Roots: wire.Roots{Threshold: 1, Keys: []wire.SignKey{wire.SignKeyOf(key(other))}}}
+			CA: wire.Digest{1}, Roots: wire.RootQuorum{Threshold: 1, Keys: []wire.SignKey{wire.SignKeyOf(key(other))}}}
 		d.Sign(key(signs), key(signs))
 		return d.Bytes()
 	}
@@ -295,10 +295,10 @@ func TestOlderRootOfAnotherKey(t *testing.T) {
 	if err := os.WriteFile(s.path(rootFile), document(6, 2, 3), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.takes(document(5, 3, 2)); err == nil || !strings.Contains(err.Error(), "is version 6 already") {
+	if err := s.checkNextRoot(document(5, 3, 2)); err == nil || !strings.Contains(err.Error(), "is version 6 already") {
 		t.Errorf("version 5 in the place of version 6: %v", err)
 	}
-	if err := s.takes(document(7, 3, 2)); err != nil {
+	if err := s.checkNextRoot(document(7, 3, 2)); err != nil {
 		t.Error("version 7 in the place of version 6:", err)
 	}
 }
@@ -337,7 +337,7 @@ func TestManInTheMiddle(t *testing.T) {
 				_ = conn.Close()
 			}
 		}()
-		if _, err := Exchange(t.Context(), "https://"+l.Addr().String(), &token, "press-01", &k); err == nil {
+		if _, err := RequestAdmission(t.Context(), "https://"+l.Addr().String(), &token, "press-01", &k); err == nil {
 			t.Errorf("%s: joined", name)
 		}
 		_ = l.Close()
@@ -345,7 +345,7 @@ func TestManInTheMiddle(t *testing.T) {
 			t.Errorf("%s: %d bytes were sent", name, n)
 		}
 	}
-	if _, err := Exchange(t.Context(), o.url, &token, "press-01", &k); err != nil {
+	if _, err := RequestAdmission(t.Context(), o.url, &token, "press-01", &k); err != nil {
 		t.Errorf("the coordinator itself: %v", err)
 	}
 }
@@ -364,8 +364,8 @@ func TestSettings(t *testing.T) {
 	if err != nil || len(a.Predict.Hook) > 0 || !strings.HasPrefix(a.Data.Delimiter, ";\"\npredict") {
 		t.Errorf("the configuration is %+v, %v", a, err)
 	}
-	if want := []string{"predict.hook"}; fmt.Sprint(s.Passed) != fmt.Sprint(want) {
-		t.Errorf("passed over are %v, want %v", s.Passed, want)
+	if want := []string{"predict.hook"}; fmt.Sprint(s.SkippedSettings) != fmt.Sprint(want) {
+		t.Errorf("passed over are %v, want %v", s.SkippedSettings, want)
 	}
 }
 
@@ -464,7 +464,7 @@ func TestAnswerLost(t *testing.T) {
 	o, dir := open(t, 1), t.TempDir()
 	s := o.setup(dir, o.token(t, "press-01", ""))
 	whole := s.Exchange
-	s.Exchange = func(ctx context.Context, token *wire.Token, id wire.AgentID, k *Keys) (*Admitted, error) {
+	s.Exchange = func(ctx context.Context, token *wire.Token, id wire.AgentID, k *Keys) (*VerifiedAdmission, error) {
 		if _, err := whole(ctx, token, id, k); err != nil {
 			return nil, err
 		}

@@ -46,19 +46,19 @@ type Setup struct {
 	Agent  wire.AgentID // for a token of any device; else that of the token
 	Disk   store.Disk
 	// Exchange is the function Exchange, for the coordinator's address.
-	Exchange func(ctx context.Context, token *wire.Token, agent wire.AgentID, k *Keys) (*Admitted, error)
+	Exchange func(ctx context.Context, token *wire.Token, agent wire.AgentID, k *Keys) (*VerifiedAdmission, error)
 
-	// Passed are settings of the coordinator's that this build leaves to the device's owner, or does not know.
-	Passed []string
+	// SkippedSettings are settings of the coordinator's that this build leaves to the device's owner, or does not know.
+	SkippedSettings []string
 }
 
 func (s *Setup) path(names ...string) string {
 	return filepath.Join(append([]string{filepath.Dir(s.Config)}, names...)...)
 }
 
-// id returns the content of a file that names the token, and the device if the token is for any device. Whoever reads
-// it cannot use the token.
-func (s *Setup) id() []byte {
+// tokenMarker returns the content of a file that names the token, and the device if the token is for any device.
+// Whoever reads it cannot use the token.
+func (s *Setup) tokenMarker() []byte {
 	text := hex.EncodeToString(keys.Public(s.Token.Key()))
 	if s.Token.Agent == "" {
 		text += " " + string(s.Agent)
@@ -81,11 +81,11 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 		return false, err
 	}
 	if is, err := s.Disk.ReadFile(s.path(joinedFile)); err == nil {
-		if bytes.Equal(is, s.id()) {
+		if bytes.Equal(is, s.tokenMarker()) {
 			return true, s.clear()
 		}
 		was, device, _ := strings.Cut(strings.TrimSpace(string(is)), " ")
-		if now, _, _ := strings.Cut(string(s.id()), " "); was == now && device != "" {
+		if now, _, _ := strings.Cut(string(s.tokenMarker()), " "); was == now && device != "" {
 			return false, fmt.Errorf("the folder %s belongs to the device %s, which joined with this token: choose "+
 				"another folder with --config, or, if this device has a new name, move %s away and revoke %[2]s at "+
 				"the coordinator", filepath.Dir(s.Config), device, s.path(joinedFile))
@@ -109,12 +109,12 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 func (s *Setup) keys() (*Keys, error) {
 	is, err := s.Disk.ReadFile(s.path(folder, tokenFile))
 	switch {
-	case err == nil && bytes.Equal(is, s.id()):
+	case err == nil && bytes.Equal(is, s.tokenMarker()):
 		return s.kept()
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err // the keys may have used the token already
 	}
-	if err := s.mayReplace(); err != nil {
+	if err := s.checkReplaceableKey(); err != nil {
 		return nil, err
 	}
 	if err := s.clear(); err != nil {
@@ -138,7 +138,7 @@ func (s *Setup) keys() (*Keys, error) {
 	if err := s.write(0o600, client, folder, clientKey); err != nil {
 		return nil, err
 	}
-	if err := s.write(0o600, s.id(), folder, tokenFile); err != nil { // last: with it the keys count
+	if err := s.write(0o600, s.tokenMarker(), folder, tokenFile); err != nil { // last: with it the keys count
 		return nil, err
 	}
 	return &k, s.Disk.SyncDir(filepath.Dir(s.Config))
@@ -149,16 +149,16 @@ func (s *Setup) write(perm fs.FileMode, content []byte, names ...string) error {
 }
 
 func (s *Setup) kept() (*Keys, error) {
-	own, err := keys.Private(s.path(folder, agentKey))
+	own, err := keys.ReadPrivate(s.path(folder, agentKey))
 	if err != nil {
 		return nil, err
 	}
-	client, err := keys.Client(s.path(folder, clientKey))
+	client, err := keys.ReadClientKey(s.path(folder, clientKey))
 	return &Keys{own, client}, err
 }
 
-// mayReplace reports why the device's key must stay: it was made by hand, or for another federation.
-func (s *Setup) mayReplace() error {
+// checkReplaceableKey reports why the device's key must stay: it was made by hand, or for another federation.
+func (s *Setup) checkReplaceableKey() error {
 	if _, err := s.Disk.Lstat(s.path(agentKey)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (s *Setup) mayReplace() error {
 	if err != nil {
 		return err
 	}
-	d, err := wire.OpenRoot(p)
+	d, err := wire.DecodeVerifiedRoot(p)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path(rootFile), err)
 	}
@@ -184,24 +184,24 @@ func (s *Setup) mayReplace() error {
 }
 
 // answer returns the coordinator's answer: the one that is kept, or a fresh one.
-func (s *Setup) answer(ctx context.Context, k *Keys) (*Admitted, error) {
+func (s *Setup) answer(ctx context.Context, k *Keys) (*VerifiedAdmission, error) {
 	if p, err := s.Disk.ReadFile(s.path(folder, answerFile)); err == nil {
-		if a, err := wire.DecodeAdmission(p); err == nil && a.Refused == 0 && s.takes(a.Root) == nil {
-			return Check(&a, s.Token.Pin, k)
+		if a, err := wire.DecodeAdmission(p); err == nil && a.Refused == 0 && s.checkNextRoot(a.Root) == nil {
+			return CheckAdmission(&a, s.Token.Pin, k)
 		}
 	}
 	a, err := s.Exchange(ctx, &s.Token, s.Agent, k)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.takes(a.Root); err != nil {
+	if err := s.checkNextRoot(a.Root); err != nil {
 		return nil, err
 	}
 	return a, s.write(0o600, a.Bytes, folder, answerFile)
 }
 
-// takes reports why a root document may not come into the place of the device's own.
-func (s *Setup) takes(fresh []byte) error {
+// checkNextRoot reports why a root document may not come into the place of the device's own.
+func (s *Setup) checkNextRoot(fresh []byte) error {
 	held, err := s.Disk.ReadFile(s.path(rootFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -209,11 +209,11 @@ func (s *Setup) takes(fresh []byte) error {
 	if err != nil {
 		return err
 	}
-	is, err := wire.OpenRoot(held)
+	is, err := wire.DecodeVerifiedRoot(held)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path(rootFile), err)
 	}
-	next, err := wire.OpenRoot(fresh)
+	next, err := wire.DecodeVerifiedRoot(fresh)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (s *Setup) takes(fresh []byte) error {
 }
 
 // install puts all files into their place; the configuration comes last but for the note that this is done.
-func (s *Setup) install(k *Keys, a *Admitted) error {
+func (s *Setup) install(k *Keys, a *VerifiedAdmission) error {
 	text, err := s.configuration(a)
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (s *Setup) install(k *Keys, a *Admitted) error {
 	if err := owner.write(s.Disk, s.Config, text, owner.mode); err != nil {
 		return err
 	}
-	if err := s.write(0o644, s.id(), joinedFile); err != nil {
+	if err := s.write(0o644, s.tokenMarker(), joinedFile); err != nil {
 		return err
 	}
 	return s.clear()
@@ -282,7 +282,7 @@ func (s *Setup) clear() error {
 }
 
 // Files are those of a device that was taken in, besides its configuration, by name.
-func Files(k *Keys, a *Admitted) (map[string][]byte, error) {
+func Files(k *Keys, a *VerifiedAdmission) (map[string][]byte, error) {
 	own, err1 := keys.Encode(k.Device)
 	client, err2 := keys.Encode(k.TLS)
 	pemOf := func(der []byte) []byte {
@@ -296,7 +296,7 @@ func Files(k *Keys, a *Admitted) (map[string][]byte, error) {
 const head = "# agentd, as `agentd join` has written it; the sample in the documentation has all keys.\n"
 
 // configuration returns agentd.yaml with what the device is now.
-func (s *Setup) configuration(a *Admitted) ([]byte, error) {
+func (s *Setup) configuration(a *VerifiedAdmission) ([]byte, error) {
 	path, err := filepath.Abs(s.Config)
 	if err != nil {
 		return nil, err
@@ -316,14 +316,14 @@ func (s *Setup) configuration(a *Admitted) ([]byte, error) {
 		return nil, fmt.Errorf("%s has several federations: join with --config in another folder, and write its "+
 			"federation, broker and identity into an entry of federations", path)
 	}
-	maps.Copy(values, Values(filepath.Dir(path), s.Agent, a, &s.Passed))
+	maps.Copy(values, ConfigValues(filepath.Dir(path), s.Agent, a, &s.SkippedSettings))
 	maps.Copy(values, s.Set)
-	return config.Edit(path, text, values, settings.UncheckedAgent)
+	return config.EditFile(path, text, values, settings.UncheckedAgent)
 }
 
-// Values are the keys of agentd.yaml of a device whose files are in a folder. Settings that are not the coordinator's
-// to give are passed over.
-func Values(dir string, agent wire.AgentID, a *Admitted, passed *[]string) map[string]string {
+// ConfigValues are the keys of agentd.yaml of a device whose files are in a folder. Settings that are not the
+// coordinator's to give are passed over.
+func ConfigValues(dir string, agent wire.AgentID, a *VerifiedAdmission, passed *[]string) map[string]string {
 	values := map[string]string{}
 	for _, x := range a.Settings {
 		if settings.IsShared(x.Name) {

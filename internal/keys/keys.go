@@ -53,13 +53,15 @@ func Encode(key any) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }
 
-// Private reads a private key file, which no other users may read.
-func Private(path string) (ed25519.PrivateKey, error) {
+// ReadPrivate reads a private key file, which no other users may read.
+func ReadPrivate(path string) (ed25519.PrivateKey, error) {
 	return private[ed25519.PrivateKey](path, "Ed25519")
 }
 
-// Client reads the private key of a certificate, of the curve P-256, as Private does.
-func Client(path string) (*ecdsa.PrivateKey, error) { return private[*ecdsa.PrivateKey](path, "ECDSA") }
+// ReadClientKey reads the private key of a certificate, of the curve P-256, as Private does.
+func ReadClientKey(path string) (*ecdsa.PrivateKey, error) {
+	return private[*ecdsa.PrivateKey](path, "ECDSA")
+}
 
 // CreateClient is Create of the private key of a certificate, of the curve P-256.
 func CreateClient(path string) (*ecdsa.PrivateKey, error) {
@@ -93,13 +95,13 @@ func private[K any](path, kind string) (none K, err error) {
 	if !ok {
 		return none, fmt.Errorf("%s: the key is a %T, want %s", path, k, kind)
 	}
-	return key, Closed(path)
+	return key, CheckPermissions(path)
 }
 
-// Closed refuses the file of a private key that all users of the machine may read or write. Its group may read it: a
-// file of root's is given so to the user of a service. On Windows the mode means nothing, and systemd protects its
-// credentials.
-func Closed(path string) error {
+// CheckPermissions refuses the file of a private key that all users of the machine may read or write. Its group may
+// read it: a file of root's is given so to the user of a service. On Windows the mode means nothing, and systemd
+// protects its credentials.
+func CheckPermissions(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err

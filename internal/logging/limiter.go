@@ -23,15 +23,15 @@ const (
 // the first line of any kind after the minute.
 type limiter struct {
 	next slog.Handler
-	*repeats
+	*repeatCounter
 }
 
-// repeats is the state that a limiter shares with those made from it by With.
-type repeats struct {
-	now  func() time.Time
-	mu   sync.Mutex
-	seen map[message]*repeat
-	due  time.Time // when the first of seen ends
+// repeatCounter is the state that a limiter shares with those made from it by With.
+type repeatCounter struct {
+	now           func() time.Time
+	mu            sync.Mutex
+	seen          map[message]*messageWindow
+	nextWindowEnd time.Time // when the first of seen ends
 }
 
 type message struct {
@@ -39,27 +39,27 @@ type message struct {
 	text  string
 }
 
-// repeat is the window of one message.
-type repeat struct {
+// messageWindow is the window of one message.
+type messageWindow struct {
 	message
-	start  time.Time
-	passed int
-	held   int
-	next   slog.Handler // of the last line held: its attributes name the part of the daemon
+	start     time.Time
+	passed    int
+	heldLines int
+	next      slog.Handler // of the last line held: its attributes name the part of the daemon
 }
 
 func newLimiter(next slog.Handler, now func() time.Time) *limiter {
-	return &limiter{next, &repeats{now: now, seen: map[message]*repeat{}}}
+	return &limiter{next, &repeatCounter{now: now, seen: map[message]*messageWindow{}}}
 }
 
 func (h *limiter) Enabled(ctx context.Context, l slog.Level) bool { return h.next.Enabled(ctx, l) }
 
 func (h *limiter) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &limiter{h.next.WithAttrs(attrs), h.repeats}
+	return &limiter{h.next.WithAttrs(attrs), h.repeatCounter}
 }
 
 func (h *limiter) WithGroup(name string) slog.Handler {
-	return &limiter{h.next.WithGroup(name), h.repeats}
+	return &limiter{h.next.WithGroup(name), h.repeatCounter}
 }
 
 func (h *limiter) Handle(ctx context.Context, r slog.Record) error {
@@ -72,13 +72,13 @@ func (h *limiter) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // summarize logs how many lines were held back in windows that have ended.
-func summarize(ctx context.Context, ended []*repeat, now, at time.Time) error {
+func summarize(ctx context.Context, ended []*messageWindow, now, at time.Time) error {
 	for _, e := range ended {
 		when := "in the last minute"
 		if now.Sub(e.start) >= 2*window {
 			when = "in the minute from " + e.start.Format(time.TimeOnly)
 		}
-		summary := slog.NewRecord(at, e.level, fmt.Sprintf("%s: suppressed %d times %s", e.text, e.held, when), 0)
+		summary := slog.NewRecord(at, e.level, fmt.Sprintf("%s: suppressed %d times %s", e.text, e.heldLines, when), 0)
 		if err := e.next.Handle(ctx, summary); err != nil {
 			return err
 		}
@@ -86,8 +86,8 @@ func summarize(ctx context.Context, ended []*repeat, now, at time.Time) error {
 	return nil
 }
 
-// Flush logs the counts of held lines that a logger of New has not logged yet, at the end of its program.
-func Flush(log *slog.Logger) {
+// LogHeldLines logs the counts of held lines that a logger of New has not logged yet, at the end of its program.
+func LogHeldLines(log *slog.Logger) {
 	h, ok := log.Handler().(*limiter)
 	if !ok {
 		return
@@ -101,10 +101,10 @@ func Flush(log *slog.Logger) {
 
 // count counts a line. It returns whether the line passes, and the ended windows that held lines back, in order of
 // their start.
-func (s *repeats) count(m message, now time.Time, next slog.Handler) (ended []*repeat, pass bool) {
+func (s *repeatCounter) count(m message, now time.Time, next slog.Handler) (ended []*messageWindow, pass bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !now.Before(s.due) {
+	if !now.Before(s.nextWindowEnd) {
 		ended = s.end(now)
 	}
 	w := s.seen[m]
@@ -112,33 +112,33 @@ func (s *repeats) count(m message, now time.Time, next slog.Handler) (ended []*r
 		if len(s.seen) >= maxMessages {
 			return ended, true
 		}
-		w = &repeat{message: m, start: now}
+		w = &messageWindow{message: m, start: now}
 		s.seen[m] = w
 		if len(s.seen) == 1 {
-			s.due = now.Add(window)
+			s.nextWindowEnd = now.Add(window)
 		}
 	}
 	if w.passed < burst {
 		w.passed++
 		return ended, true
 	}
-	w.held++
+	w.heldLines++
 	w.next = next
 	return ended, false
 }
 
 // end forgets the windows that have ended and returns those that held lines back.
-func (s *repeats) end(now time.Time) (ended []*repeat) {
-	s.due = now.Add(window)
+func (s *repeatCounter) end(now time.Time) (ended []*messageWindow) {
+	s.nextWindowEnd = now.Add(window)
 	for m, w := range s.seen {
 		switch end := w.start.Add(window); {
 		case end.After(now):
-			if end.Before(s.due) {
-				s.due = end
+			if end.Before(s.nextWindowEnd) {
+				s.nextWindowEnd = end
 			}
 		default:
 			delete(s.seen, m)
-			if w.held > 0 {
+			if w.heldLines > 0 {
 				ended = append(ended, w)
 			}
 		}

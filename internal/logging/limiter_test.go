@@ -60,12 +60,12 @@ func TestFlush(t *testing.T) {
 	l.Info("once")
 	out.Reset()
 	c.now = c.now.Add(time.Second)
-	logging.Flush(l.With("part", "x"))
+	logging.LogHeldLines(l.With("part", "x"))
 	wantOutput(t, out, "<4>WARN  broker unreachable: suppressed 3 times in the last minute part=mqtt\n")
-	logging.Flush(l)
+	logging.LogHeldLines(l)
 	l.Warn("broker unreachable")
 	wantOutput(t, out, "<4>WARN  broker unreachable\n")
-	logging.Flush(slog.New(slog.DiscardHandler)) // of another kind
+	logging.LogHeldLines(slog.New(slog.DiscardHandler)) // of another kind
 }
 
 func TestLateSummaryNamesItsMinute(t *testing.T) {

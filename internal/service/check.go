@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// MayChange returns an error for users who may not change services, before anything is changed.
-func MayChange() error {
+// CheckPrivileges returns an error for users who may not change services, before anything is changed.
+func CheckPrivileges() error {
 	if runtime.GOOS != "windows" && os.Geteuid() != 0 {
 		return errors.New("only root may change services: use sudo")
 	}
@@ -49,7 +49,7 @@ func (s *Service) check(files map[string]string) error {
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(files)) {
-		if path := files[what]; path != "" && !s.handedOver(path) {
+		if path := files[what]; path != "" && !s.isSystemdCredential(path) {
 			errs = append(errs, s.checkVisible(what, path), checkReadable(what, path, owner))
 		}
 	}
@@ -80,7 +80,7 @@ var hidden = map[string]string{
 
 // checkVisible refuses paths that the service cannot see.
 func (s *Service) checkVisible(what, path string) error {
-	if s.on != onSystemd {
+	if s.platformName != onSystemd {
 		return nil
 	}
 	for _, folder := range slices.Sorted(maps.Keys(hidden)) {
@@ -93,15 +93,15 @@ func (s *Service) checkVisible(what, path string) error {
 	return nil
 }
 
-// handedOver reports whether systemd reads the file and gives the service a copy.
-func (s *Service) handedOver(path string) bool {
+// isSystemdCredential reports whether systemd reads the file and gives the service a copy.
+func (s *Service) isSystemdCredential(path string) bool {
 	folder, name := filepath.Split(filepath.Clean(path))
-	return s.on == onSystemd && folder == "/etc/"+s.unit.Program+"/" && slices.Contains(s.unit.Secrets, name)
+	return s.platformName == onSystemd && folder == "/etc/"+s.unit.Program+"/" && slices.Contains(s.unit.Secrets, name)
 }
 
 // packageFile returns the unit that a package has installed, or "".
 func (s *Service) packageFile() string {
-	if s.on != onSystemd {
+	if s.platformName != onSystemd {
 		return ""
 	}
 	for _, folder := range s.packaged {

@@ -26,11 +26,11 @@ type manager interface {
 
 // Service is one of our programs as a service of this system.
 type Service struct {
-	unit    systemd.Unit
-	on      string // a key of platforms
-	text    string
-	file    string // of the service; empty on a platform without such files
-	manager manager
+	unit         systemd.Unit
+	platformName string // a key of platforms
+	unitText     string
+	file         string // of the service; empty on a platform without such files
+	manager      manager
 
 	mayChange func() error
 	packaged  []string // folders of units that belong to packages
@@ -41,7 +41,7 @@ type Service struct {
 // New renders the service and changes nothing on the system. It returns an error if the unit cannot be rendered or the
 // service manager is not supported.
 func New(u systemd.Unit) (*Service, error) {
-	return on(kardianos.Platform(), u)
+	return newForPlatform(kardianos.Platform(), u)
 }
 
 // ownProgram returns the path of the running program, or otherwise if it is not known.
@@ -78,7 +78,7 @@ func Manager() string {
 	return "systemd"
 }
 
-func on(name string, u systemd.Unit) (*Service, error) {
+func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 	p, known := platforms[name]
 	if !known {
 		return nil, fmt.Errorf("this system's service manager (%s) is not supported, unlike systemd, OpenRC, launchd "+
@@ -90,7 +90,7 @@ func on(name string, u systemd.Unit) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{
-		unit: u, on: name, text: text, mayChange: MayChange, run: output,
+		unit: u, platformName: name, unitText: text, mayChange: CheckPrivileges, run: output,
 		packaged: []string{"/lib/systemd/system", "/usr/lib/systemd/system", "/usr/local/lib/systemd/system"},
 	}
 	if p.file != "" {
@@ -125,13 +125,13 @@ func (s *Service) cleanUp() error {
 	if s.file == "" {
 		return nil
 	}
-	if s.on == onSystemd {
+	if s.platformName == onSystemd {
 		_, _ = s.run("systemctl", "disable", s.unit.Program+".service") // there may be no link yet
 	}
 	if err := os.Remove(s.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if s.on == onSystemd {
+	if s.platformName == onSystemd {
 		_, _ = s.run("systemctl", "daemon-reload") // the first error is the one to show
 	}
 	return nil
@@ -156,7 +156,7 @@ func (s *Service) Uninstall() error {
 	if err := s.manager.Uninstall(); err != nil {
 		return fmt.Errorf("%s could not be removed: %w", s.unit.Program, err)
 	}
-	if s.on == onSystemd {
+	if s.platformName == onSystemd {
 		_, _ = s.run("systemctl", "reset-failed", s.unit.Program+".service") // an error if it has not failed
 	}
 	return nil
@@ -173,7 +173,7 @@ func (s *Service) Stop() error { return s.change("stopped", s.manager.Stop) }
 // restarted.
 func (s *Service) Restart() error {
 	return s.change("restarted", func() error {
-		if s.on == onSystemd && s.show()["ActiveState"] == "active" {
+		if s.platformName == onSystemd && s.show()["ActiveState"] == "active" {
 			if _, err := s.run("systemctl", "reload", s.unit.Program+".service"); err != nil {
 				return errBadConfig
 			}
@@ -213,7 +213,7 @@ func (s *Service) Present() bool { return s.installed() || s.packageFile() != ""
 
 // running reports whether there is a process to stop.
 func (s *Service) running() bool {
-	if s.on == onSystemd {
+	if s.platformName == onSystemd {
 		state := s.show()["ActiveState"]
 		return state != "inactive" && state != "failed"
 	}

@@ -50,7 +50,7 @@ func newFake(t *testing.T, name string) (*Service, *fake) {
 	}
 	u := systemd.Agent()
 	u.Executable, u.User = "/bin/sh", me.Username
-	s, err := on(name, u)
+	s, err := newForPlatform(name, u)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestRefusals(t *testing.T) {
 			if err := os.WriteFile(private, nil, 0o000); err != nil {
 				t.Fatal(err)
 			}
-			s.on = "linux-openrc" // which sees temporary files
+			s.platformName = "linux-openrc" // which sees temporary files
 			s.unit.User, files["broker.ca_file"] = "nobody", private
 		}},
 	} {
@@ -204,15 +204,15 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestUnsupported(t *testing.T) {
-	_, err := on("unix-systemv", systemd.Agent())
+	_, err := newForPlatform("unix-systemv", systemd.Agent())
 	wantError(t, err, "unix-systemv")
 	u := systemd.Agent()
 	u.Executable = "/opt/my agent"
 	for _, name := range []string{onSystemd, "linux-openrc"} {
-		_, err := on(name, u)
+		_, err := newForPlatform(name, u)
 		wantError(t, err, "the program's path")
 	}
 	u.User = "{{Name}}"
-	_, err = on("darwin-launchd", u)
+	_, err = newForPlatform("darwin-launchd", u)
 	wantError(t, err, "{{")
 }

@@ -18,7 +18,7 @@ const (
 
 // Status returns the service's status for people, and the exit code of the status command.
 func (s *Service) Status() (text string, code int) {
-	if s.on == onSystemd {
+	if s.platformName == onSystemd {
 		return describe(s.unit.Program, s.show())
 	}
 	status, err := s.manager.Status()
@@ -95,7 +95,7 @@ func describe(program string, p map[string]string) (text string, code int) {
 // explain says how the unit's last process ended, where that is why the service manager failed, and adds the last line
 // that it logged.
 func (s *Service) explain(err error) error {
-	if s.on != onSystemd {
+	if s.platformName != onSystemd {
 		return err
 	}
 	p := s.show()

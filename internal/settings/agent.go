@@ -30,8 +30,8 @@ type Agent struct {
 	// Federations are those that the device is in, if it is in several; the keys of Member are their defaults then.
 	Federations []Membership `yaml:"federations"`
 
-	// Name is what the device calls the federation, if it is one of several (Each).
-	Name string `yaml:"-"`
+	// FederationName is what the device calls the federation, if it is one of several (Each).
+	FederationName string `yaml:"-"`
 }
 
 // Member is what may differ between the federations of a device.
@@ -78,11 +78,12 @@ type Place struct {
 	Y float64 `yaml:"y"`
 }
 
-// Site returns the broker of the site.
-func (d *D2D) Site() Broker { return d.Broker.ofSite("d2d-password") }
+// SiteBroker returns the broker of the site.
+func (d *D2D) SiteBroker() Broker { return d.Broker.asSiteBroker("d2d-password") }
 
-// ofSite sets the defaults of a broker of the site: its URL has none. The credential is never the one of the uplink.
-func (b Broker) ofSite(credential string) Broker {
+// asSiteBroker sets the defaults of a broker of the site: its URL has none. The credential is never the one of the
+// uplink.
+func (b Broker) asSiteBroker(credential string) Broker {
 	b.credential = credential
 	b.KeepAlive = cmp.Or(b.KeepAlive, DefaultBroker().KeepAlive)
 	b.MinRate = cmp.Or(b.MinRate, DefaultBroker().MinRate)
@@ -106,49 +107,54 @@ type Evaluation struct {
 
 // Predict says which models the device keeps to predict with.
 type Predict struct {
-	Keep    int           `yaml:"keep"`    // models; 0 = none are kept
-	Refresh time.Duration `yaml:"refresh"` // the least time between two new models
-	// Margin is how much worse than the model in use a new one may be on the rows that are held out.
-	Margin float64 `yaml:"margin"`
+	KeptModels      int           `yaml:"keep"`    // models; 0 = none are kept
+	RefreshInterval time.Duration `yaml:"refresh"` // the least time between two new models
+	// RiskMargin is how much worse than the model in use a new one may be on the rows that are held out.
+	RiskMargin float64 `yaml:"margin"`
 	// Hook is the command that is run when another model is in use, and its arguments.
 	Hook     config.OneOrMore `yaml:"hook"`
 	HookTime time.Duration    `yaml:"hook_time"` // that it may take
-	// Publish is the topic of the forecasts, on a Broker of the site; empty = none are made.
-	Publish string        `yaml:"publish"`
-	Broker  Broker        `yaml:"broker"`
-	Every   time.Duration `yaml:"every"` // the time between two looks at the data
-	// Anomaly is the share of the device's residuals that is usual.
-	Anomaly float64 `yaml:"anomaly"`
+	// ForecastTopic is the topic of the forecasts, on a Broker of the site; empty = none are made.
+	ForecastTopic    string        `yaml:"publish"`
+	Broker           Broker        `yaml:"broker"`
+	ForecastInterval time.Duration `yaml:"every"` // the time between two looks at the data
+	// UsualResidualShare is the share of the device's residuals that is usual.
+	UsualResidualShare float64 `yaml:"anomaly"`
 }
 
-// Site returns the broker of the forecasts.
-func (p *Predict) Site() Broker { return p.Broker.ofSite("predict-password") }
+// SiteBroker returns the broker of the forecasts.
+func (p *Predict) SiteBroker() Broker { return p.Broker.asSiteBroker("predict-password") }
 
 func (c *Check) predict(p *Predict, federation string) {
-	c.Need(p.Keep >= 0 && p.Keep <= 1000, "predict.keep", "must be 1 to 1000, or 0 for none, is %d", p.Keep)
-	c.Need(p.Refresh >= 0, "predict.refresh", "must not be negative, is %s", p.Refresh)
-	c.Need(p.Margin >= 0 && p.Margin <= 10, "predict.margin", "must be 0 to 10, a share of the risk, is %v", p.Margin)
-	c.Need(len(p.Hook) == 0 || p.Keep > 0, "predict.hook",
+	c.Require(p.KeptModels >= 0 && p.KeptModels <= 1000, "predict.keep", "must be 1 to 1000, or 0 for none, is %d",
+		p.KeptModels)
+	c.Require(p.RefreshInterval >= 0, "predict.refresh", "must not be negative, is %s", p.RefreshInterval)
+	c.Require(p.RiskMargin >= 0 && p.RiskMargin <= 10, "predict.margin", "must be 0 to 10, a share of the risk, is %v",
+		p.RiskMargin)
+	c.Require(len(p.Hook) == 0 || p.KeptModels > 0, "predict.hook",
 		"is set, but no models are kept: set predict.keep, or remove predict.hook")
 	if len(p.Hook) > 0 {
 		_, err := exec.LookPath(p.Hook[0])
-		c.Valid("predict.hook", err)
+		c.AddError("predict.hook", err)
 	}
-	c.Need(p.Every >= time.Second && p.Every <= 24*time.Hour, "predict.every", "must be 1s to 24h, is %s", p.Every)
-	c.Need(p.Anomaly > 0 && p.Anomaly < 1, "predict.anomaly", "must be above 0 and below 1, is %v", p.Anomaly)
-	c.Need((p.Publish == "") == (len(p.Broker.URLs) == 0), "predict.publish",
+	c.Require(p.ForecastInterval >= time.Second && p.ForecastInterval <= 24*time.Hour, "predict.every",
+		"must be 1s to 24h, is %s", p.ForecastInterval)
+	c.Require(p.UsualResidualShare > 0 && p.UsualResidualShare < 1, "predict.anomaly",
+		"must be above 0 and below 1, is %v", p.UsualResidualShare)
+	c.Require((p.ForecastTopic == "") == (len(p.Broker.URLs) == 0), "predict.publish",
 		"goes with predict.broker.url: give both or neither")
-	if p.Publish != "" {
-		c.Need(p.Keep > 0, "predict.publish", "is set, but no models are kept: set predict.keep")
-		c.Need(!strings.ContainsAny(p.Publish, "+#"), "predict.publish", "must name one topic, without + and #, is %q",
-			p.Publish)
-		c.Valid("predict.publish", mqtt.CheckSubscription(mqtt.AtMostOnce, p.Publish))
+	if p.ForecastTopic != "" {
+		c.Require(p.KeptModels > 0, "predict.publish", "is set, but no models are kept: set predict.keep")
+		c.Require(!strings.ContainsAny(p.ForecastTopic, "+#"), "predict.publish",
+			"must name one topic, without + and #, is %q",
+			p.ForecastTopic)
+		c.AddError("predict.publish", mqtt.CheckSubscription(mqtt.AtMostOnce, p.ForecastTopic))
 		var of Check
-		site := p.Site()
+		site := p.SiteBroker()
 		of.Broker(&site, federation)
-		c.Take("predict", of.Err())
+		c.AddSectionErrors("predict", of.Err())
 	}
-	c.Need(p.HookTime > 0 && p.HookTime <= 10*time.Minute, "predict.hook_time", "must be above 0s, up to 10m, is %s",
+	c.Require(p.HookTime > 0 && p.HookTime <= 10*time.Minute, "predict.hook_time", "must be above 0s, up to 10m, is %s",
 		p.HookTime)
 }
 
@@ -196,11 +202,11 @@ type AgentMetrics struct {
 
 // Device says when the device may work.
 type Device struct {
-	Root        string        `yaml:"root"`        // the folder with Linux's proc and sys
+	SystemRoot  string        `yaml:"root"`        // the folder with Linux's proc and sys
 	Load        DeviceBand    `yaml:"load"`        // of the last minute, per core
 	Temperature DeviceBand    `yaml:"temperature"` // °C
 	Battery     DeviceBand    `yaml:"battery"`     // percent, while it discharges
-	Mains       bool          `yaml:"mains"`       // work only on mains
+	OnlyOnMains bool          `yaml:"mains"`       // work only on mains
 	Memory      spec.ByteSize `yaml:"memory"`      // that must be available; 0 = no rule
 	Windows     []string      `yaml:"windows"`     // in which it may, in local time
 }
@@ -208,8 +214,8 @@ type Device struct {
 // DeviceBand has the value from which the agent takes fewer local steps (ease) and the value from which it declines
 // rounds (stop); both 0 = no rule.
 type DeviceBand struct {
-	Ease float64 `yaml:"ease"`
-	Stop float64 `yaml:"stop"`
+	EaseThreshold float64 `yaml:"ease"`
+	StopThreshold float64 `yaml:"stop"`
 }
 
 func (c *Check) device(d *Device) {
@@ -219,25 +225,26 @@ func (c *Check) device(d *Device) {
 		falling bool
 		most    float64
 	}{{"load", d.Load, false, 1000}, {"temperature", d.Temperature, false, 200}, {"battery", d.Battery, true, 100}} {
-		key, low, high := "device."+b.key+".stop", b.band.Ease, b.band.Stop
+		key, low, high := "device."+b.key+".stop", b.band.EaseThreshold, b.band.StopThreshold
 		if b.falling {
 			low, high = high, low
 		}
 		switch {
 		case b.band == DeviceBand{}:
 		case min(low, high) <= 0 || max(low, high) > b.most:
-			c.Need(false, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v",
-				b.most, b.band.Ease, b.band.Stop)
+			c.Require(false, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v",
+				b.most, b.band.EaseThreshold, b.band.StopThreshold)
 		case b.falling:
-			c.Need(low <= high, key, "must be at most ease (%v), is %v: a battery falls", b.band.Ease, b.band.Stop)
+			c.Require(low <= high, key, "must be at most ease (%v), is %v: a battery falls", b.band.EaseThreshold,
+				b.band.StopThreshold)
 		default:
-			c.Need(low <= high, key, "must be at least ease (%v), is %v", b.band.Ease, b.band.Stop)
+			c.Require(low <= high, key, "must be at least ease (%v), is %v", b.band.EaseThreshold, b.band.StopThreshold)
 		}
 	}
-	c.Need(d.Root != "", "device.root", "is empty; want the folder with proc and sys, such as /")
-	c.Need(d.Memory >= 0, "device.memory", "must not be negative, is %s", d.Memory)
+	c.Require(d.SystemRoot != "", "device.root", "is empty; want the folder with proc and sys, such as /")
+	c.Require(d.Memory >= 0, "device.memory", "must not be negative, is %s", d.Memory)
 	_, err := spec.ParseWindows(d.Windows)
-	c.Valid("device.windows", err)
+	c.AddError("device.windows", err)
 }
 
 // leastBudget, in bytes, is enough for a month of pings, hellos and small rounds.
@@ -249,12 +256,12 @@ func DefaultAgent() Agent {
 		Member: Member{
 			Broker: DefaultBroker(), Privacy: Privacy{MinRows: 10}, Limits: Limits{MaxModel: 64 << 20},
 			Compute: Compute{Moments: MomentsRobust},
-			Data:    data.Config{Source: data.CSV}, Readings: Readings{Keep: Keep{Bytes: 64_000_000}},
+			Data:    data.Config{Source: data.SourceCSV}, Readings: Readings{Retention: Retention{Bytes: 64_000_000}},
 			Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
-			Predict: Predict{Refresh: time.Minute, Margin: 0.05, HookTime: 10 * time.Second,
-				Every: time.Minute, Anomaly: 0.99},
+			Predict: Predict{RefreshInterval: time.Minute, RiskMargin: 0.05, HookTime: 10 * time.Second,
+				ForecastInterval: time.Minute, UsualResidualShare: 0.99},
 		},
-		StateDir: "/var/lib/agentd", Device: Device{Root: "/"},
+		StateDir: "/var/lib/agentd", Device: Device{SystemRoot: "/"},
 		Metrics: AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
 		Log:     Log{Level: "info", Format: "text"},
 	}
@@ -263,25 +270,26 @@ func DefaultAgent() Agent {
 // Validate reports every problem, by key.
 func (a *Agent) Validate() error {
 	var c Check
-	c.Need(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	c.Require(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
 	if a.DNS != "" {
 		_, err := netip.ParseAddrPort(a.DNS)
-		c.Need(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q", a.DNS)
+		c.Require(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q",
+			a.DNS)
 	}
 	c.federations(a)
 	c.trainers(a.Trainers)
-	a.each(func(section string, m *Agent) { c.Take(section, m.validate()) })
-	c.Need(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
+	a.each(func(section string, m *Agent) { c.AddSectionErrors(section, m.validate()) })
+	c.Require(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
 		"must be 0 (no limit) or at least 20MB, is %s: staying connected takes some 10MB a month",
 		a.Budget.BytesPerMonth)
 	c.Listen(a.Metrics.Listen)
 	every := a.Metrics.ReportEvery
-	c.Need(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0,
+	c.Require(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0,
 		"metrics.report_every",
 		"must be 0s (never) or whole seconds up to 24h, is %s", every)
 	if a.Metrics.Advertise != "" {
 		host, _, err := net.SplitHostPort(a.Metrics.Advertise)
-		c.Need(err == nil && host != "" && len(a.Metrics.Advertise) <= wire.MaxName, "metrics.advertise",
+		c.Require(err == nil && host != "" && len(a.Metrics.Advertise) <= wire.MaxName, "metrics.advertise",
 			"must be host:port, such as 192.0.2.7:9465, or empty; is %q", a.Metrics.Advertise)
 	}
 	c.device(&a.Device)
@@ -293,22 +301,22 @@ func (a *Agent) Validate() error {
 func (a *Agent) validate() error {
 	m := &a.Member
 	var c Check
-	c.Valid("federation", wire.Federation(m.Federation).Validate())
-	c.Valid("id", wire.AgentID(m.ID).ValidateAgent())
+	c.AddError("federation", wire.Federation(m.Federation).Validate())
+	c.AddError("id", wire.AgentID(m.ID).ValidateAgent())
 	c.Broker(&m.Broker, m.Federation)
-	_, err := keys.Private(SecretFile(m.Identity.KeyFile))
-	c.Valid("identity.key_file", err)
-	_, _, err = m.Trust()
-	c.Take("", err)
+	_, err := keys.ReadPrivate(SecretFile(m.Identity.KeyFile))
+	c.AddError("identity.key_file", err)
+	_, _, err = m.CoordinatorTrust()
+	c.AddSectionErrors("", err)
 	if m.D2D != nil {
 		c.d2d(m.D2D, m.Federation, m.Broker.URLs)
 	}
 	c.data(a)
-	c.readings(&m.Readings, m.Federation, m.Data.Source == data.MQTT)
+	c.readings(&m.Readings, m.Federation, m.Data.Source == data.SourceMQTT)
 	c.predict(&m.Predict, m.Federation)
-	spec.OneOf(&c.Check, "compute.moments", m.Compute.Moments, MomentsRobust, MomentsExact)
-	c.Need(m.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", m.Compute.StepTime)
-	c.Need(m.Limits.MaxModel > 0 && m.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
+	spec.OneOf(&c.ProblemList, "compute.moments", m.Compute.Moments, MomentsRobust, MomentsExact)
+	c.Require(m.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", m.Compute.StepTime)
+	c.Require(m.Limits.MaxModel > 0 && m.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
 		"must be 1 to %d bytes, is %s", wire.MaxBlob, m.Limits.MaxModel)
 	return c.Err()
 }
@@ -319,7 +327,7 @@ func (a *Agent) CheckData() error {
 	a.each(func(section string, m *Agent) {
 		var of Check
 		of.data(m)
-		c.Take(section, of.Err())
+		c.AddSectionErrors(section, of.Err())
 	})
 	return c.Err()
 }
@@ -329,41 +337,41 @@ func (a *Agent) CheckFiles() error {
 	var c Check
 	a.each(func(section string, m *Agent) {
 		var of Check
-		if !m.Rowless() {
-			m.Data.CheckFile(&of.Check, "data")
+		if !m.HasOnlyTrainers() {
+			m.Data.CheckFile(&of.ProblemList, "data")
 		}
-		c.Take(section, of.Err())
+		c.AddSectionErrors(section, of.Err())
 	})
 	return c.Err()
 }
 
 func (c *Check) data(a *Agent) {
-	if !a.Rowless() {
-		a.Data.Check(&c.Check, "data")
+	if !a.HasOnlyTrainers() {
+		a.Data.Check(&c.ProblemList, "data")
 	}
-	c.Need(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
+	c.Require(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
 		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
-	c.Need(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
+	c.Require(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 }
 
 func (c *Check) d2d(d *D2D, federation string, uplink []string) {
-	c.Need(d.Uplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
+	c.Require(d.Uplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
 		"give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
 	if d.Cell != "" {
-		c.Valid("d2d.cell", mqtt.CheckCell(d.Cell))
+		c.AddError("d2d.cell", mqtt.CheckCell(d.Cell))
 	}
-	c.Need(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree",
+	c.Require(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree",
 		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, DefaultDegree, d.MaxDegree)
-	c.Need(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree",
+	c.Require(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree",
 		"goes with d2d.cell, which is not set: set d2d.cell, or remove d2d.max_degree")
 	if len(d.Broker.URLs) == 0 {
 		return
 	}
-	c.Need(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }),
+	c.Require(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }),
 		"d2d.broker.url", "is the coordinator's broker, too: to send the traffic between neighbours over it, write "+
 			"d2d.uplink: true instead")
 	var of Check
-	site := d.Site()
+	site := d.SiteBroker()
 	of.Broker(&site, federation)
-	c.Take("d2d", of.Err())
+	c.AddSectionErrors("d2d", of.Err())
 }

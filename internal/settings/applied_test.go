@@ -20,18 +20,18 @@ func TestTaskFile(t *testing.T) {
 	readings.Target = "pm25 in 6h"
 	readings.Grid = spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "UTC"}
 	readings.Inputs = []spec.Input{
-		{Name: "pm25", Unit: "µg/m³", Range: []float64{-0.5, 1e3}, Join: spec.JoinMax, Scale: spec.ScaleLog1p},
+		{Name: "pm25", Unit: "µg/m³", Range: []float64{-0.5, 1e3}, Join: spec.ResampleMax, Scale: spec.ScaleLog1p},
 		{Name: "wd", Classes: []string{"N", "no", "1", "a, b: {c}"}},
 	}
 	readings.Model = spec.Model{Kind: spec.ModelMLP, Hidden: []int{8, 4}, Activation: spec.ActivationReLU,
 		Risk: spec.RiskHuber, HuberDelta: 1.5, Bias: true, Frozen: []string{"layer0"}}
 	readings.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: 0.1, Smoothness: 400}
-	readings.Standardize, readings.Clip, readings.MinRows = false, 0, 33
+	readings.Standardize, readings.ClipDeviations, readings.MinRows = false, 0, 33
 	for _, task := range []settings.Task{plain, readings} {
 		s := coordinatorsettings.Default()
-		a := s.Applied()
+		a := s.AppliedSettings()
 		a.Task = task
-		text := string(a.Text())
+		text := string(a.YAML())
 		got, err := settings.ReadTask(writeFile(t, "task.yaml", text))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -55,10 +55,11 @@ func TestReadApplied(t *testing.T) {
 	if err := settings.Load(&s, "coordinator", writeFile(t, "coordinator.yaml", coordinatorFile(t)), nil); err != nil {
 		t.Fatal(err)
 	}
-	a := s.Applied()
+	a := s.AppliedSettings()
 	a.Round.Participants = 5
-	read, err := s.ReadApplied("part.yaml", a.Text())
-	if all, _ := coordinatorsettings.Changes(s.Applied(), read); err != nil || len(all) != 1 || all[0].After != "5" {
+	read, err := s.ReadApplied("part.yaml", a.YAML())
+	if all, _ := coordinatorsettings.Changes(s.AppliedSettings(), read); err != nil || len(all) != 1 ||
+		all[0].After != "5" {
 		t.Errorf("%v: %v", err, all)
 	}
 	_, err = s.ReadApplied("part.yaml", []byte("task:\n  nmae: x\n"))
@@ -76,7 +77,7 @@ func TestEdit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time of its own output
-		var a coordinatorsettings.Applied
+		var a coordinatorsettings.AppliedSettings
 		if err := config.Load(&a, config.Source{Path: "edited", Text: text}); err != nil {
 			t.Fatal(err)
 		}

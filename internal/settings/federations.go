@@ -17,8 +17,8 @@ type Membership struct {
 	Member `yaml:",inline"`
 }
 
-// Each returns the settings of the device in each of its federations: those of the file, if that names one.
-func (a *Agent) Each() (all []*Agent) {
+// PerFederation returns the settings of the device in each of its federations: those of the file, if that names one.
+func (a *Agent) PerFederation() (all []*Agent) {
 	a.each(func(_ string, m *Agent) { all = append(all, m) })
 	return all
 }
@@ -30,19 +30,20 @@ func (a *Agent) each(visit func(section string, m *Agent)) {
 	}
 	for i, f := range a.Federations {
 		m := *a
-		m.Federations, m.Member, m.Name = nil, f.Member, cmp.Or(f.Name, f.Federation)
+		m.Federations, m.Member, m.FederationName = nil, f.Member, cmp.Or(f.Name, f.Federation)
 		visit(section(i), &m)
 	}
 }
 
 func section(i int) string { return fmt.Sprintf("federations[%d]", i) }
 
-// In returns the settings of the device in the federation with this name, which may be empty if it is in one.
-func (a *Agent) In(name string) (*Agent, error) {
-	all := a.Each()
+// ForFederation returns the settings of the device in the federation with this name, which may be empty if it is in
+// one.
+func (a *Agent) ForFederation(name string) (*Agent, error) {
+	all := a.PerFederation()
 	var names []string
 	for _, m := range all {
-		if known := cmp.Or(m.Name, m.Federation); name == known || name == "" && len(all) == 1 {
+		if known := cmp.Or(m.FederationName, m.Federation); name == known || name == "" && len(all) == 1 {
 			return m, nil
 		} else {
 			names = append(names, known)
@@ -56,17 +57,18 @@ func (a *Agent) In(name string) (*Agent, error) {
 		strings.Join(names, ", "))
 }
 
-// Folder is where the state of the device in its federation is.
-func (a *Agent) Folder() string { return filepath.Join(a.StateDir, a.Name) }
+// FederationFolder is where the state of the device in its federation is.
+func (a *Agent) FederationFolder() string { return filepath.Join(a.StateDir, a.FederationName) }
 
 // federations finds what keeps federations from being on one device.
 func (c *Check) federations(a *Agent) {
-	c.Need(len(a.Federations) == 0 || a.Federation == "", "federation", "is set, and so is federations: write it into "+
-		"an entry there, or remove federations")
+	c.Require(len(a.Federations) == 0 || a.Federation == "", "federation",
+		"is set, and so is federations: write it into "+
+			"an entry there, or remove federations")
 	before := map[string]string{} // what only one of them may have, and whose it is
 	once := func(what, section, key, format string, args ...any) bool {
 		other, taken := before[what]
-		c.Need(!taken, section+key, "is as in "+other+": "+format, args...)
+		c.Require(!taken, section+key, "is as in "+other+": "+format, args...)
 		before[what] = section
 		return !taken
 	}
@@ -80,14 +82,15 @@ func (c *Check) federations(a *Agent) {
 				return
 			}
 		}
-		c.Valid(section+".name", wire.Federation(m.Name).Validate())
-		c.Need(!slices.Contains([]string{"boot", "budget", "lock"}, m.Name), section+".name",
-			"is %s, a file of the device in the folder of all; give it another name", m.Name)
-		once("folder "+m.Name, section, ".name", "the state of both would be in %s; give one another name", m.Folder())
-		if m.Data.Source == data.Lines && m.Data.Lines != "" {
+		c.AddError(section+".name", wire.Federation(m.FederationName).Validate())
+		c.Require(!slices.Contains([]string{"boot", "budget", "lock"}, m.FederationName), section+".name",
+			"is %s, a file of the device in the folder of all; give it another name", m.FederationName)
+		once("folder "+m.FederationName, section, ".name", "the state of both would be in %s; give one another name",
+			m.FederationFolder())
+		if m.Data.Source == data.SourceLines && m.Data.Lines != "" {
 			once("lines "+m.Data.Lines, section, ".data.lines", "each line comes to one reader")
 		}
-		if p := m.Predict.Publish; p != "" {
+		if p := m.Predict.ForecastTopic; p != "" {
 			once("topic "+p, section, ".predict.publish", "nobody could tell the forecasts apart")
 		}
 	})

@@ -38,12 +38,12 @@ func TestEach(t *testing.T) {
 	}
 	check := func(s *settings.Agent) {
 		t.Helper()
-		all := s.Each()
+		all := s.PerFederation()
 		if len(all) != 2 {
 			t.Fatalf("%d federations", len(all))
 		}
 		air, power := all[0], all[1]
-		if air.Federation != "air" || air.Name != "air" || air.ID != "roof-1" || air.Broker.QoS != 1 ||
+		if air.Federation != "air" || air.FederationName != "air" || air.ID != "roof-1" || air.Broker.QoS != 1 ||
 			air.Broker.URLs[0] != "tcp://localhost:1883" || air.Data.CSV != "rows.csv" || air.D2D.Cell != "" ||
 			*air.D2D.Place != (settings.Place{X: 1}) || air.Privacy.MinRows != 20 || len(air.Data.Columns) != 0 {
 			t.Errorf("air has %+v", air.Member)
@@ -57,8 +57,9 @@ func TestEach(t *testing.T) {
 		}
 		for _, m := range all {
 			c, err := agentconfig.Agent(m)
-			if want := filepath.Join("/var/lib/x", m.Name); err != nil || c.Dir != want || m.Folder() != want {
-				t.Errorf("%s: folder %s, %v", m.Name, c.Dir, err)
+			if want := filepath.Join("/var/lib/x", m.FederationName); err != nil || c.Dir != want ||
+				m.FederationFolder() != want {
+				t.Errorf("%s: folder %s, %v", m.FederationName, c.Dir, err)
 			}
 		}
 	}
@@ -89,12 +90,13 @@ func TestOneFederation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := s.Each()
-	if len(all) != 1 || all[0].Name != "" || all[0].Folder() != "/var/lib/agentd" || all[0].Federation != "air" {
+	all := s.PerFederation()
+	if len(all) != 1 || all[0].FederationName != "" || all[0].FederationFolder() != "/var/lib/agentd" ||
+		all[0].Federation != "air" {
 		t.Errorf("%d federations: %+v", len(all), all[0])
 	}
 	for _, name := range []string{"", "air"} {
-		if m, err := s.In(name); err != nil || m.Federation != "air" {
+		if m, err := s.ForFederation(name); err != nil || m.Federation != "air" {
 			t.Errorf("in %q: %v", name, err)
 		}
 	}
@@ -105,12 +107,12 @@ func TestIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := s.In("power"); err != nil || m.ID != "p-1" {
+	if m, err := s.ForFederation("power"); err != nil || m.ID != "p-1" {
 		t.Errorf("%v", err)
 	}
-	_, err = s.In("")
+	_, err = s.ForFederation("")
 	wantError(t, err, "the device is in several federations: say which one with --federation air or --federation power")
-	_, err = s.In("powr")
+	_, err = s.ForFederation("powr")
 	wantError(t, err, `the device is in no federation "powr": the configuration has air, power`)
 }
 

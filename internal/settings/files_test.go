@@ -47,7 +47,7 @@ func TestCredentials(t *testing.T) {
 	if o, _, err := s.Broker.Session("c"); err != nil || o.Password != "hush" {
 		t.Errorf("the password is %q, %v", o.Password, err)
 	}
-	site := (&settings.D2D{}).Site()
+	site := (&settings.D2D{}).SiteBroker()
 	if o, _, err := site.Session("c"); err != nil || o.Password != "" {
 		t.Errorf("the site's broker is told the password %q, %v", o.Password, err)
 	}
@@ -60,7 +60,7 @@ func TestCredentials(t *testing.T) {
 // TestFiles wants every file that the settings name to be told.
 func TestFiles(t *testing.T) {
 	agent, coordinator := settings.DefaultAgent(), coordinatorsettings.Default()
-	agent.D2D, coordinator.Held = &settings.D2D{}, &data.Config{}
+	agent.D2D, coordinator.HeldOutData = &settings.D2D{}, &data.Config{}
 	for _, s := range []interface{ Files() map[string]string }{&agent, &coordinator} {
 		files := s.Files()
 		for _, key := range leaves(reflect.TypeOf(s).Elem(), "") {

@@ -102,14 +102,14 @@ func TestSessionRenews(t *testing.T) {
 		os.WriteFile(b.CAFile, ca, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	password, encryption, err := o.Renew()
+	password, encryption, err := o.RenewCredentials()
 	if err != nil || password != "second" || encryption.RootCAs.Equal(o.TLS.RootCAs) {
 		t.Errorf("renewed: %q, %+v, %v", password, encryption, err)
 	}
 	if err := os.WriteFile(b.CAFile, ca[:len(ca)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := o.Renew(); err == nil {
+	if _, _, err := o.RenewCredentials(); err == nil {
 		t.Error("half a file is no error")
 	}
 	b.TLSMin = "1.2"
@@ -140,7 +140,7 @@ func TestAgentConfig(t *testing.T) {
 	if got := c.Topics.Round(); got != "my/fed/air/round" {
 		t.Errorf("round topic %s", got)
 	}
-	if d := s.Data; d.Source != data.CSV || d.CSV != "rows.csv" || d.Where["site"] != "a" || d.Share != 1 ||
+	if d := s.Data; d.Source != data.SourceCSV || d.CSV != "rows.csv" || d.Where["site"] != "a" || d.Share != 1 ||
 		d.Shares != 3 || c.Data == nil {
 		t.Errorf("data %+v", d)
 	}
@@ -159,7 +159,7 @@ func TestCoordinatorConfig(t *testing.T) {
 	}
 	if c.Round.Gather.Minimum != 2 || c.MaxNorm != 3 ||
 		c.KeepModels != 20 ||
-		c.MaxBuffered != 256<<20 || !c.Standardize || c.Clip != 6 || c.Held == nil {
+		c.MaxBuffered != 256<<20 || !c.Standardize || c.FeatureClip != 6 || c.HeldOutSource == nil {
 		t.Errorf("%+v", c)
 	}
 	s.StateDir = t.TempDir()
@@ -171,9 +171,9 @@ func TestCoordinatorConfig(t *testing.T) {
 	if n, counted := s.CountAgents(); n != 2 || counted != nil || agents.Len() != 2 {
 		t.Errorf("%d agents, error %v; %d in the open list", n, counted, agents.Len())
 	}
-	s.Held = nil
-	if c, err = s.Config(); err != nil || c.Held != nil {
-		t.Errorf("held-out data %v without any in the settings, error %v", c.Held, err)
+	s.HeldOutData = nil
+	if c, err = s.Config(); err != nil || c.HeldOutSource != nil {
+		t.Errorf("held-out data %v without any in the settings, error %v", c.HeldOutSource, err)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestWire(t *testing.T) {
 		Training: wire.Training{
 			Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw,
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 32,
-			ResponseProb: 1, StepSize: 0.4, Normalize: true, Budget: 10000, MinSteps: 1, MaxSteps: 100,
+			ResponseProb: 1, StepSize: 0.4, Normalize: true, BudgetMillis: 10000, MinSteps: 1, MaxSteps: 100,
 		},
 	}
 	if got := task.Wire(false); !reflect.DeepEqual(got, want) {

@@ -23,7 +23,7 @@ var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
 		s.Round.Aggregation.Rule, s.Round.Participants = word, 3
 		switch word {
 		case rule.MultiKrum:
-			s.Round.Aggregation.Keep = 2
+			s.Round.Aggregation.AveragedUpdates = 2
 		case rule.CenteredClipping:
 			s.Round.Aggregation.Radius = 0.1
 		}
@@ -67,7 +67,7 @@ var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
 		}
 	},
 	spec.OptionServerEvery: func(s *coordinatorsettings.File, word string) {
-		s.Task.Mixing.ServerEvery = -len(word) + 1 // 0, or -1 for "-1"
+		s.Task.Mixing.StepsPerServerAverage = -len(word) + 1 // 0, or -1 for "-1"
 	},
 }
 
@@ -108,7 +108,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionCodec:     spec.CodecNames(),
 		spec.OptionModelKind: append(testkit.Words(spec.ModelKinds()), "external"),
 		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
-	}, func(c spec.Choice, refused []spec.Pair) {
+	}, func(c spec.ChosenOptions, refused []spec.Incompatibility) {
 		s := coordinatorsettings.Default()
 		if err := settings.Load(&s, "coordinator", path, nil); err != nil {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func TestPairs(t *testing.T) {
 			t.Errorf("%v: %v", c, err)
 		}
 		for _, p := range refused {
-			if refusals++; err == nil || !strings.Contains(err.Error(), p.Why) {
+			if refusals++; err == nil || !strings.Contains(err.Error(), p.Reason) {
 				t.Errorf("%v: error %v, want that %v does not go with %v", c, err, p.A, p.B)
 			}
 		}

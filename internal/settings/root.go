@@ -19,7 +19,7 @@ func ReadRoot(path, federation string) (wire.RootDocument, error) {
 	if err != nil {
 		return wire.RootDocument{}, err
 	}
-	d, err := wire.OpenRoot(p)
+	d, err := wire.DecodeVerifiedRoot(p)
 	if err != nil {
 		return d, fmt.Errorf("%s: %w", path, err)
 	}
@@ -29,9 +29,9 @@ func ReadRoot(path, federation string) (wire.RootDocument, error) {
 	return d, nil
 }
 
-// Trust returns the coordinator's public key that a person has written, or else the root document. The error is a
-// [*spec.FieldError].
-func (m *Member) Trust() (ed25519.PublicKey, *wire.RootDocument, error) {
+// CoordinatorTrust returns the coordinator's public key that a person has written, or else the root document. The error
+// is a [*spec.FieldError].
+func (m *Member) CoordinatorTrust() (ed25519.PublicKey, *wire.RootDocument, error) {
 	i := &m.Identity
 	if i.RootFile == "" {
 		key, err := keys.Parse(i.CoordinatorKey)

@@ -53,7 +53,7 @@ func TestSamplesLoad(t *testing.T) {
 // unless the line says otherwise.
 func TestSamplesAreComplete(t *testing.T) {
 	agent, coordinator := agentKeys(settings.DefaultAgent()), coordinatorKeys(coordinatorsettings.Default())
-	coordinator.Held = &data.Config{}
+	coordinator.HeldOutData = &data.Config{}
 	agent.D2D = &settings.D2D{Place: &settings.Place{}}
 	t.Run("agentd", func(t *testing.T) {
 		loaded := agentKeys(settings.DefaultAgent())

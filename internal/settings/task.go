@@ -43,8 +43,8 @@ type Task struct {
 	MinRows     int  `yaml:"min_rows"` // agents with fewer do not take part
 	Standardize bool `yaml:"standardize"`
 	// StandardizeAt are the versions of a run at which the columns are standardised again.
-	StandardizeAt []int   `yaml:"standardize_at"`
-	Clip          float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
+	StandardizeAt  []int   `yaml:"standardize_at"`
+	ClipDeviations float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
 }
 
 // taskFile is the part of a coordinator.yaml that says what is learned. Round is there for its algorithm: agents of one
@@ -56,7 +56,7 @@ type taskFile struct {
 
 // Validate reports every problem of the task, by key.
 func (f *taskFile) Validate() error {
-	var c spec.Check
+	var c spec.ProblemList
 	f.Task.Check(&c, f.Round.Algorithm == spec.FedDec)
 	return c.Err()
 }
@@ -65,7 +65,7 @@ func (f *taskFile) Validate() error {
 // the output of `coordinator task show`, as for `coordinator task apply`. Errors have the line of their key.
 func ReadTask(path string) (wire.Task, error) {
 	f := taskFile{DefaultTask(), round.DefaultConfig()}
-	err := config.Load(&f, config.Source{Path: path, Partial: true})
+	err := config.Load(&f, config.Source{Path: path, IgnoreForeignKeys: true})
 	return f.Task.Wire(false), err
 }
 
@@ -83,45 +83,50 @@ type Steps struct {
 
 // Mixing says how agents mix with their neighbours between local steps. A round then has steps.max local steps.
 type Mixing struct {
-	Every int `yaml:"every"` // local steps between two mixings
-	// ServerEvery is H, the local steps after which the server's average replaces the agents' models: -1 = steps.max;
-	// 0 = never.
-	ServerEvery int           `yaml:"server_every"`
-	Wait        time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = without limit
-	Repeat      time.Duration `yaml:"repeat"` // until a missing snapshot is requested
-	Drain       time.Duration `yaml:"drain"`  // after the last step, for late snapshots
-	Codec       spec.Codec    `yaml:"codec"`
-	// Clip is τ: a flow is of vectors that far apart at most, and edges that stand out are left out; 0 = none of it.
-	Clip   float64 `yaml:"clip"`
-	Sealed bool    `yaml:"sealed"` // encrypt what neighbours exchange; false only on a trusted test bench
+	StepsPerMixing int `yaml:"every"` // local steps between two mixings
+	// StepsPerServerAverage is H, the local steps after which the server's average replaces the agents' models: -1 =
+	// steps.max; 0 = never.
+	StepsPerServerAverage int           `yaml:"server_every"`
+	SnapshotTimeout       time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = without limit
+	RequestInterval       time.Duration `yaml:"repeat"` // until a missing snapshot is requested
+	LateSnapshotTime      time.Duration `yaml:"drain"`  // after the last step, for late snapshots
+	Codec                 spec.Codec    `yaml:"codec"`
+	// ClipDistance is τ: a flow is of vectors that far apart at most, and edges that stand out are left out; 0 = none
+	// of it.
+	ClipDistance float64 `yaml:"clip"`
+	Sealed       bool    `yaml:"sealed"` // encrypt what neighbours exchange; false only on a trusted test bench
 }
 
 func (m *Mixing) wire() wire.Mixing {
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
-	return wire.Mixing{Every: uint32(m.Every), Wait: ms(m.Wait), Repeat: ms(m.Repeat), Drain: ms(m.Drain),
-		Codec: m.Codec, Open: !m.Sealed,
-		Endless: m.ServerEvery == 0}
+	return wire.Mixing{EverySteps: uint32(m.StepsPerMixing), WaitMillis: ms(m.SnapshotTimeout),
+		RepeatMillis: ms(m.RequestInterval), DrainMillis: ms(m.LateSnapshotTime),
+		Codec: m.Codec, Unsealed: !m.Sealed,
+		EndlessBlocks: m.StepsPerServerAverage == 0}
 }
 
-func (m *Mixing) check(c *spec.Check, t *Task) {
-	c.Need(m.Every >= 1 && t.Steps.Max%max(m.Every, 1) == 0, "task.mixing.every",
-		"must be at least 1 and divide task.steps.max (%d), is %d", t.Steps.Max, m.Every)
+func (m *Mixing) check(c *spec.ProblemList, t *Task) {
+	c.Require(m.StepsPerMixing >= 1 && t.Steps.Max%max(m.StepsPerMixing, 1) == 0, "task.mixing.every",
+		"must be at least 1 and divide task.steps.max (%d), is %d", t.Steps.Max, m.StepsPerMixing)
 	for _, d := range []struct {
 		key   string
 		value time.Duration
 		least time.Duration
-	}{{"wait", m.Wait, 0}, {"repeat", m.Repeat, time.Millisecond}, {"drain", m.Drain, 0}} {
-		c.Need(d.value >= d.least && d.value <= time.Hour && d.value%time.Millisecond == 0, "task.mixing."+d.key,
+	}{{"wait", m.SnapshotTimeout, 0}, {"repeat", m.RequestInterval, time.Millisecond}, {"drain", m.LateSnapshotTime,
+		0}} {
+		c.Require(d.value >= d.least && d.value <= time.Hour && d.value%time.Millisecond == 0, "task.mixing."+d.key,
 			"must be %s to 1h, in whole milliseconds, is %s", d.least, d.value)
 	}
-	c.Need(m.ServerEvery == -1 || m.ServerEvery == 0 || m.ServerEvery == t.Steps.Max, "task.mixing.server_every",
+	c.Require(m.StepsPerServerAverage == -1 || m.StepsPerServerAverage == 0 || m.StepsPerServerAverage == t.Steps.Max,
+		"task.mixing.server_every",
 		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max,
-		m.ServerEvery)
-	c.Need(m.Wait > 0 || !m.wire().Endless, "task.mixing.wait",
+		m.StepsPerServerAverage)
+	c.Require(m.SnapshotTimeout > 0 || !m.wire().EndlessBlocks, "task.mixing.wait",
 		"must be above 0 with server_every: 0, or an agent would wait for ever for a neighbour that has gone")
-	c.Valid("task.mixing.codec", m.Codec.ValidateMixing())
-	c.Need(m.Clip >= 0 && !math.IsInf(m.Clip, 1), "task.mixing.clip", "must be a finite number of 0 or more, is %v",
-		m.Clip)
+	c.AddError("task.mixing.codec", m.Codec.ValidateMixing())
+	c.Require(m.ClipDistance >= 0 && !math.IsInf(m.ClipDistance, 1), "task.mixing.clip",
+		"must be a finite number of 0 or more, is %v",
+		m.ClipDistance)
 }
 
 // DefaultTask returns the defaults of the section task.
@@ -131,10 +136,11 @@ func DefaultTask() Task {
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
 		StepSize:      spec.StepSize{Constant: 0.4, Normalize: true},
 		Steps:         Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
-		Mixing: Mixing{Every: 1, ServerEvery: -1, Wait: time.Second, Repeat: 300 * time.Millisecond,
-			Drain: 5 * time.Second, Codec: spec.CodecRaw, Sealed: true},
+		Mixing: Mixing{StepsPerMixing: 1, StepsPerServerAverage: -1, SnapshotTimeout: time.Second,
+			RequestInterval:  300 * time.Millisecond,
+			LateSnapshotTime: 5 * time.Second, Codec: spec.CodecRaw, Sealed: true},
 		Personal: spec.DefaultPersonal(),
-		MinRows:  10, Standardize: true, Clip: 6,
+		MinRows:  10, Standardize: true, ClipDeviations: 6,
 		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 	}
 }
@@ -143,82 +149,82 @@ func DefaultTask() Task {
 const mostSteps = 1_000_000_000
 
 // Check reports every problem of the task, by key. mixes says that its agents mix (round.algorithm feddec).
-func (t *Task) Check(c *spec.Check, mixes bool) {
+func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	if mixes {
 		t.Mixing.check(c, t)
 	}
-	c.Need(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName,
+	c.Require(t.Name != "" && len(t.Name) <= wire.MaxName, "task.name", "must have 1 to %d bytes, has %d", wire.MaxName,
 		len(t.Name))
 	t.checkColumns(c)
 	t.Model.Check(c, "task.model")
 	r := t.recipe()
 	t.Model.CheckFeatures(c, "task.model", len(r.Expand(t.Features)))
 	spec.CheckPersonal(c, "task.personal", &t.Personal)
-	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, t.parts())
+	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, t.tensorNames())
 	spec.CheckFinetune(c, "task.finetune", &t.Finetune)
-	c.Need(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
+	c.Require(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
 		"must be squared, logistic, softmax or huber, is %q: devices know no other", t.Model.Risk)
-	c.Valid("task.exchange", t.Exchange.Validate())
-	c.Valid("task.codec", t.Codec.Validate())
-	c.Need(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",
+	c.AddError("task.exchange", t.Exchange.Validate())
+	c.AddError("task.codec", t.Codec.Validate())
+	c.Require(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",
 		"must be 0 (all rows) to 65536, is %d", t.BatchSize)
 	spec.CheckProbability(c, "task.response.probability", t.Response.Probability)
 	t.GradientNoise.Check(c, "task.gradient_noise")
-	c.Need(t.Proximal >= 0 && !math.IsInf(t.Proximal, 1), "task.proximal", "must be finite and not negative, is %v",
+	c.Require(t.Proximal >= 0 && !math.IsInf(t.Proximal, 1), "task.proximal", "must be finite and not negative, is %v",
 		t.Proximal)
-	c.Need(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
-	c.Need(t.Standardize || len(t.StandardizeAt) == 0, "task.standardize_at",
+	c.Require(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
+	c.Require(t.Standardize || len(t.StandardizeAt) == 0, "task.standardize_at",
 		"is set, but task.standardize is false: set it to true, or remove task.standardize_at")
-	c.Need(!mixes || t.Mixing.ServerEvery != 0 || len(t.StandardizeAt) == 0, "task.standardize_at",
+	c.Require(!mixes || t.Mixing.StepsPerServerAverage != 0 || len(t.StandardizeAt) == 0, "task.standardize_at",
 		"does not go with task.mixing.server_every: 0: agents never take the server's model")
 	for _, v := range t.StandardizeAt {
-		c.Need(v >= 1, "task.standardize_at", "must be versions from 1, has %d", v)
+		c.Require(v >= 1, "task.standardize_at", "must be versions from 1, has %d", v)
 	}
-	c.Need(t.Clip >= 0, "task.clip", "must not be negative, is %v", t.Clip)
+	c.Require(t.ClipDeviations >= 0, "task.clip", "must not be negative, is %v", t.ClipDeviations)
 	t.StepSize.Check(c, "task.step_size")
 	if size := t.StepSize; size.Diminishing { // no problem tells these numbers, as in an experiment
-		c.Need(size.StrongConvexity > 0, "task.step_size.strong_convexity",
+		c.Require(size.StrongConvexity > 0, "task.step_size.strong_convexity",
 			"is %v; want a positive number", size.StrongConvexity)
-		c.Need(size.Gamma > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
+		c.Require(size.Gamma > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
 			"is %v; want at least task.step_size.strong_convexity (%v), or task.step_size.gamma", size.Smoothness,
 			size.StrongConvexity)
 	}
-	c.Need(t.Steps.Budget >= time.Millisecond && t.Steps.Budget <= 24*time.Hour, "task.steps.budget",
+	c.Require(t.Steps.Budget >= time.Millisecond && t.Steps.Budget <= 24*time.Hour, "task.steps.budget",
 		"must be 1ms to 24h, is %s", t.Steps.Budget)
-	c.Need(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
-	c.Need(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min,
+	c.Require(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
+	c.Require(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min,
 		t.Steps.Max)
-	c.Need(t.Steps.Max <= mostSteps, "task.steps.max", "must be at most %d, is %d", mostSteps, t.Steps.Max)
+	c.Require(t.Steps.Max <= mostSteps, "task.steps.max", "must be at most %d, is %d", mostSteps, t.Steps.Max)
 	if c.Problems() == 0 {
-		c.Valid("task", task.Validate[float32](t.Wire(mixes)))
+		c.AddError("task", task.Validate[float32](t.Wire(mixes)))
 	}
 }
 
 // External says that a program of each device's owner trains the model, on rows of its own.
 func (t *Task) External() bool { return t.Model.Kind == spec.ModelExternal }
 
-// Standardizes says that a run begins with a round of statistics.
-func (t *Task) Standardizes() bool { return t.Standardize && !t.External() }
+// StartsWithStatistics says that a run begins with a round of statistics.
+func (t *Task) StartsWithStatistics() bool { return t.Standardize && !t.External() }
 
-func (t *Task) checkColumns(c *spec.Check) {
+func (t *Task) checkColumns(c *spec.ProblemList) {
 	if t.External() {
 		const own = "is set, and the program of an external model has rows of its own: remove it"
-		c.Need(len(t.Features) == 0, "task.features", own)
-		c.Need(t.Target == "", "task.target", own)
-		c.Need(len(t.Inputs) == 0, "task.inputs", own)
-		c.Need(t.Response.Probability == 1, "task.response.probability",
+		c.Require(len(t.Features) == 0, "task.features", own)
+		c.Require(t.Target == "", "task.target", own)
+		c.Require(len(t.Inputs) == 0, "task.inputs", own)
+		c.Require(t.Response.Probability == 1, "task.response.probability",
 			"must be 1, since the program of an external model takes each step, is %v", t.Response.Probability)
-		c.Need(t.GradientNoise.Law == spec.NoiseNone, "task.gradient_noise.law",
+		c.Require(t.GradientNoise.Law == spec.NoiseNone, "task.gradient_noise.law",
 			"must be none, since the program of an external model adds no noise, is %s", t.GradientNoise.Law)
 		_, err := t.tensors()
-		c.Valid("task.model.initial", err)
+		c.AddError("task.model.initial", err)
 		return
 	}
-	c.Need(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
+	c.Require(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
 	if t.Model.Kind.Target() {
-		c.Need(t.Target != "", "task.target", "is empty; want the name of the column to predict")
+		c.Require(t.Target != "", "task.target", "is empty; want the name of the column to predict")
 	} else {
-		c.Need(t.Target == "", "task.target", "is %q, and the kind %s has none: remove it", t.Target, t.Model.Kind)
+		c.Require(t.Target == "", "task.target", "is %q, and the kind %s has none: remove it", t.Target, t.Model.Kind)
 	}
 	t.checkRecipe(c)
 }
@@ -252,8 +258,9 @@ func (t *Task) tensors() (wire.Schema, error) {
 	return s, nil
 }
 
-// parts are the names that tensors of an external model, and the layers before their first dots, have; nil of others.
-func (t *Task) parts() []string {
+// tensorNames are the names that tensors of an external model, and the layers before their first dots, have; nil of
+// others.
+func (t *Task) tensorNames() []string {
 	if !t.External() {
 		return nil
 	}
@@ -273,19 +280,19 @@ func (t *Task) recipe() spec.Recipe {
 	return spec.Recipe{Grid: t.Grid, Inputs: t.Inputs}.WithDefaults()
 }
 
-func (t *Task) checkRecipe(c *spec.Check) {
+func (t *Task) checkRecipe(c *spec.ProblemList) {
 	r, before := t.recipe(), c.Problems()
 	r.Check(c, "task")
 	_, err := time.LoadLocation(r.Grid.Zone)
-	c.Valid("task.grid.zone", err)
+	c.AddError("task.grid.zone", err)
 	if len(r.Inputs) > 0 && (t.Target != "") == t.Model.Kind.Target() && c.Problems() == before {
 		r.CheckColumns(c, "task", t.Features, t.Target)
 	}
 }
 
 // Want says which rows the task wants.
-func (t *Task) Want() data.Want {
-	w := data.Want{Features: t.Features, Target: t.Target}
+func (t *Task) Want() data.RowQuery {
+	w := data.RowQuery{Features: t.Features, Target: t.Target}
 	if r := t.recipe(); len(r.Inputs) > 0 {
 		w.Features, w.Recipe = r.Expand(t.Features), &r
 	}
@@ -308,7 +315,7 @@ func (t *Task) Wire(mixes bool) wire.Task {
 			ResponseProb: t.Response.Probability, GradientNoise: t.GradientNoise,
 			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity, Gamma: schedule.Gamma,
 			Normalize: t.StepSize.Normalize, Proximal: t.Proximal,
-			Budget: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),
+			BudgetMillis: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),
 			MaxSteps: uint32(t.Steps.Max),
 		},
 	}

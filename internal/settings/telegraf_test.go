@@ -52,8 +52,9 @@ func TestTelegraf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = source.(data.Collector).Start(data.Env{Dir: filepath.Join(t.TempDir(), "readings"), Disk: store.Machine,
-			Keep: s.Readings.Ring(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		err = source.(data.Collector).Start(data.CollectorEnv{Dir: filepath.Join(t.TempDir(), "readings"),
+			Disk: store.Machine,
+			Keep: s.Readings.RingBounds(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			Connect: func(func(mqtt.Traffic)) (mqtt.Conn, error) { return b.Session("roof-1-data", nil, nil), nil }})
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +72,7 @@ func TestTelegraf(t *testing.T) {
 		<-time.After(10 * time.Second) // until it is written
 		recipe := spec.Recipe{Grid: spec.Grid{Step: 10 * time.Second},
 			Inputs: []spec.Input{{Name: "temperature"}, {Name: "pressure"}}}.WithDefaults()
-		v, err := source.Open(data.Want{Features: []string{"temperature", "pressure"}, Target: "temperature in 10s",
+		v, err := source.Open(data.RowQuery{Features: []string{"temperature", "pressure"}, Target: "temperature in 10s",
 			Recipe: &recipe}).Snapshot()
 		if err != nil || v.Rows.Len() != 1 || v.Times.At(0) != at.UnixNano() ||
 			!slices.Equal(v.Rows.All().X, []float32{64.5, 1.87}) || v.Rows.All().Y[0] != 64.5 {

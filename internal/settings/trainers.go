@@ -26,29 +26,30 @@ type Trainer struct {
 // DefaultTimeout is the default of a trainer's timeout.
 const DefaultTimeout = 10 * time.Minute
 
-// Rowless says that the device has programs, which have rows, and nothing else.
-func (a *Agent) Rowless() bool {
-	return len(a.Trainers) > 0 && a.Data.Source == data.CSV && a.Data.CSV == ""
+// HasOnlyTrainers says that the device has programs, which have rows, and nothing else.
+func (a *Agent) HasOnlyTrainers() bool {
+	return len(a.Trainers) > 0 && a.Data.Source == data.SourceCSV && a.Data.CSV == ""
 }
 
 func (c *Check) trainers(all []Trainer) {
 	seen := map[string]bool{}
 	for i, t := range all {
 		key := fmt.Sprintf("trainers[%d].", i)
-		c.Need(t.Name != "" && len(t.Name) <= wire.MaxName && !seen[t.Name], key+"name",
+		c.Require(t.Name != "" && len(t.Name) <= wire.MaxName && !seen[t.Name], key+"name",
 			"is %q; want 1 to %d bytes, and each name once", t.Name, wire.MaxName)
 		seen[t.Name] = true
-		c.Need(t.Socket != "" || len(t.Command) > 0 && t.Command[0] != "", key+"command",
+		c.Require(t.Socket != "" || len(t.Command) > 0 && t.Command[0] != "", key+"command",
 			"is empty; want a program and its arguments, or the key socket")
-		c.Need(t.Socket == "" || len(t.Command) == 0 && t.Dir == "" && len(t.Env) == 0 && t.Memory == 0 && !t.Network,
+		c.Require(t.Socket == "" || len(t.Command) == 0 && t.Dir == "" && len(t.Env) == 0 && t.Memory == 0 &&
+			!t.Network,
 			key+"socket", "is %q, and command, dir, env, memory or network is set: these are of a program that agentd "+
 				"starts; remove them or socket", t.Socket)
 		for _, e := range t.Env {
 			name, _, pair := strings.Cut(e, "=")
-			c.Need(pair && name != "", key+"env", "has %q; want NAME=value", e)
+			c.Require(pair && name != "", key+"env", "has %q; want NAME=value", e)
 		}
-		c.Need(t.Memory >= 0, key+"memory", "must not be negative, is %s", t.Memory)
-		c.Need(t.Timeout == 0 || t.Timeout >= leastTimeout && t.Timeout <= 24*time.Hour, key+"timeout",
+		c.Require(t.Memory >= 0, key+"memory", "must not be negative, is %s", t.Memory)
+		c.Require(t.Timeout == 0 || t.Timeout >= leastTimeout && t.Timeout <= 24*time.Hour, key+"timeout",
 			"must be %s to 24h, is %s", leastTimeout, t.Timeout)
 	}
 }

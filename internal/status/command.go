@@ -18,7 +18,7 @@ func Command(program string, stateDirs func(*cli.Loader) ([]string, error)) *cob
 	var l cli.Loader
 	var watch, json bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show what the running " + program + " does", Args: cli.Args(cobra.NoArgs),
+		Use: "status", Short: "Show what the running " + program + " does", Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dirs, err := stateDirs(&l)
 			if err != nil {

@@ -89,8 +89,8 @@ func Sparkline(xs []float64) string {
 	return b.String()
 }
 
-// Names joins the first names, and counts the others.
-func Names[S ~string](all []S) string {
+// JoinNames joins the first names, and counts the others.
+func JoinNames[S ~string](all []S) string {
 	shown := make([]string, 0, MostNames)
 	for _, name := range all[:min(len(all), MostNames)] {
 		shown = append(shown, string(name))
@@ -102,8 +102,8 @@ func Names[S ~string](all []S) string {
 	return text
 }
 
-// Span is a duration for people.
-func Span(d time.Duration) string {
+// FormatDuration is a duration for people.
+func FormatDuration(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Second:
 		return d.Round(time.Millisecond).String()
@@ -116,10 +116,10 @@ func Span(d time.Duration) string {
 }
 
 // Seconds is Span of a number of seconds.
-func Seconds(s float64) string { return Span(time.Duration(s * float64(time.Second))) }
+func Seconds(s float64) string { return FormatDuration(time.Duration(s * float64(time.Second))) }
 
-// Figures joins names and numbers; it leaves out unknown (nil) numbers.
-func Figures(pairs ...any) string {
+// FormatNamedNumbers joins names and numbers; it leaves out unknown (nil) numbers.
+func FormatNamedNumbers(pairs ...any) string {
 	var all []string
 	for p := range slices.Chunk(pairs, 2) {
 		if x := p[1].(*float64); x != nil {
@@ -131,7 +131,7 @@ func Figures(pairs ...any) string {
 
 // Head adds the first lines of a page.
 func (p *Page) Head(what, version string, at, started time.Time, problems []string, l Link) {
-	p.Line(what, "%s, up %s", version, Span(at.Sub(started)))
+	p.Line(what, "%s, up %s", version, FormatDuration(at.Sub(started)))
 	for _, problem := range problems {
 		p.Paragraph("!", problem)
 	}
@@ -156,6 +156,6 @@ func (p *Page) Refusals(all []Refusal) {
 		if r.Agent != "" {
 			who = r.Agent + " "
 		}
-		p.Line(label, "%s  round %d  %s%s: %s", r.At.Local().Format(time.TimeOnly), r.Round, who, r.What, r.Reason)
+		p.Line(label, "%s  round %d  %s%s: %s", r.At.Local().Format(time.TimeOnly), r.Round, who, r.Kind, r.Reason)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // TestHungProcess: a process that holds its socket open and answers nothing, as one that is stopped.
 func TestHungProcess(t *testing.T) {
 	dir := t.TempDir()
-	l, err := net.Listen("unix", api.SocketIn(dir))
+	l, err := net.Listen("unix", api.SocketPath(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

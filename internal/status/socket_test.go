@@ -33,7 +33,7 @@ func ask(t *testing.T, dir string, args ...string) (string, error) {
 }
 
 func serveOne(ctx context.Context, dir string, v *agentstatus.View) {
-	api.Serve(ctx, dir, api.Handler([]api.Route{v.Route()}, api.Owner, nil), slog.New(slog.DiscardHandler))
+	api.ServeSocket(ctx, dir, api.Handler([]api.Route{v.Route()}, api.SocketCaller, nil), slog.New(slog.DiscardHandler))
 }
 
 // TestSocket asks a daemon for text and JSON, also where a daemon that was

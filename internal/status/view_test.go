@@ -42,23 +42,23 @@ func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 func TestCoordinatorPage(t *testing.T) {
 	c := surface.NewClock()
 	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
-	v.Begin(coordinatorstatus.Applied{Version: 1}, &round.Config{Rounds: 20, Deadline: 2 * time.Minute},
+	v.Begin(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{Rounds: 20, Deadline: 2 * time.Minute},
 		coordinator.RunSummary{})
 	v.Observe(coordinator.AgentsListed{Agents: 12})
-	surface.ComparePage(t, *update, "coordinator_new", v.Picture())
+	surface.ComparePage(t, *update, "coordinator_new", v.Status())
 	tell := func(facts ...any) {
 		for _, f := range facts {
-			testkit.Tell(v, f)
+			testkit.NotifyObserver(v, f)
 		}
 	}
 	c.Pass(2 * time.Second)
 	tell(coordinator.LinkChanged{Up: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
-		coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestSwallowed}},
+		coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
 		coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
 		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, Agents: 11},
 		round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, Agents: 11},
-		round.AgentUnfit{Agent: "s8", Reason: wire.DeclineBadData, Agents: 11, Misfit: wire.Misfit{Column: "pm25",
-			Reason: "out_of_range", Where: "/data/a.csv: line 12", Bad: 30, All: 100}},
+		round.AgentUnfit{Agent: "s8", Reason: wire.DeclineBadData, Agents: 11, Misfit: wire.DataProblem{Column: "pm25",
+			Reason: "out_of_range", ExampleLocation: "/data/a.csv: line 12", UnusableValues: 30, TotalValues: 100}},
 		round.AgentCounted{Agent: "s3", Agents: 11})
 	for i, risk := range []float64{0.9, 0.6, math.NaN(), 0.5, 0.47, 0.5, 0.44} {
 		c.Pass(time.Minute)
@@ -70,11 +70,12 @@ func TestCoordinatorPage(t *testing.T) {
 			SecondEigenvalue: 0.9, Alpha: 9}},
 		round.RolloutEnded{Candidate: wire.ModelName{Run: 5, Version: 3}, Released: wire.ModelName{Run: 5, Version: 2},
 			Verdict: rollout.Verdict{Result: rollout.Worse}},
-		round.AgentSidelined{Agent: "s7", Round: 7, Reason: round.SidelinedSilent, Draws: 2, Until: 9, Agents: 10},
+		round.AgentSidelined{Agent: "s7", Round: 7, Reason: round.SidelinedSilent, DrawsSatOut: 2, Until: 9,
+			Agents: 10},
 		round.RoundAbandoned{Round: 7, Reason: round.AbandonQuorum},
 		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, Agents: 10,
 			Participants: []wire.AgentID{"s1", "s2", "s3", "s4", "s5", "s6"},
-			SitOut: []round.Sidelined{{Agent: "s7", Reason: round.SidelinedSilent, Times: 2, Draws: 2,
+			SidelinedAgents: []round.Sidelined{{Agent: "s7", Reason: round.SidelinedSilent, Times: 2, Draws: 2,
 				Until: 9}}},
 		round.PhaseEntered{Phase: round.CoordinatorCollecting})
 	c.Pass(3 * time.Second)
@@ -84,17 +85,18 @@ func TestCoordinatorPage(t *testing.T) {
 	c.Pass(9 * time.Second)
 	tell(accept8("s1", 20), accept8("s2", 7), round.UpdateRefused{Agent: "s4", Round: 8, Reason: wire.RefuseNorm},
 		round.UpdateRefused{Agent: "s3", Round: 6, Reason: wire.RefuseLate})
-	surface.ComparePage(t, *update, "coordinator_withdrawn", v.Picture())
+	surface.ComparePage(t, *update, "coordinator_withdrawn", v.Status())
 	tell(round.RolloutBegan{Candidate: wire.ModelName{Run: 5, Version: 7}, Released: wire.ModelName{Run: 5, Version: 2},
 		Agents: 3})
 	tell(round.AgentJoined{Agent: "s6", Round: 8})
 	c.Pass(30 * time.Second)
-	surface.ComparePage(t, *update, "coordinator_collecting", v.Picture())
+	surface.ComparePage(t, *update, "coordinator_collecting", v.Status())
 	tell(coordinator.LinkChanged{Err: errors.New("connection reset by peer")},
-		coordinator.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}},
+		coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
 		coordinator.SubscriptionsRefused{},
 		coordinator.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"},
-		coordinator.ForeignAnnouncement{}, coordinator.ForeignRetained{Topics: 3, Example: "fl/v1/air/x/air-s1/9/0"},
+		coordinator.ForeignAnnouncement{}, coordinator.ForeignMessagesDeleted{DeletedTopics: 3,
+			Example: "fl/v1/air/x/air-s1/9/0"},
 		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.StopJudged{
 			Rule:  stop.Config{R2: 0.9, Risk: 0.1, Patience: 5, Time: time.Hour, Bytes: 5e6},
 			State: stop.State{Since: c.Now(), Bytes: 6e6, Judged: 9, Risk: 0.25, Best: 0.2, BestAt: 12, Without: 3},
@@ -103,18 +105,18 @@ func TestCoordinatorPage(t *testing.T) {
 	for i := range 30 {
 		tell(round.UpdateRefused{Agent: "s1", Round: wire.RoundID(100 + i), Reason: wire.RefuseLate})
 	}
-	surface.ComparePage(t, *update, "coordinator_finished", v.Picture())
+	surface.ComparePage(t, *update, "coordinator_finished", v.Status())
 }
 
 // TestRecall: a coordinator that was restarted knows its run.
 func TestRecall(t *testing.T) {
 	v := coordinatorstatus.New("v0.1.0", "air", surface.NewClock().Now)
 	r2 := 0.5
-	v.Begin(coordinatorstatus.Applied{}, &round.Config{}, coordinator.RunSummary{Version: 7, Risks: []float64{3, 2},
+	v.Begin(coordinatorstatus.CurrentTask{}, &round.Config{}, coordinator.RunSummary{Version: 7, Risks: []float64{3, 2},
 		R2: &r2})
 	v.Observe(coordinator.ModelReady{Version: 8, Risk: 1,
 		Score: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
-	if got := v.Picture().Draw(80); !strings.Contains(got, "version 8") ||
+	if got := v.Status().Draw(80); !strings.Contains(got, "version 8") ||
 		!strings.Contains(got, "3 → 1 over 3 rounds") || !strings.Contains(got, "R² 0.75") {
 		t.Error(got)
 	}
@@ -123,18 +125,18 @@ func TestRecall(t *testing.T) {
 // TestStateProblems: what was wrong with the folder at the start is shown.
 func TestStateProblems(t *testing.T) {
 	v := coordinatorstatus.New("v0.1.0", "air", surface.NewClock().Now)
-	v.Observe(coordinator.StateMended{File: coordinator.StateModel, Before: 8, Version: 7})
-	v.Observe(coordinator.StateMended{File: coordinator.StateTask, Before: 8, Version: 8})
+	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, Before: 8, Version: 7})
+	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateTask, Before: 8, Version: 8})
 	v.Observe(coordinator.ModelsAhead{Version: 7, Newest: 12})
-	got := v.Picture().Draw(200)
+	got := v.Status().Draw(200)
 	for _, want := range []string{"model 8 in the state folder is lost: the run continues from model 7",
 		"the task in the state folder was damaged or missing", "models up to version 12 are on disk"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
-	v.Observe(coordinator.StateMended{File: coordinator.StateModel, Before: 8, Version: 9})
-	if got, want := v.Picture().Draw(200),
+	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, Before: 8, Version: 9})
+	if got, want := v.Status().Draw(200),
 		"model 8 in the state folder is lost: the run continues from model 9"; !strings.Contains(got, want) {
 		t.Errorf("%s\nwant %q", got, want)
 	}
@@ -145,8 +147,9 @@ func TestStateProblems(t *testing.T) {
 func TestMixingPage(t *testing.T) {
 	c := surface.NewClock()
 	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
-	v.Begin(coordinatorstatus.Applied{Version: 3, Next: 4}, &round.Config{Algorithm: spec.FedDec, Participants: 2,
-		Deadline: time.Minute},
+	v.Begin(coordinatorstatus.CurrentTask{Version: 3, NextVersion: 4}, &round.Config{Algorithm: spec.FedDec,
+		Participants: 2,
+		Deadline:     time.Minute},
 		coordinator.RunSummary{})
 	for _, f := range []any{
 		coordinator.AgentsListed{Agents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
@@ -155,49 +158,51 @@ func TestMixingPage(t *testing.T) {
 		round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8},
 		round.AgentJoined{Agent: "s3", Round: 8},
 	} {
-		testkit.Tell(v, f)
+		testkit.NotifyObserver(v, f)
 	}
 	c.Pass(time.Second)
 	v.ObserveRound(accept8("s1", 8))
 	c.Pass(10 * time.Second)
-	surface.ComparePage(t, *update, "coordinator_mixing", v.Picture())
+	surface.ComparePage(t, *update, "coordinator_mixing", v.Status())
 	v.ObserveRound(accept8("s2", 8))
 	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorIdle})
-	surface.ComparePage(t, *update, "coordinator_mixed", v.Picture())
+	surface.ComparePage(t, *update, "coordinator_mixed", v.Status())
 }
 
 func TestAgentPage(t *testing.T) {
 	c := surface.NewClock()
 	v := agentstatus.New("v0.1.0", "air", "s1", c.Now)
-	surface.ComparePage(t, *update, "agent_new", v.Picture())
+	surface.ComparePage(t, *update, "agent_new", v.Status())
 	tell := func(facts ...any) {
 		for _, f := range facts {
-			testkit.Tell(v, f)
+			testkit.NotifyObserver(v, f)
 		}
 	}
-	tell(agent.LinkChanged{Up: true}, round.AnnouncementObeyed{Order: wire.Order{Round: 4}},
+	tell(agent.LinkChanged{Up: true}, round.AnnouncementObeyed{Order: wire.AnnouncementPosition{Round: 4}},
 		round.TaskPrepared{Samples: 712})
 	for i, risk := range []float64{0.5, 0.4, 0.3} {
 		c.Pass(time.Minute)
 		tell(round.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Left: 2 * time.Minute},
 			agent.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget,
 				StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2, Took: 80 * time.Millisecond,
-				Mixed: &d2d.Stats{Flows: 38, Late: 2}},
+				Mixed: &d2d.Stats{Flows: 38, LateFlows: 2}},
 			round.WorkEnded{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Result: round.WorkAccepted})
 	}
 	tell(round.WorkEnded{Round: 7, Kind: wire.KindTraining, Result: round.WorkDeclined, Declined: wire.DeclineNoTime},
-		round.AnnouncementObeyed{Order: wire.Order{Round: 8}},
+		round.AnnouncementObeyed{Order: wire.AnnouncementPosition{Round: 8}},
 		round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
 		agent.BudgetUsed{Month: "2026-03", Used: 9e6, Limit: 20e6, Estimate: 1},
 		agent.CertificateUsed{Until: c.Now().Add(240 * 24 * time.Hour)},
 		agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
 	c.Pass(15 * time.Second)
-	surface.ComparePage(t, *update, "agent_working", v.Picture())
+	surface.ComparePage(t, *update, "agent_working", v.Status())
 	tell(agent.Trained{Round: 8, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: time.Millisecond,
-		RiskBefore: 0.3, Took: 20 * time.Millisecond, Waited: 90 * time.Second}, agent.TurnAwaited{By: "power"})
+		RiskBefore: 0.3, Took: 20 * time.Millisecond, LockWait: 90 * time.Second},
+		agent.TrainingLockAwaited{LockHolder: "power"})
 	c.Pass(2 * time.Second)
-	surface.ComparePage(t, *update, "agent_waits", v.Picture())
-	tell(agent.TurnAwaited{Waited: 2 * time.Second}, round.BudgetShort{Round: 9, Bytes: 5000, Left: 10},
+	surface.ComparePage(t, *update, "agent_waits", v.Status())
+	tell(agent.TrainingLockAwaited{Waited: 2 * time.Second}, round.UplinkBudgetTooSmall{Round: 9, Bytes: 5000,
+		Left: 10},
 		agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")},
 		round.TaskPrepared{Unfit: wire.DeclineBadData},
 		round.WorkEnded{Round: 8, Result: round.WorkRefused, Refused: wire.RefuseLate},
@@ -210,10 +215,10 @@ func TestAgentPage(t *testing.T) {
 				Newest: c.Now().UnixNano(), Where: "/data/a.csv: line 101"},
 			{Name: "temp", Came: 100, Used: 100},
 			{Unused: map[data.Reason]uint64{grid.Malformed: 3}}}}})
-	surface.ComparePage(t, *update, "agent_unfit", v.Picture())
+	surface.ComparePage(t, *update, "agent_unfit", v.Status())
 	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, Estimate: 5000}, agent.Rejected{},
 		round.AnnouncementObeyed{})
-	if page := v.Picture().Draw(1000); strings.Count(page, "\n!") != 2 {
+	if page := v.Status().Draw(1000); strings.Count(page, "\n!") != 2 {
 		t.Errorf("a new month, and yet:\n%s", page)
 	}
 }
@@ -237,10 +242,11 @@ func TestAnnouncementMissingPage(t *testing.T) {
 			[]string{"access rules", "acl_file", "systemctl reload mosquitto"}},
 	} {
 		if tt.f.Reason == agent.MissingAccess {
-			v.Observe(agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestDenied, Topic: "loop"}})
+			v.Observe(agent.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied,
+				Topic: "loop"}})
 		}
 		v.Observe(tt.f)
-		page := v.Picture().Draw(1000)
+		page := v.Status().Draw(1000)
 		for _, want := range tt.want {
 			if !strings.Contains(page, want) {
 				t.Errorf("%s: no %q in\n%s", tt.f.Reason, want, page)
@@ -251,9 +257,9 @@ func TestAnnouncementMissingPage(t *testing.T) {
 		}
 		seen[page] = tt.f.Reason
 	}
-	v.Observe(agent.BrokerTested{SelfTested: mqtt.SelfTested{Result: mqtt.SelfTestPassed}})
+	v.Observe(agent.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}})
 	v.Observe(agent.AnnouncementMissing{Federation: "air"})
-	if page := v.Picture().Draw(1000); strings.Contains(page, "\n!") || strings.Contains(page, "no task:") {
+	if page := v.Status().Draw(1000); strings.Contains(page, "\n!") || strings.Contains(page, "no task:") {
 		t.Errorf("after an announcement:\n%s", page)
 	}
 }
@@ -263,11 +269,11 @@ func TestReachablePage(t *testing.T) {
 	c := surface.NewClock()
 	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
 	for _, tt := range []struct {
-		is   round.Responding
+		is   round.ResponseLottery
 		want bool
-	}{{round.Responding{Of: 1 << 30, Agents: 1234.4}, true}, {round.Responding{}, false}} {
-		testkit.Tell(v, round.RoundOpened{Round: 8, Kind: wire.KindTraining, Agents: 10, Responding: tt.is})
-		page := v.Picture().Draw(120)
+	}{{round.ResponseLottery{Of: 1 << 30, Agents: 1234.4}, true}, {round.ResponseLottery{}, false}} {
+		testkit.NotifyObserver(v, round.RoundOpened{Round: 8, Kind: wire.KindTraining, Agents: 10, Responding: tt.is})
+		page := v.Status().Draw(120)
 		if says := strings.Contains(page, "about 1234 answer if all are asked; 25 % were\n"); says != tt.want {
 			t.Errorf("%+v: \n%s", tt.is, page)
 		}
@@ -279,7 +285,7 @@ func TestAwayPage(t *testing.T) {
 	c := surface.NewClock()
 	v := agentstatus.New("v0.1.0", "air", "s1", c.Now)
 	broker := func() string {
-		for line := range strings.Lines(v.Picture().Draw(120)) {
+		for line := range strings.Lines(v.Status().Draw(120)) {
 			if rest, is := strings.CutPrefix(line, "broker"); is {
 				return strings.TrimSpace(rest)
 			}
@@ -287,7 +293,7 @@ func TestAwayPage(t *testing.T) {
 		return ""
 	}
 	back := c.Now().Add(time.Hour)
-	testkit.Tell(v, agent.LinkChanged{Err: mqtt.ErrPaused, Back: back})
+	testkit.NotifyObserver(v, agent.LinkChanged{Err: mqtt.ErrPaused, ReconnectAt: back})
 	c.Pass(20 * time.Minute)
 	want := "away by plan for 20m0s, back in 40m0s, at " + back.Local().Format(time.DateTime)
 	if got := broker(); got != want {
@@ -297,7 +303,7 @@ func TestAwayPage(t *testing.T) {
 	if got := broker(); got != "NOT connected for 10m0s, since it wanted to be back" {
 		t.Errorf("broker %q of an agent that is late", got)
 	}
-	testkit.Tell(v, agent.LinkChanged{Up: true})
+	testkit.NotifyObserver(v, agent.LinkChanged{Up: true})
 	if got := broker(); !strings.HasPrefix(got, "connected for ") {
 		t.Errorf("broker %q of one that is back", got)
 	}
@@ -310,13 +316,13 @@ func TestStorageProblem(t *testing.T) {
 	coord, device := coordinatorstatus.New("v0.1.0", "air", c.Now), agentstatus.New("v0.1.0", "air", "press", c.Now)
 	for _, tt := range []struct {
 		tell            func(fact any)
-		picture         func() status.Picture
+		picture         func() status.Drawable
 		failing, mended any
 	}{
-		{func(f any) { testkit.Tell(coord, f) }, coord.Picture,
+		{func(f any) { testkit.NotifyObserver(coord, f) }, coord.Status,
 			coordinator.StorageFailing{What: "save the model", Err: full}, coordinator.StorageMended{}},
-		{func(f any) { testkit.Tell(device, f) }, device.Picture,
-			agent.StorageFailing{What: "save the model", Err: full}, agent.StorageMended{}},
+		{func(f any) { testkit.NotifyObserver(device, f) }, device.Status,
+			agent.StorageFailing{Operation: "save the model", Err: full}, agent.StorageMended{}},
 	} {
 		tt.tell(tt.failing)
 		const want = "since 2026-03-01 12:00:00 the state folder cannot be written: cannot save the model: no space " +
@@ -339,19 +345,20 @@ func TestWaits(t *testing.T) {
 	for want, f := range map[string]round.RoundWaits{
 		"waits for the window that opens Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitWindow,
 			Until: time.Date(2026, 3, 6, 6, 0, 0, 0, time.UTC)},
-		"waits for new rows: 3 of 5 agents have 100 that no round has used\n": {Reason: round.WaitNewRows, Fresh: 3,
-			Agents: 5, Rows: 100},
+		"waits for new rows: 3 of 5 agents have 100 that no round has used\n": {Reason: round.WaitNewRows,
+			AgentsWithNewRows: 3,
+			Agents:            5, Rows: 100},
 		"have 100 that no round has used; 2 have not reported": {Reason: round.WaitNewRows,
 			Agents: 5, Rows: 100, WithoutRowCount: 2},
 	} {
 		c.Time = time.Date(2026, 3, 6, 2, 48, 0, 0, time.UTC)
 		v.ObserveRound(f)
-		if got := v.Picture().Draw(120); !strings.Contains(got, want) {
+		if got := v.Status().Draw(120); !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
 	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorGathering})
-	if got := v.Picture().Draw(120); strings.Contains(got, "waits") {
+	if got := v.Status().Draw(120); strings.Contains(got, "waits") {
 		t.Error(got)
 	}
 }

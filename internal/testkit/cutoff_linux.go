@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// CutOff cuts off the one file in a folder that this process has open, which may have no name: a disk that loses what
-// was written.
-func CutOff(t testing.TB, folder string) {
+// TruncateOpenFile cuts off the one file in a folder that this process has open, which may have no name: a disk that
+// loses what was written.
+func TruncateOpenFile(t testing.TB, folder string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fd/*")
 	n := 0

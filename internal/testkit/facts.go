@@ -9,8 +9,8 @@ func (o Observer[F, R]) Observe(fact F) { o(fact) }
 // ObserveRound calls the function.
 func (o Observer[F, R]) ObserveRound(fact R) { o(fact) }
 
-// Tell gives an observer a fact of either kind. It panics on anything else.
-func Tell[F, R any](o interface {
+// NotifyObserver gives an observer a fact of either kind. It panics on anything else.
+func NotifyObserver[F, R any](o interface {
 	Observe(F)
 	ObserveRound(R)
 }, fact any) {

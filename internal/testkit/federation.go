@@ -59,9 +59,9 @@ metrics: {listen: ""}
 `, f.Name, id, f.Path("state-"+id), f.Broker, f.Path(id+".key"), f.CoordinatorKey, f.Path(id+".csv")))
 }
 
-// Lead writes the coordinator's configuration for a task and a round, both in YAML, and the list of keys. more is
-// further sections.
-func (f *Federation) Lead(t testing.TB, task, agents, round string, more ...string) {
+// ConfigureCoordinator writes the coordinator's configuration for a task and a round, both in YAML, and the list of
+// keys. more is further sections.
+func (f *Federation) ConfigureCoordinator(t testing.TB, task, agents, round string, more ...string) {
 	t.Helper()
 	f.Write(t, "agents.keys", agents)
 	f.Write(t, "coordinator.yaml", fmt.Sprintf(`

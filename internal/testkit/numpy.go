@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Numpy returns a Python that has numpy. In CI there must be one; elsewhere the test is skipped without, and with
+// NumpyPython returns a Python that has numpy. In CI there must be one; elsewhere the test is skipped without, and with
 // -short, which starts no process.
-func Numpy(t *testing.T) string {
+func NumpyPython(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("Python is a process")

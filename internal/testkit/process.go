@@ -23,9 +23,9 @@ type Process struct {
 	Ended  chan struct{} // closed at the end
 	Stdout bytes.Buffer  // to be read then
 
-	mu    sync.Mutex
-	lines []string
-	more  chan struct{} // closed, and made anew, with each line
+	mu        sync.Mutex
+	lines     []string
+	lineAdded chan struct{} // closed, and made anew, with each line
 }
 
 // Start starts a program of ours; it is killed at the end of the test if it still runs.
@@ -39,7 +39,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	q := &Process{
 		Name: filepath.Base(cmd.Path) + " " + strings.Join(cmd.Args[1:], " "), Cmd: cmd, Ended: make(chan struct{}),
-		more: make(chan struct{}),
+		lineAdded: make(chan struct{}),
 	}
 	q.Cmd.Stdout = &q.Stdout
 	stderr, err := q.Cmd.StderrPipe()
@@ -68,8 +68,8 @@ func (p *Process) follow(stderr io.Reader) {
 	for s.Scan() {
 		p.mu.Lock()
 		p.lines = append(p.lines, s.Text())
-		close(p.more)
-		p.more = make(chan struct{})
+		close(p.lineAdded)
+		p.lineAdded = make(chan struct{})
 		p.mu.Unlock()
 	}
 }
@@ -93,7 +93,7 @@ func (p *Process) AwaitFor(t testing.TB, long time.Duration, text string) string
 	deadline := time.After(long)
 	for seen := 0; ; {
 		p.mu.Lock()
-		fresh, more := p.lines[seen:], p.more
+		fresh, more := p.lines[seen:], p.lineAdded
 		p.mu.Unlock()
 		for _, line := range fresh {
 			if strings.Contains(line, text) {

@@ -107,7 +107,7 @@ const FillAtMost = 3 * time.Hour
 // Rows makes the rows of hours as an agent does: to train, or early, to predict.
 func Rows(hours []Hour, features []string, target string, early bool) (grid.Rows, error) {
 	g, err := grid.New(grid.Config{Recipe: Recipe(), Features: features, Target: target,
-		Missing: grid.Fill{Policy: grid.Last, AtMost: FillAtMost}, Early: early})
+		Missing: grid.Fill{Policy: grid.FillLast, MaxAge: FillAtMost}, BeforeTargets: early})
 	if err != nil {
 		return grid.Rows{}, err
 	}

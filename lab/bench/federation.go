@@ -180,7 +180,7 @@ func (f *fleet) leader() *coordinatorsettings.File {
 	t.Steps = settings.Steps{Budget: time.Second, Min: 1, Max: 1}
 	r := &s.Round
 	r.Participants, r.Quorum, r.Rounds, r.Deadline = f.drawn, f.drawn, 0, 24*time.Hour
-	r.Gather = round.Gather{Target: f.agents, Minimum: f.agents, Within: time.Hour, Spread: time.Second}
+	r.Gather = round.Gather{Target: f.agents, Minimum: f.agents, WindowLength: time.Hour, HelloSpread: time.Second}
 	s.Policy.KeepModels = 2
 	return &s
 }
@@ -220,7 +220,8 @@ func (f *fleet) round(ctx context.Context) (s sample, err error) {
 type quick struct{ agent.Learner }
 
 // Block implements agent.Trainer.
-func (quick) Block(context.Context, wire.RoundID, *task.Problem[float32], task.Job[float32]) (agent.Block, error) {
+func (quick) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
+	error) {
 	return quickBlock{}, nil
 }
 
@@ -237,8 +238,8 @@ type quickBlock struct{}
 func (quickBlock) Take([]float32, uint64, uint64) error { return nil }
 
 // OutcomeFrom implements agent.Block.
-func (quickBlock) OutcomeFrom(_, x []float32) (task.Outcome[float32], error) {
-	return task.Outcome[float32]{Vector: make([]float32, len(x)), Steps: 1, RiskBefore: 1, RiskAfter: 1}, nil
+func (quickBlock) OutcomeFrom(_, x []float32) (task.LocalOutcome[float32], error) {
+	return task.LocalOutcome[float32]{Vector: make([]float32, len(x)), Steps: 1, RiskBefore: 1, RiskAfter: 1}, nil
 }
 
 // gated is quick, and waits for the round to begin.
@@ -248,8 +249,8 @@ type gated struct {
 }
 
 // Block implements agent.Trainer.
-func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.Problem[float32],
-	_ task.Job[float32]) (agent.Block, error) {
+func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.CompiledTask[float32],
+	_ task.LocalJob[float32]) (agent.Block, error) {
 	return &gatedBlock{fleet: g.fleet, ctx: ctx}, nil
 }
 

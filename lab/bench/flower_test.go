@@ -56,7 +56,7 @@ func TestNetworkHasItsNumbers(t *testing.T) {
 		}
 		f := &fleet{agents: 4, drawn: 4, dim: d}
 		s := f.leader()
-		var problems spec.Check
+		var problems spec.ProblemList
 		s.Task.Model.Check(&problems, "model")
 		if n := s.Task.Model.Hidden[0] * (len(s.Task.Features) + 1); n != d || problems.Err() != nil {
 			t.Errorf("d = %d: %d numbers, %v", d, n, problems.Err())

@@ -103,7 +103,8 @@ func (t *Trace[T]) Sums() Sums {
 	}
 	for _, end := range t.order {
 		f := t.flows[end]
-		s.Edges = append(s.Edges, EdgeSums{ID: end.id, Boot: end.boot, Sum: widened(f.sum), Flows: f.count, Late: f.late})
+		s.Edges = append(s.Edges, EdgeSums{ID: end.id, Boot: end.boot, Sum: widened(f.sum), Flows: f.count,
+			Late: f.late})
 	}
 	return s
 }

@@ -31,7 +31,7 @@ type member struct {
 
 // announcement is what the coordinator retains.
 type announcement struct {
-	order  wire.Order
+	order  wire.AnnouncementPosition
 	digest wire.Digest
 	body   wire.Announcement
 	named  map[wire.AgentID]float64
@@ -117,7 +117,7 @@ func digestOf(words ...any) wire.Digest { return sha256.Sum256(fmt.Append(nil, w
 func newCrowd(t *testing.T, n int, cfg round.Config) *crowd {
 	c := &crowd{t: t, cfg: cfg, now: 1, members: make([]member, n), heard: map[wire.AgentID]bool{},
 		rng: rand.New(rand.NewPCG(1, 1)), trace: sha256.New()}
-	c.cfg.Gather.Respond.Listed = n
+	c.cfg.Gather.Respond.ListedAgents = n
 	c.plan = round.Plan{Kind: wire.KindTraining, Bytes: 40, Task: wire.BlobRef{Hash: digestOf("task"), Length: 1},
 		Base: wire.BlobRef{Hash: digestOf("model", 0), Length: 1}}
 	within := max(1, cfg.Gather.Respond.ReturnWithin.Milliseconds())
@@ -191,7 +191,7 @@ func (c *crowd) hear(k int32, retained bool) {
 		return
 	}
 	if asked := a.body.Phase == wire.PhaseGathering || m.anew; asked && m.read != last {
-		of, fresh := a.body.Respond.Of, m.round != a.order.Round
+		of, fresh := a.body.Respond.Threshold, m.round != a.order.Round
 		if fresh {
 			m.before, m.round = m.pcg, a.order.Round
 			m.drew = rand.New(&m.pcg).Uint32()
@@ -207,15 +207,15 @@ func (c *crowd) hear(k int32, retained bool) {
 	}
 	m.read, m.anew = last, false
 	apart := a.body.Phase == wire.PhaseOpen && len(a.body.Selection.Tags) > 0
-	if r := a.body.Respond; r.After+r.Within > 0 && (m.undrawn || apart) {
+	if r := a.body.Respond; r.AwayMillis+r.AwaySpreadMillis > 0 && (m.undrawn || apart) {
 		c.away(k, leaves(&m.pcg, &r).Milliseconds())
 	}
 }
 
 // leaves is for how long an agent goes away.
-func leaves(pcg *rand.PCG, r *wire.Respond) time.Duration {
-	within := int64(time.Duration(r.Within) * time.Millisecond)
-	return time.Duration(r.After)*time.Millisecond + time.Duration(rand.New(pcg).Int64N(within))
+func leaves(pcg *rand.PCG, r *wire.ResponsePolicy) time.Duration {
+	within := int64(time.Duration(r.AwaySpreadMillis) * time.Millisecond)
+	return time.Duration(r.AwayMillis)*time.Millisecond + time.Duration(rand.New(pcg).Int64N(within))
 }
 
 func (c *crowd) event(a *announcement, retained bool, weight float64) round.AnnouncementCame {
@@ -224,9 +224,9 @@ func (c *crowd) event(a *announcement, retained bool, weight float64) round.Anno
 }
 
 // floor is the place that an agent has on its disk.
-func (c *crowd) floor(m *member) (wire.Order, wire.Digest) {
+func (c *crowd) floor(m *member) (wire.AnnouncementPosition, wire.Digest) {
 	if m.read < 0 {
-		return wire.Order{}, wire.Digest{}
+		return wire.AnnouncementPosition{}, wire.Digest{}
 	}
 	return c.all[m.read].order, c.all[m.read].digest
 }
@@ -255,7 +255,7 @@ func (c *crowd) twin(k int32, a *announcement, retained bool) {
 	var left time.Duration
 	for _, e := range full.Step(c.time(), c.event(a, retained, 0)) {
 		switch e := e.(type) {
-		case round.Leave:
+		case round.Disconnect:
 			left = e.For
 		case round.SayHello:
 			c.t.Errorf("the machine of agent %d says hello", k)
@@ -311,12 +311,12 @@ func (c *crowd) later(k int32, ms int64, ev round.Event) {
 func (c *crowd) perform(k int32, m *member, e round.Effect) {
 	id := agentID(k)
 	switch e := e.(type) {
-	case round.Obey:
-		c.later(k, 1, round.Obeyed{Order: e.Order})
-	case round.Prepare:
-		c.later(k, 10, round.Prepared{Task: e.Task.Hash, Samples: 50 + uint64(k%100)})
+	case round.SavePosition:
+		c.later(k, 1, round.PositionSaved{Order: e.Order})
+	case round.PrepareTask:
+		c.later(k, 10, round.TaskChecked{Task: e.Task.Hash, Samples: 50 + uint64(k%100)})
 	case round.FetchModel:
-		c.later(k, 1000, round.Fetched{Base: e.Base.Hash})
+		c.later(k, 1000, round.ModelFetched{Base: e.Base.Hash})
 	case round.Train:
 		c.later(k, 5000+int64(k%20)*1000, round.Trained{Run: e.Order.Run, Round: e.Order.Round,
 			Update: digestOf("update", k, e.Order.Round)})
@@ -325,20 +325,21 @@ func (c *crowd) perform(k int32, m *member, e round.Effect) {
 			c.tally.Hellos++
 			c.heard[id] = true
 			c.step(round.HelloCame{Agent: id, Boot: wire.Epoch(m.boot),
-				Hello: wire.Hello{Samples: e.Samples, Unfit: e.Unfit, Respond: e.Respond, Update: e.Update}})
+				Hello: wire.Hello{Samples: e.Samples, Unfit: e.Unfit, ResponseThreshold: e.LotteryThreshold,
+					PendingUpdate: e.Update}})
 		})
 	case round.SayJoined:
 		c.say(func() { c.step(round.JoinedCame{Agent: id, Round: e.Order.Round}) })
 	case round.SayDeclined:
 		c.say(func() { c.step(round.DeclinedCame{Agent: id, Round: e.Order.Round, Reason: e.Reason}) })
-	case round.Submit:
+	case round.SubmitUpdate:
 		u := wire.Update{Kind: wire.KindTraining, Base: c.all[m.read].body.Base.Hash, Samples: 50 + uint64(k%100),
 			Payload: wire.Manifest{Hash: e.Update, Length: 40, Codec: c.plan.Codec}}
 		c.say(func() {
 			c.step(round.OfferCame{Offer: round.Offer{Agent: id, Boot: wire.Epoch(m.boot), Run: e.Run, Round: e.Round,
 				Update: u}})
 		})
-	case round.Leave:
+	case round.Disconnect:
 		m.full, m.undrawn = nil, c.last().order.Phase == wire.PhaseGathering
 		c.away(k, e.For.Milliseconds())
 	}
@@ -386,23 +387,23 @@ func (c *crowd) conduct(e round.Effect) {
 	case round.Invite:
 		direct(e.Agent, round.Invited{Announcement: c.last().digest, Left: e.Left, Weight: e.Weight, Uploads: e.Uploads,
 			Samples: e.Samples})
-	case round.Stand:
+	case round.SendStanding:
 		direct(e.Agent, round.StandingCame{Announcement: c.last().digest, Place: e.Place, Samples: e.Samples})
-	case round.Accept:
+	case round.AcceptUpdate:
 		direct(e.Agent, round.AcceptedCame{Run: 1, Round: e.Round, Update: e.Update})
-	case round.Refuse:
+	case round.RefuseUpdate:
 		direct(e.Agent, round.RefusedCame{Run: e.Run, Round: e.Round, Update: e.Update, Reason: e.Reason})
-	case round.Receive:
+	case round.ReceiveUpdate:
 		c.after(200, func() {
-			c.step(round.Stored{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: 1})
+			c.step(round.UpdateStored{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: 1})
 			if c.crashAt == e.Round && c.crashAt > 0 {
 				c.crashAt = 0
 				c.start(c.record)
 			}
 		})
-	case round.Fold:
+	case round.Aggregate:
 		c.fold(e)
-	case round.Report[round.CoordinatorFact]:
+	case round.ReportFact[round.CoordinatorFact]:
 		c.fact(e.Fact)
 	}
 }
@@ -412,7 +413,7 @@ func (c *crowd) last() *announcement { return c.all[len(c.all)-1] }
 // announce retains an announcement, which all that are connected get.
 func (c *crowd) announce(e round.Announce) {
 	c.tally.Signed++
-	order := wire.Order{Root: 1, Epoch: 1, Run: 1, Round: e.Round, Attempt: e.Announcement.Attempt,
+	order := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 1, Round: e.Round, Attempt: e.Announcement.Attempt,
 		Phase: e.Announcement.Phase}
 	a := &announcement{order: order, digest: digestOf(order), body: e.Announcement, named: map[wire.AgentID]float64{}}
 	for _, d := range e.Drawn {
@@ -430,7 +431,7 @@ func (c *crowd) announce(e round.Announce) {
 		if len(c.all) != at {
 			return // another one has replaced it
 		}
-		c.step(round.Announced{Round: order.Round, Attempt: order.Attempt, Phase: order.Phase})
+		c.step(round.AnnouncementSent{Round: order.Round, Attempt: order.Attempt, Phase: order.Phase})
 		for k := range c.members {
 			if m := &c.members[k]; m.back == 0 {
 				c.hear(int32(k), false)
@@ -440,7 +441,7 @@ func (c *crowd) announce(e round.Announce) {
 }
 
 // fold makes the next model, and holds the set against who was drawn.
-func (c *crowd) fold(e round.Fold) {
+func (c *crowd) fold(e round.Aggregate) {
 	for _, x := range e.Set {
 		k := numberOf(x.Agent)
 		if want := digestOf("update", k, e.Round); x.Update != want {
@@ -451,7 +452,7 @@ func (c *crowd) fold(e round.Fold) {
 	c.plan.Version++
 	c.plan.Base.Hash = digestOf("model", c.plan.Version)
 	next := c.plan
-	c.after(1000, func() { c.step(round.Folded{Round: e.Round, Next: next}) })
+	c.after(1000, func() { c.step(round.Aggregated{Round: e.Round, Next: next}) })
 }
 
 // fact takes what the coordinator tells of a round.

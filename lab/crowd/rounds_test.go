@@ -19,8 +19,8 @@ type size struct {
 func (s size) config() round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = s.drawn, s.drawn*8/10
-	cfg.Gather = round.Gather{Minimum: s.drawn, Within: 30 * time.Second, Spread: 2 * time.Second,
-		Respond: round.Respond{Target: s.target, ReturnAfter: s.after, ReturnWithin: s.within,
+	cfg.Gather = round.Gather{Minimum: s.drawn, WindowLength: 30 * time.Second, HelloSpread: 2 * time.Second,
+		Respond: round.ResponseConfig{Target: s.target, ReturnAfter: s.after, ReturnWithin: s.within,
 			Presence: round.PresenceRound}}
 	return cfg
 }

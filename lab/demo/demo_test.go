@@ -78,7 +78,7 @@ func TestBrokerKnowsItsUsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good.Renew = nil // it would bring the right password back
+	good.RenewCredentials = nil // it would bring the right password back
 	wrong, none, climbing := good, good, good
 	wrong.Password += "?"
 	none.Username, none.Password = "", ""

@@ -47,7 +47,7 @@ func play(t *testing.T, d display, facts []any) *watcher {
 	d.start(testHeading)
 	w := newWatcher(d, testHeading.Rounds)
 	for _, f := range facts {
-		testkit.Tell(w, f)
+		testkit.NotifyObserver(w, f)
 		if done, err := (<-w.facts)(); done || err != nil {
 			t.Fatalf("%T ends the run, error %v", f, err)
 		}
@@ -176,7 +176,7 @@ func TestLiveFitsTheTerminal(t *testing.T) {
 			d.all = testHeading.Stations // the heading is not live, and may be wider
 			w := newWatcher(d, 2)
 			for _, f := range script[5:] {
-				testkit.Tell(w, f)
+				testkit.NotifyObserver(w, f)
 				if _, err := (<-w.facts)(); err != nil {
 					t.Fatal(err)
 				}

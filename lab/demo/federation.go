@@ -191,7 +191,7 @@ func (fed *federation) enrol(url string) (err error) {
 // serve serves the metrics of all, if an address for them is given, and returns
 // their URL.
 func (fed *federation) serve(ctx context.Context) (string, error) {
-	s, err := daemon.Serve(ctx, fed.options.Metrics, metrics.Handler(fed.registry, daemon.Ready), fed.log)
+	s, err := daemon.Serve(ctx, fed.options.Metrics, metrics.Handler(fed.registry, daemon.AlwaysReady), fed.log)
 	return s.URL(), err
 }
 
@@ -228,7 +228,7 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 			}
 		}
 		return coordinatord.Run(ctx, &fed.coordinator,
-			coordinatord.Options{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, Edges: fed.edgesOf})
+			coordinatord.Options{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, MeshBuilder: fed.edgesOf})
 	})
 	err := w.wait(ctx)
 	if err == nil && fed.after != nil {

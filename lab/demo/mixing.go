@@ -170,7 +170,7 @@ const rest = 300 * time.Millisecond
 func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settings.Agent) error {
 	for {
 		l := &life{Trainer: m.trainer(fed, c, s), course: c, id: wire.AgentID(s.ID), topics: fed.topics,
-			options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.Stream(wire.AgentID(s.ID))))}
+			options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.AgentStream(wire.AgentID(s.ID))))}
 		alive, end := context.WithCancel(ctx)
 		l.end = end
 		c.audit.onKill(wire.AgentID(s.ID), l.kill)
@@ -203,7 +203,7 @@ func (m *mixing) trainer(fed *federation, c *course, s *settings.Agent) agent.Tr
 }
 
 // count counts what goes over an agent's connections: topics and payloads.
-func (c *course) count(x mqtt.Traffic, kind mqtt.Kind) {
+func (c *course) count(x mqtt.Traffic, kind mqtt.TopicKind) {
 	if x.Dropped {
 		return
 	}
@@ -257,7 +257,8 @@ func (l *life) kill() {
 }
 
 // Block implements agent.Trainer.
-func (l *life) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+func (l *life) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (agent.Block,
 	error) {
 	b, err := l.Trainer.Block(ctx, r, p, j)
 	return &audited{Block: b, life: l, round: r, trace: conservation.New[float32](l.id)}, err
@@ -280,7 +281,7 @@ func (b *audited) Take(x []float32, first, last uint64) error {
 }
 
 // OutcomeFrom implements agent.Block.
-func (b *audited) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
+func (b *audited) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
 	b.show(x)
 	return b.Block.OutcomeFrom(base, x)
 }

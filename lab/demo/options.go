@@ -160,7 +160,7 @@ func (o *Options) validateRule(need func(bool, string, ...any), valid func(strin
 	need(o.Attack == "" && o.Rule == "" && o.Attackers == 0 || o.Algorithm != spec.FedDec,
 		"--rule, --attack and --attackers go with --algorithm fedavg")
 	if o.Rule != "" {
-		var k spec.Check
+		var k spec.ProblemList
 		if spec.OneOf(&k, "--rule", o.Rule, rule.Names()...); k.Err() == nil {
 			r := o.aggregation()
 			r.CheckDraws(&k, o.draws())
@@ -187,7 +187,7 @@ func (o *Options) aggregation() rule.Config {
 	case rule.Krum:
 		a.Byzantine = o.Attackers
 	case rule.MultiKrum:
-		a.Byzantine, a.Keep = o.Attackers, max(1, o.draws()-o.Attackers)
+		a.Byzantine, a.AveragedUpdates = o.Attackers, max(1, o.draws()-o.Attackers)
 	case rule.CenteredClipping:
 		a.Radius = radius
 	}
@@ -199,8 +199,8 @@ const radius = 0.3
 
 // weights are by rows, where the rule has weights.
 func (o *Options) weights() spec.Weights {
-	var k spec.Check
-	spec.Choice{spec.OptionRule: o.aggregation().Rule, spec.OptionWeights: string(spec.WeightsSamples)}.Check(&k,
+	var k spec.ProblemList
+	spec.ChosenOptions{spec.OptionRule: o.aggregation().Rule, spec.OptionWeights: string(spec.WeightsSamples)}.Check(&k,
 		spec.InCoordinator, nil)
 	if k.Err() != nil {
 		return spec.WeightsEqual
@@ -216,7 +216,7 @@ func (o *Options) faulty() bool { return o.Loss > 0 || o.Duplicates > 0 || o.Del
 func (o *Options) task() settings.Task {
 	t := coordinatorsettings.Default().Task
 	t.Name, t.Features, t.Target = "air", airFeatures, airTarget
-	t.StepSize.Constant, t.BatchSize, t.Clip, t.MinRows = 0.4, 32, clip, 100
+	t.StepSize.Constant, t.BatchSize, t.ClipDeviations, t.MinRows = 0.4, 32, clip, 100
 	t.Steps = settings.Steps{Budget: budget, Min: 1, Max: 100}
 	if o.Model == "mlp" {
 		t.StepSize.Constant = 1
@@ -237,12 +237,12 @@ type together struct {
 func (o together) coordinator() coordinatorsettings.File {
 	f := o.files
 	s := coordinatorsettings.Default()
-	s.Task, s.Held = o.task(), &data.Config{CSV: f.held}
+	s.Task, s.HeldOutData = o.task(), &data.Config{CSV: f.held}
 	s.Round.Participants, s.Round.Quorum = o.draws(), o.draws()
 	s.Round.Weights, s.Round.Seed, s.Round.Rounds = o.weights(), o.Seed, o.rounds()
 	s.Round.Aggregation = o.aggregation()
-	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), Within: time.Minute,
-		Spread: 100 * time.Millisecond}
+	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), WindowLength: time.Minute,
+		HelloSpread: 100 * time.Millisecond}
 	s.Round.Deadline = time.Minute
 	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
 	s.Metrics = settings.Metrics{}

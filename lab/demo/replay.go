@@ -139,7 +139,7 @@ func (r *replay) dial(ctx context.Context, name string, o mqtt.Options) (*mqtt.S
 	for {
 		select {
 		case e := <-conn.Events():
-			if _, up := e.(mqtt.Up); up {
+			if _, up := e.(mqtt.LinkUp); up {
 				return conn, nil
 			}
 		case <-ctx.Done():

@@ -52,10 +52,11 @@ func newScene(o *Options, dir string) (*scene, error) {
 		s.rounds = o.Rounds
 	}
 	s.task.StepSize.Normalize = false // feddec Alg. 1: η_t carries no 1/H
-	s.task.Mixing.Every, s.task.Mixing.Wait, s.task.Mixing.Codec = 1, 0, o.Codec
-	s.task.Mixing.Clip = o.Clip
+	s.task.Mixing.StepsPerMixing, s.task.Mixing.SnapshotTimeout, s.task.Mixing.Codec = 1, 0, o.Codec
+	s.task.Mixing.ClipDistance = o.Clip
 	if o.faulty() {
-		s.task.Mixing.Wait, s.task.Mixing.Repeat = 2*o.Delay+100*time.Millisecond, o.Delay+50*time.Millisecond
+		s.task.Mixing.SnapshotTimeout, s.task.Mixing.RequestInterval = 2*o.Delay+100*time.Millisecond,
+			o.Delay+50*time.Millisecond
 	}
 	return s, nil
 }
@@ -118,7 +119,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	}
 	s.task = coordinatorsettings.Default().Task
 	s.task.Name, s.task.Features, s.task.Target = "regression", f.features, f.target
-	s.task.Model.Bias, s.task.Standardize, s.task.Clip, s.task.MinRows = false, false, 0, 1
+	s.task.Model.Bias, s.task.Standardize, s.task.ClipDeviations, s.task.MinRows = false, false, 0, 1
 	s.task.BatchSize = 1
 	s.task.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: p.Objective.StrongConvexity,
 		Smoothness: p.Objective.Smoothness}
@@ -184,12 +185,12 @@ type apart struct {
 
 func (p apart) coordinator() coordinatorsettings.File {
 	s := coordinatorsettings.Default()
-	s.Task, s.Mesh, s.Held = p.task(), p.mesh, &held.Config{CSV: p.files.held}
+	s.Task, s.Mesh, s.HeldOutData = p.task(), p.mesh, &held.Config{CSV: p.files.held}
 	s.Round.Algorithm, s.Round.Sampling, s.Round.Weights = p.algorithm, spec.WithReplacement, spec.WeightsEqual
 	s.Round.Participants, s.Round.Quorum = p.uploads, p.uploads
 	s.Round.Seed, s.Round.Rounds = p.Seed, p.rounds()
 	n := len(p.files.stations)
-	s.Round.Gather = round.Gather{Target: n, Minimum: n, Within: time.Minute, Spread: 100 * time.Millisecond}
+	s.Round.Gather = round.Gather{Target: n, Minimum: n, WindowLength: time.Minute, HelloSpread: 100 * time.Millisecond}
 	s.Round.Deadline = time.Minute
 	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
 	s.Metrics = settings.Metrics{}

@@ -29,7 +29,7 @@ func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
 	}
 	o.Logger = fed.log
 	refused := make(chan error, 1)
-	o.Failed = func(err error) {
+	o.OnConnectFailure = func(err error) {
 		if errors.Is(err, mqtt.ErrRefused) {
 			select {
 			case refused <- err:
@@ -50,7 +50,7 @@ func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
 			_ = conn.Close()
 			return nil, fmt.Errorf("%w: give a user and a password that it knows (--username, --password-file)", err)
 		case e := <-conn.Events():
-			if _, up := e.(mqtt.Up); up {
+			if _, up := e.(mqtt.LinkUp); up {
 				return conn, nil
 			}
 		}

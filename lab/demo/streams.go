@@ -81,15 +81,15 @@ func (p streamed) coordinator() coordinatorsettings.File {
 func (p streamed) agent(i int) settings.Agent {
 	s := p.together.agent(i)
 	topic := topicOf(p.files.stations[i])
-	s.Data = data.Config{Source: data.MQTT, Time: "time", Columns: map[string]string{}, Missing: grid.Last,
+	s.Data = data.Config{Source: data.SourceMQTT, Time: "time", Columns: map[string]string{}, Missing: grid.FillLast,
 		LastAtMost: air.FillAtMost}
 	for _, of := range air.Sensors {
 		s.Data.Columns[of.Input.Name] = topic + " " + strings.ReplaceAll(of.Column, ".", `\.`)
 	}
 	s.Readings.Broker.URLs = config.OneOrMore{p.site}
 	s.Privacy.MinRows = p.files.rows[i] // all of them, so that the model does not depend on when they come
-	s.Predict.Keep, s.Predict.Refresh, s.Predict.Every = 1, time.Second, time.Second
-	s.Predict.Publish, s.Predict.Broker.URLs = forecastsOf(p.files.stations[i]), config.OneOrMore{p.site}
+	s.Predict.KeptModels, s.Predict.RefreshInterval, s.Predict.ForecastInterval = 1, time.Second, time.Second
+	s.Predict.ForecastTopic, s.Predict.Broker.URLs = forecastsOf(p.files.stations[i]), config.OneOrMore{p.site}
 	return s
 }
 

@@ -98,14 +98,14 @@ func (w *watcher) take(fact coordinator.Fact) error {
 			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}
 	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
-		coordinator.AgentRejected, coordinator.Began,
+		coordinator.AgentRejected, coordinator.MachineStarted,
 		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
-		coordinator.ForeignAnnouncement, coordinator.ForeignRetained, coordinator.LinkChanged,
+		coordinator.ForeignAnnouncement, coordinator.ForeignMessagesDeleted, coordinator.LinkChanged,
 		coordinator.MessageDropped,
-		coordinator.ModelsAhead, coordinator.StateMended, coordinator.StorageFailing,
+		coordinator.ModelsAhead, coordinator.StateFileRecovered, coordinator.StorageFailing,
 		coordinator.StorageMended, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
 		coordinator.ModelRejected, coordinator.UpdateLarge, coordinator.UpdateLeftOut, coordinator.UpdatesClipped,
-		coordinator.UpdatesPassedOver: // not shown
+		coordinator.UpdatesExcludedByRule: // not shown
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 		}
 	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
 		round.EdgeEnded, round.EdgesJudged, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
-		round.RoundWaits, round.SamplesLarge, round.StopJudged,
+		round.RoundWaits, round.RowCountsTooLarge, round.StopJudged,
 		round.UploaderReplaced: // not shown
 	}
 	return false, nil

@@ -83,15 +83,15 @@ func Run(o Options) error {
 
 // validate checks the flags, and what of them does not go with the file.
 func (o *Options) validate(f *file) error {
-	var k spec.Check
-	k.Take("", o.Rule.Validate())
+	var k spec.ProblemList
+	k.AddSectionErrors("", o.Rule.Validate())
 	weights := spec.WeightsEqual
 	for i := range f.Updates {
 		if f.Updates[i].weight() != 1 {
 			weights = spec.WeightsSamples
 		}
 	}
-	spec.Choice{spec.OptionRule: o.Rule.Rule, spec.OptionWeights: string(weights)}.Check(&k, spec.Everywhere,
+	spec.ChosenOptions{spec.OptionRule: o.Rule.Rule, spec.OptionWeights: string(weights)}.Check(&k, spec.Everywhere,
 		map[spec.Option]string{spec.OptionRule: "rule", spec.OptionWeights: "the file's weight, as weights:"})
 	return k.Err()
 }
@@ -114,45 +114,45 @@ func (f *file) fold(o *Options) (*result, error) {
 	cfg := round.Config{Seed: o.Seed, Weighting: spec.WeightingMean}
 	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 	all := round.Contributions(accepted, &plan, &cfg)
-	b := plan.Bound(o.Rule, false, cfg.Weighting, all)
-	r.Usual = b.Usual
-	for _, k := range b.Above {
+	b := plan.BoundUpdateLengths(o.Rule, false, cfg.Weighting, all)
+	r.Usual = b.UsualLength
+	for _, k := range b.RefusedIndices {
 		r.LeftOut = append(r.LeftOut, leftOut{all[k].Agent, "refuse_above", &all[k].Norm})
 	}
-	set, source := rule.Set[float64]{Scale: plan.Scale()}, rule.Memory[float64]{}
-	for _, x := range b.Set {
-		set.Shares, source = append(set.Shares, x.Share), append(source, rows[x.Agent])
+	set, source := rule.UpdateSet[float64]{Scale: plan.UpdateScale()}, rule.Memory[float64]{}
+	for _, x := range b.TakenContributions {
+		set.Shares, source = append(set.Shares, x.UpdateShare), append(source, rows[x.Agent])
 	}
 	set.Source, r.Draws = source, set.Draws()
-	return r, r.finish(o, f, &set, b.Set)
+	return r, r.finish(o, f, &set, b.TakenContributions)
 }
 
 // finish folds the set.
-func (r *result) finish(o *Options, f *file, set *rule.Set[float64], of []round.Contribution) error {
+func (r *result) finish(o *Options, f *file, set *rule.UpdateSet[float64], of []round.Contribution) error {
 	by := rule.New[float64](o.Rule)
 	set.State = rule.NewState(by, f.length)
 	for _, v := range set.State {
 		copy(v, floats(f.State))
 	}
-	w, err := by.Weigh(set)
+	w, err := by.AssessUpdates(set)
 	if err != nil {
 		return err
 	}
-	for _, k := range w.Out {
+	for _, k := range w.ExcludedIndices {
 		r.LeftOut = append(r.LeftOut, leftOut{of[k].Agent, "rule", &of[k].Norm})
 	}
 	for _, x := range of {
-		if reason := o.Rule.BoundBy(&x.Share); reason != "" {
-			r.Clipped = append(r.Clipped, clipped{x.Agent, reason, x.Norm, x.Counted()})
+		if reason := o.Rule.BoundingKey(&x.UpdateShare); reason != "" {
+			r.Clipped = append(r.Clipped, clipped{x.Agent, reason, x.Norm, x.CountedNorm()})
 		}
 	}
-	for i, k := range w.Far {
+	for i, k := range w.FarIndices {
 		r.Clipped = append(r.Clipped, clipped{of[k].Agent, "radius", w.Distances[i], o.Rule.Radius})
 	}
 	sort.SliceStable(r.LeftOut, func(i, j int) bool { return r.LeftOut[i].Agent < r.LeftOut[j].Agent })
 	sort.SliceStable(r.Clipped, func(i, j int) bool { return r.Clipped[i].Agent < r.Clipped[j].Agent })
 	r.Aggregate = make([]float64, f.length)
-	if err := by.Fold(r.Aggregate, set, 0); err != nil {
+	if err := by.AggregatePart(r.Aggregate, set, 0); err != nil {
 		return err
 	}
 	for _, v := range set.State {

@@ -110,7 +110,7 @@ func (l Trainer) Rows(s *learner.Samples[float32]) uint64 {
 }
 
 // Moments implements agent.Trainer.
-func (l Trainer) Moments(p *task.Problem[float32], s *learner.Samples[float32]) ([]float64, error) {
+func (l Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
 	v, err := l.Trainer.Moments(p, s)
 	if err == nil && l.Lie.Moments != nil {
 		l.Lie.Moments(v)
@@ -119,7 +119,8 @@ func (l Trainer) Moments(p *task.Problem[float32], s *learner.Samples[float32]) 
 }
 
 // Block implements agent.Trainer.
-func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (agent.Block,
 	error) {
 	if l.Labels {
 		j.Samples = attack.Flip(p.Model.Architecture(), j.Samples)
@@ -154,7 +155,7 @@ func (b *twoFaced) Take(x []float32, first, last uint64) error {
 }
 
 // OutcomeFrom implements agent.Block.
-func (b *twoFaced) OutcomeFrom(base, _ []float32) (task.Outcome[float32], error) {
+func (b *twoFaced) OutcomeFrom(base, _ []float32) (task.LocalOutcome[float32], error) {
 	return b.Block.OutcomeFrom(base, b.own)
 }
 
@@ -165,7 +166,7 @@ type block struct {
 }
 
 // OutcomeFrom implements agent.Block.
-func (b block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
+func (b block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
 	out, err := b.Block.OutcomeFrom(base, x)
 	if err == nil {
 		b.change(out.Vector)

@@ -23,7 +23,7 @@ func TestSuite(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			trainers.Suite(t, trainers.Traits{Lies: true},
+			trainers.Suite(t, trainers.Traits{ReportsFalseNumbers: true},
 				func() agent.Trainer { return liar.Trainer{Trainer: agent.Learner{}, Lie: lie} })
 		})
 	}
@@ -32,18 +32,19 @@ func TestSuite(t *testing.T) {
 // honest is a trainer whose update is 1, 2, and whose moments are of four rows.
 type honest struct{ agent.Learner }
 
-func (honest) Block(context.Context, wire.RoundID, *task.Problem[float32], task.Job[float32]) (agent.Block, error) {
+func (honest) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
+	error) {
 	return honestBlock{}, nil
 }
 
-func (honest) Moments(*task.Problem[float32], *learner.Samples[float32]) ([]float64, error) {
+func (honest) Moments(*task.CompiledTask[float32], *learner.Samples[float32]) ([]float64, error) {
 	return []float64{4, 6, 8, 20, 30}, nil
 }
 
 type honestBlock struct{ agent.Block }
 
-func (honestBlock) OutcomeFrom([]float32, []float32) (task.Outcome[float32], error) {
-	return task.Outcome[float32]{Vector: []float32{1, 2}}, nil
+func (honestBlock) OutcomeFrom([]float32, []float32) (task.LocalOutcome[float32], error) {
+	return task.LocalOutcome[float32]{Vector: []float32{1, 2}}, nil
 }
 
 // The lies are what their names say.
@@ -68,7 +69,7 @@ func TestLies(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := liar.Trainer{Trainer: honest{}, Lie: lie}
-		b, err := l.Block(t.Context(), 1, nil, task.Job[float32]{Rand: rand.New(rand.NewPCG(1, 2))})
+		b, err := l.Block(t.Context(), 1, nil, task.LocalJob[float32]{Rand: rand.New(rand.NewPCG(1, 2))})
 		if err != nil {
 			t.Fatal(err)
 		}

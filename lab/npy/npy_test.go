@@ -80,7 +80,7 @@ func TestBadFiles(t *testing.T) {
 
 // TestNumpy lets numpy read our file, and us read numpy's.
 func TestNumpy(t *testing.T) {
-	python := testkit.Numpy(t)
+	python := testkit.NumpyPython(t)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.npy"), written(t, []float64{1, 2, 3, 4, 5, 6}, 2, 3),
 		0o600); err != nil {

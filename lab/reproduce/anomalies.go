@@ -209,14 +209,14 @@ func (s *site) bound() detector {
 
 // usual is the end of the bin within which the usual share of the rows is that were trained on.
 func (s *site) usual(of func(row []float32) float64) float64 {
-	var bins [learner.Bins]int
+	var bins [learner.ResidualBins]int
 	for _, row := range s.raw {
-		bins[learner.Bin(of(row))]++
+		bins[learner.ResidualBin(of(row))]++
 	}
 	below := 0
 	for i, n := range bins {
 		if below += n; float64(below) >= s.of.Usual*float64(len(s.raw)) {
-			return learner.BinEnd(i)
+			return learner.ResidualBinEnd(i)
 		}
 	}
 	return math.Inf(1)

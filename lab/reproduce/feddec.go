@@ -25,13 +25,13 @@ type feddec struct {
 	Base         float64 `json:"base"`         // c_i = Base^i
 	BatchSize    int     `json:"batch_size"`   // m; 0 = all rows, the exact gradient
 
-	Radii       []float64     `json:"radii"`
-	Weights     spec.EdgeRule `json:"weights"`
-	LinkUp      float64       `json:"link_up"` // probability of each link in each step
-	ServerEvery []int         `json:"server_every"`
-	Iterations  int           `json:"iterations"` // T; values are read at the last t ≤ T with t mod H = 0
-	Instances   int           `json:"instances"`  // problems with places of their own
-	Runs        int           `json:"runs"`       // of each instance
+	Radii       []float64           `json:"radii"`
+	Weights     spec.EdgeWeightRule `json:"weights"`
+	LinkUp      float64             `json:"link_up"` // probability of each link in each step
+	ServerEvery []int               `json:"server_every"`
+	Iterations  int                 `json:"iterations"` // T; values are read at the last t ≤ T with t mod H = 0
+	Instances   int                 `json:"instances"`  // problems with places of their own
+	Runs        int                 `json:"runs"`       // of each instance
 }
 
 // defaultFedDec is the instance of the experiment `feddec`.

@@ -54,7 +54,7 @@ func newSite(a *anomalies) (*site, error) {
 	}
 	s.scale = learner.MomentsOf(learner.NewSamples(n, x, y)).Standardization(s.model.Risk, 0)
 	s.raw = slices.Collect(slices.Chunk(x, n))
-	s.scale.LeaveTarget()
+	s.scale.KeepTargetUnscaled()
 	for _, rows := range s.train {
 		if err := rows.Standardize(s.scale); err != nil {
 			return nil, err

@@ -42,7 +42,7 @@ func (s *sampling) About() About {
 // drawing is a way to draw, and what it predicts.
 type drawing struct {
 	key, what string
-	sample    func([]wire.AgentID, int, *rand.Rand) []round.Draw
+	sample    func([]wire.AgentID, int, *rand.Rand) []round.DrawnAgent
 	once      bool // an agent drawn twice answers once and counts twice
 	variance  func(int) float64
 }

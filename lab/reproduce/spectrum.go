@@ -53,7 +53,7 @@ const documentedRuns = 10
 // spectrumRule is a rule and its key among the values.
 type spectrumRule struct {
 	key  string
-	rule spec.EdgeRule
+	rule spec.EdgeWeightRule
 }
 
 // spectrumRules are the rules, the document's first and the fastest last.

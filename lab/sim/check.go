@@ -38,18 +38,18 @@ const maxMixed = 1 << 27
 // check holds an experiment against the instance of a run with this seed.
 func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	p := in.Problem
-	var c spec.Check
+	var c spec.ProblemList
 	model, err := learner.NewModel[T](p.Model)
 	if err != nil {
-		c.Valid("data", err)
+		c.AddError("data", err)
 		return c.Err()
 	}
 	if e.Participants.Count > p.Agents && e.Sampling == spec.WithoutReplacement {
-		c.Need(false, "participants", "is %d; at most the %d agents, without replacement", e.Participants.Count,
+		c.Require(false, "participants", "is %d; at most the %d agents, without replacement", e.Participants.Count,
 			p.Agents)
 	}
 	if e.Attackers > p.Agents {
-		c.Need(false, "attackers", "is %d; at most the %d agents", e.Attackers, p.Agents)
+		c.Require(false, "attackers", "is %d; at most the %d agents", e.Attackers, p.Agents)
 	}
 	for _, list := range []struct {
 		key string
@@ -57,34 +57,35 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	}{{"local_steps", e.LocalSteps}, {"batch_size", e.BatchSize}, {"response.probability", e.Response.Probability},
 		{"mixing.gradients", e.Mixing.Gradients}} {
 		if n := len(list.of.Values); n > 1 && n != p.Agents {
-			c.Need(false, list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
+			c.Require(false, list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
 		}
 	}
 	if frozen := e.Data.Model.Frozen; len(frozen) > 0 && len(p.Model.Ranges(frozen)) == 0 {
-		c.Need(false, "data.model.frozen", "is %v; the model has none of them", frozen)
+		c.Require(false, "data.model.frozen", "is %v; the model has none of them", frozen)
 	}
 	if own := e.Personal.Layers; len(own) > 0 {
 		n := p.Model.Parts(own).Own()
-		c.Need(n > 0, "personal.layers", "is %v; the model has none of them", own)
-		c.Need(n < p.Model.Params(), "personal.layers", "is %v; that leaves nothing to share", own)
+		c.Require(n > 0, "personal.layers", "is %v; the model has none of them", own)
+		c.Require(n < p.Model.Params(), "personal.layers", "is %v; that leaves nothing to share", own)
 	}
 	if n, d := p.Agents, p.Model.Params(); e.Personal.On() && float64(n)*float64(d) > maxMixed {
-		c.Need(false, "agents", "is %d; of %d parameters, at most %d agents have models of their own", n, d, maxMixed/d)
+		c.Require(false, "agents", "is %d; of %d parameters, at most %d agents have models of their own", n, d,
+			maxMixed/d)
 	}
 	if n := len(p.Weights); n > 0 && n != p.Agents {
-		c.Need(false, "weights", "has %d numbers; one for each of the %d agents", n, p.Agents)
+		c.Require(false, "weights", "has %d numbers; one for each of the %d agents", n, p.Agents)
 	}
 	if n, d := len(p.Start), p.Model.Params(); n > 0 && n != d {
-		c.Need(false, "data.start", "has %d numbers; the model has %d parameters", n, d)
+		c.Require(false, "data.start", "has %d numbers; the model has %d parameters", n, d)
 	}
 	if n, d := p.Agents, p.Model.Params(); e.Algorithm == spec.FedDec && float64(n)*float64(d) > maxMixed {
-		c.Need(false, "agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxMixed/d)
+		c.Require(false, "agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxMixed/d)
 	}
 	if b := e.BatchSize.most(); b*float64(p.Model.Inputs) > maxMixed {
-		c.Need(false, "batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs, maxMixed/p.Model.Inputs)
+		c.Require(false, "batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs, maxMixed/p.Model.Inputs)
 	}
 	if in.Mixing != nil && in.Mixing.Graph.Nodes() != p.Agents {
-		c.Need(false, "mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.Nodes(), p.Agents)
+		c.Require(false, "mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.Nodes(), p.Agents)
 	}
 	if err := c.Err(); err != nil {
 		return err
@@ -102,8 +103,8 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		return fmt.Errorf("%s has neither draws (steps.npy, participants.npy) nor data to draw from (x.npy, y.npy, "+
 			"rows.npy, or means.npy)", runDir(e.Load, 0))
 	}
-	c.Valid("batch_size", s.Validate(model))
-	c.Take("", cmp.Or(checkMeanSquare(e, in), checkStepSize(e, in, seed)))
+	c.AddError("batch_size", s.Validate(model))
+	c.AddSectionErrors("", cmp.Or(checkMeanSquare(e, in), checkStepSize(e, in, seed)))
 	return c.Err()
 }
 

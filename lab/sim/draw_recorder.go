@@ -34,7 +34,7 @@ func (t *drawRecorder[T]) full() error {
 }
 
 // drawn keeps the participants of a round.
-func (t *drawRecorder[T]) drawn(i int, places []round.Place) {
+func (t *drawRecorder[T]) drawn(i int, places []round.DrawnIndex) {
 	for _, p := range places {
 		t.participants = append(t.participants, int64(i), int64(p.Index), int64(p.Times))
 	}
@@ -77,7 +77,7 @@ func (r *recording[T]) Sample(x []T) T {
 	return y
 }
 
-// Next implements learner.Draws.
+// Next implements learner.DrawSource.
 func (r *recording[T]) Next(m *learner.Model[T]) *learner.Draw[T] {
 	r.samples = 0
 	r.at[2]++
@@ -92,7 +92,7 @@ func (r *recording[T]) Next(m *learner.Model[T]) *learner.Draw[T] {
 // replay hands out what a tape holds.
 type replay[T learner.Float] struct {
 	drawRecorder[T]
-	places map[int][]round.Place
+	places map[int][]round.DrawnIndex
 	first  map[[2]int]int // (round, agent) → its first step
 	from   []int          // of each step, the number of its first sample
 	inputs int
@@ -108,7 +108,7 @@ func (p *replay[T]) empty() bool { return len(p.steps) == 0 && len(p.participant
 
 // index prepares a tape that has been read. The error says what in it does not fit together.
 func (p *replay[T]) index(agents int) error {
-	p.places, p.first = map[int][]round.Place{}, map[[2]int]int{}
+	p.places, p.first = map[int][]round.DrawnIndex{}, map[[2]int]int{}
 	for n := 0; n+3 <= len(p.participants); n += 3 {
 		i, k, times := int(p.participants[n]), int(p.participants[n+1]), int(p.participants[n+2])
 		places := p.places[i]
@@ -117,7 +117,7 @@ func (p *replay[T]) index(agents int) error {
 				"ascending order, drawn at least once",
 				n/3, i, k, times, agents-1)
 		}
-		p.places[i] = append(places, round.Place{Index: k, Times: times})
+		p.places[i] = append(places, round.DrawnIndex{Index: k, Times: times})
 	}
 	steps, at := len(p.steps)/3, 0
 	if len(p.scale) != steps || len(p.batch) != steps || len(p.noise) != 0 && len(p.noise) != steps*p.params {
@@ -179,7 +179,7 @@ func (r *replaying[T]) begin(k, i int, stored *learner.Samples[T]) {
 	r.now = now
 }
 
-// Next implements learner.Draws.
+// Next implements learner.DrawSource.
 func (r *replaying[T]) Next(*learner.Model[T]) *learner.Draw[T] {
 	d := &r.draw
 	*d = learner.Draw[T]{}

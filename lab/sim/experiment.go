@@ -97,17 +97,17 @@ type Mixing struct {
 	FirstBlock int `yaml:"first_block" json:"first_block"`
 	// Gradients is how many of the H local steps take a gradient, per agent: E_k, spread over the block and scaled by
 	// H/E_k; 0 = all.
-	Gradients   PerAgent      `yaml:"gradients" json:"gradients"`
-	Every       int           `yaml:"every" json:"every"` // local steps from one mixing to the next
-	Codec       spec.Codec    `yaml:"codec" json:"codec"` // of what neighbours send to each other
-	Clip        float64       `yaml:"clip" json:"clip"`   // τ: no flow is of vectors farther apart; 0 = no bound
-	Graph       GraphKind     `yaml:"graph" json:"graph"`
-	Fresh       bool          `yaml:"fresh" json:"fresh"`             // a new graph for every run
-	Radius      float64       `yaml:"radius" json:"radius"`           // of a geographic graph in the unit square
-	Probability float64       `yaml:"probability" json:"probability"` // of an edge of a random graph
-	File        string        `yaml:"file" json:"file"`               // of a graph: JSON, or a CSV list of edges
-	Weights     spec.EdgeRule `yaml:"weights" json:"weights"`
-	LinkUp      float64       `yaml:"link_up" json:"link_up"` // probability of each link in each step
+	Gradients   PerAgent            `yaml:"gradients" json:"gradients"`
+	Every       int                 `yaml:"every" json:"every"` // local steps from one mixing to the next
+	Codec       spec.Codec          `yaml:"codec" json:"codec"` // of what neighbours send to each other
+	Clip        float64             `yaml:"clip" json:"clip"`   // τ: no flow is of vectors farther apart; 0 = no bound
+	Graph       GraphKind           `yaml:"graph" json:"graph"`
+	Fresh       bool                `yaml:"fresh" json:"fresh"`             // a new graph for every run
+	Radius      float64             `yaml:"radius" json:"radius"`           // of a geographic graph in the unit square
+	Probability float64             `yaml:"probability" json:"probability"` // of an edge of a random graph
+	File        string              `yaml:"file" json:"file"`               // of a graph: JSON, or a CSV list of edges
+	Weights     spec.EdgeWeightRule `yaml:"weights" json:"weights"`
+	LinkUp      float64             `yaml:"link_up" json:"link_up"` // probability of each link in each step
 }
 
 // GraphKind is where the graph comes from.

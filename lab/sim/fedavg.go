@@ -20,7 +20,7 @@ type fedavg[T learner.Float] struct {
 	own     *personal[T]
 	server  *server[T]
 	sampler round.Sampler
-	places  []round.Place // those of a round's participants that respond
+	places  []round.DrawnIndex // those of a round's participants that respond
 	hands   []*hand[T]
 	block   int         // agents that one hand takes at a time
 	room    []*block[T] // of several hands
@@ -91,7 +91,7 @@ func (f *fedavg[T]) step(i int) error {
 }
 
 // draw is the participants of round i that respond.
-func (f *fedavg[T]) draw(i int) []round.Place {
+func (f *fedavg[T]) draw(i int) []round.DrawnIndex {
 	if f.in.replay != nil {
 		return f.in.replay.places[i]
 	}
@@ -102,18 +102,18 @@ func (f *fedavg[T]) draw(i int) []round.Place {
 	return places
 }
 
-func (f *fedavg[T]) responding(i int) []round.Place {
+func (f *fedavg[T]) responding(i int) []round.DrawnIndex {
 	drawn, listed := f.e.Participants.of(i)
 	if !listed {
 		drawn = f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants.Count, f.server.lengths,
-			round.DrawSource(f.seed, wire.RoundID(i)))
+			round.NewDrawRand(f.seed, wire.RoundID(i)))
 	}
 	if f.e.Response.Per != StraggleRound {
 		return drawn
 	}
 	f.places = f.places[:0]
 	for _, p := range drawn {
-		if rng := task.Source(f.seed^forAbsence, wire.RoundID(i),
+		if rng := task.AgentRand(f.seed^forAbsence, wire.RoundID(i),
 			f.stream(p.Index)); rng.Float64() < f.e.Response.Probability.At(p.Index, f.seed) {
 			f.places = append(f.places, p)
 		}
@@ -122,7 +122,7 @@ func (f *fedavg[T]) responding(i int) []round.Place {
 }
 
 // fold gives the server what all participants send, in the order of the fold whatever the number of hands.
-func (f *fedavg[T]) fold(i int, places []round.Place, take func(k int, v, base []T)) error {
+func (f *fedavg[T]) fold(i int, places []round.DrawnIndex, take func(k int, v, base []T)) error {
 	base := f.w
 	if f.e.Exchange == spec.ExchangeGradient {
 		base = nil
@@ -162,7 +162,7 @@ func (f *fedavg[T]) fold(i int, places []round.Place, take func(k int, v, base [
 // block is some agents of a round, and where they come to.
 type block[T learner.Float] struct {
 	first  int // its place among all
-	places []round.Place
+	places []round.DrawnIndex
 	ends   []T // d each
 	err    error
 }
@@ -197,7 +197,7 @@ func (f *fedavg[T]) end(h *hand[T], dst []T, k, i int) error {
 	}
 	if f.shadow != nil {
 		copy(dst, f.w)
-		h.steps.By.Anchor = f.w
+		h.steps.Correction.Anchor = f.w
 		return f.follow(h, dst, k, i)
 	}
 	return f.own.take(h, dst, f.w, k, i, f.count(k, i))

@@ -28,7 +28,7 @@ type feddec[T learner.Float] struct {
 	server *server[T]
 	own    *personal[T] // for what is measured
 
-	links   *d2d.Links
+	links   *d2d.Adjacency
 	weights []float64 // of W^t
 	clipped []float64 // the same as the step uses them, where flows are bounded
 	up      []bool
@@ -122,11 +122,11 @@ func (f *feddec[T]) local(k, t, block, at int, mixes bool) error {
 	h := f.hands[k]
 	if block != f.block { // an agent's draws are those of a server round
 		h.become(k, block)
-		h.steps.Weight, h.steps.By.Anchor = f.weight(k), f.last
-		h.steps.Block = uint64(f.e.Mixing.ServerEvery)
-		h.steps.Gradients = uint64(f.e.Mixing.Gradients.At(k, f.seed))
-		if h.steps.Gradients == 0 {
-			h.steps.Gradients = h.steps.Block
+		h.steps.Weight, h.steps.Correction.Anchor = f.weight(k), f.last
+		h.steps.BlockSteps = uint64(f.e.Mixing.ServerEvery)
+		h.steps.GradientSteps = uint64(f.e.Mixing.Gradients.At(k, f.seed))
+		if h.steps.GradientSteps == 0 {
+			h.steps.GradientSteps = h.steps.BlockSteps
 		}
 		if h.packing != nil {
 			h.packing.begin(f.seed, wire.RoundID(block), f.stream(k))
@@ -207,7 +207,7 @@ func (f *feddec[T]) failLinks(t int) {
 	if f.e.Mixing.LinkUp == 1 {
 		return
 	}
-	task.Reseed(&f.pcg, f.seed, wire.RoundID(t), forLinks)
+	task.ReseedAgentRand(&f.pcg, f.seed, wire.RoundID(t), forLinks)
 	for e := range f.up {
 		f.up[e] = f.rng.Float64() < f.e.Mixing.LinkUp
 	}
@@ -218,13 +218,13 @@ func (f *feddec[T]) failLinks(t int) {
 }
 
 // draw is the participants of the server round of iteration t.
-func (f *feddec[T]) draw(t int) []round.Place {
+func (f *feddec[T]) draw(t int) []round.DrawnIndex {
 	if f.in.replay != nil {
 		return f.in.replay.places[t]
 	}
 	drawn, listed := f.e.Participants.of(f.block)
 	if !listed {
-		rng := round.DrawSource(f.seed, wire.RoundID(f.block))
+		rng := round.NewDrawRand(f.seed, wire.RoundID(f.block))
 		drawn = f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants.Count, nil, rng)
 	}
 	if f.tape != nil {

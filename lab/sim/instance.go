@@ -145,7 +145,7 @@ func (m Mixing) read(n int) (*graph.Mixing, error) {
 
 // ruled is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links
 // that fail.
-func ruled(g *graph.Graph, own []float64, rule spec.EdgeRule) (*graph.Mixing, error) {
+func ruled(g *graph.Graph, own []float64, rule spec.EdgeWeightRule) (*graph.Mixing, error) {
 	if own != nil && rule != spec.Metropolis {
 		return graph.NewGivenMixing(g, own)
 	}

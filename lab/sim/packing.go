@@ -24,14 +24,14 @@ func newPacking[T learner.Float](word spec.Codec) *packing[T] {
 	if word == spec.CodecRaw {
 		return nil
 	}
-	p := &packing[T]{codec: codec.Of[T](word)}
+	p := &packing[T]{codec: codec.ForWord[T](word)}
 	p.rng = rand.New(&p.pcg)
 	return p
 }
 
 // begin has it draw as a live agent does: of an update in its round, of snapshots in their block.
 func (p *packing[T]) begin(seed uint64, i wire.RoundID, stream uint64) {
-	task.Reseed(&p.pcg, task.PackSeed(seed), i, stream)
+	task.ReseedAgentRand(&p.pcg, task.CodecSeed(seed), i, stream)
 }
 
 // pass replaces v by what its receivers have.

@@ -26,7 +26,7 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 		e.Aggregation.Rule = word
 		switch word {
 		case rule.MultiKrum:
-			e.Aggregation.Keep = 2
+			e.Aggregation.AveragedUpdates = 2
 		case rule.CenteredClipping:
 			e.Aggregation.Radius = 0.1
 		}
@@ -98,7 +98,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: spec.CodecNames(),
 		spec.OptionModelKind: {"mlp", "linear", "logistic", "softmax"},
 		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
-	}, func(c spec.Choice, refused []spec.Pair) {
+	}, func(c spec.ChosenOptions, refused []spec.Incompatibility) {
 		e := sim.Default()
 		e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Data.Inputs = 6, 5, 1, 5, 2
 		e.Mixing.ServerEvery = 2
@@ -112,7 +112,7 @@ func TestPairs(t *testing.T) {
 		err := e.Validate()
 		if len(refused) == 0 && err == nil {
 			run(t, e)
-		} else if err == nil || len(refused) == 0 || !strings.Contains(err.Error(), refused[0].Why) {
+		} else if err == nil || len(refused) == 0 || !strings.Contains(err.Error(), refused[0].Reason) {
 			t.Errorf("%v: error %v, refused %v", c, err, refused)
 		}
 	})

@@ -18,10 +18,10 @@ type Participants struct {
 	Count int    // L; 0 = all
 	File  string // JSON: for each round a list of agents, by their numbers from 0; who stands there twice counts twice
 
-	rounds [][]round.Place // of the file, once it is read
+	rounds [][]round.DrawnIndex // of the file, once it is read
 }
 
-// Parse implements config.Values.
+// Parse implements config.TextParser.
 func (p *Participants) Parse(texts []string, list bool) (bad int, err error) {
 	if list {
 		return 0, errors.New("want a number, or the path of a file that lists the agents of each round")
@@ -74,7 +74,7 @@ func (p *Participants) read(agents, rounds int) error {
 	p.rounds = nil
 	for i, list := range listed {
 		slices.Sort(list)
-		places := []round.Place{}
+		places := []round.DrawnIndex{}
 		for _, k := range list {
 			if (k < 0 || k >= agents) && err == nil {
 				err = fmt.Errorf("round %d has agent %d; want 0 to %d", i+1, k, agents-1)
@@ -82,7 +82,7 @@ func (p *Participants) read(agents, rounds int) error {
 			if n := len(places); n > 0 && places[n-1].Index == k {
 				places[n-1].Times++
 			} else {
-				places = append(places, round.Place{Index: k, Times: 1})
+				places = append(places, round.DrawnIndex{Index: k, Times: 1})
 			}
 		}
 		p.rounds = append(p.rounds, places)
@@ -94,7 +94,7 @@ func (p *Participants) read(agents, rounds int) error {
 }
 
 // of are the participants of round i, from 1, that the file lists; ok is false without a file.
-func (p *Participants) of(i int) (places []round.Place, ok bool) {
+func (p *Participants) of(i int) (places []round.DrawnIndex, ok bool) {
 	if p.rounds == nil {
 		return nil, false
 	}

@@ -13,8 +13,8 @@ import (
 // personal is what the agents of a run have of their own.
 type personal[T learner.Float] struct {
 	*runConstants[T]
-	parts *learner.Parts // of the model; of ditto all is shared
-	first []T            // w_0, of length d
+	parts *learner.ParameterSplit // of the model; of ditto all is shared
+	first []T                     // w_0, of length d
 	// own is each agent's own tensors, or its v_k of ditto; nil before its first round, and without personal.
 	own  [][]T
 	hand *hand[T] // for fine-tuning and scores
@@ -57,7 +57,7 @@ func (p *personal[T]) of(k int) []T {
 func (p *personal[T]) take(h *hand[T], w, base []T, k, i, steps int) error {
 	if p.own == nil || p.e.Personal.Ditto() {
 		copy(w, base)
-		h.steps.By.Anchor = base
+		h.steps.Correction.Anchor = base
 		if err := h.take(w, k, 1, steps); err != nil || p.own == nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (p *personal[T]) take(h *hand[T], w, base []T, k, i, steps int) error {
 	h.x, h.anchor = resize(h.x, len(p.first)), resize(h.anchor, len(p.first))
 	learner.Join(h.x, p.parts, base, own)
 	copy(h.anchor, h.x)
-	h.steps.By.Anchor = h.anchor
+	h.steps.Correction.Anchor = h.anchor
 	err := h.take(h.x, k, 1, steps)
 	learner.Split(w, own, p.parts, h.x)
 	return err
@@ -75,7 +75,7 @@ func (p *personal[T]) take(h *hand[T], w, base []T, k, i, steps int) error {
 
 // own takes steps of a model v that is agent k's own, in a round; see [task.OwnSteps].
 func (h *hand[T]) own(v []T, lambda float64, anchor []T, k, i int, offset uint64, steps int) error {
-	task.Reseed(&h.pcg, task.OwnSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
+	task.ReseedAgentRand(&h.pcg, task.OwnSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
 	own := task.OwnSteps(h.steps.Descent, lambda, anchor, offset)
 	if err := own.Take(v, 1, uint64(steps)); err != nil {
 		return &agentError{k, err}
@@ -113,7 +113,7 @@ func (p *personal[T]) measure(r *recorder, w []T, i int, t uint64) error {
 		if err != nil {
 			return err
 		}
-		said := evaluation.Of(0, 0, p.hand.steps.Model.Tally(x, p.in.Problem.HeldOut[k]))
+		said := evaluation.FromScoreSums(0, 0, p.hand.steps.Model.Tally(x, p.in.Problem.HeldOut[k]))
 		if said.Rows == 0 {
 			return &agentError{k, errors.New("the risk of its own model is not finite, or beyond all bounds")}
 		}

@@ -16,7 +16,7 @@ import (
 
 // TestRecompute has numpy recompute dumps, from the arrays alone.
 func TestRecompute(t *testing.T) {
-	python := testkit.Numpy(t)
+	python := testkit.NumpyPython(t)
 	tried := 0
 	for name, change := range dumped() {
 		e := dumpedExperiment(change)

@@ -90,7 +90,7 @@ type hand[T learner.Float] struct {
 	c       *runConstants[T]
 	load    data.Loader[T]
 	sampler learner.Sampler[T]
-	steps   task.Steps[T]
+	steps   task.LocalSteps[T]
 	pcg     rand.PCG
 	packing *packing[T] // of what it sends to its neighbours, in feddec
 
@@ -110,7 +110,7 @@ func newHand[T learner.Float](c *runConstants[T]) *hand[T] {
 	h.sampler.Rand = rand.New(&h.pcg)
 	h.sampler.Noise = c.e.GradientNoise
 	h.steps.Descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule,
-		Normalize: c.e.StepSize.Normalize, By: learner.Correction[T]{
+		Normalize: c.e.StepSize.Normalize, Correction: learner.Correction[T]{
 			Proximal: c.e.Proximal, Frozen: c.in.Problem.Model.Ranges(c.e.Data.Model.Frozen)}}
 	if c.tape != nil {
 		h.recording = &recording[T]{tape: c.tape, sampler: &h.sampler}
@@ -135,7 +135,7 @@ func (h *hand[T]) become(k, round int) {
 	if h.c.e.Response.Per == StraggleStep {
 		h.sampler.ResponseProb = h.c.e.Response.Probability.At(k, h.c.seed)
 	}
-	task.Reseed(&h.pcg, h.c.seed, wire.RoundID(round), h.c.stream(k))
+	task.ReseedAgentRand(&h.pcg, h.c.seed, wire.RoundID(round), h.c.stream(k))
 	if h.recording != nil {
 		h.recording.begin(k, round)
 	}

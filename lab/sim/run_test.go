@@ -124,7 +124,7 @@ func TestDefaultAggregationIsExact(t *testing.T) {
 	for _, robust := range []bool{false, true} {
 		cfg := round.DefaultConfig()
 		cfg.Robust = robust
-		e.Aggregation = cfg.Rule()
+		e.Aggregation = cfg.EffectiveAggregation()
 		excess := run(t, e).Metric("excess_risk").Mean
 		left[robust] = excess[len(excess)-1] / excess[0]
 	}

@@ -19,16 +19,16 @@ import (
 type server[T learner.Float] struct {
 	*runConstants[T]
 	round  wire.RoundID
-	drawn  []round.Place // of the round, in order of the agents
-	places []round.Place // the same, in the order of the fold
+	drawn  []round.DrawnIndex // of the round, in order of the agents
+	places []round.DrawnIndex // the same, in the order of the fold
 	plan   round.Plan
 
 	rule rule.Rule[T]
 	keep bool // all updates of a round are kept; else the rule takes each as it comes
 	rows rule.Memory[T]
-	set  []rule.Share // of the places
+	set  []rule.UpdateShare // of the places
 	// of the folds before, where updates are kept
-	recent []round.Recent
+	recent []round.RecentAggregation
 
 	lengths []float64 // of the agents' last updates, where agents are drawn by that; 0 = not known
 
@@ -58,7 +58,7 @@ func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
 }
 
 // begin begins round i, and returns its places in the order of the fold.
-func (s *server[T]) begin(i int, plan round.Plan, drawn []round.Place) []round.Place {
+func (s *server[T]) begin(i int, plan round.Plan, drawn []round.DrawnIndex) []round.DrawnIndex {
 	s.round, s.plan = wire.RoundID(i), plan
 	s.plan.Recent = s.recent
 	if slices.Equal(drawn, s.drawn) { // as where all take part
@@ -67,14 +67,14 @@ func (s *server[T]) begin(i int, plan round.Plan, drawn []round.Place) []round.P
 	s.drawn, s.set = append(s.drawn[:0], drawn...), s.set[:0]
 	s.sort(drawn)
 	for _, p := range s.places {
-		s.set = append(s.set, rule.Share{Bucket: s.bucket(p.Index), Rank: p.Index, Times: p.Times,
-			Factor: s.plan.Factor(s.e.Weighting, p.Times, s.weight(p.Index), p.Odds)})
+		s.set = append(s.set, rule.UpdateShare{Bucket: s.bucket(p.Index), Rank: p.Index, Times: p.Times,
+			Factor: s.plan.ContributionFactor(s.e.Weighting, p.Times, s.weight(p.Index), p.Odds)})
 	}
 	return s.places
 }
 
 // sort puts places, which are in order, into that of the fold, in one pass: agents of a bucket stay in order.
-func (s *server[T]) sort(places []round.Place) {
+func (s *server[T]) sort(places []round.DrawnIndex) {
 	var next [rule.Buckets + 1]int
 	for _, p := range places {
 		next[s.bucket(p.Index)+1]++
@@ -126,7 +126,7 @@ func (s *server[T]) carried(k int, v, base []T) []T {
 		change[j] = T(v[j] - x)
 	}
 	if from := s.places[k].Index; s.liars[from] {
-		attack.Change(s.attack, s.change, task.Source(s.seed^forAttack, s.round, s.stream(from)))
+		attack.Change(s.attack, s.change, task.AgentRand(s.seed^forAttack, s.round, s.stream(from)))
 	}
 	s.pack(k, s.change)
 	return s.change
@@ -147,14 +147,14 @@ func (s *server[T]) remember(k int, v []T) {
 		return
 	}
 	at := s.places[k].Index
-	s.lengths[at] = s.plan.Length(s.e.Weighting, round.Contribution{Weight: s.weight(at),
-		Share: rule.Share{Norm: math.Sqrt(round.AddSquares(0, v))}})
+	s.lengths[at] = s.plan.NormalizedLength(s.e.Weighting, round.Contribution{Weight: s.weight(at),
+		UpdateShare: rule.UpdateShare{Norm: math.Sqrt(round.AddSquares(0, v))}})
 }
 
 // advance writes the model after w to dst. An error is [rule.ErrTooFew], as where a coordinator abandons the round, the
 // sender's, or that the model is not finite.
 func (s *server[T]) advance(dst, w []T, send sender[T]) error {
-	set := rule.Set[T]{Shares: s.set, Scale: s.plan.Scale(), State: s.kept, Source: stream[T]{s, send}}
+	set := rule.UpdateSet[T]{Shares: s.set, Scale: s.plan.UpdateScale(), State: s.kept, Source: stream[T]{s, send}}
 	var lengths []float64
 	var above []int
 	if s.keep {
@@ -163,18 +163,18 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 			return err
 		}
 	}
-	weighed, err := s.rule.Weigh(&set)
+	weighed, err := s.rule.AssessUpdates(&set)
 	if err == nil {
-		err = s.rule.Fold(s.step, &set, 0)
+		err = s.rule.AggregatePart(s.step, &set, 0)
 	}
-	s.settle(err != nil, above, weighed.Out)
+	s.settle(err != nil, above, weighed.ExcludedIndices)
 	if err != nil {
 		return err
 	}
 	s.optimizer.Step(s.step, s.state)
-	err = round.Advance(dst, w, s.step)
+	err = round.ApplyStep(dst, w, s.step)
 	if s.keep && err == nil {
-		s.recent = round.Remember(s.recent, 0, round.Told{}, lengths)
+		s.recent = round.AppendRecent(s.recent, 0, round.ReportedRisks{}, lengths)
 	}
 	return err
 }
@@ -200,7 +200,7 @@ func (s *server[T]) settle(abandoned bool, above, out []int) {
 }
 
 // bounded keeps what is sent, and returns it within its bounds: without the updates that are too long.
-func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.Share, rows rule.Memory[T], lengths []float64,
+func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.UpdateShare, rows rule.Memory[T], lengths []float64,
 	above []int, err error) {
 	set := make([]round.Contribution, len(s.set))
 	err = all.Each(0, all.Len(), func(k int, v []T) {
@@ -216,17 +216,17 @@ func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.Share, rows rule.
 		s.collude()
 	}
 	for k := range set {
-		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), Share: s.set[k]}
+		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), UpdateShare: s.set[k]}
 		set[k].Norm = math.Sqrt(round.AddSquares(0, s.rows[k]))
 	}
-	b := s.plan.Bound(s.e.Aggregation, false, s.e.Weighting, set)
-	for _, x := range b.Set {
-		shares = append(shares, x.Share)
+	b := s.plan.BoundUpdateLengths(s.e.Aggregation, false, s.e.Weighting, set)
+	for _, x := range b.TakenContributions {
+		shares = append(shares, x.UpdateShare)
 	}
 	for k := range set {
-		if !slices.Contains(b.Above, k) {
+		if !slices.Contains(b.RefusedIndices, k) {
 			rows = append(rows, s.rows[k])
 		}
 	}
-	return shares, rows, b.Lengths, b.Above, nil
+	return shares, rows, b.Lengths, b.RefusedIndices, nil
 }

@@ -5,14 +5,14 @@ import "github.com/fedmesh/fedmesh/learner"
 // shadow follows the mean of all agents' local iterates, x̄^(t,k) = (1/M) Σ_i x_i^(t,k) for k = 1 … τ (notes, section
 // 2): it stands between a descent and its draws, which are asked for once before every step.
 type shadow[T learner.Float] struct {
-	draws learner.Draws[T]
+	draws learner.DrawSource[T]
 	phi   []T
 	step  int
 	sums  [][]float64
 	count int // agents
 }
 
-func newShadow[T learner.Float](draws learner.Draws[T], steps, params int) *shadow[T] {
+func newShadow[T learner.Float](draws learner.DrawSource[T], steps, params int) *shadow[T] {
 	s := &shadow[T]{draws: draws, sums: make([][]float64, steps)}
 	for k := range s.sums {
 		s.sums[k] = make([]float64, params)
@@ -31,7 +31,7 @@ func (s *shadow[T]) begin() {
 // follow starts an agent, whose steps go on in phi.
 func (s *shadow[T]) follow(phi []T) { s.phi, s.step = phi, 0 }
 
-// Next implements learner.Draws.
+// Next implements learner.DrawSource.
 func (s *shadow[T]) Next(m *learner.Model[T]) *learner.Draw[T] {
 	s.note()
 	return s.draws.Next(m)

@@ -39,10 +39,10 @@ func keep[T learner.Float](into *State, agent wire.AgentID, name string, v []T) 
 }
 
 func (s *server[T]) keeps(into *State) {
-	for i, name := range s.optimizer.State() {
+	for i, name := range s.optimizer.StateVectorNames() {
 		into.Server[name] = slices.Clone(s.state[i])
 	}
-	for i, name := range s.rule.State() {
+	for i, name := range s.rule.StateVectorNames() {
 		into.Server[name] = slices.Clone(s.kept[i])
 	}
 	if s.feedback != nil {

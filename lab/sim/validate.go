@@ -25,44 +25,44 @@ func (e *Experiment) Validate() error {
 	if e.Load != "" { // its data are not read
 		return e.validate()
 	}
-	var v spec.Check
-	v.Take("", e.validate())
-	v.Take("", e.Data.Validate(e.Agents))
-	v.Need(e.Data.OwnHeldOut > 0 || !e.Data.Table() || !e.personal(), "data.own_held_out",
+	var v spec.ProblemList
+	v.AddSectionErrors("", e.validate())
+	v.AddSectionErrors("", e.Data.Validate(e.Agents))
+	v.Require(e.Data.OwnHeldOut > 0 || !e.Data.Table() || !e.personal(), "data.own_held_out",
 		"is 0; personal models are scored on rows that each agent holds out: 0.3, for example")
-	v.Need(!e.WeighRows || !e.Data.Streams(), "weigh_rows", "is true; agents of %s data hold no rows", e.Data.Kind)
+	v.Require(!e.WeighRows || !e.Data.Streams(), "weigh_rows", "is true; agents of %s data hold no rows", e.Data.Kind)
 	return v.Err()
 }
 
 // validate is Validate without the data.
 func (e *Experiment) validate() error {
-	var v spec.Check
-	v.Need(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
-	v.Need(e.Rounds >= 1 && e.Rounds <= maxRounds, "rounds", "is %d; want 1 to %d", e.Rounds, maxRounds)
-	v.Need(e.Record >= 0, "record", "is %d; want at least 0", e.Record)
-	v.Need(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record",
+	var v spec.ProblemList
+	v.Require(e.Runs >= 1 && e.Runs <= 1_000_000, "runs", "is %d; want 1 to 1000000", e.Runs)
+	v.Require(e.Rounds >= 1 && e.Rounds <= maxRounds, "rounds", "is %d; want 1 to %d", e.Rounds, maxRounds)
+	v.Require(e.Record >= 0, "record", "is %d; want at least 0", e.Record)
+	v.Require(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record",
 		"is %d; with %d rounds in %d runs that makes more than %d records",
 		e.Record, e.Rounds, e.Runs, maxRecords)
 	spec.OneOf(&v, "precision", e.Precision, Float32, Float64)
-	v.Valid("algorithm", e.Algorithm.Validate())
-	v.Valid("sampling", e.Sampling.Validate())
-	v.Valid("exchange", e.Exchange.Validate())
-	v.Valid("codec", e.Codec.Validate())
-	v.Valid("weighting", e.Weighting.Validate())
+	v.AddError("algorithm", e.Algorithm.Validate())
+	v.AddError("sampling", e.Sampling.Validate())
+	v.AddError("exchange", e.Exchange.Validate())
+	v.AddError("codec", e.Codec.Validate())
+	v.AddError("weighting", e.Weighting.Validate())
 	if err := e.Aggregation.Validate(); err != nil {
-		v.Take("aggregation", err)
+		v.AddSectionErrors("aggregation", err)
 	} else {
 		e.Aggregation.CheckDraws(&v, e.Participants.Count)
 	}
-	v.Take("server_optimizer", e.ServerOptimizer.Validate())
+	v.AddSectionErrors("server_optimizer", e.ServerOptimizer.Validate())
 	e.choice().Check(&v, spec.InExperiment, nil)
-	v.Need(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
-	v.Need(e.Participants.File == "" || e.Sampling != spec.Importance, "participants",
+	v.Require(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
+	v.Require(e.Participants.File == "" || e.Sampling != spec.Importance, "participants",
 		"is a file; agents are drawn by importance, and that needs their number")
-	v.Need(e.Participants.Count >= 0 && e.Participants.Count <= maxAgents, "participants",
+	v.Require(e.Participants.Count >= 0 && e.Participants.Count <= maxAgents, "participants",
 		"is %d; want 1 to the number of agents, or 0 for all", e.Participants.Count)
 	if e.Agents > 0 && e.Sampling == spec.WithoutReplacement {
-		v.Need(e.Participants.Count <= e.Agents, "participants", "is %d; at most the %d agents, without replacement",
+		v.Require(e.Participants.Count <= e.Agents, "participants", "is %d; at most the %d agents, without replacement",
 			e.Participants.Count, e.Agents)
 	}
 	e.validateSteps(&v)
@@ -76,21 +76,21 @@ func (e *Experiment) validate() error {
 // personal reports whether agents have models of their own.
 func (e *Experiment) personal() bool { return e.Personal.On() || e.Finetune.Steps > 0 }
 
-func (e *Experiment) validatePersonal(v *spec.Check) {
+func (e *Experiment) validatePersonal(v *spec.ProblemList) {
 	spec.CheckPersonal(v, "personal", &e.Personal)
 	spec.CheckFinetune(v, "finetune", &e.Finetune)
-	v.Need(e.Dump == "" && e.Load == "" || !e.personal(), "personal",
+	v.Require(e.Dump == "" && e.Load == "" || !e.personal(), "personal",
 		"has draws of its own, which a dump does not hold: leave out --dump and --load")
-	v.Need(!e.Shadow || !e.Personal.On(), "shadow", "is true; with personal models there is no one model to follow")
+	v.Require(!e.Shadow || !e.Personal.On(), "shadow", "is true; with personal models there is no one model to follow")
 }
 
 // choice is the words that do not go with everything.
-func (e *Experiment) choice() spec.Choice {
+func (e *Experiment) choice() spec.ChosenOptions {
 	weights := spec.WeightsEqual
 	if e.WeighRows || !e.Weights.alike() {
 		weights = spec.WeightsSamples
 	}
-	return spec.Choice{
+	return spec.ChosenOptions{
 		spec.OptionAlgorithm: string(e.Algorithm), spec.OptionSampling: string(e.Sampling),
 		spec.OptionWeights: string(weights), spec.OptionWeighting: string(e.Weighting),
 		spec.OptionRule: e.Aggregation.Rule, spec.OptionServerOptimizer: e.ServerOptimizer.Name,
@@ -102,71 +102,71 @@ func (e *Experiment) choice() spec.Choice {
 	}
 }
 
-func (e *Experiment) validateSteps(v *spec.Check) {
+func (e *Experiment) validateSteps(v *spec.ProblemList) {
 	whole(v, "local_steps", e.LocalSteps, 1, maxSteps)
 	whole(v, "batch_size", e.BatchSize, 0, maxBatch)
 	e.StepSize.Check(v, "step_size")
 	if e.Exchange == spec.ExchangeGradient {
-		v.Need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps",
+		v.Require(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps",
 			"is %v; an exchange of gradients has 1", e.LocalSteps)
 	}
-	v.Need(e.Weights.Draw == "" && len(e.Weights.Values) > 0, "weights", "is %v; want a number or a list", e.Weights)
+	v.Require(e.Weights.Draw == "" && len(e.Weights.Values) > 0, "weights", "is %v; want a number or a list", e.Weights)
 	for i, p := range e.Weights.Values {
-		v.Need(p > 0, element("weights", e.Weights, i), "is %v; want a positive number", p)
+		v.Require(p > 0, element("weights", e.Weights, i), "is %v; want a positive number", p)
 	}
-	v.Need(!e.WeighRows || e.Weights.alike(), "weights", "is %v; weigh_rows takes the rows instead", e.Weights)
+	v.Require(!e.WeighRows || e.Weights.alike(), "weights", "is %v; weigh_rows takes the rows instead", e.Weights)
 }
 
-func (e *Experiment) validateChance(v *spec.Check) {
+func (e *Experiment) validateChance(v *spec.ProblemList) {
 	r := e.Response
 	spec.OneOf(v, "response.per", r.Per, StraggleStep, StraggleRound)
-	v.Need(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability",
+	v.Require(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability",
 		"is %v; want a number or a list", r.Probability)
 	for i, p := range r.Probability.Values {
 		spec.CheckProbability(v, element("response.probability", r.Probability, i), p)
 	}
 	e.GradientNoise.Check(v, "gradient_noise")
-	v.Need(e.Proximal >= 0 && !math.IsInf(e.Proximal, 1), "proximal", "is %v; want 0 or more", e.Proximal)
+	v.Require(e.Proximal >= 0 && !math.IsInf(e.Proximal, 1), "proximal", "is %v; want 0 or more", e.Proximal)
 }
 
-func (e *Experiment) validateAttack(v *spec.Check) {
+func (e *Experiment) validateAttack(v *spec.ProblemList) {
 	if e.Attack == "" {
-		v.Need(e.Attackers == 0, "attackers", "is %d; name what they send: attack", e.Attackers)
+		v.Require(e.Attackers == 0, "attackers", "is %d; name what they send: attack", e.Attackers)
 		return
 	}
 	if _, err := attack.Parse(e.Attack); err != nil {
-		v.Need(false, "attack", "%v", err)
+		v.Require(false, "attack", "%v", err)
 	}
-	v.Need(e.Attackers >= 1 && (e.Agents == 0 || e.Attackers <= e.Agents), "attackers",
+	v.Require(e.Attackers >= 1 && (e.Agents == 0 || e.Attackers <= e.Agents), "attackers",
 		"is %d; want 1 to the number of agents", e.Attackers)
 }
 
-func (e *Experiment) validateMixing(v *spec.Check) {
+func (e *Experiment) validateMixing(v *spec.ProblemList) {
 	if e.Algorithm != spec.FedDec {
 		return
 	}
 	m := e.Mixing
-	v.Need(m.ServerEvery >= 1, "mixing.server_every", "is %d; want at least 1", m.ServerEvery)
-	v.Need(m.FirstBlock >= 0 && m.FirstBlock <= m.ServerEvery, "mixing.first_block",
+	v.Require(m.ServerEvery >= 1, "mixing.server_every", "is %d; want at least 1", m.ServerEvery)
+	v.Require(m.FirstBlock >= 0 && m.FirstBlock <= m.ServerEvery, "mixing.first_block",
 		"is %d; want 0 (H−1) to mixing.server_every (%d)", m.FirstBlock, m.ServerEvery)
 	whole(v, "mixing.gradients", m.Gradients, 0, float64(m.ServerEvery))
-	v.Need(m.Every >= 1 && m.ServerEvery%max(m.Every, 1) == 0, "mixing.every",
+	v.Require(m.Every >= 1 && m.ServerEvery%max(m.Every, 1) == 0, "mixing.every",
 		"is %d; want a divisor of mixing.server_every (%d)", m.Every, m.ServerEvery)
-	v.Valid("mixing.codec", m.Codec.ValidateMixing())
-	v.Need(m.Clip >= 0 && !math.IsInf(m.Clip, 1), "mixing.clip", "is %v; want a finite number, 0 or more", m.Clip)
+	v.AddError("mixing.codec", m.Codec.ValidateMixing())
+	v.Require(m.Clip >= 0 && !math.IsInf(m.Clip, 1), "mixing.clip", "is %v; want a finite number, 0 or more", m.Clip)
 	spec.OneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
-	v.Valid("mixing.weights", m.Weights.Validate())
-	v.Need(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
-	v.Need(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)
-	v.Need(m.Graph != Random || m.Probability > 0 && m.Probability <= 1, "mixing.probability",
+	v.AddError("mixing.weights", m.Weights.Validate())
+	v.Require(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
+	v.Require(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)
+	v.Require(m.Graph != Random || m.Probability > 0 && m.Probability <= 1, "mixing.probability",
 		"is %v; want more than 0 and at most 1", m.Probability)
 	e.validateGraphSize(v)
-	v.Need(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
-	v.Need(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps",
+	v.Require(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
+	v.Require(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps",
 		"is %v; feddec takes 1 step an iteration: see mixing.gradients", e.LocalSteps)
-	v.Need(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
+	v.Require(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
 		"response.per", "is %q; in feddec agents straggle step by step", e.Response.Per)
-	v.Need(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")
+	v.Require(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")
 }
 
 // The numbers of agents up to which FedDec runs: at all, as each of its agents is there all the time; on graphs that
@@ -178,30 +178,30 @@ const (
 	maxSpectral = 1_000
 )
 
-func (e *Experiment) validateGraphSize(v *spec.Check) {
+func (e *Experiment) validateGraphSize(v *spec.ProblemList) {
 	m := e.Mixing
 	switch m.Graph {
 	case Geographic, Random, Complete:
-		v.Need(e.Agents <= maxDrawn, "agents", "is %d; at most %d with a %s graph", e.Agents, maxDrawn, m.Graph)
+		v.Require(e.Agents <= maxDrawn, "agents", "is %d; at most %d with a %s graph", e.Agents, maxDrawn, m.Graph)
 	default:
-		v.Need(e.Agents <= maxMixing, "agents", "is %d; at most %d in feddec", e.Agents, maxMixing)
+		v.Require(e.Agents <= maxMixing, "agents", "is %d; at most %d in feddec", e.Agents, maxMixing)
 	}
 	if m.Graph != NoGraph && m.Weights == spec.BestConstant {
-		v.Need(e.Agents <= maxSpectral, "agents",
+		v.Require(e.Agents <= maxSpectral, "agents",
 			"is %d; at most %d with best-constant weights: take metropolis or max-degree", e.Agents, maxSpectral)
 	}
 }
 
 // whole needs whole numbers within bounds.
-func whole(v *spec.Check, key string, p PerAgent, low, high float64) {
+func whole(v *spec.ProblemList, key string, p PerAgent, low, high float64) {
 	if p.Draw != "" {
-		v.Need(p.least() >= low, key, "is %v; want at least %v", p, low)
-		v.Need(p.most() <= high, key, "is %v; want at most %v", p, high)
+		v.Require(p.least() >= low, key, "is %v; want at least %v", p, low)
+		v.Require(p.most() <= high, key, "is %v; want at most %v", p, high)
 		return
 	}
-	v.Need(len(p.Values) > 0, key, "is empty")
+	v.Require(len(p.Values) > 0, key, "is empty")
 	for i, n := range p.Values {
-		v.Need(n == math.Trunc(n) && n >= low && n <= high, element(key, p, i),
+		v.Require(n == math.Trunc(n) && n >= low && n <= high, element(key, p, i),
 			"is %v; want a whole number from %v to %v", n, low, high)
 	}
 }

@@ -111,7 +111,7 @@ func TestExamplesRecomputed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("each example is run a second time")
 	}
-	python := testkit.Numpy(t)
+	python := testkit.NumpyPython(t)
 	for path := range examples(t) {
 		dump := t.TempDir()
 		o := simulate.Options{Config: path, Out: t.TempDir(), Dump: dump,

@@ -22,7 +22,8 @@ type Trainer struct {
 }
 
 // Block implements agent.Trainer.
-func (s Trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+func (s Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (agent.Block,
 	error) {
 	if s.Runtime == nil {
 		s.Runtime = host.RealTime{}

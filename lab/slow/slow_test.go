@@ -16,7 +16,8 @@ import (
 // instant is a trainer whose steps take no time and do nothing.
 type instant struct{ agent.Trainer }
 
-func (instant) Block(context.Context, wire.RoundID, *task.Problem[float32], task.Job[float32]) (agent.Block, error) {
+func (instant) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
+	error) {
 	return nothing{}, nil
 }
 
@@ -34,7 +35,7 @@ func TestSlow(t *testing.T) {
 				defer cancel()
 				began := time.Now()
 				b, err := slow.Trainer{Trainer: instant{}, StepTime: 2 * time.Second}.Block(ctx, 1, nil,
-					task.Job[float32]{})
+					task.LocalJob[float32]{})
 				for at := uint64(0); at < 5 && err == nil; at += each {
 					err = b.Take(nil, at+1, at+each)
 				}

@@ -60,20 +60,20 @@ func (p *player) fold(base []float64, accepted []round.Participant, payloads map
 	p.t.Helper()
 	cfg := round.DefaultConfig()
 	cfg.Weighting = weighting
-	set := rule.Set[float64]{Scale: plan.Scale()}
+	set := rule.UpdateSet[float64]{Scale: plan.UpdateScale()}
 	var rows rule.Memory[float64]
 	for _, c := range round.Contributions(accepted, plan, &cfg) {
-		set.Shares, rows = append(set.Shares, c.Share), append(rows, payloads[c.Agent])
+		set.Shares, rows = append(set.Shares, c.UpdateShare), append(rows, payloads[c.Agent])
 	}
 	set.Source = rows
 	step := make([]float64, len(base))
 	by := rule.New[float64](rule.DefaultConfig())
-	_, err := by.Weigh(&set)
-	if err = errors.Join(err, by.Fold(step, &set, 0)); err != nil {
+	_, err := by.AssessUpdates(&set)
+	if err = errors.Join(err, by.AggregatePart(step, &set, 0)); err != nil {
 		p.t.Fatal(err)
 	}
 	next := make([]float64, len(base))
-	if err := round.Advance(next, base, step); err != nil {
+	if err := round.ApplyStep(next, base, step); err != nil {
 		p.t.Fatal(err)
 	}
 	return next
@@ -112,7 +112,7 @@ func (p *player) task(w []float64, k int, weight float64) []float64 {
 	s := p.setting()
 	t := wire.Task{Name: p.Algorithm, Target: "y",
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Ridge: p.Ridge},
-		Training: wire.Training{Exchange: s.exchange, StepSize: p.StepSize, Normalize: s.normalize, Budget: 1,
+		Training: wire.Training{Exchange: s.exchange, StepSize: p.StepSize, Normalize: s.normalize, BudgetMillis: 1,
 			MinSteps: 1, MaxSteps: 100}}
 	for j := range p.Inputs {
 		t.Features = append(t.Features, fmt.Sprintf("x%d", j))
@@ -127,7 +127,8 @@ func (p *player) task(w []float64, k int, weight float64) []float64 {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	out, err := problem.Local(task.Job[float64]{Base: w, Samples: p.samples(k), Weight: weight, Steps: p.steps(k)})
+	out, err := problem.RunLocalSteps(task.LocalJob[float64]{Base: w, Samples: p.samples(k), Weight: weight,
+		Steps: p.steps(k)})
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func (g *golden) samples(k int) *learner.Samples[float64] {
 }
 
 // draws is what agent k draws with these steps.
-func (p *player) draws(k int, steps []step) learner.Draws[float64] {
+func (p *player) draws(k int, steps []step) learner.DrawSource[float64] {
 	scale := 1.0
 	if p.Risk == "row" {
 		scale = math.Sqrt2

@@ -242,7 +242,7 @@ func (c *conn) comeBack() {
 			}
 		}
 		b.links[c.id], c.link = l, l
-		c.put(mqtt.Up{})
+		c.put(mqtt.LinkUp{})
 		for _, filter := range c.order {
 			c.ask(filter)
 		}
@@ -261,7 +261,7 @@ func (c *conn) lost(l *link, why error) {
 		return
 	}
 	c.link = nil
-	c.put(mqtt.Down{Err: why})
+	c.put(mqtt.LinkDown{Err: why})
 	c.comeBack()
 }
 

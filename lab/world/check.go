@@ -58,7 +58,7 @@ type check struct {
 	states     map[version]state               // of the server's optimiser
 	aggregates map[version][]float64           // the fold, of a rule that keeps it
 	accepted   map[part]wire.Digest            // as the coordinator has said
-	announced  wire.Order                      // the newest
+	announced  wire.AnnouncementPosition       // the newest
 	digest     wire.Digest                     // of that announcement
 	digests    map[wire.Digest]bool            // of all
 	models     map[version]wire.Digest         // as they were announced
@@ -68,7 +68,7 @@ type check struct {
 	opened    map[version]bool // rounds whose draw was looked at
 	began     []time.Duration  // when each round was announced first
 	drawn     map[wire.RoundID][]wire.AgentID
-	obeyed    map[wire.AgentID]wire.Order
+	obeyed    map[wire.AgentID]wire.AnnouncementPosition
 	said      map[say]bool
 	unfit     map[wire.AgentID]bool // those that have said hello, and that they cannot take part
 	trainedBy map[part]*life
@@ -109,7 +109,7 @@ func newCheck(w *World) check {
 		accepted: map[part]wire.Digest{}, ended: map[ending]bool{}, opened: map[version]bool{},
 		digests: map[wire.Digest]bool{}, said: map[say]bool{}, unfit: map[wire.AgentID]bool{},
 		payloads: map[wire.Digest][]byte{}, own: map[wire.AgentID]own{}, drawn: map[wire.RoundID][]wire.AgentID{},
-		obeyed: map[wire.AgentID]wire.Order{}, trainedBy: map[part]*life{},
+		obeyed: map[wire.AgentID]wire.AnnouncementPosition{}, trainedBy: map[part]*life{},
 		mixedBy: map[wire.RoundID][]conservation.Sums{},
 		models:  map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]part{},
 		abandoned: map[wire.RoundID]bool{}, unsettled: map[part]wire.Digest{},
@@ -252,7 +252,7 @@ func (c *check) says(p *party, m mqtt.Message) {
 		c.w.fail("%s says what is no message: %v", p.id, err)
 		return
 	}
-	if said, err := wire.Open(m.Payload); err == nil && said.Type.Sealed() { // all that is here opens seals
+	if said, err := wire.ParseEnvelope(m.Payload); err == nil && said.Type.Sealed() { // all that is here opens seals
 		c.w.fail("%s says a %s that is not sealed", p.id, said.Type)
 	}
 	c.said[say{part{e.Run, e.Round, about}, e.Type}] = true
@@ -322,7 +322,7 @@ func (c *check) announce(p *party, e wire.Envelope) {
 		c.w.fail("an announcement is malformed: %v", err)
 		return
 	}
-	order := wire.OrderOf(e.Header, &a)
+	order := wire.PositionOf(e.Header, &a)
 	switch n := order.Compare(c.announced); {
 	case n < 0 || n == 0 && e.Digest() != c.digest:
 		c.w.fail("the announcement %s comes after %s", order, c.announced)
@@ -339,11 +339,11 @@ func (c *check) announce(p *party, e wire.Envelope) {
 		c.w.fail("announced is %s, and the journal on the disk stands at run %d round %d attempt %d", order, r.Run,
 			r.Round, r.Attempt)
 	}
-	if a.Folded > 0 && (r.Last == nil || r.Last.Round < a.Folded) {
-		c.w.fail("announced is that round %d is folded, and the journal on the disk does not say so", a.Folded)
+	if a.LastEndedRound > 0 && (r.Last == nil || r.Last.Round < a.LastEndedRound) {
+		c.w.fail("announced is that round %d is folded, and the journal on the disk does not say so", a.LastEndedRound)
 	}
-	if key, err := sealsOf(p.disk.durableFile); err != nil || key != a.Seals {
-		c.w.fail("announced is the key %x to seal to, and the disk has %x: %v", a.Seals[:4], key[:4], err)
+	if key, err := sealsOf(p.disk.durableFile); err != nil || key != a.SealPublicKey {
+		c.w.fail("announced is the key %x to seal to, and the disk has %x: %v", a.SealPublicKey[:4], key[:4], err)
 	}
 	if a.Kind == wire.KindTraining {
 		c.announcedModel(p, r.Run, &a)
@@ -365,7 +365,7 @@ func (c *check) announcedModel(p *party, run wire.RunID, a *wire.Announcement) {
 
 // accept holds an acceptance against those before it.
 func (c *check) accept(e wire.Envelope, topic string) {
-	m, err := wire.DecodeAccepted(e.Body)
+	m, err := wire.DecodeUpdateAccepted(e.Body)
 	_, to, _, _, _ := topics().Parse(topic)
 	if err != nil {
 		c.w.fail("an acceptance is malformed: %v", err)
@@ -383,7 +383,7 @@ func (c *check) accept(e wire.Envelope, topic string) {
 
 // refuse: what was accepted is not refused while its round lasts.
 func (c *check) refuse(e wire.Envelope, topic string) {
-	m, err := wire.DecodeRefused(e.Body)
+	m, err := wire.DecodeUpdateRefused(e.Body)
 	_, to, _, _, _ := topics().Parse(topic)
 	r := &c.record
 	lasts := r.Round == e.Round && r.Phase != round.CoordinatorIdle && r.Phase != round.CoordinatorPaused &&

@@ -48,13 +48,13 @@ func (c *check) told(p *party, fact any) {
 		if c.w.finished.IsZero() {
 			c.w.finished = c.w.here()
 		}
-	case coordinator.StateMended:
+	case coordinator.StateFileRecovered:
 		c.w.fail("the %s was lost: %v", f.File, f.Damage)
 	case coordinator.ModelEvaluated:
 		c.evaluated(f)
 	case coordinator.UpdateLeftOut:
 		c.leftOut[f.Round] = append(c.leftOut[f.Round], f)
-	case coordinator.UpdatesPassedOver:
+	case coordinator.UpdatesExcludedByRule:
 		c.passedOver[f.Round] = f.Agents
 	case round.AnnouncementObeyed:
 		c.obeys(p, f.Order)
@@ -68,7 +68,7 @@ func (c *check) told(p *party, fact any) {
 }
 
 // obeys holds an agent's place against the one before.
-func (c *check) obeys(p *party, o wire.Order) {
+func (c *check) obeys(p *party, o wire.AnnouncementPosition) {
 	if before := c.obeyed[p.id]; o.Compare(before) < 0 && !p.hadTrouble {
 		c.w.fail("%s obeys %s after %s", p.id, o, before)
 	}
@@ -105,7 +105,7 @@ func (c *check) settles(p *party, f agent.UpdateSettled) {
 }
 
 // fateOf is what became of an update of a round that is over; FateAbove stands for all who are left out.
-func (c *check) fateOf(at part, digest wire.Digest) wire.Fate {
+func (c *check) fateOf(at part, digest wire.Digest) wire.UpdateFate {
 	taken, in := c.sets[at.round][at.agent]
 	switch {
 	case c.abandoned[at.round] && c.sets[at.round] == nil:

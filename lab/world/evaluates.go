@@ -42,13 +42,13 @@ func (s *scored) r2() float64 { return 1 - s.sse/(s.squares-s.targets*s.targets/
 
 // asksFor scores a model that agents are asked to evaluate on the rows of each.
 func (c *check) asksFor(p *party, at version, a *wire.Announcement) {
-	if a.Evaluate == 0 || c.scores[at] != nil {
+	if a.MinEvaluationRows == 0 || c.scores[at] != nil {
 		return
 	}
 	every := uint64(c.w.plan.Evaluates)
-	if every == 0 || at.version%every != 0 && a.Phase != wire.PhaseFinished || a.Evaluate != leastHeld {
+	if every == 0 || at.version%every != 0 && a.Phase != wire.PhaseFinished || a.MinEvaluationRows != leastHeld {
 		c.w.fail("agents are asked to evaluate model %d on %d rows; every %d models are to be evaluated, on %d",
-			at.version, a.Evaluate, every, leastHeld)
+			at.version, a.MinEvaluationRows, every, leastHeld)
 		return
 	}
 	all := make([]scored, c.w.plan.Agents)

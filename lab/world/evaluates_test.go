@@ -57,7 +57,7 @@ func evaluatedModels(t *testing.T, p Plan, say func(h wire.Hello) bool) ([]coord
 	r := Run(p, Bugs{
 		Configure: seen.watch,
 		Say: func(_ int, m mqtt.Message) bool {
-			e, err := wire.Open(m.Payload)
+			e, err := wire.ParseEnvelope(m.Payload)
 			if err != nil || e.Type != wire.TypeHello {
 				return true
 			}

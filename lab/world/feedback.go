@@ -105,17 +105,17 @@ func (c *check) keepsUnsent(p *party, f agent.FeedbackKept) {
 	if o.at.round != f.Round {
 		return // its disk had trouble, or it has trained again meanwhile
 	}
-	if f.Lost && o.lost {
+	if f.ResidualLost && o.lost {
 		o.lost = false // it tells so of what it had kept before
 		c.owing[p.id] = o
 		return
 	}
 	want, known := c.leaves(&o)
-	if !known && !f.Lost {
+	if !known && !f.ResidualLost {
 		c.w.fail("%s settles what it keeps of round %d before anybody knows what becomes of it", p.id, f.Round)
 		return
 	}
-	if f.Lost {
+	if f.ResidualLost {
 		want = nil
 	}
 	sum := 0.0

@@ -126,7 +126,7 @@ func (c *check) refreshed(p *party, r wire.RoundID, at version) {
 // trouble and one is not known.
 func (c *check) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
 	cfg, t := c.w.plan.configure()
-	unpack := codec.Of[float32](cmp.Or(t.Training.Codec, spec.CodecRaw))
+	unpack := codec.ForWord[float32](cmp.Or(t.Training.Codec, spec.CodecRaw))
 	v := make([]float32, n)
 	for id, x := range c.sets[r] {
 		payload, known := c.payloads[x.Accepted]
@@ -160,7 +160,7 @@ func (c *check) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
 // above returns the set without the updates that were left out, the others as they count. It holds those that
 // refuse_above leaves out against the usual length: the median of the round's or, if that is more, of the medians of
 // the five folds before.
-func (c *check) above(by rule.Config, r wire.RoundID, set []taken, recent []round.Recent) []taken {
+func (c *check) above(by rule.Config, r wire.RoundID, set []taken, recent []round.RecentAggregation) []taken {
 	usual, most, n := 0.0, math.Inf(1), len(set)
 	if n >= 3 {
 		var before []float64
@@ -204,7 +204,7 @@ func (c *check) above(by rule.Config, r wire.RoundID, set []taken, recent []roun
 }
 
 // remembered holds the plan of the next round, if it is a training round, against what is to be remembered of this one.
-func (c *check) remembered(r wire.RoundID, next *round.Plan, set []taken, recent []round.Recent) {
+func (c *check) remembered(r wire.RoundID, next *round.Plan, set []taken, recent []round.RecentAggregation) {
 	if next.Kind != wire.KindTraining {
 		return
 	}

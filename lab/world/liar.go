@@ -88,7 +88,7 @@ func (p *party) hears(m mqtt.Message) {
 
 func (p *party) liar(m mqtt.Message) *liar {
 	l := &liar{p: p, m: m}
-	said, err := wire.Open(m.Payload)
+	said, err := wire.ParseEnvelope(m.Payload)
 	if err != nil {
 		return l
 	}
@@ -103,9 +103,9 @@ func (l *liar) sign(h wire.Header, body []byte) []byte {
 	if l.with != (wire.SealKey{}) && h.Type.Sealed() {
 		t := h.Type
 		h.Type = wire.TypeSealed
-		body = l.with.Message(l.to, h, t, body)
+		body = l.with.SealMessage(l.to, h, t, body)
 	}
-	return wire.SealBy(signatures{l.p.w}, nil, h, body, l.p.key)
+	return wire.SignEnvelopeWith(signatures{l.p.w}, nil, h, body, l.p.key)
 }
 
 func isChunk(m mqtt.Message) bool {
@@ -188,7 +188,7 @@ func agentLies() map[Lie]lie {
 			u.Payload.Schema = other(u.Payload.Schema)
 		}),
 		"an update with a section": manifest(func(_ *wire.Header, u *wire.Update) {
-			u.Extra = wire.Extra{{Name: "later", Need: wire.NeedDecline, Body: []byte{1}}}
+			u.Extra = wire.UnknownSections{{Name: "later", Need: wire.NeedDecline, Body: []byte{1}}}
 		}),
 		"an update of other rows": manifest(func(_ *wire.Header, u *wire.Update) { u.Samples += 100 }),
 		"an update of other bytes": manifest(func(_ *wire.Header, u *wire.Update) {
@@ -288,9 +288,11 @@ func answer(t wire.Type, say func(h *wire.Header, update wire.Digest) []byte) li
 	}}
 }
 
-func accepted(d wire.Digest) []byte { return (&wire.Accepted{Update: d}).Body() }
+func accepted(d wire.Digest) []byte { return (&wire.UpdateAccepted{Update: d}).Body() }
 
-func refused(d wire.Digest) []byte { return (&wire.Refused{Update: d, Reason: wire.RefuseNorm}).Body() }
+func refused(d wire.Digest) []byte {
+	return (&wire.UpdateRefused{Update: d, Reason: wire.RefuseNorm}).Body()
+}
 
 // direct is a lie of the coordinator's in the head of an acceptance.
 func direct(change func(h *wire.Header)) lie {
@@ -322,10 +324,10 @@ func coordinatorLies() map[Lie]lie {
 			return refused(d)
 		}),
 		"lends chunks of another update": answer(wire.TypeCredit, func(_ *wire.Header, d wire.Digest) []byte {
-			return (&wire.Credit{Update: other(d), Lease: 1000, Chunks: []wire.Range{{First: 0, Last: 1}}}).Body()
+			return (&wire.Credit{Update: other(d), Lease: 1000, Chunks: []wire.ChunkRange{{First: 0, Last: 1}}}).Body()
 		}),
 		"lends chunks beyond the end": answer(wire.TypeCredit, func(_ *wire.Header, d wire.Digest) []byte {
-			return (&wire.Credit{Update: d, Lease: 1000, Chunks: []wire.Range{{First: 500, Last: 600}}}).Body()
+			return (&wire.Credit{Update: d, Lease: 1000, Chunks: []wire.ChunkRange{{First: 500, Last: 600}}}).Body()
 		}),
 		"invites to another announcement": invitation(func(m *wire.Invitation) {
 			m.Announcement = other(m.Announcement)
@@ -336,7 +338,7 @@ func coordinatorLies() map[Lie]lie {
 		"by another's name":       direct(func(h *wire.Header) { h.Sender = "a0" }),
 		"what agents say":         direct(func(h *wire.Header) { h.Type = wire.TypeReport }),
 		"with another's signature": {beside: wire.TypeAccepted, say: func(l *liar) {
-			l.raw(wire.SealBy(signatures{l.p.w}, nil, l.e.Header, l.e.Body, l.p.w.parties[1].key))
+			l.raw(wire.SignEnvelopeWith(signatures{l.p.w}, nil, l.e.Header, l.e.Body, l.p.w.parties[1].key))
 		}},
 		"an older announcement": {beside: wire.TypeJoined, heard: true, say: func(l *liar) {
 			for _, m := range l.p.kept[:max(0, len(l.p.kept)-1)] {
@@ -373,13 +375,13 @@ func (l *liar) twoAnnouncements() {
 	if !ok {
 		return
 	}
-	e, err := wire.Open(m.Payload)
+	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil {
 		return
 	}
-	if a, err := wire.DecodeAnnouncement(e.Body); err == nil && wire.OrderOf(e.Header, &a) == l.p.w.check.announced {
-		a.HelloWithin++
-		m.Payload = wire.SealBy(signatures{l.p.w}, nil, e.Header, a.Body(), l.p.key)
+	if a, err := wire.DecodeAnnouncement(e.Body); err == nil && wire.PositionOf(e.Header, &a) == l.p.w.check.announced {
+		a.HelloSpreadMillis++
+		m.Payload = wire.SignEnvelopeWith(signatures{l.p.w}, nil, e.Header, a.Body(), l.p.key)
 		l.toAgents(m)
 	}
 }

@@ -17,13 +17,14 @@ type Method string
 func (p *Plan) configure() (round.Config, wire.Task) {
 	r := round.DefaultConfig()
 	r.Participants, r.Quorum, r.Rounds, r.Seed = p.Participants, p.Quorum, p.Rounds, p.Seed
-	r.Gather = round.Gather{Target: p.Agents, Minimum: p.Participants, Within: 20 * time.Second, Spread: time.Second}
+	r.Gather = round.Gather{Target: p.Agents, Minimum: p.Participants, WindowLength: 20 * time.Second,
+		HelloSpread: time.Second}
 	r.Deadline, r.Pause = time.Minute, time.Second
 	r.Evaluation.Every, r.Evaluation.MinRows = p.Evaluates, leastHeld
 	t := wire.Task{
 		Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.01, Budget: 5000,
+		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.01, BudgetMillis: 5000,
 			MinSteps: 1, MaxSteps: 5},
 	}
 	if p.Hidden > 0 {
@@ -92,7 +93,8 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"over-selection": func(r *round.Config, _ *wire.Task) { r.OverSelect = 1 },
 	"some answer, others leave": func(r *round.Config, _ *wire.Task) {
-		r.Gather.Target, r.Gather.Respond = 0, round.Respond{Target: r.Participants, ReturnAfter: 2 * time.Second,
+		r.Gather.Target, r.Gather.Respond = 0, round.ResponseConfig{Target: r.Participants,
+			ReturnAfter:  2 * time.Second,
 			ReturnWithin: 10 * time.Second, Presence: round.PresenceRound}
 	},
 	"gradients": func(_ *round.Config, t *wire.Task) {
@@ -113,7 +115,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"multi-krum, with replacement": func(r *round.Config, _ *wire.Task) {
 		r.Sampling, r.Weights = spec.WithReplacement, spec.WeightsEqual
-		r.Aggregation.Rule, r.Aggregation.Keep = rule.MultiKrum, 2
+		r.Aggregation.Rule, r.Aggregation.AveragedUpdates = rule.MultiKrum, 2
 	},
 	"geometric median, weights in the mean": func(r *round.Config, _ *wire.Task) {
 		r.Weights, r.Weighting = spec.WeightsSamples, spec.WeightingMean
@@ -154,7 +156,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"top_k, multi-krum, a network": func(r *round.Config, t *wire.Task) {
 		network(t)
-		r.Weights, r.Aggregation.Rule, r.Aggregation.Keep = spec.WeightsEqual, rule.MultiKrum, 2
+		r.Weights, r.Aggregation.Rule, r.Aggregation.AveragedUpdates = spec.WeightsEqual, rule.MultiKrum, 2
 		t.Training.Codec = spec.TopK(0.1)
 	},
 	"feddec, top_k": func(r *round.Config, t *wire.Task) {
@@ -162,7 +164,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		t.Training.Codec = spec.TopK(0.3)
 	},
 	"steps by E_k, straggling, noise": func(_ *round.Config, t *wire.Task) {
-		t.Training.Normalize, t.Training.Budget, t.Training.ResponseProb = true, 2500, 0.6
+		t.Training.Normalize, t.Training.BudgetMillis, t.Training.ResponseProb = true, 2500, 0.6
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}
 	},
 	"a network, a frozen layer, a schedule, all rows": func(_ *round.Config, t *wire.Task) {
@@ -187,18 +189,18 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		t.Personal.Tensors = []string{"layer0.bias"}
 	},
 	"ditto, steps by E_k, noise": func(_ *round.Config, t *wire.Task) {
-		t.Training.Normalize, t.Training.Budget, t.Training.ResponseProb = true, 2500, 0.6
+		t.Training.Normalize, t.Training.BudgetMillis, t.Training.ResponseProb = true, 2500, 0.6
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}
 		t.Personal = wire.Personal{Ditto: true, Lambda: 0.3}
 	},
 	"feddec": feddec,
 	"feddec, few gradients, int8": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		t.Training.Budget, t.Training.Codec, t.Mixing.Codec = 1500, spec.CodecInt8, spec.CodecInt8
+		t.Training.BudgetMillis, t.Training.Codec, t.Mixing.Codec = 1500, spec.CodecInt8, spec.CodecInt8
 	},
 	"feddec, mixing at every third step, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		t.Training.MaxSteps, t.Mixing.Every, t.Mixing.Codec = 6, 3, spec.CodecBFloat16
+		t.Training.MaxSteps, t.Mixing.EverySteps, t.Mixing.Codec = 6, 3, spec.CodecBFloat16
 	},
 	"feddec, a network, a schedule, fedprox, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
@@ -218,18 +220,19 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"feddec, clipped, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		r.Clip, t.Mixing.Codec = 0.05, spec.CodecBFloat16
+		r.MixingClip, t.Mixing.Codec = 0.05, spec.CodecBFloat16
 	},
 	"feddec, endless": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		t.Mixing.Endless, t.Mixing.Codec = true, spec.CodecInt8
+		t.Mixing.EndlessBlocks, t.Mixing.Codec = true, spec.CodecInt8
 	},
 }
 
 func feddec(r *round.Config, t *wire.Task) {
 	r.Algorithm, r.Sampling, r.Weights = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	t.Training.Normalize = false
-	t.Mixing = wire.Mixing{Every: 1, Wait: 2000, Repeat: 500, Drain: 10_000, Codec: spec.CodecRaw}
+	t.Mixing = wire.Mixing{EverySteps: 1, WaitMillis: 2000, RepeatMillis: 500, DrainMillis: 10_000,
+		Codec: spec.CodecRaw}
 }
 
 // optimized has the server's optimiser of that name, as it comes.

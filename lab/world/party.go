@@ -70,13 +70,13 @@ func (p *party) public() ed25519.PublicKey { return p.key.Public().(ed25519.Publ
 // key goes into, so that a signature of another is seen. It counts.
 type signatures struct{ w *World }
 
-// Sign implements wire.Signatures.
+// Sign implements wire.SignatureScheme.
 func (s signatures) Sign(key ed25519.PrivateKey, message []byte) []byte {
 	s.w.check.signed++
 	return digest(key.Public().(ed25519.PublicKey), message)
 }
 
-// Verify implements wire.Signatures.
+// Verify implements wire.SignatureScheme.
 func (s signatures) Verify(key ed25519.PublicKey, message, signature []byte) bool {
 	s.w.check.verified++
 	return bytes.Equal(digest(key, message), signature)
@@ -236,7 +236,7 @@ func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 		keys[a.id] = a.public()
 	}
 	cfg := coordinator.Config{
-		Federation: federation, Key: p.key, Agents: enrolled.Of(keys), Topics: topics(), Round: r,
+		Federation: federation, Key: p.key, Agents: enrolled.ListFromKeys(keys), Topics: topics(), Round: r,
 		Task: t, Standardize: w.plan.Standardize, Dir: stateDir, Disk: store.Disk{FS: handle{p.disk, l}},
 		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBuffered: 1 << 20,
 		Observer: observer[coordinator.Fact, round.CoordinatorFact](func(fact any) { w.check.told(p, fact) }),
@@ -247,7 +247,7 @@ func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 		},
 	}
 	if at := w.plan.StandardizeAt; at > 0 {
-		cfg.StandardizeAt = []int{at}
+		cfg.RestandardizeVersions = []int{at}
 	}
 	if r.Algorithm == spec.FedDec {
 		cfg.Edges = (&edges.Maker{Edges: spec.EdgesRing, Rule: spec.Metropolis}).Make
@@ -271,9 +271,9 @@ func (p *party) takePart(ctx context.Context, l *life) error {
 		return err
 	}
 	cfg := p.w.agentConfig(p, l, disk)
-	cfg.Boot, cfg.Behind = wire.Epoch(boot), wire.Epoch(boot)+1
+	cfg.Boot, cfg.LostCounterEpoch = wire.Epoch(boot), wire.Epoch(boot)+1
 	if lost != nil {
-		cfg.Behind = wire.Epoch(boot)
+		cfg.LostCounterEpoch = wire.Epoch(boot)
 	}
 	for {
 		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
@@ -283,7 +283,7 @@ func (p *party) takePart(ctx context.Context, l *life) error {
 			return err
 		}
 		err = a.Run(ctx)
-		behind := (*agent.BehindError)(nil)
+		behind := (*agent.BootCounterLostError)(nil)
 		if !errors.As(err, &behind) {
 			return err
 		}
@@ -291,14 +291,14 @@ func (p *party) takePart(ctx context.Context, l *life) error {
 		if err != nil {
 			return err
 		}
-		cfg.Boot, cfg.Behind = wire.Epoch(next), 0
+		cfg.Boot, cfg.LostCounterEpoch = wire.Epoch(next), 0
 	}
 }
 
 func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
-	var predict *agent.Predictions
+	var predict *agent.PredictionConfig
 	if w.plan.Predicts {
-		predict = &agent.Predictions{Keep: 2}
+		predict = &agent.PredictionConfig{MaxKeptModels: 2}
 	}
 	heldOut := 0.0
 	if w.plan.Evaluates > 0 {
@@ -306,7 +306,7 @@ func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
 	}
 	return agent.Config{
 		Federation: federation, ID: p.id, Key: p.key, Coordinator: w.parties[0].public(), Topics: topics(),
-		Data: data.Fixed(rows{uint64(p.number), w.plan.Opposed}.load), Dir: stateDir, Disk: disk, Runtime: l,
+		Data: data.MemorySource(rows{uint64(p.number), w.plan.Opposed}.load), Dir: stateDir, Disk: disk, Runtime: l,
 		Signatures: signatures{w}, Now: l.Now,
 		HeldOut: heldOut, MinRows: 3, MaxModel: 1 << 20, StepTime: stepTime(p.number),
 		Trainer:  trainer{slow.Trainer{Trainer: agent.Learner{}, StepTime: stepTime(p.number), Runtime: l}, l},
@@ -363,7 +363,8 @@ type trainer struct {
 }
 
 // Block implements agent.Trainer.
-func (t trainer) Block(ctx context.Context, r wire.RoundID, p *task.Problem[float32], j task.Job[float32]) (agent.Block,
+func (t trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (agent.Block,
 	error) {
 	b, err := t.Trainer.Block(ctx, r, p, j)
 	if t.life == nil { // no world is around it
@@ -383,7 +384,7 @@ type block struct {
 var _ agent.Traced = block{}
 
 // OutcomeFrom implements agent.Block.
-func (b block) OutcomeFrom(base, x []float32) (task.Outcome[float32], error) {
+func (b block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
 	out, err := b.Block.OutcomeFrom(base, x)
 	if err == nil {
 		b.life.w.check.computes(b.life.p.id, out.Vector)

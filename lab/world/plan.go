@@ -89,7 +89,7 @@ func NewPlan(seed uint64) Plan {
 		p.Faults = append(p.Faults, newFault(rng, p.Agents))
 	}
 	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
-	if _, t := p.configure(); p.Standardize && !t.Mixing.Endless && rng.IntN(2) > 0 {
+	if _, t := p.configure(); p.Standardize && !t.Mixing.EndlessBlocks && rng.IntN(2) > 0 {
 		p.StandardizeAt = 1 + rng.IntN(2)
 	}
 	if p.personal() {

@@ -28,7 +28,7 @@ func forgets(party int, what, where string) world.Bugs {
 // swallows is a bug: messages of a type are said so often at most.
 func swallows(kind wire.Type, most int) world.Bugs {
 	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
-		e, err := wire.Open(m.Payload)
+		e, err := wire.ParseEnvelope(m.Payload)
 		if err != nil || e.Type != kind {
 			return true
 		}
@@ -50,7 +50,7 @@ func once(name func(party int, m mqtt.Message) string) world.Bugs {
 
 // announcement names one by its digest.
 func announcement(_ int, m mqtt.Message) string {
-	e, err := wire.Open(m.Payload)
+	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeAnnouncement {
 		return ""
 	}
@@ -67,7 +67,7 @@ func blobPart(_ int, m mqtt.Message) string {
 
 // offer names updates.
 func offer(party int, m mqtt.Message) string {
-	e, err := wire.Open(m.Payload)
+	e, err := wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeUpdate {
 		return ""
 	}
@@ -77,12 +77,12 @@ func offer(party int, m mqtt.Message) string {
 // inviteNobody is a bug: those that an announcement names are not invited, whatever became of it.
 func inviteNobody() world.Bugs {
 	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
-		e, err := wire.Open(m.Payload)
+		e, err := wire.ParseEnvelope(m.Payload)
 		if err != nil || e.Type != wire.TypeInvitation {
 			return true
 		}
 		i, err := wire.DecodeInvitation(e.Body)
-		return err != nil || i.Block > 0
+		return err != nil || i.BlockRound > 0
 	}}
 }
 
@@ -202,7 +202,7 @@ var plantedBugs = []struct {
 	{"one more update is kept", 0, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) {
 			if a := &cfg.Round.Aggregation; a.Rule == rule.MultiKrum {
-				a.Keep++
+				a.AveragedUpdates++
 			}
 		})
 	}},

@@ -21,7 +21,7 @@ func (w *World) reveal(m mqtt.Message) (wire.Envelope, error) {
 
 // revealed is reveal, with the key that the message is sealed with; zero if it is open.
 func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, err error) {
-	e, err = wire.Open(m.Payload)
+	e, err = wire.ParseEnvelope(m.Payload)
 	if err != nil || e.Type != wire.TypeSealed {
 		return e, with, err
 	}
@@ -33,7 +33,7 @@ func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, er
 		at := pairing{secret, agent}
 		pair, known := w.pairs[at]
 		if !known {
-			if pair, err = secret.With(w.agent(agent).public()); err != nil {
+			if pair, err = secret.AgentSealKeys(w.agent(agent).public()); err != nil {
 				return e, with, err
 			}
 			if w.pairs == nil {

@@ -42,7 +42,7 @@ func (c *check) aggregate(by *rule.Config, at version, set []taken, n int) (d []
 	case rule.Krum:
 		return nearest(draws, by.Byzantine)[0], true
 	case rule.MultiKrum:
-		return columns(nearest(draws, by.Byzantine)[:by.Keep], average), true
+		return columns(nearest(draws, by.Byzantine)[:by.AveragedUpdates], average), true
 	}
 	panic(fmt.Sprintf("world: no oracle of the rule %s", by.Rule))
 }

@@ -93,8 +93,8 @@ func equalOwn(t *testing.T, p Plan, w *World) {
 				t.Fatal(err)
 			}
 		}
-		tally := problem.Model.Tally(problem.Predicts(shared, own), in.Problem.HeldOut[k])
-		pool.Add(agentID(k), evaluation.Of(0, 0, tally))
+		tally := problem.Model.Tally(problem.PredictionModel(shared, own), in.Problem.HeldOut[k])
+		pool.Add(agentID(k), evaluation.FromScoreSums(0, 0, tally))
 	}
 	if got, want := pool.Result(1).Risk, r.At("own_risk", p.Rounds).Mean; got != want {
 		t.Errorf("the risk of the agents' own models is %v, in the simulator %v", got, want)
@@ -110,7 +110,7 @@ type witness struct {
 // watch also has each step wait for its neighbours for as long as it takes: the simulator knows no other steps.
 func (w *witness) watch(cfg *coordinator.Config) {
 	w.Observer, cfg.Observer = cfg.Observer, w
-	cfg.Task.Mixing.Wait = 0
+	cfg.Task.Mixing.WaitMillis = 0
 }
 
 // Observe implements coordinator.Observer.
@@ -203,9 +203,9 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	}
 	if r.Algorithm == spec.FedDec {
 		h := int(training.MaxSteps)
-		e.Mixing.ServerEvery, e.Mixing.FirstBlock, e.Mixing.Every = h, h, int(tk.Mixing.Every)
+		e.Mixing.ServerEvery, e.Mixing.FirstBlock, e.Mixing.Every = h, h, int(tk.Mixing.EverySteps)
 		e.Mixing.Gradients, e.Mixing.Codec = sim.Each(steps...), tk.Mixing.Codec
-		e.Mixing.Clip = r.Clip
+		e.Mixing.Clip = r.MixingClip
 		if in.Mixing, err = graph.NewMixing(graph.Ring(p.Agents), spec.Metropolis); err != nil {
 			t.Fatal(err)
 		}

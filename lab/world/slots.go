@@ -11,7 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The files of the parties that are kept in slots (store.Slots), as the world reads them: it does not use their code.
+// The files of the parties that are kept in slots (store.RecordSlots), as the world reads them: it does not use their
+// code.
 const (
 	runFile    = stateDir + "/run"
 	modelFile  = stateDir + "/model"
@@ -76,13 +77,13 @@ func sealsOf(read func(name string) []byte) (announced wire.PeerKey, err error) 
 }
 
 // placeOf is the run, the round and the attempt that an agent has obeyed last.
-func placeOf(read func(name string) []byte) (o wire.Order) {
+func placeOf(read func(name string) []byte) (o wire.AnnouncementPosition) {
 	b := slot(read, obeyedFile)
 	if len(b) < 33 {
 		return o
 	}
-	return wire.Order{
-		Root: wire.Root(binary.LittleEndian.Uint32(b)), Epoch: wire.Epoch(binary.LittleEndian.Uint64(b[4:])),
+	return wire.AnnouncementPosition{
+		Root: wire.RootVersion(binary.LittleEndian.Uint32(b)), Epoch: wire.Epoch(binary.LittleEndian.Uint64(b[4:])),
 		Run: wire.RunID(binary.LittleEndian.Uint64(b[12:])), Round: wire.RoundID(binary.LittleEndian.Uint64(b[20:])),
 		Attempt: wire.Attempt(binary.LittleEndian.Uint32(b[28:])), Phase: wire.Phase(b[32]),
 	}

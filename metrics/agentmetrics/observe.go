@@ -16,18 +16,18 @@ func (a *Agent) ObserveRound(fact round.AgentFact) {
 	case round.AnnouncementObeyed:
 		a.round.Set(float64(f.Order.Round))
 	case round.AnnouncementIgnored:
-		a.ignored.WithLabelValues(string(f.Reason)).Inc()
+		a.ignoredAnnouncements.WithLabelValues(string(f.Reason)).Inc()
 	case round.TaskPrepared:
 		a.prepared(f)
 	case round.WorkStarted:
 		a.working.Set(1)
 	case round.WorkEnded:
 		a.ended(f)
-	case round.BudgetShort:
+	case round.UplinkBudgetTooSmall:
 		a.budgetShort.Inc()
 	case round.EdgeLost:
 		a.edgesLost.WithLabelValues(f.Reason.String()).Inc()
-	case round.NotUnderstood: // it declines, or says in its hello that it is unfit
+	case round.MessageUnsupported: // it declines, or says in its hello that it is unfit
 	}
 }
 
@@ -41,15 +41,15 @@ func (a *Agent) Observe(fact agent.Fact) {
 	case agent.BrokerTested:
 		a.SelfTest.Choose(string(f.Result))
 	case agent.AnnouncementsStale:
-		a.stale.Set(0)
+		a.announcementsStale.Set(0)
 		if f.For > 0 {
-			a.stale.Set(1)
+			a.announcementsStale.Set(1)
 		}
 	case agent.CertificateUsed:
 		a.certificateEnds.Set(metrics.UnixSeconds(f.Until))
-	case agent.AnnouncementMissing, agent.CertificateEnding, agent.ClockBehind, agent.PersonalBegun, agent.Rekeyed,
+	case agent.AnnouncementMissing, agent.CertificateEnding, agent.ClockBehind, agent.PersonalModelReset, agent.Rekeyed,
 		agent.RenewalRefused,
-		agent.RootTaken: // the log has it
+		agent.RootDocumentAdopted: // the log has it
 	case agent.StorageFailing:
 		a.storageOK.Set(0)
 	case agent.StateLost:
@@ -58,9 +58,9 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.bootsRaised.Inc()
 	case agent.StorageMended:
 		a.storageOK.Set(1)
-	case agent.KeyAwaited:
+	case agent.GroupKeyAwaited:
 		a.keyAwaited.Set(1)
-	case agent.KeyCame:
+	case agent.GroupKeyReceived:
 		a.keyAwaited.Set(0)
 	case agent.CloneSeen:
 		a.Clones.Inc()
@@ -69,15 +69,15 @@ func (a *Agent) Observe(fact agent.Fact) {
 	case agent.BudgetUsed:
 		a.budget.Set(float64(f.Limit))
 		a.budgetUsed.Set(float64(f.Used))
-		a.estimate.Set(float64(f.Estimate))
+		a.roundEstimateBytes.Set(float64(f.Estimate))
 	case agent.DeviceJudged:
 		a.deviceJudged(f)
 	case agent.MessageDropped:
-		a.NotUsed(string(f.Reason))
+		a.CountDropped(string(f.Reason))
 	case agent.DataLoaded:
 		a.dataLoad.Set(f.Took.Seconds())
 	case agent.DataCollected:
-		a.source.observe(f)
+		a.dataMetrics.observe(f)
 	case agent.ModelFetched:
 		a.modelFetches.Inc()
 		a.modelVersion.Set(float64(f.Version))
@@ -89,35 +89,35 @@ func (a *Agent) Observe(fact agent.Fact) {
 		if f.Result != agent.ModelPinned {
 			a.modelsJudged.WithLabelValues(string(f.Result)).Inc()
 		}
-		a.trialRisk.Set(f.Risk)
-		a.inUseRisk.Set(f.InUse)
+		a.judgedModelRisk.Set(f.Risk)
+		a.inUseRisk.Set(f.RiskOfModelInUse)
 	case agent.Predicted:
 		a.predicted(f)
 	case agent.ModelHookFailed:
 		a.hookFailures.Inc()
 	case agent.UpdateSettled:
-		a.settled.WithLabelValues(f.Fate.String()).Inc()
+		a.settledUpdates.WithLabelValues(f.Fate.String()).Inc()
 	case agent.FeedbackKept:
-		a.unsent.Set(f.Norm)
-		if f.Lost {
-			a.givenUp.Inc()
+		a.unsentResidualNorm.Set(f.Norm)
+		if f.ResidualLost {
+			a.lostResiduals.Inc()
 		}
 	case agent.Trained:
 		a.trained(f)
 	case agent.BlockBegan:
-		a.blocks.WithLabelValues(string(f.From)).Inc()
+		a.begunBlocks.WithLabelValues(string(f.Origin)).Inc()
 	case agent.Evaluated: // not counted
 	case agent.NeighborsFound:
 		a.neighbors.Set(float64(len(f.Neighbors)))
-		a.others.Set(float64(f.Others))
+		a.cellAgents.Set(float64(f.OtherAgents))
 	case agent.TrainerStarted: // not counted
 	case agent.TrainerEnded:
 		a.trainerEnds.Inc()
 	case agent.TrainingFailed:
 		a.trainingFailures.Inc()
-	case agent.TurnAwaited:
+	case agent.TrainingLockAwaited:
 		a.waits.Set(0)
-		if f.By != "" {
+		if f.LockHolder != "" {
 			a.waits.Set(1)
 		}
 		a.waited.Add(f.Waited.Seconds())
@@ -125,20 +125,20 @@ func (a *Agent) Observe(fact agent.Fact) {
 }
 
 func (a *Agent) predicted(f agent.Predicted) {
-	a.forecasts.Add(float64(f.Rows))
+	a.forecasts.Add(float64(f.PublishedForecasts))
 	a.forecastsLost.Add(float64(f.Lost))
-	a.forecastsFailed.Add(float64(f.Failed))
+	a.forecastsFailed.Add(float64(f.FailedRows))
 	a.anomalies.Add(float64(f.Anomalies))
 	if f.Err != nil {
 		a.forecastsOK.Set(0)
 	} else {
 		a.forecastsOK.Set(1)
 	}
-	if f.Rows > 0 {
+	if f.PublishedForecasts > 0 {
 		a.forecastAt.Set(metrics.UnixSeconds(a.now()))
 	}
-	if f.Made > 0 {
-		a.forecastTook.Observe(f.Took.Seconds() / float64(f.Made))
+	if f.NewForecasts > 0 {
+		a.forecastTook.Observe(f.Took.Seconds() / float64(f.NewForecasts))
 	}
 	if f.Residual == f.Residual { // else no label has come
 		a.residual.Set(f.Residual)
@@ -146,13 +146,13 @@ func (a *Agent) predicted(f agent.Predicted) {
 }
 
 func (a *Agent) deviceJudged(f agent.DeviceJudged) {
-	a.share.Set(f.Share)
+	a.allowedStepShare.Set(f.Share)
 	for _, m := range []struct {
-		metrics.Measure
+		metrics.OptionalGauge
 		value *float64
 		scale float64
 	}{{a.load, f.Load, 1}, {a.temperature, f.Temperature, 1}, {a.battery, f.Battery, 0.01},
-		{a.available, f.Memory, 1}} {
+		{a.availableMemory, f.Memory, 1}} {
 		if m.value != nil {
 			m.Set(*m.value * m.scale)
 		}
@@ -160,7 +160,7 @@ func (a *Agent) deviceJudged(f agent.DeviceJudged) {
 	switch decision := decisionOf(f.Verdict); {
 	case decision == "", f.Rule == f.Before.Rule && decision == decisionOf(f.Before):
 	default:
-		a.judged.WithLabelValues(string(f.Rule), decision).Inc()
+		a.deviceDecisions.WithLabelValues(string(f.Rule), decision).Inc()
 	}
 }
 
@@ -175,7 +175,7 @@ func decisionOf(v device.Verdict) string {
 }
 
 func (a *Agent) prepared(f round.TaskPrepared) {
-	a.samples.Set(float64(f.Samples))
+	a.fittingRows.Set(float64(f.Samples))
 	if f.Unfit == 0 {
 		a.fitness.Choose(metrics.Fit)
 	} else {
@@ -199,10 +199,10 @@ func (a *Agent) ended(f round.WorkEnded) {
 func (a *Agent) trained(f agent.Trained) {
 	a.riskBefore.Set(f.RiskBefore)
 	a.riskAfter.Set(f.RiskAfter)
-	a.held.Set(f.Held)
+	a.heldOutScore.Set(f.HeldOutScore)
 	a.localSteps.Set(float64(f.LocalSteps))
 	a.stepEstimate.Set(f.StepTime.Seconds())
-	a.sizing.WithLabelValues(f.Sizing.String()).Inc()
+	a.stepCountDecisions.WithLabelValues(f.Sizing.String()).Inc()
 	a.trainingTook.Observe(f.Took.Seconds())
 	if f.Mixed != nil {
 		a.mixed(f)
@@ -215,12 +215,12 @@ func (a *Agent) trained(f agent.Trained) {
 func (a *Agent) mixed(f agent.Trained) {
 	s := f.Mixed
 	a.flows.Add(float64(s.Flows))
-	a.flowsLate.Add(float64(s.Late))
-	a.mixSkipped.Add(float64(s.Skipped))
-	a.mixWaits.Add(float64(s.Waits))
-	a.unreconciled.Add(float64(s.Unreconciled))
+	a.flowsLate.Add(float64(s.LateFlows))
+	a.skippedSnapshots.Add(float64(s.SkippedSnapshots))
+	a.neighbourTimeouts.Add(float64(s.TimedOutWaits))
+	a.unreconciledEdges.Add(float64(s.Unreconciled))
 	for why, n := range s.Ignored {
-		a.mixIgnored.WithLabelValues(d2d.Ignore(why).String()).Add(float64(n))
+		a.ignoredPeerMessages.WithLabelValues(d2d.IgnoreReason(why).String()).Add(float64(n))
 	}
 	a.mixingTook.Observe(f.MixedFor.Seconds())
 }

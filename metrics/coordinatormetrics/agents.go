@@ -46,8 +46,8 @@ func (s *reports) serveTargets(w http.ResponseWriter, req *http.Request) {
 	groups := []targetGroup{} // an empty list is [], not null
 	for _, id := range s.agents() {
 		r, _, _ := s.of(id)
-		g := targetGroup{[]string{r.Scrape}, map[string]string{"instance": string(id)}}
-		if via != "" || !scrapable(r.Scrape) {
+		g := targetGroup{[]string{r.ScrapeAddress}, map[string]string{"instance": string(id)}}
+		if via != "" || !scrapable(r.ScrapeAddress) {
 			g.Targets[0] = req.Host
 			g.Labels["__metrics_path__"] = "/agents/" + string(id) + "/metrics"
 		}
@@ -80,7 +80,7 @@ func (s *reports) serveMetrics(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "this agent has not reported since the coordinator was started", http.StatusNotFound)
 	case !fresh:
 		http.Error(w, fmt.Sprintf("the newest report of this agent is %.0f s old; it should send one each %d s",
-			age.Seconds(), r.Every), http.StatusServiceUnavailable)
+			age.Seconds(), r.IntervalSeconds), http.StatusServiceUnavailable)
 	default:
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = w.Write(r.exposition(age.Seconds()))
@@ -94,7 +94,7 @@ func (r *report) exposition(age float64) []byte {
 	b = fmt.Appendf(b, "# TYPE agentd_report_age_seconds gauge\nagentd_report_age_seconds %g\n", age)
 	last := ""
 	for _, x := range r.Readings {
-		m, ok := metrics.ReadingOf(x.ID)
+		m, ok := metrics.ReportedSeriesByID(x.ID)
 		if !ok {
 			continue
 		}

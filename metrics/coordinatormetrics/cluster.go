@@ -10,7 +10,7 @@ import (
 // cluster has the metrics of a coordinator among several.
 type cluster struct {
 	leads     prometheus.Gauge
-	lease     metrics.Measure
+	lease     metrics.OptionalGauge
 	takeovers prometheus.Counter
 	lost      prometheus.Counter
 	engineOK  prometheus.Gauge
@@ -19,8 +19,9 @@ type cluster struct {
 func newCluster(r metrics.Registrar) cluster {
 	c := cluster{
 		leads: r.Gauge("leads", "Whether this coordinator leads (1), as one that is alone does, or stands by (0)."),
-		lease: r.Measure("lease_until_timestamp_seconds", "When the lead is over unless it is renewed; absent where "+
-			"the coordinator has not led."),
+		lease: r.OptionalGauge("lease_until_timestamp_seconds",
+			"When the lead is over unless it is renewed; absent where "+
+				"the coordinator has not led."),
 		takeovers: r.Counter("takeovers_total", "How often this coordinator has taken the lead."),
 		lost:      r.Counter("leads_lost_total", "How often this coordinator has lost the lead."),
 		engineOK: r.Gauge("cluster_ok", "Whether the engine that keeps the state of several coordinators does so "+
@@ -35,19 +36,19 @@ func newCluster(r metrics.Registrar) cluster {
 func (c *Coordinator) ObserveReplica(fact replica.Fact) {
 	m := &c.cluster
 	switch f := fact.(type) {
-	case replica.StandsBy:
+	case replica.StandingBy:
 		m.leads.Set(0)
-	case replica.Leads:
+	case replica.LeadershipGained:
 		m.leads.Set(1)
 		m.takeovers.Inc()
-	case replica.Renewed:
+	case replica.LeaseRenewed:
 		m.lease.Set(float64(f.Until.UnixMilli()) / 1000)
-	case replica.Lost:
+	case replica.LeadershipLost:
 		m.leads.Set(0)
 		m.lost.Inc()
-	case replica.Failing:
+	case replica.StoreFailing:
 		m.engineOK.Set(0)
-	case replica.Mended:
+	case replica.StoreRecovered:
 		m.engineOK.Set(1)
 	}
 }

@@ -20,7 +20,7 @@ type Coordinator struct {
 	*metrics.Broker
 	*metrics.Reload
 	storageOK prometheus.Gauge
-	tracked   metrics.Measure
+	mlflowOK  metrics.OptionalGauge
 	course
 	fleet
 	outcome
@@ -36,13 +36,14 @@ type Coordinator struct {
 // New registers the metrics of a coordinator. now is the clock of
 // the one timestamp among them.
 func New(reg prometheus.Registerer, now func() time.Time) *Coordinator {
-	r := metrics.Registrar{Reg: reg, Program: "coordinator"}
+	r := metrics.Registrar{Reg: reg, Namespace: "coordinator"}
 	return &Coordinator{
 		now: now, Broker: metrics.NewBroker(r, metrics.Strings(coordinator.DropReasons())),
 		Reload:    metrics.NewReload(r, now),
 		storageOK: metrics.NewStorage(r),
-		tracked: r.Measure("mlflow_ok", "Whether rounds are logged to the MLflow server of history.mlflow (1), or "+
-			"the last try has failed and they wait (0); absent without one."),
+		mlflowOK: r.OptionalGauge("mlflow_ok",
+			"Whether rounds are logged to the MLflow server of history.mlflow (1), or "+
+				"the last try has failed and they wait (0); absent without one."),
 		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
 		rollout: newRollouts(r), stop: newStops(r), evaluated: newEvaluated(r),
 		joins: newJoins(r), cluster: newCluster(r),
@@ -52,33 +53,33 @@ func New(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 
 // Traffic takes in one message of the session. Unlike Observe it may be called
 // from several goroutines.
-func (c *Coordinator) Traffic(t mqtt.Traffic, kind mqtt.Kind) { c.Count(t, kind) }
+func (c *Coordinator) Traffic(t mqtt.Traffic, kind mqtt.TopicKind) { c.Count(t, kind) }
 
-// Tracked records whether rounds are logged to an MLflow server. Several goroutines may call it.
-func (c *Coordinator) Tracked(good bool) {
-	c.tracked.Set(map[bool]float64{true: 1}[good])
+// SetMLflowOK records whether rounds are logged to an MLflow server. Several goroutines may call it.
+func (c *Coordinator) SetMLflowOK(good bool) {
+	c.mlflowOK.Set(map[bool]float64{true: 1}[good])
 }
 
 // course has the metrics of the run's progress and of its rounds.
 type course struct {
-	phase             metrics.GaugeSet
-	phaseTook         *prometheus.HistogramVec // by phase
-	rule              metrics.GaugeSet
-	serverOptimizer   metrics.GaugeSet
-	epoch             metrics.Measure
-	round, attempt    metrics.Measure
-	foreign           prometheus.Counter
-	foreignRetained   prometheus.Counter
-	reachable         metrics.Measure
-	asked             prometheus.Gauge
-	finished          prometheus.Gauge
-	extended          prometheus.Counter
-	rounds            *prometheus.CounterVec   // by kind, outcome and reason
-	roundTook         *prometheus.HistogramVec // by outcome
-	closedByDeadline  prometheus.Counter
-	lastRound         metrics.Measure
-	lastRoundOf       metrics.GaugeSet // participants by result
-	selected, missing prometheus.Counter
+	phase                   metrics.GaugeSet
+	phaseTook               *prometheus.HistogramVec // by phase
+	rule                    metrics.GaugeSet
+	serverOptimizer         metrics.GaugeSet
+	epoch                   metrics.OptionalGauge
+	round, attempt          metrics.OptionalGauge
+	foreignAnnouncements    prometheus.Counter
+	foreignRetainedMessages prometheus.Counter
+	estimatedAgents         metrics.OptionalGauge
+	askedShare              prometheus.Gauge
+	finished                prometheus.Gauge
+	extended                prometheus.Counter
+	rounds                  *prometheus.CounterVec   // by kind, outcome and reason
+	roundTook               *prometheus.HistogramVec // by outcome
+	closedByDeadline        prometheus.Counter
+	lastRound               metrics.OptionalGauge
+	lastRoundByFate         metrics.GaugeSet // participants by result
+	selected, missing       prometheus.Counter
 }
 
 // The outcomes of a round.
@@ -113,19 +114,19 @@ func newCourse(r metrics.Registrar) course {
 		serverOptimizer: r.GaugeBy("server_optimizer",
 			"The optimiser that makes the model's step of a fold: 1 for the configured one, 0 for all others.",
 			"name", optimizer.Names()),
-		epoch: r.Measure("epoch", "Epoch of this coordinator: 1, and one more after each restore or takeover; "+
+		epoch: r.OptionalGauge("epoch", "Epoch of this coordinator: 1, and one more after each restore or takeover; "+
 			"known when the broker has been heard."),
-		foreign: r.Counter("foreign_announcements_total",
+		foreignAnnouncements: r.Counter("foreign_announcements_total",
 			"Announcements signed with this coordinator's key that it has not made: of another coordinator, or "+
 				"replayed."),
-		foreignRetained: r.Counter("foreign_retained_messages_total",
+		foreignRetainedMessages: r.Counter("foreign_retained_messages_total",
 			"Messages that the broker retained and nobody reads, which the coordinator has deleted."),
-		round: r.Measure("round", "Number of the round that was opened last; abandoned ones count."),
-		attempt: r.Measure("round_attempt",
+		round: r.OptionalGauge("round", "Number of the round that was opened last; abandoned ones count."),
+		attempt: r.OptionalGauge("round_attempt",
 			"Attempt at which this round was opened: more than 1 after a restart or a longer gathering."),
-		asked: r.Gauge("respond_share",
+		askedShare: r.Gauge("respond_share",
 			"Share of the agents that were asked for a hello before the round that was opened last: 1 = all."),
-		reachable: r.Measure("agents_estimated",
+		estimatedAgents: r.OptionalGauge("agents_estimated",
 			"Agents that would say hello if all were asked, by those that were heard; known where a share is asked."),
 		finished: r.Gauge("run_finished", "Whether all rounds of the run are done (1) or not (0)."),
 		extended: r.Counter("gatherings_extended_total",
@@ -140,8 +141,8 @@ func newCourse(r metrics.Registrar) course {
 			"outcome", []string{published, abandoned}),
 		closedByDeadline: r.Counter("rounds_closed_by_deadline_total",
 			"Published rounds that were closed by their deadline, with updates still missing."),
-		lastRound: r.Measure("last_round_timestamp_seconds", "When a round was last published, in Unix time."),
-		lastRoundOf: r.GaugeBy("last_round_participants",
+		lastRound: r.OptionalGauge("last_round_timestamp_seconds", "When a round was last published, in Unix time."),
+		lastRoundByFate: r.GaugeBy("last_round_participants",
 			"Participants of the round that ended last, by fate: accepted, missing (no result came) or out (declined "+
 				"or refused).",
 			"fate", []string{fateAccepted, fateMissing, fateOut}),
@@ -161,30 +162,30 @@ func newCourse(r metrics.Registrar) course {
 
 // fleet has the metrics of the agents that are present and of those that take part.
 type fleet struct {
-	enrolled    metrics.Measure
-	eligible    prometheus.Gauge
-	agentsAhead prometheus.Gauge
-	counted     prometheus.Counter
-	left        *prometheus.CounterVec // by reason
-	unfit       *prometheus.CounterVec // by reason
+	enrolled       metrics.OptionalGauge
+	eligible       prometheus.Gauge
+	agentsAhead    prometheus.Gauge
+	eligibleHellos prometheus.Counter
+	departedAgents *prometheus.CounterVec // by reason
+	unfit          *prometheus.CounterVec // by reason
 
-	sitOut          prometheus.Gauge
+	sidelinedNow    prometheus.Gauge
 	sidelined       *prometheus.CounterVec // by reason
 	readmittedEarly prometheus.Counter
-	samplesLarge    prometheus.Counter
+	largeRowCounts  prometheus.Counter
 
 	joined   prometheus.Counter
 	declined *prometheus.CounterVec // by reason
 	replaced prometheus.Counter
 
-	meshAgents, meshEdges, meshParts prometheus.Gauge
-	meshEigenvalue, meshAlpha        metrics.Measure
-	meshDistance                     metrics.Measure
-	edgesEnded                       *prometheus.CounterVec // by reason
-	accepted, folded, saved          prometheus.Counter
-	refused, leftOut, clipped        *prometheus.CounterVec // by reason
-	acceptedAfter                    prometheus.Observer
-	norm, localSteps                 prometheus.Observer
+	meshAgents, meshEdges, meshParts        prometheus.Gauge
+	meshEigenvalue, meshAlpha               metrics.OptionalGauge
+	meshDistance                            metrics.OptionalGauge
+	edgesEnded                              *prometheus.CounterVec // by reason
+	accepted, aggregatedUpdates, savedBytes prometheus.Counter
+	refused, leftOut, clipped               *prometheus.CounterVec // by reason
+	acceptedAfter                           prometheus.Observer
+	norm, localSteps                        prometheus.Observer
 }
 
 // Buckets: the norm of an update depends on the model, so they span six
@@ -196,20 +197,20 @@ var (
 
 func newFleet(r metrics.Registrar) fleet {
 	return fleet{
-		enrolled: r.Measure("agents_enrolled", "Agents in the list of keys: those that may take part."),
+		enrolled: r.OptionalGauge("agents_enrolled", "Agents in the list of keys: those that may take part."),
 		eligible: r.Gauge("agents_eligible",
 			"Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
 		agentsAhead: r.Gauge("agents_ahead",
 			"Agents that obey a later place than this coordinator's, and so do not obey it."),
-		counted: r.Counter("agents_counted_total",
+		eligibleHellos: r.Counter("agents_counted_total",
 			"Hellos by which an agent became eligible, again after each of its starts."),
-		left: r.CounterBy("agents_left_total",
+		departedAgents: r.CounterBy("agents_left_total",
 			"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer "+
 				"an invitation, revoked ones are no longer in the list.",
 			"reason", metrics.Strings(round.LeaveReasons())),
 		unfit: r.CounterBy("agents_unfit_total", "Hellos by which an agent became unable to do the task, by reason.",
 			"reason", metrics.Names(wire.DeclineReasons())),
-		sitOut: r.Gauge("agents_sitting_out",
+		sidelinedNow: r.Gauge("agents_sitting_out",
 			"Agents that spoiled a round and were not drawn for it in the round that opened last; they are not in K."),
 		sidelined: r.CounterBy("agents_sidelined_total",
 			"Times that an agent began to sit out the next draws: silent ones were drawn and had sent no update at "+
@@ -217,7 +218,7 @@ func newFleet(r metrics.Registrar) fleet {
 			"reason", metrics.Strings(round.SidelineReasons())),
 		readmittedEarly: r.Counter("agents_readmitted_early_total",
 			"Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there."),
-		samplesLarge: r.Counter("agents_samples_large_total",
+		largeRowCounts: r.Counter("agents_samples_large_total",
 			"Agents that began to report more than five times the median number of rows, with weights samples; "+
 				"round.robust caps their weights there."),
 		joined: r.Counter("participants_joined_total", "Participants that went to work."),
@@ -226,25 +227,25 @@ func newFleet(r metrics.Registrar) fleet {
 		meshEdges: r.Gauge("mesh_edges", "Edges between them."),
 		meshParts: r.Gauge("mesh_parts",
 			"Connected parts of their graph; with more than one, the parts mix each by itself."),
-		meshEigenvalue: r.Measure("mesh_second_eigenvalue",
+		meshEigenvalue: r.OptionalGauge("mesh_second_eigenvalue",
 			"|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected."),
-		meshAlpha: r.Measure("mesh_alpha",
+		meshAlpha: r.OptionalGauge("mesh_alpha",
 			"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is "+
 				"infinite."),
-		meshDistance: r.Measure("mesh_distance",
+		meshDistance: r.OptionalGauge("mesh_distance",
 			"Median of the mean distances ‖x_j − x_i‖ that agents have measured on their edges in the last block; "+
 				"with task.mixing.clip only."),
 		edgesEnded: r.CounterBy("mesh_edges_ended_total",
-			"Edges that are left out for some rounds, by reason.", "reason", metrics.Names(wire.EndReasons())),
+			"Edges that are left out for some rounds, by reason.", "reason", metrics.Names(wire.EdgeEndReasons())),
 
 		replaced: r.Counter("uploaders_replaced_total",
 			"Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),
 		declined: r.CounterBy("participants_declined_total",
 			"Participants that did not take part, by the reason they gave.",
 			"reason", metrics.Names(wire.DeclineReasons())),
-		accepted: r.Counter("updates_accepted_total", "Updates that passed all checks and are held."),
-		folded:   r.Counter("updates_folded_total", "Updates that are in a model which is on disk."),
-		saved: r.Counter("update_bytes_saved_total",
+		accepted:          r.Counter("updates_accepted_total", "Updates that passed all checks and are held."),
+		aggregatedUpdates: r.Counter("updates_folded_total", "Updates that are in a model which is on disk."),
+		savedBytes: r.Counter("update_bytes_saved_total",
 			"Bytes that accepted updates would have had more without task.codec."),
 		refused: r.CounterBy("updates_refused_total",
 			"Updates that were not taken, by reason; a refused update may be offered again and refused again.",

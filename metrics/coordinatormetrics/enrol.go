@@ -10,12 +10,12 @@ import (
 
 // joins has the metrics of devices that join.
 type joins struct {
-	joined  prometheus.Counter
-	refused *prometheus.CounterVec // by reason
-	open    prometheus.Gauge
+	joined          prometheus.Counter
+	refused         *prometheus.CounterVec // by reason
+	openTokenExists prometheus.Gauge
 
-	renewed   prometheus.Counter
-	unrenewed *prometheus.CounterVec // by reason
+	renewed         prometheus.Counter
+	refusedRenewals *prometheus.CounterVec // by reason
 }
 
 func newJoins(r metrics.Registrar) joins {
@@ -26,27 +26,28 @@ func newJoins(r metrics.Registrar) joins {
 			metrics.Names(wire.JoinRefusals())),
 		renewed: r.Counter("renewals_total", "Devices that have got another key or certificate; one that asks again, "+
 			"since the answer was lost, counts again."),
-		unrenewed: r.CounterBy("renewals_refused_total", "Devices that wanted another key or certificate and got none.",
+		refusedRenewals: r.CounterBy("renewals_refused_total",
+			"Devices that wanted another key or certificate and got none.",
 			"reason", metrics.Names(wire.RenewRefusals())),
-		open: r.Gauge("joins_open", "Whether there is an open token, with which any device may join."),
+		openTokenExists: r.Gauge("joins_open", "Whether there is an open token, with which any device may join."),
 	}
 }
 
 // ObserveEnrolment implements enrol.Observer.
 func (c *Coordinator) ObserveEnrolment(fact enrol.Fact) {
 	switch f := fact.(type) {
-	case enrol.Joined:
+	case enrol.DeviceJoined:
 		c.joins.joined.Inc()
-	case enrol.Refused:
+	case enrol.JoinRefused:
 		c.joins.refused.WithLabelValues(f.Reason.String()).Inc()
-	case enrol.Renewed:
+	case enrol.CredentialsRenewed:
 		c.joins.renewed.Inc()
 	case enrol.RenewRefused:
-		c.joins.unrenewed.WithLabelValues(f.Reason.String()).Inc()
-	case enrol.Opened:
-		c.joins.open.Set(0)
-		if !f.Until.IsZero() {
-			c.joins.open.Set(1)
+		c.joins.refusedRenewals.WithLabelValues(f.Reason.String()).Inc()
+	case enrol.OpenJoinChanged:
+		c.joins.openTokenExists.Set(0)
+		if !f.OpenUntil.IsZero() {
+			c.joins.openTokenExists.Set(1)
 		}
 	}
 }

@@ -12,30 +12,34 @@ import (
 
 // evaluated has the metrics of the last evaluation on agents' held-out rows.
 type evaluated struct {
-	version, agents, rows, risk, r2, accuracy, f1 metrics.Measure
+	version, agents, rows, risk, r2, accuracy, f1 metrics.OptionalGauge
 	agentRisk, agentAccuracy                      *prometheus.GaugeVec // by stat
 	class                                         *prometheus.GaugeVec // by class
-	within                                        *prometheus.GaugeVec // by share
+	residualQuantiles                             *prometheus.GaugeVec // by share
 }
 
 func newEvaluated(r metrics.Registrar) evaluated {
 	return evaluated{
-		version: r.Measure("evaluation_version", "Version of the model that agents have evaluated last, on the rows "+
-			"that they hold out: see round.evaluation."),
-		agents:   r.Measure("evaluation_agents", "Agents that have evaluated it."),
-		rows:     r.Measure("evaluation_rows", "Rows on which they have."),
-		risk:     r.Measure("evaluation_risk", "Its mean risk on all these rows, without the ridge."),
-		r2:       r.Measure("evaluation_r2", "Its coefficient of determination on all these rows, in regression."),
-		accuracy: r.Measure("evaluation_accuracy_ratio", "Share of all these rows that it classifies rightly."),
-		f1: r.Measure("evaluation_f1_ratio", "Mean of its F1 over the classes that occur among these rows, or are "+
-			"predicted."),
+		version: r.OptionalGauge("evaluation_version",
+			"Version of the model that agents have evaluated last, on the rows "+
+				"that they hold out: see round.evaluation."),
+		agents: r.OptionalGauge("evaluation_agents", "Agents that have evaluated it."),
+		rows:   r.OptionalGauge("evaluation_rows", "Rows on which they have."),
+		risk:   r.OptionalGauge("evaluation_risk", "Its mean risk on all these rows, without the ridge."),
+		r2: r.OptionalGauge("evaluation_r2",
+			"Its coefficient of determination on all these rows, in regression."),
+		accuracy: r.OptionalGauge("evaluation_accuracy_ratio", "Share of all these rows that it classifies rightly."),
+		f1: r.OptionalGauge("evaluation_f1_ratio",
+			"Mean of its F1 over the classes that occur among these rows, or are "+
+				"predicted."),
 		agentRisk: r.Gauges("evaluation_agent_risk", "Its risk at one agent: the mean over agents, the worst, or a "+
 			"quantile. Absent for fewer than 5 agents.", "stat"),
 		agentAccuracy: r.Gauges("evaluation_agent_accuracy_ratio", "Its accuracy at one agent: the mean over agents, "+
 			"the worst, or a quantile. Absent for fewer than 5 agents.", "stat"),
 		class: r.Gauges("evaluation_class_f1_ratio", "Its F1 in each class, for up to 64 of them.", "class"),
-		within: r.Gauges("evaluation_residual_size", "Size that a share of the residuals on all these rows does not "+
-			"exceed, in the units of the target, at most 19 % too large.", "share"),
+		residualQuantiles: r.Gauges("evaluation_residual_size",
+			"Size that a share of the residuals on all these rows does not "+
+				"exceed, in the units of the target, at most 19 % too large.", "share"),
 	}
 }
 
@@ -44,14 +48,15 @@ func (e *evaluated) observe(f coordinator.ModelEvaluated) {
 	e.version.Set(float64(f.Version))
 	e.agents.Set(float64(r.Agents))
 	e.rows.Set(float64(r.Rows))
-	for _, v := range []*prometheus.GaugeVec{e.agentRisk, e.agentAccuracy, e.class, e.within} {
+	for _, v := range []*prometheus.GaugeVec{e.agentRisk, e.agentAccuracy, e.class, e.residualQuantiles} {
 		v.Reset()
 	}
 	known := &r.Risk
 	if r.Agents == 0 {
 		known = nil
 	}
-	for m, x := range map[metrics.Measure]*float64{e.risk: known, e.r2: r.R2, e.accuracy: r.Accuracy, e.f1: r.F1} {
+	for m, x := range map[metrics.OptionalGauge]*float64{e.risk: known, e.r2: r.R2, e.accuracy: r.Accuracy,
+		e.f1: r.F1} {
 		m.Vec.Reset()
 		if x != nil {
 			m.Set(*x)
@@ -64,8 +69,8 @@ func (e *evaluated) observe(f coordinator.ModelEvaluated) {
 			e.class.WithLabelValues(strconv.Itoa(c)).Set(*class.F1)
 		}
 	}
-	for _, q := range r.Within {
-		e.within.WithLabelValues(strconv.FormatFloat(q.Share, 'g', -1, 64)).Set(q.Size)
+	for _, q := range r.ResidualQuantiles {
+		e.residualQuantiles.WithLabelValues(strconv.FormatFloat(q.Share, 'g', -1, 64)).Set(q.MaxResidual)
 	}
 }
 

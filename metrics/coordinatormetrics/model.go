@@ -12,50 +12,51 @@ import (
 
 // outcome has the metrics of the model and its quality.
 type outcome struct {
-	modelVersion, modelBytes     metrics.Measure
-	statisticsRows               metrics.Measure
-	riskBefore, riskAfter, norms metrics.Measure
-	spread, fold, step           metrics.Measure
-	held                         metrics.HeldOut
-	foldTook                     prometheus.Observer
-	mended                       metrics.GaugeSet // by file
-	ahead                        prometheus.Gauge
-	sums                         sums
+	modelVersion, modelBytes              metrics.OptionalGauge
+	statisticsRows                        metrics.OptionalGauge
+	riskBefore, riskAfter, updateNormMean metrics.OptionalGauge
+	updateSpread, aggregateNorm, stepNorm metrics.OptionalGauge
+	heldOutScore                          metrics.HeldOut
+	foldTook                              prometheus.Observer
+	damagedFiles                          metrics.GaugeSet // by file
+	modelsAhead                           prometheus.Gauge
+	sums                                  sums
 }
 
 var foldBuckets = []float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120}
 
 func newOutcome(r metrics.Registrar) outcome {
 	return outcome{
-		modelVersion: r.Measure("model_version", "Version of the newest model: the number of aggregations behind it."),
-		mended: r.GaugeBy("state_damaged",
+		modelVersion: r.OptionalGauge("model_version",
+			"Version of the newest model: the number of aggregations behind it."),
+		damagedFiles: r.GaugeBy("state_damaged",
 			"Whether a file of the state folder was damaged or missing at the start (1) or not (0): it was "+
 				"recovered, or the run went back to an older model; the log says which.",
 			"file", metrics.Strings(coordinator.StateFiles())),
-		ahead: r.Gauge("models_ahead",
+		modelsAhead: r.Gauge("models_ahead",
 			"Versions by which models on disk were newer than the journal at the start, as after an older copy of it "+
 				"was put back."),
-		modelBytes: r.Measure("model_bytes", "Size of the model made last."),
-		statisticsRows: r.Measure("statistics_rows",
+		modelBytes: r.OptionalGauge("model_bytes", "Size of the model made last."),
+		statisticsRows: r.OptionalGauge("statistics_rows",
 			"Rows of all agents together behind the standardisation of the task."),
-		riskBefore: r.Measure("last_round_risk_before",
+		riskBefore: r.OptionalGauge("last_round_risk_before",
 			"Mean risk of the base model on the data of the agents whose updates were accepted, each agent counting "+
 				"the same, in the training round published last; not known when a restart forgot some."),
-		riskAfter: r.Measure("last_round_risk_after",
+		riskAfter: r.OptionalGauge("last_round_risk_after",
 			"Mean risk on the data of the agents whose updates were accepted, after their local steps, in the "+
 				"training round published last; see coordinator_last_round_risk_before."),
-		norms: r.Measure("last_round_update_norm",
+		updateNormMean: r.OptionalGauge("last_round_update_norm",
 			"Mean Euclidean norm of the accepted updates of the training round published last; not known when a "+
 				"restart forgot some."),
-		spread: r.Measure("last_round_update_spread",
+		updateSpread: r.OptionalGauge("last_round_update_spread",
 			"Root mean square of the Euclidean distances of the updates from their mean, in the training round "+
 				"published last; where agents mix, their consensus distance."),
-		fold: r.Measure("last_round_fold_norm",
+		aggregateNorm: r.OptionalGauge("last_round_fold_norm",
 			"Euclidean norm of what the rule has made of the updates, in the training round published last."),
-		step: r.Measure("last_round_step_norm",
+		stepNorm: r.OptionalGauge("last_round_step_norm",
 			"Euclidean norm of the model's step that the server's optimiser has made of the fold, in the training "+
 				"round published last; without an optimiser it is that of the fold."),
-		held: metrics.NewHeldOut(r, "the newest model"),
+		heldOutScore: metrics.NewHeldOut(r, "the newest model"),
 		foldTook: r.Histogram("fold_duration_seconds",
 			"Time that folding a round's updates into a model took, scoring it included.", foldBuckets),
 	}
@@ -79,17 +80,17 @@ func (s *sums) add(round wire.RoundID, u *wire.Update, norm float64) {
 	s.norm += norm
 }
 
-// meanOf shows the means over all accepted updates of a round, each counting
+// showRoundMeans shows the means over all accepted updates of a round, each counting
 // the same, or nothing: after a restart only the later updates are known here,
 // and the mean of a part would look like a change.
-func (o *outcome) meanOf(round wire.RoundID, accepted int) {
+func (o *outcome) showRoundMeans(round wire.RoundID, accepted int) {
 	n := math.NaN()
 	if o.sums.round == round && o.sums.updates == accepted {
 		n = float64(accepted) // without updates there is no mean
 	}
 	o.riskBefore.Set(o.sums.before / n)
 	o.riskAfter.Set(o.sums.after / n)
-	o.norms.Set(o.sums.norm / n)
+	o.updateNormMean.Set(o.sums.norm / n)
 }
 
 // uploads has the metrics of the transfers of updates.

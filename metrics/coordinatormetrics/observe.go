@@ -21,13 +21,13 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 		c.extended.Inc()
 		c.eligible.Set(float64(f.Agents))
 	case round.AgentCounted:
-		c.counted.Inc()
+		c.eligibleHellos.Inc()
 		c.eligible.Set(float64(f.Agents))
 	case round.AgentUnfit:
 		c.unfit.WithLabelValues(f.Reason.String()).Inc()
 		c.eligible.Set(float64(f.Agents))
 	case round.AgentLeft:
-		c.left.WithLabelValues(string(f.Reason)).Inc()
+		c.departedAgents.WithLabelValues(string(f.Reason)).Inc()
 		c.eligible.Set(float64(f.Agents))
 	case round.AgentSidelined:
 		c.sidelined.WithLabelValues(string(f.Reason)).Inc()
@@ -38,8 +38,8 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 		c.meshDistance.Set(f.Distance)
 	case round.EdgeEnded:
 		c.edgesEnded.WithLabelValues(f.Edge.Reason.String()).Inc()
-	case round.SamplesLarge:
-		c.samplesLarge.Add(float64(len(f.Agents)))
+	case round.RowCountsTooLarge:
+		c.largeRowCounts.Add(float64(len(f.Agents)))
 	case round.RoundOpened:
 		c.opened(f)
 	case round.RoundClosed:
@@ -49,9 +49,9 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 	case round.StopJudged:
 		c.stop.judged(f)
 	case round.RoundWaits:
-		c.stop.waiting.Choose(string(f.Reason))
+		c.stop.waitReason.Choose(string(f.Reason))
 		if f.Reason == round.WaitNewRows {
-			c.stop.fresh.Set(float64(f.Fresh))
+			c.stop.agentsWithNewRows.Set(float64(f.AgentsWithNewRows))
 		}
 	case round.RunFinished:
 		c.finished.Set(1)
@@ -83,7 +83,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.RefusedFilters.Set(float64(len(f.Filters)))
 	case coordinator.AgentsListed:
 		c.enrolled.Set(float64(f.Agents))
-		c.reports.forget(f.Gone)
+		c.reports.forget(f.RemovedAgents)
 	case coordinator.BrokerTested:
 		c.SelfTest.Choose(string(f.Result))
 	case coordinator.StorageFailing:
@@ -92,28 +92,28 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.storageOK.Set(1)
 	case coordinator.CloneSeen:
 		c.Clones.Inc()
-	case coordinator.Began:
+	case coordinator.MachineStarted:
 		c.epoch.Set(float64(f.Epoch))
 		c.rule.Choose(f.Rule)
 		c.serverOptimizer.Choose(f.ServerOptimizer)
 	case coordinator.ForeignAnnouncement:
-		c.foreign.Inc()
-	case coordinator.ForeignRetained:
-		c.foreignRetained.Add(float64(f.Topics))
+		c.foreignAnnouncements.Inc()
+	case coordinator.ForeignMessagesDeleted:
+		c.foreignRetainedMessages.Add(float64(f.DeletedTopics))
 	case coordinator.AgentsAhead:
 		c.agentsAhead.Set(float64(f.Agents))
 	case coordinator.BlobChecked:
 		c.missingParts.Set(float64(f.Missing))
 	case coordinator.MessageDropped:
-		c.NotUsed(string(f.Reason))
+		c.CountDropped(string(f.Reason))
 	case coordinator.MessageAccepted, coordinator.AgentRejected: // not counted
 	case coordinator.AgentReported:
 		c.reports.add(f)
-	case coordinator.StateMended:
-		c.mended.WithLabelValues(string(f.File)).Set(1)
+	case coordinator.StateFileRecovered:
+		c.damagedFiles.WithLabelValues(string(f.File)).Set(1)
 		c.modelVersion.Set(float64(f.Version))
 	case coordinator.ModelsAhead:
-		c.ahead.Set(float64(f.Newest - f.Version))
+		c.modelsAhead.Set(float64(f.Newest - f.Version))
 	case coordinator.StatisticsReady:
 		c.statisticsRows.Set(f.Rows)
 	case coordinator.ModelEvaluated:
@@ -125,18 +125,18 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 	case coordinator.UpdateLarge: // not counted
 	case coordinator.UpdatesClipped:
 		c.clipped.WithLabelValues(string(f.Reason)).Add(float64(len(f.Agents)))
-	case coordinator.UpdatesPassedOver:
+	case coordinator.UpdatesExcludedByRule:
 		c.leftOut.WithLabelValues(string(coordinator.LeftOutRule)).Add(float64(len(f.Agents)))
 	case coordinator.ModelReady:
 		c.modelVersion.Set(float64(f.Version))
 		c.modelBytes.Set(float64(f.Bytes))
-		c.spread.Set(f.Spread)
-		c.fold.Set(f.Fold)
-		c.step.Set(f.Step)
-		if !math.IsNaN(f.Fold) {
-			c.foldTook.Observe(f.FoldTook.Seconds())
+		c.updateSpread.Set(f.UpdateSpread)
+		c.aggregateNorm.Set(f.AggregateNorm)
+		c.stepNorm.Set(f.ModelStepNorm)
+		if !math.IsNaN(f.AggregateNorm) {
+			c.foldTook.Observe(f.AggregationDuration.Seconds())
 		}
-		c.held.Set(f.Score)
+		c.heldOutScore.Set(f.Score)
 	case coordinator.MeshMade:
 		c.meshMade(f)
 	case coordinator.TransfersChanged:
@@ -151,10 +151,10 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 func (c *Coordinator) phaseEntered(f round.PhaseEntered) {
 	c.phase.Choose(string(f.Phase))
 	if f.Phase != round.CoordinatorIdle {
-		c.stop.waiting.Choose("")
+		c.stop.waitReason.Choose("")
 	}
-	if f.Spent > 0 && slices.Contains(timedPhases, f.Before) {
-		c.phaseTook.WithLabelValues(string(f.Before)).Observe(f.Spent.Seconds())
+	if f.PreviousPhaseDuration > 0 && slices.Contains(timedPhases, f.PreviousPhase) {
+		c.phaseTook.WithLabelValues(string(f.PreviousPhase)).Observe(f.PreviousPhaseDuration.Seconds())
 	}
 }
 
@@ -163,18 +163,18 @@ func (c *Coordinator) opened(f round.RoundOpened) {
 	c.stop.ended.Choose("")
 	c.round.Set(float64(f.Round))
 	c.attempt.Set(float64(f.Attempt))
-	c.asked.Set(f.Responding.Share())
+	c.askedShare.Set(f.Responding.Probability())
 	if n := f.Responding.Agents; n > 0 {
-		c.reachable.Set(n)
+		c.estimatedAgents.Set(n)
 	}
 	c.modelVersion.Set(float64(f.Version))
 	c.eligible.Set(float64(f.Agents))
-	c.sitOut.Set(float64(len(f.SitOut)))
+	c.sidelinedNow.Set(float64(len(f.SidelinedAgents)))
 }
 
 func (c *Coordinator) readmitted(f round.AgentReadmitted) {
 	c.eligible.Set(float64(f.Agents))
-	if f.Early {
+	if f.ReadmittedEarly {
 		c.readmittedEarly.Inc()
 	}
 }
@@ -185,11 +185,11 @@ func (c *Coordinator) closed(f round.RoundClosed) {
 	if f.ByDeadline {
 		c.closedByDeadline.Inc()
 	}
-	c.folded.Add(float64(f.Folded))
+	c.aggregatedUpdates.Add(float64(f.AggregatedUpdates))
 	c.lastRound.Set(metrics.UnixSeconds(c.now()))
 	c.participants(f.Selected, f.Accepted, len(f.Missing))
 	if f.Kind == wire.KindTraining {
-		c.meanOf(f.Round, f.Accepted)
+		c.showRoundMeans(f.Round, f.Accepted)
 	}
 }
 
@@ -204,22 +204,22 @@ func (c *Coordinator) abandoned(f round.RoundAbandoned) {
 func (c *Coordinator) participants(selected, accepted, missing int) {
 	c.selected.Add(float64(selected))
 	c.missing.Add(float64(missing))
-	c.lastRoundOf.WithLabelValues(fateAccepted).Set(float64(accepted))
-	c.lastRoundOf.WithLabelValues(fateMissing).Set(float64(missing))
-	c.lastRoundOf.WithLabelValues(fateOut).Set(float64(selected - accepted - missing))
+	c.lastRoundByFate.WithLabelValues(fateAccepted).Set(float64(accepted))
+	c.lastRoundByFate.WithLabelValues(fateMissing).Set(float64(missing))
+	c.lastRoundByFate.WithLabelValues(fateOut).Set(float64(selected - accepted - missing))
 }
 
 // updateAccepted measures training updates only: the norm of a statistics
 // round's sums says nothing.
 func (c *Coordinator) updateAccepted(f round.UpdateAccepted) {
 	c.accepted.Inc()
-	c.acceptedAfter.Observe(f.After.Seconds())
+	c.acceptedAfter.Observe(f.SinceAnnouncement.Seconds())
 	if f.Update.Kind != wire.KindTraining {
 		return
 	}
 	c.norm.Observe(f.Norm)
 	c.localSteps.Observe(float64(f.Update.LocalSteps))
-	c.saved.Add(float64(f.Saved))
+	c.savedBytes.Add(float64(f.SavedBytes))
 	c.sums.add(f.Round, &f.Update, f.Norm)
 }
 

@@ -17,10 +17,10 @@ import (
 // reports aggregates the agents' reports into metrics of the whole fleet, and keeps the newest report of each agent for
 // the coordinator's list.
 type reports struct {
-	now   func() time.Time
-	came  prometheus.Counter
-	sums  map[uint8]prometheus.Counter // by the reading's ID
-	descs descriptions
+	now              func() time.Time
+	receivedReports  prometheus.Counter
+	counterByReading map[uint8]prometheus.Counter // by the reading's ID
+	descs            descriptions
 
 	mu     sync.Mutex // scrapes come from other goroutines
 	newest map[wire.AgentID]report
@@ -35,13 +35,13 @@ type report struct {
 
 // fresh reports whether the report is at most three of its intervals old.
 func (r *report) fresh(now time.Time) bool {
-	return now.Sub(r.at) <= 3*time.Duration(max(r.Every, 1))*time.Second
+	return now.Sub(r.at) <= 3*time.Duration(max(r.IntervalSeconds, 1))*time.Second
 }
 
 // value returns the reading with this id, if there is one.
 func (r *report) value(id uint8) (float64, bool) {
 	i, ok := slices.BinarySearchFunc(r.Readings, id,
-		func(x wire.Reading, id uint8) int { return cmp.Compare(x.ID, id) })
+		func(x wire.ReportMetric, id uint8) int { return cmp.Compare(x.ID, id) })
 	if !ok {
 		return 0, false
 	}
@@ -49,20 +49,20 @@ func (r *report) value(id uint8) (float64, bool) {
 }
 
 // fitID is the id of the reading that tells whether an agent can do the task.
-var fitID = metrics.ReadingID("agentd_task_fitness", `fitness="`+metrics.Fit+`"`)
+var fitID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+metrics.Fit+`"`)
 
 // The readings whose spread over the fleet is shown.
 var spreads = []struct {
 	id         uint8
 	name, help string
 }{
-	{metrics.ReadingID("process_resident_memory_bytes", ""), "fleet_resident_memory_bytes",
+	{metrics.ReportedSeriesID("process_resident_memory_bytes", ""), "fleet_resident_memory_bytes",
 		"Resident memory of the agents' programs"},
-	{metrics.ReadingID("agentd_step_seconds", ""), "fleet_step_seconds",
+	{metrics.ReportedSeriesID("agentd_step_seconds", ""), "fleet_step_seconds",
 		"Time per local step, as the agents estimate it"},
-	{metrics.ReadingID("agentd_local_steps", ""), "fleet_local_steps",
+	{metrics.ReportedSeriesID("agentd_local_steps", ""), "fleet_local_steps",
 		"Local steps E_k in the last round that each agent trained in"},
-	{metrics.ReadingID("agentd_local_risk_before", ""), "fleet_local_risk",
+	{metrics.ReportedSeriesID("agentd_local_risk_before", ""), "fleet_local_risk",
 		"Risk of the base model on the agents' own data, in the last round that each trained in"},
 }
 
@@ -73,25 +73,25 @@ var stats = []struct {
 }{{"min", 0}, {"median", 0.5}, {"p95", 0.95}, {"max", 1}}
 
 type descriptions struct {
-	reporting, known, versions, fit *prometheus.Desc
-	spreads                         []*prometheus.Desc
+	reportingAgents, knownAgents, versions, fitAgents *prometheus.Desc
+	spreads                                           []*prometheus.Desc
 }
 
 func newReports(r metrics.Registrar, now func() time.Time) *reports {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(r.Program, "", name), help, labels, nil)
+		return prometheus.NewDesc(prometheus.BuildFQName(r.Namespace, "", name), help, labels, nil)
 	}
 	s := &reports{
-		now: now, newest: map[wire.AgentID]report{}, sums: map[uint8]prometheus.Counter{},
-		came: r.Counter("reports_total", "Reports that agents sent of themselves."),
+		now: now, newest: map[wire.AgentID]report{}, counterByReading: map[uint8]prometheus.Counter{},
+		receivedReports: r.Counter("reports_total", "Reports that agents sent of themselves."),
 		descs: descriptions{
-			reporting: desc("fleet_agents_reporting",
+			reportingAgents: desc("fleet_agents_reporting",
 				"Agents whose last report is less than three of their intervals old; the fleet metrics that are "+
 					"gauges are of these."),
-			known: desc("fleet_agents_known",
+			knownAgents: desc("fleet_agents_known",
 				"Agents in the list of keys that have reported since this process began."),
-			versions: desc("fleet_versions", "Different versions of the program among the agents that report."),
-			fit:      desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
+			versions:  desc("fleet_versions", "Different versions of the program among the agents that report."),
+			fitAgents: desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
 		},
 	}
 	for _, x := range spreads {
@@ -99,13 +99,14 @@ func newReports(r metrics.Registrar, now func() time.Time) *reports {
 			desc(x.name, x.help+": the least, the median, the 95th percentile and the most.", "stat"))
 	}
 	const since = ", added up over the agents' reports since this process began."
-	s.sum(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total",
+	s.addCounter(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total",
 		"result", metrics.Strings(round.WorkResults()), "")
-	s.sum(r, "fleet_local_steps_decisions_total", "Rounds trained, by what decided the number of local steps"+since,
+	s.addCounter(r, "fleet_local_steps_decisions_total",
+		"Rounds trained, by what decided the number of local steps"+since,
 		"agentd_local_steps_decisions_total", "reason", metrics.Names(metrics.SizingReasons), "")
-	s.sum(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since,
+	s.addCounter(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since,
 		"agentd_mqtt_payload_bytes_total", "direction", []string{metrics.Received, metrics.Sent}, `,kind="peer"`)
-	s.sum(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
+	s.addCounter(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
 		"agentd_mqtt_payload_bytes_total", "direction", []string{metrics.Received, metrics.Sent}, "")
 	for _, what := range []struct{ name, help string }{
 		{"training_failures", "Rounds in which training gave no update"},
@@ -118,32 +119,33 @@ func newReports(r metrics.Registrar, now func() time.Time) *reports {
 		{"mixing_unreconciled", "Edges on which, at the end of a round, one end may have applied a flow that the " +
 			"other did not"},
 	} {
-		s.sums[metrics.ReadingID("agentd_"+what.name+"_total", "")] = r.Counter("fleet_"+what.name+"_total",
+		s.counterByReading[metrics.ReportedSeriesID("agentd_"+what.name+"_total",
+			"")] = r.Counter("fleet_"+what.name+"_total",
 			what.help+since)
 	}
 	r.Reg.MustRegister(s)
 	return s
 }
 
-// sum makes a counter with a series for each value of a label, which adds up the agents' readings of metric with that
-// value. more has further labels of the readings.
-func (s *reports) sum(r metrics.Registrar, name, help, metric, label string, values []string, more string) {
+// addCounter makes a counter with a series for each value of a label, which adds up the agents' readings of metric with
+// that value. more has further labels of the readings.
+func (s *reports) addCounter(r metrics.Registrar, name, help, metric, label string, values []string, more string) {
 	vec := r.CounterBy(name, help, label, values)
 	for _, v := range values {
-		s.sums[metrics.ReadingID(metric, label+`="`+v+`"`+more)] = vec.WithLabelValues(v)
+		s.counterByReading[metrics.ReportedSeriesID(metric, label+`="`+v+`"`+more)] = vec.WithLabelValues(v)
 	}
 }
 
 // add takes in a report. The counters of an agent begin with 0 at its start. The first report of an agent to this
 // process only sets the baseline: its counters may have grown before.
 func (s *reports) add(f coordinator.AgentReported) {
-	s.came.Inc()
+	s.receivedReports.Inc()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, known := s.newest[f.Agent]
 	s.newest[f.Agent] = report{f.Report, f.Boot, s.now()}
 	for _, r := range f.Report.Readings {
-		counter, ok := s.sums[r.ID]
+		counter, ok := s.counterByReading[r.ID]
 		if !ok || !known {
 			continue
 		}
@@ -167,7 +169,8 @@ func (s *reports) forget(gone []wire.AgentID) {
 
 // Describe implements prometheus.Collector.
 func (s *reports) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range append([]*prometheus.Desc{s.descs.reporting, s.descs.known, s.descs.versions, s.descs.fit},
+	for _, d := range append([]*prometheus.Desc{s.descs.reportingAgents, s.descs.knownAgents, s.descs.versions,
+		s.descs.fitAgents},
 		s.descs.spreads...) {
 		descs <- d
 	}
@@ -186,10 +189,10 @@ func (s *reports) Collect(metrics chan<- prometheus.Metric) {
 			able++
 		}
 	}
-	gauge(s.descs.reporting, float64(len(fresh)))
-	gauge(s.descs.known, float64(len(s.agents())))
+	gauge(s.descs.reportingAgents, float64(len(fresh)))
+	gauge(s.descs.knownAgents, float64(len(s.agents())))
 	gauge(s.descs.versions, float64(len(versions)))
-	gauge(s.descs.fit, able)
+	gauge(s.descs.fitAgents, able)
 	for i, spread := range spreads {
 		var xs []float64
 		for _, r := range fresh {

@@ -11,9 +11,9 @@ import (
 // rollouts has the metrics of the models that agents are told to predict with.
 type rollouts struct {
 	results             *prometheus.CounterVec // by result
-	released, candidate metrics.Measure
-	agents              metrics.Measure
-	ratio               metrics.Measure
+	released, candidate metrics.OptionalGauge
+	candidateAgents     metrics.OptionalGauge
+	ratio               metrics.OptionalGauge
 }
 
 func newRollouts(r metrics.Registrar) rollouts {
@@ -21,11 +21,11 @@ func newRollouts(r metrics.Registrar) rollouts {
 		results: r.CounterBy("rollouts_total", "Rollouts of a model that ended, by result: first (there was none "+
 			"before), widened (released to all agents), worse or no_reports (withdrawn).", "result",
 			metrics.Strings(rollout.Results())),
-		released: r.Measure("rollout_released_version", "Version of the model that all agents may predict with."),
-		candidate: r.Measure("rollout_candidate_version",
+		released: r.OptionalGauge("rollout_released_version", "Version of the model that all agents may predict with."),
+		candidate: r.OptionalGauge("rollout_candidate_version",
 			"Version of the model that a share of the agents predicts with; 0 if there is none."),
-		agents: r.Measure("rollout_agents", "Agents of that share that were there when it began."),
-		ratio: r.Measure("rollout_residuals_ratio",
+		candidateAgents: r.OptionalGauge("rollout_agents", "Agents of that share that were there when it began."),
+		ratio: r.OptionalGauge("rollout_residuals_ratio",
 			"Mean square of the residuals of the last candidate, as a multiple of the released model's, at the median "+
 				"agent."),
 	}
@@ -35,7 +35,7 @@ func (c *rollouts) began(f round.RolloutBegan) {
 	c.released.Set(float64(f.Released.Version))
 	c.candidate.Set(float64(f.Candidate.Version))
 	if !f.Resumed {
-		c.agents.Set(float64(f.Agents))
+		c.candidateAgents.Set(float64(f.Agents))
 	}
 }
 
@@ -44,6 +44,6 @@ func (c *rollouts) ended(f round.RolloutEnded) {
 	c.released.Set(float64(f.Released.Version))
 	c.candidate.Set(0)
 	if f.Result != rollout.First {
-		c.ratio.Set(f.Ratio)
+		c.ratio.Set(f.MedianErrorRatio)
 	}
 }

@@ -28,14 +28,14 @@ func (n *network) header() []byte {
 	b.WriteByte('\n')
 	if n.standardized() {
 		inputs := len(n.Features)
-		array(&b, "double", "mean", n.Standardization.Mean[:inputs], 17)
-		array(&b, "double", "scale", n.Standardization.Scale[:inputs], 17)
+		writeArray(&b, "double", "mean", n.Standardization.Mean[:inputs], 17)
+		writeArray(&b, "double", "scale", n.Standardization.Scale[:inputs], 17)
 	}
 	for i, f := range n.filters {
-		weights(&b, i, f.layer)
+		writeLayerWeights(&b, i, f.layer)
 	}
 	for i, l := range n.layers {
-		weights(&b, len(n.filters)+i, l)
+		writeLayerWeights(&b, len(n.filters)+i, l)
 	}
 	n.filterFunction(p)
 	n.layerFunction(p)
@@ -78,28 +78,28 @@ func comment(text string) string {
 	}, strings.NewReplacer("*/", "* /", "/*", "/ *", "??", "? ?").Replace(text))
 }
 
-// weights writes those of a layer.
-func weights(b *bytes.Buffer, i int, l layer) {
-	array(b, "float", fmt.Sprint("w", i), l.w, 9)
+// writeLayerWeights writes those of a layer.
+func writeLayerWeights(b *bytes.Buffer, i int, l layer) {
+	writeArray(b, "float", fmt.Sprint("w", i), l.w, 9)
 	if l.b != nil {
-		array(b, "float", fmt.Sprint("b", i), l.b, 9)
+		writeArray(b, "float", fmt.Sprint("b", i), l.b, 9)
 	}
 }
 
-// array writes constants.
-func array[T float32 | float64](b *bytes.Buffer, kind, name string, values []T, digits int) {
+// writeArray writes constants.
+func writeArray[T float32 | float64](b *bytes.Buffer, kind, name string, values []T, digits int) {
 	fmt.Fprintf(b, "static const %s fedmesh_model_%s[%d] = {", kind, name, len(values))
 	for i, v := range values {
 		if i%6 == 0 {
 			b.WriteString("\n ")
 		}
-		fmt.Fprintf(b, " %s,", number(float64(v), digits, kind == "float"))
+		fmt.Fprintf(b, " %s,", formatNumber(float64(v), digits, kind == "float"))
 	}
 	b.WriteString("\n};\n")
 }
 
-// number is a constant of C.
-func number(v float64, digits int, single bool) string {
+// formatNumber is a constant of C.
+func formatNumber(v float64, digits int, single bool) string {
 	text := strconv.FormatFloat(v, 'g', digits, 64)
 	if v == math.Trunc(v) && !strings.ContainsAny(text, ".e") {
 		text += ".0"
@@ -167,7 +167,7 @@ func (n *network) predictFunction(p func(string, ...any)) {
 		p("  float h[2][%d];", n.widest())
 	}
 	p("  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++) {")
-	switch clip := number(n.Standardization.Clip, 17, false); {
+	switch clip := formatNumber(n.Standardization.Clip, 17, false); {
 	case !n.standardized():
 		p("    x[i] = row[i];")
 	case n.Standardization.Clip > 0:
@@ -185,8 +185,8 @@ func (n *network) predictFunction(p func(string, ...any)) {
 		p("  out[0] = sqrtf(sum / FEDMESH_MODEL_INPUTS);\n  return out[0];\n}\n")
 		return
 	case n.classes == 0:
-		p("  out[0] = (float)((double)z[0] * %s + %s);\n  return out[0];\n}\n", number(scale, 17, false),
-			number(mean, 17, false))
+		p("  out[0] = (float)((double)z[0] * %s + %s);\n  return out[0];\n}\n", formatNumber(scale, 17, false),
+			formatNumber(mean, 17, false))
 		return
 	case n.logistic():
 		p("  out[1] = 1.0f / (1.0f + expf(-z[0]));\n  out[0] = 1.0f / (1.0f + expf(z[0]));")

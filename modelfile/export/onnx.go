@@ -20,37 +20,37 @@ const (
 	attributeInt, attributeInts      = 2, 7
 )
 
-// message is a message of protobuf as it grows.
-type message []byte
+// protoMessage is a message of protobuf as it grows.
+type protoMessage []byte
 
-func (m *message) bytes(field protowire.Number, b []byte) {
+func (m *protoMessage) bytes(field protowire.Number, b []byte) {
 	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), b)
 }
 
-func (m *message) text(field protowire.Number, text string) { m.bytes(field, []byte(text)) }
+func (m *protoMessage) text(field protowire.Number, text string) { m.bytes(field, []byte(text)) }
 
-func (m *message) number(field protowire.Number, v int) {
+func (m *protoMessage) number(field protowire.Number, v int) {
 	*m = protowire.AppendVarint(protowire.AppendTag(*m, field, protowire.VarintType), uint64(v))
 }
 
 // graph is a graph of ONNX as it grows: each node takes the last one's output.
 type graph struct {
-	nodes, constants message
+	nodes, constants protoMessage
 	last             string
 	count            int
 }
 
 // node adds an operation on inputs, whose output becomes the last.
-func (g *graph) node(op string, attributes []message, inputs ...string) string {
+func (g *graph) node(op string, attributes []protoMessage, inputs ...string) string {
 	g.count++
 	g.last = fmt.Sprint("t", g.count)
-	g.named(op, attributes, g.last, inputs...)
+	g.addNamedNode(op, attributes, g.last, inputs...)
 	return g.last
 }
 
-// named adds an operation with an output of that name.
-func (g *graph) named(op string, attributes []message, output string, inputs ...string) {
-	var n message
+// addNamedNode adds an operation with an output of that name.
+func (g *graph) addNamedNode(op string, attributes []protoMessage, output string, inputs ...string) {
+	var n protoMessage
 	for _, name := range inputs {
 		n.text(1, name)
 	}
@@ -65,7 +65,7 @@ func (g *graph) named(op string, attributes []message, output string, inputs ...
 
 // constant adds a tensor.
 func (g *graph) constant(name string, kind int, shape []int, raw []byte) string {
-	var t message
+	var t protoMessage
 	for _, n := range shape {
 		t.number(1, n)
 	}
@@ -84,18 +84,18 @@ func (g *graph) doubles(name string, v []float64, shape ...int) string {
 	return g.constant(name, onnxDouble, shape, wire.AppendVector(nil, v))
 }
 
-// integer is an attribute.
-func integer(name string, v int) message {
-	var a message
+// intAttribute is an attribute.
+func intAttribute(name string, v int) protoMessage {
+	var a protoMessage
 	a.text(1, name)
 	a.number(3, v)
 	a.number(20, attributeInt)
 	return a
 }
 
-// integers is an attribute of a list.
-func integers(name string, all ...int) message {
-	var a message
+// intsAttribute is an attribute of a list.
+func intsAttribute(name string, all ...int) protoMessage {
+	var a protoMessage
 	a.text(1, name)
 	for _, v := range all {
 		a.number(8, v)
@@ -105,7 +105,7 @@ func integers(name string, all ...int) message {
 }
 
 // cast makes the last output another type.
-func (g *graph) cast(to int) { g.node("Cast", []message{integer("to", to)}, g.last) }
+func (g *graph) cast(to int) { g.node("Cast", []protoMessage{intAttribute("to", to)}, g.last) }
 
 // onnx returns the model as ONNX: input "row" [N, features]; outputs "value" [N, 1] of a regression or an autoencoder,
 // or "probabilities" [N, classes] and "class" [N].
@@ -113,43 +113,44 @@ func (n *network) onnx() []byte {
 	g := &graph{last: "row"}
 	n.standardize(g)
 	row := g.last
-	n.slide(g)
+	n.addFilterNodes(g)
 	for i, l := range n.layers {
 		name := fmt.Sprint("layer", len(n.filters)+i)
 		inputs := []string{g.last, g.floats(name+".weight", l.w, l.out, l.in)}
 		if l.b != nil {
 			inputs = append(inputs, g.floats(name+".bias", l.b, l.out))
 		}
-		g.node("Gemm", []message{integer("transB", 1)}, inputs...)
+		g.node("Gemm", []protoMessage{intAttribute("transB", 1)}, inputs...)
 		if op := operators[n.activated()]; i < len(n.layers)-1 && op != "" {
 			g.node(op, nil, g.last)
 		}
 	}
-	var outputs message
+	var outputs protoMessage
 	switch {
 	case n.autoencodes():
 		miss := g.node("Sub", nil, g.last, row)
-		g.node("ReduceMean", []message{integers("axes", 1)}, g.node("Mul", nil, miss, miss))
-		g.named("Sqrt", nil, "value", g.last)
+		g.node("ReduceMean", []protoMessage{intsAttribute("axes", 1)}, g.node("Mul", nil, miss, miss))
+		g.addNamedNode("Sqrt", nil, "value", g.last)
 		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
 	case n.classes == 0:
 		mean, scale := n.target()
 		g.cast(onnxDouble)
 		g.node("Mul", nil, g.last, g.doubles("target.scale", []float64{scale}, 1))
 		g.node("Add", nil, g.last, g.doubles("target.mean", []float64{mean}, 1))
-		g.named("Cast", []message{integer("to", onnxFloat)}, "value", g.last)
+		g.addNamedNode("Cast", []protoMessage{intAttribute("to", onnxFloat)}, "value", g.last)
 		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
 	default:
 		n.probabilities(g)
-		g.named("ArgMax", []message{integer("axis", 1), integer("keepdims", 0)}, "class", "probabilities")
+		g.addNamedNode("ArgMax", []protoMessage{intAttribute("axis", 1), intAttribute("keepdims", 0)}, "class",
+			"probabilities")
 		outputs.bytes(12, valueInfo("probabilities", onnxFloat, n.classes))
 		outputs.bytes(12, valueInfo("class", onnxInt64))
 	}
-	return n.model(g, outputs)
+	return n.encodeModel(g, outputs)
 }
 
-// slide brings rows through the filters, to [N, filters·steps].
-func (n *network) slide(g *graph) {
+// addFilterNodes brings rows through the filters, to [N, filters·steps].
+func (n *network) addFilterNodes(g *graph) {
 	if len(n.filters) == 0 {
 		return
 	}
@@ -165,15 +166,16 @@ func (n *network) slide(g *graph) {
 		if f.b != nil {
 			inputs = append(inputs, g.floats(name+".bias", f.b, f.out))
 		}
-		g.node("Conv", []message{integers("kernel_shape", f.kernel)}, inputs...)
+		g.node("Conv", []protoMessage{intsAttribute("kernel_shape", f.kernel)}, inputs...)
 		if op := operators[n.activated()]; op != "" {
 			g.node(op, nil, g.last)
 		}
 		if f.pool > 1 {
-			g.node("MaxPool", []message{integers("kernel_shape", f.pool), integers("strides", f.pool)}, g.last)
+			g.node("MaxPool", []protoMessage{intsAttribute("kernel_shape", f.pool), intsAttribute("strides", f.pool)},
+				g.last)
 		}
 	}
-	g.node("Flatten", []message{integer("axis", 1)}, g.last)
+	g.node("Flatten", []protoMessage{intAttribute("axis", 1)}, g.last)
 }
 
 // standardize brings the row into the units inside, with the rounding of training.
@@ -195,26 +197,26 @@ func (n *network) standardize(g *graph) {
 // probabilities makes them of the last layer's outputs.
 func (n *network) probabilities(g *graph) {
 	if !n.logistic() {
-		g.named("Softmax", []message{integer("axis", 1)}, "probabilities", g.last)
+		g.addNamedNode("Softmax", []protoMessage{intAttribute("axis", 1)}, "probabilities", g.last)
 		return
 	}
 	z := g.last
 	one := g.node("Sigmoid", nil, z)
 	zero := g.node("Sigmoid", nil, g.node("Neg", nil, z))
-	g.named("Concat", []message{integer("axis", 1)}, "probabilities", zero, one)
+	g.addNamedNode("Concat", []protoMessage{intAttribute("axis", 1)}, "probabilities", zero, one)
 }
 
 // valueInfo describes an input or output [N, …].
-func valueInfo(name string, kind int, shape ...int) message {
-	var dims, first message
+func valueInfo(name string, kind int, shape ...int) protoMessage {
+	var dims, first protoMessage
 	first.text(2, "N")
 	dims.bytes(1, first)
 	for _, n := range shape {
-		var d message
+		var d protoMessage
 		d.number(1, n)
 		dims.bytes(1, d)
 	}
-	var tensor, of, v message
+	var tensor, of, v protoMessage
 	tensor.number(1, kind)
 	tensor.bytes(2, dims)
 	of.bytes(1, tensor)
@@ -223,14 +225,14 @@ func valueInfo(name string, kind int, shape ...int) message {
 	return v
 }
 
-// model is the file.
-func (n *network) model(g *graph, outputs message) []byte {
+// encodeModel is the file.
+func (n *network) encodeModel(g *graph, outputs protoMessage) []byte {
 	body := g.nodes
 	body.text(2, n.Task)
 	body = append(body, g.constants...)
 	body.bytes(11, valueInfo("row", onnxFloat, len(n.Features)))
 	body = append(body, outputs...)
-	var opset, m message
+	var opset, m protoMessage
 	opset.number(2, opsetVersion)
 	m.number(1, irVersion)
 	m.text(2, "fedmesh")
@@ -242,7 +244,7 @@ func (n *network) model(g *graph, outputs message) []byte {
 		about = append(about, [2]string{fmt.Sprint("feature", i), f})
 	}
 	for _, pair := range about {
-		var entry message
+		var entry protoMessage
 		entry.text(1, pair[0])
 		entry.text(2, pair[1])
 		m.bytes(14, entry)

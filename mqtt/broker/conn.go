@@ -25,17 +25,17 @@ var errTooSlow = errors.New("broker: the client does not keep up")
 // of the connection writes. An overflow closes it.
 type conn struct {
 	net.Conn
-	socket   net.Conn // below TLS, or the same
-	limit    int      // bytes
-	overflow func(*conn)
-	wake     chan struct{}
-	done     chan struct{} // closed when the writer has ended
-	left     chan struct{} // closed when mochi has done with it
-	since    time.Time
-	clientID string      // once known; belongs to the listener's lock
-	user     string      // from the certificate, or once CONNECT is accepted
-	denied   atomic.Bool // a denial is in the log already
-	unlock   func()      // of what is retained, while it is looked through; belongs to the goroutine that reads
+	socket         net.Conn // below TLS, or the same
+	limit          int      // bytes
+	overflow       func(*conn)
+	wake           chan struct{}
+	done           chan struct{} // closed when the writer has ended
+	released       chan struct{} // closed when mochi has done with it
+	since          time.Time
+	clientID       string      // once known; belongs to the listener's lock
+	user           string      // from the certificate, or once CONNECT is accepted
+	denialLogged   atomic.Bool // a denial is in the log already
+	unlockRetained func()      // of what is retained, while it is looked through; belongs to the goroutine that reads
 
 	mu     sync.Mutex
 	queue  [][]byte
@@ -46,7 +46,7 @@ type conn struct {
 func newConn(socket net.Conn, limit int, overflow func(*conn)) *conn {
 	c := &conn{
 		Conn: socket, socket: socket, limit: limit, overflow: overflow,
-		wake: make(chan struct{}, 1), done: make(chan struct{}), left: make(chan struct{}), since: time.Now(),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), released: make(chan struct{}), since: time.Now(),
 	}
 	if secured, ok := socket.(*tls.Conn); ok {
 		c.socket = secured.NetConn()
@@ -77,8 +77,8 @@ func (c *conn) handshake(due time.Time) error {
 
 // releaseRetained ends a look through what is retained, if there is one.
 func (c *conn) releaseRetained() {
-	if unlock := c.unlock; unlock != nil {
-		c.unlock = nil
+	if unlock := c.unlockRetained; unlock != nil {
+		c.unlockRetained = nil
 		unlock()
 	}
 }

@@ -37,12 +37,12 @@ func start(t testing.TB, o broker.Options) *broker.Server {
 // to read: then it would give up by itself.
 const rawPatience = patience / 2
 
-func rawDial(t testing.TB, s *broker.Server) brokers.Raw {
+func rawDial(t testing.TB, s *broker.Server) brokers.RawClient {
 	t.Helper()
 	return rawDialURL(t, s.URL())
 }
 
-func rawDialURL(t testing.TB, url string) brokers.Raw {
+func rawDialURL(t testing.TB, url string) brokers.RawClient {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "tcp://"))
 	if err != nil {
@@ -52,15 +52,15 @@ func rawDialURL(t testing.TB, url string) brokers.Raw {
 }
 
 // connect logs in a client without a user name.
-func connect(c brokers.Raw, id string) { c.Connect(mqtt.Options{ClientID: id}) }
+func connect(c brokers.RawClient, id string) { c.Connect(mqtt.Options{ClientID: id}) }
 
 // subscribe returns the code of the SUBACK.
-func subscribe(c brokers.Raw, id uint16, qos byte, filter string) byte {
+func subscribe(c brokers.RawClient, id uint16, qos byte, filter string) byte {
 	c.Subscribe(id, qos, filter)
 	return brokers.Receive[*packets.SubackPacket](c).ReturnCodes[0]
 }
 
-func wantClosed(t testing.TB, c brokers.Raw) {
+func wantClosed(t testing.TB, c brokers.RawClient) {
 	t.Helper()
 	if !c.Closed() {
 		t.Fatal("the connection is still open")

@@ -16,17 +16,17 @@ import (
 // hook is where mochi asks.
 type hook struct {
 	mochi.HookBase
-	options  Options
-	info     *system.Info
-	takeOver func(clientID string, c *conn)
-	keep     *keep // nil without a folder
-	denied   atomic.Int64
+	options       Options
+	info          *system.Info
+	takeOver      func(clientID string, c *conn)
+	retainedStore *retainedStore // nil without a folder
+	denied        atomic.Int64
 
-	// retaining keeps those who look through all that is retained apart from who
+	// retainedMutex keeps those who look through all that is retained apart from who
 	// changes it: mochi reads in its index what it writes under a lock of its own.
 	// Looking up one topic needs no lock.
-	retaining sync.RWMutex
-	quota     quota
+	retainedMutex sync.RWMutex
+	quota         quota
 }
 
 func (h *hook) ID() string { return "fedmesh" }
@@ -105,11 +105,11 @@ func (h *hook) OnWill(cl *mochi.Client, will mochi.Will) (mochi.Will, error) {
 // mayRetain takes the lock for retaining, until OnRetainMessage, which comes
 // next, if the sender has room for the message.
 func (h *hook) mayRetain(cl *mochi.Client, topic string, payload int) bool {
-	h.retaining.Lock()
+	h.retainedMutex.Lock()
 	if h.quota.admit(connOf(cl).user, topic, payload) {
 		return true
 	}
-	h.retaining.Unlock()
+	h.retainedMutex.Unlock()
 	h.deny(cl, topic, "the broker dropped a message to be retained: those of its sender would take too many bytes; "+
 		"more of this connection are counted only")
 	return false
@@ -128,15 +128,15 @@ func (h *hook) mayPublish(cl *mochi.Client, topic string) bool {
 // deny logs the first denial of a connection.
 func (h *hook) deny(cl *mochi.Client, topic, why string) {
 	h.denied.Add(1)
-	if !connOf(cl).denied.Swap(true) {
+	if !connOf(cl).denialLogged.Swap(true) {
 		h.options.Logger.Warn(why, "client", cl.ID, "topic", topic)
 	}
 }
 
 func (h *hook) OnRetainMessage(_ *mochi.Client, pk packets.Packet, _ int64) {
-	h.retaining.Unlock()
-	if h.keep != nil {
-		h.keep.update(pk.TopicName)
+	h.retainedMutex.Unlock()
+	if h.retainedStore != nil {
+		h.retainedStore.update(pk.TopicName)
 	}
 }
 
@@ -160,8 +160,8 @@ func (h *hook) OnSubscribe(cl *mochi.Client, pk packets.Packet) packets.Packet {
 	}
 	looks := func(s packets.Subscription) bool { return strings.ContainsAny(s.Filter, "+#") }
 	if slices.ContainsFunc(pk.Filters, looks) {
-		h.retaining.RLock()
-		connOf(cl).unlock = h.retaining.RUnlock
+		h.retainedMutex.RLock()
+		connOf(cl).unlockRetained = h.retainedMutex.RUnlock
 	}
 	return pk
 }

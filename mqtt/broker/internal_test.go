@@ -58,7 +58,7 @@ func TestNoConnectNoConnection(t *testing.T) {
 		c := newConn(ours, queueBytes, l.slow)
 		server := mochi.New(mochiOptions(defaultMaxPacket, 1))
 		begun := time.Now()
-		l.begin(c)
+		l.admit(c)
 		l.serve(c, server.EstablishConnection)
 		if took := time.Since(begun); took != connectTimeout {
 			t.Errorf("closed after %v, want %v", took, connectTimeout)
@@ -72,8 +72,8 @@ func TestNoConnectNoConnection(t *testing.T) {
 // Of two that retain under one topic at once, mochi may tell of the older last.
 func TestTheFileIsWhatIsRetained(t *testing.T) {
 	s := mochi.New(nil)
-	k := &keep{dir: t.TempDir(), topics: s.Topics, logger: slog.New(slog.DiscardHandler)}
-	h := &hook{keep: k}
+	k := &retainedStore{dir: t.TempDir(), topics: s.Topics, logger: slog.New(slog.DiscardHandler)}
+	h := &hook{retainedStore: k}
 	message := func(payload string) packets.Packet {
 		return packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Publish, Retain: true}, TopicName: "x",
 			Payload: []byte(payload)}
@@ -81,10 +81,11 @@ func TestTheFileIsWhatIsRetained(t *testing.T) {
 	s.Topics.RetainMessage(message("older"))
 	s.Topics.RetainMessage(message("newer"))
 	for _, payload := range []string{"newer", "older"} {
-		h.retaining.Lock() // as OnPublish does
+		h.retainedMutex.Lock() // as OnPublish does
 		h.OnRetainMessage(nil, message(payload), 1)
 	}
-	if pk, err := readKept(filepath.Join(k.dir, keptName("x")), 100); err != nil || string(pk.Payload) != "newer" {
+	if pk, err := readRetained(filepath.Join(k.dir, retainedFileName("x")), 100); err != nil ||
+		string(pk.Payload) != "newer" {
 		t.Errorf("on disk is %q, %v", pk.Payload, err)
 	}
 }
@@ -98,7 +99,7 @@ func TestNoHandshakeNoConnection(t *testing.T) {
 		l := newListener(nil, Options{MaxConns: 1, MaxConnsPerIP: 1, Logger: slog.New(slog.DiscardHandler)})
 		c := newConn(tls.Server(ours, config), queueBytes, l.slow)
 		begun := time.Now()
-		l.begin(c)
+		l.admit(c)
 		l.serve(c, func(string, net.Conn) error {
 			t.Error("mochi was given a connection without TLS")
 			return nil

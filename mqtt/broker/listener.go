@@ -27,13 +27,13 @@ type listener struct {
 	closedAsSlow atomic.Int64
 	running      sync.WaitGroup // one for each connection, one for Serve
 
-	mu      sync.Mutex
-	closed  bool
-	refused int       // connections since the log had a line of one
-	told    time.Time // when it had
-	conns   map[*conn]struct{}
-	perIP   map[netip.Addr]int
-	clients map[string]*conn // the newest with each client id
+	mu              sync.Mutex
+	closed          bool
+	refusedSinceLog int       // connections since the log had a line of one
+	refusalLoggedAt time.Time // when it had
+	conns           map[*conn]struct{}
+	perIP           map[netip.Addr]int
+	clients         map[string]*conn // the newest with each client id
 }
 
 var _ listeners.Listener = (*listener)(nil)
@@ -55,7 +55,7 @@ func (l *listener) Init(*slog.Logger) error { return nil }
 
 // Serve accepts until Close. Mochi's own listeners end with the first failed accept, and then no client can connect.
 func (l *listener) Serve(establish listeners.EstablishFn) {
-	if !l.begin(nil) {
+	if !l.admit(nil) {
 		return
 	}
 	defer l.running.Done()
@@ -76,7 +76,7 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 			socket = tls.Server(socket, l.tls)
 		}
 		c := newConn(socket, queueBytes, l.slow)
-		if !l.begin(c) {
+		if !l.admit(c) {
 			l.refuse(socket.RemoteAddr())
 			c.abort()
 			continue
@@ -92,17 +92,17 @@ const refuseEvery = time.Minute
 func (l *listener) refuse(from net.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refused++
-	if now := time.Now(); now.Sub(l.told) >= refuseEvery {
+	l.refusedSinceLog++
+	if now := time.Now(); now.Sub(l.refusalLoggedAt) >= refuseEvery {
 		l.logger.Warn("the broker refuses connections: it has too many, or is closing", "most", l.maxConns,
-			"most_per_address", l.maxPerIP, "refused", l.refused, "last", from.String())
-		l.refused, l.told = 0, now
+			"most_per_address", l.maxPerIP, "refused", l.refusedSinceLog, "last", from.String())
+		l.refusedSinceLog, l.refusalLoggedAt = 0, now
 	}
 }
 
-// begin counts a connection, or the accept loop if c is nil, unless there are too many or the listener is closed. Where
+// admit counts a connection, or the accept loop if c is nil, unless there are too many or the listener is closed. Where
 // there are too many, the oldest that has not logged in makes room.
-func (l *listener) begin(c *conn) bool {
+func (l *listener) admit(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -159,7 +159,7 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	defer l.running.Done()
 	defer l.forget(c)
 	defer c.wait()
-	defer close(c.left)
+	defer close(c.released)
 	defer func() {
 		_ = c.Close()
 		c.releaseRetained() // if mochi got no further
@@ -191,7 +191,7 @@ func (l *listener) takeOver(clientID string, c *conn) {
 	l.mu.Unlock()
 	if before != nil {
 		before.abort()
-		<-before.left
+		<-before.released
 	}
 }
 

@@ -59,7 +59,7 @@ type Options struct {
 	// Dir, if set, is a folder for this broker alone that keeps the retained
 	// messages, so that a restart does not lose them. It is made if it is missing.
 	// Messages retained in the last seconds before a power cut may be lost.
-	Dir string
+	RetainedDir string
 	// Logger hears of clients that were refused or closed; nobody does unless set.
 	Logger *slog.Logger
 }

@@ -9,28 +9,28 @@ const messageBytes, levelBytes = 512, 256
 // quota counts what each user has retained. It belongs to the hook's lock for
 // retaining. Messages kept over a restart count for nobody.
 type quota struct {
-	of     func(user string) int // bytes; nil for no bound
-	used   map[string]int
-	owners map[string]owned // by topic
+	limitOf      func(user string) int // bytes; nil for no bound
+	used         map[string]int
+	ownedByTopic map[string]retainedMessage // by topic
 }
 
-type owned struct {
+type retainedMessage struct {
 	user  string
 	bytes int
 }
 
 func newQuota(of func(user string) int) quota {
-	return quota{of: of, used: make(map[string]int), owners: make(map[string]owned)}
+	return quota{limitOf: of, used: make(map[string]int), ownedByTopic: make(map[string]retainedMessage)}
 }
 
 // admit reports whether a user may retain a message in the place of what is
 // retained under its topic, and then counts it. Deleting is always admitted.
 func (q *quota) admit(user, topic string, payload int) bool {
-	if q.of == nil {
+	if q.limitOf == nil {
 		return true
 	}
-	before := q.owners[topic]
-	bytes, free := cost(topic, payload), q.of(user)-q.used[user]
+	before := q.ownedByTopic[topic]
+	bytes, free := cost(topic, payload), q.limitOf(user)-q.used[user]
 	if before.user == user {
 		free += before.bytes
 	}
@@ -39,7 +39,7 @@ func (q *quota) admit(user, topic string, payload int) bool {
 	}
 	q.forget(topic)
 	if payload > 0 {
-		q.owners[topic] = owned{user, bytes}
+		q.ownedByTopic[topic] = retainedMessage{user, bytes}
 		q.used[user] += bytes
 	}
 	return true
@@ -47,11 +47,11 @@ func (q *quota) admit(user, topic string, payload int) bool {
 
 // forget gives back what a topic's message cost.
 func (q *quota) forget(topic string) {
-	before, ok := q.owners[topic]
+	before, ok := q.ownedByTopic[topic]
 	if !ok {
 		return
 	}
-	delete(q.owners, topic)
+	delete(q.ownedByTopic, topic)
 	if q.used[before.user] -= before.bytes; q.used[before.user] == 0 {
 		delete(q.used, before.user)
 	}

@@ -39,9 +39,9 @@ func Start(o Options) (*Server, error) {
 	l := newListener(socket, o)
 	server := mochi.New(mochiOptions(o.MaxPacket, o.MaxConns))
 	h := &hook{options: o, info: server.Info, takeOver: l.takeOver, quota: newQuota(o.Quota)}
-	if o.Dir != "" {
-		h.keep = &keep{dir: o.Dir, topics: server.Topics, logger: o.Logger}
-		err = h.keep.load(o.MaxPacket)
+	if o.RetainedDir != "" {
+		h.retainedStore = &retainedStore{dir: o.RetainedDir, topics: server.Topics, logger: o.Logger}
+		err = h.retainedStore.load(o.MaxPacket)
 	}
 	if err == nil {
 		err = errors.Join(server.AddHook(h, nil), server.AddListener(l), server.Serve())

@@ -236,7 +236,7 @@ func TestPacketIDsOfTheTwoDirectionsDoNotClash(t *testing.T) {
 // has just said goodbye.
 func TestTakeover(t *testing.T) {
 	s := start(t, broker.Options{})
-	var before brokers.Raw
+	var before brokers.RawClient
 	for i := range 300 {
 		c := rawDial(t, s)
 		if i%2 == 1 {
@@ -334,7 +334,7 @@ func TestSilentStrangers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := start(t, o)
-			strangers := make([]brokers.Raw, 8)
+			strangers := make([]brokers.RawClient, 8)
 			for i := range strangers {
 				strangers[i] = rawDial(t, s)
 			}

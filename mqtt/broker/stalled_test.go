@@ -44,7 +44,7 @@ func BenchmarkStalledSubscribers(b *testing.B) {
 // besideStalled measures one run.
 func besideStalled(b *testing.B, url string, packet int) {
 	const stalled, messages, size, limit = 10, 20, 1 << 20, 2 * time.Minute
-	var conns []brokers.Raw
+	var conns []brokers.RawClient
 	for i := range stalled {
 		c := rawDialURL(b, url)
 		connect(c, fmt.Sprint("stalled ", i))

@@ -31,8 +31,8 @@ func BenchmarkReceiver(b *testing.B) {
 						done = done || complete
 					}
 				}
-				r.Step(epoch, Stored{"a"})
-				r.Step(epoch, Drop{"a"})
+				r.Step(epoch, UpdateStored{"a"})
+				r.Step(epoch, DropAgent{"a"})
 				if !done {
 					b.Fatal("not complete")
 				}
@@ -66,7 +66,7 @@ func BenchmarkReceiverQueue(b *testing.B) {
 					a := granted[k].Agent
 					step(chunkOf(a, m, blob, 0))
 					step(chunkOf(a, m, blob, 1))
-					step(Stored{a})
+					step(UpdateStored{a})
 				}
 				if len(granted) != n {
 					b.Fatalf("%d of %d were received", len(granted), n)

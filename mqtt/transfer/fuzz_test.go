@@ -56,16 +56,16 @@ func FuzzReceiver(f *testing.F) {
 				}
 				ev = o
 			case 2:
-				ev = Drop{agent}
+				ev = DropAgent{agent}
 			case 4:
-				ev = Stored{agent}
+				ev = UpdateStored{agent}
 			case 3:
 				now = now.Add(time.Duration(s.pick(20)) * time.Second)
 				ev = Tick{}
 			default:
 				k := s.pick(wire.ChunkCount(len(blobs[i])))
 				message := ChunkMessage(manifests[i].Hash, blobs[i], k, nil)
-				ev = Chunk{agent, ID(manifests[i].Hash), damaged(&s, message)}
+				ev = Chunk{agent, UploadID(manifests[i].Hash), damaged(&s, message)}
 			}
 			for _, e := range r.Step(now, ev) {
 				if c, ok := e.(Complete); ok && c.Digest != lying.Hash &&
@@ -120,7 +120,7 @@ func FuzzPuller(f *testing.F) {
 	_, otherParts := published(f, blobOf(6, 2*wire.MaxChunk))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, now := script(data), epoch
-		cfg := PullerConfig{MaxBytes: len(blob), Window: 1 + s.pick(6), First: time.Second, Timeout: time.Second,
+		cfg := PullerConfig{MaxBytes: len(blob), Window: 1 + s.pick(6), FirstTimeout: time.Second, Timeout: time.Second,
 			Attempts: 1 + s.pick(3)}
 		p, subs, ended := openingPuller(NewPuller(cfg, ref, seeded(1))), subscriptions{}, false
 		events := []PullEvent{Start{}, Connected{}, Disconnected{}, Tick{}, Cancel{}}
@@ -133,13 +133,13 @@ func FuzzPuller(f *testing.F) {
 				now = now.Add(time.Duration(s.pick(20)) * 100 * time.Millisecond)
 				ev = Tick{}
 			case i < 16:
-				ev = Part{ManifestPart, damaged(&s, parts[ManifestPart]), false}
+				ev = PartReceived{ManifestPart, damaged(&s, parts[ManifestPart]), false}
 			default:
 				from := parts
 				if s.pick(8) == 0 {
 					from = otherParts
 				}
-				ev = Part{ChunkPart(s.pick(6)), damaged(&s, from[ChunkPart(s.pick(5))]), false}
+				ev = PartReceived{ChunkPart(s.pick(6)), damaged(&s, from[ChunkPart(s.pick(5))]), false}
 			}
 			effects := p.Step(now, ev)
 			if ended && len(effects) > 0 {

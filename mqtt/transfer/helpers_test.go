@@ -95,23 +95,23 @@ func play[E, F any](t *testing.T, m machine[E, F], script []step[E]) {
 // opening is a Puller or Receiver whose host answers Open at once, with memory.
 type opening[E, F any] struct {
 	machine[E, F]
-	opened func(Opened) E
+	opened func(StorageOpened) E
 }
 
 func openingPuller(p *Puller) opening[PullEvent, PullEffect] {
-	return opening[PullEvent, PullEffect]{p, func(o Opened) PullEvent { return o }}
+	return opening[PullEvent, PullEffect]{p, func(o StorageOpened) PullEvent { return o }}
 }
 
 func openingReceiver(r *Receiver) opening[ReceiveEvent, ReceiveEffect] {
-	return opening[ReceiveEvent, ReceiveEffect]{r, func(o Opened) ReceiveEvent { return o }}
+	return opening[ReceiveEvent, ReceiveEffect]{r, func(o StorageOpened) ReceiveEvent { return o }}
 }
 
 func (h opening[E, F]) Step(now time.Time, ev E) []F {
 	var all []F
 	for _, e := range h.machine.Step(now, ev) {
-		if o, ok := any(e).(Open); ok {
+		if o, ok := any(e).(OpenStorage); ok {
 			all = append(all, h.Step(now,
-				h.opened(Opened{o.Agent, o.Manifest.Hash, NewMemory(int(o.Manifest.Length)), nil}))...)
+				h.opened(StorageOpened{o.Agent, o.Manifest.Hash, NewMemory(int(o.Manifest.Length)), nil}))...)
 		} else {
 			all = append(all, e)
 		}
@@ -141,15 +141,15 @@ func describeOne(e any) string {
 		return "sub " + strings.Join(e.Parts, " ")
 	case Unsubscribe:
 		return "unsub " + strings.Join(e.Parts, " ")
-	case Lacking:
+	case PartsMissing:
 		return fmt.Sprintf("lacking %v %v", e.Manifest, e.Chunks)
 	case Done:
 		return fmt.Sprintf("done %d", len(bytesOf(e.Data)))
 	case Failed:
 		return "failed " + failure(e.Err)
 	case SendManifest:
-		if e.Ahead > 0 {
-			return fmt.Sprintf("manifest +%d", e.Ahead)
+		if e.UnsolicitedChunks > 0 {
+			return fmt.Sprintf("manifest +%d", e.UnsolicitedChunks)
 		}
 		return "manifest"
 	case SendChunk:
@@ -167,9 +167,9 @@ func describeOne(e any) string {
 		return fmt.Sprintf("grant %s%s for %dms", e.Agent, ranges, e.Credit.Lease)
 	case Complete:
 		return fmt.Sprintf("complete %s %d", e.Agent, len(bytesOf(e.Data)))
-	case Open:
+	case OpenStorage:
 		return strings.TrimSpace(fmt.Sprintf("open %d %s", e.Manifest.Length, e.Agent))
-	case Unstored:
+	case StorageFailed:
 		return strings.TrimSpace("unstored " + string(e.Agent))
 	case Refuse:
 		return fmt.Sprintf("refuse %s %s", e.Agent, e.Reason)
@@ -179,7 +179,7 @@ func describeOne(e any) string {
 
 func failure(err error) string {
 	for name, is := range map[string]error{"gone": ErrGone, "corrupt": ErrCorrupt, "too large": ErrTooLarge,
-		"unstored": ErrUnstored} {
+		"unstored": ErrStorageFailed} {
 		if errors.Is(err, is) {
 			return name
 		}

@@ -162,15 +162,16 @@ func (u *uploads) boot(a *upload, spread time.Duration) {
 		switch e := e.(type) {
 		case SendManifest:
 			a.line.send(32*len(a.manifest.Chunks)+len(s.Inline()), func() {
-				u.step(Offer{Agent: a.id, Boot: boot, Manifest: a.manifest, Inline: s.Inline(), Ahead: e.Ahead})
+				u.step(Offer{Agent: a.id, Boot: boot, Manifest: a.manifest, Inline: s.Inline(),
+					UnsolicitedChunks: e.UnsolicitedChunks})
 				if a.accepted {
-					u.answer(a, AcceptedBy{wire.Accepted{Update: a.manifest.Hash}})
+					u.answer(a, UpdateAccepted{wire.UpdateAccepted{Update: a.manifest.Hash}})
 				}
 			})
 		case SendChunk:
 			a.sent++
 			chunk := s.Chunk(e.K)
-			a.line.send(len(chunk), func() { u.step(Chunk{a.id, ID(a.manifest.Hash), chunk}) })
+			a.line.send(len(chunk), func() { u.step(Chunk{a.id, UploadID(a.manifest.Hash), chunk}) })
 		case Finished:
 			a.done = true
 		}
@@ -190,13 +191,13 @@ func (u *uploads) perform(e ReceiveEffect) {
 	switch e := e.(type) {
 	case Grant:
 		u.answer(u.agent(e.Agent), CreditGranted{e.Credit})
-	case Open:
+	case OpenStorage:
 		a, step := u.agent(e.Agent), u.step
 		u.after(u.upTo(100*time.Millisecond), func() {
 			if a.disk.full {
-				step(Opened{e.Agent, e.Manifest.Hash, nil, errFull})
+				step(StorageOpened{e.Agent, e.Manifest.Hash, nil, errFull})
 			} else {
-				step(Opened{e.Agent, e.Manifest.Hash, a.disk.open(), nil})
+				step(StorageOpened{e.Agent, e.Manifest.Hash, a.disk.open(), nil})
 			}
 		})
 	case Complete:
@@ -210,8 +211,8 @@ func (u *uploads) perform(e ReceiveEffect) {
 		u.after(20*time.Millisecond, func() {
 			a.accepted = true
 			u.stored = append(u.stored, a.id)
-			u.answer(a, AcceptedBy{wire.Accepted{Update: e.Digest}})
-			step(Stored{a.id})
+			u.answer(a, UpdateAccepted{wire.UpdateAccepted{Update: e.Digest}})
+			step(UpdateStored{a.id})
 		})
 	case Refuse:
 		u.t.Fatalf("%s is refused: %v", e.Agent, e.Reason)
@@ -257,12 +258,12 @@ func (d *download) begin() {
 				if message, ok := d.retained[name]; ok {
 					d.parts++
 					step := d.step
-					d.line.send(len(message), func() { step(Part{name, message, false}) })
+					d.line.send(len(message), func() { step(PartReceived{name, message, false}) })
 				}
 			}
-		case Open:
+		case OpenStorage:
 			step := d.step
-			d.after(d.upTo(time.Second), func() { step(Opened{Blob: d.ref.Hash, Data: d.disk.open()}) })
+			d.after(d.upTo(time.Second), func() { step(StorageOpened{Blob: d.ref.Hash, Data: d.disk.open()}) })
 		case Done:
 			if !bytes.Equal(bytesOf(e.Data), d.blob) {
 				d.t.Fatal("the result is not what was published")
@@ -286,7 +287,7 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 		l := newLinks(t, seed)
 		l.loss, l.double = 0.3*l.rng.Float64(), 0.2*l.rng.Float64()
 		cfg := tight()
-		cfg.MaxUpdate, cfg.MaxBuffered, cfg.Leases = 9*wire.MaxChunk, 12*wire.MaxChunk, 8
+		cfg.MaxUpdate, cfg.MaxBuffered, cfg.MaxEmptyLeases = 9*wire.MaxChunk, 12*wire.MaxChunk, 8
 		u := newUploads(l, cfg)
 		u.ahead = l.rng.IntN(5)
 		for i := range uint64(4) {
@@ -306,9 +307,11 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 		s := u.receiver.Stats()
 		met.Expired, met.Duplicates, met.Resumed = met.Expired+s.Expired, met.Duplicates+s.Duplicates,
 			met.Resumed+s.Resumed
-		met.Unstored, met.Unknown = met.Unstored+s.Unstored, met.Unknown+s.Unknown
+		met.StorageFailures, met.UnknownChunks = met.StorageFailures+s.StorageFailures,
+			met.UnknownChunks+s.UnknownChunks
 	}
-	if met.Expired == 0 || met.Duplicates == 0 || met.Resumed == 0 || met.Unstored == 0 || met.Unknown == 0 {
+	if met.Expired == 0 || met.Duplicates == 0 || met.Resumed == 0 || met.StorageFailures == 0 ||
+		met.UnknownChunks == 0 {
 		t.Errorf("some of the troubles never came: %+v", met)
 	}
 }

@@ -53,8 +53,8 @@ func ChunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSeal) []b
 	return wire.AppendChunk(make([]byte, 0, wire.ChunkHeaderSize+len(payload)), hash, k, payload)
 }
 
-// opened returns the payload of a chunk as it was before it was sealed, in its place, or as it came if seal is nil.
-func opened(seal *wire.BlobSeal, k int, payload []byte) ([]byte, error) {
+// openChunk returns the payload of a chunk as it was before it was sealed, in its place, or as it came if seal is nil.
+func openChunk(seal *wire.BlobSeal, k int, payload []byte) ([]byte, error) {
 	if seal == nil {
 		return payload, nil
 	}

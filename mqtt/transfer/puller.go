@@ -29,19 +29,19 @@ type Puller struct {
 
 	started, ended, connected bool
 
-	manifest wire.Manifest  // no chunks until it has come
-	opening  bool           // the host has been asked for the storage
-	data     Storage        // nil until it is open
-	unstored error          // why the storage fails, if it does
-	early    map[int][]byte // chunks that came before it was open
-	have     []bool
-	missing  int
-	next     int   // chunks from here on have not been asked for
-	asked    []int // subscribed to and missing
-	came     []int // here, and still subscribed to; may hold manifestNumber
-	stalls   int   // in a row
-	lacks    bool  // the broker returns no parts: the coordinator is told of all that are asked for
-	timer    time.Time
+	manifest         wire.Manifest  // no chunks until it has come
+	storageRequested bool           // the host has been asked for the storage
+	data             Storage        // nil until it is open
+	storageError     error          // why the storage fails, if it does
+	early            map[int][]byte // chunks that came before it was open
+	have             []bool
+	missing          int
+	next             int   // chunks from here on have not been asked for
+	requestedParts   []int // subscribed to and missing
+	arrivedParts     []int // here, and still subscribed to; may hold manifestNumber
+	stalls           int   // in a row
+	partsUnavailable bool  // the broker returns no parts: the coordinator is told of all that are asked for
+	timeoutAt        time.Time
 }
 
 // NewPuller returns a Puller that downloads ref. It panics if cfg is not valid.
@@ -49,22 +49,23 @@ func NewPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *Puller {
 	if err := cfg.Validate(); err != nil {
 		panic("transfer: NewPuller: " + err.Error())
 	}
-	return &Puller{cfg: cfg, ref: ref, rng: rng, connected: true, lacks: cfg.Lacks}
+	return &Puller{cfg: cfg, ref: ref, rng: rng, connected: true, partsUnavailable: cfg.PartsUnavailable}
 }
 
-// Lacks reports whether the broker has not returned the last parts, so that a next blob's can be asked for at once.
-func (p *Puller) Lacks() bool { return p.lacks }
+// PartsUnavailable reports whether the broker has not returned the last parts, so that a next blob's can be asked for
+// at once.
+func (p *Puller) PartsUnavailable() bool { return p.partsUnavailable }
 
 // Stats returns the counts so far.
 func (p *Puller) Stats() PullerStats { return p.stats }
 
 // Deadline returns when the puller wants a Tick, if it does.
-func (p *Puller) Deadline() (time.Time, bool) { return p.timer, !p.timer.IsZero() }
+func (p *Puller) Deadline() (time.Time, bool) { return p.timeoutAt, !p.timeoutAt.IsZero() }
 
 // Step takes one event and returns the effects to carry out, in order.
 func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 	if p.ended {
-		if late, ok := ev.(Opened); ok {
+		if late, ok := ev.(StorageOpened); ok {
 			closeUnused(late.Data)
 		}
 		return nil
@@ -81,17 +82,17 @@ func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 	case Disconnected:
 		p.connected = false
 		p.rearm(now)
-		return p.leave()
-	case Part:
+		return p.unsubscribeArrived()
+	case PartReceived:
 		if p.started {
 			return p.part(now, ev)
 		}
-	case Opened:
+	case StorageOpened:
 		return p.opened(now, ev)
 	case Cancel:
 		return p.end()
 	case Tick:
-		if !p.timer.IsZero() && !now.Before(p.timer) {
+		if !p.timeoutAt.IsZero() && !now.Before(p.timeoutAt) {
 			return p.stall(now)
 		}
 	}
@@ -115,28 +116,28 @@ func (p *Puller) start(now time.Time) []PullEffect {
 			all = append(all, p.next)
 		}
 	}
-	return p.ask(all)
+	return p.subscribeParts(all)
 }
 
 // rearm restarts the timer. It is off while there is no link, and while the host opens the storage.
 func (p *Puller) rearm(now time.Time) {
-	p.timer = time.Time{}
-	if !p.started || !p.connected || p.opening {
+	p.timeoutAt = time.Time{}
+	if !p.started || !p.connected || p.storageRequested {
 		return
 	}
-	wait := min(p.cfg.First<<min(p.stalls, 30), p.cfg.Timeout)
+	wait := min(p.cfg.FirstTimeout<<min(p.stalls, 30), p.cfg.Timeout)
 	if len(p.manifest.Chunks) > 0 {
-		wait = max(wait, 3*p.cfg.Chunk)
+		wait = max(wait, 3*p.cfg.MaxChunkTime)
 	} else {
 		manifest := len(wire.Digest{}) * wire.ChunkCount(int(p.ref.Length))
-		wait += p.cfg.Chunk * time.Duration(manifest) / wire.MaxMessage
+		wait += p.cfg.MaxChunkTime * time.Duration(manifest) / wire.MaxMessage
 	}
-	p.timer = now.Add(jitter(p.rng, wait))
+	p.timeoutAt = now.Add(jitter(p.rng, wait))
 }
 
-func (p *Puller) part(now time.Time, ev Part) []PullEffect {
+func (p *Puller) part(now time.Time, ev PartReceived) []PullEffect {
 	if ev.Retained {
-		p.lacks = false
+		p.partsUnavailable = false
 	}
 	if ev.Name == ManifestPart {
 		return p.takeManifest(now, ev.Payload)
@@ -144,9 +145,9 @@ func (p *Puller) part(now time.Time, ev Part) []PullEffect {
 	k, payload, err := wire.DecodeChunk(ev.Payload, p.ref.Hash)
 	switch {
 	case err != nil, ev.Name != ChunkPart(k):
-		p.stats.Wrong++
+		p.stats.CorruptMessages++
 		return nil
-	case p.data == nil && !slices.Contains(p.asked, k):
+	case p.data == nil && !slices.Contains(p.requestedParts, k):
 		p.stats.Ignored++
 		return nil
 	case p.data == nil:
@@ -168,22 +169,22 @@ func (p *Puller) part(now time.Time, ev Part) []PullEffect {
 func (p *Puller) take(k int, payload []byte) (stored bool, effects []PullEffect) {
 	switch {
 	case k >= len(p.have):
-		p.stats.Wrong++
+		p.stats.CorruptMessages++
 		return false, nil
 	case p.have[k]:
 		p.stats.Ignored++
 		return false, nil
 	}
-	payload, err := opened(p.cfg.Seal, k, payload)
+	payload, err := openChunk(p.cfg.Seal, k, payload)
 	switch {
 	case err != nil, len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.Chunks[k]:
-		p.stats.Wrong++ // still missing: asked for again after the timeout
+		p.stats.CorruptMessages++ // still missing: asked for again after the timeout
 		return false, nil
 	}
 	if err := p.data.Put(k, payload); err != nil {
-		return false, p.failing(err)
+		return false, p.reportStorageError(err)
 	}
-	p.unstored = nil
+	p.storageError = nil
 	p.have[k] = true
 	p.missing--
 	p.stats.Chunks++
@@ -196,7 +197,7 @@ func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 		return nil
 	}
 	if sha256.Sum256(message) != p.ref.Manifest {
-		p.stats.Wrong++
+		p.stats.CorruptMessages++
 		return nil
 	}
 	if p.cfg.Seal != nil {
@@ -214,104 +215,104 @@ func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 		return p.end(Failed{fmt.Errorf("%w: its manifest describes another blob", ErrCorrupt)})
 	}
 	p.manifest = m
-	p.has(manifestNumber)
+	p.markArrived(manifestNumber)
 	p.stalls = 0
 	return p.open(now)
 }
 
 // open asks the host for the storage.
 func (p *Puller) open(now time.Time) []PullEffect {
-	p.opening = true
+	p.storageRequested = true
 	p.rearm(now)
-	return []PullEffect{Open{Manifest: p.manifest}}
+	return []PullEffect{OpenStorage{Manifest: p.manifest}}
 }
 
 // opened counts the chunks that the storage has, and goes on with the others.
-func (p *Puller) opened(now time.Time, ev Opened) []PullEffect {
-	if !p.opening {
+func (p *Puller) opened(now time.Time, ev StorageOpened) []PullEffect {
+	if !p.storageRequested {
 		closeUnused(ev.Data)
 		return nil
 	}
-	p.opening = false
+	p.storageRequested = false
 	if ev.Err != nil {
 		p.rearm(now) // opened again after the timeout
-		return p.failing(ev.Err)
+		return p.reportStorageError(ev.Err)
 	}
-	p.data, p.unstored = ev.Data, nil
+	p.data, p.storageError = ev.Data, nil
 	p.have = make([]bool, len(p.manifest.Chunks))
 	for k := range p.have {
 		p.have[k] = p.data.Has(k)
 		if p.have[k] {
 			p.stats.Resumed++
-			p.has(k)
+			p.markArrived(k)
 		} else {
 			p.missing++
 		}
 	}
-	effects := p.lacking(p.asked) // the manifest was not returned, either
+	effects := p.reportMissingParts(p.requestedParts) // the manifest was not returned, either
 	early := p.early
 	p.early = nil
 	for _, k := range slices.Sorted(maps.Keys(early)) {
 		stored, failing := p.take(k, early[k])
 		if effects = append(effects, failing...); stored {
-			p.has(k)
+			p.markArrived(k)
 		}
 	}
 	return append(effects, p.progress(now, manifestNumber)...)
 }
 
-// has notes that a part that was asked for is here.
-func (p *Puller) has(k int) {
-	if i := slices.Index(p.asked, k); i >= 0 {
-		p.asked = slices.Delete(p.asked, i, i+1)
-		p.came = append(p.came, k)
+// markArrived notes that a part that was asked for is here.
+func (p *Puller) markArrived(k int) {
+	if i := slices.Index(p.requestedParts, k); i >= 0 {
+		p.requestedParts = slices.Delete(p.requestedParts, i, i+1)
+		p.arrivedParts = append(p.arrivedParts, k)
 	}
 }
 
-// failing reports an error of the storage, once until the storage works again.
-func (p *Puller) failing(err error) []PullEffect {
-	p.stats.Unstored++
-	told := p.unstored != nil
-	if p.unstored = err; told {
+// reportStorageError reports an error of the storage, once until the storage works again.
+func (p *Puller) reportStorageError(err error) []PullEffect {
+	p.stats.StorageFailures++
+	told := p.storageError != nil
+	if p.storageError = err; told {
 		return nil
 	}
-	return []PullEffect{Unstored{Err: err}}
+	return []PullEffect{StorageFailed{Err: err}}
 }
 
 // progress goes on after part k has come.
 func (p *Puller) progress(now time.Time, k int) []PullEffect {
 	p.stalls = 0
 	p.rearm(now)
-	p.has(k)
+	p.markArrived(k)
 	if p.missing == 0 {
 		data := p.data
 		p.data = nil // it belongs to the host now
 		return p.end(Done{data})
 	}
-	if p.next == len(p.have) || 2*len(p.asked) > p.cfg.Window {
+	if p.next == len(p.have) || 2*len(p.requestedParts) > p.cfg.Window {
 		return nil // each change costs two packets: half a window at a time
 	}
 	var effects []PullEffect
-	if 2*len(p.came) >= p.cfg.Window {
-		effects = p.leave()
+	if 2*len(p.arrivedParts) >= p.cfg.Window {
+		effects = p.unsubscribeArrived()
 	}
 	var more []int
-	for ; len(p.asked)+len(p.came)+len(more) < p.cfg.Window && p.next < len(p.have); p.next++ {
+	for ; len(p.requestedParts)+len(p.arrivedParts)+len(more) < p.cfg.Window && p.next < len(p.have); p.next++ {
 		if !p.have[p.next] {
 			more = append(more, p.next)
 		}
 	}
-	return append(effects, p.ask(more)...)
+	return append(effects, p.subscribeParts(more)...)
 }
 
-// leave ends the subscriptions to parts that have come. They do no harm on this link, but on a new one they would bring
-// the parts again.
-func (p *Puller) leave() []PullEffect {
-	if len(p.came) == 0 {
+// unsubscribeArrived ends the subscriptions to parts that have come. They do no harm on this link, but on a new one
+// they would bring the parts again.
+func (p *Puller) unsubscribeArrived() []PullEffect {
+	if len(p.arrivedParts) == 0 {
 		return nil
 	}
-	names := partNames(p.came)
-	p.came = nil
+	names := partNames(p.arrivedParts)
+	p.arrivedParts = nil
 	return []PullEffect{Unsubscribe{names}}
 }
 
@@ -321,8 +322,8 @@ func (p *Puller) stall(now time.Time) []PullEffect {
 	p.stalls++
 	p.stats.Stalls++
 	switch {
-	case p.stalls >= p.cfg.Attempts && p.unstored != nil:
-		return p.end(Failed{fmt.Errorf("%w: %w", ErrUnstored, p.unstored)})
+	case p.stalls >= p.cfg.Attempts && p.storageError != nil:
+		return p.end(Failed{fmt.Errorf("%w: %w", ErrStorageFailed, p.storageError)})
 	case p.stalls >= p.cfg.Attempts:
 		return p.end(Failed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks are missing",
 			ErrGone, p.stalls, p.missing, len(p.have))})
@@ -330,21 +331,21 @@ func (p *Puller) stall(now time.Time) []PullEffect {
 		return p.open(now)
 	}
 	p.rearm(now)
-	again := p.asked
+	again := p.requestedParts
 	if len(p.manifest.Chunks) == 0 {
 		again = []int{manifestNumber} // chunks may be on their way, over a slow link
 	}
 	names := partNames(again)
-	p.lacks = p.lacks || p.stalls >= lackingFrom && p.unstored == nil
-	return append(append(p.leave(), Unsubscribe{names}, Subscribe{names}), p.lacking(again)...)
+	p.partsUnavailable = p.partsUnavailable || p.stalls >= lackingFrom && p.storageError == nil
+	return append(append(p.unsubscribeArrived(), Unsubscribe{names}, Subscribe{names}), p.reportMissingParts(again)...)
 }
 
-// lacking tells of parts that the broker does not return.
-func (p *Puller) lacking(ks []int) []PullEffect {
-	if !p.lacks {
+// reportMissingParts tells of parts that the broker does not return.
+func (p *Puller) reportMissingParts(ks []int) []PullEffect {
+	if !p.partsUnavailable {
 		return nil
 	}
-	var e Lacking
+	var e PartsMissing
 	for _, k := range slices.Sorted(slices.Values(ks)) {
 		if k == manifestNumber {
 			e.Manifest = true
@@ -358,12 +359,12 @@ func (p *Puller) lacking(ks []int) []PullEffect {
 	return []PullEffect{e}
 }
 
-func (p *Puller) ask(ks []int) []PullEffect {
+func (p *Puller) subscribeParts(ks []int) []PullEffect {
 	if len(ks) == 0 {
 		return nil
 	}
-	p.asked = append(p.asked, ks...)
-	return append([]PullEffect{Subscribe{partNames(ks)}}, p.lacking(ks)...)
+	p.requestedParts = append(p.requestedParts, ks...)
+	return append([]PullEffect{Subscribe{partNames(ks)}}, p.reportMissingParts(ks)...)
 }
 
 // takeInline checks a blob that is inline in the announcement.
@@ -376,11 +377,11 @@ func (p *Puller) takeInline() []PullEffect {
 
 // end ends all subscriptions and closes the storage.
 func (p *Puller) end(last ...PullEffect) []PullEffect {
-	p.came = append(p.came, p.asked...)
-	effects := p.leave()
+	p.arrivedParts = append(p.arrivedParts, p.requestedParts...)
+	effects := p.unsubscribeArrived()
 	closeUnused(p.data)
-	p.ended, p.timer = true, time.Time{}
-	p.data, p.have, p.asked, p.early, p.manifest = nil, nil, nil, nil, wire.Manifest{}
+	p.ended, p.timeoutAt = true, time.Time{}
+	p.data, p.have, p.requestedParts, p.early, p.manifest = nil, nil, nil, nil, wire.Manifest{}
 	return append(effects, last...)
 }
 

@@ -10,14 +10,16 @@ import (
 
 // PullerConfig is the policy of a Puller.
 type PullerConfig struct {
-	MaxBytes int           // longest blob that is accepted, in bytes
-	Window   int           // chunks subscribed to at a time
-	First    time.Duration // without progress, ± 25 %, until the window is asked for again; it doubles up to Timeout
-	Timeout  time.Duration
-	Chunk    time.Duration // that a chunk takes at most: such times leave room for three, or for the manifest
-	Attempts int           // timeouts in a row until the blob is taken for gone
-	// Lacks tells that the broker did not return the parts of the blob before, so that they are asked for at once.
-	Lacks bool
+	MaxBytes int // longest blob that is accepted, in bytes
+	Window   int // chunks subscribed to at a time
+	// without progress, ± 25 %, until the window is asked for again; it doubles up to Timeout
+	FirstTimeout time.Duration
+	Timeout      time.Duration
+	MaxChunkTime time.Duration // that a chunk takes at most: such times leave room for three, or for the manifest
+	Attempts     int           // timeouts in a row until the blob is taken for gone
+	// PartsUnavailable tells that the broker did not return the parts of the blob before, so that they are asked for at
+	// once.
+	PartsUnavailable bool
 	// Seal opens manifest and chunks; nil = they are open.
 	Seal *wire.BlobSeal
 }
@@ -25,7 +27,8 @@ type PullerConfig struct {
 // DefaultPullerConfig returns the defaults: a window is one SUBSCRIBE of the
 // strictest managed broker; a blob is gone after 65 s.
 func DefaultPullerConfig() PullerConfig {
-	return PullerConfig{MaxBytes: wire.MaxBlob, Window: 8, First: time.Second, Timeout: 10 * time.Second, Attempts: 9}
+	return PullerConfig{MaxBytes: wire.MaxBlob, Window: 8, FirstTimeout: time.Second, Timeout: 10 * time.Second,
+		Attempts: 9}
 }
 
 // Validate reports every field that cannot work.
@@ -33,7 +36,7 @@ func (c PullerConfig) Validate() error {
 	return errors.Join(
 		within("MaxBytes", c.MaxBytes, 1, wire.MaxBlob),
 		within("Window", c.Window, 1, wire.MaxChunks),
-		positive("First", c.First),
+		positive("First", c.FirstTimeout),
 		positive("Timeout", c.Timeout),
 		within("Attempts", c.Attempts, 1, 1000),
 	)
@@ -56,16 +59,16 @@ func positive(field string, d time.Duration) error {
 // PullEvent is Start, Connected, Disconnected, Part, Opened, Cancel or Tick.
 type PullEvent interface{ pullEvent() }
 
-// Part is a message of the blob: Name is its topic's last level. The payload
+// PartReceived is a message of the blob: Name is its topic's last level. The payload
 // goes to the storage, which may keep it: nobody writes to it any more. A sealed
 // one is opened in its place.
-type Part struct {
+type PartReceived struct {
 	Name     string
 	Payload  []byte
 	Retained bool // the broker has returned it; else it was published just now
 }
 
-func (Part) pullEvent() {}
+func (PartReceived) pullEvent() {}
 
 // PullEffect is Subscribe, Unsubscribe, Lacking, Open, Unstored, Done or Failed.
 type PullEffect interface{ pullEffect() }
@@ -75,9 +78,9 @@ type (
 	Subscribe struct{ Parts []string }
 	// Unsubscribe ends the subscriptions to these parts.
 	Unsubscribe struct{ Parts []string }
-	// Lacking says that the broker does not return parts, or is not expected to. The coordinator may publish them once
-	// more, if it is told. A node of a cluster may return nothing new for as long as another one is away.
-	Lacking struct {
+	// PartsMissing says that the broker does not return parts, or is not expected to. The coordinator may publish them
+	// once more, if it is told. A node of a cluster may return nothing new for as long as another one is away.
+	PartsMissing struct {
 		Manifest bool
 		Chunks   []int // ascending
 	}
@@ -90,18 +93,18 @@ type (
 	Failed struct{ Err error }
 )
 
-func (Subscribe) pullEffect()   {}
-func (Unsubscribe) pullEffect() {}
-func (Lacking) pullEffect()     {}
-func (Done) pullEffect()        {}
-func (Failed) pullEffect()      {}
+func (Subscribe) pullEffect()    {}
+func (Unsubscribe) pullEffect()  {}
+func (PartsMissing) pullEffect() {}
+func (Done) pullEffect()         {}
+func (Failed) pullEffect()       {}
 
 // PullerStats counts what came over a Puller's life.
 type PullerStats struct {
-	Chunks   uint64 // chunks that were stored
-	Resumed  uint64 // chunks that were in the storage at the beginning
-	Unstored uint64 // failures of the storage
-	Wrong    uint64 // messages that are not what their hash says
-	Ignored  uint64 // messages that came twice or before they could be checked
-	Stalls   uint64 // timeouts without progress
+	Chunks          uint64 // chunks that were stored
+	Resumed         uint64 // chunks that were in the storage at the beginning
+	StorageFailures uint64 // failures of the storage
+	CorruptMessages uint64 // messages that are not what their hash says
+	Ignored         uint64 // messages that came twice or before they could be checked
+	Stalls          uint64 // timeouts without progress
 }

@@ -14,11 +14,11 @@ import (
 func TestPullerTakesParts(t *testing.T) {
 	blob := blobOf(1, 3*wire.MaxChunk+5)
 	ref, parts := published(t, blob)
-	part := func(name string) Part { return Part{name, parts[name], false} }
+	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	wrong := bytes.Clone(parts["1"])
 	wrong[100]++
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.First, cfg.Attempts = 2, cfg.Timeout, 2
+	cfg.Window, cfg.FirstTimeout, cfg.Attempts = 2, cfg.Timeout, 2
 
 	for name, script := range map[string][]step[PullEvent]{
 		"straight": {
@@ -36,11 +36,11 @@ func TestPullerTakesParts(t *testing.T) {
 		},
 		"a wrong chunk is asked for again": {
 			{"0s", Start{}, "sub m", "10s"},
-			{"0s", Part{"m", parts["0"], false}, "", "10s"},
+			{"0s", PartReceived{"m", parts["0"], false}, "", "10s"},
 			{"1s", part("m"), "unsub m; sub 0 1", "11s"},
-			{"2s", Part{"1", wrong, false}, "", "11s"},
-			{"2s", Part{"1", parts["0"], false}, "", "11s"},
-			{"2s", Part{"1", parts["1"][:30], false}, "", "11s"},
+			{"2s", PartReceived{"1", wrong, false}, "", "11s"},
+			{"2s", PartReceived{"1", parts["0"], false}, "", "11s"},
+			{"2s", PartReceived{"1", parts["1"][:30], false}, "", "11s"},
 			{"3s", part("0"), "unsub 0; sub 2", "13s"},
 			{"13s", Tick{}, "unsub 1 2; sub 1 2", "23s"},
 			{"14s", part("1"), "unsub 1; sub 3", "24s"},
@@ -73,9 +73,9 @@ func TestPullerTakesParts(t *testing.T) {
 func TestPullerWaits(t *testing.T) {
 	blob := blobOf(1, 3*wire.MaxChunk+5)
 	ref, parts := published(t, blob)
-	part := func(name string) Part { return Part{name, parts[name], false} }
+	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.First, cfg.Attempts = 2, cfg.Timeout, 2
+	cfg.Window, cfg.FirstTimeout, cfg.Attempts = 2, cfg.Timeout, 2
 
 	for name, script := range map[string][]step[PullEvent]{
 		"gone": {
@@ -148,7 +148,7 @@ func TestPullerReferences(t *testing.T) {
 	} {
 		p := NewPuller(cfg, with(ref, c.change), unjittered())
 		p.Step(epoch, Start{})
-		if got := describe(p.Step(epoch, Part{"m", parts["m"], false})); got != c.want {
+		if got := describe(p.Step(epoch, PartReceived{"m", parts["m"], false})); got != c.want {
 			t.Errorf("%s: got %q", name, got)
 		}
 	}
@@ -158,17 +158,17 @@ func TestPullerReferences(t *testing.T) {
 func TestPullerStorage(t *testing.T) {
 	blob := blobOf(3, 3*wire.MaxChunk+1)
 	ref, parts := published(t, blob)
-	part := func(name string) Part { return Part{name, parts[name], false} }
+	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.First, cfg.Attempts = 2, cfg.Timeout, 3
+	cfg.Window, cfg.FirstTimeout, cfg.Attempts = 2, cfg.Timeout, 3
 	disk := newDisk(manifestOf(blob))
 	disk.write(1, wire.ChunkOf(blob, 1))
 	full := errors.New("full")
-	opened := func(err error) Opened {
+	opened := func(err error) StorageOpened {
 		if err != nil {
-			return Opened{Blob: ref.Hash, Err: err}
+			return StorageOpened{Blob: ref.Hash, Err: err}
 		}
-		return Opened{Blob: ref.Hash, Data: disk.open()}
+		return StorageOpened{Blob: ref.Hash, Data: disk.open()}
 	}
 	p := NewPuller(cfg, ref, unjittered())
 	play(t, p, []step[PullEvent]{
@@ -196,7 +196,8 @@ func TestPullerStorage(t *testing.T) {
 	if disk.handles != 0 {
 		t.Errorf("%d storages were not closed", disk.handles)
 	}
-	if got, want := p.Stats(), (PullerStats{Chunks: 1, Resumed: 1, Unstored: 4, Ignored: 1, Stalls: 5}); got != want {
+	if got, want := p.Stats(), (PullerStats{Chunks: 1, Resumed: 1, StorageFailures: 4, Ignored: 1,
+		Stalls: 5}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 
@@ -229,11 +230,11 @@ func TestPullerJitterAndStats(t *testing.T) {
 
 	raw := NewPuller(DefaultPullerConfig(), ref, unjittered())
 	p := openingPuller(raw)
-	for _, ev := range []PullEvent{Start{}, Part{"m", nil, false}, Part{"m", parts["m"], false},
-		Part{"1", parts["0"], false}, Part{"0", parts["0"], false}} {
+	for _, ev := range []PullEvent{Start{}, PartReceived{"m", nil, false}, PartReceived{"m", parts["m"], false},
+		PartReceived{"1", parts["0"], false}, PartReceived{"0", parts["0"], false}} {
 		p.Step(epoch, ev)
 	}
-	if got, want := raw.Stats(), (PullerStats{Chunks: 1, Wrong: 2}); got != want {
+	if got, want := raw.Stats(), (PullerStats{Chunks: 1, CorruptMessages: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -255,8 +256,8 @@ func TestPullerConfigValidate(t *testing.T) {
 func TestPullerMovesItsWindowByHalves(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 8*wire.MaxChunk))
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.First = 4, cfg.Timeout
-	part := func(name string) Part { return Part{name, parts[name], false} }
+	cfg.Window, cfg.FirstTimeout = 4, cfg.Timeout
+	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m", "10s"},
 		{"0s", part("m"), "sub 0 1 2", "10s"},
@@ -274,7 +275,7 @@ func TestPullerAsksForAllAtOnce(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 6*wire.MaxChunk+1))
 	wrong := bytes.Clone(parts["1"])
 	wrong[100]++
-	part := func(name string) Part { return Part{name, parts[name], false} }
+	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	for name, script := range map[string][]step[PullEvent]{
 		"in order": {
 			{"0s", Start{}, "sub m 0 1 2 3 4 5 6", "1s"},
@@ -291,8 +292,8 @@ func TestPullerAsksForAllAtOnce(t *testing.T) {
 			{"0s", Start{}, "sub m 0 1 2 3 4 5 6", "1s"},
 			{"100ms", part("6"), "", "1.1s"},
 			{"200ms", part("0"), "", "1.2s"},
-			{"200ms", Part{"1", wrong, false}, "", "1.2s"},
-			{"200ms", Part{"7", parts["6"], false}, "", "1.2s"},
+			{"200ms", PartReceived{"1", wrong, false}, "", "1.2s"},
+			{"200ms", PartReceived{"7", parts["6"], false}, "", "1.2s"},
 			{"1200ms", Tick{}, "unsub m; sub m", "3.2s"},
 			{"1300ms", part("2"), "", "2.3s"},
 			{"2300ms", Tick{}, "unsub m; sub m", "4.3s"},
@@ -317,9 +318,9 @@ func TestPullerOnASlowLink(t *testing.T) {
 	play(t, openingPuller(NewPuller(DefaultPullerConfig().For(20_000), ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m 0", "1.0016s"},
 		{"1100ms", Tick{}, "unsub m; sub m", "3.1016s"},
-		{"2s", Part{"m", parts["m"], false}, "", "11.8304s"},
+		{"2s", PartReceived{"m", parts["m"], false}, "", "11.8304s"},
 		{"11830400us", Tick{}, "unsub m; unsub 0; sub 0", "21.6608s"},
-		{"15s", Part{"0", parts["0"], false}, "unsub 0; done 61416", ""},
+		{"15s", PartReceived{"0", parts["0"], false}, "unsub 0; done 61416", ""},
 	})
 }
 
@@ -333,9 +334,9 @@ func TestPullerResumesAWindow(t *testing.T) {
 	p := NewPuller(DefaultPullerConfig(), ref, unjittered())
 	play(t, p, []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1 2", "1s"},
-		{"0s", Part{"0", parts["0"], false}, "", "1s"},
-		{"0s", Part{"m", parts["m"], false}, "open 122833", ""},
-		{"0s", Opened{Blob: ref.Hash, Data: disk.open()}, "unsub m 1 2 0; done 122833", ""},
+		{"0s", PartReceived{"0", parts["0"], false}, "", "1s"},
+		{"0s", PartReceived{"m", parts["m"], false}, "open 122833", ""},
+		{"0s", StorageOpened{Blob: ref.Hash, Data: disk.open()}, "unsub m 1 2 0; done 122833", ""},
 	})
 }
 
@@ -345,7 +346,7 @@ func TestPullerLacks(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 4*wire.MaxChunk))
 	cfg := DefaultPullerConfig()
 	cfg.Window = 2
-	part := func(name string, retained bool) Part { return Part{name, parts[name], retained} }
+	part := func(name string, retained bool) PartReceived { return PartReceived{name, parts[name], retained} }
 	p := NewPuller(cfg, ref, unjittered())
 	play(t, openingPuller(p), []step[PullEvent]{
 		{"0s", Start{}, "sub m", "1s"},
@@ -359,10 +360,10 @@ func TestPullerLacks(t *testing.T) {
 		{"8s", part("2", false), "", "9s"},
 		{"8s", part("3", false), "unsub 2 3; done 245664", ""},
 	})
-	cfg.Lacks = true
+	cfg.PartsUnavailable = true
 	p = NewPuller(cfg, ref, unjittered())
 	play(t, openingPuller(p), []step[PullEvent]{{"0s", Start{}, "sub m; lacking true []", "1s"}})
-	if !p.Lacks() {
+	if !p.PartsUnavailable() {
 		t.Error("no part was returned, and none is missed")
 	}
 }

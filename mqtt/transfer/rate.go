@@ -30,7 +30,7 @@ const (
 func (c PullerConfig) For(r Rate) PullerConfig {
 	if chunk := r.time(wire.MaxMessage); chunk > 0 {
 		c.Window = min(c.Window, max(leastPull, int(aheadTime/chunk)))
-		c.Chunk = chunk
+		c.MaxChunkTime = chunk
 	}
 	return c
 }

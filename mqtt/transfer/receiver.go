@@ -15,35 +15,36 @@ import (
 //
 // A transfer that waits for room holds its manifest, 32 bytes for each chunk of 60 KiB.
 type Receiver struct {
-	cfg       ReceiverConfig
-	transfers map[wire.AgentID]*transfer
-	complete  map[wire.AgentID]wire.Digest
-	storing   map[wire.AgentID]int       // bytes that the host stores
-	queued    []wire.AgentID             // wait for room
-	idle      []wire.AgentID             // have room, wait for credit
-	leased    map[wire.AgentID]*transfer // have a credit; at most as many as outstanding chunks
-	stats     ReceiverStats
+	cfg                   ReceiverConfig
+	transfers             map[wire.AgentID]*transfer
+	completeUpdateByAgent map[wire.AgentID]wire.Digest
+	storingBytesByAgent   map[wire.AgentID]int       // bytes that the host stores
+	queued                []wire.AgentID             // wait for room
+	idle                  []wire.AgentID             // have room, wait for credit
+	leased                map[wire.AgentID]*transfer // have a credit; at most as many as outstanding chunks
+	stats                 ReceiverStats
 }
 
 // transfer is one update on its way. It is in Receiver.queued, or is being
 // opened, or is in Receiver.idle, or has a credit.
 type transfer struct {
-	boot     wire.Epoch
-	manifest wire.Manifest
-	seal     *wire.BlobSeal // of the chunks; nil = they are open
-	waits    bool           // is in Receiver.queued
-	room     int            // bytes taken, 0 while it waits for them
-	data     Storage        // nil until it is open
-	failing  bool           // the last chunk could not be stored
-	ahead    int            // chunks, the first ones, that come without having been lent, until the first credit
-	early    []Chunk        // of these, what came before it was open
-	have     []bool
-	missing  int
-	low      int // no chunk below is missing
+	boot           wire.Epoch
+	manifest       wire.Manifest
+	seal           *wire.BlobSeal // of the chunks; nil = they are open
+	waitsForRoom   bool           // is in Receiver.queued
+	reservedBytes  int            // bytes taken, 0 while it waits for them
+	data           Storage        // nil until it is open
+	storageFailing bool           // the last chunk could not be stored
+	// chunks, the first ones, that come without having been lent, until the first credit
+	unsolicitedChunks int
+	early             []Chunk // of these, what came before it was open
+	have              []bool
+	missing           int
+	firstMissing      int // no chunk below is missing
 
 	lent        []int     // chunks of the credit that have not come, ascending
 	granted     time.Time // when the credit was given
-	until       time.Time // end of the credit's lease, which each chunk renews
+	leaseEndsAt time.Time // end of the credit's lease, which each chunk renews
 	window      int       // chunks of the next credit
 	progress    bool      // a chunk has come since the last credit
 	emptyLeases int       // leases in a row without a chunk
@@ -56,7 +57,8 @@ func NewReceiver(cfg ReceiverConfig) *Receiver {
 	}
 	return &Receiver{
 		cfg: cfg, transfers: map[wire.AgentID]*transfer{},
-		complete: map[wire.AgentID]wire.Digest{}, storing: map[wire.AgentID]int{}, leased: map[wire.AgentID]*transfer{},
+		completeUpdateByAgent: map[wire.AgentID]wire.Digest{}, storingBytesByAgent: map[wire.AgentID]int{},
+		leased: map[wire.AgentID]*transfer{},
 	}
 }
 
@@ -65,7 +67,7 @@ func (r *Receiver) Stats() ReceiverStats {
 	s := r.stats
 	s.Queued = len(r.queued)
 	s.Receiving = len(r.transfers) - len(r.queued)
-	s.Storing = len(r.storing)
+	s.Storing = len(r.storingBytesByAgent)
 	return s
 }
 
@@ -77,14 +79,14 @@ func (r *Receiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 		effects = r.offer(now, ev)
 	case Chunk:
 		effects = r.chunk(now, ev)
-	case Opened:
+	case StorageOpened:
 		effects = r.opened(now, ev)
-	case Stored:
-		r.stats.BufferedBytes -= r.storing[ev.Agent]
-		delete(r.storing, ev.Agent)
-	case Drop:
+	case UpdateStored:
+		r.stats.BufferedBytes -= r.storingBytesByAgent[ev.Agent]
+		delete(r.storingBytesByAgent, ev.Agent)
+	case DropAgent:
 		r.remove(ev.Agent)
-		delete(r.complete, ev.Agent)
+		delete(r.completeUpdateByAgent, ev.Agent)
 	case Tick:
 		r.expire(now)
 	}
@@ -94,14 +96,14 @@ func (r *Receiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 
 func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
 	m := ev.Manifest
-	done, ok := r.complete[ev.Agent]
-	if _, busy := r.storing[ev.Agent]; busy || ok && done == m.Hash {
-		r.stats.Repeated++ // the agent offers it again
+	done, ok := r.completeUpdateByAgent[ev.Agent]
+	if _, busy := r.storingBytesByAgent[ev.Agent]; busy || ok && done == m.Hash {
+		r.stats.RepeatedOffers++ // the agent offers it again
 		return nil
 	}
 	t := r.transfers[ev.Agent]
 	if t != nil && ev.Boot < t.boot {
-		r.stats.Stale++
+		r.stats.StaleOffers++
 		return nil
 	}
 	switch {
@@ -110,17 +112,17 @@ func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
 	case m.Length == 0 || len(m.Chunks) != wire.ChunkCount(int(m.Length)):
 		return r.refuse(ev.Agent, m.Hash, wire.RefuseMalformed)
 	case t != nil && sameBlob(t.manifest, m):
-		return r.again(now, ev, t)
+		return r.repeatOffer(now, ev, t)
 	}
 	if t != nil {
-		r.stats.Replaced++
+		r.stats.ReplacedTransfers++
 		r.remove(ev.Agent)
 	}
 	if len(ev.Inline) > 0 {
 		return r.inline(ev)
 	}
 	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, seal: ev.Seal, missing: len(m.Chunks),
-		window: r.cfg.Window, waits: true, ahead: min(ev.Ahead, len(m.Chunks))}
+		window: r.cfg.Window, waitsForRoom: true, unsolicitedChunks: min(ev.UnsolicitedChunks, len(m.Chunks))}
 	r.queued = append(r.queued, ev.Agent)
 	return nil
 }
@@ -130,9 +132,9 @@ func sameBlob(a, b wire.Manifest) bool {
 	return a.Hash == b.Hash && a.Length == b.Length && slices.Equal(a.Chunks, b.Chunks)
 }
 
-// again answers a repeated offer of an unfinished transfer. From the same start of the agent it repeats the credit,
-// which may have been lost. From a new start the credit has ended; the chunks that came stay.
-func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
+// repeatOffer answers a repeated offer of an unfinished transfer. From the same start of the agent it repeats the
+// credit, which may have been lost. From a new start the credit has ended; the chunks that came stay.
+func (r *Receiver) repeatOffer(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
 	t.seal = ev.Seal
 	switch {
 	case t.boot != ev.Boot:
@@ -141,7 +143,7 @@ func (r *Receiver) again(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
 			r.reclaim(ev.Agent, t)
 			r.idle = append(r.idle, ev.Agent)
 		}
-	case len(t.lent) > 0 && t.until.Sub(now) >= time.Millisecond:
+	case len(t.lent) > 0 && t.leaseEndsAt.Sub(now) >= time.Millisecond:
 		return []ReceiveEffect{r.grant(now, ev.Agent, t, t.lent)}
 	}
 	return nil
@@ -155,7 +157,7 @@ func (r *Receiver) inline(ev Offer) []ReceiveEffect {
 		return r.refuse(ev.Agent, m.Hash, wire.RefuseBadHash)
 	}
 	if int(m.Length) > r.cfg.MaxBuffered-r.stats.BufferedBytes {
-		r.stats.Repeated++
+		r.stats.RepeatedOffers++
 		return nil
 	}
 	r.stats.BufferedBytes += int(m.Length)
@@ -163,16 +165,16 @@ func (r *Receiver) inline(ev Offer) []ReceiveEffect {
 }
 
 // opened begins to lend the chunks that the storage lacks.
-func (r *Receiver) opened(now time.Time, ev Opened) []ReceiveEffect {
+func (r *Receiver) opened(now time.Time, ev StorageOpened) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
-	if t == nil || t.room == 0 || t.data != nil || t.manifest.Hash != ev.Blob {
+	if t == nil || t.reservedBytes == 0 || t.data != nil || t.manifest.Hash != ev.Blob {
 		closeUnused(ev.Data)
 		return nil
 	}
 	if ev.Err != nil { // the agent offers it again
-		r.stats.Unstored++
+		r.stats.StorageFailures++
 		r.remove(ev.Agent)
-		return []ReceiveEffect{Unstored{ev.Agent, ev.Err}}
+		return []ReceiveEffect{StorageFailed{ev.Agent, ev.Err}}
 	}
 	t.data = ev.Data
 	t.have = make([]bool, len(t.manifest.Chunks))
@@ -198,8 +200,8 @@ func (r *Receiver) opened(now time.Time, ev Opened) []ReceiveEffect {
 func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
 	switch {
-	case t == nil || ev.Transfer != ID(t.manifest.Hash), t.data == nil && len(t.early) >= t.ahead:
-		r.stats.Unknown++
+	case t == nil || ev.Transfer != UploadID(t.manifest.Hash), t.data == nil && len(t.early) >= t.unsolicitedChunks:
+		r.stats.UnknownChunks++
 		return nil
 	case t.data == nil:
 		t.early = append(t.early, ev)
@@ -208,33 +210,33 @@ func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 	k, payload, err := wire.DecodeChunk(ev.Payload, t.manifest.Hash)
 	switch {
 	case err != nil, k >= len(t.have):
-		r.stats.Wrong++
+		r.stats.CorruptChunks++
 		return nil
 	case t.have[k]:
 		r.stats.Duplicates++
 		return nil
 	}
-	payload, err = opened(t.seal, k, payload)
+	payload, err = openChunk(t.seal, k, payload)
 	switch {
 	case err != nil, len(payload) != t.manifest.ChunkLen(k), sha256.Sum256(payload) != t.manifest.Chunks[k]:
-		r.stats.Wrong++ // still lent: granted again when the lease ends
+		r.stats.CorruptChunks++ // still lent: granted again when the lease ends
 		return nil
 	}
 	if err := t.data.Put(k, payload); err != nil { // still lent, too
-		r.stats.Unstored++
-		if t.failing {
+		r.stats.StorageFailures++
+		if t.storageFailing {
 			return nil
 		}
-		t.failing = true
-		return []ReceiveEffect{Unstored{ev.Agent, err}}
+		t.storageFailing = true
+		return []ReceiveEffect{StorageFailed{ev.Agent, err}}
 	}
-	t.failing = false
+	t.storageFailing = false
 	t.have[k] = true
 	t.missing--
 	r.stats.Chunks++
 	t.progress, t.emptyLeases = true, 0
-	t.until = now.Add(r.cfg.Lease)
-	r.repay(now, ev.Agent, t, k)
+	t.leaseEndsAt = now.Add(r.cfg.Lease)
+	r.settleChunk(now, ev.Agent, t, k)
 	if t.missing > 0 {
 		return nil
 	}
@@ -243,8 +245,8 @@ func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 
 // handOver ends a transfer that has all its chunks.
 func (r *Receiver) handOver(agent wire.AgentID, t *transfer) []ReceiveEffect {
-	room, data := t.room, t.data
-	t.room, t.data = 0, nil
+	room, data := t.reservedBytes, t.data
+	t.reservedBytes, t.data = 0, nil
 	r.remove(agent)
 	return r.finish(agent, t.manifest, room, data)
 }
@@ -252,7 +254,7 @@ func (r *Receiver) handOver(agent wire.AgentID, t *transfer) []ReceiveEffect {
 // finish hands an update to the host. Its room is taken until Stored.
 func (r *Receiver) finish(agent wire.AgentID, m wire.Manifest, room int, data Storage) []ReceiveEffect {
 	r.stats.Completed++
-	r.complete[agent], r.storing[agent] = m.Hash, room
+	r.completeUpdateByAgent[agent], r.storingBytesByAgent[agent] = m.Hash, room
 	return []ReceiveEffect{Complete{agent, m.Hash, data}}
 }
 
@@ -267,13 +269,13 @@ func (r *Receiver) remove(agent wire.AgentID) {
 	if t == nil {
 		return
 	}
-	r.giveBack(t, t.lent)
+	r.returnCredit(t, t.lent)
 	closeUnused(t.data)
-	r.stats.BufferedBytes -= t.room
+	r.stats.BufferedBytes -= t.reservedBytes
 	delete(r.transfers, agent)
 	delete(r.leased, agent)
 	is := func(id wire.AgentID) bool { return id == agent }
-	if t.waits {
+	if t.waitsForRoom {
 		r.queued = slices.DeleteFunc(r.queued, is)
 	}
 	r.idle = slices.DeleteFunc(r.idle, is)

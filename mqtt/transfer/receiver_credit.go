@@ -18,8 +18,8 @@ const minWindow = 4
 func (r *Receiver) Deadline() (time.Time, bool) {
 	var first time.Time
 	for _, t := range r.leased {
-		if first.IsZero() || t.until.Before(first) {
-			first = t.until
+		if first.IsZero() || t.leaseEndsAt.Before(first) {
+			first = t.leaseEndsAt
 		}
 	}
 	return first, !first.IsZero()
@@ -35,11 +35,11 @@ func (r *Receiver) admit() []ReceiveEffect {
 		if int(t.manifest.Length) > r.cfg.MaxBuffered-r.stats.BufferedBytes {
 			break
 		}
-		t.room = int(t.manifest.Length)
-		r.stats.BufferedBytes += t.room
-		t.waits = false
+		t.reservedBytes = int(t.manifest.Length)
+		r.stats.BufferedBytes += t.reservedBytes
+		t.waitsForRoom = false
 		r.queued = r.queued[1:] // not slices.Delete, which moves all that wait
-		effects = append(effects, Open{agent, t.manifest})
+		effects = append(effects, OpenStorage{agent, t.manifest})
 	}
 	return effects
 }
@@ -60,10 +60,10 @@ func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 		r.stats.OutstandingChunks += len(lent)
 		r.stats.OutstandingBytes += t.messageBytes(lent)
 		r.idle = slices.Delete(r.idle, 0, 1)
-		t.lent, t.granted, t.until, t.progress = lent, now, now.Add(r.cfg.Lease), false
+		t.lent, t.granted, t.leaseEndsAt, t.progress = lent, now, now.Add(r.cfg.Lease), false
 		r.leased[agent] = t
-		ahead, _ := slices.BinarySearch(lent, t.ahead) // are under way already
-		if t.ahead = 0; ahead < len(lent) {
+		ahead, _ := slices.BinarySearch(lent, t.unsolicitedChunks) // are under way already
+		if t.unsolicitedChunks = 0; ahead < len(lent) {
 			effects = append(effects, r.grant(now, agent, t, lent[ahead:]))
 		}
 	}
@@ -72,11 +72,11 @@ func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 
 // wanted returns the first missing chunks, as many as the window has.
 func (t *transfer) wanted() []int {
-	for t.have[t.low] {
-		t.low++
+	for t.have[t.firstMissing] {
+		t.firstMissing++
 	}
 	lent := make([]int, 0, min(t.window, t.missing))
-	for k := t.low; len(lent) < cap(lent); k++ {
+	for k := t.firstMissing; len(lent) < cap(lent); k++ {
 		if !t.have[k] {
 			lent = append(lent, k)
 		}
@@ -96,25 +96,25 @@ func (t *transfer) messageBytes(ks []int) int {
 // grant returns the credit of t as it stands now, for these chunks.
 func (r *Receiver) grant(now time.Time, agent wire.AgentID, t *transfer, lent []int) Grant {
 	r.stats.Credits++
-	c := wire.Credit{Update: t.manifest.Hash, Lease: uint32(t.until.Sub(now).Milliseconds())}
+	c := wire.Credit{Update: t.manifest.Hash, Lease: uint32(t.leaseEndsAt.Sub(now).Milliseconds())}
 	for _, k := range lent {
 		if n := len(c.Chunks); n > 0 && int(c.Chunks[n-1].Last)+1 == k {
 			c.Chunks[n-1].Last = uint32(k)
 		} else {
-			c.Chunks = append(c.Chunks, wire.Range{First: uint32(k), Last: uint32(k)})
+			c.Chunks = append(c.Chunks, wire.ChunkRange{First: uint32(k), Last: uint32(k)})
 		}
 	}
 	return Grant{agent, c}
 }
 
-// repay takes chunk k off the credit; a chunk that comes after its lease may
+// settleChunk takes chunk k off the credit; a chunk that comes after its lease may
 // be on none. When the credit is used up the transfer asks for the next.
-func (r *Receiver) repay(now time.Time, agent wire.AgentID, t *transfer, k int) {
+func (r *Receiver) settleChunk(now time.Time, agent wire.AgentID, t *transfer, k int) {
 	i := slices.Index(t.lent, k)
 	if i < 0 {
 		return
 	}
-	r.giveBack(t, t.lent[i:i+1])
+	r.returnCredit(t, t.lent[i:i+1])
 	t.lent = slices.Delete(t.lent, i, i+1)
 	if len(t.lent) > 0 {
 		return
@@ -136,7 +136,7 @@ func (r *Receiver) expire(now time.Time) {
 	}
 	var over []wire.AgentID
 	for agent, t := range r.leased {
-		if !now.Before(t.until) {
+		if !now.Before(t.leaseEndsAt) {
 			over = append(over, agent)
 		}
 	}
@@ -146,7 +146,7 @@ func (r *Receiver) expire(now time.Time) {
 		r.stats.Expired++
 		t.window = r.halved(t.window)
 		r.reclaim(agent, t)
-		if t.emptyLeases >= r.cfg.Leases {
+		if t.emptyLeases >= r.cfg.MaxEmptyLeases {
 			r.stats.Dropped++
 			r.remove(agent)
 			continue
@@ -162,13 +162,13 @@ func (r *Receiver) reclaim(agent wire.AgentID, t *transfer) {
 	if !t.progress {
 		t.emptyLeases++
 	}
-	r.giveBack(t, t.lent)
+	r.returnCredit(t, t.lent)
 	t.lent = nil
 	delete(r.leased, agent)
 }
 
-// giveBack takes chunks off what is outstanding.
-func (r *Receiver) giveBack(t *transfer, ks []int) {
+// returnCredit takes chunks off what is outstanding.
+func (r *Receiver) returnCredit(t *transfer, ks []int) {
 	r.stats.OutstandingChunks -= len(ks)
 	r.stats.OutstandingBytes -= t.messageBytes(ks)
 }

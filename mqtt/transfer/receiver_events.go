@@ -24,9 +24,9 @@ type ReceiverConfig struct {
 	MaxOutstandingChunks int
 	MaxOutstandingBytes  int
 
-	Window int           // chunks lent to one agent at a time
-	Lease  time.Duration // of a credit
-	Leases int           // leases in a row without a chunk, until a transfer is dropped
+	Window         int           // chunks lent to one agent at a time
+	Lease          time.Duration // of a credit
+	MaxEmptyLeases int           // leases in a row without a chunk, until a transfer is dropped
 }
 
 // DefaultReceiverConfig returns the defaults.
@@ -34,7 +34,7 @@ func DefaultReceiverConfig() ReceiverConfig {
 	return ReceiverConfig{
 		MaxUpdate: 64 << 20, MaxBuffered: 256 << 20,
 		MaxOutstandingChunks: 400, MaxOutstandingBytes: 4 << 20,
-		Window: 16, Lease: 15 * time.Second, Leases: 8,
+		Window: 16, Lease: 15 * time.Second, MaxEmptyLeases: 8,
 	}
 }
 
@@ -48,7 +48,7 @@ func (c ReceiverConfig) Validate() error {
 		within("MaxOutstandingChunks", c.MaxOutstandingChunks, max(1, c.Window), math.MaxInt32),
 		within("MaxOutstandingBytes", c.MaxOutstandingBytes, max(1, min(c.Window, wire.MaxRanges))*maxChunkMessage,
 			math.MaxInt),
-		within("Leases", c.Leases, 1, 1000),
+		within("Leases", c.MaxEmptyLeases, 1, 1000),
 	}
 	if c.Lease < time.Second || c.Lease > time.Hour {
 		errs = append(errs, fmt.Errorf("transfer: Lease is %v: must be 1s to 1h", c.Lease))
@@ -63,12 +63,12 @@ type (
 	// Offer is an update's manifest, with the payload where it is inline. It
 	// has been found to be the agent's and timely. Both slices are kept.
 	Offer struct {
-		Agent    wire.AgentID
-		Boot     wire.Epoch
-		Manifest wire.Manifest
-		Seal     *wire.BlobSeal // of the chunks; nil = they are open
-		Inline   []byte
-		Ahead    int // chunks, the first ones, that come without having been lent
+		Agent             wire.AgentID
+		Boot              wire.Epoch
+		Manifest          wire.Manifest
+		Seal              *wire.BlobSeal // of the chunks; nil = they are open
+		Inline            []byte
+		UnsolicitedChunks int // chunks, the first ones, that come without having been lent
 	}
 	// Chunk is a message under the upload topic of an agent; Transfer is the
 	// topic's ID of the update. The payload goes to the storage, which may keep
@@ -78,18 +78,18 @@ type (
 		Transfer string
 		Payload  []byte
 	}
-	// Stored gives back the room of the agent's complete update: it is on disk,
+	// UpdateStored gives back the room of the agent's complete update: it is on disk,
 	// or thrown away. It answers each Complete, and says nothing about success.
-	Stored struct{ Agent wire.AgentID }
-	// Drop forgets an agent: the round is over, the update refused or not
+	UpdateStored struct{ Agent wire.AgentID }
+	// DropAgent forgets an agent: the round is over, the update refused or not
 	// stored, the agent gone for good.
-	Drop struct{ Agent wire.AgentID }
+	DropAgent struct{ Agent wire.AgentID }
 )
 
-func (Offer) receiveEvent()  {}
-func (Chunk) receiveEvent()  {}
-func (Drop) receiveEvent()   {}
-func (Stored) receiveEvent() {}
+func (Offer) receiveEvent()        {}
+func (Chunk) receiveEvent()        {}
+func (DropAgent) receiveEvent()    {}
+func (UpdateStored) receiveEvent() {}
 
 // ReceiveEffect is Open, Unstored, Grant, Complete or Refuse.
 type ReceiveEffect interface{ receiveEffect() }
@@ -131,15 +131,15 @@ type ReceiverStats struct {
 	OutstandingChunks  int
 	Completed, Refused uint64 // updates
 	Dropped            uint64 // transfers that made no progress for too long
-	Replaced           uint64 // unfinished transfers that another offer of the agent ended
+	ReplacedTransfers  uint64 // unfinished transfers that another offer of the agent ended
 	Credits            uint64 // credits sent, repeats too
 	Expired            uint64 // leases that ended with chunks missing
 	Chunks             uint64 // chunks that were stored
 	Resumed            uint64 // chunks that were in a storage when it was opened
-	Unstored           uint64 // failures of a storage
+	StorageFailures    uint64 // failures of a storage
 	Duplicates         uint64 // chunks that were there already
-	Wrong              uint64 // chunks that are not what their hash says
-	Unknown            uint64 // chunks of no transfer that is under way
-	Stale              uint64 // offers from before the agent's newest start
-	Repeated           uint64 // offers passed over: of a complete update, while one is stored, inline without room
+	CorruptChunks      uint64 // chunks that are not what their hash says
+	UnknownChunks      uint64 // chunks of no transfer that is under way
+	StaleOffers        uint64 // offers from before the agent's newest start
+	RepeatedOffers     uint64 // offers passed over: of a complete update, while one is stored, inline without room
 }

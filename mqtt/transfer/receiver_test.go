@@ -18,7 +18,7 @@ func tight() ReceiverConfig {
 	return ReceiverConfig{
 		MaxUpdate: 3 * wire.MaxChunk, MaxBuffered: 5 * wire.MaxChunk,
 		MaxOutstandingChunks: 3, MaxOutstandingBytes: 3 * maxChunkMessage,
-		Window: 2, Lease: 10 * time.Second, Leases: 2,
+		Window: 2, Lease: 10 * time.Second, MaxEmptyLeases: 2,
 	}
 }
 
@@ -39,7 +39,7 @@ func inline(a wire.AgentID, m wire.Manifest, p []byte) Offer {
 }
 
 func chunkOf(a wire.AgentID, m wire.Manifest, blob []byte, k int) Chunk {
-	return Chunk{a, ID(m.Hash), ChunkMessage(m.Hash, blob, k, nil)}
+	return Chunk{a, UploadID(m.Hash), ChunkMessage(m.Hash, blob, k, nil)}
 }
 
 func c3(a wire.AgentID, k int) Chunk { return chunkOf(a, m3, three, k) }
@@ -67,11 +67,11 @@ func TestReceiverTakesUploads(t *testing.T) {
 			{"4s", offer("a", m3), "", ""},
 			{"4s", c3("a", 2), "", ""},
 			{"4s", offer("a", m2), "", ""}, // while it is being stored
-			{"4s", Stored{"a"}, "", ""},
+			{"4s", UpdateStored{"a"}, "", ""},
 			{"4s", offer("a", m3), "", ""},
 			{"5s", offer("a", m2), "grant a 0-1 for 10000ms", "15s"},
 			{"5s", offer("a", m3), "", "15s"}, // a late repeat does not end the newer one
-			{"5s", Drop{"a"}, "", ""},
+			{"5s", DropAgent{"a"}, "", ""},
 			{"5s", offer("a", m3), "grant a 0-1 for 10000ms", "15s"},
 		},
 		"inline": {
@@ -80,9 +80,9 @@ func TestReceiverTakesUploads(t *testing.T) {
 			{"0s", inline("b", ms, two[:100]), "refuse b bad_hash", ""},
 			{"0s", inline("b", ms, small[:99]), "refuse b bad_hash", ""},
 			{"0s", inline("a", ms, two[:100]), "", ""},
-			{"0s", Drop{"a"}, "", ""},
+			{"0s", DropAgent{"a"}, "", ""},
 			{"0s", inline("a", ms, small), "", ""}, // it is still being stored
-			{"0s", Stored{"a"}, "", ""},
+			{"0s", UpdateStored{"a"}, "", ""},
 			{"0s", inline("a", ms, small), "complete a 100", ""},
 		},
 		"another digest replaces": {
@@ -95,7 +95,7 @@ func TestReceiverTakesUploads(t *testing.T) {
 		},
 		"chunks of nobody": {
 			{"0s", c3("a", 0), "", ""},
-			{"0s", Drop{"a"}, "", ""},
+			{"0s", DropAgent{"a"}, "", ""},
 			{"0s", Tick{}, "", ""},
 		},
 	})
@@ -106,7 +106,7 @@ func TestReceiverChunks(t *testing.T) {
 	other := m3
 	other.Chunks = slices.Clone(m3.Chunks)
 	other.Chunks[0][0]++
-	beyond := Chunk{"a", ID(m3.Hash), wire.AppendChunk(nil, m3.Hash, len(m3.Chunks), three[:wire.MaxChunk])}
+	beyond := Chunk{"a", UploadID(m3.Hash), wire.AppendChunk(nil, m3.Hash, len(m3.Chunks), three[:wire.MaxChunk])}
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"the same hash and other chunks begin anew": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
@@ -124,8 +124,8 @@ func TestReceiverChunks(t *testing.T) {
 	r := NewReceiver(tight())
 	h := openingReceiver(r)
 	h.Step(epoch, offer("a", m3))
-	if h.Step(epoch, beyond); r.Stats().Wrong != 1 {
-		t.Errorf("%d wrong chunks, want the one beyond the end", r.Stats().Wrong)
+	if h.Step(epoch, beyond); r.Stats().CorruptChunks != 1 {
+		t.Errorf("%d wrong chunks, want the one beyond the end", r.Stats().CorruptChunks)
 	}
 }
 
@@ -185,10 +185,10 @@ func TestReceiverLends(t *testing.T) {
 			{"2s", c3("a", 1), "grant a 2-2 for 10000ms", "12s"},
 			{"3s", c3("a", 2), "complete a 184248", ""},
 			{"3s", inline("d", ms, small), "complete d 100", ""},
-			{"3s", Drop{"a"}, "", ""}, // the host still holds it
-			{"3s", Stored{"a"}, "grant b 0-1 for 10000ms", "13s"},
+			{"3s", DropAgent{"a"}, "", ""}, // the host still holds it
+			{"3s", UpdateStored{"a"}, "grant b 0-1 for 10000ms", "13s"},
 			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // c had room, no credit
-			{"5s", Drop{"b"}, "", "14s"},
+			{"5s", DropAgent{"b"}, "", "14s"},
 		},
 	})
 }
@@ -199,16 +199,16 @@ func TestReceiverStorage(t *testing.T) {
 	disk := newDisk(m3)
 	disk.write(1, wire.ChunkOf(three, 1))
 	full := errors.New("full")
-	opened := func(a wire.AgentID) Opened { return Opened{a, m3.Hash, disk.open(), nil} }
+	opened := func(a wire.AgentID) StorageOpened { return StorageOpened{a, m3.Hash, disk.open(), nil} }
 	r := NewReceiver(tight())
 	play(t, r, []step[ReceiveEvent]{
 		{"0s", opened("a"), "", ""}, // nobody asked
 		{"0s", offer("a", m3), "open 184248 a", ""},
 		{"0s", offer("a", m3), "", ""},
 		{"0s", c3("a", 0), "", ""}, // nowhere to put it yet
-		{"1s", Opened{"a", m3.Hash, nil, full}, "unstored a", ""},
+		{"1s", StorageOpened{"a", m3.Hash, nil, full}, "unstored a", ""},
 		{"2s", offer("a", m3), "open 184248 a", ""},
-		{"2s", Opened{"a", m2.Hash, disk.open(), nil}, "", ""},
+		{"2s", StorageOpened{"a", m2.Hash, disk.open(), nil}, "", ""},
 		{"2s", opened("a"), "grant a 0-0 2-2 for 10000ms", "12s"},
 		{"2s", opened("a"), "", "12s"},
 		{"3s", c3("a", 0), "", "13s"},
@@ -222,9 +222,9 @@ func TestReceiverStorage(t *testing.T) {
 	checkReceiver(t, r)
 	disk.full = false
 	play(t, r, []step[ReceiveEvent]{
-		{"13s", Drop{"a"}, "", ""},
+		{"13s", DropAgent{"a"}, "", ""},
 		{"14s", offer("a", m3), "open 184248 a", ""},
-		{"14s", Drop{"a"}, "", ""},
+		{"14s", DropAgent{"a"}, "", ""},
 		{"14s", opened("a"), "", ""}, // too late
 		{"15s", offer("a", m3), "open 184248 a", ""},
 		{"15s", opened("a"), "grant a 2-2 for 10000ms", "25s"},
@@ -233,8 +233,8 @@ func TestReceiverStorage(t *testing.T) {
 		!bytes.Equal(effects[0].(Complete).Data.(*handle).whole(), three) {
 		t.Fatalf("%d effects", len(effects))
 	}
-	r.Step(epoch, Stored{"a"})
-	r.Step(epoch, Drop{"a"})
+	r.Step(epoch, UpdateStored{"a"})
+	r.Step(epoch, DropAgent{"a"})
 	r.Step(epoch, offer("a", m3))
 	if effects := r.Step(epoch, opened("a")); len(effects) != 1 ||
 		!bytes.Equal(effects[0].(Complete).Data.(*handle).whole(), three) {
@@ -243,7 +243,7 @@ func TestReceiverStorage(t *testing.T) {
 	if disk.handles != 2 { // the two that are the host's
 		t.Errorf("%d storages are open", disk.handles)
 	}
-	if s := r.Stats(); s.Resumed != 1+2+3 || s.Unstored != 3 || s.Storing != 1 {
+	if s := r.Stats(); s.Resumed != 1+2+3 || s.StorageFailures != 3 || s.Storing != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -254,7 +254,7 @@ func TestReceiverLeases(t *testing.T) {
 	cfg := tight()
 	cfg.MaxBuffered, cfg.MaxOutstandingChunks = 100*wire.MaxChunk, 100
 	cfg.MaxOutstandingBytes = 9 * maxChunkMessage
-	cfg.Leases = 1
+	cfg.MaxEmptyLeases = 1
 	r := openingReceiver(NewReceiver(cfg))
 	for i, a := range []wire.AgentID{"e", "d", "c", "b", "a"} {
 		if got := describe(r.Step(epoch, offer(a, m2))); got != fmt.Sprintf("grant %s 0-1 for 10000ms", a) {
@@ -295,10 +295,10 @@ func TestReceiverStats(t *testing.T) {
 	send("a", 0)
 	send("a", 0)
 	send("b", 0)
-	r.Step(epoch, Chunk{"a", ID(m3.Hash), []byte("noise")})
+	r.Step(epoch, Chunk{"a", UploadID(m3.Hash), []byte("noise")})
 	want := ReceiverStats{
 		Receiving: 1, Queued: 1, BufferedBytes: len(three), OutstandingChunks: 1, OutstandingBytes: maxChunkMessage,
-		Credits: 1, Chunks: 1, Duplicates: 1, Wrong: 1, Unknown: 1, Stale: 1,
+		Credits: 1, Chunks: 1, Duplicates: 1, CorruptChunks: 1, UnknownChunks: 1, StaleOffers: 1,
 	}
 	if got := raw.Stats(); got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -350,7 +350,7 @@ func TestReceiverConfigValidate(t *testing.T) {
 	bad.MaxBuffered = bad.MaxUpdate - 1
 	bad.MaxOutstandingChunks = bad.Window - 1
 	bad.MaxOutstandingBytes = bad.Window*maxChunkMessage - 1
-	bad.Lease, bad.Leases = 0, 0
+	bad.Lease, bad.MaxEmptyLeases = 0, 0
 	err := bad.Validate()
 	for _, field := range []string{"MaxBuffered", "MaxOutstandingChunks", "MaxOutstandingBytes", "Lease is", "Leases"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
@@ -364,27 +364,27 @@ func TestReceiverConfigValidate(t *testing.T) {
 func checkReceiver(t testing.TB, r *Receiver) {
 	t.Helper()
 	buffered, chunks, bytes, waiting := 0, 0, 0, 0
-	for _, room := range r.storing {
+	for _, room := range r.storingBytesByAgent {
 		buffered += room
 	}
 	opening := 0
 	for agent, tr := range r.transfers {
-		if tr.room > 0 && tr.data == nil {
+		if tr.reservedBytes > 0 && tr.data == nil {
 			opening++
 		}
-		buffered += tr.room
+		buffered += tr.reservedBytes
 		chunks += len(tr.lent)
 		bytes += tr.messageBytes(tr.lent)
 		if len(tr.lent) == 0 {
 			waiting++
 		}
 		if leased := r.leased[agent]; (leased == tr) != (len(tr.lent) > 0) ||
-			tr.waits != slices.Contains(r.queued, agent) {
+			tr.waitsForRoom != slices.Contains(r.queued, agent) {
 			t.Fatalf("%s: %d chunks lent, listed as leased: %t; listed as waiting: %t", agent, len(tr.lent),
-				leased == tr, tr.waits)
+				leased == tr, tr.waitsForRoom)
 		}
-		if len(tr.lent) > r.cfg.Window || tr.missing == 0 || tr.room > r.cfg.MaxUpdate {
-			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.lent), tr.missing, tr.room)
+		if len(tr.lent) > r.cfg.Window || tr.missing == 0 || tr.reservedBytes > r.cfg.MaxUpdate {
+			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.lent), tr.missing, tr.reservedBytes)
 		}
 	}
 	s := r.Stats()
@@ -411,7 +411,7 @@ func checkReceiver(t testing.TB, r *Receiver) {
 // at once, and for those that do not come.
 func TestReceiverTakesWhatIsAhead(t *testing.T) {
 	ahead := func(a wire.AgentID, m wire.Manifest, n int) Offer {
-		return Offer{Agent: a, Boot: 1, Manifest: m, Ahead: n}
+		return Offer{Agent: a, Boot: 1, Manifest: m, UnsolicitedChunks: n}
 	}
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"all of it": {
@@ -448,18 +448,18 @@ func TestReceiverTakesWhatIsAhead(t *testing.T) {
 	})
 	t.Run("before there is room, and a storage", func(t *testing.T) {
 		r := NewReceiver(tight())
-		memory := Opened{Agent: "b", Blob: m3.Hash, Data: NewMemory(int(m3.Length))}
+		memory := StorageOpened{Agent: "b", Blob: m3.Hash, Data: NewMemory(int(m3.Length))}
 		play(t, r, []step[ReceiveEvent]{
 			{"0s", ahead("a", m3, 2), "open 184248 a", ""},
 			{"0s", ahead("b", m3, 2), "", ""},
 			{"0s", c3("b", 0), "", ""},
 			{"0s", c3("b", 1), "", ""},
 			{"0s", c3("b", 2), "", ""}, // not of its first credit
-			{"1s", Drop{"a"}, "open 184248 b", ""},
+			{"1s", DropAgent{"a"}, "open 184248 b", ""},
 			{"1s", memory, "grant b 2-2 for 10000ms", "11s"},
 			{"2s", c3("b", 2), "complete b 184248", ""},
 		})
-		if s := r.Stats(); s.Unknown != 1 || s.Chunks != 3 {
+		if s := r.Stats(); s.UnknownChunks != 1 || s.Chunks != 3 {
 			t.Errorf("%+v", s)
 		}
 	})

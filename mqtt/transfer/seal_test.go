@@ -32,18 +32,18 @@ func TestPullerOpensSeals(t *testing.T) {
 	ref, parts := sealedParts(t, blob, sealKey)
 	_, others := sealedParts(t, blob, otherKey)
 	_, open := published(t, blob)
-	part := func(name string) Part { return Part{name, parts[name], false} }
+	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	moved := wire.AppendChunk(nil, ref.Hash, 1, parts["0"][wire.ChunkHeaderSize:])
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.First, cfg.Attempts, cfg.Seal = 3, cfg.Timeout, 2, sealKey.Blob(ref.Hash)
+	cfg.Window, cfg.FirstTimeout, cfg.Attempts, cfg.Seal = 3, cfg.Timeout, 2, sealKey.Blob(ref.Hash)
 	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1 2", "10s"},
-		{"1s", Part{"m", open["m"], false}, "", "10s"},
-		{"1s", Part{"m", others["m"], false}, "", "10s"},
+		{"1s", PartReceived{"m", open["m"], false}, "", "10s"},
+		{"1s", PartReceived{"m", others["m"], false}, "", "10s"},
 		{"1s", part("m"), "", "11s"},
-		{"2s", Part{"0", open["0"], false}, "", "11s"},
-		{"2s", Part{"0", others["0"], false}, "", "11s"},
-		{"2s", Part{"1", moved, false}, "", "11s"},
+		{"2s", PartReceived{"0", open["0"], false}, "", "11s"},
+		{"2s", PartReceived{"0", others["0"], false}, "", "11s"},
+		{"2s", PartReceived{"1", moved, false}, "", "11s"},
 		{"3s", part("0"), "", "13s"},
 		{"4s", part("1"), "", "14s"},
 		{"5s", part("2"), "unsub m 0 1 2; done 122837", ""},
@@ -54,10 +54,10 @@ func TestPullerOpensSeals(t *testing.T) {
 func TestPullerRefusesAnotherManifest(t *testing.T) {
 	ref, parts := sealedParts(t, blobOf(1, wire.MaxChunk+5), otherKey)
 	cfg := DefaultPullerConfig()
-	cfg.First, cfg.Seal = cfg.Timeout, sealKey.Blob(ref.Hash)
+	cfg.FirstTimeout, cfg.Seal = cfg.Timeout, sealKey.Blob(ref.Hash)
 	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1", "10s"},
-		{"1s", Part{"m", parts["m"], false}, "unsub m 0 1; failed corrupt", ""},
+		{"1s", PartReceived{"m", parts["m"], false}, "unsub m 0 1; failed corrupt", ""},
 	})
 }
 
@@ -65,7 +65,7 @@ func TestPullerRefusesAnotherManifest(t *testing.T) {
 // of the key before or in the open do not. A manifest that comes again after a change of the key says how.
 func TestReceiverOpensSeals(t *testing.T) {
 	sealed := func(key wire.SealKey, k int) Chunk {
-		return Chunk{"a", ID(m3.Hash), ChunkMessage(m3.Hash, three, k, key.Blob(m3.Hash))}
+		return Chunk{"a", UploadID(m3.Hash), ChunkMessage(m3.Hash, three, k, key.Blob(m3.Hash))}
 	}
 	offered := func(key wire.SealKey) Offer {
 		return Offer{Agent: "a", Boot: 1, Manifest: m3, Seal: key.Blob(m3.Hash)}

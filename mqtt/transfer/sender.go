@@ -22,25 +22,25 @@ const (
 // An update of up to wire.MaxInlineUpdate bytes travels in its manifest; the
 // coordinator then gives no credit, and only the manifest is repeated.
 type Sender struct {
-	manifest wire.Manifest
-	payload  []byte
-	seal     *wire.BlobSeal // of the chunks; nil = they are open
-	spread   time.Duration
-	ahead    int // chunks that go with the first manifest
-	rate     Rate
-	rng      *rand.Rand
-	stats    SenderStats
+	manifest          wire.Manifest
+	payload           []byte
+	seal              *wire.BlobSeal // of the chunks; nil = they are open
+	startSpread       time.Duration
+	unsolicitedChunks int // chunks that go with the first manifest
+	rate              Rate
+	rng               *rand.Rand
+	stats             SenderStats
 
 	started, ended, connected bool
-	fresh                     bool // the next manifest is the first that the coordinator gets
+	isFirstManifest           bool // the next manifest is the first that the coordinator gets
 
-	announceAt time.Time     // of the next manifest
-	repeat     time.Duration // from the next manifest to the one after
-	pending    []int         // chunks of the credit that are still to be sent
-	until      time.Time     // end of the credit's lease
-	free       time.Time     // when the link has carried what was sent on this session
-	carried    []time.Time   // by chunk: when the link has carried it; zero if it was not sent on this session
-	last       time.Time     // of the newest step
+	announceAt       time.Time     // of the next manifest
+	repeat           time.Duration // from the next manifest to the one after
+	pending          []int         // chunks of the credit that are still to be sent
+	leaseEndsAt      time.Time     // end of the credit's lease
+	linkFreeAt       time.Time     // when the link has carried what was sent on this session
+	carriedAtByChunk []time.Time   // by chunk: when the link has carried it; zero if it was not sent on this session
+	lastStepAt       time.Time     // of the newest step
 }
 
 // NewSender returns a Sender that uploads payload, which m describes. The first manifest waits a random time of up to
@@ -52,10 +52,11 @@ func NewSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int,
 		panic(fmt.Sprintf("transfer: NewSender: payload of %d bytes, the manifest says %d in %d chunks; spread %v",
 			len(payload), m.Length, len(m.Chunks), spread))
 	}
-	s := &Sender{manifest: m, payload: payload, spread: spread, rate: rate, rng: rng, connected: true, fresh: true,
-		carried: make([]time.Time, len(m.Chunks))}
+	s := &Sender{manifest: m, payload: payload, startSpread: spread, rate: rate, rng: rng, connected: true,
+		isFirstManifest:  true,
+		carriedAtByChunk: make([]time.Time, len(m.Chunks))}
 	if s.Inline() == nil {
-		s.ahead = min(ahead, len(m.Chunks), burst)
+		s.unsolicitedChunks = min(ahead, len(m.Chunks), burst)
 	}
 	return s
 }
@@ -81,7 +82,7 @@ func (s *Sender) Stats() SenderStats { return s.stats }
 // for the next burst, that is at once.
 func (s *Sender) Deadline() (time.Time, bool) {
 	if len(s.pending) > 0 {
-		return s.last, true
+		return s.lastStepAt, true
 	}
 	return s.announceAt, !s.announceAt.IsZero()
 }
@@ -92,7 +93,7 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 	if s.ended {
 		return nil
 	}
-	s.last = now
+	s.lastStepAt = now
 	switch ev := ev.(type) {
 	case Start:
 		if !s.started {
@@ -106,21 +107,21 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 	case Disconnected:
 		s.connected = false
 		s.begin(now)
-	case Forgotten:
-		clear(s.carried)
-		s.fresh = true
+	case CoordinatorRestarted:
+		clear(s.carriedAtByChunk)
+		s.isFirstManifest = true
 		s.begin(now)
-	case AskedAgain:
-		if !now.Before(s.until) {
+	case UpdateRequested:
+		if !now.Before(s.leaseEndsAt) {
 			s.begin(now)
 		}
 	case CreditGranted:
 		s.credit(now, ev.Credit)
-	case AcceptedBy:
+	case UpdateAccepted:
 		if s.mine(ev.Update) {
 			return s.end(Finished{Accepted: true})
 		}
-	case RefusedBy:
+	case UpdateRefused:
 		if s.mine(ev.Update) {
 			return s.end(Finished{Reason: ev.Reason})
 		}
@@ -146,40 +147,40 @@ func (s *Sender) mine(update wire.Digest) bool {
 // begin starts over on the present session, or waits for one. A credit ends with its session: chunks sent against it
 // may be lost.
 func (s *Sender) begin(now time.Time) {
-	s.pending, s.announceAt, s.until = nil, time.Time{}, time.Time{}
+	s.pending, s.announceAt, s.leaseEndsAt = nil, time.Time{}, time.Time{}
 	s.repeat = firstRepeat
 	if s.started && s.connected {
-		s.announceAt = now.Add(time.Duration(s.rng.Int64N(int64(s.spread) + 1)))
+		s.announceAt = now.Add(time.Duration(s.rng.Int64N(int64(s.startSpread) + 1)))
 	}
 }
 
 // newSession forgets the chunks that were on their way: they may be lost.
 func (s *Sender) newSession() {
-	clear(s.carried)
-	s.free = time.Time{}
+	clear(s.carriedAtByChunk)
+	s.linkFreeAt = time.Time{}
 }
 
-// carry adds bytes to the load of the link, and returns when the link has carried them.
-func (s *Sender) carry(now time.Time, bytes int) time.Time {
-	if s.free.Before(now) {
-		s.free = now
+// chargeLink adds bytes to the load of the link, and returns when the link has carried them.
+func (s *Sender) chargeLink(now time.Time, bytes int) time.Time {
+	if s.linkFreeAt.Before(now) {
+		s.linkFreeAt = now
 	}
-	s.free = s.free.Add(s.rate.time(bytes))
-	return s.free
+	s.linkFreeAt = s.linkFreeAt.Add(s.rate.time(bytes))
+	return s.linkFreeAt
 }
 
 func (s *Sender) announce(now time.Time) []SendEffect {
 	s.pending = nil // the lease is long over
-	carried := s.carry(now, envelope+len(s.Inline())+len(s.manifest.Chunks)*len(wire.Digest{}))
+	carried := s.chargeLink(now, envelope+len(s.Inline())+len(s.manifest.Chunks)*len(wire.Digest{}))
 	s.announceAt = carried.Add(jitter(s.rng, s.repeat))
 	s.repeat = min(2*s.repeat, lastRepeat)
 	s.stats.Manifests++
-	if !s.fresh {
+	if !s.isFirstManifest {
 		return []SendEffect{SendManifest{}}
 	}
-	s.fresh = false
-	effects := []SendEffect{SendManifest{Ahead: s.ahead}}
-	for k := range s.ahead {
+	s.isFirstManifest = false
+	effects := []SendEffect{SendManifest{UnsolicitedChunks: s.unsolicitedChunks}}
+	for k := range s.unsolicitedChunks {
 		effects = append(effects, s.send(now, k))
 	}
 	return effects
@@ -187,7 +188,7 @@ func (s *Sender) announce(now time.Time) []SendEffect {
 
 // send sends a chunk.
 func (s *Sender) send(now time.Time, k int) SendEffect {
-	s.carried[k] = s.carry(now, maxChunkMessage)
+	s.carriedAtByChunk[k] = s.chargeLink(now, maxChunkMessage)
 	s.stats.Chunks++
 	return SendChunk{k}
 }
@@ -202,8 +203,8 @@ func (s *Sender) credit(now time.Time, c wire.Credit) {
 		return
 	}
 	s.stats.Credits++
-	s.until = now.Add(time.Duration(c.Lease) * time.Millisecond)
-	s.announceAt = s.until.Add(patience)
+	s.leaseEndsAt = now.Add(time.Duration(c.Lease) * time.Millisecond)
+	s.announceAt = s.leaseEndsAt.Add(patience)
 	s.repeat = firstRepeat
 	// Through a set, because ranges that overlap must not multiply the work.
 	lent := make([]bool, len(s.manifest.Chunks))
@@ -216,8 +217,8 @@ func (s *Sender) credit(now time.Time, c wire.Credit) {
 	doubt := s.rate.time(maxChunkMessage) // in when a chunk was carried, for one that the coordinator has not got yet
 	for k, ok := range lent {
 		switch {
-		case ok && s.carried[k].Add(doubt).After(now): // lent again too soon
-			s.stats.Held++
+		case ok && s.carriedAtByChunk[k].Add(doubt).After(now): // lent again too soon
+			s.stats.HeldBackChunks++
 		case ok:
 			s.pending = append(s.pending, k)
 		}
@@ -226,7 +227,7 @@ func (s *Sender) credit(now time.Time, c wire.Credit) {
 
 // burst sends the next chunks of the credit, if its lease lasts.
 func (s *Sender) burst(now time.Time) []SendEffect {
-	if !now.Before(s.until) {
+	if !now.Before(s.leaseEndsAt) {
 		s.pending = nil
 	}
 	n := min(burst, len(s.pending))

@@ -7,32 +7,32 @@ import "github.com/fedmesh/fedmesh/wire"
 type SendEvent interface{ sendEvent() }
 
 type (
-	// Forgotten says that the coordinator has restarted: the update is offered
+	// CoordinatorRestarted says that the coordinator has restarted: the update is offered
 	// again at once. The credit is void, and chunks that are still on their way
 	// reach a coordinator that does not know what they belong to.
-	Forgotten struct{}
-	// AskedAgain says that the coordinator asks for the update again. While a
+	CoordinatorRestarted struct{}
+	// UpdateRequested says that the coordinator asks for the update again. While a
 	// credit lasts it knows of the update, and nothing changes; else the update is
 	// offered at once.
-	AskedAgain struct{}
+	UpdateRequested struct{}
 )
 
-func (Forgotten) sendEvent()  {}
-func (AskedAgain) sendEvent() {}
+func (CoordinatorRestarted) sendEvent() {}
+func (UpdateRequested) sendEvent()      {}
 
 // Answers of the coordinator. An answer that names another update is ignored.
 type (
 	// CreditGranted lends the right to send the named chunks.
 	CreditGranted struct{ wire.Credit }
-	// AcceptedBy says that the update is durable.
-	AcceptedBy struct{ wire.Accepted }
-	// RefusedBy says that the update will not be taken.
-	RefusedBy struct{ wire.Refused }
+	// UpdateAccepted says that the update is durable.
+	UpdateAccepted struct{ wire.UpdateAccepted }
+	// UpdateRefused says that the update will not be taken.
+	UpdateRefused struct{ wire.UpdateRefused }
 )
 
-func (CreditGranted) sendEvent() {}
-func (AcceptedBy) sendEvent()    {}
-func (RefusedBy) sendEvent()     {}
+func (CreditGranted) sendEvent()  {}
+func (UpdateAccepted) sendEvent() {}
+func (UpdateRefused) sendEvent()  {}
 
 // SendEffect is SendManifest, SendChunk or Finished.
 type SendEffect interface{ sendEffect() }
@@ -40,7 +40,7 @@ type SendEffect interface{ sendEffect() }
 type (
 	// SendManifest asks the host to seal and publish the update's manifest,
 	// with the payload inside where Sender.Inline has one. So many chunks follow it without having been lent.
-	SendManifest struct{ Ahead int }
+	SendManifest struct{ UnsolicitedChunks int }
 	// SendChunk asks the host to publish Sender.Chunk(K).
 	SendChunk struct{ K int }
 	// Finished ends the transfer. The reason is 0 when it was accepted.
@@ -56,9 +56,9 @@ func (Finished) sendEffect()     {}
 
 // SenderStats counts over a Sender's life.
 type SenderStats struct {
-	Manifests uint64 // manifests sent
-	Chunks    uint64 // chunks sent, repeats too
-	Credits   uint64 // credits heard
-	Held      uint64 // chunks that were lent again while the link may still have carried them
-	Ignored   uint64 // answers about another update, or a credit without a link
+	Manifests      uint64 // manifests sent
+	Chunks         uint64 // chunks sent, repeats too
+	Credits        uint64 // credits heard
+	HeldBackChunks uint64 // chunks that were lent again while the link may still have carried them
+	Ignored        uint64 // answers about another update, or a credit without a link
 }

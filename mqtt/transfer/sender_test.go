@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-func creditOf(update wire.Digest, lease time.Duration, ranges ...wire.Range) CreditGranted {
+func creditOf(update wire.Digest, lease time.Duration, ranges ...wire.ChunkRange) CreditGranted {
 	return CreditGranted{wire.Credit{Update: update, Lease: uint32(lease.Milliseconds()), Chunks: ranges}}
 }
 
@@ -16,8 +16,8 @@ func TestSenderRepeatsItsManifest(t *testing.T) {
 	payload := blobOf(6, 19*wire.MaxChunk+1) // 20 chunks
 	m := manifestOf(payload)
 	other := digestOf([]byte("another update"))
-	all := wire.Range{First: 0, Last: 19}
-	accepted := AcceptedBy{wire.Accepted{Update: m.Hash}}
+	all := wire.ChunkRange{First: 0, Last: 19}
+	accepted := UpdateAccepted{wire.UpdateAccepted{Update: m.Hash}}
 
 	for name, script := range map[string][]step[SendEvent]{
 		"the manifest is repeated with backoff": {
@@ -35,10 +35,10 @@ func TestSenderRepeatsItsManifest(t *testing.T) {
 		},
 		"another update's answers": {
 			{"0s", Start{}, "", "2s"},
-			{"1s", AcceptedBy{wire.Accepted{Update: other}}, "", "2s"},
-			{"1s", RefusedBy{wire.Refused{Update: other, Reason: wire.RefuseLate}}, "", "2s"},
+			{"1s", UpdateAccepted{wire.UpdateAccepted{Update: other}}, "", "2s"},
+			{"1s", UpdateRefused{wire.UpdateRefused{Update: other, Reason: wire.RefuseLate}}, "", "2s"},
 			{"1s", creditOf(other, time.Minute, all), "", "2s"},
-			{"1s", RefusedBy{wire.Refused{Update: m.Hash, Reason: wire.RefuseLate}}, "refused late", ""},
+			{"1s", UpdateRefused{wire.UpdateRefused{Update: m.Hash, Reason: wire.RefuseLate}}, "refused late", ""},
 			{"1s", accepted, "", ""},
 		},
 		"started without a link": {
@@ -58,8 +58,8 @@ func TestSenderRepeatsItsManifest(t *testing.T) {
 func TestSenderObeysCredit(t *testing.T) {
 	payload := blobOf(6, 19*wire.MaxChunk+1) // 20 chunks
 	m := manifestOf(payload)
-	all := wire.Range{First: 0, Last: 19}
-	accepted := AcceptedBy{wire.Accepted{Update: m.Hash}}
+	all := wire.ChunkRange{First: 0, Last: 19}
+	accepted := UpdateAccepted{wire.UpdateAccepted{Update: m.Hash}}
 	eight := "chunk 0; chunk 1; chunk 2; chunk 3; chunk 4; chunk 5; chunk 6; chunk 7"
 
 	for name, script := range map[string][]step[SendEvent]{
@@ -71,7 +71,7 @@ func TestSenderObeysCredit(t *testing.T) {
 			{"4s", Tick{}, "chunk 16; chunk 17; chunk 18; chunk 19", "18s"},
 			{"18s", Tick{}, "manifest", "20s"},
 			{"20s", Tick{}, "manifest", "24s"},
-			{"21s", creditOf(m.Hash, 5*time.Second, wire.Range{First: 7, Last: 7}), "chunk 7", "36s"},
+			{"21s", creditOf(m.Hash, 5*time.Second, wire.ChunkRange{First: 7, Last: 7}), "chunk 7", "36s"},
 			{"22s", accepted, "accepted", ""},
 		},
 		"a lease that is over ends the burst": {
@@ -83,8 +83,9 @@ func TestSenderObeysCredit(t *testing.T) {
 		"a newer credit replaces, ranges may overlap or overshoot": {
 			{"0s", Start{}, "", "2s"},
 			{"3s", creditOf(m.Hash, 5*time.Second, all), eight, "3s"},
-			{"4s", creditOf(m.Hash, 5*time.Second, wire.Range{First: 18, Last: 1 << 31}, wire.Range{First: 1, Last: 2},
-				wire.Range{First: 2, Last: 2}),
+			{"4s", creditOf(m.Hash, 5*time.Second, wire.ChunkRange{First: 18, Last: 1 << 31}, wire.ChunkRange{First: 1,
+				Last: 2},
+				wire.ChunkRange{First: 2, Last: 2}),
 				"chunk 1; chunk 2; chunk 18; chunk 19", "19s"},
 		},
 		"a lost link ends the credit": {
@@ -97,25 +98,25 @@ func TestSenderObeysCredit(t *testing.T) {
 			{"9s", Tick{}, "manifest", "11s"},
 		},
 		"the coordinator has forgotten the update": {
-			{"0s", Forgotten{}, "", ""},
+			{"0s", CoordinatorRestarted{}, "", ""},
 			{"0s", Start{}, "", "2s"},
 			{"3s", creditOf(m.Hash, 60*time.Second, all), eight, "3s"},
-			{"4s", Forgotten{}, "", "6s"},
+			{"4s", CoordinatorRestarted{}, "", "6s"},
 			{"6s", Tick{}, "manifest", "8s"},
 			{"7s", Disconnected{}, "", ""},
-			{"7s", Forgotten{}, "", ""},
+			{"7s", CoordinatorRestarted{}, "", ""},
 		},
 		"the coordinator asks again": {
-			{"0s", AskedAgain{}, "", ""},
+			{"0s", UpdateRequested{}, "", ""},
 			{"0s", Start{}, "", "2s"},
 			{"2s", Tick{}, "manifest", "4s"},
 			{"4s", Tick{}, "manifest", "8s"},
-			{"5s", AskedAgain{}, "", "7s"}, // it has not heard of the update
+			{"5s", UpdateRequested{}, "", "7s"}, // it has not heard of the update
 			{"7s", Tick{}, "manifest", "9s"},
-			{"8s", creditOf(m.Hash, 5*time.Second, wire.Range{First: 0, Last: 9}), eight, "8s"},
-			{"9s", AskedAgain{}, "chunk 8; chunk 9", "23s"}, // it has
-			{"12s", AskedAgain{}, "", "23s"},
-			{"13s", AskedAgain{}, "", "15s"}, // its credit is over
+			{"8s", creditOf(m.Hash, 5*time.Second, wire.ChunkRange{First: 0, Last: 9}), eight, "8s"},
+			{"9s", UpdateRequested{}, "chunk 8; chunk 9", "23s"}, // it has
+			{"12s", UpdateRequested{}, "", "23s"},
+			{"13s", UpdateRequested{}, "", "15s"}, // its credit is over
 		},
 		"cancelled": {
 			{"0s", Start{}, "", "2s"},
@@ -135,13 +136,13 @@ func TestSenderObeysCredit(t *testing.T) {
 func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 	payload := blobOf(6, 2*wire.MaxChunk)
 	m := manifestOf(payload)
-	both := creditOf(m.Hash, 15*time.Second, wire.Range{First: 0, Last: 1})
+	both := creditOf(m.Hash, 15*time.Second, wire.ChunkRange{First: 0, Last: 1})
 	for name, script := range map[string][]step[SendEvent]{
 		"the same coordinator": {
 			{"0s", Start{}, "", "0s"},
 			{"0s", Tick{}, "manifest", "2.0576s"},
 			{"1s", both, "chunk 0; chunk 1", "26s"},
-			{"2s", AskedAgain{}, "", "26s"},
+			{"2s", UpdateRequested{}, "", "26s"},
 			{"2s", both, "", "27s"},
 			{"8s", both, "", "33s"}, // chunk 0 should have been carried, and may come just now
 			{"19s", both, "chunk 0", "44s"},
@@ -150,7 +151,7 @@ func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 			{"0s", Start{}, "", "0s"},
 			{"0s", Tick{}, "manifest", "2.0576s"},
 			{"1s", both, "chunk 0; chunk 1", "26s"},
-			{"2s", Forgotten{}, "", "2s"},
+			{"2s", CoordinatorRestarted{}, "", "2s"},
 			{"2s", Tick{}, "manifest", "15.3488s"}, // counted from when the link has carried it, behind the chunks
 			{"3s", both, "chunk 0; chunk 1", "28s"},
 		},
@@ -205,7 +206,7 @@ func TestSenderMessages(t *testing.T) {
 func TestSenderGoesAhead(t *testing.T) {
 	payload := blobOf(1, 6*wire.MaxChunk)
 	m := manifestOf(payload)
-	credit := CreditGranted{wire.Credit{Update: m.Hash, Lease: 10_000, Chunks: []wire.Range{{First: 4, Last: 5}}}}
+	credit := CreditGranted{wire.Credit{Update: m.Hash, Lease: 10_000, Chunks: []wire.ChunkRange{{First: 4, Last: 5}}}}
 	play(t, NewSender(m, payload, 0, 4, 0, unjittered()), []step[SendEvent]{
 		{"0s", Start{}, "", "0s"},
 		{"0s", Tick{}, "manifest +4; chunk 0; chunk 1; chunk 2; chunk 3", "2s"},
@@ -214,7 +215,7 @@ func TestSenderGoesAhead(t *testing.T) {
 		{"2s", Tick{}, "manifest", "4s"},
 		{"4s", Tick{}, "manifest", "8s"},
 		{"5s", credit, "chunk 4; chunk 5", "25s"},
-		{"6s", Forgotten{}, "", "6s"},
+		{"6s", CoordinatorRestarted{}, "", "6s"},
 		{"6s", Tick{}, "manifest +4; chunk 0; chunk 1; chunk 2; chunk 3", "8s"},
 	})
 	small := payload[:100]

@@ -50,34 +50,34 @@ func (m *Memory) Close() error { return nil }
 // Messages between machines and hosts about storage. Agent is empty on
 // the way of a Puller.
 type (
-	// Open asks the host for a storage of the manifest's length, with what an
+	// OpenStorage asks the host for a storage of the manifest's length, with what an
 	// earlier process left of this blob. The host answers with Opened, at once or
 	// later. The length has been held against the policy.
-	Open struct {
+	OpenStorage struct {
 		Agent    wire.AgentID
 		Manifest wire.Manifest
 	}
-	// Opened answers Open. Blob is the manifest's hash.
-	Opened struct {
+	// StorageOpened answers Open. Blob is the manifest's hash.
+	StorageOpened struct {
 		Agent wire.AgentID
 		Blob  wire.Digest
 		Data  Storage // nil with an error
 		Err   error
 	}
-	// Unstored tells that the storage fails, once until it works again. The
+	// StorageFailed tells that the storage fails, once until it works again. The
 	// transfer goes on: what could not be stored is asked for again.
-	Unstored struct {
+	StorageFailed struct {
 		Agent wire.AgentID
 		Err   error
 	}
 )
 
-func (Open) pullEffect()        {}
-func (Open) receiveEffect()     {}
-func (Opened) pullEvent()       {}
-func (Opened) receiveEvent()    {}
-func (Unstored) pullEffect()    {}
-func (Unstored) receiveEffect() {}
+func (OpenStorage) pullEffect()      {}
+func (OpenStorage) receiveEffect()   {}
+func (StorageOpened) pullEvent()     {}
+func (StorageOpened) receiveEvent()  {}
+func (StorageFailed) pullEffect()    {}
+func (StorageFailed) receiveEffect() {}
 
 // closeUnused closes a storage that came too late to be used. Nobody waits for what
 // it holds, so an error has no one to tell.

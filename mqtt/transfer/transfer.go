@@ -20,8 +20,8 @@ var (
 	// ErrGone: nothing useful came for long; the blob may have been deleted.
 	// The host reads the announcement again and says hello.
 	ErrGone = errors.New("blob is gone")
-	// ErrUnstored: the storage failed for as long as a blob may be missing.
-	ErrUnstored = errors.New("blob could not be stored")
+	// ErrStorageFailed: the storage failed for as long as a blob may be missing.
+	ErrStorageFailed = errors.New("blob could not be stored")
 )
 
 // Events that more than one machine takes.
@@ -58,9 +58,9 @@ const ManifestPart = "m"
 // ChunkPart returns the last topic level of chunk k.
 func ChunkPart(k int) string { return strconv.Itoa(k) }
 
-// ID returns how topics name the upload of an update: the first 8 bytes of
+// UploadID returns how topics name the upload of an update: the first 8 bytes of
 // its digest, which its chunks carry too, in 16 hexadecimal digits.
-func ID(update wire.Digest) string { return hex.EncodeToString(update[:8]) }
+func UploadID(update wire.Digest) string { return hex.EncodeToString(update[:8]) }
 
 // jitter returns d ± 25 %, so that devices that lost the same thing at the
 // same moment do not all ask again at the same moment.

@@ -68,7 +68,7 @@ func (p *plant) as(certificates ...tls.Certificate) nats.Option {
 func (p *plant) store(t *testing.T, as ...nats.Option) *jetstream.Store {
 	t.Helper()
 	s, err := jetstream.Open(jetstream.Options{URLs: p.urls(), Bucket: bucket, Copies: 3,
-		Logger: slog.New(slog.DiscardHandler), More: as})
+		Logger: slog.New(slog.DiscardHandler), ConnectOptions: as})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -217,7 +217,7 @@ func TestOneOfManyRevoked(t *testing.T) {
 	expect(t, observer, "end", "")
 	for i, s := range sessions {
 		for len(s.Events()) > 0 {
-			if e, down := (<-s.Events()).(mqtt.Down); down && i != revoked {
+			if e, down := (<-s.Events()).(mqtt.LinkDown); down && i != revoked {
 				t.Errorf("%s lost its connection: %+v", ids[i], e)
 			}
 		}
@@ -275,7 +275,7 @@ func TestBoundsAndPersistence(t *testing.T) {
 	o.MaxPacket = 256 << 10
 	greedy := mqtttest.Dial(t, o)
 	mqtttest.Publish(t, greedy, mqtt.Message{Topic: "fl/v1/air/d/end", Payload: make([]byte, 128<<10)})
-	if e, ok := mqtttest.Event(t, greedy).(mqtt.Down); !ok {
+	if e, ok := mqtttest.Event(t, greedy).(mqtt.LinkDown); !ok {
 		t.Errorf("after a message of 128 KiB: %.200v, want Down", e)
 	}
 }

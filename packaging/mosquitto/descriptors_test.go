@@ -33,7 +33,7 @@ func TestIdleConnections(t *testing.T) {
 	for descriptors, comesIn := range map[int]bool{systemdDescriptors: false, raised: true} {
 		t.Run(strconv.Itoa(descriptors), func(t *testing.T) {
 			p, a, with := secured(t, everyone(t))
-			p.Descriptors = descriptors
+			p.MaxOpenFiles = descriptors
 			p.Start(t)
 			for range systemdDescriptors {
 				conn, err := net.Dial("tcp", p.Address)

@@ -57,7 +57,7 @@ func TestFilesAgree(t *testing.T) {
 		}
 		return strings.Join(own, " ")
 	}
-	tls, plain := brokers.Settings(mosquitto.Conf), brokers.Settings(mosquitto.PlainConf)
+	tls, plain := brokers.ConfigLines(mosquitto.Conf), brokers.ConfigLines(mosquitto.PlainConf)
 	if got, want := only(tls, plain),
 		"listener cafile certfile keyfile require_certificate use_identity_as_username"; got != want {
 		t.Errorf("only with TLS: %s, want %s", got, want)

@@ -22,7 +22,7 @@ func TestFirewall(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it makes a network of its own, as root")
 	}
-	nft := brokers.Tool(t, "nft")
+	nft := brokers.FindProgram(t, "nft")
 	runtime.LockOSThread() // whose network it is; the thread ends with the goroutine
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)

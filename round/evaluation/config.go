@@ -16,9 +16,9 @@ func Default() Config { return Config{MinRows: 20, MinAgents: 5} }
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {
-	var check spec.Check
-	check.Need(c.Every >= 0 && c.Every <= 1<<30, "every", "must be 0 (no evaluation) to %d, is %d", 1<<30, c.Every)
-	check.Need(c.MinRows >= 1 && c.MinRows <= 1<<30, "min_rows", "must be 1 to %d, is %d", 1<<30, c.MinRows)
-	check.Need(c.MinAgents >= 1 && c.MinAgents <= 1<<30, "min_agents", "must be 1 to %d, is %d", 1<<30, c.MinAgents)
+	var check spec.ProblemList
+	check.Require(c.Every >= 0 && c.Every <= 1<<30, "every", "must be 0 (no evaluation) to %d, is %d", 1<<30, c.Every)
+	check.Require(c.MinRows >= 1 && c.MinRows <= 1<<30, "min_rows", "must be 1 to %d, is %d", 1<<30, c.MinRows)
+	check.Require(c.MinAgents >= 1 && c.MinAgents <= 1<<30, "min_agents", "must be 1 to %d, is %d", 1<<30, c.MinAgents)
 	return check.Err()
 }

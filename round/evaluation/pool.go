@@ -19,60 +19,61 @@ const Fewest = 5
 
 // The places of wire and learner are the same.
 var (
-	_ [learner.Bins]uint32                = [wire.EvaluationBins]uint32{}
+	_ [learner.ResidualBins]uint32        = [wire.EvaluationBins]uint32{}
 	_ [learner.MaxConfusionClasses]uint32 = [wire.EvaluationClasses]uint32{}
 )
 
-// Of is a tally of a model as an agent says it. One whose sums are no numbers, or too large to be told, has no rows.
-func Of(run wire.RunID, version wire.ModelVersion, t learner.ScoreSums) wire.Evaluation {
+// FromScoreSums is a tally of a model as an agent says it. One whose sums are no numbers, or too large to be told, has
+// no rows.
+func FromScoreSums(run wire.RunID, version wire.ModelVersion, t learner.ScoreSums) wire.Evaluation {
 	m := wire.Evaluation{Run: run, Version: version}
 	most := wire.MostOfRow * float64(t.Samples)
-	if t.Samples > 0 && math.Abs(t.Risk) <= most && t.SSE <= most && math.Abs(t.Targets) <= most && t.Squares <= most {
+	if t.Samples > 0 && math.Abs(t.Risk) <= most && t.SSE <= most && math.Abs(t.TargetSum) <= most &&
+		t.TargetSquareSum <= most {
 		m.Rows = uint32(t.Samples)
-		m.Risk, m.SSE, m.Targets, m.Squares = t.Risk, t.SSE, t.Targets, t.Squares
-		m.Residuals, m.Hits, m.Confusion = t.Residuals, uint32(t.Hits), t.Confusion
+		m.Risk, m.SSE, m.TargetSum, m.TargetSquareSum = t.Risk, t.SSE, t.TargetSum, t.TargetSquareSum
+		m.ResidualHistogram, m.CorrectRows, m.Confusion = t.ResidualHistogram, uint32(t.CorrectSamples), t.Confusion
 	}
 	return m
 }
 
-// OfProgram is what the program of an external model has said of it, on rows that it holds out: means over these rows.
-// Figures
-// that cannot be told are left out, and those beyond the first of them, by name, that can.
-func OfProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float64,
+// FromProgram is what the program of an external model has said of it, on rows that it holds out: means over these
+// rows. Figures that cannot be told are left out, and those beyond the first of them, by name, that can.
+func FromProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float64,
 	figures map[string]float64) wire.Evaluation {
-	m := Of(run, version, learner.ScoreSums{Samples: rows, Risk: float64(rows) * risk})
+	m := FromScoreSums(run, version, learner.ScoreSums{Samples: rows, Risk: float64(rows) * risk})
 	if m.Rows == 0 {
 		return m
 	}
-	m.Figures = []wire.Figure{}
+	m.Figures = []wire.ExternalMetric{}
 	for name, x := range figures {
-		if f := (wire.Figure{Name: name, Sum: float64(rows) * x}); f.Valid(m.Rows) {
+		if f := (wire.ExternalMetric{Name: name, Sum: float64(rows) * x}); f.Valid(m.Rows) {
 			m.Figures = append(m.Figures, f)
 		}
 	}
 	sort.Slice(m.Figures, func(i, j int) bool { return m.Figures[i].Name < m.Figures[j].Name })
-	m.Figures = m.Figures[:min(len(m.Figures), wire.MaxFigures)]
+	m.Figures = m.Figures[:min(len(m.Figures), wire.MaxExternalMetrics)]
 	return m
 }
 
 // Pool takes what agents say of one model. Its zero value is empty.
 type Pool struct {
-	agents    []said
-	residuals []uint64
-	confusion []uint64
-	classes   bool
-	figures   bool // of an external model
+	agents          []agentEvaluation
+	residuals       []uint64
+	confusion       []uint64
+	classes         bool
+	isExternalModel bool // of an external model
 }
 
-// said are the sums of one agent.
-type said struct {
+// agentEvaluation are the sums of one agent.
+type agentEvaluation struct {
 	agent wire.AgentID
 	wire.Evaluation
 }
 
-// Fits reports whether an evaluation has the form of a model's: external, or its number of classes, or 0 of a
+// HasFormOfModel reports whether an evaluation has the form of a model's: external, or its number of classes, or 0 of a
 // regression.
-func Fits(m *wire.Evaluation, external bool, classes int) bool {
+func HasFormOfModel(m *wire.Evaluation, external bool, classes int) bool {
 	switch {
 	case m.Rows == 0:
 		return true
@@ -81,11 +82,11 @@ func Fits(m *wire.Evaluation, external bool, classes int) bool {
 	case external:
 		return true // the form has nothing else
 	case classes == 0:
-		return len(m.Residuals) == learner.Bins && len(m.Confusion) == 0 && m.Hits == 0
+		return len(m.ResidualHistogram) == learner.ResidualBins && len(m.Confusion) == 0 && m.CorrectRows == 0
 	case classes > learner.MaxConfusionClasses:
-		return len(m.Residuals) == 0 && len(m.Confusion) == 0
+		return len(m.ResidualHistogram) == 0 && len(m.Confusion) == 0
 	}
-	return len(m.Residuals) == 0 && len(m.Confusion) == classes*classes
+	return len(m.ResidualHistogram) == 0 && len(m.Confusion) == classes*classes
 }
 
 // Add takes what an agent says; that of another model, or of an agent that has spoken, is the caller's to leave out.
@@ -94,11 +95,11 @@ func (p *Pool) Add(agent wire.AgentID, m wire.Evaluation) {
 	if m.Rows == 0 {
 		return
 	}
-	p.residuals, p.confusion = add(p.residuals, m.Residuals), add(p.confusion, m.Confusion)
-	p.figures = p.figures || m.Figures != nil
-	p.classes = p.classes || len(m.Residuals) == 0 && m.Figures == nil
-	m.Residuals, m.Confusion = nil, nil
-	p.agents = append(p.agents, said{agent, m})
+	p.residuals, p.confusion = add(p.residuals, m.ResidualHistogram), add(p.confusion, m.Confusion)
+	p.isExternalModel = p.isExternalModel || m.Figures != nil
+	p.classes = p.classes || len(m.ResidualHistogram) == 0 && m.Figures == nil
+	m.ResidualHistogram, m.Confusion = nil, nil
+	p.agents = append(p.agents, agentEvaluation{agent, m})
 }
 
 func add(sums []uint64, counts []uint32) []uint64 {
@@ -118,9 +119,9 @@ type Result struct {
 	Risk   float64 `json:"risk"` // over all rows, without the ridge
 	// Of a regression: R² over all rows, about their mean target (absent if the targets do not vary), and how many
 	// residuals are in each bin of docs/PROTOCOL.md, with the ends of the bins that have their quantiles.
-	R2        *float64   `json:"r2,omitempty"`
-	Residuals []uint64   `json:"residuals,omitempty"`
-	Within    []Quantile `json:"residuals_within,omitempty"`
+	R2                *float64   `json:"r2,omitempty"`
+	Residuals         []uint64   `json:"residuals,omitempty"`
+	ResidualQuantiles []Quantile `json:"residuals_within,omitempty"`
 	// Of classes: the share of all rows that were taken for their class, the mean F1 of those classes that have one,
 	// and each class.
 	Accuracy  *float64   `json:"accuracy,omitempty"`
@@ -128,7 +129,7 @@ type Result struct {
 	Classes   []Class    `json:"classes,omitempty"`
 	Confusion [][]uint64 `json:"confusion,omitempty"` // [actual][predicted]
 	// Of an external model: the figures of its programs, each the mean over the rows of those agents that have said it,
-	// at most wire.MaxFigures. Accuracy is that of this name.
+	// at most wire.MaxExternalMetrics. Accuracy is that of this name.
 	Figures map[string]float64 `json:"figures,omitempty"`
 	// Over agents, each counted once; absent for fewer than Fewest.
 	AgentRisk     *Spread `json:"agent_risk,omitempty"`
@@ -145,8 +146,8 @@ type Class struct {
 // Quantile says that a share of the residuals is at most so large, in the units of the target. It is the end of a bin:
 // at most 19 % too large. Those of the last bin have none.
 type Quantile struct {
-	Share float64 `json:"share"`
-	Size  float64 `json:"size"`
+	Share       float64 `json:"share"`
+	MaxResidual float64 `json:"size"`
 }
 
 // Spread is a figure over agents: its mean, the mean squared difference from that, the worst, and quantiles, between
@@ -175,10 +176,10 @@ func (p *Pool) Result(unit float64) Result {
 	for i, a := range p.agents {
 		n := float64(a.Rows)
 		r.Rows += uint64(a.Rows)
-		hits += uint64(a.Hits)
+		hits += uint64(a.CorrectRows)
 		all.Risk, all.SSE = all.Risk+a.Risk, all.SSE+a.SSE
-		all.Targets, all.Squares = all.Targets+a.Targets, all.Squares+a.Squares
-		risks[i], accuracies[i] = a.Risk/n, float64(a.Hits)/n
+		all.TargetSum, all.TargetSquareSum = all.TargetSum+a.TargetSum, all.TargetSquareSum+a.TargetSquareSum
+		risks[i], accuracies[i] = a.Risk/n, float64(a.CorrectRows)/n
 	}
 	if r.Agents == 0 {
 		return r
@@ -186,14 +187,14 @@ func (p *Pool) Result(unit float64) Result {
 	n := float64(r.Rows)
 	r.Risk = all.Risk / n
 	switch {
-	case p.figures:
-		r.figures(p.agents, accuracies)
+	case p.isExternalModel:
+		r.poolFigures(p.agents, accuracies)
 	case p.classes:
-		r.Accuracy = finite(float64(hits) / n)
-		r.confuse(p.confusion)
+		r.Accuracy = finiteOrNil(float64(hits) / n)
+		r.fillConfusion(p.confusion)
 	default:
-		if sst := all.Squares - all.Targets*all.Targets/n; sst > 1e-12*all.Squares {
-			r.R2 = finite(1 - all.SSE/sst)
+		if sst := all.TargetSquareSum - all.TargetSum*all.TargetSum/n; sst > 1e-12*all.TargetSquareSum {
+			r.R2 = finiteOrNil(1 - all.SSE/sst)
 		}
 		r.Residuals = slices.Clone(p.residuals)
 		r.within(unit)
@@ -207,8 +208,8 @@ func (p *Pool) Result(unit float64) Result {
 	return r
 }
 
-// figures pools the figures of programs. Where all have said their accuracy, accuracies gets that of each agent.
-func (r *Result) figures(agents []said, accuracies []float64) {
+// poolFigures pools the figures of programs. Where all have said their accuracy, accuracies gets that of each agent.
+func (r *Result) poolFigures(agents []agentEvaluation, accuracies []float64) {
 	type sum struct {
 		name      string
 		said      int
@@ -232,21 +233,21 @@ func (r *Result) figures(agents []said, accuracies []float64) {
 	sort.Slice(sums, func(i, j int) bool {
 		return sums[i].said > sums[j].said || sums[i].said == sums[j].said && sums[i].name < sums[j].name
 	})
-	for _, s := range sums[:min(len(sums), wire.MaxFigures)] {
+	for _, s := range sums[:min(len(sums), wire.MaxExternalMetrics)] {
 		if r.Figures == nil {
 			r.Figures = map[string]float64{}
 		}
-		if x := finite(s.sum / s.rows); x != nil {
+		if x := finiteOrNil(s.sum / s.rows); x != nil {
 			r.Figures[s.name] = *x
 		}
 		if s.name == accuracy && s.said == len(agents) {
-			r.Accuracy = finite(s.sum / s.rows)
+			r.Accuracy = finiteOrNil(s.sum / s.rows)
 		}
 	}
 }
 
-// Told are the figures of programs as people read them, but for the accuracy where that has its own place.
-func (r *Result) Told() string {
+// FormatFigures are the figures of programs as people read them, but for the accuracy where that has its own place.
+func (r *Result) FormatFigures() string {
 	var all []string
 	for name, x := range r.Figures {
 		if name != accuracy || r.Accuracy == nil {
@@ -260,16 +261,16 @@ func (r *Result) Told() string {
 // accuracy is the figure of programs that is one of our own models', too.
 const accuracy = "accuracy"
 
-// finite is a figure of finite sums, which may overflow; nil then.
-func finite(x float64) *float64 {
+// finiteOrNil is a figure of finite sums, which may overflow; nil then.
+func finiteOrNil(x float64) *float64 {
 	if x-x != 0 {
 		return nil
 	}
 	return &x
 }
 
-// confuse makes rows and classes of the cells.
-func (r *Result) confuse(cells []uint64) {
+// fillConfusion makes rows and classes of the cells.
+func (r *Result) fillConfusion(cells []uint64) {
 	classes := 0
 	for classes*classes < len(cells) {
 		classes++
@@ -284,13 +285,13 @@ func (r *Result) confuse(cells []uint64) {
 			taken += cells[other*classes+c]
 		}
 		if class.Rows+taken > 0 {
-			class.F1 = finite(2 * float64(class.Correct) / float64(class.Rows+taken))
+			class.F1 = finiteOrNil(2 * float64(class.Correct) / float64(class.Rows+taken))
 			sum, counted = sum+*class.F1, counted+1
 		}
 		r.Classes = append(r.Classes, class)
 	}
 	if counted > 0 {
-		r.F1 = finite(sum / float64(counted))
+		r.F1 = finiteOrNil(sum / float64(counted))
 	}
 }
 
@@ -300,8 +301,8 @@ func (r *Result) within(unit float64) {
 		below := uint64(0)
 		for i, n := range r.Residuals {
 			if below += n; float64(below) >= share*float64(r.Rows) {
-				if end := learner.BinEnd(i) * unit; !math.IsInf(end, 0) {
-					r.Within = append(r.Within, Quantile{share, end})
+				if end := learner.ResidualBinEnd(i) * unit; !math.IsInf(end, 0) {
+					r.ResidualQuantiles = append(r.ResidualQuantiles, Quantile{share, end})
 				}
 				break
 			}

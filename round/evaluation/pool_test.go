@@ -22,7 +22,7 @@ func classes() (all []wire.Evaluation) {
 		{0, 0, 0, 60}} {
 		n := uint32(10 * (i + 1))
 		all = append(all, wire.Evaluation{Run: 1, Version: 2, Rows: n, Risk: float64(n) * float64(i),
-			Hits: c[0] + c[3], Confusion: c})
+			CorrectRows: c[0] + c[3], Confusion: c})
 	}
 	return all
 }
@@ -101,7 +101,7 @@ func TestRegression(t *testing.T) {
 			x, y = append(x, a, b), append(y, 0.4*a-0.2*b+0.1*rng.NormFloat64()+0.3)
 		}
 		s := learner.NewSamples(2, slices.Clone(x[2*from:]), slices.Clone(y[from:]))
-		p.Add(wire.AgentID(fmt.Sprint("a", i)), evaluation.Of(1, 2, m.Tally(w, s)))
+		p.Add(wire.AgentID(fmt.Sprint("a", i)), evaluation.FromScoreSums(1, 2, m.Tally(w, s)))
 	}
 	all := learner.NewSamples(2, x, y)
 	r, want := p.Result(10), m.Score(w, all)
@@ -114,30 +114,31 @@ func TestRegression(t *testing.T) {
 		residuals[i] = math.Abs(y[i] - w[0]*x[2*i] - w[1]*x[2*i+1])
 	}
 	slices.Sort(residuals)
-	if len(r.Within) != 4 {
-		t.Fatalf("quantiles %+v", r.Within)
+	if len(r.ResidualQuantiles) != 4 {
+		t.Fatalf("quantiles %+v", r.ResidualQuantiles)
 	}
-	for _, q := range r.Within {
+	for _, q := range r.ResidualQuantiles {
 		exact := 10 * residuals[int(math.Ceil(q.Share*float64(len(y))))-1]
-		if q.Size < exact || q.Size > 1.19*exact {
-			t.Errorf("%v of the residuals within %v, exactly %v", q.Share, q.Size, exact)
+		if q.MaxResidual < exact || q.MaxResidual > 1.19*exact {
+			t.Errorf("%v of the residuals within %v, exactly %v", q.Share, q.MaxResidual, exact)
 		}
 	}
 }
 
 // The result is the same in whatever order agents speak, to the bit, and can be written whatever they say.
 func TestOrderAndBounds(t *testing.T) {
-	all := []wire.Evaluation{{Rows: 1, Risk: 1e99, SSE: 1e100, Targets: -1e100, Squares: 1e100},
-		{Rows: 3, Risk: -1e100, SSE: 1e-300, Targets: 1e100}, {Rows: math.MaxUint32, Risk: 4e109, Squares: 4e109},
-		{Rows: 2, Risk: 0.1}, {Rows: 7, Risk: 0.7, SSE: 0.3, Squares: 1}}
+	all := []wire.Evaluation{{Rows: 1, Risk: 1e99, SSE: 1e100, TargetSum: -1e100, TargetSquareSum: 1e100},
+		{Rows: 3, Risk: -1e100, SSE: 1e-300, TargetSum: 1e100}, {Rows: math.MaxUint32, Risk: 4e109,
+			TargetSquareSum: 4e109},
+		{Rows: 2, Risk: 0.1}, {Rows: 7, Risk: 0.7, SSE: 0.3, TargetSquareSum: 1}}
 	var first evaluation.Result
 	rng := rand.New(rand.NewPCG(3, 4))
 	for i := range 20 {
 		var p evaluation.Pool
 		for _, k := range rng.Perm(len(all)) {
 			m := all[k]
-			m.Run, m.Version, m.Residuals = 1, 2, make([]uint32, learner.Bins)
-			m.Residuals[63] = m.Rows
+			m.Run, m.Version, m.ResidualHistogram = 1, 2, make([]uint32, learner.ResidualBins)
+			m.ResidualHistogram[63] = m.Rows
 			p.Add(wire.AgentID(fmt.Sprint("a", k)), m)
 		}
 		r := p.Result(1)
@@ -150,22 +151,22 @@ func TestOrderAndBounds(t *testing.T) {
 			t.Fatalf("in another order %+v, want %+v", r, first)
 		}
 	}
-	if len(first.Within) != 0 {
-		t.Errorf("quantiles %+v of residuals beyond all bins", first.Within)
+	if len(first.ResidualQuantiles) != 0 {
+		t.Errorf("quantiles %+v of residuals beyond all bins", first.ResidualQuantiles)
 	}
 }
 
 func TestFits(t *testing.T) {
-	numbers := wire.Evaluation{Rows: 1, Residuals: make([]uint32, learner.Bins)}
-	two := wire.Evaluation{Rows: 1, Confusion: []uint32{1, 0, 0, 0}, Hits: 1}
-	many := wire.Evaluation{Rows: 1, Hits: 1}
-	program := wire.Evaluation{Rows: 1, Figures: []wire.Figure{}}
+	numbers := wire.Evaluation{Rows: 1, ResidualHistogram: make([]uint32, learner.ResidualBins)}
+	two := wire.Evaluation{Rows: 1, Confusion: []uint32{1, 0, 0, 0}, CorrectRows: 1}
+	many := wire.Evaluation{Rows: 1, CorrectRows: 1}
+	program := wire.Evaluation{Rows: 1, Figures: []wire.ExternalMetric{}}
 	for _, m := range []wire.Evaluation{numbers, two, many} {
-		if evaluation.Fits(&m, true, 0) {
+		if evaluation.HasFormOfModel(&m, true, 0) {
 			t.Errorf("%+v of an external model", m)
 		}
 	}
-	if !evaluation.Fits(&program, true, 0) || !evaluation.Fits(&wire.Evaluation{}, true, 0) {
+	if !evaluation.HasFormOfModel(&program, true, 0) || !evaluation.HasFormOfModel(&wire.Evaluation{}, true, 0) {
 		t.Error("an external model's do not fit")
 	}
 	for _, c := range []struct {
@@ -175,7 +176,7 @@ func TestFits(t *testing.T) {
 	}{{program, 0, false}, {program, 65, false}, {numbers, 0, true}, {numbers, 2, false}, {two, 2, true},
 		{two, 3, false}, {two, 0, false}, {many, 65, true}, {many, 64, false}, {many, 0, false}, {numbers, 65, false},
 		{wire.Evaluation{}, 2, true}} {
-		if got := evaluation.Fits(&c.m, false, c.classes); got != c.fits {
+		if got := evaluation.HasFormOfModel(&c.m, false, c.classes); got != c.fits {
 			t.Errorf("%+v of %d classes: %v", c.m, c.classes, got)
 		}
 	}
@@ -189,7 +190,7 @@ func TestFigures(t *testing.T) {
 		if i == 0 {
 			delete(figures, "auc")
 		}
-		p.Add(wire.AgentID(fmt.Sprint("a", i)), evaluation.OfProgram(1, 2, 10*(i+1), float64(i), figures))
+		p.Add(wire.AgentID(fmt.Sprint("a", i)), evaluation.FromProgram(1, 2, 10*(i+1), float64(i), figures))
 	}
 	r := p.Result(1)
 	if r.Agents != 5 || r.Rows != 150 || math.Abs(r.Risk-400./150) > 1e-12 || r.R2 != nil || r.Residuals != nil ||
@@ -204,23 +205,23 @@ func TestFigures(t *testing.T) {
 		Q50: 0.5, Q90: 0.9})
 
 	loud := map[string]float64{}
-	for i := range wire.MaxFigures + 1 {
+	for i := range wire.MaxExternalMetrics + 1 {
 		loud[fmt.Sprintf("a%02d", i)] = 1
 	}
-	m := evaluation.OfProgram(1, 2, 1, 0, loud)
-	if len(m.Figures) != wire.MaxFigures || m.Figures[15].Name != "a15" {
+	m := evaluation.FromProgram(1, 2, 1, 0, loud)
+	if len(m.Figures) != wire.MaxExternalMetrics || m.Figures[15].Name != "a15" {
 		t.Fatalf("figures %v", m.Figures)
 	}
 	p.Add("loud", m)
 	r = p.Result(1)
-	if len(r.Figures) != wire.MaxFigures || r.Figures["auc"] != 0.5 || r.Figures["accuracy"] == 0 ||
+	if len(r.Figures) != wire.MaxExternalMetrics || r.Figures["auc"] != 0.5 || r.Figures["accuracy"] == 0 ||
 		r.Accuracy != nil || r.AgentAccuracy != nil {
 		t.Errorf("with one who says names of its own and no accuracy: %v, accuracy %v", r.Figures, r.Accuracy)
 	}
-	if m := evaluation.OfProgram(1, 2, 0, 1, loud); m.Rows != 0 || m.Figures != nil {
+	if m := evaluation.FromProgram(1, 2, 0, 1, loud); m.Rows != 0 || m.Figures != nil {
 		t.Errorf("without rows %+v", m)
 	}
-	if m := evaluation.OfProgram(1, 2, 3, 1e200, loud); m.Rows != 0 || m.Figures != nil {
+	if m := evaluation.FromProgram(1, 2, 3, 1e200, loud); m.Rows != 0 || m.Figures != nil {
 		t.Errorf("of a risk beyond bounds %+v", m)
 	}
 }

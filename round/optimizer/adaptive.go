@@ -2,28 +2,28 @@ package optimizer
 
 import "math"
 
-// adaptive is what the adaptive optimisers have in common (Reddi et al. 2021, Alg. 2): m_i = β₁ m_{i−1} + (1−β₁) D_i
-// and w_i = w_{i−1} + η m_i/(√v_i + τ), with m_0 = 0, v_0 = τ², no bias correction, and τ outside the root. They differ
-// in v_i.
-type adaptive struct {
+// adaptiveOptimizer is what the adaptive optimisers have in common (Reddi et al. 2021, Alg. 2): m_i = β₁ m_{i−1} +
+// (1−β₁) D_i and w_i = w_{i−1} + η m_i/(√v_i + τ), with m_0 = 0, v_0 = τ², no bias correction, and τ outside the root.
+// They differ in v_i.
+type adaptiveOptimizer struct {
 	rate, beta1, tau float64
-	second           func(v, d2 float64) float64 // v_i of v_{i−1} and D_i²
+	nextSecondMoment func(v, d2 float64) float64 // v_i of v_{i−1} and D_i²
 }
 
-func (adaptive) State() []string { return []string{"m", "v"} }
+func (adaptiveOptimizer) StateVectorNames() []string { return []string{"m", "v"} }
 
-func (o adaptive) First(state [][]float64) {
+func (o adaptiveOptimizer) InitState(state [][]float64) {
 	clear(state[0])
 	for j := range state[1] {
 		state[1][j] = float64(o.tau * o.tau)
 	}
 }
 
-func (o adaptive) Step(d []float64, state [][]float64) {
+func (o adaptiveOptimizer) Step(d []float64, state [][]float64) {
 	m, v := state[0], state[1]
 	for j, x := range d {
 		m[j] = float64(o.beta1*m[j]) + float64((1-o.beta1)*x)
-		v[j] = o.second(v[j], float64(x*x))
+		v[j] = o.nextSecondMoment(v[j], float64(x*x))
 		d[j] = float64(o.rate*m[j]) / (math.Sqrt(v[j]) + o.tau)
 	}
 }

@@ -103,7 +103,7 @@ func TestRepeated(t *testing.T) {
 	for _, name := range optimizer.Names() {
 		o := optimizer.New(configOf(name))
 		state := optimizer.NewState(o, 3)
-		if names := o.State(); len(state) != len(names) {
+		if names := o.StateVectorNames(); len(state) != len(names) {
 			t.Errorf("%s: %d vectors, want %q", name, len(state), names)
 		}
 		o.Step([]float64{1, -2, 3}, state)

@@ -2,7 +2,7 @@ package optimizer
 
 // newAdam makes FedAdam: v_i = β₂ v_{i−1} + (1−β₂) D_i².
 func newAdam(c Config) Optimizer {
-	return adaptive{c.LearningRate, c.Beta1, c.Tau, func(v, d2 float64) float64 {
+	return adaptiveOptimizer{c.LearningRate, c.Beta1, c.Tau, func(v, d2 float64) float64 {
 		return float64(c.Beta2*v) + float64((1-c.Beta2)*d2)
 	}}
 }

@@ -6,9 +6,9 @@ type avgM struct{ rate, beta float64 }
 
 func newAvgM(c Config) Optimizer { return avgM{c.LearningRate, c.Momentum} }
 
-func (avgM) State() []string { return []string{"m"} }
+func (avgM) StateVectorNames() []string { return []string{"m"} }
 
-func (avgM) First(state [][]float64) { clear(state[0]) }
+func (avgM) InitState(state [][]float64) { clear(state[0]) }
 
 func (o avgM) Step(d []float64, state [][]float64) {
 	m := state[0]

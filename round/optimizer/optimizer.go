@@ -10,10 +10,10 @@ import (
 
 // Optimizer turns the fold of a round into the step of the model.
 type Optimizer interface {
-	// State names the vectors of length d that its state is of.
-	State() []string
-	// First sets a state to that before the first round.
-	First(state [][]float64)
+	// StateVectorNames names the vectors of length d that its state is of.
+	StateVectorNames() []string
+	// InitState sets a state to that before the first round.
+	InitState(state [][]float64)
 	// Step overwrites d, the fold D_i, with the step w_i − w_{i−1}, and state with that after the round.
 	Step(d []float64, state [][]float64)
 }
@@ -34,8 +34,8 @@ const None = "none"
 
 type none struct{}
 
-func (none) State() []string             { return nil }
-func (none) First([][]float64)           {}
+func (none) StateVectorNames() []string  { return nil }
+func (none) InitState([][]float64)       {}
 func (none) Step([]float64, [][]float64) {}
 
 // DefaultConfig is no optimiser, with the numbers that the others have where a file does not say otherwise.
@@ -62,17 +62,19 @@ func Names() []string { return slices.Sorted(maps.Keys(table)) }
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c Config) Validate() error {
-	var k spec.Check
+	var k spec.ProblemList
 	spec.OneOf(&k, "name", c.Name, Names()...)
-	k.Need(c.Name != None || c.LearningRate == 0, "learning_rate",
+	k.Require(c.Name != None || c.LearningRate == 0, "learning_rate",
 		"is %v without an optimiser: set name, or remove this", c.LearningRate)
-	k.Need(c.LearningRate >= 0 && !math.IsInf(c.LearningRate, 1), "learning_rate",
+	k.Require(c.LearningRate >= 0 && !math.IsInf(c.LearningRate, 1), "learning_rate",
 		"must be finite and above 0, or 0 for the optimiser's own, is %v", c.LearningRate)
-	fraction := func(key string, x float64) { k.Need(x >= 0 && x < 1, key, "must be at least 0 and below 1, is %v", x) }
+	fraction := func(key string, x float64) {
+		k.Require(x >= 0 && x < 1, key, "must be at least 0 and below 1, is %v", x)
+	}
 	fraction("momentum", c.Momentum)
 	fraction("beta1", c.Beta1)
 	fraction("beta2", c.Beta2)
-	k.Need(c.Tau > 0 && !math.IsInf(c.Tau, 1), "tau", "must be finite and above 0, is %v", c.Tau)
+	k.Require(c.Tau > 0 && !math.IsInf(c.Tau, 1), "tau", "must be finite and above 0, is %v", c.Tau)
 	return k.Err()
 }
 
@@ -87,10 +89,10 @@ func New(c Config) Optimizer {
 
 // NewState returns the state of an optimiser before the first round, for models of length d.
 func NewState(o Optimizer, d int) [][]float64 {
-	state := make([][]float64, len(o.State()))
+	state := make([][]float64, len(o.StateVectorNames()))
 	for i := range state {
 		state[i] = make([]float64, d)
 	}
-	o.First(state)
+	o.InitState(state)
 	return state
 }

@@ -17,8 +17,8 @@ type Config struct {
 	// FirstVersion is the version of a run before which no model is released, nor a candidate, unless the run is
 	// finished.
 	FirstVersion int `yaml:"first_version"`
-	// Devices is of how many agents the residuals decide at least.
-	Devices int `yaml:"devices"`
+	// MinDecidingAgents is of how many agents the residuals decide at least.
+	MinDecidingAgents int `yaml:"devices"`
 	// Residuals is how many labels each of them must have seen at least.
 	Residuals int `yaml:"residuals"`
 	// Margin is how much larger the mean square of a candidate's residuals may be than that of the released model's, as
@@ -55,7 +55,7 @@ func (s Share) Value() float64 {
 
 // Default returns the configuration without a rollout.
 func Default() Config {
-	return Config{FirstVersion: 20, Devices: 3, Residuals: 24, Margin: 0.05, Within: 7 * 24 * time.Hour}
+	return Config{FirstVersion: 20, MinDecidingAgents: 3, Residuals: 24, Margin: 0.05, Within: 7 * 24 * time.Hour}
 }
 
 // On reports whether models are rolled out.
@@ -66,15 +66,16 @@ func (c *Config) Validate() error {
 	if !c.On() {
 		return nil
 	}
-	var check spec.Check
+	var check spec.ProblemList
 	x := c.Share.Value()
-	check.Need(x > 0 && x <= 1, "rollout", "must be above 0%% and up to 100%%, is %s", c.Share)
-	check.Need(c.FirstVersion >= 0, "first_version", "must not be negative, is %d", c.FirstVersion)
-	check.Need(c.Devices >= 1, "devices", "must be at least 1, is %d", c.Devices)
-	check.Need(c.Residuals >= 1, "residuals", "must be at least 1, is %d", c.Residuals)
-	check.Need(c.Margin >= 0 && c.Margin <= 10, "margin", "must be 0 to 10, a share of the mean square, is %v",
+	check.Require(x > 0 && x <= 1, "rollout", "must be above 0%% and up to 100%%, is %s", c.Share)
+	check.Require(c.FirstVersion >= 0, "first_version", "must not be negative, is %d", c.FirstVersion)
+	check.Require(c.MinDecidingAgents >= 1, "devices", "must be at least 1, is %d", c.MinDecidingAgents)
+	check.Require(c.Residuals >= 1, "residuals", "must be at least 1, is %d", c.Residuals)
+	check.Require(c.Margin >= 0 && c.Margin <= 10, "margin", "must be 0 to 10, a share of the mean square, is %v",
 		c.Margin)
-	check.Need(c.Within > Settle, "within", "must be longer than %s, in which all agents are heard once, is %s", Settle,
+	check.Require(c.Within > Settle, "within", "must be longer than %s, in which all agents are heard once, is %s",
+		Settle,
 		c.Within)
 	return check.Err()
 }

@@ -22,8 +22,8 @@ type State struct {
 	Withdrawn wire.ModelName `json:",omitzero"` // the last candidate that was
 }
 
-// Announced is what agents are told.
-func (s *State) Announced(c *Config) wire.Rollout {
+// Announcement is what agents are told.
+func (s *State) Announcement(c *Config) wire.Rollout {
 	r := wire.Rollout{Released: s.Released.ModelName, Candidate: s.Candidate.ModelName}
 	if r.Candidate.Present() {
 		r.Share = c.Share.Value()
@@ -31,9 +31,9 @@ func (s *State) Announced(c *Config) wire.Rollout {
 	return r
 }
 
-// Next takes the newest model for the next candidate, if there is none and the model is a new one, or for the released
-// model if there is none. It reports whether it did.
-func (s *State) Next(c *Config, now time.Time, newest Model, finished bool) bool {
+// NominateCandidate takes the newest model for the next candidate, if there is none and the model is a new one, or for
+// the released model if there is none. It reports whether it did.
+func (s *State) NominateCandidate(c *Config, now time.Time, newest Model, finished bool) bool {
 	switch {
 	case !c.On(), !newest.Present(), !newest.File.Present(), !c.may(newest.Version, finished),
 		s.Candidate.Present(), newest.Hash == s.Released.Hash, !newest.After(s.Withdrawn):
@@ -75,10 +75,10 @@ func Results() []Result { return []Result{First, Widened, Worse, NoReports} }
 
 // Verdict is what the residuals of a candidate say.
 type Verdict struct {
-	Result Result  // empty = it is too early
-	Agents int     // of the share that were heard
-	Judged int     // of these, that have enough residuals, or refuse the candidate
-	Ratio  float64 // at the median of those that have judged; +Inf if that refuses, NaN if there are none
+	Result           Result  // empty = it is too early
+	Agents           int     // of the share that were heard
+	VotingAgents     int     // of these, that have enough residuals, or refuse the candidate
+	MedianErrorRatio float64 // at the median of those that have judged; +Inf if that refuses, NaN if there are none
 }
 
 // Judge holds the residuals of the candidate against those of the released model. heard is the last word of each agent
@@ -87,25 +87,26 @@ type Verdict struct {
 // Each agent has one vote: the ratio of its two mean squares, +Inf if it refuses the candidate. The median decides, of
 // an even number the larger of the middle two: it lies between those of honest agents as long as most are. So as not to
 // listen to those that are early only, most of the agents that were heard must have judged, unless the time is over.
-func (s *State) Judge(c *Config, now, from time.Time, heard map[wire.AgentID]wire.Residuals) Verdict {
-	v := Verdict{Agents: len(heard), Ratio: math.NaN()}
+func (s *State) Judge(c *Config, now, from time.Time, heard map[wire.AgentID]wire.CandidateResiduals) Verdict {
+	v := Verdict{Agents: len(heard), MedianErrorRatio: math.NaN()}
 	var votes []float64
 	for _, r := range heard {
-		if vote, ok := c.vote(r); ok {
+		if vote, ok := c.errorRatio(r); ok {
 			votes = append(votes, vote)
 		}
 	}
-	v.Judged = len(votes)
-	if v.Judged > 0 {
+	v.VotingAgents = len(votes)
+	if v.VotingAgents > 0 {
 		slices.Sort(votes)
-		v.Ratio = votes[len(votes)/2]
+		v.MedianErrorRatio = votes[len(votes)/2]
 	}
 	due := !now.Before(s.Deadline(c, from))
 	switch {
-	case now.Sub(later(s.Since, from)) < Settle, !due && (v.Judged < c.Devices || 2*v.Judged <= v.Agents):
-	case v.Judged < c.Devices:
+	case now.Sub(later(s.Since, from)) < Settle, !due && (v.VotingAgents < c.MinDecidingAgents ||
+		2*v.VotingAgents <= v.Agents):
+	case v.VotingAgents < c.MinDecidingAgents:
 		v.Result = NoReports
-	case v.Ratio > 1+c.Margin:
+	case v.MedianErrorRatio > 1+c.Margin:
 		v.Result = Worse
 	default:
 		v.Result = Widened
@@ -113,17 +114,17 @@ func (s *State) Judge(c *Config, now, from time.Time, heard map[wire.AgentID]wir
 	return v
 }
 
-// vote is the ratio of an agent's mean squares, if it has one.
-func (c *Config) vote(r wire.Residuals) (float64, bool) {
+// errorRatio is the ratio of an agent's mean squares, if it has one.
+func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	switch {
-	case r.Refused:
+	case r.CandidateRefused:
 		return math.Inf(1), true
-	case int64(r.Rows) < int64(c.Residuals), r.New < 0, r.Old < 0:
+	case int64(r.Rows) < int64(c.Residuals), r.CandidateMeanSquare < 0, r.ReleasedMeanSquare < 0:
 		return 0, false
-	case r.New == 0:
+	case r.CandidateMeanSquare == 0:
 		return 1, true
 	}
-	return math.Abs(r.New / r.Old), true // +Inf for 0, and for −0
+	return math.Abs(r.CandidateMeanSquare / r.ReleasedMeanSquare), true // +Inf for 0, and for −0
 }
 
 // Deadline is when a candidate is judged by those that have come.

@@ -24,16 +24,18 @@ func model(run wire.RunID, version wire.ModelVersion) rollout.Model {
 }
 
 // says is what agents have seen: the ratio of the candidate's mean square to the released model's, of enough rows.
-func says(ratios ...float64) map[wire.AgentID]wire.Residuals {
-	all := map[wire.AgentID]wire.Residuals{}
+func says(ratios ...float64) map[wire.AgentID]wire.CandidateResiduals {
+	all := map[wire.AgentID]wire.CandidateResiduals{}
 	for i, r := range ratios {
-		all[wire.AgentID(fmt.Sprint("a", i))] = wire.Residuals{Run: 1, Version: 30, Rows: 24, New: 4 * r, Old: 4}
+		all[wire.AgentID(fmt.Sprint("a", i))] = wire.CandidateResiduals{Run: 1, Version: 30, Rows: 24,
+			CandidateMeanSquare: 4 * r, ReleasedMeanSquare: 4}
 	}
 	return all
 }
 
 // with adds agents that say the same.
-func with(all map[wire.AgentID]wire.Residuals, n int, r wire.Residuals) map[wire.AgentID]wire.Residuals {
+func with(all map[wire.AgentID]wire.CandidateResiduals, n int,
+	r wire.CandidateResiduals) map[wire.AgentID]wire.CandidateResiduals {
 	for range n {
 		all[wire.AgentID(fmt.Sprint("b", len(all)))] = r
 	}
@@ -41,10 +43,11 @@ func with(all map[wire.AgentID]wire.Residuals, n int, r wire.Residuals) map[wire
 }
 
 func TestJudge(t *testing.T) {
-	refused, few, none := wire.Residuals{Refused: true}, wire.Residuals{Rows: 23, New: 100, Old: 1}, wire.Residuals{}
+	refused, few, none := wire.CandidateResiduals{CandidateRefused: true}, wire.CandidateResiduals{Rows: 23,
+		CandidateMeanSquare: 100, ReleasedMeanSquare: 1}, wire.CandidateResiduals{}
 	for name, c := range map[string]struct {
 		after, heardFor time.Duration // since the candidate, and since agents are heard
-		heard           map[wire.AgentID]wire.Residuals
+		heard           map[wire.AgentID]wire.CandidateResiduals
 		want            rollout.Result
 		ratio           float64
 	}{
@@ -68,19 +71,23 @@ func TestJudge(t *testing.T) {
 		"not all are heard yet":     {20 * time.Hour, 29 * time.Minute, says(9, 9, 9), "", 9},
 		"a restart at the very end": {30 * time.Hour, 29 * time.Minute, nil, "", math.NaN()},
 		"a restart before the end":  {30 * time.Hour, 30 * time.Minute, says(1, 1, 1), rollout.Widened, 1},
-		"both exact": {time.Hour, time.Hour, with(says(), 3, wire.Residuals{Rows: 24}), rollout.Widened,
+		"both exact": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{Rows: 24}), rollout.Widened,
 			1},
-		"only the old one exact": {time.Hour, time.Hour, with(says(), 3, wire.Residuals{Rows: 24, New: 1}),
+		"only the old one exact": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{Rows: 24,
+			CandidateMeanSquare: 1}),
 			rollout.Worse, math.Inf(1)},
 		"a negative square": {24 * time.Hour, 24 * time.Hour,
-			with(says(), 3, wire.Residuals{Rows: 24, New: -1, Old: 1}), rollout.NoReports, math.NaN()},
-		"a zero with a sign": {time.Hour, time.Hour, with(says(), 3, wire.Residuals{Rows: 24, New: 1,
-			Old: math.Copysign(0, -1)}), rollout.Worse, math.Inf(1)},
+			with(says(), 3, wire.CandidateResiduals{Rows: 24, CandidateMeanSquare: -1, ReleasedMeanSquare: 1}),
+			rollout.NoReports, math.NaN()},
+		"a zero with a sign": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{Rows: 24,
+			CandidateMeanSquare: 1,
+			ReleasedMeanSquare:  math.Copysign(0, -1)}), rollout.Worse, math.Inf(1)},
 	} {
 		s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), Since: began}
 		now := began.Add(c.after)
 		v := s.Judge(config(), now, now.Add(-c.heardFor), c.heard)
-		if v.Result != c.want || v.Ratio != c.ratio && !(math.IsNaN(v.Ratio) && math.IsNaN(c.ratio)) ||
+		if v.Result != c.want || v.MedianErrorRatio != c.ratio && !(math.IsNaN(v.MedianErrorRatio) &&
+			math.IsNaN(c.ratio)) ||
 			v.Agents != len(c.heard) {
 			t.Errorf("%s: %+v, want %q at %v", name, v, c.want, c.ratio)
 		}
@@ -105,7 +112,7 @@ func TestCourse(t *testing.T) {
 	c, s, now := config(), &rollout.State{}, began
 	next := func(m rollout.Model, finished, want bool) {
 		t.Helper()
-		if got := s.Next(c, now, m, finished); got != want {
+		if got := s.NominateCandidate(c, now, m, finished); got != want {
 			t.Errorf("model %d/%d: %t; %+v", m.Run, m.Version, got, s)
 		}
 	}
@@ -118,7 +125,7 @@ func TestCourse(t *testing.T) {
 	next(rollout.Model{ModelName: model(1, 21).ModelName}, false, false) // without a file
 	next(model(1, 21), false, true)
 	next(model(1, 22), false, false)
-	if a := s.Announced(c); a.Released.Version != 20 || a.Candidate.Version != 21 || a.Share != 0.1 ||
+	if a := s.Announcement(c); a.Released.Version != 20 || a.Candidate.Version != 21 || a.Share != 0.1 ||
 		!s.Since.Equal(now) {
 		t.Errorf("%+v", a)
 	}
@@ -126,7 +133,7 @@ func TestCourse(t *testing.T) {
 	next(model(1, 21), false, false)
 	next(model(1, 23), false, true)
 	s.End(rollout.Worse)
-	if s.Released.Version != 21 || s.Announced(c) != (wire.Rollout{Released: model(1, 21).ModelName}) {
+	if s.Released.Version != 21 || s.Announcement(c) != (wire.Rollout{Released: model(1, 21).ModelName}) {
 		t.Errorf("%+v", s)
 	}
 	next(model(1, 22), false, false)
@@ -165,7 +172,8 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*rollout.Config){
-		"rollout": func(c *rollout.Config) { c.Share = "a lot" }, "devices": func(c *rollout.Config) { c.Devices = 0 },
+		"rollout":   func(c *rollout.Config) { c.Share = "a lot" },
+		"devices":   func(c *rollout.Config) { c.MinDecidingAgents = 0 },
 		"residuals": func(c *rollout.Config) { c.Residuals = 0 }, "margin": func(c *rollout.Config) { c.Margin = -1 },
 		"within":        func(c *rollout.Config) { c.Within = rollout.Settle },
 		"first_version": func(c *rollout.Config) { c.FirstVersion = -1 },

@@ -21,7 +21,7 @@ var configs = map[string][]rule.Config{
 	rule.Median:           {{}},
 	rule.TrimmedMean:      {{Trim: 0.2}, {Trim: 0}, {Trim: 0.49}},
 	rule.Krum:             {{}, {Byzantine: 1}},
-	rule.MultiKrum:        {{Keep: 1}, {Byzantine: 1, Keep: 4}},
+	rule.MultiKrum:        {{AveragedUpdates: 1}, {Byzantine: 1, AveragedUpdates: 4}},
 	rule.GeometricMedian:  {{}},
 	rule.CenteredClipping: {{Radius: 1}, {Radius: 3000}},
 }
@@ -50,7 +50,7 @@ func eachRule(t *testing.T, try func(t *testing.T, c rule.Config)) {
 }
 
 // setOf draws n updates of length d, in the order of the fold. Some were drawn twice.
-func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.Set[T], []wire.AgentID) {
+func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.AgentID) {
 	var ids []wire.AgentID
 	for k := range n {
 		ids = append(ids, wire.AgentID(fmt.Sprint("a", k)))
@@ -59,7 +59,7 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.Set[T], []wire.AgentID)
 	slices.SortFunc(ids, func(a, b wire.AgentID) int {
 		return cmp.Or(rule.Bucket(7, a)-rule.Bucket(7, b), cmp.Compare(a, b))
 	})
-	set, rows := rule.Set[T]{Scale: 1}, rule.Memory[T]{}
+	set, rows := rule.UpdateSet[T]{Scale: 1}, rule.Memory[T]{}
 	for _, id := range ids {
 		times := 1 + rng.IntN(2)
 		row, squares := make([]T, d), 0.0
@@ -67,7 +67,7 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.Set[T], []wire.AgentID)
 			row[j] = T(rng.NormFloat64() * math.Pow(10, float64(rng.IntN(7)-3)))
 			squares += float64(row[j]) * float64(row[j])
 		}
-		set.Shares = append(set.Shares, rule.Share{Bucket: rule.Bucket(7, id), Rank: slices.Index(byID, id),
+		set.Shares = append(set.Shares, rule.UpdateShare{Bucket: rule.Bucket(7, id), Rank: slices.Index(byID, id),
 			Times: times, Factor: float64(times), Norm: math.Sqrt(squares)})
 		rows = append(rows, row)
 	}
@@ -76,7 +76,7 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.Set[T], []wire.AgentID)
 }
 
 // folded folds a set, whose state is that before the first round if it has none, in parts of this length.
-func folded[T wire.Float](c rule.Config, set *rule.Set[T], d, part int) ([]float64, rule.Weighed, error) {
+func folded[T wire.Float](c rule.Config, set *rule.UpdateSet[T], d, part int) ([]float64, rule.Assessment, error) {
 	r := rule.New[T](c)
 	if set.State == nil {
 		set.State = rule.NewState(r, d)
@@ -85,14 +85,14 @@ func folded[T wire.Float](c rule.Config, set *rule.Set[T], d, part int) ([]float
 	for j := range dst {
 		dst[j] = math.NaN() // it is overwritten
 	}
-	w, err := r.Weigh(set)
+	w, err := r.AssessUpdates(set)
 	for from := 0; from < d && err == nil; from += part {
-		err = r.Fold(dst[from:min(from+part, d)], set, from)
+		err = r.AggregatePart(dst[from:min(from+part, d)], set, from)
 	}
 	return dst, w, err
 }
 
-func fold[T wire.Float](t *testing.T, c rule.Config, set rule.Set[T], d int) []float64 {
+func fold[T wire.Float](t *testing.T, c rule.Config, set rule.UpdateSet[T], d int) []float64 {
 	t.Helper()
 	dst, _, err := folded(c, &set, d, d)
 	if err != nil {
@@ -203,7 +203,7 @@ func TestBlocks(t *testing.T) {
 			return
 		}
 		for _, j := range []int{0, 1<<20/40 - 1, 1 << 20 / 40, d - 1} { // the same as on their own
-			one := rule.Set[float32]{Shares: set.Shares, Scale: 1}
+			one := rule.UpdateSet[float32]{Shares: set.Shares, Scale: 1}
 			var rows rule.Memory[float32]
 			for _, row := range source.Memory {
 				rows = append(rows, row[j:j+1])
@@ -265,7 +265,7 @@ func TestPasses(t *testing.T) {
 // TestTooFew: no rule makes a model of nothing.
 func TestTooFew(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
-		none := rule.Set[float32]{Scale: 1, Source: rule.Memory[float32]{}}
+		none := rule.UpdateSet[float32]{Scale: 1, Source: rule.Memory[float32]{}}
 		if _, _, err := folded(c, &none, 2, 2); !errors.Is(err, rule.ErrTooFew) {
 			t.Errorf("of no updates: %v", err)
 		}
@@ -276,12 +276,13 @@ func TestTooFew(t *testing.T) {
 func TestDrawnTwice(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(15, 16)), 9, 6)
-		twice := rule.Set[float64]{Scale: 1}
+		twice := rule.UpdateSet[float64]{Scale: 1}
 		var rows rule.Memory[float64]
 		for k, s := range set.Shares {
 			for range s.Times {
-				twice.Shares = append(twice.Shares, rule.Share{Bucket: s.Bucket, Rank: s.Rank, Times: 1, Factor: 1,
-					Norm: s.Norm})
+				twice.Shares = append(twice.Shares, rule.UpdateShare{Bucket: s.Bucket, Rank: s.Rank, Times: 1,
+					Factor: 1,
+					Norm:   s.Norm})
 				rows = append(rows, set.Source.(rule.Memory[float64])[k])
 			}
 		}
@@ -311,7 +312,8 @@ func TestArrival(t *testing.T) {
 			rows[i], rows[j] = rows[j], rows[i]
 			shares[i], shares[j] = shares[j], shares[i]
 		})
-		if got := fold(t, c, rule.Set[float64]{Shares: shares, Scale: 1, Source: rows}, 7); !slices.Equal(got, want) {
+		if got := fold(t, c, rule.UpdateSet[float64]{Shares: shares, Scale: 1, Source: rows}, 7); !slices.Equal(got,
+			want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
@@ -336,9 +338,9 @@ type broken struct{ rule.Memory[float32] }
 
 var errBroken = errors.New("broken")
 
-func (broken) Each(int, int, func(int, []float32)) error    { return errBroken }
-func (broken) Columns(int, [][]float32) error               { return errBroken }
-func (b broken) set(of rule.Set[float32]) rule.Set[float32] { of.Source = b; return of }
+func (broken) Each(int, int, func(int, []float32)) error                { return errBroken }
+func (broken) Columns(int, [][]float32) error                           { return errBroken }
+func (b broken) set(of rule.UpdateSet[float32]) rule.UpdateSet[float32] { of.Source = b; return of }
 
 func TestReadingFails(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
@@ -355,15 +357,15 @@ func TestBuckets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{1, 2, 3, 10, 63, 64, 65, 500} {
 		set, ids := setOf[float32](rng, n, 11)
-		var sent []testkit.Sent[float32]
+		var sent []testkit.WeightedUpdate[float32]
 		draws := 0
 		for k, s := range set.Shares {
 			set.Shares[k].Factor *= 1.1
-			sent = append(sent, testkit.Sent[float32]{ID: ids[k], Factor: set.Shares[k].Factor,
+			sent = append(sent, testkit.WeightedUpdate[float32]{ID: ids[k], Factor: set.Shares[k].Factor,
 				V: set.Source.(rule.Memory[float32])[k]})
 			draws += s.Times
 		}
-		want := testkit.Fold(7, 1, draws, sent...)
+		want := testkit.ReferenceAggregate(7, 1, draws, sent...)
 		if got := fold(t, rule.DefaultConfig(), set, 11); !slices.Equal(got, want) {
 			t.Errorf("of %d updates: %v, want %v", n, got, want)
 		}
@@ -375,14 +377,14 @@ func TestBuckets(t *testing.T) {
 func TestCounted(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(21, 22)), 9, 30)
-		short := rule.Set[float64]{Scale: 1}
+		short := rule.UpdateSet[float64]{Scale: 1}
 		var rows rule.Memory[float64]
 		for k, u := range set.Shares {
 			row := slices.Clone(set.Source.(rule.Memory[float64])[k])
 			if k%2 == 0 {
-				set.Shares[k].Most = u.Norm * float64(k+1) / 6 // some have room
+				set.Shares[k].MaxNorm = u.Norm * float64(k+1) / 6 // some have room
 			}
-			counts := set.Shares[k].Counted() / u.Norm
+			counts := set.Shares[k].CountedNorm() / u.Norm
 			for j := range row {
 				row[j] *= counts
 			}
@@ -402,19 +404,19 @@ func TestCounted(t *testing.T) {
 // TestClipped: of an update that is longer than Most the mean has that of the same direction with the length Most; a
 // shorter one is as it is, to the bit.
 func TestClipped(t *testing.T) {
-	set := rule.Set[float32]{Scale: 1, Shares: []rule.Share{{Times: 1, Factor: 1, Norm: 5, Most: 2.5},
-		{Times: 1, Factor: 1, Norm: 1e-3, Most: 2.5}, {Times: 1, Factor: 1, Norm: 1e38, Most: 2.5}},
+	set := rule.UpdateSet[float32]{Scale: 1, Shares: []rule.UpdateShare{{Times: 1, Factor: 1, Norm: 5, MaxNorm: 2.5},
+		{Times: 1, Factor: 1, Norm: 1e-3, MaxNorm: 2.5}, {Times: 1, Factor: 1, Norm: 1e38, MaxNorm: 2.5}},
 		Source: rule.Memory[float32]{{3, 4}, {1e-3, 0}, {0, -1e38}}}
 	if got, want := fold(t, rule.DefaultConfig(), set, 2), []float64{(1.5 + float64(float32(1e-3))) / 3,
 		(2 - 2.5) / 3}; math.Abs(got[0]-want[0]) > 1e-12 || math.Abs(got[1]-want[1]) > 1e-6 {
 		t.Errorf("%v, want %v", got, want)
 	}
 	for k := range set.Shares {
-		set.Shares[k].Most = 1e39
+		set.Shares[k].MaxNorm = 1e39
 	}
 	clipped := fold(t, rule.DefaultConfig(), set, 2)
 	for k := range set.Shares {
-		set.Shares[k].Most = 0
+		set.Shares[k].MaxNorm = 0
 	}
 	if got := fold(t, rule.DefaultConfig(), set, 2); !slices.Equal(got, clipped) {
 		t.Errorf("%v without a bound, %v with one that nobody is above", got, clipped)
@@ -425,7 +427,7 @@ func TestClipped(t *testing.T) {
 // all.
 func TestAggregators(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	all, left, right := rule.NewSum(25), rule.NewSum(25), rule.NewSum(25)
+	all, left, right := rule.NewBucketedSum(25), rule.NewBucketedSum(25), rule.NewBucketedSum(25)
 	v, both, a, b := make([]float32, 25), make([]float64, 25), make([]float64, 25), make([]float64, 25)
 	for bucket := range rule.Buckets {
 		half := left
@@ -441,9 +443,9 @@ func TestAggregators(t *testing.T) {
 			rule.Add(half, bucket, f, v)
 		}
 	}
-	all.End(both, 1, 1)
-	left.End(a, 1, 1)
-	right.End(b, 1, 1)
+	all.Finish(both, 1, 1)
+	left.Finish(a, 1, 1)
+	right.Finish(b, 1, 1)
 	for i, x := range both {
 		if a[i]+b[i] != x {
 			t.Errorf("element %d is %v + %v of two, %v of one", i, a[i], b[i], x)
@@ -454,7 +456,7 @@ func TestAggregators(t *testing.T) {
 // TestSumMemory: a sum of all buckets keeps 7 vectors, whatever the number of updates.
 func TestSumMemory(t *testing.T) {
 	const d = 1 << 16
-	v, s := make([]float32, d), rule.NewSum(d)
+	v, s := make([]float32, d), rule.NewBucketedSum(d)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for bucket := range rule.Buckets {
@@ -469,19 +471,19 @@ func TestSumMemory(t *testing.T) {
 
 // TestNegativeZero: a bucket alone is its parent, and no zero is added to it.
 func TestNegativeZero(t *testing.T) {
-	s, d := rule.NewSum(1), make([]float64, 1)
+	s, d := rule.NewBucketedSum(1), make([]float64, 1)
 	rule.Add(s, 5, -1, []float64{math.SmallestNonzeroFloat64})
-	s.End(d, 2, 1) // rounds to −0
+	s.Finish(d, 2, 1) // rounds to −0
 	if d[0] != 0 || !math.Signbit(d[0]) {
 		t.Errorf("got %v", d[0])
 	}
 }
 
 func TestSumRefuses(t *testing.T) {
-	for name, wrong := range map[string]func(s *rule.Sum){
-		"an earlier bucket": func(s *rule.Sum) { rule.Add(s, 3, 1, []float32{1}) },
-		"no bucket":         func(s *rule.Sum) { rule.Add(s, 64, 1, []float32{1}) },
-		"another length":    func(s *rule.Sum) { rule.Add(s, 4, 1, []float32{1, 2}) },
+	for name, wrong := range map[string]func(s *rule.BucketedSum){
+		"an earlier bucket": func(s *rule.BucketedSum) { rule.Add(s, 3, 1, []float32{1}) },
+		"no bucket":         func(s *rule.BucketedSum) { rule.Add(s, 64, 1, []float32{1}) },
+		"another length":    func(s *rule.BucketedSum) { rule.Add(s, 4, 1, []float32{1, 2}) },
 	} {
 		func() {
 			defer func() {
@@ -489,7 +491,7 @@ func TestSumRefuses(t *testing.T) {
 					t.Errorf("%s: no panic", name)
 				}
 			}()
-			s := rule.NewSum(1)
+			s := rule.NewBucketedSum(1)
 			rule.Add(s, 4, 1, []float32{1})
 			wrong(s)
 		}()

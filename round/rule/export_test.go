@@ -1,4 +1,4 @@
 package rule
 
 // Cut is cut.
-var Cut = cut
+var Cut = trimCount

@@ -16,73 +16,76 @@ const (
 )
 
 type krum[T wire.Float] struct {
-	weighted[T]
-	name               string
-	least, liars, keep int
+	weightedRule[T]
+	name                                        string
+	minDraws, byzantineUpdates, averagedUpdates int
 }
 
 func newKrum[T wire.Float](c Config) Rule[T] {
-	return &krum[T]{name: Krum, least: leastKrum(c), liars: c.Byzantine, keep: 1}
+	return &krum[T]{name: Krum, minDraws: leastKrum(c), byzantineUpdates: c.Byzantine, averagedUpdates: 1}
 }
 
 func newMultiKrum[T wire.Float](c Config) Rule[T] {
-	return &krum[T]{name: MultiKrum, least: leastMultiKrum(c), liars: c.Byzantine, keep: c.Keep}
+	return &krum[T]{name: MultiKrum, minDraws: leastMultiKrum(c), byzantineUpdates: c.Byzantine,
+		averagedUpdates: c.AveragedUpdates}
 }
 
 func leastKrum(c Config) int      { return 2*c.Byzantine + 3 }
-func leastMultiKrum(c Config) int { return max(leastKrum(c), c.Keep) }
+func leastMultiKrum(c Config) int { return max(leastKrum(c), c.AveragedUpdates) }
 
-func checkByzantine(c Config, k *spec.Check) {
+func checkByzantine(c Config, k *spec.ProblemList) {
 	if c.Rule != Krum && c.Rule != MultiKrum {
-		k.Need(c.Byzantine == 0, "byzantine", "is %d; it goes with the rules %s and %s only", c.Byzantine, Krum,
+		k.Require(c.Byzantine == 0, "byzantine", "is %d; it goes with the rules %s and %s only", c.Byzantine, Krum,
 			MultiKrum)
 		return
 	}
-	k.Need(c.Byzantine >= 0 && c.Byzantine <= mostLiars, "byzantine", "must be 0 to %d, is %d", mostLiars, c.Byzantine)
+	k.Require(c.Byzantine >= 0 && c.Byzantine <= mostLiars, "byzantine", "must be 0 to %d, is %d", mostLiars,
+		c.Byzantine)
 }
 
 // mostLiars keeps sums of a mistyped number from overflowing.
 const mostLiars = 1 << 20
 
-func checkKeep(c Config, k *spec.Check) {
+func checkKeep(c Config, k *spec.ProblemList) {
 	if c.Rule != MultiKrum {
-		k.Need(c.Keep == 0, "keep", "is %d; it goes with the rule %s only", c.Keep, MultiKrum)
+		k.Require(c.AveragedUpdates == 0, "keep", "is %d; it goes with the rule %s only", c.AveragedUpdates, MultiKrum)
 		return
 	}
-	k.Need(c.Keep >= 1 && c.Keep <= mostLiars, "keep", "must be 1 to %d, is %d", mostLiars, c.Keep)
+	k.Require(c.AveragedUpdates >= 1 && c.AveragedUpdates <= mostLiars, "keep", "must be 1 to %d, is %d", mostLiars,
+		c.AveragedUpdates)
 }
 
 func (*krum[T]) Passes() int { return 2 }
 
-// Weigh implements Rule. Beside a block of columns it has the distances of each two updates in memory.
-func (r *krum[T]) Weigh(s *Set[T]) (Weighed, error) {
+// AssessUpdates implements Rule. Beside a block of columns it has the distances of each two updates in memory.
+func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
 	n := s.Draws()
-	if err := enough(r.name, n, r.least); err != nil {
-		return Weighed{}, err
+	if err := requireDraws(r.name, n, r.minDraws); err != nil {
+		return Assessment{}, err
 	}
-	apart, err := pairs(s)
+	apart, err := pairDistances(s)
 	if err != nil {
-		return Weighed{}, err
+		return Assessment{}, err
 	}
 	scores, order, all := make([]float64, len(s.Shares)), make([]int, len(s.Shares)), make([]float64, 0, n)
 	for k := range s.Shares {
-		scores[k], order[k] = score(all[:0], s, apart, k, n-r.liars-2), k
+		scores[k], order[k] = score(all[:0], s, apart, k, n-r.byzantineUpdates-2), k
 	}
 	sort.SliceStable(order, func(i, j int) bool {
 		a, b := order[i], order[j]
 		return scores[a] < scores[b] || scores[a] == scores[b] && s.Shares[a].Rank < s.Shares[b].Rank
 	})
-	r.begin(s, float64(r.keep))
-	left := r.keep
+	r.resetFactors(s, float64(r.averagedUpdates))
+	left := r.averagedUpdates
 	for _, k := range order {
 		taken := min(left, s.Shares[k].Times)
 		r.factors[k] = float64(taken)
 		left -= taken
 	}
-	var w Weighed
+	var w Assessment
 	for k, f := range r.factors {
 		if f == 0 {
-			w.Out = append(w.Out, k)
+			w.ExcludedIndices = append(w.ExcludedIndices, k)
 		}
 	}
 	return w, nil
@@ -90,7 +93,7 @@ func (r *krum[T]) Weigh(s *Set[T]) (Weighed, error) {
 
 // score is the sum of the squared distances from update k to the draws that are nearest to it, itself drawn again among
 // them. all is room for the distances.
-func score[T wire.Float](all []float64, s *Set[T], apart [][]float64, k, nearest int) float64 {
+func score[T wire.Float](all []float64, s *UpdateSet[T], apart [][]float64, k, nearest int) float64 {
 	for j := range s.Shares {
 		times, square := s.Shares[j].Times, 0.0
 		switch {
@@ -116,9 +119,9 @@ func score[T wire.Float](all []float64, s *Set[T], apart [][]float64, k, nearest
 // pairElements is how many elements of a block are compared at a time: few enough for a processor's cache.
 const pairElements = 1 << 15
 
-// pairs returns ‖v_k − v_j‖² of the updates as they count at [k][j], j < k. Squares are added in the order of the
-// columns.
-func pairs[T wire.Float](s *Set[T]) ([][]float64, error) {
+// pairDistances returns ‖v_k − v_j‖² of the updates as they count at [k][j], j < k. Squares are added in the order of
+// the columns.
+func pairDistances[T wire.Float](s *UpdateSet[T]) ([][]float64, error) {
 	n := len(s.Shares)
 	apart := make([][]float64, n)
 	for k := range apart {
@@ -126,12 +129,12 @@ func pairs[T wire.Float](s *Set[T]) ([][]float64, error) {
 	}
 	width := max(pairElements/n, 16)
 	tile, room := make([][]float64, n), make([]float64, n*width)
-	err := blocks(s, 0, s.Len(), func(_ int, rows [][]T) {
+	err := forEachColumnBlock(s, 0, s.Len(), func(_ int, rows [][]T) {
 		for from := 0; from < len(rows[0]); from += width {
 			for k, row := range rows {
 				row = row[from:min(from+width, len(row))]
 				tile[k] = room[k*width:][:len(row)]
-				part := s.Shares[k].part()
+				part := s.Shares[k].countedFraction()
 				for j, x := range row {
 					tile[k][j] = float64(part * float64(x))
 				}

@@ -6,18 +6,18 @@ import "github.com/fedmesh/fedmesh/wire"
 // f_k is the share's factor, times Most/‖v_k‖ where that is below 1.
 const Mean = "mean"
 
-type mean[T wire.Float] struct{ weighted[T] }
+type mean[T wire.Float] struct{ weightedRule[T] }
 
 func newMean[T wire.Float](Config) Rule[T] { return &mean[T]{} }
 
 func (*mean[T]) Passes() int { return 1 }
 
-// Weigh implements Rule. It reads nothing.
-func (m *mean[T]) Weigh(s *Set[T]) (Weighed, error) {
+// AssessUpdates implements Rule. It reads nothing.
+func (m *mean[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
 	n := s.Draws()
-	m.begin(s, float64(n))
+	m.resetFactors(s, float64(n))
 	for k := range s.Shares {
 		m.factors[k] = s.Shares[k].Factor
 	}
-	return Weighed{}, enough(Mean, n, 1)
+	return Assessment{}, requireDraws(Mean, n, 1)
 }

@@ -7,9 +7,9 @@ import "github.com/fedmesh/fedmesh/wire"
 const Median = "median"
 
 func newMedian[T wire.Float](Config) Rule[T] {
-	return byCoordinate[T]{
-		check: func(n int) error { return enough(Median, n, 1) },
-		of: func(sorted []float64) float64 {
+	return coordinateRule[T]{
+		check: func(n int) error { return requireDraws(Median, n, 1) },
+		combineValues: func(sorted []float64) float64 {
 			n := len(sorted)
 			return (sorted[(n-1)/2] + sorted[n/2]) / 2
 		},

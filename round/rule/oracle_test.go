@@ -16,7 +16,7 @@ type points struct {
 	state   []float64
 }
 
-func pointsOf(set *rule.Set[float64]) points {
+func pointsOf(set *rule.UpdateSet[float64]) points {
 	order := make([]int, len(set.Shares))
 	for k := range order {
 		order[k] = k
@@ -50,7 +50,7 @@ var oracles = map[string]func(c rule.Config, p points) []float64{
 	rule.Krum: func(c rule.Config, p points) []float64 { return p.v[nearest(c, p)[0]] },
 	rule.MultiKrum: func(c rule.Config, p points) []float64 {
 		var kept points
-		for _, k := range nearest(c, p)[:c.Keep] {
+		for _, k := range nearest(c, p)[:c.AveragedUpdates] {
 			kept.v = append(kept.v, p.v[k])
 		}
 		return byCoordinate(kept, average)

@@ -16,39 +16,41 @@ type Rule[T wire.Float] interface {
 	// Passes is how often the updates are read. A rule of one pass reads each element once, by Each, so that the
 	// updates need not be kept unless [Share].Most is set. A rule of two may read more often, and columns too.
 	Passes() int
-	// State names the vectors of length d that its state is of, which a set has in State. All are zero before the first
-	// round.
-	State() []string
-	// Weigh looks at the updates whole, and says what the rule makes of them. An error is ErrTooFew, or one of reading.
-	Weigh(s *Set[T]) (Weighed, error)
-	// Fold overwrites dst with the coordinates of the change D of the model from that one on, and the same part of the
-	// state. The result does not depend on the parts in which a model is folded. The error is one of reading.
-	Fold(dst []float64, s *Set[T], from int) error
+	// StateVectorNames names the vectors of length d that its state is of, which a set has in State. All are zero
+	// before the first round.
+	StateVectorNames() []string
+	// AssessUpdates looks at the updates whole, and says what the rule makes of them. An error is ErrTooFew, or one of
+	// reading.
+	AssessUpdates(s *UpdateSet[T]) (Assessment, error)
+	// AggregatePart overwrites dst with the coordinates of the change D of the model from that one on, and the same
+	// part of the state. The result does not depend on the parts in which a model is folded. The error is one of
+	// reading.
+	AggregatePart(dst []float64, s *UpdateSet[T], from int) error
 }
 
-// Weighed is what a rule makes of the updates of a set as a whole, for people.
-type Weighed struct {
-	Out []int // places of the updates that it leaves out, in order
-	// Far are the places of those that are farther than the radius from the last aggregate, and count as if they were
-	// not; Distances are theirs.
-	Far       []int
-	Distances []float64
+// Assessment is what a rule makes of the updates of a set as a whole, for people.
+type Assessment struct {
+	ExcludedIndices []int // places of the updates that it leaves out, in order
+	// FarIndices are the places of those that are farther than the radius from the last aggregate, and count as if they
+	// were not; Distances are theirs.
+	FarIndices []int
+	Distances  []float64
 }
 
 // ErrTooFew says that a round has fewer updates than the rule needs. Such a round is abandoned.
 var ErrTooFew = errors.New("too few updates for the rule")
 
-// enough returns ErrTooFew if n draws are fewer than a rule needs.
-func enough(name string, n, least int) error {
+// requireDraws returns ErrTooFew if n draws are fewer than a rule needs.
+func requireDraws(name string, n, least int) error {
 	if n >= least {
 		return nil
 	}
 	return fmt.Errorf("%w %s: %d draws, want at least %d", ErrTooFew, name, n, least)
 }
 
-// Set is the updates of a closed round. Those that were refused or left out are not in it.
-type Set[T wire.Float] struct {
-	Shares []Share // in the order of the fold: by bucket, then by agent id
+// UpdateSet is the updates of a closed round. Those that were refused or left out are not in it.
+type UpdateSet[T wire.Float] struct {
+	Shares []UpdateShare // in the order of the fold: by bucket, then by agent id
 	// Scale is D of a single update v that was drawn once, D = Scale·v: 1 for parameters, −μ for gradients.
 	Scale float64
 	State [][]float64 // of the rule
@@ -56,36 +58,36 @@ type Set[T wire.Float] struct {
 }
 
 // Draws is N = Σ n_k.
-func (s *Set[T]) Draws() (n int) {
+func (s *UpdateSet[T]) Draws() (n int) {
 	for _, u := range s.Shares {
 		n += u.Times
 	}
 	return n
 }
 
-// Share is what a rule knows of an update beside its elements.
-type Share struct {
+// UpdateShare is what a rule knows of an update beside its elements.
+type UpdateShare struct {
 	Bucket int
 	Rank   int     // the place of its agent in the order of ids
 	Times  int     // n_k
 	Factor float64 // n_k, or n_k·K·p_k where the server weights
 	Norm   float64 // ‖v_k‖₂
-	// Most is the norm that counts of v_k at most: a longer one is scaled down to it. 0 = any.
-	Most float64
+	// MaxNorm is the norm that counts of v_k at most: a longer one is scaled down to it. 0 = any.
+	MaxNorm float64
 }
 
-// Counted is the norm that counts.
-func (s *Share) Counted() float64 {
-	if s.Most > 0 {
-		return min(s.Norm, s.Most)
+// CountedNorm is the norm that counts.
+func (s *UpdateShare) CountedNorm() float64 {
+	if s.MaxNorm > 0 {
+		return min(s.Norm, s.MaxNorm)
 	}
 	return s.Norm
 }
 
-// part is the part of v_k that counts.
-func (s *Share) part() float64 {
-	if s.Most > 0 && s.Norm > s.Most {
-		return s.Most / s.Norm
+// countedFraction is the part of v_k that counts.
+func (s *UpdateShare) countedFraction() float64 {
+	if s.MaxNorm > 0 && s.Norm > s.MaxNorm {
+		return s.MaxNorm / s.Norm
 	}
 	return 1
 }
@@ -130,11 +132,11 @@ func (m Memory[T]) Columns(from int, rows [][]T) error {
 
 // Config is the section aggregation, of a coordinator's round and of an experiment.
 type Config struct {
-	Rule      string  `yaml:"rule" json:"rule"`
-	Trim      float64 `yaml:"trim" json:"trim"`           // β of trimmed_mean; 0.2 unless a file has the key
-	Byzantine int     `yaml:"byzantine" json:"byzantine"` // f of krum and multi_krum
-	Keep      int     `yaml:"keep" json:"keep"`           // how many updates multi_krum averages
-	Radius    float64 `yaml:"radius" json:"radius"`       // τ of centered_clipping, a norm
+	Rule            string  `yaml:"rule" json:"rule"`
+	Trim            float64 `yaml:"trim" json:"trim"`           // β of trimmed_mean; 0.2 unless a file has the key
+	Byzantine       int     `yaml:"byzantine" json:"byzantine"` // f of krum and multi_krum
+	AveragedUpdates int     `yaml:"keep" json:"keep"`           // how many updates multi_krum averages
+	Radius          float64 `yaml:"radius" json:"radius"`       // τ of centered_clipping, a norm
 	// Clip is the norm that counts of an update at most, with any rule: a longer one is scaled down; 0 = any.
 	Clip float64 `yaml:"clip" json:"clip"`
 	// ClipAbove is how many times as long as usual an update may be in the mean, likewise; 0 = any length.
@@ -154,7 +156,7 @@ type entry[T wire.Float] struct {
 	least func(c Config) int
 	// check finds what cannot be among the rule's own keys, also where another rule is chosen, and warn says what of
 	// them has no effect in rounds of so many draws; nil for a rule that has none.
-	check func(c Config, k *spec.Check)
+	check func(c Config, k *spec.ProblemList)
 	warn  func(c Config, draws int) string
 }
 
@@ -175,17 +177,17 @@ func Names() []string { return slices.Sorted(maps.Keys(table[float32]())) }
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c Config) Validate() error {
-	var k spec.Check
+	var k spec.ProblemList
 	spec.OneOf(&k, "rule", c.Rule, Names()...)
 	for _, name := range Names() {
 		if check := table[float32]()[name].check; check != nil {
 			check(c, &k)
 		}
 	}
-	k.Need(c.Clip >= 0 && !math.IsInf(c.Clip, 1), "clip", "must be a norm, or 0 for any, is %v", c.Clip)
-	k.Need(c.ClipAbove == 0 || c.ClipAbove >= 1 && !math.IsInf(c.ClipAbove, 1), "clip_above",
+	k.Require(c.Clip >= 0 && !math.IsInf(c.Clip, 1), "clip", "must be a norm, or 0 for any, is %v", c.Clip)
+	k.Require(c.ClipAbove == 0 || c.ClipAbove >= 1 && !math.IsInf(c.ClipAbove, 1), "clip_above",
 		"must be at least 1, or 0 for any length, is %v", c.ClipAbove)
-	k.Need(c.RefuseAbove == 0 || c.RefuseAbove > 1 && !math.IsInf(c.RefuseAbove, 1), "refuse_above",
+	k.Require(c.RefuseAbove == 0 || c.RefuseAbove > 1 && !math.IsInf(c.RefuseAbove, 1), "refuse_above",
 		"must be above 1, or 0 for none, is %v", c.RefuseAbove)
 	return k.Err()
 }
@@ -199,9 +201,10 @@ func (c Config) Least() int {
 }
 
 // CheckDraws refuses a configuration for rounds of that many draws at most, which would all be abandoned.
-func (c Config) CheckDraws(k *spec.Check, draws int) {
+func (c Config) CheckDraws(k *spec.ProblemList, draws int) {
 	if least := c.Least(); draws > 0 {
-		k.Need(draws >= least, "aggregation.rule", "%s needs rounds of %d updates or more; participants is %d", c.Rule,
+		k.Require(draws >= least, "aggregation.rule", "%s needs rounds of %d updates or more; participants is %d",
+			c.Rule,
 			least, draws)
 	}
 }
@@ -220,7 +223,7 @@ func Vectors(name string) int {
 	if !ok {
 		return 0
 	}
-	return len(e.make(DefaultConfig()).State())
+	return len(e.make(DefaultConfig()).StateVectorNames())
 }
 
 // New makes the rule of a valid configuration.
@@ -228,7 +231,7 @@ func New[T wire.Float](c Config) Rule[T] { return table[T]()[c.Rule].make(c) }
 
 // NewState returns the state of a rule before the first round, for models of length d.
 func NewState[T wire.Float](r Rule[T], d int) [][]float64 {
-	state := make([][]float64, len(r.State()))
+	state := make([][]float64, len(r.StateVectorNames()))
 	for i := range state {
 		state[i] = make([]float64, d)
 	}

@@ -51,16 +51,17 @@ func foldMany(tb testing.TB, c rule.Config, m *made) {
 	tb.Helper()
 	const strip = 1 << 15
 	m.row = make([]float32, strip)
-	set := rule.Set[float32]{Scale: 1, Source: m}
+	set := rule.UpdateSet[float32]{Scale: 1, Source: m}
 	for k := range manyUpdates {
-		set.Shares = append(set.Shares, rule.Share{Bucket: k * rule.Buckets / manyUpdates, Rank: k, Times: 1, Factor: 1,
-			Norm: 300})
+		set.Shares = append(set.Shares, rule.UpdateShare{Bucket: k * rule.Buckets / manyUpdates, Rank: k, Times: 1,
+			Factor: 1,
+			Norm:   300})
 	}
 	r, dst := rule.New[float32](c), make([]float64, strip)
 	set.State = rule.NewState(r, m.d)
-	_, err := r.Weigh(&set)
+	_, err := r.AssessUpdates(&set)
 	for from := 0; from < m.d && err == nil; from += strip {
-		err = r.Fold(dst[:min(strip, m.d-from)], &set, from)
+		err = r.AggregatePart(dst[:min(strip, m.d-from)], &set, from)
 	}
 	if err != nil {
 		tb.Fatal(err)
@@ -69,7 +70,7 @@ func foldMany(tb testing.TB, c rule.Config, m *made) {
 
 var manyConfigs = []rule.Config{{Rule: rule.Mean}, {Rule: rule.Median}, {Rule: rule.TrimmedMean, Trim: 0.2},
 	{Rule: rule.GeometricMedian}, {Rule: rule.CenteredClipping, Radius: 100}, {Rule: rule.Krum, Byzantine: 200},
-	{Rule: rule.MultiKrum, Byzantine: 200, Keep: 500}}
+	{Rule: rule.MultiKrum, Byzantine: 200, AveragedUpdates: 500}}
 
 // BenchmarkMany prints the seconds of each rule on 1,000 updates of 100,000 elements, and the memory that it takes.
 func BenchmarkMany(b *testing.B) {

@@ -15,9 +15,9 @@ import (
 // TestTrimmedMeanByHand: values by hand, an agent that was drawn twice, and weights that play no part.
 func TestTrimmedMeanByHand(t *testing.T) {
 	rows := rule.Memory[float64]{{1, 100}, {2, -100}, {3, 1}, {4, 2}, {1000, 3}}
-	set := rule.Set[float64]{Scale: 1, Source: rows}
+	set := rule.UpdateSet[float64]{Scale: 1, Source: rows}
 	for range rows {
-		set.Shares = append(set.Shares, rule.Share{Times: 1, Factor: 17})
+		set.Shares = append(set.Shares, rule.UpdateShare{Times: 1, Factor: 17})
 	}
 	c := rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{3, 2}) { // (2+3+4)/3, (1+2+3)/3
@@ -30,14 +30,14 @@ func TestTrimmedMeanByHand(t *testing.T) {
 }
 
 // drawn is a set of updates in the order of ranks, each drawn so many times, of equal weights.
-func drawn(times []int, rows ...[]float64) rule.Set[float64] {
-	set := rule.Set[float64]{Scale: 1, Source: rule.Memory[float64](rows)}
+func drawn(times []int, rows ...[]float64) rule.UpdateSet[float64] {
+	set := rule.UpdateSet[float64]{Scale: 1, Source: rule.Memory[float64](rows)}
 	for k, v := range rows {
 		squares := 0.0
 		for _, x := range v {
 			squares += x * x
 		}
-		set.Shares = append(set.Shares, rule.Share{Rank: k, Times: times[k], Factor: float64(times[k]),
+		set.Shares = append(set.Shares, rule.UpdateShare{Rank: k, Times: times[k], Factor: float64(times[k]),
 			Norm: math.Sqrt(squares)})
 	}
 	return set
@@ -55,7 +55,7 @@ func TestByHand(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		c    rule.Config
-		set  rule.Set[float64]
+		set  rule.UpdateSet[float64]
 		want []float64
 		out  []int
 	}{
@@ -74,11 +74,12 @@ func TestByHand(t *testing.T) {
 		// 0, 0, 1, 2, 10: the sums over two are 1, 1, 2, 5, 145
 		{"krum: drawn twice counts twice", rule.Config{Rule: rule.Krum, Byzantine: 1},
 			drawn([]int{1, 2, 1, 1}, line(10, 0, 1, 2)...), []float64{0}, []int{0, 2, 3}},
-		{"multi-krum", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, Keep: 2}, drawn(ones(5), line(0, 1, 2, 3, 4)...),
+		{"multi-krum", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 2}, drawn(ones(5), line(0, 1,
+			2, 3, 4)...),
 			[]float64{1.5}, []int{0, 3, 4}},
-		{"multi-krum: drawn twice counts twice", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, Keep: 3},
+		{"multi-krum: drawn twice counts twice", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 3},
 			drawn([]int{1, 2, 1, 1}, line(10, 0, 1, 2)...), []float64{1. / 3}, []int{0, 3}},
-		{"multi-krum: of the last only one of two", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, Keep: 1},
+		{"multi-krum: of the last only one of two", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 1},
 			drawn([]int{1, 2, 1, 1}, line(10, 3, 1, 2)...), []float64{3}, []int{0, 2, 3}},
 		{"geometric median, with two of one place and one drawn twice", rule.Config{Rule: rule.GeometricMedian},
 			drawn([]int{1, 1, 2, 1}, []float64{1, 0}, []float64{1, 0}, []float64{0, 2}, []float64{-3, 1}),
@@ -88,8 +89,9 @@ func TestByHand(t *testing.T) {
 	} {
 		got, w, err := folded(tt.c, &tt.set, len(tt.want), len(tt.want))
 		for j := range tt.want {
-			if err != nil || math.Abs(got[j]-tt.want[j]) > 1e-14 || !slices.Equal(w.Out, tt.out) {
-				t.Errorf("%s: %v without %v, error %v; want %v without %v", tt.name, got, w.Out, err, tt.want, tt.out)
+			if err != nil || math.Abs(got[j]-tt.want[j]) > 1e-14 || !slices.Equal(w.ExcludedIndices, tt.out) {
+				t.Errorf("%s: %v without %v, error %v; want %v without %v", tt.name, got, w.ExcludedIndices, err,
+					tt.want, tt.out)
 			}
 		}
 	}
@@ -105,7 +107,7 @@ func TestCenteredClippingByHand(t *testing.T) {
 		{[]float64{0.5823018001994134, 1.5272206208997168}, []int{0}}} {
 		got, w, err := folded(rule.Config{Rule: rule.CenteredClipping, Radius: 1}, &set, 2, 1)
 		if err != nil || math.Abs(got[0]-want.d[0])+math.Abs(got[1]-want.d[1]) > 1e-14 ||
-			!slices.Equal(w.Far, want.far) {
+			!slices.Equal(w.FarIndices, want.far) {
 			t.Errorf("round %d: %v, %+v, error %v; want %+v", i+1, got, w, err, want)
 		}
 	}
@@ -114,8 +116,9 @@ func TestCenteredClippingByHand(t *testing.T) {
 // TestTooFewForKrum: a round of less than 2f + 3 draws, or of less than are to be kept, is none.
 func TestTooFewForKrum(t *testing.T) {
 	for want, c := range map[int]rule.Config{
-		3: {Rule: rule.Krum}, 5: {Rule: rule.Krum, Byzantine: 1}, 9: {Rule: rule.MultiKrum, Byzantine: 3, Keep: 2},
-		6: {Rule: rule.MultiKrum, Byzantine: 1, Keep: 6},
+		3: {Rule: rule.Krum}, 5: {Rule: rule.Krum, Byzantine: 1}, 9: {Rule: rule.MultiKrum, Byzantine: 3,
+			AveragedUpdates: 2},
+		6: {Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 6},
 	} {
 		for n := want - 1; n <= want; n++ {
 			set := drawn([]int{1, n - 1}, []float64{1}, []float64{2})
@@ -130,7 +133,7 @@ func TestTooFewForKrum(t *testing.T) {
 func TestCheckDraws(t *testing.T) {
 	for draws, want := range map[int]string{0: "", 11: "",
 		10: "aggregation.rule: krum needs rounds of 11 updates or more; participants is 10"} {
-		var k spec.Check
+		var k spec.ProblemList
 		rule.Config{Rule: rule.Krum, Byzantine: 4}.CheckDraws(&k, draws)
 		if err := k.Err(); err != nil && err.Error() != want || err == nil && want != "" {
 			t.Errorf("%d draws: %v, want %q", draws, err, want)
@@ -161,7 +164,7 @@ func TestMost(t *testing.T) {
 		{rule.Config{Rule: rule.Median, ClipAbove: 3, Clip: 7}, 2, 1, 7},
 		{rule.Config{Rule: rule.Median, ClipAbove: 3}, 2, 1, 0},
 	} {
-		if got := tt.c.Most(tt.usual, tt.weight); got != tt.want {
+		if got := tt.c.MaxNorm(tt.usual, tt.weight); got != tt.want {
 			t.Errorf("%+v, usual %v, weight %v: %v, want %v", tt.c, tt.usual, tt.weight, got, tt.want)
 		}
 	}
@@ -182,8 +185,8 @@ func TestCut(t *testing.T) {
 // TestTooFewToTrim: no value is left where as many are cut as there are.
 func TestTooFewToTrim(t *testing.T) {
 	c := rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // cuts one of two at each end
-	set := rule.Set[float64]{Scale: 1, Source: rule.Memory[float64]{{1}, {2}},
-		Shares: []rule.Share{{Times: 1}, {Times: 1}}}
+	set := rule.UpdateSet[float64]{Scale: 1, Source: rule.Memory[float64]{{1}, {2}},
+		Shares: []rule.UpdateShare{{Times: 1}, {Times: 1}}}
 	_, _, err := folded(c, &set, 1, 1)
 	if want := "too few updates for the rule trimmed_mean: 2 draws, want at least 3"; fmt.Sprint(err) != want {
 		t.Errorf("error %q, want %q", err, want)
@@ -215,10 +218,10 @@ func TestAbove(t *testing.T) {
 		{[]float64{9, 1, 2, 3, 7, 6}, 3, []int{0, 4}},
 		{[]float64{0, 0, 0, 1, 2}, 0, nil}, // nothing can be told
 	} {
-		if got := (rule.Config{RefuseAbove: 2}).Above(tt.usual, tt.lengths); !slices.Equal(got, tt.want) {
+		if got := (rule.Config{RefuseAbove: 2}).OverlongUpdates(tt.usual, tt.lengths); !slices.Equal(got, tt.want) {
 			t.Errorf("%v: %v above, want %v", tt.lengths, got, tt.want)
 		}
-		if got := (rule.Config{}).Above(tt.usual, tt.lengths); got != nil {
+		if got := (rule.Config{}).OverlongUpdates(tt.usual, tt.lengths); got != nil {
 			t.Errorf("without a bound %v are above it", got)
 		}
 	}
@@ -250,7 +253,7 @@ func TestValidate(t *testing.T) {
 		{rule.Config{Rule: "median", Byzantine: 2},
 			"byzantine: is 2; it goes with the rules krum and multi_krum only"},
 		{rule.Config{Rule: "multi_krum", Byzantine: 2}, "keep: must be 1 to 1048576, is 0"},
-		{rule.Config{Rule: "krum", Keep: 2}, "keep: is 2; it goes with the rule multi_krum only"},
+		{rule.Config{Rule: "krum", AveragedUpdates: 2}, "keep: is 2; it goes with the rule multi_krum only"},
 		{rule.Config{Rule: "centered_clipping"}, "radius: must be above 0 and finite, is 0"},
 		{rule.Config{Rule: "centered_clipping", Radius: math.Inf(1)}, "radius: must be above 0 and finite, is +Inf"},
 		{rule.Config{Rule: "mean", Radius: 1}, "radius: is 1; it goes with the rule centered_clipping only"},

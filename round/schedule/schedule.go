@@ -33,19 +33,19 @@ const mostRows = 1_000_000_000
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {
-	var check spec.Check
+	var check spec.ProblemList
 	_, err := spec.ParseWindows(c.Windows)
-	check.Valid("windows", err)
-	check.Need(c.Zone == "" || len(c.Windows) > 0, "zone", "is %s, but there are no windows: remove it", c.Zone)
+	check.AddError("windows", err)
+	check.Require(c.Zone == "" || len(c.Windows) > 0, "zone", "is %s, but there are no windows: remove it", c.Zone)
 	n := &c.NewRows
-	check.Need(n.Agents >= 0 && (n.Agents > 0) == (n.Rows > 0), "new_rows.agents",
+	check.Require(n.Agents >= 0 && (n.Agents > 0) == (n.Rows > 0), "new_rows.agents",
 		"must be 0 without new_rows.rows (%d), and at least 1 with it, is %d", n.Rows, n.Agents)
-	check.Need(n.Rows >= 0 && n.Rows <= mostRows, "new_rows.rows", "must be 0 to %d, is %d", mostRows, n.Rows)
+	check.Require(n.Rows >= 0 && n.Rows <= mostRows, "new_rows.rows", "must be 0 to %d, is %d", mostRows, n.Rows)
 	return check.Err()
 }
 
-// Opens returns when a round may be opened: now, or the begin of the next window.
-func (c *Config) Opens(now time.Time) time.Time {
+// NextOpening returns when a round may be opened: now, or the begin of the next window.
+func (c *Config) NextOpening(now time.Time) time.Time {
 	all, err := spec.ParseWindows(c.Windows)
 	if err != nil || len(all) == 0 { // Validate has found it
 		return now

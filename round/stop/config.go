@@ -29,14 +29,14 @@ func (c *Config) On() bool {
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {
-	var check spec.Check
-	check.Need(c.Risk >= 0, "risk", "must not be negative, is %v (0 = no target)", c.Risk)
-	check.Need(c.R2 >= 0 && c.R2 <= 1, "r2", "must be 0 (no target) to 1, is %v", c.R2)
-	check.Need(c.Accuracy >= 0 && c.Accuracy <= 1, "accuracy", "must be 0 (no target) to 1, is %v", c.Accuracy)
-	check.Need(c.Patience >= 0, "patience", "must not be negative, is %d (0 = no limit)", c.Patience)
-	check.Need(c.Improvement >= 0 && c.Improvement < 1, "improvement",
+	var check spec.ProblemList
+	check.Require(c.Risk >= 0, "risk", "must not be negative, is %v (0 = no target)", c.Risk)
+	check.Require(c.R2 >= 0 && c.R2 <= 1, "r2", "must be 0 (no target) to 1, is %v", c.R2)
+	check.Require(c.Accuracy >= 0 && c.Accuracy <= 1, "accuracy", "must be 0 (no target) to 1, is %v", c.Accuracy)
+	check.Require(c.Patience >= 0, "patience", "must not be negative, is %d (0 = no limit)", c.Patience)
+	check.Require(c.Improvement >= 0 && c.Improvement < 1, "improvement",
 		"must be 0 or more and below 1, a share of the best risk, is %v", c.Improvement)
-	check.Need(c.Time >= 0, "time", "must not be negative, is %s (0s = no limit)", c.Time)
-	check.Need(c.Bytes >= 0, "bytes", "must not be negative, is %s (0B = no limit)", c.Bytes)
+	check.Require(c.Time >= 0, "time", "must not be negative, is %s (0s = no limit)", c.Time)
+	check.Require(c.Bytes >= 0, "bytes", "must not be negative, is %s (0B = no limit)", c.Bytes)
 	return check.Err()
 }

@@ -31,12 +31,12 @@ func Reasons() []Reason { return []Reason{Rounds, Risk, R2, Accuracy, Patience, 
 // participants, and so another risk.
 const Window = 5
 
-// Figures are what was measured of a new model; nil where it was not.
-type Figures struct {
+// Measurements are what was measured of a new model; nil where it was not.
+type Measurements struct {
 	Risk, R2, Accuracy *float64 // on held-out data
-	// Told is the median of the risks that the participants have told, of the model before. A device that lies moves a
-	// mean as far as it likes.
-	Told *float64
+	// MedianAgentRisk is the median of the risks that the participants have told, of the model before. A device that
+	// lies moves a mean as far as it likes.
+	MedianAgentRisk *float64
 	// Agents are the participants with the risks that they reported of the model before.
 	Agents []AgentRisk
 }
@@ -51,23 +51,23 @@ type AgentRisk struct {
 // all participants are compared: a few agents change them little.
 const mostKnown = 256
 
-// Known is a member of the federation.
-type Known struct {
+// AgentHistory is a member of the federation.
+type AgentHistory struct {
 	Agent wire.AgentID
 	// Told are its reports in the [Window] aggregations up to its last report, since the membership last changed.
-	Told []At `json:",omitempty"`
+	Told []VersionRisk `json:",omitempty"`
 	// Best is its mean risk when the best risk was found, or else its first mean risk after that; nil before.
 	Best *float64 `json:",omitempty"`
 }
 
-// At is a risk reported for the aggregation that made a version.
-type At struct {
+// VersionRisk is a risk reported for the aggregation that made a version.
+type VersionRisk struct {
 	Version wire.ModelVersion
 	Risk    float64
 }
 
 // mean returns the mean of the agent's reports.
-func (k *Known) mean() float64 {
+func (k *AgentHistory) mean() float64 {
 	sum := 0.0
 	for _, t := range k.Told {
 		sum += t.Risk / float64(len(k.Told)) // divided before the sum, which may overflow otherwise
@@ -89,7 +89,7 @@ type State struct {
 	BestAt  wire.ModelVersion `json:",omitempty"` // the model whose aggregation had it
 	Without int               `json:",omitempty"` // risks since then
 	Noted   int               `json:",omitempty"` // aggregations with reports of known agents so far
-	Agents  []Known           `json:",omitempty"` // members, in id order; none with held-out data or in a large federation
+	Agents  []AgentHistory    `json:",omitempty"` // members, in id order; none with held-out data or in a large federation
 	Large   bool              `json:",omitempty"` // the federation has more agents than are compared one by one
 	// Rescaled says that the risks to come are in other columns, and not to be compared with those before.
 	Rescaled bool `json:",omitempty"`
@@ -105,32 +105,32 @@ func (s *State) Resume(c *Config, now time.Time) {
 	}
 }
 
-// Note takes the figures of a new model. Without held-out data the risk of an agent is the mean of its reports in the
-// last [Window] aggregations, and the risk of the model is the median over the agents that reported in these. All
-// counts start again when an agent joins; the risk is known from the [Window]-th aggregation after that.
-func (s *State) Note(c *Config, version wire.ModelVersion, f Figures) {
-	s.R2, s.Accuracy = value(f.R2), value(f.Accuracy)
+// RecordModel takes the figures of a new model. Without held-out data the risk of an agent is the mean of its reports
+// in the last [Window] aggregations, and the risk of the model is the median over the agents that reported in these.
+// All counts start again when an agent joins; the risk is known from the [Window]-th aggregation after that.
+func (s *State) RecordModel(c *Config, version wire.ModelVersion, f Measurements) {
+	s.R2, s.Accuracy = valueOrZero(f.R2), valueOrZero(f.Accuracy)
 	if held := f.Risk != nil; s.Rescaled || held != s.HeldOut {
-		s.Forget()
+		s.ForgetRisks()
 		if s.Rescaled, s.HeldOut = false, held; held {
 			s.Agents = nil
 		}
 	}
 	switch {
 	case s.HeldOut:
-		s.judge(c, version, *f.Risk)
-	case s.knows(f.Agents):
+		s.compareWithBest(c, version, *f.Risk)
+	case s.comparesAgents(f.Agents):
 		s.compare(c, version, f.Agents)
-	case f.Told != nil:
-		s.Told = append(slices.Clone(s.Told[max(0, len(s.Told)-(Window-1)):]), *f.Told)
+	case f.MedianAgentRisk != nil:
+		s.Told = append(slices.Clone(s.Told[max(0, len(s.Told)-(Window-1)):]), *f.MedianAgentRisk)
 		if len(s.Told) == Window {
-			s.judge(c, version, mean(s.Told))
+			s.compareWithBest(c, version, mean(s.Told))
 		}
 	}
 }
 
-// judge compares a risk with the best one.
-func (s *State) judge(c *Config, version wire.ModelVersion, risk float64) {
+// compareWithBest compares a risk with the best one.
+func (s *State) compareWithBest(c *Config, version wire.ModelVersion, risk float64) {
 	s.Risk = risk
 	s.Without++
 	if s.Judged == 0 || risk < s.Best-c.Improvement*math.Abs(s.Best) {
@@ -139,27 +139,27 @@ func (s *State) judge(c *Config, version wire.ModelVersion, risk float64) {
 	s.Judged++
 }
 
-// knows reports whether the agents' risks are compared one by one. It adds agents that are not known yet.
-func (s *State) knows(agents []AgentRisk) bool {
+// comparesAgents reports whether the agents' risks are compared one by one. It adds agents that are not known yet.
+func (s *State) comparesAgents(agents []AgentRisk) bool {
 	for _, a := range agents {
-		s.Joined(a.Agent)
+		s.AddAgent(a.Agent)
 	}
 	return len(agents) > 0 && !s.Large
 }
 
-// Joined adds an agent that has not been a member before. All counts start again, since the risks so far are the risks
-// of another group of agents. With held-out data agents are not counted.
-func (s *State) Joined(a wire.AgentID) {
+// AddAgent adds an agent that has not been a member before. All counts start again, since the risks so far are the
+// risks of another group of agents. With held-out data agents are not counted.
+func (s *State) AddAgent(a wire.AgentID) {
 	i, known := s.find(a)
 	if known || s.HeldOut || s.Large {
 		return
 	}
-	s.Forget()
+	s.ForgetRisks()
 	if s.Large = len(s.Agents) == mostKnown; s.Large {
 		s.Agents = nil
 		return
 	}
-	s.Agents = slices.Insert(slices.Clone(s.Agents), i, Known{Agent: a})
+	s.Agents = slices.Insert(slices.Clone(s.Agents), i, AgentHistory{Agent: a})
 }
 
 func (s *State) find(a wire.AgentID) (int, bool) {
@@ -174,8 +174,9 @@ func (s *State) compare(c *Config, version wire.ModelVersion, agents []AgentRisk
 	all := slices.Clone(s.Agents)
 	for _, a := range agents {
 		i, _ := s.find(a.Agent)
-		recent := slices.DeleteFunc(slices.Clone(all[i].Told), func(t At) bool { return t.Version+Window <= version })
-		all[i].Told = append(recent, At{version, a.Risk})
+		recent := slices.DeleteFunc(slices.Clone(all[i].Told),
+			func(t VersionRisk) bool { return t.Version+Window <= version })
+		all[i].Told = append(recent, VersionRisk{version, a.Risk})
 	}
 	s.Agents = all
 	if s.Noted++; s.Noted < Window {
@@ -210,19 +211,19 @@ func (s *State) compare(c *Config, version wire.ModelVersion, agents []AgentRisk
 	}
 }
 
-// Left removes an agent that is no longer a member, or whose data no longer fit. The risks so far are dropped, since
-// they are those of another group of agents.
-func (s *State) Left(a wire.AgentID) {
+// RemoveAgent removes an agent that is no longer a member, or whose data no longer fit. The risks so far are dropped,
+// since they are those of another group of agents.
+func (s *State) RemoveAgent(a wire.AgentID) {
 	i, known := s.find(a)
 	if !known {
 		return
 	}
-	s.Forget()
+	s.ForgetRisks()
 	s.Agents = slices.Delete(slices.Clone(s.Agents), i, i+1)
 }
 
-// Forget drops the risks so far, which are not to be compared with those to come.
-func (s *State) Forget() {
+// ForgetRisks drops the risks so far, which are not to be compared with those to come.
+func (s *State) ForgetRisks() {
 	s.Told, s.Judged, s.Risk, s.Best, s.BestAt, s.Without, s.Noted = nil, 0, 0, 0, 0, 0, 0
 	s.Agents = slices.Clone(s.Agents)
 	for i := range s.Agents {
@@ -232,7 +233,7 @@ func (s *State) Forget() {
 
 // Verdict returns why the run is over; empty if it is not.
 func (s *State) Verdict(c *Config, now time.Time) Reason {
-	switch end := s.End(c); {
+	switch end := s.EndsAt(c); {
 	case c.Risk > 0 && s.Judged > 0 && s.Risk <= c.Risk:
 		return Risk
 	case c.R2 > 0 && s.R2 >= c.R2:
@@ -249,16 +250,16 @@ func (s *State) Verdict(c *Config, now time.Time) Reason {
 	return ""
 }
 
-// End is when the run's time is used up; zero without a limit.
-func (s *State) End(c *Config) time.Time {
+// EndsAt is when the run's time is used up; zero without a limit.
+func (s *State) EndsAt(c *Config) time.Time {
 	if c.Time <= 0 {
 		return time.Time{}
 	}
 	return s.Since.Add(c.Time)
 }
 
-// value is 0 for what is not known, which no target is.
-func value(x *float64) float64 {
+// valueOrZero is 0 for what is not known, which no target is.
+func valueOrZero(x *float64) float64 {
 	if x == nil {
 		return 0
 	}

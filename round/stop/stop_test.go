@@ -18,15 +18,15 @@ import (
 
 var began = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-func held(risk float64) stop.Figures { return stop.Figures{Risk: &risk} }
-func told(risk float64) stop.Figures { return stop.Figures{Told: &risk} }
+func held(risk float64) stop.Measurements { return stop.Measurements{Risk: &risk} }
+func told(risk float64) stop.Measurements { return stop.Measurements{MedianAgentRisk: &risk} }
 
 // run notes figures, one model after another, and returns the first verdict and the version that had it.
-func run(c stop.Config, figures []stop.Figures) (stop.Reason, int, stop.State) {
+func run(c stop.Config, figures []stop.Measurements) (stop.Reason, int, stop.State) {
 	var s stop.State
 	s.Resume(&c, began)
 	for i, f := range figures {
-		s.Note(&c, wire.ModelVersion(i+1), f)
+		s.RecordModel(&c, wire.ModelVersion(i+1), f)
 		if why := s.Verdict(&c, began); why != "" {
 			return why, i + 1, s
 		}
@@ -34,7 +34,7 @@ func run(c stop.Config, figures []stop.Figures) (stop.Reason, int, stop.State) {
 	return "", 0, s
 }
 
-func each(f func(float64) stop.Figures, risks ...float64) (all []stop.Figures) {
+func each(f func(float64) stop.Measurements, risks ...float64) (all []stop.Measurements) {
 	for _, r := range risks {
 		all = append(all, f(r))
 	}
@@ -43,10 +43,10 @@ func each(f func(float64) stop.Figures, risks ...float64) (all []stop.Figures) {
 
 func TestVerdict(t *testing.T) {
 	half, most := 0.5, 0.9
-	scores := []stop.Figures{{}, {R2: &half, Accuracy: &half}, {R2: &most, Accuracy: &most}}
+	scores := []stop.Measurements{{}, {R2: &half, Accuracy: &half}, {R2: &most, Accuracy: &most}}
 	for name, c := range map[string]struct {
 		rule    stop.Config
-		figures []stop.Figures
+		figures []stop.Measurements
 		want    stop.Reason
 		at      int
 	}{
@@ -72,7 +72,8 @@ func TestVerdict(t *testing.T) {
 		"told: one lucky round":      {stop.Config{Risk: 0.5}, each(told, 5, 5, 5, 5, 5, 0, 5, 5), "", 0},
 		"told: patience counts then": {stop.Config{Patience: 2}, each(told, 1, 1, 1, 1, 1, 1, 1), stop.Patience, 7},
 		"a figure that is missing counts neither way": {stop.Config{Patience: 2},
-			append(each(told, 5, 4, 3, 2, 1), stop.Figures{}, stop.Figures{}, stop.Figures{}, told(0)), "", 0},
+			append(each(told, 5, 4, 3, 2, 1), stop.Measurements{}, stop.Measurements{}, stop.Measurements{}, told(0)),
+			"", 0},
 		"held-out data that come later begin anew": {stop.Config{Patience: 2},
 			append(each(told, 1, 1, 1, 1, 1, 1), each(held, 7, 6)...), "", 0},
 	} {
@@ -94,10 +95,10 @@ func TestBudgets(t *testing.T) {
 			t.Errorf("after %s: %q, want %q", after, got, want)
 		}
 	}
-	if end := s.End(&c); !end.Equal(began.Add(time.Hour)) {
+	if end := s.EndsAt(&c); !end.Equal(began.Add(time.Hour)) {
 		t.Errorf("the end is %s", end)
 	}
-	if end := s.End(&stop.Config{Bytes: 1}); !end.IsZero() {
+	if end := s.EndsAt(&stop.Config{Bytes: 1}); !end.IsZero() {
 		t.Errorf("without a limit the end is %s", end)
 	}
 	for bytes, want := range map[uint64]stop.Reason{999: "", 1000: stop.Bytes, math.MaxUint64: stop.Bytes} {
@@ -119,7 +120,7 @@ func TestRescaled(t *testing.T) {
 	if s.Without != 1 || s.Best != 1 {
 		t.Errorf("%+v", s)
 	}
-	s.Note(&c, 3, held(50))
+	s.RecordModel(&c, 3, held(50))
 	if s.Without != 0 || s.Best != 50 || s.BestAt != 3 || s.Judged != 1 || s.Rescaled {
 		t.Errorf("%+v", s)
 	}
@@ -131,7 +132,7 @@ func TestJournaled(t *testing.T) {
 	_, _, s := run(c, each(told, 1, 2, 3, 4, 5))
 	saved, was := s, slices.Clone(s.Told)
 	for i := range 7 {
-		s.Note(&c, wire.ModelVersion(6+i), told(9))
+		s.RecordModel(&c, wire.ModelVersion(6+i), told(9))
 	}
 	if !slices.Equal(saved.Told, was) {
 		t.Errorf("%v has become %v", was, saved.Told)
@@ -174,7 +175,7 @@ func TestLargestNumbers(t *testing.T) {
 	most, c := math.MaxFloat64, stop.Config{Patience: 3}
 	var s stop.State
 	for v := range wire.ModelVersion(2 * stop.Window) {
-		s.Note(&c, v+1, stop.Figures{Told: &most})
+		s.RecordModel(&c, v+1, stop.Measurements{MedianAgentRisk: &most})
 	}
 	if _, err := json.Marshal(s); err != nil || s.Judged == 0 {
 		t.Errorf("%+v: %v", s, err)
@@ -182,14 +183,14 @@ func TestLargestNumbers(t *testing.T) {
 }
 
 // reports are the reports of agents a, b, … of one aggregation; a negative risk is that of an agent that is not there.
-func reports(risks ...float64) (f stop.Figures) {
+func reports(risks ...float64) (f stop.Measurements) {
 	for i, r := range risks {
 		if r >= 0 {
 			f.Agents = append(f.Agents, stop.AgentRisk{Agent: wire.AgentID('a' + rune(i)), Risk: r})
 		}
 	}
 	median := 1.0 // of another group in each aggregation: not to be used
-	f.Told = &median
+	f.MedianAgentRisk = &median
 	return f
 }
 
@@ -197,13 +198,13 @@ func reports(risks ...float64) (f stop.Figures) {
 func TestEqualPopulations(t *testing.T) {
 	const patience = 3
 	c := stop.Config{Patience: patience, Improvement: 0.01}
-	repeat := func(n int, f stop.Figures) (all []stop.Figures) {
+	repeat := func(n int, f stop.Measurements) (all []stop.Measurements) {
 		for range n {
 			all = append(all, f)
 		}
 		return all
 	}
-	falling := func(n int, from float64, more ...float64) (all []stop.Figures) {
+	falling := func(n int, from float64, more ...float64) (all []stop.Measurements) {
 		for i := range n {
 			x := from * math.Pow(0.9, float64(i))
 			all = append(all, reports(append([]float64{x, 1.1 * x}, more...)...))
@@ -212,7 +213,7 @@ func TestEqualPopulations(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name    string
-		figures []stop.Figures
+		figures []stop.Measurements
 		version int // at which the run ends; 0 = it does not
 	}{
 		{"constant risks", repeat(20, reports(1, 2, 3)), stop.Window + patience},
@@ -245,7 +246,7 @@ func TestDraws(t *testing.T) {
 			s, ended := stop.State{}, 0
 			name := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%03d", i)) }
 			for i := range agents {
-				s.Joined(name(i))
+				s.AddAgent(name(i))
 			}
 			for v := 1; v <= 100 && ended == 0; v++ {
 				f := told(1)
@@ -253,7 +254,7 @@ func TestDraws(t *testing.T) {
 					risk := float64(1+i%7) * math.Pow(factor, float64(v))
 					f.Agents = append(f.Agents, stop.AgentRisk{Agent: name(i), Risk: risk})
 				}
-				if s.Note(&c, wire.ModelVersion(v), f); s.Verdict(&c, began) != "" {
+				if s.RecordModel(&c, wire.ModelVersion(v), f); s.Verdict(&c, began) != "" {
 					ended = v
 				}
 			}
@@ -269,16 +270,16 @@ func TestLeft(t *testing.T) {
 	c := stop.Config{Patience: 3}
 	var s stop.State
 	for v := range 7 {
-		s.Note(&c, wire.ModelVersion(v), reports(1, 9))
+		s.RecordModel(&c, wire.ModelVersion(v), reports(1, 9))
 	}
 	if s.Without != 2 || len(s.Agents) != 2 {
 		t.Errorf("before: %+v", s)
 	}
-	s.Left("x")
+	s.RemoveAgent("x")
 	if s.Without != 2 {
 		t.Errorf("an unknown agent has left: %+v", s)
 	}
-	s.Left("b")
+	s.RemoveAgent("b")
 	if s.Without != 0 || s.Judged != 0 || len(s.Agents) != 1 {
 		t.Errorf("after: %+v", s)
 	}
@@ -293,7 +294,7 @@ func TestManyAgents(t *testing.T) {
 		for i := range 300 {
 			f.Agents = append(f.Agents, stop.AgentRisk{Agent: wire.AgentID(strconv.Itoa(1000*v + i)), Risk: 5})
 		}
-		s.Note(&c, wire.ModelVersion(v), f)
+		s.RecordModel(&c, wire.ModelVersion(v), f)
 	}
 	if s.Verdict(&c, began) != stop.Patience || s.Risk != 1 || len(s.Agents) > 0 {
 		t.Errorf("%+v", s)

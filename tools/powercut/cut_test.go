@@ -47,12 +47,12 @@ type book struct {
 	updates       map[update]bool
 	models        map[string]wire.Digest                // announced, by run and version
 	outcomes      map[wire.RoundID]map[wire.Digest]bool // the encoded outcomes of a round: one, if all is well
-	told          map[wire.RoundID]wire.Outcome
+	told          map[wire.RoundID]wire.RoundOutcome
 	newest        wire.RoundID // that was announced
 	announcements int
 }
 
-// synced takes note of an update. The head of its file is that of store.Slots, and then agent/disk.go's.
+// synced takes note of an update. The head of its file is that of store.RecordSlots, and then agent/state_files.go's.
 func (b *book) synced(agent wire.AgentID, name string, content []byte) {
 	const slot, head = 24, 28
 	if name != "update.a" || len(content) < slot+head {
@@ -73,7 +73,7 @@ func (b *book) synced(agent wire.AgentID, name string, content []byte) {
 
 // hear takes an announcement.
 func (b *book) hear(payload []byte) {
-	e, err := wire.Open(payload)
+	e, err := wire.ParseEnvelope(payload)
 	if err != nil {
 		b.t.Error(err)
 		return
@@ -97,9 +97,9 @@ func (b *book) hear(payload []byte) {
 	if a.Outcome.Inline == nil {
 		return
 	}
-	o, err := wire.DecodeOutcome(a.Outcome.Inline)
-	if err != nil || o.Round != a.Folded {
-		b.t.Errorf("the outcome of round %d: of %d, %v", a.Folded, o.Round, err)
+	o, err := wire.DecodeRoundOutcome(a.Outcome.Inline)
+	if err != nil || o.Round != a.LastEndedRound {
+		b.t.Errorf("the outcome of round %d: of %d, %v", a.LastEndedRound, o.Round, err)
 		return
 	}
 	if b.outcomes[o.Round] == nil {
@@ -136,7 +136,7 @@ func (b *book) check() (folded, abandoned int) {
 			continue // its round is under way
 		}
 		o, is := b.told[u.round]
-		fate := o.Of(wire.TagOf(u.run, u.round, u.agent, u.digest))
+		fate := o.FateOf(wire.UpdateTagOf(u.run, u.round, u.agent, u.digest))
 		switch {
 		case is && o.Abandoned:
 			abandoned++
@@ -271,7 +271,7 @@ func TestCuts(t *testing.T) {
 
 func cutAll(t *testing.T, model string) {
 	b := &book{t: t, updates: map[update]bool{}, models: map[string]wire.Digest{},
-		outcomes: map[wire.RoundID]map[wire.Digest]bool{}, told: map[wire.RoundID]wire.Outcome{}}
+		outcomes: map[wire.RoundID]map[wire.Digest]bool{}, told: map[wire.RoundID]wire.RoundOutcome{}}
 	f := newFederation(t, b, model)
 	all := []string{lead}
 	f.start(lead)

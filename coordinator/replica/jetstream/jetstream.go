@@ -25,8 +25,8 @@ type Options struct {
 	// Copies is on how many servers the stream is kept: 3 survive the loss of one.
 	Copies int
 	Logger *slog.Logger
-	// More are for who this client is: TLS, a name and password, a file of credentials.
-	More []nats.Option
+	// ConnectOptions are for who this client is: TLS, a name and password, a file of credentials.
+	ConnectOptions []nats.Option
 }
 
 // reconnectEvery is the pause before a server is tried again.
@@ -34,9 +34,9 @@ const reconnectEvery = 500 * time.Millisecond
 
 // Store is a bucket. It connects, and makes the bucket, when it is used first, and connects again whenever it must.
 type Store struct {
-	o    Options
-	conn *nats.Conn
-	js   jetstream.JetStream
+	options Options
+	conn    *nats.Conn
+	js      jetstream.JetStream
 
 	mu     sync.Mutex
 	stream jetstream.Stream // nil until it was met
@@ -44,7 +44,7 @@ type Store struct {
 
 // Open makes a store. No server need be there yet. The error is that the options cannot be used.
 func Open(o Options) (*Store, error) {
-	s := &Store{o: o}
+	s := &Store{options: o}
 	options := append([]nats.Option{nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
 		nats.ReconnectWait(reconnectEvery), nats.ReconnectJitter(reconnectEvery, reconnectEvery),
 		nats.ReconnectBufSize(-1),   // what is sent late would be a surprise: each call is repeated by who has made it
@@ -61,7 +61,7 @@ func Open(o Options) (*Store, error) {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			o.Logger.Warn("the cluster's engine reports an error", "err", err)
 		}),
-	}, o.More...)
+	}, o.ConnectOptions...)
 	var err error
 	if s.conn, err = nats.Connect(strings.Join(o.URLs, ","), options...); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
@@ -77,9 +77,9 @@ func Open(o Options) (*Store, error) {
 func (s *Store) Close() { s.conn.Close() }
 
 // name is the stream's, as that of a key-value bucket.
-func (s *Store) name() string { return "KV_" + s.o.Bucket }
+func (s *Store) name() string { return "KV_" + s.options.Bucket }
 
-func (s *Store) subject(key string) string { return "$KV." + s.o.Bucket + "." + key }
+func (s *Store) subject(key string) string { return "$KV." + s.options.Bucket + "." + key }
 
 // bucket returns the stream, which the first replica makes.
 func (s *Store) bucket(ctx context.Context) (jetstream.Stream, error) {
@@ -93,7 +93,7 @@ func (s *Store) bucket(ctx context.Context) (jetstream.Stream, error) {
 		stream, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: s.name(), Subjects: []string{s.subject(">")}, Description: "state of the coordinator of a federation",
 			MaxMsgsPerSubject: 1, MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1, MaxMsgSize: -1,
-			Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage, Replicas: s.o.Copies,
+			Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage, Replicas: s.options.Copies,
 			AllowRollup: true, DenyDelete: true, Duplicates: 2 * time.Minute,
 		})
 	}

@@ -116,7 +116,7 @@ func (l *leads) over() bool {
 }
 
 func (l *leads) ObserveReplica(f replica.Fact) {
-	if _, is := f.(replica.Lost); is {
+	if _, is := f.(replica.LeadershipLost); is {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.lost = true
@@ -135,10 +135,10 @@ func TestNodes(t *testing.T) {
 		dir := t.TempDir()
 		return replica.New(replica.Config{Store: open(t, n, "nodes"), Name: name, Instance: rand.Uint64(),
 			Runtime: host.RealTime{}, Observer: heard, Folder: replica.Folder{Disk: store.Machine, Dir: dir,
-				Keeps: func(string) bool { return true }}}), dir
+				IsReplicated: func(string) bool { return true }}}), dir
 	}
 	first, dir := make("first")
-	lead, err := first.Stand(ctx)
+	lead, err := first.AwaitLeadership(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestNodes(t *testing.T) {
 	commit := func() {
 		if heard.over() {
 			t.Log("the lead is lost, and taken again")
-			if lead, err = first.Stand(ctx); err != nil {
+			if lead, err = first.AwaitLeadership(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -177,7 +177,7 @@ func TestNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	second, there := make("second")
-	if lead, err = second.Stand(ctx); err != nil {
+	if lead, err = second.AwaitLeadership(ctx); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(filepath.Join(there, "number"))

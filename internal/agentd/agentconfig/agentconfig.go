@@ -22,11 +22,11 @@ import (
 // Agent returns the configuration of package agent for one federation of the device (see [settings.Agent.Each]). The
 // parts that belong to the process are empty: observer, logger, randomness and boot epoch.
 func Agent(a *settings.Agent) (agent.Config, error) {
-	key, err := keys.Private(settings.SecretFile(a.Identity.KeyFile))
+	key, err := keys.ReadPrivate(settings.SecretFile(a.Identity.KeyFile))
 	if err != nil {
 		return agent.Config{}, err
 	}
-	coordinator, root, err := a.Trust()
+	coordinator, root, err := a.CoordinatorTrust()
 	if err != nil {
 		return agent.Config{}, err
 	}
@@ -35,9 +35,9 @@ func Agent(a *settings.Agent) (agent.Config, error) {
 		return agent.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
 	rows := a.Data
-	rows.Folder = a.Folder()
+	rows.Folder = a.FederationFolder()
 	var source data.Source = external.NoRows{}
-	if !a.Rowless() {
+	if !a.HasOnlyTrainers() {
 		if source, err = rows.Open(); err != nil {
 			return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
 		}
@@ -47,40 +47,40 @@ func Agent(a *settings.Agent) (agent.Config, error) {
 		mesh = &agent.MeshConfig{Place: a.D2D.Location(), Cell: a.D2D.Cell,
 			MaxDegree: cmp.Or(a.D2D.MaxDegree, settings.DefaultDegree)}
 	}
-	var predict *agent.Predictions
-	if p := a.Predict; p.Keep > 0 {
-		predict = &agent.Predictions{Keep: p.Keep, Refresh: p.Refresh, Margin: p.Margin,
-			Every: p.Every, Anomaly: p.Anomaly}
+	var predict *agent.PredictionConfig
+	if p := a.Predict; p.KeptModels > 0 {
+		predict = &agent.PredictionConfig{MaxKeptModels: p.KeptModels, Refresh: p.RefreshInterval, Margin: p.RiskMargin,
+			ForecastInterval: p.ForecastInterval, UsualResidualShare: p.UsualResidualShare}
 	}
 	return agent.Config{
 		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
 		Coordinator: coordinator, Root: root, Topics: topics,
-		Data: source, Dir: a.Folder(), StepTime: a.Compute.StepTime,
+		Data: source, Dir: a.FederationFolder(), StepTime: a.Compute.StepTime,
 		HeldOut: a.Evaluation.HeldOut,
 		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel),
 		Rate:        transfer.Rate(a.Broker.MinRate),
 		Certificate: a.Broker.Certificate,
-		Reports:     agent.Reports{Every: a.Metrics.ReportEvery, Scrape: a.Metrics.Advertise},
+		Reports:     agent.ReportConfig{Every: a.Metrics.ReportEvery, MetricsAddress: a.Metrics.Advertise},
 	}, nil
 }
 
 // CoordinatorKeys returns the keys of the coordinator that the device accepts now.
 func CoordinatorKeys(a *settings.Agent) ([]ed25519.PublicKey, error) {
-	key, root, err := a.Trust()
+	key, root, err := a.CoordinatorTrust()
 	switch {
 	case err != nil:
 		return nil, err
 	case root == nil:
 		return []ed25519.PublicKey{key}, nil
 	}
-	return agent.CoordinatorKeys(store.Machine, a.Folder(), root), nil
+	return agent.CoordinatorKeys(store.Machine, a.FederationFolder(), root), nil
 }
 
-// Uplink returns the coordinator's broker, with the certificate that the coordinator renewed last. If that certificate
-// cannot be read, the configured one is used.
-func Uplink(a *settings.Agent) *settings.Broker {
+// UplinkBroker returns the coordinator's broker, with the certificate that the coordinator renewed last. If that
+// certificate cannot be read, the configured one is used.
+func UplinkBroker(a *settings.Agent) *settings.Broker {
 	return a.Broker.WithCertificate(func(configured tls.Certificate) tls.Certificate {
-		renewed, _ := agent.LoadCertificate(store.Machine, a.Folder(), configured)
+		renewed, _ := agent.LoadCertificate(store.Machine, a.FederationFolder(), configured)
 		return renewed
 	})
 }
@@ -90,8 +90,8 @@ func Learner(a *settings.Agent) agent.Learner {
 	return agent.Learner{Robust: a.Compute.Moments == settings.MomentsRobust}
 }
 
-// Programs returns the programs that train external models, by the name that tasks call them.
-func Programs(a *settings.Agent) map[string]external.Config {
+// TrainerPrograms returns the programs that train external models, by the name that tasks call them.
+func TrainerPrograms(a *settings.Agent) map[string]external.Config {
 	all := map[string]external.Config{}
 	for _, t := range a.Trainers {
 		all[t.Name] = external.Config{Socket: t.Socket, Command: t.Command, Dir: cmp.Or(t.Dir, a.StateDir), Env: t.Env,
@@ -105,6 +105,6 @@ func Rules(d *settings.Device) (*device.Rules, error) {
 	windows, err := spec.ParseWindows(d.Windows)
 	return &device.Rules{
 		Load: device.Band(d.Load), Temperature: device.Band(d.Temperature), Battery: device.Band(d.Battery),
-		Mains: d.Mains, Memory: uint64(d.Memory), Windows: windows,
+		MainsOnly: d.OnlyOnMains, Memory: uint64(d.Memory), Windows: windows,
 	}, err
 }

@@ -10,28 +10,28 @@ import (
 
 // The log and the status report these problems of an agent with the same text.
 
-// NotConfined returns the warning that a trainer has the same access as agentd, with the reason.
-func NotConfined(f agent.TrainerStarted) string {
+// UnconfinedTrainerWarning returns the warning that a trainer has the same access as agentd, with the reason.
+func UnconfinedTrainerWarning(f agent.TrainerStarted) string {
 	return fmt.Sprintf("trainer %s is not confined (%s): it has the same access to memory and network as agentd",
-		f.Trainer, f.Loose)
+		f.ConfiguredName, f.UnconfinedReason)
 }
 
-// Stale says that no announcement has come, and what to look at.
-func Stale(wait time.Duration) string {
+// StaleAnnouncementAdvice says that no announcement has come, and what to look at.
+func StaleAnnouncementAdvice(wait time.Duration) string {
 	return fmt.Sprintf("a round is open, but no new announcement has arrived for %s (three times the maximum duration "+
 		"of a round): the coordinator is offline, or the broker withholds its announcements; see coordinator status",
 		wait)
 }
 
-// Ending says that a device's certificate ends, and what to do.
-func Ending(f agent.CertificateEnding) string {
+// CertificateEndingAdvice says that a device's certificate ends, and what to do.
+func CertificateEndingAdvice(f agent.CertificateEnding) string {
 	what := "expires in " + days(f.Left)
 	if f.Left <= 0 {
 		what = "has expired"
 	}
 	why := "the coordinator has not answered; see that it runs, and that this device reaches it"
 	if f.Refused != 0 {
-		why = "the coordinator refuses another one: " + agent.Refusal(f.Refused)
+		why = "the coordinator refuses another one: " + agent.RenewRefusalText(f.Refused)
 	}
 	return "the certificate for the broker " + what + ": " + why +
 		"; a certificate of another authority must be renewed manually"
@@ -45,11 +45,11 @@ func days(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
-// Behind says that the machine's clock is behind, and what to do.
-func Behind(f agent.ClockBehind) string {
+// ClockBehindAdvice says that the machine's clock is behind, and what to do.
+func ClockBehindAdvice(f agent.ClockBehind) string {
 	return fmt.Sprintf("clock is behind: using %s UTC for certificates, as the coordinator has signed or this program "+
 		"was built, since the machine says %s; set it, and keep it right with NTP",
-		f.Using.UTC().Format(time.DateTime), f.Machine.UTC().Format(time.DateTime))
+		f.UsedTime.UTC().Format(time.DateTime), f.Machine.UTC().Format(time.DateTime))
 }
 
 // RejectionAdvice says why the coordinator ignores a device's messages, with the remedy.

@@ -14,17 +14,18 @@ import (
 )
 
 // Draw returns the picture as text.
-func (a *agentPicture) Draw(width int) string {
+func (a *agentStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
-	p.Head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.At, a.Started,
+	p.Head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.GeneratedAt,
+		a.Started,
 		a.Problems, a.Broker)
-	switch a.Fit {
+	switch a.Fitness {
 	case "":
-		p.Line("data", "%s", a.taskless())
+		p.Line("data", "%s", a.noTaskReason())
 	case "fit":
 		p.Line("data", "%d rows fit the task", a.Rows)
 	default:
-		p.Line("data", "cannot do the task: %s", a.Fit)
+		p.Line("data", "cannot do the task: %s", a.Fitness)
 	}
 	a.drawInputs(p)
 	if m := a.Model; m != nil {
@@ -32,44 +33,47 @@ func (a *agentPicture) Draw(width int) string {
 		if m.Pinned {
 			pinned = ", pinned: `agentd model use newest` ends that"
 		}
-		p.Line("predicts", "with model %d/%d, for %s%s", m.Run, m.Version, a.At.Sub(m.Since).Round(time.Second), pinned)
+		p.Line("predicts", "with model %d/%d, for %s%s", m.Run, m.Version,
+			a.GeneratedAt.Sub(m.Since).Round(time.Second), pinned)
 	}
 	if c := a.Certificate; c != nil {
-		p.Line("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime), days(c.Sub(a.At)))
+		p.Line("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime), days(c.Sub(a.GeneratedAt)))
 	}
 	if b := a.Budget; b != nil {
 		p.Line("budget", "%s %.1f of %.1f MB in %s", status.Bar(float64(b.Used), float64(b.Limit)), float64(b.Used)/1e6,
 			float64(b.Limit)/1e6, b.Month)
 	}
 	if w := a.Work; w == nil && a.Round > 0 {
-		p.Line(fmt.Sprintf("round %d", a.Round), "%s", a.idle())
+		p.Line(fmt.Sprintf("round %d", a.Round), "%s", a.idleReason())
 	} else if w != nil {
 		doing := "at work"
-		if w.Done {
+		if w.StepsDone {
 			doing = "sending its update"
 		}
-		took, all := a.At.Sub(w.Since), w.Until.Sub(w.Since)
+		took, all := a.GeneratedAt.Sub(w.Since), w.Until.Sub(w.Since)
 		p.Line(fmt.Sprintf("round %d", w.Round), "%s, %s", w.Kind, doing)
-		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), all.Seconds()), status.Span(took), status.Span(all))
+		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), all.Seconds()), status.FormatDuration(took),
+			status.FormatDuration(all))
 	}
 	if w := a.Waits; w != nil {
-		p.Line("  waits", "for %s: this device trains for federation %s", status.Span(a.At.Sub(w.Since)), w.For)
+		p.Line("  waits", "for %s: this device trains for federation %s",
+			status.FormatDuration(a.GeneratedAt.Sub(w.Since)), w.BusyFederation)
 	}
 	if t := a.Trained; t != nil {
 		waited := ""
-		if t.Waited > 0 {
-			waited = fmt.Sprintf(", after waits of %s for other federations", status.Seconds(t.Waited))
+		if t.WaitSeconds > 0 {
+			waited = fmt.Sprintf(", after waits of %s for other federations", status.Seconds(t.WaitSeconds))
 		}
-		p.Line("last trained", "round %d: E=%d steps (by %s) in %s, %s each%s", t.Round, t.LocalSteps, t.Because,
+		p.Line("last trained", "round %d: E=%d steps (by %s) in %s, %s each%s", t.Round, t.LocalSteps, t.SizingReason,
 			status.Seconds(t.Took), time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond), waited)
 		if t.Flows > 0 {
-			p.Line("  mixed", "%d flows of neighbours, %d of them late", t.Flows, t.Late)
+			p.Line("  mixed", "%d flows of neighbours, %d of them late", t.Flows, t.LateFlows)
 		}
 	}
 	p.Losses(a.Losses)
-	if len(a.Results) > 0 {
+	if len(a.RoundsByResult) > 0 {
 		var all []string
-		for result, n := range a.Results {
+		for result, n := range a.RoundsByResult {
 			all = append(all, fmt.Sprintf("%s %d", result, n))
 		}
 		slices.Sort(all)
@@ -79,8 +83,8 @@ func (a *agentPicture) Draw(width int) string {
 	return p.Text.String()
 }
 
-// taskless describes why the agent knows no task.
-func (a *agentPicture) taskless() string {
+// noTaskReason describes why the agent knows no task.
+func (a *agentStatus) noTaskReason() string {
 	switch a.Missing {
 	case "":
 		return "no task yet: the agent waits for the coordinator's announcement"
@@ -95,12 +99,12 @@ func (a *agentPicture) taskless() string {
 	return "no task: the broker has no announcement (see above)"
 }
 
-// idle says why a device without work has none.
-func (a *agentPicture) idle() string {
+// idleReason says why a device without work has none.
+func (a *agentStatus) idleReason() string {
 	switch {
 	case a.Phase == wire.PhaseFinished.String():
 		return "the run is finished; this device waits for a new one (`coordinator task apply` begins it)"
-	case a.Fit != "fit":
+	case a.Fitness != "fit":
 		return "this device takes no part, since it cannot do the task"
 	case a.Phase == wire.PhaseOpen.String():
 		return "this device was not drawn, or its part is done"
@@ -109,9 +113,9 @@ func (a *agentPicture) idle() string {
 }
 
 // drawInputs shows the inputs of which something was not used.
-func (a *agentPicture) drawInputs(p *status.Page) {
-	if a.Lacking > 0 {
-		p.Line("  not made", "%d rows, which lack a value", a.Lacking)
+func (a *agentStatus) drawInputs(p *status.Page) {
+	if a.RowsNotMade > 0 {
+		p.Line("  not made", "%d rows, which lack a value", a.RowsNotMade)
 	}
 	shown, more := 0, 0
 	for _, in := range a.Inputs {
@@ -123,8 +127,8 @@ func (a *agentPicture) drawInputs(p *status.Page) {
 			continue
 		}
 		text := data.ColumnReport{Used: in.Used, Unused: in.Unused}.String()
-		if in.Where != "" {
-			text += "; the last: " + in.Where
+		if in.LastUnusedLocation != "" {
+			text += "; the last: " + in.LastUnusedLocation
 			if in.Problem != "" {
 				text += ": " + in.Problem
 			}

@@ -19,46 +19,46 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// agentPicture is the state of an agent, as agentd status shows it.
-type agentPicture struct {
-	Program    string      `json:"program"`
-	Version    string      `json:"version"`
-	Federation string      `json:"federation"`
-	ID         string      `json:"id"`
-	At         time.Time   `json:"at"` // of the picture
-	Started    time.Time   `json:"started"`
-	Broker     status.Link `json:"broker"`
-	Problems   []string    `json:"problems,omitempty"`
+// agentStatus is the state of an agent, as agentd status shows it.
+type agentStatus struct {
+	Program     string      `json:"program"`
+	Version     string      `json:"version"`
+	Federation  string      `json:"federation"`
+	ID          string      `json:"id"`
+	GeneratedAt time.Time   `json:"at"` // of the picture
+	Started     time.Time   `json:"started"`
+	Broker      status.Link `json:"broker"`
+	Problems    []string    `json:"problems,omitempty"`
 
-	Round uint64 `json:"round"` // of the announcement that is obeyed
-	Phase string `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
-	Work  *work  `json:"work,omitempty"`
-	Fit   string `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
+	Round   uint64 `json:"round"` // of the announcement that is obeyed
+	Phase   string `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
+	Work    *work  `json:"work,omitempty"`
+	Fitness string `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
 	// Missing is the reason for a missing announcement; empty if one has arrived, or the agent still waits.
-	Missing agent.MissingReason `json:"announcement_missing,omitempty"`
-	Rows    uint64              `json:"rows"`
-	Lacking int                 `json:"rows_not_made"` // or not used, for lack of a value
-	Inputs  []input             `json:"inputs,omitempty"`
-	Waits   *turnWait           `json:"waits,omitempty"`   // while the device trains for another federation
-	Trained *trained            `json:"trained,omitempty"` // the last time
-	Results map[string]int      `json:"results"`           // rounds, since the start
-	Updates map[string]int      `json:"updates"`           // whose rounds are over, by what became of them
-	Losses  []float64           `json:"losses"`            // risk of the base model on the local data, of the newest rounds
-	Recent  []status.Refusal    `json:"refusals"`
-	Budget  *budget             `json:"budget,omitempty"`
-	Model   *modelInUse         `json:"model,omitempty"` // that the device predicts with
+	Missing        agent.MissingReason `json:"announcement_missing,omitempty"`
+	Rows           uint64              `json:"rows"`
+	RowsNotMade    int                 `json:"rows_not_made"` // or not used, for lack of a value
+	Inputs         []input             `json:"inputs,omitempty"`
+	Waits          *trainingWait       `json:"waits,omitempty"`   // while the device trains for another federation
+	Trained        *trainingSummary    `json:"trained,omitempty"` // the last time
+	RoundsByResult map[string]int      `json:"results"`           // rounds, since the start
+	UpdatesByFate  map[string]int      `json:"updates"`           // whose rounds are over, by what became of them
+	Losses         []float64           `json:"losses"`            // risk of the base model on the local data, of the newest rounds
+	Recent         []status.Refusal    `json:"refusals"`
+	Budget         *budget             `json:"budget,omitempty"`
+	Model          *modelInUse         `json:"model,omitempty"` // that the device predicts with
 
 	Certificate *time.Time `json:"certificate_expires,omitempty"` // of the one for the broker
 }
 
 // input is what has come of an input, or of a column of a file.
 type input struct {
-	Name   string                 `json:"name"` // empty for payloads that cannot be read
-	Came   uint64                 `json:"came"`
-	Used   uint64                 `json:"used"`
-	Newest *time.Time             `json:"newest,omitempty"` // of the times of its values
-	Unused map[data.Reason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
-	Where  string                 `json:"where,omitempty"`  // the last value was that was not used
+	Name               string                 `json:"name"` // empty for payloads that cannot be read
+	ReceivedValues     uint64                 `json:"came"`
+	Used               uint64                 `json:"used"`
+	Newest             *time.Time             `json:"newest,omitempty"` // of the times of its values
+	Unused             map[data.Reason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
+	LastUnusedLocation string                 `json:"where,omitempty"`  // the last value was that was not used
 	// Problem describes that value and its fault.
 	Problem string `json:"problem,omitempty"`
 }
@@ -67,7 +67,8 @@ type input struct {
 func inputsOf(r data.Report) []input {
 	var all []input
 	for _, c := range r.Columns[:min(len(r.Columns), spec.MaxInputs)] {
-		in := input{Name: c.Name, Came: c.Came, Used: c.Used, Unused: c.Unused, Where: c.Where, Problem: c.Problem}
+		in := input{Name: c.Name, ReceivedValues: c.Came, Used: c.Used, Unused: c.Unused, LastUnusedLocation: c.Where,
+			Problem: c.Problem}
 		if c.Newest != 0 {
 			at := time.Unix(0, c.Newest).UTC()
 			in.Newest = &at
@@ -87,31 +88,31 @@ type modelInUse struct {
 
 // work is the agent's work in a round.
 type work struct {
-	Round uint64    `json:"round"`
-	Kind  string    `json:"kind"`
-	Since time.Time `json:"since"`
-	Until time.Time `json:"until"` // the deadline
-	Done  bool      `json:"done"`  // the local steps are done, and the update is being sent
+	Round     uint64    `json:"round"`
+	Kind      string    `json:"kind"`
+	Since     time.Time `json:"since"`
+	Until     time.Time `json:"until"` // the deadline
+	StepsDone bool      `json:"done"`  // the local steps are done, and the update is being sent
 }
 
-// turnWait is the wait of a federation for its turn to train.
-type turnWait struct {
-	For   string    `json:"for"` // the federation that the device trains for
-	Since time.Time `json:"since"`
+// trainingWait is the wait of a federation for its turn to train.
+type trainingWait struct {
+	BusyFederation string    `json:"for"` // the federation that the device trains for
+	Since          time.Time `json:"since"`
 }
 
-// trained describes the local steps of a round.
-type trained struct {
-	Round      uint64   `json:"round"`
-	LocalSteps int      `json:"local_steps"`
-	Because    string   `json:"because"`
-	StepTime   float64  `json:"step_time"` // seconds
-	Took       float64  `json:"took"`      // seconds
-	Waited     float64  `json:"waited"`    // seconds, while the device trained for other federations
-	RiskBefore *float64 `json:"risk_before,omitempty"`
-	RiskAfter  *float64 `json:"risk_after,omitempty"`
-	Flows      uint64   `json:"flows,omitempty"` // of neighbours, applied
-	Late       uint64   `json:"late,omitempty"`  // of these
+// trainingSummary describes the local steps of a round.
+type trainingSummary struct {
+	Round        uint64   `json:"round"`
+	LocalSteps   int      `json:"local_steps"`
+	SizingReason string   `json:"because"`
+	StepTime     float64  `json:"step_time"` // seconds
+	Took         float64  `json:"took"`      // seconds
+	WaitSeconds  float64  `json:"waited"`    // seconds, while the device trained for other federations
+	RiskBefore   *float64 `json:"risk_before,omitempty"`
+	RiskAfter    *float64 `json:"risk_after,omitempty"`
+	Flows        uint64   `json:"flows,omitempty"` // of neighbours, applied
+	LateFlows    uint64   `json:"late,omitempty"`  // of these
 }
 
 // budget is the traffic of a month, against its limit.
@@ -123,43 +124,44 @@ type budget struct {
 
 // View keeps an agent's picture up to date from its facts.
 type View struct {
-	now      func() time.Time
-	mu       sync.Mutex // pictures are asked for from other goroutines
-	is       agentPicture
-	problems map[string]string // by subject
-	missing  agent.AnnouncementMissing
-	rejected wire.RejectionReason
+	now              func() time.Time
+	mu               sync.Mutex // pictures are asked for from other goroutines
+	current          agentStatus
+	problemBySubject map[string]string // by subject
+	missing          agent.AnnouncementMissing
+	rejected         wire.RejectionReason
 }
 
 var _ agent.Observer = (*View)(nil)
 
 // New returns the view of an agent that has just started.
 func New(version, federation, id string, now func() time.Time) *View {
-	return &View{now: now, problems: map[string]string{}, is: agentPicture{
+	return &View{now: now, problemBySubject: map[string]string{}, current: agentStatus{
 		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(),
-		Broker:  status.Link{Since: now()},
-		Results: map[string]int{}, Updates: map[string]int{}, Losses: []float64{}, Recent: []status.Refusal{},
+		Broker:         status.Link{Since: now()},
+		RoundsByResult: map[string]int{}, UpdatesByFate: map[string]int{}, Losses: []float64{},
+		Recent: []status.Refusal{},
 	}}
 }
 
-// Picture returns a copy of the present state.
-func (v *View) Picture() status.Picture {
+// Status returns a copy of the present state.
+func (v *View) Status() status.Drawable {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	p := v.is
-	p.At = v.now()
+	p := v.current
+	p.GeneratedAt = v.now()
 	p.Losses, p.Recent = slices.Clone(p.Losses), slices.Clone(p.Recent)
-	p.Results, p.Updates = maps.Clone(v.is.Results), maps.Clone(v.is.Updates)
-	for _, problem := range v.problems {
+	p.RoundsByResult, p.UpdatesByFate = maps.Clone(v.current.RoundsByResult), maps.Clone(v.current.UpdatesByFate)
+	for _, problem := range v.problemBySubject {
 		p.Problems = append(p.Problems, problem)
 	}
 	slices.Sort(p.Problems)
 	return &p
 }
 
-// Obstacles returns why the agent has no announcement (an empty reason = it has one, or the cause is not known yet),
-// and why the coordinator ignores the agent's messages (0 = it does not).
-func (v *View) Obstacles() (agent.AnnouncementMissing, wire.RejectionReason) {
+// TaskObstacles returns why the agent has no announcement (an empty reason = it has one, or the cause is not known
+// yet), and why the coordinator ignores the agent's messages (0 = it does not).
+func (v *View) TaskObstacles() (agent.AnnouncementMissing, wire.RejectionReason) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.missing, v.rejected
@@ -171,25 +173,26 @@ func (v *View) ObserveRound(fact round.AgentFact) {
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
 	case round.AnnouncementObeyed:
-		v.is.Round, v.is.Phase = uint64(f.Order.Round), f.Order.Phase.String()
-		v.note("protocol", "")
+		v.current.Round, v.current.Phase = uint64(f.Order.Round), f.Order.Phase.String()
+		v.setProblem("protocol", "")
 	case round.TaskPrepared:
-		v.is.Rows, v.is.Fit = f.Samples, "fit"
+		v.current.Rows, v.current.Fitness = f.Samples, "fit"
 		if f.Unfit != 0 {
-			v.is.Fit = f.Unfit.String()
+			v.current.Fitness = f.Unfit.String()
 		}
 	case round.WorkStarted:
-		v.is.Work = &work{Round: uint64(f.Round), Kind: f.Kind.String(), Since: v.now(), Until: v.now().Add(f.Left)}
+		v.current.Work = &work{Round: uint64(f.Round), Kind: f.Kind.String(), Since: v.now(),
+			Until: v.now().Add(f.Left)}
 	case round.WorkEnded:
 		v.ended(f)
-	case round.BudgetShort:
-		v.note("budget", fmt.Sprintf("the rest of the month's bytes (%d) is too small for a round (%d)", f.Left,
+	case round.UplinkBudgetTooSmall:
+		v.setProblem("budget", fmt.Sprintf("the rest of the month's bytes (%d) is too small for a round (%d)", f.Left,
 			f.Bytes))
 	case round.EdgeLost:
-		v.note("edge", fmt.Sprintf("the coordinator has ended the edge to %s for some rounds: %s", f.Neighbor,
+		v.setProblem("edge", fmt.Sprintf("the coordinator has ended the edge to %s for some rounds: %s", f.Neighbor,
 			f.Reason))
-	case round.NotUnderstood:
-		v.note("version", fmt.Sprintf("the coordinator's %s: %v; update this agent", f.Message, f.Err))
+	case round.MessageUnsupported:
+		v.setProblem("version", fmt.Sprintf("the coordinator's %s: %v; update this agent", f.Message, f.Err))
 	case round.AnnouncementIgnored: // not shown
 	}
 }
@@ -200,80 +203,86 @@ func (v *View) Observe(fact agent.Fact) {
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
 	case agent.UpdateSettled:
-		v.is.Updates[f.Fate.String()]++
+		v.current.UpdatesByFate[f.Fate.String()]++
 	case agent.Trained:
 		v.trained(f)
-	case agent.TurnAwaited:
-		v.waits(f.By)
+	case agent.TrainingLockAwaited:
+		v.setTrainingWait(f.LockHolder)
 	case agent.TrainingFailed:
-		v.is.Recent = status.Keep(v.is.Recent, status.KeptRefusals, status.Refusal{At: v.now(), Round: uint64(f.Round),
-			What: "no update", Reason: f.Err.Error()})
+		v.current.Recent = status.AppendBounded(v.current.Recent, status.KeptRefusals, status.Refusal{At: v.now(),
+			Round: uint64(f.Round),
+			Kind:  "no update", Reason: f.Err.Error()})
 	case agent.LinkChanged:
-		if f.Back.IsZero() {
-			v.is.Broker.Change(v.now(), f.Up, f.Err)
+		if f.ReconnectAt.IsZero() {
+			v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
 		} else {
-			v.is.Broker.Leave(v.now(), f.Back)
+			v.current.Broker.SetPaused(v.now(), f.ReconnectAt)
 		}
 	case agent.SubscriptionsRefused:
-		v.note("refused", status.RefusedProblem(slices.Concat(f.Filters, f.Site)))
+		v.setProblem("refused", status.RefusedProblem(slices.Concat(f.Filters, f.Site)))
 	case agent.BrokerTested:
-		v.note("broker", f.Advice())
+		v.setProblem("broker", f.Advice())
 	case agent.StorageFailing:
-		v.note("storage", status.StorageProblem(v.now(), f.What, f.Err))
+		v.setProblem("storage", status.StorageProblem(v.now(), f.Operation, f.Err))
 	case agent.StateLost:
-		v.note("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File, f.Without))
+		v.setProblem("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File,
+			f.Without))
 	case agent.AnnouncementsStale:
-		v.noteIf(f.For > 0, "stale", func() string { return Stale(f.For) })
+		v.setProblemIf(f.For > 0, "stale", func() string { return StaleAnnouncementAdvice(f.For) })
 	case agent.AnnouncementMissing:
-		v.missing, v.is.Missing = f, f.Reason // the problem of a denied test of the broker says the same
-		v.noteIf(f.Reason != "" && f.Reason != agent.MissingAccess, "missing", f.Advice)
+		v.missing, v.current.Missing = f, f.Reason // the problem of a denied test of the broker says the same
+		v.setProblemIf(f.Reason != "" && f.Reason != agent.MissingAccess, "missing", f.Advice)
 	case agent.CertificateUsed:
 		v.certified(f.Until)
 	case agent.CertificateEnding:
-		v.note("certificate", Ending(f))
+		v.setProblem("certificate", CertificateEndingAdvice(f))
 	case agent.RenewalRefused:
-		v.note("renewal", "the coordinator gives this device no other key or certificate: "+agent.Refusal(f.Reason))
+		v.setProblem("renewal",
+			"the coordinator gives this device no other key or certificate: "+agent.RenewRefusalText(f.Reason))
 	case agent.Rekeyed:
-		v.note("renewal", "")
+		v.setProblem("renewal", "")
 	case agent.ClockBehind:
-		v.noteIf(!f.Using.IsZero(), "clock", func() string { return Behind(f) })
+		v.setProblemIf(!f.UsedTime.IsZero(), "clock", func() string { return ClockBehindAdvice(f) })
 	case agent.BootRaised:
-		v.note("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
-	case agent.KeyAwaited:
-		v.note("key", keyless)
-	case agent.KeyCame:
-		v.note("key", "")
+		v.setProblem("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
+	case agent.GroupKeyAwaited:
+		v.setProblem("key", keyless)
+	case agent.GroupKeyReceived:
+		v.setProblem("key", "")
 	case agent.StorageMended:
-		v.note("storage", "")
+		v.setProblem("storage", "")
 	case agent.DataLoaded:
-		v.noteIf(f.Problem != nil, "data", func() string { return misfits + f.Problem.Error() })
+		v.setProblemIf(f.Problem != nil, "data", func() string { return misfits + f.Problem.Error() })
 	case agent.DataCollected:
 		v.collected(f)
 	case agent.CloneSeen:
-		v.note("clone", "another device has the identity of this agent: give one of them an id and a key of its own")
+		v.setProblem("clone",
+			"another device has the identity of this agent: give one of them an id and a key of its own")
 	case agent.Rejected:
 		v.rejected = f.Reason
-		v.noteIf(f.Reason != 0, "rejected", func() string { return RejectionAdvice(f.Reason) })
+		v.setProblemIf(f.Reason != 0, "rejected", func() string { return RejectionAdvice(f.Reason) })
 	case agent.BudgetUsed:
 		v.spent(f)
 	case agent.ModelInUse:
-		v.is.Model = &modelInUse{uint64(f.Run), uint64(f.Version), f.Since, f.Pinned}
+		v.current.Model = &modelInUse{uint64(f.Run), uint64(f.Version), f.Since, f.Pinned}
 	case agent.ModelJudged:
-		v.note("model", modelProblem(f))
+		v.setProblem("model", modelProblem(f))
 	case agent.Predicted:
 		v.predicted(f)
 	case agent.ModelHookFailed:
-		v.note("hook", "predict.hook failed: "+f.Err.Error())
+		v.setProblem("hook", "predict.hook failed: "+f.Err.Error())
 	case agent.TrainerStarted:
-		v.note("trainer "+f.Trainer, "")
-		v.noteIf(f.Loose != "", "confined "+f.Trainer, func() string { return NotConfined(f) })
+		v.setProblem("trainer "+f.ConfiguredName, "")
+		v.setProblemIf(f.UnconfinedReason != "", "confined "+f.ConfiguredName,
+			func() string { return UnconfinedTrainerWarning(f) })
 	case agent.TrainerEnded:
-		v.note("trainer "+f.Trainer, fmt.Sprintf("trainer %s has ended, and is started again: %v", f.Trainer, f.Err))
+		v.setProblem("trainer "+f.Trainer, fmt.Sprintf("trainer %s has ended, and is started again: %v", f.Trainer,
+			f.Err))
 	case agent.MessageDropped:
 		v.dropped(f)
 	case agent.BlockBegan, agent.DeviceJudged, agent.Evaluated, agent.FeedbackKept, agent.ModelFetched,
-		agent.NeighborsFound, agent.PersonalBegun,
-		agent.RootTaken: // not shown
+		agent.NeighborsFound, agent.PersonalModelReset,
+		agent.RootDocumentAdopted: // not shown
 	}
 }
 
@@ -282,15 +291,16 @@ func modelProblem(f agent.ModelJudged) string {
 	name := fmt.Sprintf("model %d/%d is not in use: ", f.Run, f.Version)
 	switch f.Result {
 	case agent.ModelWorse:
-		return name + fmt.Sprintf("its risk on the %d held-out rows is %.4g, that of the present one is %.4g", f.Rows,
-			f.Risk, f.InUse)
+		return name + fmt.Sprintf("its risk on the %d held-out rows is %.4g, that of the present one is %.4g",
+			f.HeldOutRows,
+			f.Risk, f.RiskOfModelInUse)
 	case agent.ModelNotFinite:
 		return name + "it has numbers that are not finite"
-	case agent.ModelBlind:
+	case agent.ModelUnjudged:
 		return name + "the held-out rows to judge it on cannot be read now"
 	case agent.ModelFailed:
 		return name + f.Err.Error()
-	case agent.ModelTaken, agent.ModelPinned:
+	case agent.ModelAdopted, agent.ModelPinned:
 	}
 	return ""
 }
@@ -301,30 +311,30 @@ const keyless = "the task or a model is sealed, and the coordinator has not give
 
 const misfits = "the local data do not fit the task: "
 
-// note sets the problem with a subject; an empty text removes it.
-func (v *View) note(about, text string) {
-	if delete(v.problems, about); text != "" {
-		v.problems[about] = text
+// setProblem sets the problem with a subject; an empty text removes it.
+func (v *View) setProblem(about, text string) {
+	if delete(v.problemBySubject, about); text != "" {
+		v.problemBySubject[about] = text
 	}
 }
 
-// noteIf sets the problem with a subject if there is one, and else removes it.
-func (v *View) noteIf(is bool, about string, text func() string) {
-	if delete(v.problems, about); is {
-		v.problems[about] = text()
+// setProblemIf sets the problem with a subject if there is one, and else removes it.
+func (v *View) setProblemIf(is bool, about string, text func() string) {
+	if delete(v.problemBySubject, about); is {
+		v.problemBySubject[about] = text()
 	}
 }
 
-// waits takes note of the federation for which this one waits; empty if it waits for none.
-func (v *View) waits(by string) {
-	if v.is.Waits = nil; by != "" {
-		v.is.Waits = &turnWait{by, v.now()}
+// setTrainingWait takes note of the federation for which this one waits; empty if it waits for none.
+func (v *View) setTrainingWait(by string) {
+	if v.current.Waits = nil; by != "" {
+		v.current.Waits = &trainingWait{by, v.now()}
 	}
 }
 
 func (v *View) certified(until time.Time) {
-	v.is.Certificate = &until
-	v.note("certificate", "")
+	v.current.Certificate = &until
+	v.setProblem("certificate", "")
 }
 
 func (v *View) collected(f agent.DataCollected) {
@@ -332,66 +342,67 @@ func (v *View) collected(f agent.DataCollected) {
 	for i, t := range f.Troubles {
 		texts[i] = t.Text
 	}
-	v.note("source", strings.Join(texts, "; "))
-	v.is.Lacking, v.is.Inputs = f.Bad, inputsOf(f.Report)
+	v.setProblem("source", strings.Join(texts, "; "))
+	v.current.RowsNotMade, v.current.Inputs = f.Bad, inputsOf(f.Report)
 }
 
 func (v *View) spent(f agent.BudgetUsed) {
-	v.is.Budget = &budget{f.Month, f.Used, f.Limit}
+	v.current.Budget = &budget{f.Month, f.Used, f.Limit}
 	if f.Limit-min(f.Limit, f.Used) >= f.Estimate {
-		v.note("budget", "")
+		v.setProblem("budget", "")
 	}
 }
 
 func (v *View) predicted(f agent.Predicted) {
 	if f.Err != nil {
-		v.note("forecasts", "there are no forecasts: "+f.Err.Error())
-	} else if f.Mended {
-		v.note("forecasts", "")
+		v.setProblem("forecasts", "there are no forecasts: "+f.Err.Error())
+	} else if f.ErrorResolved {
+		v.setProblem("forecasts", "")
 	}
 }
 
 func (v *View) dropped(f agent.MessageDropped) {
 	if f.Kind == mqtt.KindRound && f.Reason == agent.DropVersion {
-		v.note("protocol", "the coordinator's announcements cannot be read: "+f.Err.Error())
+		v.setProblem("protocol", "the coordinator's announcements cannot be read: "+f.Err.Error())
 	}
 }
 
 func (v *View) ended(f round.WorkEnded) {
-	v.is.Work = nil
-	v.is.Results[string(f.Result)]++
+	v.current.Work = nil
+	v.current.RoundsByResult[string(f.Result)]++
 	switch f.Result {
 	case round.WorkRefused:
-		v.is.Recent = status.Keep(v.is.Recent, status.KeptRefusals,
-			status.Refusal{At: v.now(), Round: uint64(f.Round), What: "refused", Reason: f.Refused.String()})
+		v.current.Recent = status.AppendBounded(v.current.Recent, status.KeptRefusals,
+			status.Refusal{At: v.now(), Round: uint64(f.Round), Kind: "refused", Reason: f.Refused.String()})
 	case round.WorkDeclined:
-		v.is.Recent = status.Keep(v.is.Recent, status.KeptRefusals,
-			status.Refusal{At: v.now(), Round: uint64(f.Round), What: "declined", Reason: f.Declined.String()})
+		v.current.Recent = status.AppendBounded(v.current.Recent, status.KeptRefusals,
+			status.Refusal{At: v.now(), Round: uint64(f.Round), Kind: "declined", Reason: f.Declined.String()})
 	}
 }
 
 func (v *View) trained(f agent.Trained) {
-	v.is.Trained = &trained{
-		Round: uint64(f.Round), LocalSteps: f.LocalSteps, Because: f.Sizing.String(), StepTime: f.StepTime.Seconds(),
-		Took: f.Took.Seconds(), Waited: f.Waited.Seconds(),
-		RiskBefore: status.Number(f.RiskBefore), RiskAfter: status.Number(f.RiskAfter),
+	v.current.Trained = &trainingSummary{
+		Round: uint64(f.Round), LocalSteps: f.LocalSteps, SizingReason: f.Sizing.String(),
+		StepTime: f.StepTime.Seconds(),
+		Took:     f.Took.Seconds(), WaitSeconds: f.LockWait.Seconds(),
+		RiskBefore: status.FiniteOrNil(f.RiskBefore), RiskAfter: status.FiniteOrNil(f.RiskAfter),
 	}
 	if f.Mixed != nil {
-		v.is.Trained.Flows, v.is.Trained.Late = f.Mixed.Flows, f.Mixed.Late
+		v.current.Trained.Flows, v.current.Trained.LateFlows = f.Mixed.Flows, f.Mixed.LateFlows
 	}
-	if v.is.Work != nil {
-		done := *v.is.Work // pictures share the old one
-		done.Done = true
-		v.is.Work = &done
+	if v.current.Work != nil {
+		done := *v.current.Work // pictures share the old one
+		done.StepsDone = true
+		v.current.Work = &done
 	}
-	if risk := status.Number(f.RiskBefore); risk != nil {
-		v.is.Losses = status.Keep(v.is.Losses, status.KeptLosses, *risk)
+	if risk := status.FiniteOrNil(f.RiskBefore); risk != nil {
+		v.current.Losses = status.AppendBounded(v.current.Losses, status.KeptLosses, *risk)
 	}
 }
 
 // Route answers with the picture.
 func (v *View) Route() api.Route {
-	return api.Get(status.Path, "What the agent does.", func(*http.Request) (*agentPicture, error) {
-		return v.Picture().(*agentPicture), nil
+	return api.Get(status.Path, "What the agent does.", func(*http.Request) (*agentStatus, error) {
+		return v.Status().(*agentStatus), nil
 	})
 }

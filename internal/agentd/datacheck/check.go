@@ -22,49 +22,49 @@ import (
 // Task is a task and where it comes from.
 type Task struct {
 	wire.Task
-	From string // a file, a running agent or a broker
+	Origin string // a file, a running agent or a broker
 	// Rejected is why the coordinator ignores the running agent's messages, with a remedy; empty = it does not.
 	Rejected string
 }
 
 // Result is what a check found.
 type Result struct {
-	Task   *About       `json:"task,omitempty"`    // nil = nobody knows the task: then only the source is described
+	Task   *TaskSummary `json:"task,omitempty"`    // nil = nobody knows the task: then only the source is described
 	NoTask string       `json:"no_task,omitempty"` // why
 	Data   *data.Survey `json:"data"`
 	Rows   *Rows        `json:"rows,omitempty"` // nil without a task
-	// Declines says why the agent would not take part. Without a task it says why the source cannot be read.
-	Declines string `json:"declines,omitempty"`
+	// DeclineReason says why the agent would not take part. Without a task it says why the source cannot be read.
+	DeclineReason string `json:"declines,omitempty"`
 
-	recorded bool // the lines are readings
+	linesAreReadings bool // the lines are readings
 }
 
-// About is what is said of a task.
-type About struct {
+// TaskSummary is what is said of a task.
+type TaskSummary struct {
 	Name     string   `json:"name"`
-	From     string   `json:"from"`
+	Origin   string   `json:"from"`
 	Features []string `json:"features"`
 	Target   string   `json:"target"`
 }
 
 // Rows is what the agent makes of its source. If the source needs changes, they are as if those were made.
 type Rows struct {
-	Made    int       `json:"made"`
-	First   time.Time `json:"first,omitzero"`
-	Last    time.Time `json:"last,omitzero"`
-	Trained int       `json:"trained"`
-	HeldOut int       `json:"held_out"`
-	// Boundary is the time of the first row that is held out. A run that has begun keeps its own.
-	Boundary time.Time      `json:"boundary,omitzero"`
-	Columns  []data.Summary `json:"columns"` // the features, then the target
-	Unused   []Unused       `json:"unused,omitempty"`
-	Problem  string         `json:"problem,omitempty"` // why there are no rows
+	MadeRows     int       `json:"made"`
+	FirstRowTime time.Time `json:"first,omitzero"`
+	LastRowTime  time.Time `json:"last,omitzero"`
+	Trained      int       `json:"trained"`
+	HeldOut      int       `json:"held_out"`
+	// HeldOutSince is the time of the first row that is held out. A run that has begun keeps its own.
+	HeldOutSince time.Time      `json:"boundary,omitzero"`
+	Columns      []data.Summary `json:"columns"` // the features, then the target
+	Unused       []UnusedCount  `json:"unused,omitempty"`
+	Problem      string         `json:"problem,omitempty"` // why there are no rows
 	// Warnings name inputs of which most values are not used, and columns with outliers.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Constant returns the columns of numbers whose values do not differ, or by less than a float32 can store.
-func (r *Rows) Constant() (names []string) {
+// ConstantColumns returns the columns of numbers whose values do not differ, or by less than a float32 can store.
+func (r *Rows) ConstantColumns() (names []string) {
 	const precision = 1.0 / (1 << 23)
 	for _, c := range r.Columns {
 		if c.Used > 1 && len(c.Texts) == 0 && c.Sigma <= precision*math.Abs(c.Mean) {
@@ -74,58 +74,59 @@ func (r *Rows) Constant() (names []string) {
 	return names
 }
 
-// Unused is how many values of a column or an input were not used for a reason, or how many rows were not made for lack
-// of one.
-type Unused struct {
-	Column string      `json:"column"`
-	Reason data.Reason `json:"reason"`
-	Count  uint64      `json:"count"`
-	Last   string      `json:"last"` // place of the last one
+// UnusedCount is how many values of a column or an input were not used for a reason, or how many rows were not made for
+// lack of one.
+type UnusedCount struct {
+	Column       string      `json:"column"`
+	Reason       data.Reason `json:"reason"`
+	Count        uint64      `json:"count"`
+	LastLocation string      `json:"last"` // place of the last one
 }
 
 // Run checks the data. t is nil if nobody knows the task; noTask then says why.
 func Run(s *settings.Agent, t *Task, noTask string) (*Result, error) {
 	section := s.Data
-	section.Folder = folder(s.Folder())
-	ring := filepath.Join(s.Folder(), "readings")
+	section.Folder = spillFolder(s.FederationFolder())
+	ring := filepath.Join(s.FederationFolder(), "readings")
 	stored, err := section.Stored(store.Machine, ring)
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{NoTask: noTask, recorded: s.Data.Source != data.CSV && s.Data.Source != ""}
+	r := &Result{NoTask: noTask, linesAreReadings: s.Data.Source != data.SourceCSV && s.Data.Source != ""}
 	if t == nil {
 		r.Data = stored.Survey(nil)
-		r.Declines = unreadable(r.Data)
+		r.DeclineReason = unreadableReason(r.Data)
 		return r, nil
 	}
-	r.Task = &About{t.Name, t.From, t.Features, t.Target}
+	r.Task = &TaskSummary{t.Name, t.Origin, t.Features, t.Target}
 	problem, err := task.Compile[float32](t.Task)
 	if err != nil {
-		r.Data, r.Declines = stored.Survey(nil), fmt.Sprintf("this agent does not know what the task needs: %v", err)
+		r.Data, r.DeclineReason = stored.Survey(nil), fmt.Sprintf("this agent does not know what the task needs: %v",
+			err)
 		return r, nil
 	}
-	want := data.Want{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
+	want := data.RowQuery{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
 		Labels: problem.Model.Architecture().LabelSet()}
 	r.Data = stored.Survey(&want)
 	want.Prepare = problem.Preparer()
 	least := max(t.MinSamples, uint64(s.Privacy.MinRows))
-	if r.Rows = rowsOf(stored, want, s.Evaluation.HeldOut); r.Rows.Problem != "" {
-		r.Declines = r.Rows.Problem
+	if r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOut); r.Rows.Problem != "" {
+		r.DeclineReason = r.Rows.Problem
 	} else if uint64(r.Rows.Trained) < least {
-		r.Declines = fmt.Sprintf("%d rows to train on, fewer than the %d that are needed", r.Rows.Trained, least)
+		r.DeclineReason = fmt.Sprintf("%d rows to train on, fewer than the %d that are needed", r.Rows.Trained, least)
 	}
 	if len(r.Data.Changes) > 0 {
-		if stored, err = section.Changed(r.Data.Changes).Stored(store.Machine, ring); err != nil {
+		if stored, err = section.WithChanges(r.Data.Changes).Stored(store.Machine, ring); err != nil {
 			return nil, err
 		}
-		r.Rows = rowsOf(stored, want, s.Evaluation.HeldOut)
+		r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOut)
 	}
 	return r, nil
 }
 
-// folder is where rows that are too many for memory may be: the agent's, since the system's for temporary files may be
-// in memory; or the system's ("") if the user cannot write there.
-func folder(state string) string {
+// spillFolder is where rows that are too many for memory may be: the agent's, since the system's for temporary files
+// may be in memory; or the system's ("") if the user cannot write there.
+func spillFolder(state string) string {
 	f, err := os.CreateTemp(state, ".check-*")
 	if err != nil {
 		return ""
@@ -136,8 +137,8 @@ func folder(state string) string {
 	return state
 }
 
-// unreadable says why nobody could use a source, whatever the task.
-func unreadable(s *data.Survey) string {
+// unreadableReason says why nobody could use a source, whatever the task.
+func unreadableReason(s *data.Survey) string {
 	for _, c := range s.Changes {
 		return c.Why
 	}
@@ -160,14 +161,14 @@ func unreadable(s *data.Survey) string {
 	return ""
 }
 
-// rowsOf makes the rows as the agent does.
-func rowsOf(s data.Source, w data.Want, heldOut float64) *Rows {
-	m, err := data.Make(s, w)
+// summarizeRows makes the rows as the agent does.
+func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *Rows {
+	m, err := data.DescribeRows(s, w)
 	r := &Rows{Columns: m.Columns}
 	for _, c := range m.Report.Columns {
 		for _, reason := range data.Reasons() {
 			if n := c.Unused[reason]; n > 0 {
-				r.Unused = append(r.Unused, Unused{c.Name, reason, n, c.Example(reason).Where})
+				r.Unused = append(r.Unused, UnusedCount{c.Name, reason, n, c.Example(reason).Where})
 			}
 		}
 	}
@@ -181,14 +182,14 @@ func rowsOf(s data.Source, w data.Want, heldOut float64) *Rows {
 		return r
 	}
 	v := m.View
-	r.Made, r.Trained = v.Rows.Len(), v.Rows.Len()
+	r.MadeRows, r.Trained = v.Rows.Len(), v.Rows.Len()
 	if t := v.Times; t != nil {
-		r.First, r.Last = time.Unix(0, t.At(0)).UTC(), time.Unix(0, t.At(t.Len()-1)).UTC()
+		r.FirstRowTime, r.LastRowTime = time.Unix(0, t.At(0)).UTC(), time.Unix(0, t.At(t.Len()-1)).UTC()
 	}
 	if heldOut > 0 {
 		b := v.HoldOut(heldOut)
 		trained, held := v.Split(b)
-		r.Trained, r.HeldOut, r.Boundary = trained.Len(), held.Len(), b.Time
+		r.Trained, r.HeldOut, r.HeldOutSince = trained.Len(), held.Len(), b.Time
 	}
 	return r
 }
@@ -198,15 +199,15 @@ func (r *Result) Summary() string {
 	if r.Rows == nil {
 		return fmt.Sprintf("%s: %s", r.Data.Source, r.lines())
 	}
-	text := fmt.Sprintf("%s: %d rows for the task %s", r.Data.Source, r.Rows.Made, r.Task.Name)
+	text := fmt.Sprintf("%s: %d rows for the task %s", r.Data.Source, r.Rows.MadeRows, r.Task.Name)
 	if n := r.Rows.HeldOut; n > 0 {
 		text += fmt.Sprintf(", %d of them held out", n)
 	}
 	return text
 }
 
-// line returns a line of text with the place and the description of a fault.
-func line(source string, f data.Fault) string {
+// formatFault returns a line of text with the place and the description of a fault.
+func formatFault(source string, f data.Fault) string {
 	var place strings.Builder
 	if f.Line == 0 && f.File != "" {
 		fmt.Fprintf(&place, "%s: ", printable(f.File))

@@ -22,7 +22,7 @@ func (r *Result) Draw(to io.Writer) error {
 		if r.Task.Target != "" {
 			target = fmt.Sprintf("target %q", r.Task.Target)
 		}
-		fmt.Fprintf(&b, "task    %s, from %s: %d features, %s\n", r.Task.Name, r.Task.From, len(r.Task.Features),
+		fmt.Fprintf(&b, "task    %s, from %s: %d features, %s\n", r.Task.Name, r.Task.Origin, len(r.Task.Features),
 			target)
 	} else {
 		fmt.Fprintf(&b, "task    not known: %s\n        without it, this is what the source has; `coordinator task "+
@@ -35,9 +35,9 @@ func (r *Result) Draw(to io.Writer) error {
 		b.WriteString("\n")
 		table(&b, "COLUMN", r.Data.Columns, true)
 	}
-	if n := len(r.Data.Others); n > 0 {
+	if n := len(r.Data.UnwantedColumns); n > 0 {
 		const most = 20
-		fmt.Fprintf(&b, "other columns: %s", shown(r.Data.Others, most))
+		fmt.Fprintf(&b, "other columns: %s", joinLimited(r.Data.UnwantedColumns, most))
 		if n > most {
 			fmt.Fprintf(&b, " and %d more", n-most)
 		}
@@ -54,7 +54,7 @@ func (r *Result) Draw(to io.Writer) error {
 // lines says how many lines, or readings, there are.
 func (r *Result) lines() string {
 	one, many := "line", "lines"
-	if r.recorded {
+	if r.linesAreReadings {
 		one, many = "reading", "readings"
 	}
 	if r.Data.Lines == 1 {
@@ -85,30 +85,30 @@ func (r *Result) faults(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "\n%s: %d %s\n", name, f.Count, f.Reason)
 		for _, one := range f.First {
-			fmt.Fprintf(b, "  %s\n", line(r.Data.Source, one))
+			fmt.Fprintf(b, "  %s\n", formatFault(r.Data.Source, one))
 		}
 		if more := f.Count - len(f.First); more > 0 {
 			fmt.Fprintf(b, "  and %d more", more)
-			if f.Last > 0 {
-				fmt.Fprintf(b, ", the last in line %d", f.Last)
+			if f.LastLine > 0 {
+				fmt.Fprintf(b, ", the last in line %d", f.LastLine)
 				if f.LastFile != "" {
 					fmt.Fprintf(b, " of %s", printable(f.LastFile))
 				}
 			}
 			b.WriteString("\n")
 		}
-		if f.Mend != "" {
-			fmt.Fprintf(b, "  → %s\n", f.Mend)
+		if f.Remedy != "" {
+			fmt.Fprintf(b, "  → %s\n", f.Remedy)
 		}
 	}
 }
 
 func (r *Rows) draw(b *strings.Builder) {
-	fmt.Fprintf(b, "\nrows    %d%s\n", r.Made, span(r.First, r.Last))
+	fmt.Fprintf(b, "\nrows    %d%s\n", r.MadeRows, span(r.FirstRowTime, r.LastRowTime))
 	if r.HeldOut > 0 {
 		fmt.Fprintf(b, "        %d to train on, %d held out", r.Trained, r.HeldOut)
-		if !r.Boundary.IsZero() {
-			fmt.Fprintf(b, ", from %s on", r.Boundary.Format(time.RFC3339))
+		if !r.HeldOutSince.IsZero() {
+			fmt.Fprintf(b, ", from %s on", r.HeldOutSince.Format(time.RFC3339))
 		}
 		b.WriteString("\n")
 	}
@@ -121,8 +121,8 @@ func (r *Rows) draw(b *strings.Builder) {
 		}
 		unused = append(unused, fmt.Sprintf("%s %d %s", name, u.Count, u.Reason))
 		switch u.Reason {
-		case grid.Twice, grid.Stuck, grid.Jump, grid.Dropped: // which are no faults of a line by itself
-			last = append(last, fmt.Sprintf("%s %s at %s", name, u.Reason, u.Last))
+		case grid.Duplicate, grid.Stuck, grid.Jump, grid.Dropped: // which are no faults of a line by itself
+			last = append(last, fmt.Sprintf("%s %s at %s", name, u.Reason, u.LastLocation))
 		}
 	}
 	for _, part := range []struct {
@@ -136,10 +136,10 @@ func (r *Rows) draw(b *strings.Builder) {
 	for _, text := range r.Warnings {
 		fmt.Fprintf(b, "        warning: %s\n", text)
 	}
-	for _, name := range r.Constant() {
-		fmt.Fprintf(b, "        warning: column %s %s\n", plain(name), constant)
+	for _, name := range r.ConstantColumns() {
+		fmt.Fprintf(b, "        warning: column %s %s\n", terminalText(name), constant)
 	}
-	if r.Made > 0 {
+	if r.MadeRows > 0 {
 		b.WriteString("\n")
 		table(b, "FEATURE", r.Columns, false)
 	}
@@ -151,12 +151,12 @@ const constant = "is constant here and is not scaled unless it varies on other d
 
 func (r *Result) verdict(b *strings.Builder) {
 	switch {
-	case r.Declines == "" && r.Task != nil:
+	case r.DeclineReason == "" && r.Task != nil:
 		b.WriteString("\nthis device would take part\n")
 	case r.Task != nil:
-		fmt.Fprintf(b, "\nthis device would decline: %s\n", r.Declines)
-	case r.Declines != "":
-		fmt.Fprintf(b, "\nthe source cannot be used: %s\n", r.Declines)
+		fmt.Fprintf(b, "\nthis device would decline: %s\n", r.DeclineReason)
+	case r.DeclineReason != "":
+		fmt.Fprintf(b, "\nthe source cannot be used: %s\n", r.DeclineReason)
 	default:
 		b.WriteString("\nthe source can be read; whether this device would take part depends on the task\n")
 	}
@@ -179,9 +179,9 @@ func table(b *strings.Builder, head string, columns []data.Summary, source bool)
 	}
 	fmt.Fprint(w, "\tLEAST\tMEAN\tSIGMA\tMOST\tHISTOGRAM\n")
 	for _, c := range columns {
-		name := plain(c.Name)
-		if c.In != "" {
-			name += " (" + plain(c.In) + ")"
+		name := terminalText(c.Name)
+		if c.FileColumn != "" {
+			name += " (" + terminalText(c.FileColumn) + ")"
 		}
 		fmt.Fprintf(w, "%s\t%d", name, c.Used)
 		if source {
@@ -192,7 +192,7 @@ func table(b *strings.Builder, head string, columns []data.Summary, source bool)
 			fmt.Fprint(w, "\t\t\t\t\t\n")
 		case len(c.Texts) > 0:
 			const most = 8
-			fmt.Fprintf(w, "\t\t\t\t\t%s%s", barsOfTexts(c), shown(c.Texts, most))
+			fmt.Fprintf(w, "\t\t\t\t\t%s%s", barsOfTexts(c), joinLimited(c.Texts, most))
 			if len(c.Texts) > most {
 				fmt.Fprint(w, ", …")
 			}
@@ -242,11 +242,11 @@ func barsOfTexts(c data.Summary) string {
 	return bars(c.Histogram) + " "
 }
 
-// shown lists texts, not more than fit.
-func shown(texts []string, most int) string {
+// joinLimited lists texts, not more than fit.
+func joinLimited(texts []string, most int) string {
 	all := make([]string, 0, most)
 	for _, text := range texts[:min(len(texts), most)] {
-		all = append(all, plain(text))
+		all = append(all, terminalText(text))
 	}
 	return strings.Join(all, ", ")
 }
@@ -260,8 +260,8 @@ func cut(text string) string {
 	return text
 }
 
-// plain is a text of the data for a terminal: cut, and quoted if a part of it would not be seen, or obeyed.
-func plain(text string) string { return printable(cut(text)) }
+// terminalText is a text of the data for a terminal: cut, and quoted if a part of it would not be seen, or obeyed.
+func terminalText(text string) string { return printable(cut(text)) }
 
 // printable returns a text that is safe to print on a terminal. It is quoted if it is empty or contains characters that
 // are not printable.

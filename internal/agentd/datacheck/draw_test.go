@@ -47,7 +47,7 @@ func TestDrawnTexts(t *testing.T) {
 		t.Error("a long text is not cut")
 	}
 	for _, f := range r.Findings() {
-		if strings.Contains(f.Found+f.Mend, long[:33]) || strings.Contains(f.Found+f.Mend, "\x1b") {
+		if strings.Contains(f.Observation+f.Remedy, long[:33]) || strings.Contains(f.Observation+f.Remedy, "\x1b") {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -59,7 +59,7 @@ func TestDrawnTexts(t *testing.T) {
 // TestConstantColumnsAreNamed: a column without spread is named with a remedy. A column with a small spread far from 0
 // is not named.
 func TestConstantColumnsAreNamed(t *testing.T) {
-	r := &Rows{Made: 3, Columns: []data.Summary{
+	r := &Rows{MadeRows: 3, Columns: []data.Summary{
 		{Name: "still", Used: 3, Mean: 7, Min: 7, Max: 7, Histogram: []int{3}},
 		{Name: "lat", Used: 3, Mean: 52.52, Sigma: 2e-4, Histogram: []int{3}},
 		{Name: "rounded", Used: 3, Mean: 1.7e9, Sigma: 20, Histogram: []int{3}},

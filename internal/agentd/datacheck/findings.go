@@ -13,8 +13,8 @@ func (r *Result) Findings() []doctor.Finding {
 	const about, all = "data", "`agentd data check` shows all of them"
 	var found []doctor.Finding
 	add := func(state doctor.State, mend, format string, args ...any) {
-		found = append(found, doctor.Finding{About: about, State: state, Found: fmt.Sprintf(format, args...),
-			Mend: mend})
+		found = append(found, doctor.Finding{About: about, State: state, Observation: fmt.Sprintf(format, args...),
+			Remedy: mend})
 	}
 	for _, c := range r.Data.Changes {
 		mend := "change the file"
@@ -31,17 +31,17 @@ func (r *Result) Findings() []doctor.Finding {
 		if f.Column != "" {
 			text = fmt.Sprintf("column %q: %s", cut(f.Column), text)
 		}
-		mend := f.Mend
+		mend := f.Remedy
 		if mend == "" && f.Count > 1 {
 			mend = all
 		}
-		add(doctor.Warn, mend, "%s, the first: %s", text, line(r.Data.Source, f.First[0]))
+		add(doctor.Warn, mend, "%s, the first: %s", text, formatFault(r.Data.Source, f.First[0]))
 	}
 	switch {
-	case r.recorded && r.Data.Lines == 0 && !slices.ContainsFunc(r.Data.Faults, lost):
+	case r.linesAreReadings && r.Data.Lines == 0 && !slices.ContainsFunc(r.Data.Faults, hasUnreadReadings):
 		add(doctor.Warn, "start the agent, or wait for readings", "nothing was recorded yet")
-	case r.Declines != "":
-		add(doctor.Bad, "correct it, and see `agentd data check`", "this device would decline: %s", r.Declines)
+	case r.DeclineReason != "":
+		add(doctor.Bad, "correct it, and see `agentd data check`", "this device would decline: %s", r.DeclineReason)
 	case r.Task == nil:
 		add(doctor.Good, "", "%s; they are held against no task: %s", r.Summary(), r.NoTask)
 	default:
@@ -50,5 +50,7 @@ func (r *Result) Findings() []doctor.Finding {
 	return found
 }
 
-// lost reports whether readings may be there that were not read.
-func lost(f *data.Faults) bool { return f.Reason == data.Unreadable || f.Reason == data.Damaged }
+// hasUnreadReadings reports whether readings may be there that were not read.
+func hasUnreadReadings(f *data.FaultGroup) bool {
+	return f.Reason == data.Unreadable || f.Reason == data.Damaged
+}

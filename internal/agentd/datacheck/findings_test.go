@@ -17,9 +17,9 @@ import (
 // TestFindings: the doctor gets a finding for each class of faults, then one that says whether the agent would take
 // part; each bad one says what to do.
 func TestFindings(t *testing.T) {
-	plane := &Task{From: "a file", Task: wire.Task{Name: "plane", Features: []string{"a"}, Target: "y", MinSamples: 2,
+	plane := &Task{Origin: "a file", Task: wire.Task{Name: "plane", Features: []string{"a"}, Target: "y", MinSamples: 2,
 		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, ResponseProb: 1, Budget: 1000,
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, ResponseProb: 1, BudgetMillis: 1000,
 			MinSteps: 1, MaxSteps: 1}}}
 	rows := strings.Repeat("1,2\n", 20)
 	for _, tt := range []struct {
@@ -52,8 +52,8 @@ func TestFindings(t *testing.T) {
 			text := ""
 			for _, f := range r.Findings() {
 				states = append(states, string(f.State))
-				text += f.Found + " → " + f.Mend + "\n"
-				if f.State == doctor.Bad && f.Mend == "" {
+				text += f.Observation + " → " + f.Remedy + "\n"
+				if f.State == doctor.Bad && f.Remedy == "" {
 					t.Errorf("%+v does not say what to do", f)
 				}
 			}
@@ -96,7 +96,7 @@ func TestNoReadings(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := settings.DefaultAgent()
 			s.StateDir = t.TempDir()
-			s.Data = data.Config{Source: data.MQTT, Columns: map[string]string{"a": "site/a"}}
+			s.Data = data.Config{Source: data.SourceMQTT, Columns: map[string]string{"a": "site/a"}}
 			if err := tt.make(filepath.Join(s.StateDir, "readings")); err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +106,7 @@ func TestNoReadings(t *testing.T) {
 			}
 			all := r.Findings()
 			if last := all[len(all)-1]; len(all) != tt.findings || last.State != tt.state ||
-				!strings.HasPrefix(last.Found, tt.last) {
+				!strings.HasPrefix(last.Observation, tt.last) {
 				t.Errorf("%+v", all)
 			}
 		})

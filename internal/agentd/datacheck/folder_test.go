@@ -43,8 +43,8 @@ func TestFaultsNameTheFile(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 		found := r.Findings()
-		if want := "the first: " + filepath.Join(dir, "b.csv") + ":3: "; !strings.Contains(found[0].Found, want) {
-			t.Errorf("no %q in %q", want, found[0].Found)
+		if want := "the first: " + filepath.Join(dir, "b.csv") + ":3: "; !strings.Contains(found[0].Observation, want) {
+			t.Errorf("no %q in %q", want, found[0].Observation)
 		}
 	})
 	t.Run("many bad lines in two files", func(t *testing.T) {
@@ -63,9 +63,9 @@ func TestFaultsNameTheFile(t *testing.T) {
 	})
 	t.Run("nothing can be read", func(t *testing.T) {
 		r, text, dir := run(t, map[string]string{"a.csv": "t,x\nnoon,1\n", "b.csv": "t,x\nnight,1\n"})
-		if want := filepath.Join(dir, "a.csv") + ": line 2: "; !strings.HasPrefix(r.Declines, want) ||
+		if want := filepath.Join(dir, "a.csv") + ": line 2: "; !strings.HasPrefix(r.DeclineReason, want) ||
 			!strings.Contains(text, "the source cannot be used: "+want) {
-			t.Errorf("%q, want %q", r.Declines, want)
+			t.Errorf("%q, want %q", r.DeclineReason, want)
 		}
 	})
 }

@@ -18,30 +18,30 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// text is the list of the agents' public keys, as people write it. Empty lines and lines that begin with # are passed
-// over.
-type text struct {
+// listFile is the list of the agents' public keys, as people write it. Empty lines and lines that begin with # are
+// passed over.
+type listFile struct {
 	*os.File
-	stamp store.Stamp
+	stamp store.FileStamp
 }
 
-func openText(path string) (text, error) {
+func openText(path string) (listFile, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w; write a line \"ID KEY\" for each agent, with the key that `key new` printed for it", err)
 	}
 	if err != nil {
-		return text{}, err
+		return listFile{}, err
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return text{}, errors.Join(err, f.Close())
+		return listFile{}, errors.Join(err, f.Close())
 	}
-	return text{f, store.StampOf(info)}, nil
+	return listFile{f, store.FileStampOf(info)}, nil
 }
 
 // each reads the list from its beginning, and names the line of each error.
-func (t text) each(take func(line int, id wire.AgentID, key ed25519.PublicKey) error) error {
+func (t listFile) each(take func(line int, id wire.AgentID, key ed25519.PublicKey) error) error {
 	if _, err := t.Seek(0, 0); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func parseAgent(line []byte) (wire.AgentID, ed25519.PublicKey, error) {
 }
 
 // table reads the list, in which no id and no key may be twice.
-func (t text) table() (*enrolled.Table, error) {
+func (t listFile) table() (*enrolled.Table, error) {
 	lines := 1
 	for s := bufio.NewScanner(t); s.Scan(); {
 		lines++
@@ -94,13 +94,13 @@ func (t text) table() (*enrolled.Table, error) {
 	}
 	key := slices.Clone(all.RepeatedKey())
 	if is, repeated := all.RepeatedID(); repeated {
-		return nil, t.second(func(id wire.AgentID, _ ed25519.PublicKey) bool { return is(id) },
+		return nil, t.duplicateError(func(id wire.AgentID, _ ed25519.PublicKey) bool { return is(id) },
 			func(id, _ wire.AgentID, line int) error {
 				return fmt.Errorf("agent %s is in the list already, in line %d: remove one of them", id, line)
 			})
 	}
 	if key != nil {
-		return nil, t.second(func(_ wire.AgentID, k ed25519.PublicKey) bool { return key.Equal(k) },
+		return nil, t.duplicateError(func(_ wire.AgentID, k ed25519.PublicKey) bool { return key.Equal(k) },
 			func(id, before wire.AgentID, line int) error {
 				return fmt.Errorf("agent %s has the key of agent %s in line %d: want a key of its own for each "+
 					"device; make one with `key new`", id, before, line)
@@ -109,8 +109,8 @@ func (t text) table() (*enrolled.Table, error) {
 	return all, nil
 }
 
-// second returns the error of the second line for which the condition holds.
-func (t text) second(holds func(wire.AgentID, ed25519.PublicKey) bool,
+// duplicateError returns the error of the second line for which the condition holds.
+func (t listFile) duplicateError(holds func(wire.AgentID, ed25519.PublicKey) bool,
 	problem func(id, before wire.AgentID, line int) error) error {
 	var before wire.AgentID
 	first := 0
@@ -179,8 +179,8 @@ func Open(path, compiled string, now time.Time) (*enrolled.List, error) {
 	if !errors.Is(err, enrolled.ErrStale) {
 		return list, err
 	}
-	if !t.stamp.Old(now) {
-		t.stamp = store.Stamp{} // no text has it: the file is made again at the next start
+	if !t.stamp.IsConclusive(now) {
+		t.stamp = store.FileStamp{} // no text has it: the file is made again at the next start
 	}
 	all, err := t.table()
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Listing is what a list of agents says about a device and about a key.
-type Listing struct {
-	Key    ed25519.PublicKey // of the device; nil if it is not in the list
-	Holder wire.AgentID      // of the key; empty if nobody has it
+// LookupResult is what a list of agents says about a device and about a key.
+type LookupResult struct {
+	Key       ed25519.PublicKey // of the device; nil if it is not in the list
+	KeyHolder wire.AgentID      // of the key; empty if nobody has it
 }
 
-// Listed looks a device and a key up in the text of a list. A list that is not there is empty.
-func Listed(path string, id wire.AgentID, key ed25519.PublicKey) (l Listing, err error) {
+// Lookup looks a device and a key up in the text of a list. A list that is not there is empty.
+func Lookup(path string, id wire.AgentID, key ed25519.PublicKey) (l LookupResult, err error) {
 	t, err := openText(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
@@ -36,7 +36,7 @@ func Listed(path string, id wire.AgentID, key ed25519.PublicKey) (l Listing, err
 			l.Key = k
 		}
 		if k.Equal(key) {
-			l.Holder = other
+			l.KeyHolder = other
 		}
 		return nil
 	})

@@ -27,7 +27,7 @@ func TestEditAgents(t *testing.T) {
 		}
 	}
 	a, b := "a "+keys.Format(key(1))+"\n", "b "+keys.Format(key(2))+"\n"
-	if l, err := Listed(path, "a", key(1)); err != nil || l.Key != nil || l.Holder != "" {
+	if l, err := Lookup(path, "a", key(1)); err != nil || l.Key != nil || l.KeyHolder != "" {
 		t.Errorf("in no list: %+v, %v", l, err)
 	}
 	edit(nil, "a", key(1), a)
@@ -35,7 +35,7 @@ func TestEditAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	edit(nil, "b", key(2), "# hall 2: a line\n\n"+a+b)
-	if l, err := Listed(path, "b", key(1)); err != nil || !l.Key.Equal(key(2)) || l.Holder != "a" {
+	if l, err := Lookup(path, "b", key(1)); err != nil || !l.Key.Equal(key(2)) || l.KeyHolder != "a" {
 		t.Errorf("listed: %+v, %v", l, err)
 	}
 	edit([]wire.AgentID{"a", "hall"}, "c", key(1), "# hall 2: a line\n\n"+b+"c "+keys.Format(key(1))+"\n")

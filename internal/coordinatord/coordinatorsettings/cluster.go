@@ -18,9 +18,9 @@ import (
 
 // Cluster is a coordinator's place among replicas, of which one leads and all have the state, in NATS.
 type Cluster struct {
-	NATS         config.OneOrMore `yaml:"nats"`   // URLs of the servers, with JetStream; empty = it stands alone
+	NATSURLs     config.OneOrMore `yaml:"nats"`   // URLs of the servers, with JetStream; empty = it stands alone
 	Name         string           `yaml:"name"`   // of this replica; empty = the machine's
-	Copies       int              `yaml:"copies"` // on how many servers the state is kept
+	StateCopies  int              `yaml:"copies"` // on how many servers the state is kept
 	Username     string           `yaml:"username"`
 	PasswordFile string           `yaml:"password_file"`
 	CAFile       string           `yaml:"ca_file"`   // empty = the system's roots
@@ -29,7 +29,7 @@ type Cluster struct {
 }
 
 // On reports whether the state is kept in NATS, for replicas.
-func (x *Cluster) On() bool { return len(x.NATS) > 0 }
+func (x *Cluster) On() bool { return len(x.NATSURLs) > 0 }
 
 // ReplicaName returns the name of this replica.
 func (x *Cluster) ReplicaName() (string, error) {
@@ -68,7 +68,7 @@ func (x *Cluster) certificates() error {
 	if _, err := tls.LoadX509KeyPair(x.CertFile, x.PrivateKey()); err != nil {
 		return &spec.FieldError{Key: "cluster.cert_file", Problem: err.Error()}
 	}
-	if err := keys.Closed(x.PrivateKey()); err != nil {
+	if err := keys.CheckPermissions(x.PrivateKey()); err != nil {
 		return &spec.FieldError{Key: "cluster.key_file", Problem: err.Error()}
 	}
 	return nil
@@ -78,32 +78,33 @@ func (x *Cluster) certificates() error {
 func checkCluster(c *settings.Check, x *Cluster) {
 	const key = "cluster.nats"
 	if !x.On() {
-		c.Need(x.Name == "" && x.Username == "" && x.PasswordFile == "" && x.CAFile == "" && x.CertFile == "" &&
+		c.Require(x.Name == "" && x.Username == "" && x.PasswordFile == "" && x.CAFile == "" && x.CertFile == "" &&
 			x.KeyFile == "", key, "is empty, but other keys of cluster are set; want the servers' URLs, such as "+
 			"nats://n1.example:4222")
 		return
 	}
-	for _, text := range x.NATS {
+	for _, text := range x.NATSURLs {
 		u, err := url.Parse(text)
 		good := err == nil && slices.Contains([]string{"nats", "tls"}, u.Scheme) && u.Hostname() != "" &&
 			u.Port() != "" && u.User == nil && strings.Trim(u.Path, "/") == ""
-		c.Need(good, key, "must be nats://HOST:PORT or tls://HOST:PORT, without a user, is %q", text)
+		c.Require(good, key, "must be nats://HOST:PORT or tls://HOST:PORT, without a user, is %q", text)
 	}
 	name, err := x.ReplicaName()
-	c.Valid("cluster.name", err)
-	c.Need(err != nil || name != "" && len(name) <= 64 && !strings.ContainsAny(name, " \t\n\""), "cluster.name",
+	c.AddError("cluster.name", err)
+	c.Require(err != nil || name != "" && len(name) <= 64 && !strings.ContainsAny(name, " \t\n\""), "cluster.name",
 		"must have 1 to 64 bytes, without spaces and quotation marks, is %q", name)
-	c.Need(x.Copies == 1 || x.Copies == 3 || x.Copies == 5, "cluster.copies", "must be 1, 3 or 5, is %d", x.Copies)
-	c.Need((x.CertFile == "") == (x.KeyFile == ""), "cluster.cert_file",
+	c.Require(x.StateCopies == 1 || x.StateCopies == 3 || x.StateCopies == 5, "cluster.copies",
+		"must be 1, 3 or 5, is %d", x.StateCopies)
+	c.Require((x.CertFile == "") == (x.KeyFile == ""), "cluster.cert_file",
 		"goes with cluster.key_file: give both or neither")
-	c.Need((x.Username == "") == (x.PasswordFile == ""), "cluster.username",
+	c.Require((x.Username == "") == (x.PasswordFile == ""), "cluster.username",
 		"goes with cluster.password_file: give both or neither")
 	_, err = x.Password()
-	c.Valid("cluster.password_file", err)
+	c.AddError("cluster.password_file", err)
 	if (x.CertFile == "") == (x.KeyFile == "") {
 		var field *spec.FieldError
 		if errors.As(x.certificates(), &field) {
-			c.Need(false, field.Key, "%s", field.Problem)
+			c.Require(false, field.Key, "%s", field.Problem)
 		}
 	}
 }

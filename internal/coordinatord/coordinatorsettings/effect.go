@@ -74,7 +74,7 @@ type Change struct {
 }
 
 // Changes returns the keys that differ, in the order of the file, and the effect of all together; "" if none differs.
-func Changes(before, after Applied) (all []Change, effect Effect) {
+func Changes(before, after AppliedSettings) (all []Change, effect Effect) {
 	for _, c := range config.Changes(&before, &after) {
 		e := effects[entryOf(c.Key)]
 		all = append(all, Change{c.Key, c.Before, c.After, e.effect, e.note})

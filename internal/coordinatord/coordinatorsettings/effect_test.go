@@ -9,7 +9,7 @@ import (
 
 // TestEveryKeyHasAnEffect: each key says what a change of it does to a run, and no entry is of a key that is gone.
 func TestEveryKeyHasAnEffect(t *testing.T) {
-	keys, used := config.Keys(&Applied{}), map[string]bool{}
+	keys, used := config.Keys(&AppliedSettings{}), map[string]bool{}
 	for _, key := range keys {
 		entry := entryOf(key)
 		if used[entry] = true; entry == "" {

@@ -21,13 +21,13 @@ import (
 
 // Enrol says where and how devices join the federation.
 type Enrol struct {
-	Listen      string `yaml:"listen"`       // host:port; empty = nowhere
-	URL         string `yaml:"url"`          // https://host:port of it, as devices reach it
-	RootFile    string `yaml:"root_file"`    // the root document
-	CAFile      string `yaml:"ca_file"`      // the authority that signs the devices' certificates
-	CAKeyFile   string `yaml:"ca_key_file"`  // its key
-	DevicesFile string `yaml:"devices_file"` // an agentd.yaml, of which all devices share the keys of the broker
-	ACL         string `yaml:"acl"`          // Mosquitto's acl, written anew when the list changes; empty = none
+	Listen             string `yaml:"listen"`       // host:port; empty = nowhere
+	URL                string `yaml:"url"`          // https://host:port of it, as devices reach it
+	RootFile           string `yaml:"root_file"`    // the root document
+	CAFile             string `yaml:"ca_file"`      // the authority that signs the devices' certificates
+	CAKeyFile          string `yaml:"ca_key_file"`  // its key
+	DeviceTemplateFile string `yaml:"devices_file"` // an agentd.yaml, of which all devices share the keys of the broker
+	ACL                string `yaml:"acl"`          // Mosquitto's acl, written anew when the list changes; empty = none
 	// CertificateLife is how long a device's certificate counts; the device renews it at two thirds of that.
 	CertificateLife time.Duration `yaml:"certificate_life"`
 }
@@ -64,11 +64,11 @@ func (s *File) OpenEnrolment() (enrol.Config, error) {
 	if err != nil {
 		return enrol.Config{}, wrong("ca_file", err)
 	}
-	authorityKey, err := keys.Client(settings.SecretFile(e.CAKeyFile))
+	authorityKey, err := keys.ReadClientKey(settings.SecretFile(e.CAKeyFile))
 	if err != nil {
 		return enrol.Config{}, wrong("ca_key_file", err)
 	}
-	devices, err := settings.ReadUnchecked(e.DevicesFile)
+	devices, err := settings.ReadUnchecked(e.DeviceTemplateFile)
 	if err != nil {
 		return enrol.Config{}, wrong("devices_file", err)
 	}
@@ -85,9 +85,9 @@ func (s *File) OpenEnrolment() (enrol.Config, error) {
 			enrol.Lifetime, l))
 	}
 	cfg := enrol.Config{Root: roots[len(roots)-1].Bytes(), Key: key, Settings: devices.Shared(), Disk: store.Machine,
-		Life:      e.CertificateLife,
-		Authority: &enrol.Authority{Certificate: authority, Key: authorityKey},
-		Name:      func(id wire.AgentID) string { return topics.ClientID(id) }}
+		CertificateLifetime: e.CertificateLife,
+		Authority:           &enrol.Authority{Certificate: authority, Key: authorityKey},
+		BrokerName:          func(id wire.AgentID) string { return topics.ClientID(id) }}
 	if err := cfg.Check(); err != nil {
 		return cfg, wrong("root_file", err)
 	}
@@ -121,9 +121,10 @@ func readCertificate(path string) (*x509.Certificate, error) {
 // checkEnrol checks the desk. The section is left alone where nobody can join.
 func checkEnrol(c *settings.Check, s *File) {
 	if !s.Enrol.On() {
-		c.Need(s.Enrol.URL == "", "enrol.url", "is set, but devices can join nowhere: set enrol.listen, or remove it")
+		c.Require(s.Enrol.URL == "", "enrol.url",
+			"is set, but devices can join nowhere: set enrol.listen, or remove it")
 		return
 	}
 	_, err := s.OpenEnrolment()
-	c.Take("", err)
+	c.AddSectionErrors("", err)
 }

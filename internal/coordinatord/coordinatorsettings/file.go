@@ -29,22 +29,22 @@ import (
 
 // File is the coordinator's configuration file.
 type File struct {
-	Federation string           `yaml:"federation"`
-	StateDir   string           `yaml:"state_dir"`
-	Broker     settings.Broker  `yaml:"broker"`
-	Identity   Identity         `yaml:"identity"`
-	Task       settings.Task    `yaml:"task"`
-	Round      round.Config     `yaml:"round"`
-	Mesh       Mesh             `yaml:"mesh"`     // who mixes with whom, for round.algorithm feddec
-	Held       *data.Config     `yaml:"held_out"` // scores each model, if given
-	Predict    rollout.Config   `yaml:"predict"`  // how agents get models to predict with
-	Policy     Policy           `yaml:"policy"`
-	Metrics    settings.Metrics `yaml:"metrics"`
-	API        API              `yaml:"api"`
-	History    History          `yaml:"history"`
-	Enrol      Enrol            `yaml:"enrol"`
-	Cluster    Cluster          `yaml:"cluster"`
-	Log        settings.Log     `yaml:"log"`
+	Federation  string           `yaml:"federation"`
+	StateDir    string           `yaml:"state_dir"`
+	Broker      settings.Broker  `yaml:"broker"`
+	Identity    Identity         `yaml:"identity"`
+	Task        settings.Task    `yaml:"task"`
+	Round       round.Config     `yaml:"round"`
+	Mesh        Mesh             `yaml:"mesh"`     // who mixes with whom, for round.algorithm feddec
+	HeldOutData *data.Config     `yaml:"held_out"` // scores each model, if given
+	Predict     rollout.Config   `yaml:"predict"`  // how agents get models to predict with
+	Policy      Policy           `yaml:"policy"`
+	Metrics     settings.Metrics `yaml:"metrics"`
+	API         API              `yaml:"api"`
+	History     History          `yaml:"history"`
+	Enrol       Enrol            `yaml:"enrol"`
+	Cluster     Cluster          `yaml:"cluster"`
+	Log         settings.Log     `yaml:"log"`
 }
 
 // Identity names the file of the coordinator's private key and that of the agents' public keys.
@@ -65,17 +65,17 @@ type Policy struct {
 // API says who may ask and command the coordinator over TCP.
 type API struct {
 	Listen     string `yaml:"listen"`      // host:port; empty = nowhere
-	TokensFile string `yaml:"tokens_file"` // see api.Tokens
+	TokensFile string `yaml:"tokens_file"` // see api.TokenFile
 	CertFile   string `yaml:"cert_file"`   // for TLS
 	KeyFile    string `yaml:"key_file"`
 }
 
 // Mesh says which agents mix with each other.
 type Mesh struct {
-	Edges   spec.Edges    `yaml:"edges"`
-	Radius  float64       `yaml:"radius"`
-	File    string        `yaml:"file"` // an edge list of agents' ids
-	Weights spec.EdgeRule `yaml:"weights"`
+	Edges    spec.Edges          `yaml:"edges"`
+	Radius   float64             `yaml:"radius"`
+	EdgeFile string              `yaml:"file"` // an edge list of agents' ids
+	Weights  spec.EdgeWeightRule `yaml:"weights"`
 }
 
 // Default returns the coordinator's defaults.
@@ -89,7 +89,7 @@ func Default() File {
 			AgentsFile: "/etc/coordinator/agents.keys"},
 		Policy:  Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepHourly: 24, KeepRuns: 5},
 		Enrol:   Enrol{CertificateLife: defaultLife},
-		Cluster: Cluster{Copies: 3},
+		Cluster: Cluster{StateCopies: 3},
 		Metrics: settings.Metrics{Listen: "127.0.0.1:9464"}, Log: settings.Log{Level: "info", Format: "text"},
 	}
 }
@@ -97,56 +97,56 @@ func Default() File {
 // Validate reports every problem, by key.
 func (s *File) Validate() error {
 	var c settings.Check
-	c.Valid("federation", wire.Federation(s.Federation).Validate())
-	c.Need(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	c.AddError("federation", wire.Federation(s.Federation).Validate())
+	c.Require(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
 	c.Broker(&s.Broker, s.Federation)
 	_, err := s.Key()
-	c.Valid("identity.key_file", err)
+	c.AddError("identity.key_file", err)
 	agents, err := s.CountAgents()
-	c.Valid("identity.agents_file", err)
-	c.Need(err != nil || agents > 0 || s.Enrol.On(), "identity.agents_file", "%s names no agent",
+	c.AddError("identity.agents_file", err)
+	c.Require(err != nil || agents > 0 || s.Enrol.On(), "identity.agents_file", "%s names no agent",
 		s.Identity.AgentsFile)
 	if s.Enrol.On() {
 		agents = 0 // more may join
 	}
-	c.Need(agents == 0 || s.Round.Gather.Minimum <= agents, "round.gather.minimum",
+	c.Require(agents == 0 || s.Round.Gather.Minimum <= agents, "round.gather.minimum",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile,
 		agents, s.Round.Gather.Minimum)
 	t := s.Task.Wire(s.Round.Algorithm == spec.FedDec)
-	s.Round.CheckPairs(&c.Check, &t)
-	s.Task.Check(&c.Check, s.Round.Algorithm == spec.FedDec)
+	s.Round.CheckPairs(&c.ProblemList, &t)
+	s.Task.Check(&c.ProblemList, s.Round.Algorithm == spec.FedDec)
 	if s.Round.Algorithm == spec.FedDec {
 		checkMesh(&c, &s.Mesh)
 	}
-	c.Take("round", s.Round.Validate())
-	s.checkStop(&c.Check)
-	s.checkSchedule(&c.Check, agents)
-	c.Take("predict", s.Predict.Validate())
-	s.checkPersonal(&c.Check)
-	s.checkExternal(&c.Check)
-	if s.Held != nil && !s.Task.External() {
+	c.AddSectionErrors("round", s.Round.Validate())
+	s.checkStop(&c.ProblemList)
+	s.checkSchedule(&c.ProblemList, agents)
+	c.AddSectionErrors("predict", s.Predict.Validate())
+	s.checkPersonal(&c.ProblemList)
+	s.checkExternal(&c.ProblemList)
+	if s.HeldOutData != nil && !s.Task.External() {
 		before := c.Problems()
-		s.Held.Check(&c.Check, "held_out")
-		c.Need(cmp.Or(s.Held.Source, data.CSV) == data.CSV, "held_out.source",
-			"must be csv, is %s: the rows are read once, when a run begins", s.Held.Source)
+		s.HeldOutData.Check(&c.ProblemList, "held_out")
+		c.Require(cmp.Or(s.HeldOutData.Source, data.SourceCSV) == data.SourceCSV, "held_out.source",
+			"must be csv, is %s: the rows are read once, when a run begins", s.HeldOutData.Source)
 		if c.Problems() == before {
-			source, err := s.Held.Open()
+			source, err := s.HeldOutData.Open()
 			if err == nil {
 				_, err = data.Load(source, s.Task.Want())
 				err = errors.Join(err, source.Close())
 			}
-			c.Valid("held_out.csv", err)
+			c.AddError("held_out.csv", err)
 		}
 	}
-	c.Need(s.Policy.MaxNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxNorm)
-	c.Need(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
-	c.Need(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models",
+	c.Require(s.Policy.MaxNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxNorm)
+	c.Require(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
+	c.Require(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models",
 		"must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
-	c.Need(s.Policy.KeepHourly >= 0, "policy.keep_hourly", "must be 0 (none) or more, is %d", s.Policy.KeepHourly)
-	c.Need(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
+	c.Require(s.Policy.KeepHourly >= 0, "policy.keep_hourly", "must be 0 (none) or more, is %d", s.Policy.KeepHourly)
+	c.Require(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
 	c.Listen(s.Metrics.Listen)
 	checkAPI(&c, &s.API)
-	s.History.MLflow.check(&c.Check)
+	s.History.MLflow.check(&c.ProblemList)
 	checkEnrol(&c, s)
 	checkCluster(&c, &s.Cluster)
 	c.Log(&s.Log)
@@ -154,46 +154,46 @@ func (s *File) Validate() error {
 }
 
 // checkPersonal finds what needs one model of all agents, where they have models of their own.
-func (s *File) checkPersonal(c *spec.Check) {
+func (s *File) checkPersonal(c *spec.ProblemList) {
 	own := &s.Task.Personal
-	c.Need(!own.On() || len(s.Task.StandardizeAt) == 0, "task.standardize_at",
+	c.Require(!own.On() || len(s.Task.StandardizeAt) == 0, "task.standardize_at",
 		"does not go with task.personal: what is an agent's own is of the old columns")
-	c.Need(len(own.Layers) == 0 || s.Held == nil, "held_out",
+	c.Require(len(own.Layers) == 0 || s.HeldOutData == nil, "held_out",
 		"does not go with task.personal.layers: the coordinator has no whole model to score")
-	c.Need(!s.Predict.On() || !own.On() && s.Task.Finetune.Steps == 0, "predict.rollout",
+	c.Require(!s.Predict.On() || !own.On() && s.Task.Finetune.Steps == 0, "predict.rollout",
 		"does not go with task.personal and task.finetune: each device predicts with a model of its own")
 }
 
 // checkExternal finds what asks the coordinator, or agentd, to know what an external model computes.
-func (s *File) checkExternal(c *spec.Check) {
+func (s *File) checkExternal(c *spec.ProblemList) {
 	external := s.Task.External()
 	const why = "does not go with task.model.kind external: only its program knows what the model computes"
-	c.Need(!external || s.Held == nil, "held_out", why)
-	c.Need(!external || !s.Predict.On(), "predict.rollout", why)
-	c.Need(!external || len(s.Task.StandardizeAt) == 0, "task.standardize_at", why)
+	c.Require(!external || s.HeldOutData == nil, "held_out", why)
+	c.Require(!external || !s.Predict.On(), "predict.rollout", why)
+	c.Require(!external || len(s.Task.StandardizeAt) == 0, "task.standardize_at", why)
 }
 
 // checkStop finds targets that no model of the task can reach.
-func (s *File) checkStop(c *spec.Check) {
+func (s *File) checkStop(c *spec.ProblemList) {
 	r, loss := &s.Round.Stop, s.Task.Model.Loss()
-	c.Need(r.R2 == 0 || loss.Regression(), "round.stop.r2",
+	c.Require(r.R2 == 0 || loss.Regression(), "round.stop.r2",
 		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or 0", r.R2, loss)
-	c.Need(r.R2 == 0 || s.Task.Model.Kind.Target(), "round.stop.r2",
+	c.Require(r.R2 == 0 || s.Task.Model.Kind.Target(), "round.stop.r2",
 		"is %v, but the kind %s has no target: use round.stop.risk, or 0", r.R2, s.Task.Model.Kind)
-	c.Need(r.Accuracy == 0 || !loss.Regression(), "round.stop.accuracy",
+	c.Require(r.Accuracy == 0 || !loss.Regression(), "round.stop.accuracy",
 		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.Accuracy, loss)
-	c.Need(r.R2 == 0 && r.Accuracy == 0 || s.Held != nil, "round.stop",
+	c.Require(r.R2 == 0 && r.Accuracy == 0 || s.HeldOutData != nil, "round.stop",
 		"has r2 or accuracy, but there are no data to measure it on: add held_out, or set them to 0")
 }
 
 // checkSchedule finds what this machine, or this federation, cannot wait for.
-func (s *File) checkSchedule(c *spec.Check, agents int) {
+func (s *File) checkSchedule(c *spec.ProblemList, agents int) {
 	w := &s.Round.Schedule
 	if _, err := time.LoadLocation(w.Zone); err != nil {
-		c.Need(false, "round.schedule.zone", "%v: want a name such as Asia/Shanghai, and the system's time zones "+
+		c.Require(false, "round.schedule.zone", "%v: want a name such as Asia/Shanghai, and the system's time zones "+
 			"(tzdata)", err)
 	}
-	c.Need(agents == 0 || w.NewRows.Agents <= agents, "round.schedule.new_rows.agents",
+	c.Require(agents == 0 || w.NewRows.Agents <= agents, "round.schedule.new_rows.agents",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, agents,
 		w.NewRows.Agents)
 }
@@ -201,19 +201,19 @@ func (s *File) checkSchedule(c *spec.Check, agents int) {
 // checkAPI checks who may ask: over a network only with TLS, since a token that is read on the way commands.
 func checkAPI(c *settings.Check, a *API) {
 	if a.Listen == "" {
-		c.Need(a.TokensFile == "" && a.CertFile == "" && a.KeyFile == "", "api.listen",
+		c.Require(a.TokensFile == "" && a.CertFile == "" && a.KeyFile == "", "api.listen",
 			"is empty, but other keys of api are set; want host:port")
 		return
 	}
 	host, _, err := net.SplitHostPort(a.Listen)
-	c.Valid("api.listen", err)
+	c.AddError("api.listen", err)
 	ip := net.ParseIP(host)
-	c.Need(host == "localhost" || ip != nil && ip.IsLoopback() || a.CertFile != "", "api.cert_file",
+	c.Require(host == "localhost" || ip != nil && ip.IsLoopback() || a.CertFile != "", "api.cert_file",
 		"must be set where api.listen (%s) is not on loopback", a.Listen)
-	c.Need((a.CertFile == "") == (a.KeyFile == ""), "api.key_file", "goes with api.cert_file")
-	c.Valid("api.tokens_file", api.Tokens(a.TokensFile).Check())
+	c.Require((a.CertFile == "") == (a.KeyFile == ""), "api.key_file", "goes with api.cert_file")
+	c.AddError("api.tokens_file", api.TokenFile(a.TokensFile).Check())
 	_, err = a.TLS()
-	c.Valid("api.cert_file", err)
+	c.AddError("api.cert_file", err)
 }
 
 // TLS returns the configuration of TLS, nil without a certificate. Each connection gets the certificate as it is in the
@@ -233,24 +233,24 @@ func (a *API) TLS() (*tls.Config, error) {
 }
 
 func checkMesh(c *settings.Check, m *Mesh) {
-	c.Valid("mesh.edges", m.Edges.Validate())
-	c.Need((m.Edges == spec.EdgesRadius) == (m.Radius > 0), "mesh.radius",
+	c.AddError("mesh.edges", m.Edges.Validate())
+	c.Require((m.Edges == spec.EdgesRadius) == (m.Radius > 0), "mesh.radius",
 		"must be positive for mesh.edges radius, and 0 for all others, is %v", m.Radius)
-	c.Need((m.Edges == spec.EdgesFile) == (m.File != ""), "mesh.file",
-		"must be set for mesh.edges file, and for no other, is %q", m.File)
-	if m.File != "" {
-		_, err := os.Stat(m.File)
-		c.Valid("mesh.file", err)
+	c.Require((m.Edges == spec.EdgesFile) == (m.EdgeFile != ""), "mesh.file",
+		"must be set for mesh.edges file, and for no other, is %q", m.EdgeFile)
+	if m.EdgeFile != "" {
+		_, err := os.Stat(m.EdgeFile)
+		c.AddError("mesh.file", err)
 	}
-	c.Valid("mesh.weights", m.Weights.Validate())
+	c.AddError("mesh.weights", m.Weights.Validate())
 }
 
 // compiledAgents is the file by which agents are looked up.
 func (s *File) compiledAgents() string { return filepath.Join(s.StateDir, "agents") }
 
-// unlisted reports whether nobody has been in the list yet, and devices may join: the first one makes it. A list that
-// was there and is gone is an error, or the broker's rules would be written without any device.
-func (s *File) unlisted() bool {
+// listNotCreated reports whether nobody has been in the list yet, and devices may join: the first one makes it. A list
+// that was there and is gone is an error, or the broker's rules would be written without any device.
+func (s *File) listNotCreated() bool {
 	_, listed := os.Lstat(s.Identity.AgentsFile)
 	_, compiled := os.Lstat(s.compiledAgents())
 	return s.Enrol.On() && errors.Is(listed, fs.ErrNotExist) && errors.Is(compiled, fs.ErrNotExist)
@@ -258,7 +258,7 @@ func (s *File) unlisted() bool {
 
 // CountAgents returns how many agents may take part.
 func (s *File) CountAgents() (int, error) {
-	if s.unlisted() {
+	if s.listNotCreated() {
 		return 0, nil
 	}
 	return agentlist.Count(s.Identity.AgentsFile, s.compiledAgents())
@@ -266,7 +266,7 @@ func (s *File) CountAgents() (int, error) {
 
 // AgentIDs returns who may take part, by id.
 func (s *File) AgentIDs() ([]wire.AgentID, error) {
-	if s.unlisted() {
+	if s.listNotCreated() {
 		return nil, nil
 	}
 	return agentlist.IDs(s.Identity.AgentsFile)
@@ -274,7 +274,7 @@ func (s *File) AgentIDs() ([]wire.AgentID, error) {
 
 // OpenAgents opens the list of who may take part. The state folder must be there, and locked.
 func (s *File) OpenAgents() (*enrolled.List, error) {
-	if s.unlisted() {
+	if s.listNotCreated() {
 		if err := agentlist.Edit(store.Machine, s.Identity.AgentsFile, nil, "", nil); err != nil {
 			return nil, err
 		}
@@ -284,7 +284,7 @@ func (s *File) OpenAgents() (*enrolled.List, error) {
 
 // Key reads the coordinator's private key.
 func (s *File) Key() (ed25519.PrivateKey, error) {
-	return keys.Private(settings.SecretFile(s.Identity.KeyFile))
+	return keys.ReadPrivate(settings.SecretFile(s.Identity.KeyFile))
 }
 
 // Config returns the configuration of package coordinator, without the list of agents, and without the parts that
@@ -300,9 +300,10 @@ func (s *File) Config() (coordinator.Config, error) {
 	}
 	cfg := coordinator.Config{
 		Federation: wire.Federation(s.Federation), Key: key, Topics: topics, Round: s.Round,
-		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.Standardizes(),
-		StandardizeAt: s.Task.StandardizeAt, Clip: s.Task.Clip, Initial: s.Task.Model.Initial,
-		MaxNorm: s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)),
+		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.StartsWithStatistics(),
+		RestandardizeVersions: s.Task.StandardizeAt, FeatureClip: s.Task.ClipDeviations,
+		InitialModelPath: s.Task.Model.Initial,
+		MaxNorm:          s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)),
 		KeepModels: s.Policy.KeepModels, KeepHourly: s.Policy.KeepHourly,
 		KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
@@ -310,21 +311,21 @@ func (s *File) Config() (coordinator.Config, error) {
 		return cfg, err
 	}
 	if n := len(cfg.Roots); n > 0 {
-		if err := NamesCoordinator(&cfg.Roots[n-1], keys.Public(key)); err != nil {
+		if err := CheckCoordinatorKey(&cfg.Roots[n-1], keys.Public(key)); err != nil {
 			return cfg, &spec.FieldError{Key: "identity.key_file", Problem: err.Error()}
 		}
 	}
 	cfg.Round.Rollout = s.Predict
 	if s.Round.Algorithm == spec.FedDec {
-		cfg.Round.Clip, cfg.Words = s.Task.Mixing.Clip, s.Mesh.Edges == spec.EdgesDiscovered
+		cfg.Round.MixingClip, cfg.IssuesAttestations = s.Task.Mixing.ClipDistance, s.Mesh.Edges == spec.EdgesDiscovered
 	}
 	if cfg.Round.Schedule.Location, err = time.LoadLocation(s.Round.Schedule.Zone); err != nil {
 		return cfg, &spec.FieldError{Key: "round.schedule.zone", Problem: err.Error()}
 	}
-	if s.Held != nil {
-		held := *s.Held
+	if s.HeldOutData != nil {
+		held := *s.HeldOutData
 		held.Folder = cfg.Dir
-		if cfg.Held, err = held.Open(); err != nil {
+		if cfg.HeldOutSource, err = held.Open(); err != nil {
 			return cfg, &spec.FieldError{Key: "held_out", Problem: err.Error()}
 		}
 	}

@@ -27,26 +27,26 @@ type MLflow struct {
 }
 
 // check reports every problem of m, by key.
-func (m *MLflow) check(c *spec.Check) {
+func (m *MLflow) check(c *spec.ProblemList) {
 	const key = "history.mlflow.url"
 	if m.URL == "" {
-		c.Need(m.Experiment == "" && m.TokenFile == "", key,
+		c.Require(m.Experiment == "" && m.TokenFile == "", key,
 			"is empty, but other keys of history.mlflow are set; want http://host:port")
 		return
 	}
 	u, err := url.Parse(m.URL)
 	good := err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil &&
 		u.RawQuery == "" && u.Fragment == ""
-	c.Need(good, key, "must be http://host:port or https://host, without a user or a query, is %q", m.URL)
+	c.Require(good, key, "must be http://host:port or https://host, without a user or a query, is %q", m.URL)
 	if !good || m.TokenFile == "" {
 		return
 	}
 	ip := net.ParseIP(u.Hostname())
-	c.Need(u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(), key,
+	c.Require(u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(), key,
 		"must be https:// where there is a token_file and the server is not on this machine, is %s: the token would "+
 			"be readable on the way", m.URL)
 	_, err = m.token()
-	c.Valid("history.mlflow.token_file", err)
+	c.AddError("history.mlflow.token_file", err)
 }
 
 func (m *MLflow) token() (string, error) {
@@ -57,7 +57,7 @@ func (m *MLflow) token() (string, error) {
 // Tracking returns what package history needs to log there. version is that of the program.
 func (s *File) Tracking(version string) (*history.Tracking, error) {
 	m := &s.History.MLflow
-	var c spec.Check
+	var c spec.ProblemList
 	m.check(&c)
 	if err := c.Err(); err != nil {
 		return nil, err
@@ -65,11 +65,11 @@ func (s *File) Tracking(version string) (*history.Tracking, error) {
 	token, err := m.token()
 	return &history.Tracking{URL: m.URL, Token: token, Experiment: cmp.Or(m.Experiment, s.Federation),
 		Federation: s.Federation, Version: version, HTTP: http.DefaultClient,
-		Task: func() (wire.RunID, []config.Setting) { return appliedIn(s.StateDir) }}, err
+		Task: func() (wire.RunID, []config.Setting) { return readAppliedTask(s.StateDir) }}, err
 }
 
-// appliedIn returns the applied task of a state folder, and the number of its run; 0 if there is none.
-func appliedIn(dir string) (wire.RunID, []config.Setting) {
+// readAppliedTask returns the applied task of a state folder, and the number of its run; 0 if there is none.
+func readAppliedTask(dir string) (wire.RunID, []config.Setting) {
 	control, found, err := coordinator.LoadControl(dir)
 	_, record, unread := coordinator.OpenModels(dir)
 	a := defaultApplied()

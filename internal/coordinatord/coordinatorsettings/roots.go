@@ -51,8 +51,8 @@ func (s *File) Roots() (all []wire.RootDocument, err error) {
 	}
 }
 
-// NamesCoordinator reports why the newest root document does not let the coordinator with that key announce.
-func NamesCoordinator(d *wire.RootDocument, key ed25519.PublicKey) error {
+// CheckCoordinatorKey reports why the newest root document does not let the coordinator with that key announce.
+func CheckCoordinatorKey(d *wire.RootDocument, key ed25519.PublicKey) error {
 	if slices.Contains(d.Coordinators(), wire.SignKey(key)) {
 		return nil
 	}

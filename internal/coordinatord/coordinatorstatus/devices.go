@@ -17,44 +17,44 @@ import (
 // DevicesView keeps what is known of each device up to date from a coordinator's facts. It has an entry for each one
 // that was heard: about 250 bytes, and the texts of unfit ones (BenchmarkDevices in package daemon).
 type DevicesView struct {
-	now     func() time.Time
-	mu      sync.Mutex // it is asked from other goroutines
-	all     map[wire.AgentID]*device
-	working map[wire.AgentID]*device // in the round that is open
-	round   wire.RoundID
-	listed  int  // agents in the list that is in effect
-	changed bool // since it was saved
-	asks    bool // only some agents send a hello (round.gather.respond)
+	now           func() time.Time
+	mu            sync.Mutex // it is asked from other goroutines
+	all           map[wire.AgentID]*device
+	trainingByID  map[wire.AgentID]*device // in the round that is open
+	round         wire.RoundID
+	listedAgents  int  // agents in the list that is in effect
+	changed       bool // since it was saved
+	helloSampling bool // only some agents send a hello (round.gather.respond)
 }
 
 var _ coordinator.Observer = (*DevicesView)(nil)
 
 // device is what is known of one.
 type device struct {
-	kept
-	speaks   uint8 // the version of the protocol, if that is another one than ours; 0 = ours
-	root     wire.Root
-	there    bool  // it has said hello, and has not left since
-	online   int64 // Unix time of the newest presence online without a hello since; 0 = none
-	left     round.LeaveReason
-	unfit    *unfit
-	until    wire.RoundID // it sits out up to this round; 0 = it does not
-	spoiled  round.SidelineReason
-	rejected wire.RejectionReason // 0 = it is heard
-	told     int64                // that it is not, as kept.seen
-	software unique.Handle[string]
-	rows     uint64
-	leftOut  uint32  // updates that no model has, since this coordinator's start
-	clipped  uint32  // updates of which models have a part, likewise
-	stepTime float64 // seconds, of a local step; these four are NaN where they are not told
-	budget   float64 // bytes of the month, as it counts them itself
-	battery  float64 // from 0 to 1
-	heat     float64 // °C
+	deviceHistory
+	protocolVersion uint8 // the version of the protocol, if that is another one than ours; 0 = ours
+	root            wire.RootVersion
+	helloReceived   bool  // it has said hello, and has not left since
+	onlineSince     int64 // Unix time of the newest presence online without a hello since; 0 = none
+	left            round.LeaveReason
+	unfit           *unfit
+	sidelinedUntil  wire.RoundID // it sits out up to this round; 0 = it does not
+	sidelineReason  round.SidelineReason
+	rejected        wire.RejectionReason // 0 = it is heard
+	rejectedAt      int64                // that it is not, as kept.seen
+	software        unique.Handle[string]
+	rows            uint64
+	leftOut         uint32  // updates that no model has, since this coordinator's start
+	clipped         uint32  // updates of which models have a part, likewise
+	stepTime        float64 // seconds, of a local step; these four are NaN where they are not told
+	budgetUsedBytes float64 // bytes of the month, as it counts them itself
+	battery         float64 // from 0 to 1
+	heat            float64 // °C
 }
 
 // NewDevices returns the view of a coordinator that has just started.
 func NewDevices(now func() time.Time) *DevicesView {
-	return &DevicesView{now: now, all: map[wire.AgentID]*device{}, working: map[wire.AgentID]*device{}}
+	return &DevicesView{now: now, all: map[wire.AgentID]*device{}, trainingByID: map[wire.AgentID]*device{}}
 }
 
 // device returns an agent's entry, and makes it if there is none.
@@ -68,7 +68,7 @@ func (v *DevicesView) device(id wire.AgentID) *device {
 }
 
 func newDevice() *device {
-	return &device{stepTime: math.NaN(), budget: math.NaN(), battery: math.NaN(), heat: math.NaN()}
+	return &device{stepTime: math.NaN(), budgetUsedBytes: math.NaN(), battery: math.NaN(), heat: math.NaN()}
 }
 
 // ObserveRound implements coordinator.Observer.
@@ -78,58 +78,58 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 	switch f := fact.(type) {
 	case round.AgentCounted:
 		d := v.device(f.Agent)
-		d.there, d.online, d.unfit, d.rows = true, 0, nil, f.Samples
+		d.helloReceived, d.onlineSince, d.unfit, d.rows = true, 0, nil, f.Samples
 	case round.AgentUnfit:
 		d, m := v.device(f.Agent), f.Misfit
-		d.there, d.online = true, 0
-		d.unfit = &unfit{"", f.Reason.String(), m.Column, m.Reason, m.Where, m.Bad, m.All}
+		d.helloReceived, d.onlineSince = true, 0
+		d.unfit = &unfit{"", f.Reason.String(), m.Column, m.Reason, m.ExampleLocation, m.UnusableValues, m.TotalValues}
 	case round.AgentLeft:
 		d := v.device(f.Agent)
-		d.there, d.left, d.unfit = false, f.Reason, nil
+		d.helloReceived, d.left, d.unfit = false, f.Reason, nil
 		if f.Reason == round.LeftRevoked {
-			d.until = 0
+			d.sidelinedUntil = 0
 		}
-		delete(v.working, f.Agent)
+		delete(v.trainingByID, f.Agent)
 	case round.AgentSidelined:
 		d := v.device(f.Agent)
-		d.until, d.spoiled = f.Until, f.Reason
+		d.sidelinedUntil, d.sidelineReason = f.Until, f.Reason
 		v.fails(d)
 	case round.AgentReadmitted:
-		v.device(f.Agent).until = 0
+		v.device(f.Agent).sidelinedUntil = 0
 	case round.RoundOpened:
-		v.round, v.asks = f.Round, f.Responding.Agents > 0
+		v.round, v.helloSampling = f.Round, f.Responding.Agents > 0
 		for _, d := range v.all {
-			d.until = 0
+			d.sidelinedUntil = 0
 		}
-		for _, s := range f.SitOut { // all that do
+		for _, s := range f.SidelinedAgents { // all that do
 			d := v.device(s.Agent)
-			d.until, d.spoiled = s.Until, s.Reason
+			d.sidelinedUntil, d.sidelineReason = s.Until, s.Reason
 		}
 	case round.AgentJoined:
 		d := v.device(f.Agent)
-		v.working[f.Agent] = d
-		if d.joined != f.Round { // else it goes on after a restart of the coordinator
-			d.joined = f.Round
+		v.trainingByID[f.Agent] = d
+		if d.lastJoinedRound != f.Round { // else it goes on after a restart of the coordinator
+			d.lastJoinedRound = f.Round
 			d.rounds++
 			v.changed = true
 		}
 	case round.AgentDeclined:
-		if _, worked := v.working[f.Agent]; worked {
+		if _, worked := v.trainingByID[f.Agent]; worked {
 			v.fails(v.device(f.Agent))
 		}
-		delete(v.working, f.Agent)
+		delete(v.trainingByID, f.Agent)
 	case round.UpdateAccepted:
 		v.accepted(f)
 	case round.UpdateRefused:
-		if _, worked := v.working[f.Agent]; worked && f.Round == v.round {
+		if _, worked := v.trainingByID[f.Agent]; worked && f.Round == v.round {
 			v.fails(v.device(f.Agent))
-			delete(v.working, f.Agent)
+			delete(v.trainingByID, f.Agent)
 		}
 	case round.RoundClosed, round.RoundAbandoned:
-		clear(v.working)
+		clear(v.trainingByID)
 	case round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
 		round.RolloutEnded, round.RoundWaits,
-		round.RunFinished, round.SamplesLarge, round.StopJudged, round.UploaderReplaced: // of no device
+		round.RunFinished, round.RowCountsTooLarge, round.StopJudged, round.UploaderReplaced: // of no device
 	}
 }
 
@@ -148,7 +148,7 @@ func (v *DevicesView) accepted(f round.UpdateAccepted) {
 	if f.Update.StepTime > 0 {
 		d.stepTime = f.Update.StepTime
 	}
-	delete(v.working, f.Agent)
+	delete(v.trainingByID, f.Agent)
 }
 
 // Observe implements coordinator.Observer.
@@ -163,12 +163,12 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 	case coordinator.AgentRejected:
 		if d := v.all[f.Agent]; d != nil || f.Reason != wire.RejectedUnlisted { // of an id of the list
 			d := v.device(f.Agent)
-			d.rejected, d.told = f.Reason, v.now().Unix()
+			d.rejected, d.rejectedAt = f.Reason, v.now().Unix()
 		}
 	case coordinator.MessageDropped:
 		if other := (*wire.VersionError)(nil); f.Agent != "" && f.Reason == coordinator.DropVersion &&
 			errors.As(f.Err, &other) {
-			v.device(f.Agent).speaks = other.Has
+			v.device(f.Agent).protocolVersion = other.Has
 		}
 	case coordinator.UpdateLeftOut:
 		v.device(f.Agent).leftOut++
@@ -176,7 +176,7 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		for _, a := range f.Agents {
 			v.device(a).leftOut++
 		}
-	case coordinator.UpdatesPassedOver:
+	case coordinator.UpdatesExcludedByRule:
 		for _, a := range f.Agents {
 			v.device(a).leftOut++
 		}
@@ -185,16 +185,16 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 			v.device(a).clipped++
 		}
 	case coordinator.AgentsListed:
-		v.listed = f.Agents
-		for _, gone := range f.Gone {
+		v.listedAgents = f.Agents
+		for _, gone := range f.RemovedAgents {
 			delete(v.all, gone)
-			delete(v.working, gone)
+			delete(v.trainingByID, gone)
 		}
-	case coordinator.AgentsAhead, coordinator.Began, coordinator.BlobChecked, coordinator.BrokerTested,
-		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.ForeignRetained,
+	case coordinator.AgentsAhead, coordinator.MachineStarted, coordinator.BlobChecked, coordinator.BrokerTested,
+		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.ForeignMessagesDeleted,
 		coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.ModelEvaluated,
-		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateMended, coordinator.StatisticsReady,
+		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateFileRecovered, coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageMended,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.UpdateLarge: // no column
 	}
@@ -209,15 +209,15 @@ func (v *DevicesView) heard(f coordinator.MessageAccepted) {
 	d := v.device(f.Agent)
 	if p := f.Presence; p != nil {
 		d.software = unique.Make(p.Software)
-		if d.online = 0; p.State == wire.StateOnline && !d.there {
-			d.online = v.now().Unix()
+		if d.onlineSince = 0; p.State == wire.StateOnline && !d.helloReceived {
+			d.onlineSince = v.now().Unix()
 		}
 		if f.Retained && p.State != wire.StateOnline {
 			return
 		}
 	}
-	d.seen, d.speaks, d.root = v.now().Unix(), 0, f.Root
-	if d.rejected != wire.RejectedClone || d.seen-d.told > clonesQuiet { // of two devices one is heard
+	d.seen, d.protocolVersion, d.root = v.now().Unix(), 0, f.Root
+	if d.rejected != wire.RejectedClone || d.seen-d.rejectedAt > clonesQuiet { // of two devices one is heard
 		d.rejected = 0
 	}
 	v.changed = true
@@ -228,9 +228,9 @@ func (v *DevicesView) reported(f coordinator.AgentReported) {
 	d := v.device(f.Agent)
 	d.software = unique.Make(f.Report.Software)
 	traffic := 0.
-	d.budget, d.battery, d.heat = math.NaN(), math.NaN(), math.NaN()
+	d.budgetUsedBytes, d.battery, d.heat = math.NaN(), math.NaN(), math.NaN()
 	for _, r := range f.Report.Readings {
-		switch metrics.MetricOf(r.ID) {
+		switch metrics.MetricNameByID(r.ID) {
 		case "agentd_samples":
 			d.rows = count(r.Value)
 		case "agentd_step_seconds":
@@ -238,14 +238,14 @@ func (v *DevicesView) reported(f coordinator.AgentReported) {
 		case "agentd_mqtt_payload_bytes_total":
 			traffic += r.Value
 		case "agentd_budget_used_bytes":
-			d.budget = r.Value
+			d.budgetUsedBytes = r.Value
 		case "agentd_device_battery_ratio":
 			d.battery = r.Value
 		case "agentd_device_temperature_celsius":
 			d.heat = r.Value
 		}
 	}
-	d.carried(v.now(), f.Boot, count(traffic))
+	d.addTraffic(v.now(), f.Boot, count(traffic))
 	v.changed = true
 }
 

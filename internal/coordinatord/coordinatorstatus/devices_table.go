@@ -42,9 +42,9 @@ var DeviceStates = []string{deviceTraining, devicePresent, deviceUnfit, deviceSi
 type Device struct {
 	Agent    string     `json:"agent"`
 	State    string     `json:"state"`
-	Why      string     `json:"why,omitempty"`
+	Reason   string     `json:"why,omitempty"`
 	Column   string     `json:"column,omitempty"` // of its data, if it is unfit for them
-	Where    string     `json:"where,omitempty"`  // file and line, or topic
+	Location string     `json:"where,omitempty"`  // file and line, or topic
 	LastSeen *time.Time `json:"last_seen,omitempty"`
 	Version  string     `json:"version,omitempty"` // of its program
 	Root     uint32     `json:"root,omitempty"`    // version of the root document that it goes by
@@ -55,19 +55,19 @@ type Device struct {
 	LeftOut  uint32     `json:"left_out"` // accepted updates that no model has, since the coordinator's start
 	Clipped  uint32     `json:"clipped"`  // accepted updates of which models have a part, likewise
 	// Where it is known:
-	StepTime *float64 `json:"step_time,omitempty"`        // seconds
-	Bytes    *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else as its reports count
-	Battery  *float64 `json:"battery,omitempty"`          // from 0 to 1
-	Heat     *float64 `json:"temperature,omitempty"`      // °C
+	StepTime          *float64 `json:"step_time,omitempty"`        // seconds
+	MonthTrafficBytes *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else as its reports count
+	Battery           *float64 `json:"battery,omitempty"`          // from 0 to 1
+	Heat              *float64 `json:"temperature,omitempty"`      // °C
 }
 
 // Devices is the list of the devices of a federation.
 type Devices struct {
-	At      time.Time      `json:"at"`
-	Listed  int            `json:"listed"` // in the list of keys that is in effect
-	Named   int            `json:"named"`  // in its file now
-	States  map[string]int `json:"states"` // of all of them
-	Devices []*Device      `json:"devices"`
+	At             time.Time      `json:"at"`
+	ListedInEffect int            `json:"listed"` // in the list of keys that is in effect
+	ListedInFile   int            `json:"named"`  // in its file now
+	CountByState   map[string]int `json:"states"` // of all of them
+	Devices        []*Device      `json:"devices"`
 }
 
 // List returns those of the enrolled devices that are in one of the states, or all of them if that is empty, in the
@@ -97,11 +97,12 @@ func (v *DevicesView) lines(enrolled []wire.AgentID, states []string) *Devices {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := v.now()
-	l := &Devices{At: now, Listed: v.listed, Named: len(enrolled), States: map[string]int{}, Devices: []*Device{}}
+	l := &Devices{At: now, ListedInEffect: v.listedAgents, ListedInFile: len(enrolled), CountByState: map[string]int{},
+		Devices: []*Device{}}
 	month := monthOf(now)
 	for _, id := range enrolled {
 		x := v.line(id, month)
-		l.States[x.State]++
+		l.CountByState[x.State]++
 		if len(states) == 0 || slices.Contains(states, x.State) {
 			l.Devices = append(l.Devices, x)
 		}
@@ -118,36 +119,38 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 	x := &Device{Agent: string(id), Version: d.version(), Root: uint32(d.root), Rows: d.rows,
 		Rounds: d.rounds, Accepted: d.accepted,
 		Failed: d.failed, LeftOut: d.leftOut, Clipped: d.clipped,
-		StepTime: status.Number(d.stepTime), Battery: status.Number(d.battery), Heat: status.Number(d.heat),
-		Bytes: status.Number(d.budget)}
+		StepTime: status.FiniteOrNil(d.stepTime), Battery: status.FiniteOrNil(d.battery),
+		Heat:              status.FiniteOrNil(d.heat),
+		MonthTrafficBytes: status.FiniteOrNil(d.budgetUsedBytes)}
 	if d.seen > 0 {
 		at := time.Unix(d.seen, 0)
 		x.LastSeen = &at
 	}
-	if x.Bytes == nil && d.boot > 0 && d.month == month {
-		n := float64(d.bytes)
-		x.Bytes = &n
+	if x.MonthTrafficBytes == nil && d.trafficBoot > 0 && d.month == month {
+		n := float64(d.monthTrafficBytes)
+		x.MonthTrafficBytes = &n
 	}
 	switch u := d.unfit; {
-	case v.working[id] != nil:
+	case v.trainingByID[id] != nil:
 		x.State = deviceTraining
-	case d.there && u != nil:
-		x.State, x.Why, x.Column, x.Where = deviceUnfit, u.why(), u.Column, u.Where
-	case d.there && d.until > 0:
-		x.State, x.Why = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.spoiled, d.until)
-	case d.there:
+	case d.helloReceived && u != nil:
+		x.State, x.Reason, x.Column, x.Location = deviceUnfit, u.why(), u.Column, u.Where
+	case d.helloReceived && d.sidelinedUntil > 0:
+		x.State, x.Reason = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.sidelineReason, d.sidelinedUntil)
+	case d.helloReceived:
 		x.State = devicePresent
-	case d.online > 0 && !v.asks && v.now().Unix()-d.online >= helloTime:
-		x.State, x.Why = deviceAbsent, connectedOnly
+	case d.onlineSince > 0 && !v.helloSampling && v.now().Unix()-d.onlineSince >= helloTime:
+		x.State, x.Reason = deviceAbsent, connectedOnly
 	default:
-		x.State, x.Why = deviceAbsent, string(d.left)
+		x.State, x.Reason = deviceAbsent, string(d.left)
 	}
-	if d.speaks != 0 {
-		x.Why = strings.TrimPrefix(fmt.Sprintf("%s, speaks protocol version %d, not %d", x.Why, d.speaks, wire.Version),
+	if d.protocolVersion != 0 {
+		x.Reason = strings.TrimPrefix(fmt.Sprintf("%s, speaks protocol version %d, not %d", x.Reason,
+			d.protocolVersion, wire.Version),
 			", ")
 	}
 	if d.rejected != 0 {
-		x.Why = strings.TrimPrefix(x.Why+", rejected: "+d.rejected.String(), ", ")
+		x.Reason = strings.TrimPrefix(x.Reason+", rejected: "+d.rejected.String(), ", ")
 	}
 	return x
 }
@@ -177,10 +180,12 @@ var deviceOrders = map[string]func(a, b *Device) int{
 	"accepted": func(a, b *Device) int { return cmp.Compare(a.share(), b.share()) },
 	"left":     func(a, b *Device) int { return cmp.Compare(a.LeftOut, b.LeftOut) },
 	"clipped":  func(a, b *Device) int { return cmp.Compare(a.Clipped, b.Clipped) },
-	"step":     func(a, b *Device) int { return cmp.Compare(known(a.StepTime), known(b.StepTime)) },
-	"bytes":    func(a, b *Device) int { return cmp.Compare(known(a.Bytes), known(b.Bytes)) },
-	"battery":  func(a, b *Device) int { return cmp.Compare(known(a.Battery), known(b.Battery)) },
-	"heat":     func(a, b *Device) int { return cmp.Compare(known(a.Heat), known(b.Heat)) },
+	"step":     func(a, b *Device) int { return cmp.Compare(valueOrMin(a.StepTime), valueOrMin(b.StepTime)) },
+	"bytes": func(a, b *Device) int {
+		return cmp.Compare(valueOrMin(a.MonthTrafficBytes), valueOrMin(b.MonthTrafficBytes))
+	},
+	"battery": func(a, b *Device) int { return cmp.Compare(valueOrMin(a.Battery), valueOrMin(b.Battery)) },
+	"heat":    func(a, b *Device) int { return cmp.Compare(valueOrMin(a.Heat), valueOrMin(b.Heat)) },
 }
 
 // unix is a moment; one that is not known comes first.
@@ -191,8 +196,8 @@ func unix(t *time.Time) int64 {
 	return t.Unix()
 }
 
-// known is a number; one that is not known is the least.
-func known(x *float64) float64 {
+// valueOrMin is a number; one that is not known is the least.
+func valueOrMin(x *float64) float64 {
 	if x == nil {
 		return math.Inf(-1)
 	}
@@ -207,15 +212,15 @@ func (l *Devices) Draw(width int) string {
 	p := &status.Page{Width: width}
 	var counts []string
 	for _, s := range DeviceStates {
-		if n := l.States[s]; n > 0 {
+		if n := l.CountByState[s]; n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s))
 		}
 	}
-	p.Line("devices", "%d: %s", l.Named, strings.Join(counts, ", "))
-	if l.Named != l.Listed {
-		p.Paragraph("!", fmt.Sprintf("the list in effect has %d: reload the coordinator", l.Listed))
+	p.Line("devices", "%d: %s", l.ListedInFile, strings.Join(counts, ", "))
+	if l.ListedInFile != l.ListedInEffect {
+		p.Paragraph("!", fmt.Sprintf("the list in effect has %d: reload the coordinator", l.ListedInEffect))
 	}
-	if l.States[deviceNever] > 0 {
+	if l.CountByState[deviceNever] > 0 {
 		p.Paragraph("!", neverSeen)
 	}
 	if len(l.Devices) == 0 {
@@ -225,7 +230,7 @@ func (l *Devices) Draw(width int) string {
 	for i, x := range lines[:len(lines)-1] {
 		why := ""
 		if i > 0 {
-			why = l.Devices[i-1].Why
+			why = l.Devices[i-1].Reason
 		}
 		line := strings.TrimRight(x, " ")
 		if both := x + "  " + why; why != "" && len([]rune(both)) <= width {
@@ -248,7 +253,7 @@ func (l *Devices) table() string {
 	for _, x := range l.Devices {
 		seen, root, rows := "-", "-", "-"
 		if x.LastSeen != nil {
-			seen = status.Span(l.At.Sub(*x.LastSeen)) + " ago"
+			seen = status.FormatDuration(l.At.Sub(*x.LastSeen)) + " ago"
 		}
 		if x.Root > 0 {
 			root = strconv.FormatUint(uint64(x.Root), 10)
@@ -257,8 +262,9 @@ func (l *Devices) table() string {
 			rows = strconv.FormatUint(x.Rows, 10)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", x.Agent, x.State, seen,
-			plain(cmp.Or(x.Version, "-")), root, rows, x.Rounds, orDash("%.0f%%", 100, status.Number(x.share())),
-			x.LeftOut, x.Clipped, orDash("%.3gms", 1e3, x.StepTime), orDash("%.1fMB", 1e-6, x.Bytes),
+			quoteUnlessWord(cmp.Or(x.Version, "-")), root, rows, x.Rounds, orDash("%.0f%%", 100,
+				status.FiniteOrNil(x.share())),
+			x.LeftOut, x.Clipped, orDash("%.3gms", 1e3, x.StepTime), orDash("%.1fMB", 1e-6, x.MonthTrafficBytes),
 			orDash("%.0f%%", 100, x.Battery), orDash("%.0f°C", 1, x.Heat))
 	}
 	_ = w.Flush() // to memory
@@ -273,8 +279,8 @@ func orDash(format string, unit float64, x *float64) string {
 	return fmt.Sprintf(format, *x*unit)
 }
 
-// plain quotes a text that an agent has sent, unless it is one word of printable characters.
-func plain(text string) string {
+// quoteUnlessWord quotes a text that an agent has sent, unless it is one word of printable characters.
+func quoteUnlessWord(text string) string {
 	if q := strconv.Quote(text); len(q) != len(text)+2 || strings.ContainsRune(text, ' ') {
 		return q
 	}

@@ -25,7 +25,7 @@ func sixDevices(c *surface.Clock) *DevicesView {
 	v := NewDevices(c.Now)
 	tell := func(facts ...any) {
 		for _, f := range facts {
-			testkit.Tell(v, f)
+			testkit.NotifyObserver(v, f)
 		}
 	}
 	online := &wire.Presence{State: wire.StateOnline, Software: "agentd v0.4.0"}
@@ -38,8 +38,8 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		coordinator.MessageAccepted{Agent: "four"}, coordinator.MessageAccepted{Agent: "three"},
 		round.AgentCounted{Agent: "one", Samples: 60}, round.AgentCounted{Agent: "two", Samples: 61},
 		round.AgentCounted{Agent: "four", Samples: 10},
-		round.AgentUnfit{Agent: "three", Reason: wire.DeclineBadData, Misfit: wire.Misfit{Column: "pm25",
-			Reason: "unparseable", Where: "a.csv: line 9", Bad: 3, All: 40}},
+		round.AgentUnfit{Agent: "three", Reason: wire.DeclineBadData, Misfit: wire.DataProblem{Column: "pm25",
+			Reason: "unparseable", ExampleLocation: "a.csv: line 9", UnusableValues: 3, TotalValues: 40}},
 		round.RoundOpened{Round: 7}, round.AgentJoined{Agent: "one", Round: 7},
 		round.AgentJoined{Agent: "two", Round: 7},
 		round.AgentJoined{Agent: "four", Round: 7})
@@ -50,11 +50,11 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		round.AgentSidelined{Agent: "four", Round: 7, Reason: round.SidelinedSilent, Until: 9},
 		round.RoundClosed{Round: 7},
 		round.RoundOpened{Round: 8,
-			SitOut: []round.Sidelined{{Agent: "four", Reason: round.SidelinedSilent, Until: 9}}},
+			SidelinedAgents: []round.Sidelined{{Agent: "four", Reason: round.SidelinedSilent, Until: 9}}},
 		round.AgentJoined{Agent: "one", Round: 8},
 		round.AgentJoined{Agent: "one", Round: 8}, // after a restart of the coordinator
 		coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
-			Readings: []wire.Reading{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
+			Readings: []wire.ReportMetric{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
 				{ID: 41, Value: 0.83}}}},
 		coordinator.MessageAccepted{Agent: "one", Root: 2},
 		round.AgentLeft{Agent: "two", Reason: round.LeftLost},
@@ -69,7 +69,7 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		coordinator.AgentRejected{Agent: "stranger", Reason: wire.RejectedUnlisted})
 	c.Pass(time.Hour)
 	tell(coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
-		Readings: []wire.Reading{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},
+		Readings: []wire.ReportMetric{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},
 			{ID: 40, Value: 41.4}, {ID: 41, Value: 0.83}}}})
 	return v
 }
@@ -104,7 +104,7 @@ func TestDeviceConnectedOnly(t *testing.T) {
 	online := &wire.Presence{State: wire.StateOnline}
 	v.Observe(coordinator.MessageAccepted{Agent: "one", Presence: online})
 	v.Observe(coordinator.MessageAccepted{Agent: "two", Presence: online})
-	why := func(i int) string { return mustList(t, v, "").Devices[i].Why }
+	why := func(i int) string { return mustList(t, v, "").Devices[i].Reason }
 	const one, two = 2, 5 // of enrolledSix
 	if w := why(one); w != "" {
 		t.Errorf("at once: %q", w)
@@ -118,7 +118,7 @@ func TestDeviceConnectedOnly(t *testing.T) {
 	if w := why(two); w != string(round.LeftLost) {
 		t.Errorf("a device that said hello and left: %q", w)
 	}
-	v.ObserveRound(round.RoundOpened{Round: 2, Responding: round.Responding{Of: 1 << 30, Agents: 9}})
+	v.ObserveRound(round.RoundOpened{Round: 2, Responding: round.ResponseLottery{Of: 1 << 30, Agents: 9}})
 	if w := why(one); w != "" {
 		t.Errorf("where only a share of the agents says hello: %q", w)
 	}
@@ -138,7 +138,7 @@ func TestDevicesPage(t *testing.T) {
 	surface.ComparePage(t, *update, "devices_new", mustList(t, NewDevices(c.Now), ""))
 	v := sixDevices(c)
 	surface.ComparePage(t, *update, "devices", mustList(t, v, "state"))
-	v.Observe(coordinator.AgentsListed{Agents: 5, Gone: []wire.AgentID{"one"}})
+	v.Observe(coordinator.AgentsListed{Agents: 5, RemovedAgents: []wire.AgentID{"one"}})
 	surface.ComparePage(t, *update, "devices_gone", mustList(t, v, "-rows", deviceAbsent, deviceNever, devicePresent))
 }
 
@@ -168,8 +168,8 @@ func TestDevicesOrder(t *testing.T) {
 func TestDevicesKept(t *testing.T) {
 	c := surface.NewClock()
 	v := sixDevices(c)
-	saved, changed := v.Save()
-	if _, again := v.Save(); !changed || again {
+	saved, changed := v.EncodeChanges()
+	if _, again := v.EncodeChanges(); !changed || again {
 		t.Errorf("changed %t, and again %t", changed, again)
 	}
 	w := NewDevices(c.Now)
@@ -182,7 +182,7 @@ func TestDevicesKept(t *testing.T) {
 			was.LastSeen, was.Rounds, was.Failed = nil, 0, 0
 		}
 		if unix(is.LastSeen) != unix(was.LastSeen) || is.Rounds != was.Rounds || is.Accepted != was.Accepted ||
-			is.Failed != was.Failed || known(is.Bytes) != known(was.Bytes) {
+			is.Failed != was.Failed || valueOrMin(is.MonthTrafficBytes) != valueOrMin(was.MonthTrafficBytes) {
 			t.Errorf("restored %+v, want %+v", is, was)
 		}
 	}
@@ -190,7 +190,7 @@ func TestDevicesKept(t *testing.T) {
 		x := NewDevices(c.Now)
 		err := x.Restore(saved[:n], enrolledSix)
 		x.changed = true
-		if again, _ := x.Save(); err != nil && len(again) > 0 || err == nil && !bytes.Equal(again, saved[:n]) {
+		if again, _ := x.EncodeChanges(); err != nil && len(again) > 0 || err == nil && !bytes.Equal(again, saved[:n]) {
 			t.Errorf("cut off at %d of %d bytes: error %v, and %d bytes are saved again", n, len(saved), err,
 				len(again))
 		}
@@ -199,7 +199,7 @@ func TestDevicesKept(t *testing.T) {
 
 // TestTraffic adds up what reports count over starts and months.
 func TestTraffic(t *testing.T) {
-	var k kept
+	var k deviceHistory
 	march, april := time.Date(2026, 3, 31, 23, 0, 0, 0, time.UTC), time.Date(2026, 4, 1, 1, 0, 0, 0, time.UTC)
 	for _, x := range []struct {
 		at    time.Time
@@ -214,8 +214,8 @@ func TestTraffic(t *testing.T) {
 		{april, 4, 40, 30},
 		{april, 5, 7, 37},
 	} {
-		if k.carried(x.at, x.boot, x.total); k.bytes != x.want {
-			t.Errorf("%+v: %d bytes", x, k.bytes)
+		if k.addTraffic(x.at, x.boot, x.total); k.monthTrafficBytes != x.want {
+			t.Errorf("%+v: %d bytes", x, k.monthTrafficBytes)
 		}
 	}
 }

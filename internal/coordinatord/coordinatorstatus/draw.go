@@ -10,21 +10,23 @@ import (
 )
 
 // Draw returns the picture as text.
-func (c *coordinatorPicture) Draw(width int) string {
+func (c *coordinatorStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
-	p.Head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.At, c.Started, c.Problems,
+	p.Head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.GeneratedAt, c.Started,
+		c.Problems,
 		c.Broker)
-	if t := c.Task; t.Next > 0 {
-		p.Line("task", "version %d; version %d takes over when the round under way is over", t.Version, t.Next)
+	if t := c.Task; t.NextVersion > 0 {
+		p.Line("task", "version %d; version %d takes over when the round under way is over", t.Version, t.NextVersion)
 	} else if t.Version > 1 {
-		p.Line("task", "version %d, applied %s", t.Version, t.At.Local().Format(time.DateTime))
+		p.Line("task", "version %d, applied %s", t.Version, t.AppliedAt.Local().Format(time.DateTime))
 	}
 	of := ""
-	if c.Wanted > 0 {
-		of = fmt.Sprintf(" of %d  %s", c.Wanted, status.Bar(float64(c.Aggregations), float64(c.Wanted)))
+	if c.WantedAggregations > 0 {
+		of = fmt.Sprintf(" of %d  %s", c.WantedAggregations, status.Bar(float64(c.Aggregations),
+			float64(c.WantedAggregations)))
 	}
 	p.Line("model", "version %d%s", c.Aggregations, of)
-	if f := status.Figures("R²", c.R2, "accuracy", c.Accuracy, "risk", c.Risk); f != "" {
+	if f := status.FormatNamedNumbers("R²", c.R2, "accuracy", c.Accuracy, "risk", c.Risk); f != "" {
 		p.Line("  held out", "%s", f)
 	}
 	drawEvaluation(p, c.Evaluation)
@@ -32,46 +34,46 @@ func (c *coordinatorPicture) Draw(width int) string {
 	if c.Stop != nil {
 		p.Paragraph("ends", c.Stop.draw(c))
 	}
-	p.Line("agents", "%d may be drawn, of %d in the list", c.Agents, c.Enrolled)
-	if c.Estimated > 0 {
-		p.Line("", "about %.0f answer if all are asked; %.3g %% were", c.Estimated, 100*c.Asked)
+	p.Line("agents", "%d may be drawn, of %d in the list", c.EligibleAgents, c.Enrolled)
+	if c.EstimatedAgents > 0 {
+		p.Line("", "about %.0f answer if all are asked; %.3g %% were", c.EstimatedAgents, 100*c.AskedShare)
 	}
 	if len(c.Unfit) > 0 {
 		var all []string
 		for _, u := range c.Unfit {
 			all = append(all, u.String())
 		}
-		p.Paragraph("  unfit", status.Names(all))
+		p.Paragraph("  unfit", status.JoinNames(all))
 	}
 	if len(c.SitOut) > 0 {
 		var all []string
 		for _, s := range c.SitOut {
 			all = append(all, fmt.Sprintf("%s (%s, up to round %d)", s.Agent, s.Reason, s.Until))
 		}
-		p.Line("  sit out", "%s", status.Names(all))
+		p.Line("  sit out", "%s", status.JoinNames(all))
 	}
 	if len(c.Large) > 0 {
 		var all []string
 		for _, l := range c.Large {
 			all = append(all, l.String())
 		}
-		p.Paragraph("  large", "unusually large updates: "+status.Names(all))
+		p.Paragraph("  large", "unusually large updates: "+status.JoinNames(all))
 	}
 	if m := c.Mesh; m != nil {
 		p.Line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.Parts,
-			status.Figures("|λ₂|", m.SecondEigenvalue, "α", m.Alpha))
+			status.FormatNamedNumbers("|λ₂|", m.SecondEigenvalue, "α", m.Alpha))
 	}
 	if r := c.Rollout; r != nil {
 		p.Line("predictions", "all agents with model %s", r.Released)
 		if r.Candidate != "" {
 			began := "" // not known after a restart
-			if r.Agents > 0 {
-				began = fmt.Sprintf(", %d at its begin,", r.Agents)
+			if r.CandidateAgents > 0 {
+				began = fmt.Sprintf(", %d at its begin,", r.CandidateAgents)
 			}
 			p.Line("", "a share of them%s with model %s", began, r.Candidate)
 		}
-		if r.Last != "" {
-			p.Line("", "the rollout of model %s has ended: %s", r.Of, r.Last)
+		if r.LastOutcome != "" {
+			p.Line("", "the rollout of model %s has ended: %s", r.LastModel, r.LastOutcome)
 		}
 	}
 	c.drawRound(p)
@@ -84,10 +86,11 @@ func drawEvaluation(p *status.Page, e *evaluated) {
 	if e == nil || e.Agents == 0 {
 		return
 	}
-	p.Line("  at agents", "%s   (version %d, %d rows of %d agents)", status.Figures("R²", e.R2, "accuracy", e.Accuracy,
+	p.Line("  at agents", "%s   (version %d, %d rows of %d agents)", status.FormatNamedNumbers("R²", e.R2, "accuracy",
+		e.Accuracy,
 		"F1",
 		e.F1, "risk", &e.Risk), e.Version, e.Rows, e.Agents)
-	if text := e.Told(); text != "" {
+	if text := e.FormatFigures(); text != "" {
 		p.Line("", "%s", text)
 	}
 	for _, of := range []struct {
@@ -101,20 +104,20 @@ func drawEvaluation(p *status.Page, e *evaluated) {
 	}
 }
 
-func (c *coordinatorPicture) drawRound(p *status.Page) {
+func (c *coordinatorStatus) drawRound(p *status.Page) {
 	phase := c.Phase
-	if c.Ended != "" {
-		phase += " (" + c.Ended + ")"
+	if c.EndReason != "" {
+		phase += " (" + c.EndReason + ")"
 	}
-	p.Line("phase", "%s for %s", phase, status.Span(c.At.Sub(c.PhaseSince)))
-	if c.Ended != "" {
+	p.Line("phase", "%s for %s", phase, status.FormatDuration(c.GeneratedAt.Sub(c.PhaseSince)))
+	if c.EndReason != "" {
 		p.Paragraph("", "to continue: `coordinator task set KEY=VALUE` with the key that ended the run (round.rounds, "+
 			"or a key of round.stop; 0 is without limit)")
 	}
 	if c.Waits != nil {
-		p.Paragraph("", c.Waits.draw(c.At))
+		p.Paragraph("", c.Waits.draw(c.GeneratedAt))
 	}
-	if c.Round == 0 || c.Opened.IsZero() {
+	if c.Round == 0 || c.RoundOpenedAt.IsZero() {
 		return
 	}
 	more := ""
@@ -127,21 +130,21 @@ func (c *coordinatorPicture) drawRound(p *status.Page) {
 	p.Line(fmt.Sprintf("round %d", c.Round), "%s%s", c.Kind, more)
 	by := c.byState()
 	done := len(by[accepted])
-	if c.Draws > 0 {
-		most := min(c.Draws, len(c.Participants)) // fewer, where an agent is drawn twice
+	if c.UploaderDraws > 0 {
+		most := min(c.UploaderDraws, len(c.Participants)) // fewer, where an agent is drawn twice
 		p.Line("  updates", "%s %d of at most %d", status.Bar(float64(done), float64(most)), done, most)
 	} else {
 		p.Line("  updates", "%s %d of %d", status.Bar(float64(done), float64(len(c.Participants))), done,
 			len(c.Participants))
 	}
 	if c.Phase == "collecting" {
-		took := c.At.Sub(c.Opened)
-		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), c.Deadline), status.Span(took),
-			status.Seconds(c.Deadline))
+		took := c.GeneratedAt.Sub(c.RoundOpenedAt)
+		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), c.DeadlineSeconds), status.FormatDuration(took),
+			status.Seconds(c.DeadlineSeconds))
 	}
 	for _, label := range []string{accepted, working, invited, late, mixed, missing, out} {
 		if all := by[label]; len(all) > 0 {
-			p.Line("  "+label, "%s", status.Names(all))
+			p.Line("  "+label, "%s", status.JoinNames(all))
 		}
 	}
 }
@@ -155,14 +158,14 @@ const (
 )
 
 // byState lists the participants by the state that is shown.
-func (c *coordinatorPicture) byState() map[string][]string {
+func (c *coordinatorStatus) byState() map[string][]string {
 	by := map[string][]string{}
-	took, slow := c.At.Sub(c.Opened).Seconds(), c.slow()
+	took, slow := c.GeneratedAt.Sub(c.RoundOpenedAt).Seconds(), c.lateAfterSeconds()
 	for _, a := range c.Participants {
 		text, state := a.Agent, a.State
 		switch state {
 		case working:
-			text += fmt.Sprintf(" (at work for %s)", status.Seconds(took-a.After))
+			text += fmt.Sprintf(" (at work for %s)", status.Seconds(took-a.StateAfterSeconds))
 		case invited:
 			text += " (silent)"
 		case accepted:
@@ -174,11 +177,11 @@ func (c *coordinatorPicture) byState() map[string][]string {
 		}
 		if state == working || state == invited {
 			switch {
-			case c.Phase != "collecting" && c.Draws > 0 && state == working:
+			case c.Phase != "collecting" && c.UploaderDraws > 0 && state == working:
 				text, state = a.Agent, mixed
 			case c.Phase != "collecting":
 				text, state = a.Agent, missing
-			case c.Draws > 0: // an agent that was not drawn to send only waits for the end of the round
+			case c.UploaderDraws > 0: // an agent that was not drawn to send only waits for the end of the round
 			case slow > 0 && took > slow:
 				state = late
 			}
@@ -188,12 +191,12 @@ func (c *coordinatorPicture) byState() map[string][]string {
 	return by
 }
 
-// slow is twice the median time in seconds until an update was accepted; 0 before the first.
-func (c *coordinatorPicture) slow() float64 {
+// lateAfterSeconds is twice the median time in seconds until an update was accepted; 0 before the first.
+func (c *coordinatorStatus) lateAfterSeconds() float64 {
 	var all []float64
 	for _, a := range c.Participants {
 		if a.State == accepted {
-			all = append(all, a.After)
+			all = append(all, a.StateAfterSeconds)
 		}
 	}
 	if len(all) == 0 {

@@ -19,58 +19,58 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// coordinatorPicture is the state of a coordinator and its federation, as coordinator status shows it.
-type coordinatorPicture struct {
-	Program    string      `json:"program"`
-	Version    string      `json:"version"`
-	Federation string      `json:"federation"`
-	At         time.Time   `json:"at"` // of the picture
-	Started    time.Time   `json:"started"`
-	Broker     status.Link `json:"broker"`
-	Problems   []string    `json:"problems,omitempty"`
+// coordinatorStatus is the state of a coordinator and its federation, as coordinator status shows it.
+type coordinatorStatus struct {
+	Program     string      `json:"program"`
+	Version     string      `json:"version"`
+	Federation  string      `json:"federation"`
+	GeneratedAt time.Time   `json:"at"` // of the picture
+	Started     time.Time   `json:"started"`
+	Broker      status.Link `json:"broker"`
+	Problems    []string    `json:"problems,omitempty"`
 
-	Task Applied `json:"task"`
+	Task CurrentTask `json:"task"`
 
-	Phase        string        `json:"phase"`
-	PhaseSince   time.Time     `json:"phase_since"`
-	Round        uint64        `json:"round"`
-	Attempt      uint64        `json:"attempt"`
-	Kind         string        `json:"kind,omitempty"`
-	Opened       time.Time     `json:"opened"`   // the round
-	Deadline     float64       `json:"deadline"` // seconds from then
-	Participants []participant `json:"participants"`
-	// Draws is how many draws choose the agents that send, where agents mix: all train, the drawn ones send.
-	Draws int `json:"draws,omitempty"`
+	Phase           string        `json:"phase"`
+	PhaseSince      time.Time     `json:"phase_since"`
+	Round           uint64        `json:"round"`
+	Attempt         uint64        `json:"attempt"`
+	Kind            string        `json:"kind,omitempty"`
+	RoundOpenedAt   time.Time     `json:"opened"`   // the round
+	DeadlineSeconds float64       `json:"deadline"` // seconds from then
+	Participants    []participant `json:"participants"`
+	// UploaderDraws is how many draws choose the agents that send, where agents mix: all train, the drawn ones send.
+	UploaderDraws int `json:"draws,omitempty"`
 
-	Agents   int `json:"agents"`   // that may be drawn
-	Enrolled int `json:"enrolled"` // in the list of keys
-	// Estimated is how many would say hello if all were asked, and Asked the share of them that was, where agents
+	EligibleAgents int `json:"agents"`   // that may be drawn
+	Enrolled       int `json:"enrolled"` // in the list of keys
+	// EstimatedAgents is how many would say hello if all were asked, and Asked the share of them that was, where agents
 	// answer by chance; else both are 0.
-	Estimated float64 `json:"estimated,omitempty"`
-	Asked     float64 `json:"asked,omitempty"`
-	Unfit     []unfit `json:"unfit,omitempty"`
+	EstimatedAgents float64 `json:"estimated,omitempty"`
+	AskedShare      float64 `json:"asked,omitempty"`
+	Unfit           []unfit `json:"unfit,omitempty"`
 
 	// SitOut are the agents that failed in a round, and are not drawn in the next ones.
-	SitOut []sitOut `json:"sit_out,omitempty"`
+	SitOut []sidelinedAgent `json:"sit_out,omitempty"`
 	// Large are the agents whose last updates were all unusually large.
-	Large []large `json:"large_updates,omitempty"`
+	Large []largeUpdates `json:"large_updates,omitempty"`
 
-	Aggregations uint64           `json:"aggregations"`     // in the newest model
-	Wanted       uint64           `json:"wanted,omitempty"` // aggregations until the run is finished
-	Abandoned    int              `json:"abandoned"`        // rounds, since the start
-	Accepted     int              `json:"accepted"`         // updates, since the start
-	Folded       int              `json:"folded"`           // of these, in a model that is on disk
-	Risk         *float64         `json:"held_out_risk,omitempty"`
-	R2           *float64         `json:"held_out_r2,omitempty"`
-	Accuracy     *float64         `json:"held_out_accuracy,omitempty"`
-	Evaluation   *evaluated       `json:"evaluation,omitempty"` // the last on agents' held-out rows
-	Losses       []float64        `json:"losses"`               // mean risk of the participants, of the newest rounds
-	Mesh         *mesh            `json:"mesh,omitempty"`
-	Rollout      *rolledOut       `json:"rollout,omitempty"`
-	Stop         *stopping        `json:"stop,omitempty"`  // where a rule ends the run
-	Ended        string           `json:"ended,omitempty"` // why the run is finished
-	Waits        *waits           `json:"waits,omitempty"` // for the schedule
-	Refusals     []status.Refusal `json:"refusals"`
+	Aggregations       uint64           `json:"aggregations"`     // in the newest model
+	WantedAggregations uint64           `json:"wanted,omitempty"` // aggregations until the run is finished
+	Abandoned          int              `json:"abandoned"`        // rounds, since the start
+	Accepted           int              `json:"accepted"`         // updates, since the start
+	AggregatedUpdates  int              `json:"folded"`           // of these, in a model that is on disk
+	Risk               *float64         `json:"held_out_risk,omitempty"`
+	R2                 *float64         `json:"held_out_r2,omitempty"`
+	Accuracy           *float64         `json:"held_out_accuracy,omitempty"`
+	Evaluation         *evaluated       `json:"evaluation,omitempty"` // the last on agents' held-out rows
+	Losses             []float64        `json:"losses"`               // mean risk of the participants, of the newest rounds
+	Mesh               *mesh            `json:"mesh,omitempty"`
+	Rollout            *rolloutStatus   `json:"rollout,omitempty"`
+	Stop               *stopProgress    `json:"stop,omitempty"`  // where a rule ends the run
+	EndReason          string           `json:"ended,omitempty"` // why the run is finished
+	Waits              *scheduleWait    `json:"waits,omitempty"` // for the schedule
+	Refusals           []status.Refusal `json:"refusals"`
 }
 
 // evaluated is what agents have said of a model.
@@ -79,20 +79,20 @@ type evaluated struct {
 	evaluation.Result
 }
 
-// Applied is the task that is in effect.
-type Applied struct {
-	Version uint64    `json:"version"`
-	At      time.Time `json:"at"`             // it was applied
-	Next    uint64    `json:"next,omitempty"` // takes over when the round under way is over
+// CurrentTask is the task that is in effect.
+type CurrentTask struct {
+	Version     uint64    `json:"version"`
+	AppliedAt   time.Time `json:"at"`             // it was applied
+	NextVersion uint64    `json:"next,omitempty"` // takes over when the round under way is over
 }
 
 // participant is an agent in the round under way.
 type participant struct {
-	Agent string  `json:"agent"`
-	State string  `json:"state"` // invited, at work, accepted or out
-	Steps uint32  `json:"local_steps,omitempty"`
-	After float64 `json:"after,omitempty"` // seconds from the announcement to the state
-	Why   string  `json:"why,omitempty"`   // the reason of state out
+	Agent             string  `json:"agent"`
+	State             string  `json:"state"` // invited, at work, accepted or out
+	Steps             uint32  `json:"local_steps,omitempty"`
+	StateAfterSeconds float64 `json:"after,omitempty"` // seconds from the announcement to the state
+	Why               string  `json:"why,omitempty"`   // the reason of state out
 }
 
 // The states of a participant.
@@ -108,11 +108,11 @@ type unfit struct {
 	Agent  string `json:"agent"`
 	Reason string `json:"reason"`
 	// Of its data, where it tells:
-	Column string `json:"column,omitempty"`
-	Why    string `json:"why,omitempty"`   // the column's values are not used
-	Where  string `json:"where,omitempty"` // one of them is: file and line, or topic
-	Bad    uint64 `json:"bad,omitempty"`   // values, or rows
-	All    uint64 `json:"all,omitempty"`
+	Column        string `json:"column,omitempty"`
+	ColumnProblem string `json:"why,omitempty"`   // the column's values are not used
+	Where         string `json:"where,omitempty"` // one of them is: file and line, or topic
+	BadValues     uint64 `json:"bad,omitempty"`   // values, or rows
+	TotalValues   uint64 `json:"all,omitempty"`
 }
 
 // String describes an agent that cannot do the task.
@@ -124,11 +124,11 @@ func (u unfit) why() string {
 	if u.Column != "" {
 		text += fmt.Sprintf(", column %q", u.Column)
 	}
-	if u.Why != "" {
-		text += fmt.Sprintf(", %q", u.Why)
+	if u.ColumnProblem != "" {
+		text += fmt.Sprintf(", %q", u.ColumnProblem)
 	}
-	if u.All > 0 {
-		text += fmt.Sprintf(", %d of %d", u.Bad, u.All)
+	if u.TotalValues > 0 {
+		text += fmt.Sprintf(", %d of %d", u.BadValues, u.TotalValues)
 	}
 	if u.Where != "" {
 		text += fmt.Sprintf(", %q", u.Where)
@@ -136,29 +136,30 @@ func (u unfit) why() string {
 	return text
 }
 
-// large is an agent with unusually large updates. Lengths are in multiples of the usual length.
-type large struct {
-	Agent   string  `json:"agent"`
-	Folds   int     `json:"folds"`   // in a row
-	Length  float64 `json:"length"`  // of the last update
-	Counted float64 `json:"counted"` // length with which it is in the model; 0 = it was left out
+// largeUpdates is an agent with unusually large updates. Lengths are in multiples of the usual length.
+type largeUpdates struct {
+	Agent          string  `json:"agent"`
+	RoundsInRow    int     `json:"folds"`   // in a row
+	RelativeLength float64 `json:"length"`  // of the last update
+	CountedLength  float64 `json:"counted"` // length with which it is in the model; 0 = it was left out
 }
 
 // String describes the updates of the agent.
-func (l large) String() string {
-	counted := fmt.Sprintf("counted as %.3g", l.Counted)
+func (l largeUpdates) String() string {
+	counted := fmt.Sprintf("counted as %.3g", l.CountedLength)
 	switch {
-	case l.Counted == 0:
+	case l.CountedLength == 0:
 		counted = "left out"
-	case l.Counted >= 0.999*l.Length:
+	case l.CountedLength >= 0.999*l.RelativeLength:
 		counted = "counted in full"
 	}
-	return fmt.Sprintf("%s (%.3g times as long as usual in the last of %d rounds, %s)", l.Agent, l.Length, l.Folds,
+	return fmt.Sprintf("%s (%.3g times as long as usual in the last of %d rounds, %s)", l.Agent, l.RelativeLength,
+		l.RoundsInRow,
 		counted)
 }
 
-// sitOut is an agent that is not drawn up to a round.
-type sitOut struct {
+// sidelinedAgent is an agent that is not drawn up to a round.
+type sidelinedAgent struct {
 	Agent  string `json:"agent"`
 	Reason string `json:"reason"`
 	Until  uint64 `json:"until"` // the last round without it
@@ -173,35 +174,36 @@ type mesh struct {
 	Alpha            *float64 `json:"alpha,omitempty"`
 }
 
-// rolledOut is where the rollout of models stands.
-type rolledOut struct {
-	Released  string `json:"released"`            // RUN/VERSION
-	Candidate string `json:"candidate,omitempty"` // for a share of the agents
-	Agents    int    `json:"agents,omitempty"`    // that were there of the share when it began
-	Last      string `json:"last,omitempty"`      // how the rollout before ended
-	Of        string `json:"of,omitempty"`        // the model that it was of
+// rolloutStatus is where the rollout of models stands.
+type rolloutStatus struct {
+	Released        string `json:"released"`            // RUN/VERSION
+	Candidate       string `json:"candidate,omitempty"` // for a share of the agents
+	CandidateAgents int    `json:"agents,omitempty"`    // that were there of the share when it began
+	LastOutcome     string `json:"last,omitempty"`      // how the rollout before ended
+	LastModel       string `json:"of,omitempty"`        // the model that it was of
 }
 
 // View keeps a coordinator's picture up to date from its facts.
 type View struct {
-	now      func() time.Time
-	mu       sync.Mutex // pictures are asked for from other goroutines
-	is       coordinatorPicture
-	unfit    map[wire.AgentID]unfit
-	sitOut   map[wire.AgentID]sitOut
-	large    map[wire.AgentID]large
-	rejected wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
-	place    map[wire.AgentID]int // among the participants
-	problems map[string]string    // by subject
+	now              func() time.Time
+	mu               sync.Mutex // pictures are asked for from other goroutines
+	current          coordinatorStatus
+	unfit            map[wire.AgentID]unfit
+	sitOut           map[wire.AgentID]sidelinedAgent
+	large            map[wire.AgentID]largeUpdates
+	rejected         wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
+	participantIndex map[wire.AgentID]int // among the participants
+	problemBySubject map[string]string    // by subject
 }
 
 // New returns the view of a coordinator that has just started.
 func New(version, federation string, now func() time.Time) *View {
 	return &View{
-		now: now, unfit: map[wire.AgentID]unfit{}, sitOut: map[wire.AgentID]sitOut{}, place: map[wire.AgentID]int{},
-		large:    map[wire.AgentID]large{},
-		problems: map[string]string{},
-		is: coordinatorPicture{
+		now: now, unfit: map[wire.AgentID]unfit{}, sitOut: map[wire.AgentID]sidelinedAgent{},
+		participantIndex: map[wire.AgentID]int{},
+		large:            map[wire.AgentID]largeUpdates{},
+		problemBySubject: map[string]string{},
+		current: coordinatorStatus{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(),
 			Broker: status.Link{Since: now()}, Phase: "idle", PhaseSince: now(),
 			Participants: []participant{},
@@ -211,51 +213,53 @@ func New(version, federation string, now func() time.Time) *View {
 }
 
 // Begin takes the configuration of a coordinator that begins now, and what was recorded of its run.
-func (v *View) Begin(task Applied, cfg *round.Config, p coordinator.RunSummary) {
+func (v *View) Begin(task CurrentTask, cfg *round.Config, p coordinator.RunSummary) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	clear(v.large)
-	v.is.Task, v.is.Wanted, v.is.Deadline, v.is.Draws = task, uint64(cfg.Rounds), cfg.Deadline.Seconds(), 0
+	v.current.Task, v.current.WantedAggregations, v.current.DeadlineSeconds, v.current.UploaderDraws = task,
+		uint64(cfg.Rounds), cfg.Deadline.Seconds(), 0
 	if cfg.Algorithm == spec.FedDec {
-		v.is.Draws = cfg.Participants
+		v.current.UploaderDraws = cfg.Participants
 	}
-	v.is.Aggregations, v.is.R2, v.is.Accuracy = uint64(p.Version), p.R2, p.Accuracy
-	v.is.Losses = slices.Clone(p.Risks)
-	v.is.Mesh, v.is.Rollout, v.is.Stop, v.is.Waits, v.is.Ended = nil, nil, nil, nil, "" // its facts tell
+	v.current.Aggregations, v.current.R2, v.current.Accuracy = uint64(p.Version), p.R2, p.Accuracy
+	v.current.Losses = slices.Clone(p.Risks)
+	v.current.Mesh, v.current.Rollout, v.current.Stop, v.current.Waits, v.current.EndReason = nil, nil, nil, nil,
+		"" // its facts tell
 }
 
-// Awaits notes that another task takes over when the round under way is over; 0 = none does.
-func (v *View) Awaits(version uint64) {
+// SetNextTask notes that another task takes over when the round under way is over; 0 = none does.
+func (v *View) SetNextTask(version uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.is.Task.Next = version
+	v.current.Task.NextVersion = version
 }
 
-// Tracks notes whether rounds are logged to MLflow.
-func (v *View) Tracks(err error) {
+// SetTrackingError notes whether rounds are logged to MLflow.
+func (v *View) SetTrackingError(err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	text := ""
 	if err != nil {
 		text = fmt.Sprintf("cannot log rounds to MLflow: %v; they are logged when it answers again", err)
 	}
-	v.note("mlflow", text)
+	v.setProblem("mlflow", text)
 }
 
 // ObserveEnrolment implements enrol.Observer.
 func (v *View) ObserveEnrolment(fact enrol.Fact) {
-	f, is := fact.(enrol.Opened)
+	f, is := fact.(enrol.OpenJoinChanged)
 	if !is {
 		return
 	}
 	text := ""
-	if !f.Until.IsZero() {
+	if !f.OpenUntil.IsZero() {
 		text = "the federation is open: every device with the open token may join, until " +
-			f.Until.Local().Format(time.DateTime)
+			f.OpenUntil.Local().Format(time.DateTime)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.note(aboutOpen, text)
+	v.setProblem(aboutOpen, text)
 }
 
 // aboutOpen is the subject of a problem.
@@ -265,15 +269,15 @@ const aboutOpen = "open"
 func (v *View) Phase() round.CoordinatorPhase {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return round.CoordinatorPhase(v.is.Phase)
+	return round.CoordinatorPhase(v.current.Phase)
 }
 
-// Picture returns a copy of the present state.
-func (v *View) Picture() status.Picture {
+// Status returns a copy of the present state.
+func (v *View) Status() status.Drawable {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	p := v.is
-	p.At = v.now()
+	p := v.current
+	p.GeneratedAt = v.now()
 	p.Participants, p.Losses, p.Refusals = slices.Clone(p.Participants), slices.Clone(p.Losses),
 		slices.Clone(p.Refusals)
 	for _, u := range v.unfit {
@@ -287,33 +291,33 @@ func (v *View) Picture() status.Picture {
 	for _, agent := range slices.Sorted(maps.Keys(v.large)) {
 		p.Large = append(p.Large, v.large[agent])
 	}
-	for _, problem := range v.problems {
+	for _, problem := range v.problemBySubject {
 		p.Problems = append(p.Problems, problem)
 	}
 	slices.Sort(p.Problems)
 	return &p
 }
 
-// note sets the problem with a subject; an empty text removes it.
-func (v *View) note(about, text string) {
-	if delete(v.problems, about); text != "" {
-		v.problems[about] = text
+// setProblem sets the problem with a subject; an empty text removes it.
+func (v *View) setProblem(about, text string) {
+	if delete(v.problemBySubject, about); text != "" {
+		v.problemBySubject[about] = text
 	}
 }
 
 // participant returns an agent's entry in the round. It adds one for an agent that replaces another.
 func (v *View) participant(agent wire.AgentID) *participant {
-	i, known := v.place[agent]
+	i, known := v.participantIndex[agent]
 	if !known {
-		i = len(v.is.Participants)
-		v.place[agent] = i
-		v.is.Participants = append(v.is.Participants, participant{Agent: string(agent), State: invited})
+		i = len(v.current.Participants)
+		v.participantIndex[agent] = i
+		v.current.Participants = append(v.current.Participants, participant{Agent: string(agent), State: invited})
 	}
-	return &v.is.Participants[i]
+	return &v.current.Participants[i]
 }
 
 // Route answers with the picture.
 func (v *View) Route() api.Route {
 	return api.Get(status.Path, "What the coordinator and its federation do.",
-		func(*http.Request) (*coordinatorPicture, error) { return v.Picture().(*coordinatorPicture), nil })
+		func(*http.Request) (*coordinatorStatus, error) { return v.Status().(*coordinatorStatus), nil })
 }

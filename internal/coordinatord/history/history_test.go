@@ -26,7 +26,7 @@ func rounds() []coordinator.HistoryEntry {
 		{Time: at(3), Run: 7, Round: 3, Attempt: 2, Kind: "training", Outcome: "closed", Version: 1, Selected: 3,
 			Accepted: 2, Seconds: 0.25, Risk: x(2.5), HeldOut: x(2.25), R2: x(0.5)},
 		{Time: at(4), Run: 7, Round: 4, Attempt: 1, Kind: "training", Outcome: "closed", Version: 300, Selected: 3,
-			Accepted: 3, Seconds: 0.5, Risk: x(1.5), HeldOut: x(1.125), R2: x(0.75), Ended: stop.Patience},
+			Accepted: 3, Seconds: 0.5, Risk: x(1.5), HeldOut: x(1.125), R2: x(0.75), StopReason: stop.Patience},
 		{Time: at(5), Run: 7, Round: 4, Kind: coordinator.KindEvaluation, Version: 300, Evaluation: &evaluation.Result{
 			Agents: 6, Rows: 60, Risk: 1.25, R2: x(0.625), AgentRisk: &evaluation.Spread{Worst: 4}}},
 	}
@@ -76,7 +76,7 @@ func TestJSON(t *testing.T) {
 		if len(got) == 0 {
 			continue
 		}
-		if e := got[4]; e.Ended != stop.Patience || *e.R2 != 0.75 || !e.Time.Equal(rounds()[4].Time) {
+		if e := got[4]; e.StopReason != stop.Patience || *e.R2 != 0.75 || !e.Time.Equal(rounds()[4].Time) {
 			t.Errorf("got %+v", e)
 		}
 	}

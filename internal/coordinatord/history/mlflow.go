@@ -40,8 +40,8 @@ type point struct {
 	Step  int64   `json:"step"`
 }
 
-// moment is the place of a point among those of its metric.
-type moment struct{ time, step int64 }
+// pointKey is the place of a point among those of its metric.
+type pointKey struct{ time, step int64 }
 
 // pair is a parameter or a tag.
 type pair struct {
@@ -53,24 +53,25 @@ type pair struct {
 // metric for each number, with the model's version as the step. Nothing that the server has is logged again: it is
 // asked for it when a run begins here, and after Again.
 type MLflow struct {
-	server     server
-	about      *Tracking
-	experiment string // its id; "" = not known yet
-	run        *tracked
-	before     moment // of the line before
-	batch      []point
+	server        server
+	about         *Tracking
+	experiment    string // its id; "" = not known yet
+	run           *trackedRun
+	previousPoint pointKey // of the line before
+	batch         []point
 }
 
-// tracked is a run that is logged.
-type tracked struct {
-	number   wire.RunID
-	id       string
-	deleted  bool              // by a person, so it is left alone
-	finished bool              // as the server has it
-	ended    bool              // as the history has it
-	last     int64             // time of its newest round, Unix milliseconds
-	there    map[moment]uint16 // the server has these metrics of a round, by their bits; nil = none of what comes
-	asked    bool              // there is what the server has
+// trackedRun is a run that is logged.
+type trackedRun struct {
+	number      wire.RunID
+	id          string
+	deleted     bool  // by a person, so it is left alone
+	finished    bool  // as the server has it
+	ended       bool  // as the history has it
+	lastRoundAt int64 // time of its newest round, Unix milliseconds
+	// the server has these metrics of a round, by their bits; nil = none of what comes
+	loggedMetrics map[pointKey]uint16
+	serverQueried bool // there is what the server has
 }
 
 // NewMLflow returns a sink that speaks to the server until ctx ends.
@@ -86,28 +87,28 @@ func (m *MLflow) Open() (err error) {
 	return err
 }
 
-// Again has the server asked what it has before more is logged: an earlier call has failed, perhaps after it was
-// carried out. The rounds since the last Flush that succeeded come again.
-func (m *MLflow) Again() {
-	m.batch, m.before, m.run = nil, moment{}, nil
+// ForgetServerState has the server asked what it has before more is logged: an earlier call has failed, perhaps after
+// it was carried out. The rounds since the last Flush that succeeded come again.
+func (m *MLflow) ForgetServerState() {
+	m.batch, m.previousPoint, m.run = nil, pointKey{}, nil
 }
 
-// CaughtUp says that the rounds that come now are new: the server has none of them.
-func (m *MLflow) CaughtUp() {
+// MarkCaughtUp says that the rounds that come now are new: the server has none of them.
+func (m *MLflow) MarkCaughtUp() {
 	if m.run != nil {
-		m.run.there = nil
+		m.run.loggedMetrics = nil
 	}
 }
 
 // Round implements Sink. Rounds are sent by the thousand metrics, and by Flush.
 func (m *MLflow) Round(e *coordinator.HistoryEntry) error {
 	if !hasModel(e) {
-		if m.run != nil && m.run.number == e.Run && e.Ended != "" {
+		if m.run != nil && m.run.number == e.Run && e.StopReason != "" {
 			m.run.ended = true
 		}
 		return nil // it has no model of its own
 	}
-	at := moment{step: int64(e.Version)}
+	at := pointKey{step: int64(e.Version)}
 	if !e.Time.IsZero() {
 		at.time = e.Time.UnixMilli()
 	}
@@ -115,13 +116,13 @@ func (m *MLflow) Round(e *coordinator.HistoryEntry) error {
 		return err
 	}
 	if e.Evaluation == nil {
-		m.run.ended = e.Ended != ""
-		if at == m.before { // its line once more, with the reason of the run's end
+		m.run.ended = e.StopReason != ""
+		if at == m.previousPoint { // its line once more, with the reason of the run's end
 			return nil
 		}
-		m.before = at
+		m.previousPoint = at
 	}
-	m.run.last = at.time
+	m.run.lastRoundAt = at.time
 	all := metrics(e)
 	if len(m.batch)+len(all) > mostMetrics {
 		if err := m.Flush(); err != nil {
@@ -129,7 +130,7 @@ func (m *MLflow) Round(e *coordinator.HistoryEntry) error {
 		}
 	}
 	for i, x := range all {
-		if x.value != nil && m.run.there[at]&(1<<i) == 0 {
+		if x.value != nil && m.run.loggedMetrics[at]&(1<<i) == 0 {
 			m.batch = append(m.batch, point{x.name, *x.value, at.time, at.step})
 		}
 	}
@@ -137,18 +138,18 @@ func (m *MLflow) Round(e *coordinator.HistoryEntry) error {
 }
 
 // begin makes a run the one that is logged. The one before is over.
-func (m *MLflow) begin(number wire.RunID, at moment) (err error) {
+func (m *MLflow) begin(number wire.RunID, at pointKey) (err error) {
 	if r := m.run; r != nil && r.number != number {
 		r.ended = true
 		if err := m.Flush(); err != nil {
 			return err
 		}
-		m.run, m.before = nil, moment{}
+		m.run, m.previousPoint = nil, pointKey{}
 	}
 	if m.run == nil {
-		m.run = &tracked{number: number}
+		m.run = &trackedRun{number: number}
 	}
-	if m.run.asked {
+	if m.run.serverQueried {
 		return nil
 	}
 	if err := m.Open(); err != nil {
@@ -164,11 +165,11 @@ func (m *MLflow) begin(number wire.RunID, at moment) (err error) {
 	m.run.id, m.run.deleted = found.Info.ID, found.Info.Stage == "deleted"
 	m.run.finished = found.Info.Status == statusFinished
 	if !m.run.deleted {
-		if m.run.there, err = m.there(found); err == nil {
+		if m.run.loggedMetrics, err = m.fetchLoggedMetrics(found); err == nil {
 			err = m.params(found)
 		}
 	}
-	m.run.asked = err == nil
+	m.run.serverQueried = err == nil
 	return err
 }
 
@@ -178,9 +179,9 @@ func (m *MLflow) tags() []pair {
 		{"fedmesh.run", strconv.FormatUint(uint64(m.run.number), 10)}, {"fedmesh.version", m.about.Version}}
 }
 
-// there asks for what the server has of the run.
-func (m *MLflow) there(found *runOf) (map[moment]uint16, error) {
-	has := map[moment]uint16{}
+// fetchLoggedMetrics asks for what the server has of the run.
+func (m *MLflow) fetchLoggedMetrics(found *serverRun) (map[pointKey]uint16, error) {
+	has := map[pointKey]uint16{}
 	for i, x := range metrics(&coordinator.HistoryEntry{}) {
 		for _, known := range found.Data.Metrics {
 			if known.Key != x.name {
@@ -198,7 +199,7 @@ func (m *MLflow) there(found *runOf) (map[moment]uint16, error) {
 }
 
 // params logs the applied task's keys if it is that of the run. A server keeps the first value of each.
-func (m *MLflow) params(found *runOf) error {
+func (m *MLflow) params(found *serverRun) error {
 	number, keys := m.about.Task()
 	if number != m.run.number {
 		return nil
@@ -248,7 +249,7 @@ func (m *MLflow) Flush() error {
 	if r.ended == r.finished {
 		return nil
 	}
-	if err := m.server.update(r.id, r.ended, r.last); err != nil {
+	if err := m.server.update(r.id, r.ended, r.lastRoundAt); err != nil {
 		return err
 	}
 	r.finished = r.ended

@@ -47,7 +47,7 @@ func testMLflow(t *testing.T, program, store string) {
 		if err := m.Open(); err != nil {
 			t.Fatal(err)
 		}
-		m.run = &tracked{number: 7}
+		m.run = &trackedRun{number: 7}
 		found, err := m.server.run(m.experiment, m.tags())
 		if err != nil || found == nil {
 			t.Fatal(found, err)

@@ -27,8 +27,8 @@ const (
 	statusRunning  = "RUNNING"
 )
 
-// runOf is a run as the server describes it.
-type runOf struct {
+// serverRun is a run as the server describes it.
+type serverRun struct {
 	Info struct {
 		ID     string `json:"run_id"`
 		Status string `json:"status"`
@@ -48,21 +48,21 @@ const (
 	codeThere   = "RESOURCE_ALREADY_EXISTS"
 )
 
-// refusal is an error that the server tells.
-type refusal struct {
+// serverError is an error that the server tells.
+type serverError struct {
 	Code    string `json:"error_code"`
 	Message string `json:"message"`
 	status  string
 	path    string
 }
 
-func (r *refusal) Error() string {
+func (r *serverError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", r.path, cmp.Or(r.Code, r.status), r.Message)
 }
 
-// told reports whether err is a refusal with a code.
-func told(err error, code string) bool {
-	var r *refusal
+// hasErrorCode reports whether err is a refusal with a code.
+func hasErrorCode(err error, code string) bool {
+	var r *serverError
 	return errors.As(err, &r) && r.Code == code
 }
 
@@ -78,14 +78,14 @@ func (s server) experiment(name string) (string, error) {
 		return s.get("experiments/get-by-name", url.Values{"experiment_name": {name}}, &got)
 	}
 	err := find()
-	if told(err, codeMissing) {
+	if hasErrorCode(err, codeMissing) {
 		var made struct {
 			ID string `json:"experiment_id"`
 		}
 		if err = s.post("experiments/create", map[string]any{"name": name}, &made); err == nil {
 			return made.ID, nil
 		}
-		if told(err, codeThere) { // another process was faster
+		if hasErrorCode(err, codeThere) { // another process was faster
 			err = find()
 		}
 	}
@@ -96,9 +96,9 @@ func (s server) experiment(name string) (string, error) {
 }
 
 // run finds the run with the first two of the tags, also a deleted one; nil if there is none.
-func (s server) run(experiment string, tags []pair) (*runOf, error) {
+func (s server) run(experiment string, tags []pair) (*serverRun, error) {
 	var got struct {
-		Runs []runOf `json:"runs"`
+		Runs []serverRun `json:"runs"`
 	}
 	err := s.post("runs/search", map[string]any{"experiment_ids": []string{experiment}, "run_view_type": "ALL",
 		"max_results": 1, "filter": fmt.Sprintf("tags.`%s` = '%s' and tags.`%s` = '%s'", tags[0].Key, tags[0].Value,
@@ -110,9 +110,9 @@ func (s server) run(experiment string, tags []pair) (*runOf, error) {
 }
 
 // begin makes a run.
-func (s server) begin(experiment, name string, at int64, tags []pair) (*runOf, error) {
+func (s server) begin(experiment, name string, at int64, tags []pair) (*serverRun, error) {
 	var made struct {
-		Run runOf `json:"run"`
+		Run serverRun `json:"run"`
 	}
 	err := s.post("runs/create", map[string]any{"experiment_id": experiment, "run_name": name, "start_time": at,
 		"tags": tags}, &made)
@@ -138,8 +138,8 @@ func (s server) log(id string, points []point, params []pair) error {
 }
 
 // points yields the places of a metric's values.
-func (s server) points(id, key string) iter.Seq2[moment, error] {
-	return func(yield func(moment, error) bool) {
+func (s server) points(id, key string) iter.Seq2[pointKey, error] {
+	return func(yield func(pointKey, error) bool) {
 		q := url.Values{"run_id": {id}, "metric_key": {key}, "max_results": {mostPoints}} // else all of them at once
 		for {
 			var got struct {
@@ -150,13 +150,13 @@ func (s server) points(id, key string) iter.Seq2[moment, error] {
 				Next string `json:"next_page_token"`
 			}
 			if err := s.get("metrics/get-history", q, &got); err != nil {
-				yield(moment{}, err)
+				yield(pointKey{}, err)
 				return
 			}
 			for _, x := range got.Metrics {
 				time, _ := strconv.ParseInt(string(x.Time), 10, 64) // absent = 0
 				step, _ := strconv.ParseInt(string(x.Step), 10, 64)
-				if !yield(moment{time, step}, nil) {
+				if !yield(pointKey{time, step}, nil) {
 					return
 				}
 			}
@@ -209,7 +209,7 @@ func (s server) call(method, path string, body []byte, out any) error {
 	}
 	if answer.StatusCode != http.StatusOK {
 		short, _, _ := strings.Cut(where, "?")
-		refused := &refusal{status: answer.Status, path: short}
+		refused := &serverError{status: answer.Status, path: short}
 		if json.Unmarshal(text, refused) != nil {
 			refused.Message = strings.Join(strings.Fields(string(text[:min(len(text), 200)])), " ")
 		}

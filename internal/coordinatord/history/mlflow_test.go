@@ -56,7 +56,7 @@ func TestMLflow(t *testing.T) {
 	}
 	all := rounds()
 	before := all[4] // the run ends after it, so its line comes again with the reason
-	before.Ended = ""
+	before.StopReason = ""
 	all = append(all[:4:4], before, all[4])
 	export(all[:4])
 	export(all)
@@ -81,7 +81,7 @@ func TestMLflow(t *testing.T) {
 		return 7, []config.Setting{{Key: "task.key0", Value: "other"}, {Key: "task.more", Value: "1"}}
 	}
 	more := all[5] // its rounds are raised: another model, and no end
-	more.Ended, more.Version, more.Time = "", 301, more.Time.Add(time.Second)
+	more.StopReason, more.Version, more.Time = "", 301, more.Time.Add(time.Second)
 	export(append(all, more))
 	if s.runs[1].status != statusRunning || len(s.runs[1].points) != 18 || s.runs[1].params["task.key0"] != "" ||
 		s.runs[1].params["task.more"] != "1" {
@@ -202,7 +202,7 @@ func TestFollowNextRun(t *testing.T) {
 	f := newFollowing(t)
 	s, first := f.server, many(7, 3)
 	ended := first[2]
-	ended.Reason, ended.Ended = "quorum", "rounds" // the round after the last model was given up
+	ended.Reason, ended.StopReason = "quorum", "rounds" // the round after the last model was given up
 	f.add(append(first, ended)...)
 	synctest.Test(t, func(t *testing.T) {
 		f.begin(t)()

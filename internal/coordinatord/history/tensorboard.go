@@ -37,14 +37,14 @@ func (s *tensorBoard) Round(e *coordinator.HistoryEntry) error {
 		if m.value == nil {
 			continue
 		}
-		v := field(nil, 1, []byte(m.name)) // Value.tag
-		v = append(v, 2<<3|fixed32)        // Value.simple_value
+		v := appendBytesField(nil, 1, []byte(m.name)) // Value.tag
+		v = append(v, 2<<3|fixed32)                   // Value.simple_value
 		v = binary.LittleEndian.AppendUint32(v, math.Float32bits(float32(*m.value)))
-		values = field(values, 1, v)
+		values = appendBytesField(values, 1, v)
 	}
 	event := append(wallTime(e), 2<<3|varint) // Event.step
 	event = binary.AppendUvarint(event, uint64(e.Version))
-	_, err = f.Write(record(field(event, 5, values))) // Event.summary
+	_, err = f.Write(record(appendBytesField(event, 5, values))) // Event.summary
 	return err
 }
 
@@ -62,7 +62,7 @@ func (s *tensorBoard) file(e *coordinator.HistoryEntry) (*os.File, error) {
 		return nil, err
 	}
 	s.files[e.Run] = f
-	_, err = f.Write(record(field(wallTime(e), 3, []byte("brain.Event:2")))) // Event.file_version
+	_, err = f.Write(record(appendBytesField(wallTime(e), 3, []byte("brain.Event:2")))) // Event.file_version
 	return f, err
 }
 
@@ -82,8 +82,8 @@ const (
 	fixed32   = 5
 )
 
-// field appends a field of bytes.
-func field(b []byte, number int, content []byte) []byte {
+// appendBytesField appends a field of bytes.
+func appendBytesField(b []byte, number int, content []byte) []byte {
 	b = append(b, byte(number<<3|delimited))
 	return append(binary.AppendUvarint(b, uint64(len(content))), content...)
 }
@@ -100,13 +100,13 @@ func wallTime(e *coordinator.HistoryEntry) []byte {
 // record frames data as a TFRecord.
 func record(data []byte) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
-	b = binary.LittleEndian.AppendUint32(b, masked(b))
+	b = binary.LittleEndian.AppendUint32(b, maskedCRC(b))
 	b = append(b, data...)
-	return binary.LittleEndian.AppendUint32(b, masked(data))
+	return binary.LittleEndian.AppendUint32(b, maskedCRC(data))
 }
 
-// masked is the CRC-32C as TFRecords have it.
-func masked(data []byte) uint32 {
+// maskedCRC is the CRC-32C as TFRecords have it.
+func maskedCRC(data []byte) uint32 {
 	c := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
 	return (c>>15 | c<<17) + 0xa282ead8
 }

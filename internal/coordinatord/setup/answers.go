@@ -22,46 +22,49 @@ type Answers struct {
 	Algorithm spec.Algorithm
 	Agents    int // devices
 	Robust    bool
-	// Join is where devices reach the coordinator to join, https://HOST:PORT; empty = at the broker's host.
-	Join string
+	// CoordinatorURL is where devices reach the coordinator to join, https://HOST:PORT; empty = at the broker's host.
+	CoordinatorURL string
 }
 
 // Validate reports all answers that cannot be; a name is that of the command's flag.
 func (a *Answers) Validate() error {
-	var c spec.Check
-	c.Valid("NAME", wire.Federation(a.Name).Validate())
-	c.Need(len(a.Features) > 0, "--features",
+	var c spec.ProblemList
+	c.AddError("NAME", wire.Federation(a.Name).Validate())
+	c.Require(len(a.Features) > 0, "--features",
 		"is empty: give the names of the input columns, or a CSV file with --from")
-	c.Need(a.Target != "" || !a.Model.Target(), "--target", "is empty: give the name of the column to predict")
-	c.Need(a.Target == "" || a.Model.Target() || a.Model == spec.ModelExternal, "--target",
+	c.Require(a.Target != "" || !a.Model.Target(), "--target", "is empty: give the name of the column to predict")
+	c.Require(a.Target == "" || a.Model.Target() || a.Model == spec.ModelExternal, "--target",
 		"is %s, and the kind %s has none: leave it out", a.Target, a.Model)
-	c.Need(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "has the target %s", a.Target)
+	c.Require(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "has the target %s", a.Target)
 	for i, name := range a.Features {
-		c.Need(!slices.Contains(a.Features[:i], name), "--features", "names %s twice", name)
+		c.Require(!slices.Contains(a.Features[:i], name), "--features", "names %s twice", name)
 	}
-	c.Valid("--model", a.Model.Validate())
-	c.Need(a.Model != spec.ModelExternal, "--model", "is external: such a federation is not founded from answers; "+
+	c.AddError("--model", a.Model.Validate())
+	c.Require(a.Model != spec.ModelExternal, "--model", "is external: such a federation is not founded from answers; "+
 		"docs/TRAINER.md says what to write into coordinator.yaml")
-	c.Need(a.Model != spec.ModelConv1D, "--model", "is conv1d, and no answer gives its channels and filters: found an "+
-		"mlp, and change task.model in coordinator.yaml; docs/ALGORITHMS.md says what to write")
-	c.Valid("--algorithm", a.Algorithm.Validate())
-	if u, err := url.Parse(a.Join); a.Join != "" {
-		c.Need(err == nil && u.Scheme == "https" && u.Hostname() != "" && u.Port() != "", "--join",
-			"must be https://HOST:PORT, is %q", a.Join)
-		c.Need(a.joins(), "--join", "is set, but %s is a broker without TLS, where devices have keys by hand", a.Broker)
+	c.Require(a.Model != spec.ModelConv1D, "--model",
+		"is conv1d, and no answer gives its channels and filters: found an "+
+			"mlp, and change task.model in coordinator.yaml; docs/ALGORITHMS.md says what to write")
+	c.AddError("--algorithm", a.Algorithm.Validate())
+	if u, err := url.Parse(a.CoordinatorURL); a.CoordinatorURL != "" {
+		c.Require(err == nil && u.Scheme == "https" && u.Hostname() != "" && u.Port() != "", "--join",
+			"must be https://HOST:PORT, is %q", a.CoordinatorURL)
+		c.Require(a.joins(), "--join", "is set, but %s is a broker without TLS, where devices have keys by hand",
+			a.Broker)
 	}
-	c.Need(a.Agents >= 1, "--agents", "must be at least 1, is %d", a.Agents)
+	c.Require(a.Agents >= 1, "--agents", "must be at least 1, is %d", a.Agents)
 	switch a.Model {
 	case spec.ModelLinear:
-		c.Need(a.Classes == 0, "--classes", "is %d; a linear model predicts a number", a.Classes)
+		c.Require(a.Classes == 0, "--classes", "is %d; a linear model predicts a number", a.Classes)
 	case spec.ModelAutoencoder:
-		c.Need(a.Classes == 0, "--classes", "is %d; an autoencoder has no target", a.Classes)
+		c.Require(a.Classes == 0, "--classes", "is %d; an autoencoder has no target", a.Classes)
 	case spec.ModelLogistic:
-		c.Need(a.Classes == 0 || a.Classes == 2, "--classes", "must be 2 for logistic, is %d", a.Classes)
+		c.Require(a.Classes == 0 || a.Classes == 2, "--classes", "must be 2 for logistic, is %d", a.Classes)
 	case spec.ModelSoftmax:
-		c.Need(a.Classes >= 2, "--classes", "must be at least 2 for softmax, is %d", a.Classes)
+		c.Require(a.Classes >= 2, "--classes", "must be at least 2 for softmax, is %d", a.Classes)
 	case spec.ModelMLP:
-		c.Need(a.Classes == 0 || a.Classes >= 2, "--classes", "must be at least 2, or 0 for a number, is %d", a.Classes)
+		c.Require(a.Classes == 0 || a.Classes >= 2, "--classes", "must be at least 2, or 0 for a number, is %d",
+			a.Classes)
 	}
 	return c.Err()
 }
@@ -90,8 +93,8 @@ const (
 	mostDrawn        = 10 // all of a small federation take part in each round; of a large one a fifth
 )
 
-// coordinator returns the keys of coordinator.yaml that follow from the answers.
-func (a *Answers) coordinator() map[string]any {
+// coordinatorKeys returns the keys of coordinator.yaml that follow from the answers.
+func (a *Answers) coordinatorKeys() map[string]any {
 	step := steps[a.Model]
 	drawn := min(a.Agents, max(mostDrawn, a.Agents/5))
 	quorum := (2*drawn + 2) / 3
@@ -124,8 +127,8 @@ func (a *Answers) coordinator() map[string]any {
 	return keys
 }
 
-// agent returns the keys of agentd.yaml that follow from the answers and the coordinator's public key.
-func (a *Answers) agent(key string) map[string]any {
+// agentKeys returns the keys of agentd.yaml that follow from the answers and the coordinator's public key.
+func (a *Answers) agentKeys(key string) map[string]any {
 	keys := map[string]any{"federation": a.Name, "broker.url": a.Broker, "identity.coordinator_key": key,
 		"id": "", "data.csv": ""} // the device's own: without them it does not start
 	if a.Algorithm == spec.FedDec {

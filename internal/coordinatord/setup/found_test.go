@@ -28,7 +28,7 @@ func plant() *Answers {
 // TestSampleIsFounded: the sample that we ship is the configuration that six devices get, with the marks of the lines
 // that a person sets.
 func TestSampleIsFounded(t *testing.T) {
-	got := string(config.Fill(packaging.CoordinatorConfig, plant().coordinator()))
+	got := string(config.FillSample(packaging.CoordinatorConfig, plant().coordinatorKeys()))
 	want := strings.Split(string(packaging.CoordinatorConfig), "\n")
 	for i, line := range strings.Split(got, "\n") {
 		if is := strings.Replace(want[i], "# (yours) ", "# ", 1); i > 10 && line != is { // the head tells of the marks
@@ -194,7 +194,7 @@ func TestSample(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		kind, classes, err := s.Kind(target, features)
+		kind, classes, err := s.GuessModelKind(target, features)
 		if !slices.Equal(s.Numbers, tt.numbers) || target != "y" || kind != tt.kind || classes != tt.classes ||
 			err != nil {
 			t.Errorf("%s: columns %v, target %s, %s of %d classes, %v", name, s.Numbers, target, kind, classes, err)
@@ -261,8 +261,8 @@ func TestTrust(t *testing.T) {
 	if lead.Enrol.URL != "https://broker.example:8884" || lead.Enrol.Listen != ":8884" {
 		t.Errorf("devices join at %s, %s", lead.Enrol.URL, lead.Enrol.Listen)
 	}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(f.Broker, "certs", "broker.crt"),
-		filepath.Join(f.Broker, "certs", "broker.key"))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(f.BrokerDir, "certs", "broker.crt"),
+		filepath.Join(f.BrokerDir, "certs", "broker.key"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,12 +27,12 @@ type Files struct {
 	Agent       string // the configuration that devices begin with
 
 	// Where devices join, by a broker over TLS; else empty:
-	RootKey string // signs the root document, and nothing else
-	Broker  string // the folder for Mosquitto
+	RootKey   string // signs the root document, and nothing else
+	BrokerDir string // the folder for Mosquitto
 }
 
-// In names the files in a folder.
-func In(dir string) Files {
+// FilesIn names the files in a folder.
+func FilesIn(dir string) Files {
 	return Files{Coordinator: filepath.Join(dir, "coordinator.yaml"), Key: filepath.Join(dir, "coordinator.key"),
 		Agents: filepath.Join(dir, "agents.keys"), Agent: filepath.Join(dir, "agentd.yaml")}
 }
@@ -48,7 +48,7 @@ func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
 	if err != nil {
 		return Files{}, err
 	}
-	f := In(dir)
+	f := FilesIn(dir)
 	for _, path := range []string{f.Coordinator, f.Agent} {
 		if _, err := os.Lstat(path); !force && !errors.Is(err, fs.ErrNotExist) {
 			return f, fmt.Errorf("%s exists already: replace it with --force, or choose another folder with --dir",
@@ -75,7 +75,7 @@ func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
 			return f, err
 		}
 	}
-	lead, agent := a.coordinator(), a.agent(keys.Format(keys.Public(key)))
+	lead, agent := a.coordinatorKeys(), a.agentKeys(keys.Format(keys.Public(key)))
 	if joins {
 		if err := f.trust(dir, a, key); err != nil {
 			return f, err
@@ -98,13 +98,13 @@ func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
 		}
 	}
 	return f, errors.Join(
-		store.Machine.WriteFile(f.Coordinator, config.Fill(packaging.CoordinatorConfig, lead), 0o666),
-		store.Machine.WriteFile(f.Agent, config.Fill(packaging.AgentConfig, agent), 0o666))
+		store.Machine.WriteFile(f.Coordinator, config.FillSample(packaging.CoordinatorConfig, lead), 0o666),
+		store.Machine.WriteFile(f.Agent, config.FillSample(packaging.AgentConfig, agent), 0o666))
 }
 
 // key reads the coordinator's key, or makes it.
 func (f *Files) key() (ed25519.PrivateKey, error) {
-	key, err := keys.Private(f.Key)
+	key, err := keys.ReadPrivate(f.Key)
 	if errors.Is(err, fs.ErrNotExist) {
 		key, err = keys.Create(f.Key)
 	}

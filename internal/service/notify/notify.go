@@ -38,8 +38,8 @@ func (s *Socket) Tell(assignments ...string) error {
 	return err
 }
 
-// Status is the assignment of a line for people, as systemctl status shows it.
-func Status(line string) string {
+// StatusAssignment is the assignment of a line for people, as systemctl status shows it.
+func StatusAssignment(line string) string {
 	return "STATUS=" + strings.NewReplacer("\n", " ", "\r", " ").Replace(line)
 }
 

@@ -18,7 +18,7 @@ func TestTell(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Tell("READY=1", Status("two\nlines")); err != nil {
+		if err := s.Tell("READY=1", StatusAssignment("two\nlines")); err != nil {
 			t.Fatal(err)
 		}
 		buffer := make([]byte, 100)

@@ -50,9 +50,9 @@ func (c *client) mark(topic, what string) {
 	mqtttest.Publish(c.t, c, mqtt.Message{Topic: topic, Payload: []byte(marker + what)})
 }
 
-// until returns the messages before the marker of something, without the
+// messagesUntilMarker returns the messages before the marker of something, without the
 // copies of earlier markers that overlapping subscriptions bring.
-func (c *client) until(what string) []mqtt.Message {
+func (c *client) messagesUntilMarker(what string) []mqtt.Message {
 	c.t.Helper()
 	var got []mqtt.Message
 	for {
@@ -103,8 +103,8 @@ func topics(messages []mqtt.Message, payload string) []string {
 	return slices.Compact(of)
 }
 
-// want returns the topics of the rows that are so, sorted.
-func want(so func(Row) bool) []string {
+// topicsOfRows returns the topics of the rows that are so, sorted.
+func topicsOfRows(so func(TopicAccess) bool) []string {
 	var of []string
 	for _, r := range Table {
 		if so(r) {

@@ -35,7 +35,7 @@ func (b Broker) testWrite(t *testing.T) {
 		t.Helper()
 		observer.Subscribe(mqtt.AtMostOnce, "#") // each time brings what is retained
 		observer.mark(Observer, what)
-		return observer.until(what)
+		return observer.messagesUntilMarker(what)
 	}
 	all("the subscription")
 	for _, user := range Users {
@@ -45,8 +45,8 @@ func (b Broker) testWrite(t *testing.T) {
 				Retained: true})
 		}
 		c.mark(own(user), user)
-		may := want(func(r Row) bool { return r.MayWrite(user) })
-		c.compare("delivered", topics(observer.until(user), user), may)
+		may := topicsOfRows(func(r TopicAccess) bool { return r.MayWrite(user) })
+		c.compare("delivered", topics(observer.messagesUntilMarker(user), user), may)
 		c.compare("retained", topics(all("what "+user+" left"), user), may)
 		_ = c.Close()
 	}
@@ -65,11 +65,11 @@ func (b Broker) testRead(t *testing.T) {
 	observer.Subscribe(mqtt.AtMostOnce, Observer)
 	publish("kept", true)
 	observer.mark(Observer, "all that is kept")
-	observer.until("all that is kept")
+	observer.messagesUntilMarker("all that is kept")
 
-	each := want(func(Row) bool { return true })
+	each := topicsOfRows(func(TopicAccess) bool { return true })
 	for _, user := range Users {
-		may := want(func(r Row) bool { return r.MayRead(user) })
+		may := topicsOfRows(func(r TopicAccess) bool { return r.MayRead(user) })
 		for name, filters := range map[string][]string{"each": each, "wildcard": {"fl/v1/#"}, "everything": {"#"}} {
 			expected := may
 			var refused []string
@@ -83,10 +83,12 @@ func (b Broker) testRead(t *testing.T) {
 			c.Subscribe(mqtt.AtMostOnce, filters...)
 			c.Subscribe(mqtt.AtMostOnce, own(user))
 			c.mark(own(user), "what is kept")
-			c.compare("received at once by "+name, topics(c.until("what is kept"), "kept"), withOwn(expected, user))
+			c.compare("received at once by "+name, topics(c.messagesUntilMarker("what is kept"), "kept"),
+				withOwn(expected, user))
 			publish("live", false)
 			observer.mark(own(user), "what is live")
-			c.compare("received by "+name, topics(c.until("what is live"), "live"), withOwn(expected, user))
+			c.compare("received by "+name, topics(c.messagesUntilMarker("what is live"), "live"), withOwn(expected,
+				user))
 			c.compare("refused", c.refusals(len(refused)), refused)
 			_ = c.Close()
 		}
@@ -96,7 +98,7 @@ func (b Broker) testRead(t *testing.T) {
 // withOwn leaves the user's own topic out if the table has no such row: then
 // nothing was published there.
 func withOwn(expected []string, user string) []string {
-	if slices.ContainsFunc(Table, func(r Row) bool { return r.Topic == own(user) }) {
+	if slices.ContainsFunc(Table, func(r TopicAccess) bool { return r.Topic == own(user) }) {
 		return expected
 	}
 	return slices.DeleteFunc(slices.Clone(expected), func(topic string) bool { return topic == own(user) })
@@ -108,7 +110,7 @@ func (b Broker) testWill(t *testing.T) {
 	observer := b.as(t, Observer)
 	observer.Subscribe(mqtt.AtMostOnce, "fl/v1/air/p/+", Observer)
 	observer.mark(Observer, "the subscription")
-	observer.until("the subscription")
+	observer.messagesUntilMarker("the subscription")
 	const user = "air-press"
 	for topic, may := range map[string]bool{"fl/v1/air/p/air-press": true, "fl/v1/air/p/air-press-2": false} {
 		o := b.Options(user)
@@ -117,12 +119,13 @@ func (b Broker) testWill(t *testing.T) {
 		second := b.as(t, user)
 		_ = first.Close()
 		second.mark("fl/v1/air/p/air-press", topic)
-		if got := topics(observer.until(topic), "lost"); slices.Contains(got, topic) != may {
+		if got := topics(observer.messagesUntilMarker(topic), "lost"); slices.Contains(got, topic) != may {
 			t.Errorf("the will under %s was delivered: %v, want %v", topic, !may, may)
 		}
 		observer.Subscribe(mqtt.AtMostOnce, topic)
 		observer.mark(Observer, "what is retained under "+topic)
-		if got := topics(observer.until("what is retained under "+topic), "lost"); slices.Contains(got, topic) != may {
+		if got := topics(observer.messagesUntilMarker("what is retained under "+topic), "lost"); slices.Contains(got,
+			topic) != may {
 			t.Errorf("the will under %s was retained: %v, want %v", topic, !may, may)
 		}
 		_ = second.Close()
@@ -135,7 +138,7 @@ func (b Broker) testHijack(t *testing.T) {
 	victim := b.as(t, "air-press")
 	victim.Subscribe(mqtt.AtMostOnce, own("air-press"))
 	victim.mark(own("air-press"), "the subscription")
-	victim.until("the subscription")
+	victim.messagesUntilMarker("the subscription")
 
 	o := b.Options("air-press-2")
 	o.ClientID = "air-press"
@@ -147,5 +150,5 @@ func (b Broker) testHijack(t *testing.T) {
 		defer func() { _ = hijacker.Close() }()
 	}
 	victim.mark(own("air-press"), "the attempt") // finds the link open
-	victim.until("the attempt")
+	victim.messagesUntilMarker("the attempt")
 }

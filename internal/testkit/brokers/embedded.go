@@ -78,7 +78,7 @@ func serve(asked string) error {
 		return err
 	}
 	if _, err := broker.Start(broker.Options{
-		Listen: o.Listen, Dir: o.Dir, MaxConns: o.MaxConns,
+		Listen: o.Listen, RetainedDir: o.Dir, MaxConns: o.MaxConns,
 		Authenticate: func(_, user, password string) bool { return password == "password of "+user },
 		Allow: func(user, topic string, toWrite bool) bool {
 			return strings.HasPrefix(user, o.OpenPrefix) || rules.Allowed(user, topic, toWrite)

@@ -26,8 +26,8 @@ const Open = "listener 1883\nallow_anonymous true\nset_tcp_nodelay true\n"
 // Mosquitto is Debian's Mosquitto.
 type Mosquitto struct {
 	process
-	// Descriptors is how many files it may have open; 0 = as many as we may.
-	Descriptors int
+	// MaxOpenFiles is how many files it may have open; 0 = as many as we may.
+	MaxOpenFiles int
 }
 
 // NewMosquitto lays out a folder for Mosquitto with the lines of conf, in
@@ -35,12 +35,12 @@ type Mosquitto struct {
 // without Mosquitto is skipped, but never when CI is true.
 func NewMosquitto(t testing.TB, conf []byte) *Mosquitto {
 	t.Helper()
-	program := Tool(t, "mosquitto")
+	program := FindProgram(t, "mosquitto")
 	m := &Mosquitto{process: newProcess(t)}
 	m.command = func() *exec.Cmd {
 		descriptors := "$(ulimit -H -n)" // a login's 1,024 are too few for a thousand clients
-		if m.Descriptors > 0 {
-			descriptors = strconv.Itoa(m.Descriptors)
+		if m.MaxOpenFiles > 0 {
+			descriptors = strconv.Itoa(m.MaxOpenFiles)
 		}
 		return exec.Command("/bin/sh", "-c", `ulimit -n "`+descriptors+`" && exec "$0" -c "$1"`, program,
 			filepath.Join(m.Dir, "mosquitto.conf"))
@@ -62,8 +62,9 @@ func complaints(t testing.TB, line string) {
 	}
 }
 
-// Tool finds a program that a broker is, or that is used with one. Debian keeps some where only root looks for them.
-func Tool(t testing.TB, name string) string {
+// FindProgram finds a program that a broker is, or that is used with one. Debian keeps some where only root looks for
+// them.
+func FindProgram(t testing.TB, name string) string {
 	t.Helper()
 	for _, candidate := range []string{name, "/usr/sbin/" + name} {
 		if path, err := exec.LookPath(candidate); err == nil {
@@ -86,8 +87,8 @@ func OpenMosquitto(t testing.TB, lines ...string) string {
 	return "tcp://" + m.Address
 }
 
-// Settings returns the lines of a mosquitto.conf that are not comments.
-func Settings(conf []byte) (lines []string) {
+// ConfigLines returns the lines of a mosquitto.conf that are not comments.
+func ConfigLines(conf []byte) (lines []string) {
 	for line := range strings.Lines(string(conf)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			lines = append(lines, line)
@@ -108,7 +109,7 @@ func (m *Mosquitto) Configure(t testing.TB, conf []byte) {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	for _, line := range Settings(conf) {
+	for _, line := range ConfigLines(conf) {
 		if strings.HasPrefix(line, "listener ") {
 			line = "listener " + port + " " + host
 		}
@@ -129,7 +130,7 @@ func (m *Mosquitto) AddUsers(t testing.TB, users ...string) {
 		fmt.Fprintf(&plain, "%s:password of %s\n", u, u)
 	}
 	m.Write(t, "passwd", plain.Bytes())
-	if out, err := exec.Command(Tool(t, "mosquitto_passwd"),
+	if out, err := exec.Command(FindProgram(t, "mosquitto_passwd"),
 		"-U", filepath.Join(m.Dir, "passwd")).CombinedOutput(); err != nil {
 		t.Fatalf("mosquitto_passwd: %v: %s", err, out)
 	}

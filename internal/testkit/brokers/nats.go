@@ -152,8 +152,8 @@ func (n *natsNode) awaitHealth(t testing.TB) {
 	t.Fatalf("%s does not become healthy", n.Address)
 }
 
-// Has reports whether a client of MQTT is at this node.
-func (n *natsNode) Has(t testing.TB, client string) bool {
+// HasClient reports whether a client of MQTT is at this node.
+func (n *natsNode) HasClient(t testing.TB, client string) bool {
 	t.Helper()
 	var open struct {
 		Connections []struct {

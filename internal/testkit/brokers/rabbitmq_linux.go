@@ -20,7 +20,7 @@ const rabbit = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 // NewRabbitMQ lays out a folder and free ports. Its name server runs beside it, and ends with it.
 func NewRabbitMQ(t testing.TB) *RabbitMQ {
 	t.Helper()
-	program, names := Tool(t, rabbit), Tool(t, "epmd")
+	program, names := FindProgram(t, rabbit), FindProgram(t, "epmd")
 	r := &RabbitMQ{newProcess(t)}
 	port := func() string {
 		_, port, _ := strings.Cut(FreeAddress(t), ":")

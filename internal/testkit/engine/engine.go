@@ -29,12 +29,12 @@ func New() *Engine { return &Engine{values: map[string]value{}} }
 // not; its error is what the process gets.
 type Store struct {
 	*Engine
-	Call func(ctx context.Context, op, key string, do func()) error
+	Intercept func(ctx context.Context, op, key string, do func()) error
 }
 
 // Get implements replica.Store.
 func (s Store) Get(ctx context.Context, key string) (b []byte, revision uint64, err error) {
-	missed := s.Call(ctx, "get", key, func() {
+	missed := s.Intercept(ctx, "get", key, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		v, is := s.values[key]
@@ -51,7 +51,7 @@ func (s Store) Get(ctx context.Context, key string) (b []byte, revision uint64, 
 
 // Put implements replica.Store.
 func (s Store) Put(ctx context.Context, key string, b []byte, revision uint64) (now uint64, err error) {
-	missed := s.Call(ctx, "put", key, func() {
+	missed := s.Intercept(ctx, "put", key, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch {
@@ -73,7 +73,7 @@ func (s Store) Put(ctx context.Context, key string, b []byte, revision uint64) (
 
 // Remove implements replica.Store.
 func (s Store) Remove(ctx context.Context, key string) error {
-	return s.Call(ctx, "remove", key, func() {
+	return s.Intercept(ctx, "remove", key, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.values, key)
@@ -82,7 +82,7 @@ func (s Store) Remove(ctx context.Context, key string) error {
 
 // Keys implements replica.Store.
 func (s Store) Keys(ctx context.Context) (keys []string, err error) {
-	err = s.Call(ctx, "keys", "", func() {
+	err = s.Intercept(ctx, "keys", "", func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for k := range s.values {

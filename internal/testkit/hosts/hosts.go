@@ -18,14 +18,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// KeyOf is a party's key in every test.
-func KeyOf(id wire.AgentID) ed25519.PrivateKey {
+// TestKey is a party's key in every test.
+func TestKey(id wire.AgentID) ed25519.PrivateKey {
 	seed := sha256.Sum256([]byte(id))
 	return ed25519.NewKeyFromSeed(seed[:])
 }
 
 // PublicOf is a party's public key in every test.
-func PublicOf(id wire.AgentID) ed25519.PublicKey { return KeyOf(id).Public().(ed25519.PublicKey) }
+func PublicOf(id wire.AgentID) ed25519.PublicKey { return TestKey(id).Public().(ed25519.PublicKey) }
 
 // TopicsOf are a federation's.
 func TopicsOf(t testing.TB, federation wire.Federation) mqtt.Topics {
@@ -45,7 +45,7 @@ func Coordinator(t testing.TB, federation wire.Federation, agents []wire.AgentID
 		keys[id] = PublicOf(id)
 	}
 	return coordinator.Config{
-		Federation: federation, Key: KeyOf(wire.CoordinatorID), Agents: enrolled.Of(keys),
+		Federation: federation, Key: TestKey(wire.CoordinatorID), Agents: enrolled.ListFromKeys(keys),
 		Topics: TopicsOf(t, federation), Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
 		Rand: rand.New(rand.NewPCG(1, 2)), Random: Random(2),
 	}
@@ -55,7 +55,7 @@ func Coordinator(t testing.TB, federation wire.Federation, agents []wire.AgentID
 // random numbers.
 func Agent(t testing.TB, federation wire.Federation, id wire.AgentID, seed uint64) agent.Config {
 	return agent.Config{
-		Federation: federation, ID: id, Key: KeyOf(id), Coordinator: PublicOf(wire.CoordinatorID),
+		Federation: federation, ID: id, Key: TestKey(id), Coordinator: PublicOf(wire.CoordinatorID),
 		Topics: TopicsOf(t, federation), Dir: t.TempDir(), Boot: 1, MaxModel: 1 << 20, MinRows: 1,
 		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(seed, 3)),
 	}
@@ -77,15 +77,15 @@ func NewGroup(t testing.TB) *Group {
 	return g
 }
 
-// Coordinate runs a coordinator.
-func (g *Group) Coordinate(cfg coordinator.Config, conn mqtt.Conn) {
+// RunCoordinator runs a coordinator.
+func (g *Group) RunCoordinator(cfg coordinator.Config, conn mqtt.Conn) {
 	g.t.Helper()
 	c, err := coordinator.New(cfg, conn)
 	g.run(wire.CoordinatorID, c, err)
 }
 
-// Join runs an agent.
-func (g *Group) Join(cfg agent.Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) {
+// RunAgent runs an agent.
+func (g *Group) RunAgent(cfg agent.Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) {
 	g.t.Helper()
 	a, err := agent.New(cfg, connect)
 	g.run(cfg.ID, a, err)

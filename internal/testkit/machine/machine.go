@@ -62,7 +62,7 @@ func Boot(t testing.TB, drop string) *Machine {
 	}()
 	t.Cleanup(func() {
 		if t.Failed() {
-			m.tell(console)
+			m.logDiagnostics(console)
 		}
 		m.powerOff(container.Process, ended)
 		removeGroups(t, groups)
@@ -81,9 +81,9 @@ func Boot(t testing.TB, drop string) *Machine {
 	return m
 }
 
-// tell writes what the machine can say of a failure: its journal, or what came
+// logDiagnostics writes what the machine can say of a failure: its journal, or what came
 // before there was one.
-func (m *Machine) tell(console string) {
+func (m *Machine) logDiagnostics(console string) {
 	if m.init != 0 {
 		if journal, err := m.command("journalctl", "--no-pager", "--boot", "--lines=60").Output(); err == nil {
 			m.t.Logf("the machine's journal:\n%s", journal)

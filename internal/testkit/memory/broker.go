@@ -30,9 +30,9 @@ type Options struct {
 	// Refuse says that the broker does not let a client read a filter. It is asked
 	// again when the connection is, as by a session over the network.
 	Refuse func(clientID, filter string) bool
-	// Stale says that a client which subscribes gets what was retained before the newest message of a topic, as at a
-	// node of a cluster that is behind.
-	Stale func(clientID, topic string) bool
+	// ServeStaleRetained says that a client which subscribes gets what was retained before the newest message of a
+	// topic, as at a node of a cluster that is behind.
+	ServeStaleRetained func(clientID, topic string) bool
 	// MailboxMessages and MailboxBytes bound what waits for the owner of each
 	// connection, 1024 and 8 MiB unless set.
 	MailboxMessages, MailboxBytes int
@@ -43,12 +43,12 @@ type Broker struct {
 	options Options
 	wake    chan struct{}
 
-	mu       sync.Mutex
-	conns    map[string]*Conn // the newest with each client id
-	retained map[string]mqtt.Message
-	before   map[string]mqtt.Message // what it replaced
-	delayed  schedule
-	running  bool // a goroutine works through delayed
+	mu               sync.Mutex
+	conns            map[string]*Conn // the newest with each client id
+	retained         map[string]mqtt.Message
+	previousRetained map[string]mqtt.Message // what it replaced
+	delayed          schedule
+	running          bool // a goroutine works through delayed
 }
 
 // New returns a broker with nobody connected.
@@ -60,11 +60,11 @@ func New(options Options) *Broker {
 		options.MailboxBytes = 8 << 20
 	}
 	return &Broker{
-		options:  options,
-		wake:     make(chan struct{}, 1),
-		conns:    make(map[string]*Conn),
-		retained: make(map[string]mqtt.Message),
-		before:   make(map[string]mqtt.Message),
+		options:          options,
+		wake:             make(chan struct{}, 1),
+		conns:            make(map[string]*Conn),
+		retained:         make(map[string]mqtt.Message),
+		previousRetained: make(map[string]mqtt.Message),
 	}
 }
 
@@ -87,7 +87,7 @@ func (b *Broker) Session(clientID string, will func() mqtt.Message, back func() 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.newConn(clientID)
-	c.renew, c.back = will, back
+	c.nextWill, c.reconnectDelay = will, back
 	b.bringUp(c)
 	return c
 }
@@ -112,15 +112,15 @@ func (b *Broker) bringUp(c *Conn) {
 	if old := b.conns[c.id]; old != nil && old != c {
 		b.cut(old, ErrTakenOver)
 	}
-	if c.renew != nil {
-		will := c.renew()
+	if c.nextWill != nil {
+		will := c.nextWill()
 		c.will = &will
 	}
 	b.conns[c.id] = c
 	c.up = true
-	c.mailbox.Put(mqtt.Up{})
+	c.mailbox.Put(mqtt.LinkUp{})
 	for _, filter := range c.order {
-		c.ask(filter)
+		c.requestFilter(filter)
 	}
 }
 
@@ -149,8 +149,8 @@ func (b *Broker) cut(c *Conn, reason error) {
 		return
 	}
 	c.goDown(reason)
-	if c.back != nil {
-		time.AfterFunc(c.back(), c.comeBack)
+	if c.reconnectDelay != nil {
+		time.AfterFunc(c.reconnectDelay(), c.comeBack)
 	}
 	if c.will != nil {
 		b.publish(*c.will)
@@ -162,12 +162,12 @@ func (b *Broker) publish(m mqtt.Message) {
 	if m.Retained && len(m.Payload) == 0 {
 		delete(b.retained, m.Topic)
 	} else if m.Retained {
-		b.before[m.Topic], b.retained[m.Topic] = b.retained[m.Topic], m
+		b.previousRetained[m.Topic], b.retained[m.Topic] = b.retained[m.Topic], m
 	}
 	m.Retained = false // true only for those who subscribe later (MQTT 3.1.1, 3.3.1.3)
 	for _, id := range slices.Sorted(maps.Keys(b.conns)) {
 		c := b.conns[id]
-		if qos, ok := c.wants(m.Topic); ok {
+		if qos, ok := c.matchingQoS(m.Topic); ok {
 			b.deliver(c, m, qos)
 		}
 	}
@@ -180,7 +180,8 @@ func (b *Broker) replay(c *Conn, filter string) {
 			continue
 		}
 		m := b.retained[topic]
-		if old, ok := b.before[topic]; ok && b.options.Stale != nil && b.options.Stale(c.id, topic) {
+		if old, ok := b.previousRetained[topic]; ok && b.options.ServeStaleRetained != nil &&
+			b.options.ServeStaleRetained(c.id, topic) {
 			m = old
 		}
 		b.deliver(c, m, c.filters[filter])
@@ -198,7 +199,7 @@ func (b *Broker) deliver(c *Conn, m mqtt.Message, granted mqtt.QoS) {
 	if b.options.Delay != nil {
 		delay = b.options.Delay(m.Topic)
 	}
-	if delay <= 0 && c.underWay == 0 {
+	if delay <= 0 && c.messagesInFlight == 0 {
 		c.mailbox.Put(mqtt.Received{Message: m})
 		return
 	}

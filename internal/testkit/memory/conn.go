@@ -16,18 +16,18 @@ type Conn struct {
 	mailbox *mqtt.Mailbox
 
 	// The fields below belong to the broker's lock.
-	filters  map[string]mqtt.QoS
-	order    []string // of filters
-	refused  map[string]*refusal
-	rand     *rand.Rand
-	up       bool
-	closed   bool
-	epoch    uint64 // counts cuts: what was sent before one is lost
-	underWay int    // messages, since the last cut
-	lastDue  time.Time
+	filters          map[string]mqtt.QoS
+	order            []string // of filters
+	refused          map[string]*refusal
+	rand             *rand.Rand
+	up               bool
+	closed           bool
+	cutCount         uint64 // counts cuts: what was sent before one is lost
+	messagesInFlight int    // messages, since the last cut
+	lastDue          time.Time
 
-	renew func() mqtt.Message  // the will of the next link, if the connection comes back by itself
-	back  func() time.Duration // how long that takes
+	nextWill       func() mqtt.Message  // the will of the next link, if the connection comes back by itself
+	reconnectDelay func() time.Duration // how long that takes
 }
 
 var _ mqtt.Conn = (*Conn)(nil)
@@ -61,7 +61,7 @@ func (c *Conn) Subscribe(qos mqtt.QoS, filters ...string) {
 	defer c.broker.mu.Unlock()
 	for _, filter := range filters {
 		if mqtt.CheckSubscription(qos, filter) != nil {
-			c.mailbox.Put(mqtt.SubscribeRefused{Filter: filter, Code: mqtt.Refused})
+			c.mailbox.Put(mqtt.SubscribeRefused{Filter: filter, Code: mqtt.SubackFailure})
 			continue
 		}
 		if _, ok := c.filters[filter]; !ok {
@@ -69,16 +69,16 @@ func (c *Conn) Subscribe(qos mqtt.QoS, filters ...string) {
 		}
 		c.filters[filter] = qos
 		if c.up {
-			c.ask(filter)
+			c.requestFilter(filter)
 		}
 	}
 }
 
-// ask subscribes to a filter, which the broker grants or refuses.
-func (c *Conn) ask(filter string) {
+// requestFilter subscribes to a filter, which the broker grants or refuses.
+func (c *Conn) requestFilter(filter string) {
 	before := c.refused[filter]
 	if refuse := c.broker.options.Refuse; refuse == nil || !refuse(c.id, filter) {
-		c.settle(filter)
+		c.clearRefusal(filter)
 		c.broker.replay(c, filter)
 		return
 	}
@@ -88,18 +88,18 @@ func (c *Conn) ask(filter string) {
 		now.times += before.times
 	}
 	c.refused[filter] = now
-	c.mailbox.Put(mqtt.SubscribeRefused{Filter: filter, Code: mqtt.Refused})
+	c.mailbox.Put(mqtt.SubscribeRefused{Filter: filter, Code: mqtt.SubackFailure})
 	now.again = time.AfterFunc(mqtt.RefusedWait(now.times, c.rand), func() {
 		c.broker.mu.Lock()
 		defer c.broker.mu.Unlock()
 		if c.refused[filter] == now {
-			c.ask(filter)
+			c.requestFilter(filter)
 		}
 	})
 }
 
-// settle ends the refusal of a filter, if it is refused.
-func (c *Conn) settle(filter string) {
+// clearRefusal ends the refusal of a filter, if it is refused.
+func (c *Conn) clearRefusal(filter string) {
 	if r := c.refused[filter]; r != nil {
 		r.again.Stop()
 		delete(c.refused, filter)
@@ -112,7 +112,7 @@ func (c *Conn) Unsubscribe(filters ...string) {
 	c.broker.mu.Lock()
 	defer c.broker.mu.Unlock()
 	for _, filter := range filters {
-		c.settle(filter)
+		c.clearRefusal(filter)
 		delete(c.filters, filter)
 	}
 	c.order = slices.DeleteFunc(c.order, func(filter string) bool { return slices.Contains(filters, filter) })
@@ -132,9 +132,9 @@ func (c *Conn) Pause(d time.Duration) {
 func (c *Conn) goDown(reason error) {
 	c.up = false
 	c.forgetRefusals()
-	c.epoch++
-	c.underWay, c.lastDue = 0, time.Time{} // what was under way is lost, and nothing waits for it
-	c.mailbox.Put(mqtt.Down{Err: reason})
+	c.cutCount++
+	c.messagesInFlight, c.lastDue = 0, time.Time{} // what was under way is lost, and nothing waits for it
+	c.mailbox.Put(mqtt.LinkDown{Err: reason})
 }
 
 func (c *Conn) forgetRefusals() {
@@ -170,9 +170,9 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// wants reports the highest QoS of the filters that a topic falls under: one
+// matchingQoS reports the highest QoS of the filters that a topic falls under: one
 // message is delivered once, however many match.
-func (c *Conn) wants(topic string) (qos mqtt.QoS, ok bool) {
+func (c *Conn) matchingQoS(topic string) (qos mqtt.QoS, ok bool) {
 	if !c.up {
 		return 0, false
 	}

@@ -44,7 +44,7 @@ func short(e mqtt.Event) string {
 	switch e := e.(type) {
 	case mqtt.Received:
 		return e.Topic + "=" + string(e.Payload)
-	case mqtt.Down:
+	case mqtt.LinkDown:
 		return "down: " + e.Err.Error()
 	}
 	return fmt.Sprintf("%T", e)
@@ -68,7 +68,7 @@ func connect(t *testing.T, b *memory.Broker, id string, will *mqtt.Message) *mem
 	t.Helper()
 	c := b.Connect(id, will)
 	t.Cleanup(func() { _ = c.Close() })
-	want(t, take(c), "mqtt.Up")
+	want(t, take(c), "mqtt.LinkUp")
 	return c
 }
 
@@ -96,7 +96,7 @@ func TestDisconnectAndReconnect(t *testing.T) {
 			b.Reconnect("c")
 			b.Reconnect("c")
 			publish(t, watcher, "x", "seen")
-			want(t, take(c), "mqtt.Up", "kept=1", "x=seen")
+			want(t, take(c), "mqtt.LinkUp", "kept=1", "x=seen")
 		}
 		_ = c.Close() // publishes no will
 		b.Disconnect("c")
@@ -151,7 +151,7 @@ func TestDelay(t *testing.T) {
 		b.Disconnect("c")
 		b.Reconnect("c")
 		wait(time.Minute)
-		want(t, take(c), "down: "+memory.ErrCut.Error(), "mqtt.Up")
+		want(t, take(c), "down: "+memory.ErrCut.Error(), "mqtt.LinkUp")
 	})
 }
 
@@ -264,7 +264,7 @@ func TestRefuse(t *testing.T) {
 		grants.Store(false)
 		b.Disconnect("c")
 		b.Reconnect("c")
-		want(t, take(c), "down: "+memory.ErrCut.Error(), "mqtt.Up", "mqtt.SubscribeRefused")
+		want(t, take(c), "down: "+memory.ErrCut.Error(), "mqtt.LinkUp", "mqtt.SubscribeRefused")
 		b.Disconnect("c")
 		wait(time.Hour)
 		want(t, take(c), "down: "+memory.ErrCut.Error())
@@ -288,13 +288,13 @@ func TestSession(t *testing.T) {
 			return c
 		}
 		old := session("old")
-		want(t, take(old), "mqtt.Up")
+		want(t, take(old), "mqtt.LinkUp")
 		young := session("young")
 		want(t, take(old), "down: "+memory.ErrTakenOver.Error())
-		want(t, take(young), "mqtt.Up")
+		want(t, take(young), "mqtt.LinkUp")
 		wait(3 * time.Second)
 		publish(t, watcher, "x", "1")
-		want(t, take(old), "mqtt.Up", "x=1")
+		want(t, take(old), "mqtt.LinkUp", "x=1")
 		want(t, take(young), "down: "+memory.ErrTakenOver.Error())
 
 		old.Pause(time.Hour)
@@ -302,11 +302,11 @@ func TestSession(t *testing.T) {
 		want(t, take(old), "down: "+mqtt.ErrPaused.Error())
 		wait(3 * time.Second)
 		publish(t, watcher, "x", "2")
-		want(t, take(young), "mqtt.Up", "x=2")
+		want(t, take(young), "mqtt.LinkUp", "x=2")
 		want(t, take(watcher), "will=old1", "will=young1")
 		_ = young.Close()
 		wait(time.Hour)
-		want(t, take(old), "mqtt.Up")
+		want(t, take(old), "mqtt.LinkUp")
 		b.Disconnect("c")
 		_ = old.Close()
 		wait(time.Hour)

@@ -9,11 +9,11 @@ import (
 
 // delivery is a message under way to one connection.
 type delivery struct {
-	due     time.Time
-	seq     uint64 // order among equal times
-	conn    *Conn
-	epoch   uint64 // of the connection when it was sent
-	message mqtt.Message
+	due      time.Time
+	seq      uint64 // order among equal times
+	conn     *Conn
+	cutCount uint64 // of the connection when it was sent
+	message  mqtt.Message
 }
 
 // schedule is a heap of deliveries, the next one first.
@@ -42,9 +42,9 @@ func (b *Broker) later(c *Conn, m mqtt.Message, delay time.Duration) {
 		due = c.lastDue
 	}
 	c.lastDue = due
-	c.underWay++
+	c.messagesInFlight++
 	b.delayed.seq++
-	heap.Push(&b.delayed, delivery{due: due, seq: b.delayed.seq, conn: c, epoch: c.epoch, message: m})
+	heap.Push(&b.delayed, delivery{due: due, seq: b.delayed.seq, conn: c, cutCount: c.cutCount, message: m})
 	if !b.running {
 		b.running = true
 		go b.run()
@@ -80,10 +80,10 @@ func (b *Broker) deliverDue() (wait time.Duration, ok bool) {
 			return wait, true
 		}
 		d := heap.Pop(&b.delayed).(delivery)
-		if d.conn.epoch != d.epoch {
+		if d.conn.cutCount != d.cutCount {
 			continue
 		}
-		d.conn.underWay--
+		d.conn.messagesInFlight--
 		if d.conn.up {
 			d.conn.mailbox.Put(mqtt.Received{Message: d.message})
 		}

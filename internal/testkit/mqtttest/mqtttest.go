@@ -63,7 +63,7 @@ func ReceivedWithin(t testing.TB, c mqtt.Conn, limit time.Duration) mqtt.Message
 // WantUp wants the next event to be Up.
 func WantUp(t testing.TB, c mqtt.Conn) {
 	t.Helper()
-	if e := Event(t, c); e != (mqtt.Up{}) {
+	if e := Event(t, c); e != (mqtt.LinkUp{}) {
 		t.Fatalf("got %#v, want Up", e)
 	}
 }
@@ -71,7 +71,7 @@ func WantUp(t testing.TB, c mqtt.Conn) {
 // WantDown wants the next event to be Down, with its cause.
 func WantDown(t testing.TB, c mqtt.Conn) {
 	t.Helper()
-	if e, ok := Event(t, c).(mqtt.Down); !ok || e.Err == nil {
+	if e, ok := Event(t, c).(mqtt.LinkDown); !ok || e.Err == nil {
 		t.Fatalf("got %#v, want Down with an error", e)
 	}
 }
@@ -133,7 +133,7 @@ func SettleAgain(t testing.TB, c mqtt.Conn) {
 	_ = c.Publish(mqtt.Message{Topic: topic}) // else it is lost with the link
 	for {
 		switch e := Event(t, c).(type) {
-		case mqtt.Up:
+		case mqtt.LinkUp:
 			_ = c.Publish(mqtt.Message{Topic: topic})
 		case mqtt.Received:
 			if e.Topic == topic {

@@ -20,8 +20,8 @@ import (
 // Traits are what trainers may differ in.
 type Traits struct {
 	StepTime time.Duration // of a local step
-	// Lies says that the numbers that leave the device need not be those of its data.
-	Lies bool
+	// ReportsFalseNumbers says that the numbers that leave the device need not be those of its data.
+	ReportsFalseNumbers bool
 }
 
 // steps is how many local steps a test takes.
@@ -33,18 +33,18 @@ func Suite(t *testing.T, traits Traits, make func() agent.Trainer) {
 		t.Run(name, func(t *testing.T) {
 			for _, tt := range []struct {
 				name string
-				try  func(s *subject)
+				try  func(s *trainerTest)
 			}{
-				{"its update", (*subject).update},
-				{"step by step", (*subject).stepByStep},
-				{"again", (*subject).again},
-				{"an end before the first step", (*subject).endedBefore},
-				{"an end on the way", (*subject).endedWithin},
-				{"what it says of its data", (*subject).moments},
+				{"its update", (*trainerTest).update},
+				{"step by step", (*trainerTest).stepByStep},
+				{"again", (*trainerTest).testRepeat},
+				{"an end before the first step", (*trainerTest).testEndBeforeStart},
+				{"an end on the way", (*trainerTest).testEndWithinSteps},
+				{"what it says of its data", (*trainerTest).moments},
 			} {
 				t.Run(tt.name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						tt.try(&subject{T: t, Traits: traits, trainer: make(), problem: compile(t, of)})
+						tt.try(&trainerTest{T: t, Traits: traits, trainer: make(), problem: compile(t, of)})
 					})
 				})
 			}
@@ -59,7 +59,7 @@ func tasks() map[string]wire.Task {
 			Name: "a task", Features: []string{"a", "b"}, Target: "y",
 			Model: wire.Model{Hidden: []uint32{3}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
 				Bias: true},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.1, Budget: 3000,
+			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.1, BudgetMillis: 3000,
 				MinSteps: 1, MaxSteps: steps},
 		}
 		change(&t)
@@ -69,12 +69,12 @@ func tasks() map[string]wire.Task {
 		"parameters": of(func(t *wire.Task) { t.Training.Normalize = true }),
 		"a gradient": of(func(t *wire.Task) { t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1 }),
 		"a block with neighbours": of(func(t *wire.Task) {
-			t.Mixing = wire.Mixing{Every: 1, Repeat: 1000, Drain: 1000, Codec: spec.CodecRaw}
+			t.Mixing = wire.Mixing{EverySteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
 		}),
 	}
 }
 
-func compile(t *testing.T, of wire.Task) *task.Problem[float32] {
+func compile(t *testing.T, of wire.Task) *task.CompiledTask[float32] {
 	t.Helper()
 	p, err := task.Compile[float32](of)
 	if err != nil {
@@ -83,26 +83,26 @@ func compile(t *testing.T, of wire.Task) *task.Problem[float32] {
 	return p
 }
 
-// subject is a trainer under test.
-type subject struct {
+// trainerTest is a trainer under test.
+type trainerTest struct {
 	*testing.T
 	Traits
 	trainer agent.Trainer
-	problem *task.Problem[float32]
+	problem *task.CompiledTask[float32]
 }
 
-func (s *subject) rows() *learner.Samples[float32] {
+func (s *trainerTest) rows() *learner.Samples[float32] {
 	return learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1, 2, 1, 1, 2}, []float32{2, -1, 1, 3, 0})
 }
 
 // most is how many local steps the task takes.
-func (s *subject) most() uint64 { return uint64(s.problem.Task.Training.MaxSteps) }
+func (s *trainerTest) most() uint64 { return uint64(s.problem.Task.Training.MaxSteps) }
 
 // block begins a block, whose parameters begin as base.
-func (s *subject) block(ctx context.Context) (b agent.Block, base, x []float32) {
+func (s *trainerTest) block(ctx context.Context) (b agent.Block, base, x []float32) {
 	s.Helper()
 	base = s.problem.Initial(3)
-	b, err := s.trainer.Block(ctx, 1, s.problem, task.Job[float32]{Base: base, Samples: s.rows(), Weight: 1,
+	b, err := s.trainer.Block(ctx, 1, s.problem, task.LocalJob[float32]{Base: base, Samples: s.rows(), Weight: 1,
 		Steps: int(s.most()), Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		s.Fatal(err)
@@ -111,7 +111,7 @@ func (s *subject) block(ctx context.Context) (b agent.Block, base, x []float32) 
 }
 
 // take takes local steps, and checks how long that takes.
-func (s *subject) take(b agent.Block, x []float32, first, last uint64) {
+func (s *trainerTest) take(b agent.Block, x []float32, first, last uint64) {
 	s.Helper()
 	began := time.Now()
 	if err := b.Take(x, first, last); err != nil {
@@ -123,7 +123,7 @@ func (s *subject) take(b agent.Block, x []float32, first, last uint64) {
 }
 
 // outcome is that of a block, checked.
-func (s *subject) outcome(b agent.Block, base, x []float32, steps uint64) task.Outcome[float32] {
+func (s *trainerTest) outcome(b agent.Block, base, x []float32, steps uint64) task.LocalOutcome[float32] {
 	s.Helper()
 	before := slices.Clone(base)
 	out, err := b.OutcomeFrom(base, x)
@@ -144,22 +144,22 @@ func (s *subject) outcome(b agent.Block, base, x []float32, steps uint64) task.O
 }
 
 // update is the size of the model, of as many steps as were asked for.
-func (s *subject) update() {
+func (s *trainerTest) update() {
 	b, base, x := s.block(s.Context())
 	s.take(b, x, 1, s.most())
 	if gradient := s.problem.Task.Training.Exchange == spec.ExchangeGradient; slices.Equal(base, x) != gradient {
 		s.Errorf("after the steps x is %v, and the base %v", x, base)
 	}
 	s.outcome(b, base, x, s.most())
-	if s.problem.Task.Mixing.Every > 0 { // it counts anew, as where blocks have no end
+	if s.problem.Task.Mixing.EverySteps > 0 { // it counts anew, as where blocks have no end
 		s.take(b, x, s.most()+1, s.most()+2)
 		s.outcome(b, x, x, 2)
 	}
 }
 
 // stepByStep is the same as all at once; only blocks with neighbours are taken that way.
-func (s *subject) stepByStep() {
-	if s.problem.Task.Mixing.Every == 0 {
+func (s *trainerTest) stepByStep() {
+	if s.problem.Task.Mixing.EverySteps == 0 {
 		return
 	}
 	all, base, x := s.block(s.Context())
@@ -171,12 +171,12 @@ func (s *subject) stepByStep() {
 	s.same(s.outcome(all, base, x, s.most()), s.outcome(one, base, y, s.most()))
 }
 
-// again ends in the same update: an attempt that is repeated sends what the first one did. It is the Learner's unless
-// it lies.
-func (s *subject) again() {
+// testRepeat ends in the same update: an attempt that is repeated sends what the first one did. It is the Learner's
+// unless it lies.
+func (s *trainerTest) testRepeat() {
 	first, base, x := s.block(s.Context())
 	s.take(first, x, 1, s.most())
-	if !s.Lies {
+	if !s.ReportsFalseNumbers {
 		s.trainer, s.StepTime = agent.Learner{}, 0
 	}
 	second, _, y := s.block(s.Context())
@@ -184,7 +184,7 @@ func (s *subject) again() {
 	s.same(s.outcome(first, base, x, s.most()), s.outcome(second, base, y, s.most()))
 }
 
-func (s *subject) same(a, b task.Outcome[float32]) {
+func (s *trainerTest) same(a, b task.LocalOutcome[float32]) {
 	s.Helper()
 	equal := func(a, b float32) bool { return a == b || a != a && b != b }
 	if !slices.EqualFunc(a.Vector, b.Vector, equal) || a.RiskBefore != b.RiskBefore || a.RiskAfter != b.RiskAfter {
@@ -192,8 +192,8 @@ func (s *subject) same(a, b task.Outcome[float32]) {
 	}
 }
 
-// endedBefore takes no step and no time.
-func (s *subject) endedBefore() {
+// testEndBeforeStart takes no step and no time.
+func (s *trainerTest) testEndBeforeStart() {
 	ctx, cancel := context.WithCancel(s.Context())
 	b, base, x := s.block(ctx)
 	cancel()
@@ -205,15 +205,15 @@ func (s *subject) endedBefore() {
 	s.stopped(b, base, x, err, 0)
 }
 
-// endedWithin takes no step that begins after the end.
-func (s *subject) endedWithin() {
+// testEndWithinSteps takes no step that begins after the end.
+func (s *trainerTest) testEndWithinSteps() {
 	within := 2*s.StepTime + s.StepTime/2
 	ctx, cancel := context.WithTimeout(s.Context(), max(within, 1))
 	defer cancel()
 	b, base, x := s.block(ctx)
 	began := time.Now()
 	var err error
-	if s.problem.Task.Mixing.Every > 0 {
+	if s.problem.Task.Mixing.EverySteps > 0 {
 		for step := uint64(1); step <= s.most() && err == nil; step++ {
 			err = b.Take(x, step, step)
 		}
@@ -227,7 +227,7 @@ func (s *subject) endedWithin() {
 }
 
 // stopped checks the end of a block that was cut short: it says so, or has an update of at most so many steps.
-func (s *subject) stopped(b agent.Block, base, x []float32, err error, most uint64) {
+func (s *trainerTest) stopped(b agent.Block, base, x []float32, err error, most uint64) {
 	s.Helper()
 	if errors.Is(err, task.ErrStopped) {
 		return
@@ -245,14 +245,14 @@ func (s *subject) stopped(b agent.Block, base, x []float32, err error, most uint
 }
 
 // moments are of the right size, and those of the data unless it lies.
-func (s *subject) moments() {
+func (s *trainerTest) moments() {
 	rows := s.rows()
 	v, err := s.trainer.Moments(s.problem, rows)
 	want := learner.MomentsOf(rows).Vector()
-	if err != nil || len(v) != len(want) || !s.Lies && !slices.Equal(v, want) {
+	if err != nil || len(v) != len(want) || !s.ReportsFalseNumbers && !slices.Equal(v, want) {
 		s.Errorf("moments %v, %v; want %v", v, err, want)
 	}
-	if n := s.trainer.Rows(rows); n == 0 || !s.Lies && n != 5 {
+	if n := s.trainer.Rows(rows); n == 0 || !s.ReportsFalseNumbers && n != 5 {
 		s.Errorf("%d rows, want 5", n)
 	} else if err == nil && v[0] != float64(n) {
 		s.Errorf("it says %d rows in its hello and %v in its moments: its lies are refused", n, v[0])

@@ -37,9 +37,9 @@ func mixed(b *testing.B, at *site, graph shape, size, steps int, open bool) cost
 	defer g.Stop()
 	// The round ends with the first upload: by then all agents, who are at most half the graph apart, have taken what
 	// is timed.
-	g.Coordinate(f.lead(graph, size, warm+steps+agents, open), uplink.Connect("coordinator", nil))
+	g.RunCoordinator(f.lead(graph, size, warm+steps+agents, open), uplink.Connect("coordinator", nil))
 	for i := range agents {
-		g.Join(f.agent(i),
+		g.RunAgent(f.agent(i),
 			func(func() mqtt.Message) (mqtt.Conn, error) { return uplink.Connect(string(idOf(i)), nil), nil })
 	}
 	select {
@@ -156,21 +156,21 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 	r := &cfg.Round
 	*r = round.DefaultConfig()
 	r.Algorithm, r.Sampling, r.Participants, r.Quorum, r.Rounds = spec.FedDec, spec.WithReplacement, 1, 1, 1
-	r.Gather = round.Gather{Target: agents, Minimum: agents, Within: time.Minute}
+	r.Gather = round.Gather{Target: agents, Minimum: agents, WindowLength: time.Minute}
 	cfg.Task = wire.Task{
 		Name: "mixing", Features: featuresOf(size), Target: "y", MinSamples: 1,
 		Model: wire.Model{Hidden: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh,
 			Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, Budget: 1,
+		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, BudgetMillis: 1,
 			MinSteps: 1, MaxSteps: uint32(steps)},
-		Mixing: wire.Mixing{Every: 1, Repeat: 1000, Drain: 5000, Codec: spec.CodecRaw, Open: open},
+		Mixing: wire.Mixing{EverySteps: 1, RepeatMillis: 1000, DrainMillis: 5000, Codec: spec.CodecRaw, Unsealed: open},
 	}
 	return cfg
 }
 
 func (f *bench) agent(i int) agent.Config {
 	cfg := hosts.Agent(f.b, federation, idOf(i), uint64(i))
-	cfg.Data, cfg.Observer = data.Fixed(f.load), testkit.Observer[agent.Fact, round.AgentFact](f.observe)
+	cfg.Data, cfg.Observer = data.MemorySource(f.load), testkit.Observer[agent.Fact, round.AgentFact](f.observe)
 	cfg.Mesh = &agent.MeshConfig{
 		Connect: func() (mqtt.Conn, error) {
 			s, err := mqtt.Dial(context.Background(), login(f.site.address, federation, i))

@@ -33,10 +33,10 @@ type thin struct {
 	rng       *rand.Rand
 
 	seals   wire.PeerKey
-	to      *host.Reader // the coordinator
-	down    wire.SealKey // what it is told is sealed with
-	digest  wire.Digest  // of the newest announcement
-	order   wire.Order
+	to      *host.SealReader // the coordinator
+	down    wire.SealKey     // what it is told is sealed with
+	digest  wire.Digest      // of the newest announcement
+	order   wire.AnnouncementPosition
 	ann     wire.Announcement
 	hello   time.Time // when it is to be said; zero = not
 	missing map[string]bool
@@ -122,9 +122,10 @@ func (c *crowd) close() {
 	c.wg.Wait()
 }
 
-func (a *thin) presence(state wire.State) mqtt.Message {
-	p := wire.Presence{State: state, Nonce: 1, Speaks: wire.Version, Software: "thin"}
-	return mqtt.Message{Topic: a.of.topics.Presence(a.id), Payload: a.signer.Seal(wire.TypePresence, 0, 0, p.Body()),
+func (a *thin) presence(state wire.PresenceState) mqtt.Message {
+	p := wire.Presence{State: state, Nonce: 1, MaxProtocolVersion: wire.Version, Software: "thin"}
+	return mqtt.Message{Topic: a.of.topics.Presence(a.id), Payload: a.signer.SignedEnvelope(wire.TypePresence, 0, 0,
+		p.Body()),
 		Retained: true}
 }
 
@@ -149,7 +150,7 @@ func (a *thin) run() {
 				return
 			}
 			switch e := e.(type) {
-			case mqtt.Up:
+			case mqtt.LinkUp:
 				a.of.up.Add(1)
 				a.publish(a.presence(wire.StateOnline))
 			case mqtt.Received:
@@ -169,7 +170,7 @@ func (a *thin) tick() {
 	if !a.hello.IsZero() && !time.Now().Before(a.hello) {
 		a.hello = time.Time{}
 		a.of.hellos.Add(1)
-		m := wire.Hello{Nonce: 1, Announcement: a.digest, Samples: 100, Respond: a.ann.Respond.Of}
+		m := wire.Hello{Nonce: 1, Announcement: a.digest, Samples: 100, ResponseThreshold: a.ann.Respond.Threshold}
 		a.status(wire.TypeHello, m.Body())
 	}
 	a.send(transfer.Tick{})
@@ -177,7 +178,7 @@ func (a *thin) tick() {
 
 func (a *thin) status(t wire.Type, body []byte) {
 	a.publish(mqtt.Message{Topic: a.of.topics.Status(a.id),
-		Payload: a.signer.SealFor(a.to, t, a.order.Run, a.order.Round, body)})
+		Payload: a.signer.SealedEnvelope(a.to, t, a.order.Run, a.order.Round, body)})
 }
 
 func (a *thin) receive(m mqtt.Message) {
@@ -200,7 +201,7 @@ func (a *thin) receive(m mqtt.Message) {
 
 // announced obeys an announcement, whose signature is not looked at: this processor time is nobody's who is measured.
 func (a *thin) announced(p []byte) {
-	e, err := wire.Open(p)
+	e, err := wire.ParseEnvelope(p)
 	if err != nil {
 		a.of.t.Error(err)
 		return
@@ -210,15 +211,15 @@ func (a *thin) announced(p []byte) {
 		a.of.t.Error(err)
 		return
 	}
-	order := wire.OrderOf(e.Header, &ann)
+	order := wire.PositionOf(e.Header, &ann)
 	if order.Compare(a.order) <= 0 {
 		return
 	}
 	a.order, a.ann, a.digest, a.sender, a.missing = order, ann, e.Digest(), nil, nil
-	a.sealTo(ann.Seals)
+	a.sealTo(ann.SealPublicKey)
 	a.hello = time.Time{}
-	if of := ann.Respond.Of; ann.Phase == wire.PhaseGathering && (of == 0 || a.rng.Uint32() < of) {
-		spread := time.Duration(ann.HelloWithin) * time.Millisecond
+	if of := ann.Respond.Threshold; ann.Phase == wire.PhaseGathering && (of == 0 || a.rng.Uint32() < of) {
+		spread := time.Duration(ann.HelloSpreadMillis) * time.Millisecond
 		a.hello = time.Now().Add(time.Duration(a.rng.Int64N(int64(spread) + 1)))
 	}
 	if ann.Phase == wire.PhaseOpen {
@@ -245,7 +246,7 @@ func (a *thin) sealTo(announced wire.PeerKey) {
 		a.of.t.Error(err)
 		return
 	}
-	a.to, a.down = &host.Reader{Announced: announced, Key: pair.Up}, pair.Down
+	a.to, a.down = &host.SealReader{Announced: announced, Key: pair.Up}, pair.Down
 }
 
 // work fetches the model, if it is not in the announcement.
@@ -282,7 +283,7 @@ func (a *thin) offer() {
 		}
 		c.update = m
 	})
-	a.sender = transfer.NewSender(c.update, c.payload, 0, int(a.ann.Credit), 0, a.rng)
+	a.sender = transfer.NewSender(c.update, c.payload, 0, int(a.ann.InitialCreditChunks), 0, a.rng)
 	a.send(transfer.Start{})
 }
 
@@ -292,17 +293,18 @@ func (a *thin) send(ev transfer.SendEvent) {
 		return
 	}
 	m := a.of.update
-	id := transfer.ID(m.Hash)
+	id := transfer.UploadID(m.Hash)
 	for _, e := range a.sender.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
 			u := wire.Update{Kind: a.ann.Kind, Base: a.ann.Base.Hash, Payload: m, Inline: a.sender.Inline(),
-				LocalSteps: 1, Samples: 100, RiskBefore: 1, RiskAfter: 1, StepTime: 1e-3, Ahead: uint32(e.Ahead)}
+				LocalSteps: 1, Samples: 100, RiskBefore: 1, RiskAfter: 1, StepTime: 1e-3,
+				UnsolicitedChunks: uint32(e.UnsolicitedChunks)}
 			if a.to != nil {
 				a.sender.SealBy(a.to.Key.Blob(m.Hash))
 			}
 			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ManifestPart),
-				Payload: a.signer.SealFor(a.to, wire.TypeUpdate, a.order.Run, a.order.Round, u.Body())})
+				Payload: a.signer.SealedEnvelope(a.to, wire.TypeUpdate, a.order.Run, a.order.Round, u.Body())})
 		case transfer.SendChunk:
 			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ChunkPart(e.K)),
 				Payload: a.sender.Chunk(e.K)})
@@ -320,7 +322,7 @@ func (a *thin) send(ev transfer.SendEvent) {
 
 // told takes a word of the coordinator.
 func (a *thin) told(p []byte) {
-	e, err := wire.Open(p)
+	e, err := wire.ParseEnvelope(p)
 	if err == nil && e.Type == wire.TypeSealed {
 		e, err = a.down.OpenMessage(e)
 	}
@@ -338,12 +340,12 @@ func (a *thin) told(p []byte) {
 			a.send(transfer.CreditGranted{Credit: m})
 		}
 	case wire.TypeAccepted:
-		if m, err := wire.DecodeAccepted(e.Body); err == nil {
-			a.send(transfer.AcceptedBy{Accepted: m})
+		if m, err := wire.DecodeUpdateAccepted(e.Body); err == nil {
+			a.send(transfer.UpdateAccepted{UpdateAccepted: m})
 		}
 	case wire.TypeRefused:
-		if m, err := wire.DecodeRefused(e.Body); err == nil {
-			a.send(transfer.RefusedBy{Refused: m})
+		if m, err := wire.DecodeUpdateRefused(e.Body); err == nil {
+			a.send(transfer.UpdateRefused{UpdateRefused: m})
 		}
 	}
 }

@@ -108,9 +108,10 @@ func (c cell) measure(t *testing.T, broker engine) (samples []Sample, connection
 	<-time.After(resting)
 	connection.Idle = (broker.cpu(t) - used) / resting.Seconds()
 	t.Logf("%+v: %+v", c, connection)
-	f.Lead(t, fmt.Sprintf("{name: scale, features: [x0], target: y, min_rows: 1, standardize: false, model: "+
-		"{kind: mlp, hidden: [%d], activation: tanh, risk: squared}, step_size: {constant: 0.01}, "+
-		"steps: {budget: 1s, min: 1, max: 1}}", c.model/12), list,
+	f.ConfigureCoordinator(t,
+		fmt.Sprintf("{name: scale, features: [x0], target: y, min_rows: 1, standardize: false, model: "+
+			"{kind: mlp, hidden: [%d], activation: tanh, risk: squared}, step_size: {constant: 0.01}, "+
+			"steps: {budget: 1s, min: 1, max: 1}}", c.model/12), list,
 		fmt.Sprintf("{participants: %d, quorum: %d, rounds: 0, deadline: 1m, pause: 0s, gather: {minimum: %d, "+
 			"within: 20s, spread: 2s, respond: {target: %d}}}", c.drawn, c.drawn, c.drawn, c.target))
 	process := f.Daemon(t, "coordinator", "coordinator")

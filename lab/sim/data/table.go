@@ -96,11 +96,11 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	model := s.architecture(t.samples.Inputs())
 	standardize := func(*learner.Samples[T]) error { return nil }
 	if s.Standardize {
-		st := model.Pooled(learner.MomentsOf(t.samples)).Standardization(model.Risk, 0)
+		st := model.PoolChannelMoments(learner.MomentsOf(t.samples)).Standardization(model.Risk, 0)
 		standardize = func(x *learner.Samples[T]) error { return x.Standardize(st) }
 	}
 	prepare := func(x *learner.Samples[T]) error {
-		if _, err := x.MapLabels(model, learner.Labels{}); err != nil {
+		if _, err := x.MapLabels(model, learner.LabelState{}); err != nil {
 			return &spec.FieldError{Key: "data.target", Problem: err.Error()}
 		}
 		return standardize(x)

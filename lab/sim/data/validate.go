@@ -10,12 +10,12 @@ import (
 
 // validator collects what is wrong in the section `data`.
 type validator struct {
-	spec.Check
+	spec.ProblemList
 	agents int
 }
 
 func (v *validator) need(ok bool, key, format string, args ...any) {
-	v.Need(ok, "data."+key, format, args...)
+	v.Require(ok, "data."+key, format, args...)
 }
 
 // numbers needs a list of one of these lengths.
@@ -70,7 +70,7 @@ func (s *Spec) Validate(agents int) error {
 	v.need(s.Inputs <= maxModel, "inputs", "is %d; want at most %d", s.Inputs, maxModel)
 	named := s.Kind == KindCSV && s.Partition == PartitionColumn
 	if agents == 0 && !named {
-		v.Need(false, "agents", "is 0; want at least 1, as these data do not name the agents")
+		v.Require(false, "agents", "is 0; want at least 1, as these data do not name the agents")
 	}
 	switch s.Kind {
 	case KindLinear:
@@ -101,7 +101,7 @@ func (s *Spec) Validate(agents int) error {
 	case KindBlobs, KindCSV:
 		s.validateTable(v)
 	default:
-		spec.OneOf(&v.Check, "data.kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression,
+		spec.OneOf(&v.ProblemList, "data.kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression,
 			KindQuadratics, KindToy, KindBlobs, KindCSV)
 	}
 	s.validateSize(v)
@@ -154,10 +154,10 @@ func (s *Spec) validateLinear(v *validator) {
 }
 
 func (s *Spec) validateTable(v *validator) {
-	s.Model.Check(&v.Check, "data.model")
+	s.Model.Check(&v.ProblemList, "data.model")
 	v.need(s.Model.Kind != spec.ModelExternal, "model.kind", "is external; a simulation trains the other kinds only")
 	v.need(s.Model.Initial == "", "model.initial", "is %q; a simulation draws its models", s.Model.Initial)
-	spec.OneOf(&v.Check, "data.partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet,
+	spec.OneOf(&v.ProblemList, "data.partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet,
 		PartitionShards)
 	v.need(s.Partition != PartitionDirichlet || s.Alpha > 0, "alpha", "is %v; want a positive number", s.Alpha)
 	v.need(s.OwnHeldOut >= 0 && s.OwnHeldOut < 1, "own_held_out", "is %v; want 0 (none), or a share below 1",
@@ -169,14 +169,14 @@ func (s *Spec) validateTable(v *validator) {
 		v.need(s.Model.Loss() == spec.RiskSoftmax, "model.kind",
 			"is %q; blobs are classes, for softmax, or mlp or conv1d with the risk softmax", s.Model.Kind)
 		v.atLeast("inputs", s.Inputs, 1)
-		s.Model.CheckFeatures(&v.Check, "data.model", max(s.Inputs, 0))
+		s.Model.CheckFeatures(&v.ProblemList, "data.model", max(s.Inputs, 0))
 		v.atLeast("rows", s.Rows, 1)
 		v.positive("variance", false, s.Variance)
 		return
 	}
 	v.need(s.File != "", "file", "is empty; name the CSV file")
 	v.need(len(s.Features) > 0, "features", "is empty; name the columns")
-	s.Model.CheckFeatures(&v.Check, "data.model", len(s.Features))
+	s.Model.CheckFeatures(&v.ProblemList, "data.model", len(s.Features))
 	if s.Model.Kind.Target() {
 		v.need(s.Target != "", "target", "is empty; name the column")
 	} else {

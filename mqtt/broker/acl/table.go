@@ -31,7 +31,7 @@ type rule struct {
 var (
 	// A device has the topics that package mqtt makes, and none beside or below them: it could retain messages there
 	// without end.
-	ofDevice = []rule{
+	deviceRules = []rule{
 		{read, "round"},
 		{read, "m/+/+"},
 		{read, "d/" + user},
@@ -41,24 +41,24 @@ var (
 		{write, "u/0/" + user + "/+/+"},
 	}
 	// Where neighbours mix through this broker, too.
-	ofNeighbor = slices.Concat(ofDevice, []rule{
+	neighborRules = slices.Concat(deviceRules, []rule{
 		{read, "x/+/+/+"},
 		{read, "b/+/+"},
 		{write, "x/" + user + "/+/+"},
 		{write, "b/+/" + user},
 	})
-	ofCoordinator = []rule{{readWrite, "#"}}
+	coordinatorRules = []rule{{readWrite, "#"}}
 )
 
 // rulesOf tells a coordinator from a device, and whether the device mixes.
 func rulesOf(id wire.AgentID, mixes bool) []rule {
 	switch {
 	case id == wire.CoordinatorID:
-		return ofCoordinator
+		return coordinatorRules
 	case mixes:
-		return ofNeighbor
+		return neighborRules
 	}
-	return ofDevice
+	return deviceRules
 }
 
 // Table holds the rules for all federations under one topic prefix.
@@ -84,11 +84,11 @@ func (t Table) Allowed(name, filter string, toWrite bool) bool {
 	if !ok || wire.Federation(federation).Validate() != nil || wire.AgentID(id).Validate() != nil {
 		return false
 	}
-	rest, ok := below(filter, t.prefix)
+	rest, ok := cutLevels(filter, t.prefix)
 	if !ok || t.prefix == "" {
 		return false
 	}
-	if rest, ok = below(rest, federation); !ok {
+	if rest, ok = cutLevels(rest, federation); !ok {
 		return false
 	}
 	for _, r := range rulesOf(wire.AgentID(id), true) {
@@ -116,8 +116,8 @@ func (r rule) grants(toWrite bool) bool {
 	return r.access == readWrite || (r.access == write) == toWrite
 }
 
-// below cuts levels off the beginning of a filter.
-func below(filter, levels string) (string, bool) {
+// cutLevels cuts levels off the beginning of a filter.
+func cutLevels(filter, levels string) (string, bool) {
 	rest, ok := strings.CutPrefix(filter, levels)
 	if !ok {
 		return "", false

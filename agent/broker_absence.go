@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// brokerAbsence is whether the agent leaves the broker for a while, and what it has told of itself over this link.
+type brokerAbsence struct {
+	online         bool          // presence online is told
+	plannedAbsence time.Duration // the link is given up for so long, when nothing needs it; 0 = it stays
+	reconnectAt    time.Time     // it is given up until then; zero = it is not
+}
+
+// publishOnline says online, once over a link. Where only those with a part in a round tell their presence, it waits
+// for that; such a link has no will, unless the agent had a part when it began.
+func (a *Agent) publishOnline() {
+	a.signer.skipPresence.Store(a.lastAnnouncement.Announcement.Respond.PresenceInRoundOnly && !a.machine.HasPart())
+	if a.up && !a.away.online && !a.signer.skipPresence.Load() {
+		a.away.online = true
+		a.publishExpectingAnswer(a.signer.online())
+	}
+}
+
+// publishOffline ends what was told. Where only those with a part in a round tell their presence, the broker keeps none
+// of one that has left.
+func (a *Agent) publishOffline() {
+	if !a.away.online {
+		return
+	}
+	m := a.signer.presence(wire.StateOffline)
+	m.Retained = !a.lastAnnouncement.Announcement.Respond.PresenceInRoundOnly
+	a.publish(m)
+	if !m.Retained {
+		a.publish(mqtt.Message{Topic: m.Topic, QoS: m.QoS, Retained: true})
+	}
+}
+
+// pause gives up the link for a while.
+func (a *Agent) pause(d time.Duration) {
+	a.away.reconnectAt = a.owner.Now().Add(d)
+	a.conn.Pause(d)
+}
+
+// linkDown tells that the link is gone, and until when, if the agent has given it up.
+func (a *Agent) linkDown(err error) {
+	if !errors.Is(err, mqtt.ErrPaused) {
+		a.away.reconnectAt = time.Time{}
+	}
+	a.cfg.Observer.Observe(LinkChanged{Err: err, ReconnectAt: a.away.reconnectAt})
+}
+
+// disconnectIfIdle leaves the broker, if the machine has said so and the agent has nothing else that needs the link.
+func (a *Agent) disconnectIfIdle() {
+	a.publishOnline()
+	if a.away.plannedAbsence == 0 || !a.up || !a.machine.MayLeave() || a.needsLink() {
+		return
+	}
+	a.cfg.Logger.Info("disconnects: it has no part in the round", "for", a.away.plannedAbsence.Round(time.Second))
+	a.publishOffline()
+	a.announcementAge.extend(a.away.plannedAbsence)
+	a.pause(a.away.plannedAbsence)
+	a.away.plannedAbsence = 0
+}
+
+// queryPendingOutcome has an agent that would be silent, or leave, say hello for the outcome of an update, until it is
+// told.
+func (a *Agent) queryPendingOutcome() {
+	if a.outcomeQuery != (wire.OutcomeRequest{}) && (a.machine.Silent() || a.machine.MayLeave()) {
+		a.step(round.UpdateOutcomeUnknown{})
+	}
+}
+
+// missingBlobEvent says that a blob, or its key, is lacking: to who predicts not only for a round.
+func (a *Agent) missingBlobEvent() round.FetchStalled {
+	return round.FetchStalled{NeededBeyondRound: a.cfg.Predict != nil}
+}
+
+// needsLink reports whether something beside the round does: what is under way, neighbours that are looked for over it
+// or mixed with in a block without an end, models to predict with, another key or certificate, a test of the broker, a
+// report that is due soon and before the agent would be back.
+func (a *Agent) needsLink() bool {
+	tested, testing := a.test.Deadline()
+	report, reports := a.reportDue()
+	return a.sender != nil || len(a.pulls) > 0 || a.ready != nil || a.evaluating.busy ||
+		a.mesh.shared && a.mesh.hasCell() || a.endless != nil || a.cfg.Predict != nil ||
+		a.rootBeingStored != nil || !a.renewal.nextRequestAt.IsZero() || len(a.seals.locked) > 0 &&
+		!a.machine.Silent() ||
+		testing && tested.Before(a.owner.Now().Add(time.Minute)) ||
+		reports && report.Before(a.owner.Now().Add(min(a.away.plannedAbsence, reportSpread)))
+}

@@ -1,0 +1,266 @@
+package agent_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// rare asks one agent in 2³², and lets the others leave for 1 to 11 minutes.
+var rare = wire.ResponsePolicy{Threshold: 1, AwayMillis: 60_000, AwaySpreadMillis: 600_000}
+
+// gathers is an announcement that asks as r says, and what the agent does at once.
+func (s *scene) gathers(round wire.RoundID, r wire.ResponsePolicy) wire.Digest {
+	a := s.training(taskOf("plant"), 1, 2, 3)
+	a.Phase, a.Respond = wire.PhaseGathering, r
+	d := s.announce(round, a)
+	synctest.Wait()
+	return d
+}
+
+// states are those of the presence that the agent has told, its wills aside.
+func (s *scene) states() (all []wire.PresenceState) {
+	for _, e := range s.heard(wire.TypePresence) {
+		if p, err := wire.DecodePresence(e.Body); err == nil && p.State != wire.StateLost {
+			all = append(all, p.State)
+		}
+	}
+	return all
+}
+
+// TestLeaves has an agent that is not drawn disconnect, with a last word, and come back.
+func TestLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		s.gathers(1, rare)
+		wait(time.Minute)
+		if n := len(s.heard(wire.TypeHello)); n > 0 {
+			t.Errorf("%d hellos of an agent that was not drawn", n)
+		}
+		if len(s.paused()) != 1 || s.paused()[0] < time.Minute || s.paused()[0] > 11*time.Minute {
+			t.Fatalf("pauses %v, want one of 1m to 11m", s.paused())
+		}
+		if got := s.states(); !slices.Equal(got, []wire.PresenceState{wire.StateOnline, wire.StateOffline}) {
+			t.Errorf("presence %v, want online and offline", got)
+		}
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		s.tell(mqtt.LinkUp{})
+		wait(time.Minute)
+		if len(s.paused()) != 1 {
+			t.Errorf("it leaves before it has read an announcement: %v", s.paused())
+		}
+		s.gathers(2, rare)
+		if len(s.paused()) != 2 {
+			t.Errorf("pauses %v, want another one", s.paused())
+		}
+	})
+}
+
+// TestStays has agents that need the link for something else keep it. The first one has no need, and leaves.
+func TestStays(t *testing.T) {
+	gathers := func(s *scene) { s.gathers(1, rare) }
+	for _, c := range []struct {
+		name   string
+		have   func(c *agent.Config)
+		do     func(s *scene)
+		leaves bool
+	}{
+		{"no need", func(*agent.Config) {}, gathers, true},
+		{"neighbours over this link", func(c *agent.Config) {
+			c.Mesh = &agent.MeshConfig{MaxDegree: 1, Cell: "hall"}
+		}, gathers, false},
+		{"models to predict with", func(c *agent.Config) {
+			c.Predict = &agent.PredictionConfig{MaxKeptModels: 1, Refresh: time.Minute}
+		}, gathers, false},
+		{"a test of the broker", func(c *agent.Config) { c.SelfTest = time.Second }, gathers, false},
+		{"a task to fetch", func(*agent.Config) {}, func(s *scene) {
+			a := s.training(taskOf("plant"), 1, 2, 3)
+			a.Phase, a.Respond, a.Task.Inline, a.Task.Manifest = wire.PhaseGathering, rare, nil, wire.Digest{1}
+			s.announce(1, a)
+		}, false},
+		{"work", func(*agent.Config) {}, func(s *scene) {
+			a := s.training(taskOf("plant"), 1, 2, 3)
+			a.Respond = wire.ResponsePolicy{Threshold: math.MaxUint32, AwayMillis: 1}
+			d := s.announce(1, a)
+			s.invite(1, d)
+			s.direct(wire.TypeHelloAnswer, 1, (&wire.HelloAnswer{Announcement: d, Place: wire.PlaceNotSelected}).Body())
+		}, false},
+		{"a task that it has no key for", func(*agent.Config) {}, func(s *scene) {
+			is, a := s.seals(wire.SealSecret{1}), s.training(taskOf("plant"), 1, 2, 3)
+			a.Phase, a.Respond = wire.PhaseGathering, rare
+			s.announce(1, is.sealed(a))
+			if told := factsOf[agent.GroupKeyAwaited](s); len(told) > 0 {
+				s.t.Error("it says that it asks for the key, and says no hello")
+			}
+		}, true},
+		{"no time is told", func(*agent.Config) {}, func(s *scene) { s.gathers(1, wire.ResponsePolicy{Threshold: 1}) },
+			false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				c.have(&s.cfg)
+				s.start()
+				c.do(s)
+				if n := len(s.paused()); c.leaves != (n > 0) {
+					t.Errorf("it has left %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// TestPresenceOfTheRound has an agent tell its presence only while it has a part in a round, from its second link on.
+func TestPresenceOfTheRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, quiet := newScene(t), rare
+		quiet.PresenceInRoundOnly = true
+		s.start()
+		s.gathers(1, quiet)
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		if w := s.will(); w.Topic != "" {
+			t.Errorf("the second link has a will on %s", w.Topic)
+		}
+		before := len(s.states())
+		s.tell(mqtt.LinkUp{})
+		a := s.training(taskOf("plant"), 1, 2, 3)
+		a.Respond = quiet
+		d := s.announce(2, a)
+		if n := len(s.states()); n != before {
+			t.Errorf("presence %v over the second link, want none", s.states()[before:])
+		}
+		s.invite(2, d)
+		if got := s.states()[before:]; !slices.Equal(got, []wire.PresenceState{wire.StateOnline}) {
+			t.Errorf("presence %v of a participant, want online", got)
+		}
+		s.tell(mqtt.LinkDown{})
+		if w := s.will(); w.Topic == "" {
+			t.Error("the link of a participant has no will")
+		}
+	})
+}
+
+// retained is what the broker keeps of the agent's presence.
+func (s *scene) retained() (payload []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.said[1:] { // the first one is the will
+		if m.Retained && m.Topic == s.topics.Presence("press") {
+			payload = m.Payload
+		}
+	}
+	return payload
+}
+
+// TestPresenceLeftBehind has the broker keep the last word of an agent that leaves, and nothing where only those with a
+// part in a round tell their presence.
+func TestPresenceLeftBehind(t *testing.T) {
+	for _, quiet := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := newScene(t), rare
+			r.PresenceInRoundOnly = quiet
+			s.start()
+			if len(s.retained()) == 0 {
+				t.Error("the first link has no presence")
+			}
+			s.gathers(1, r)
+			if got := s.states(); len(s.paused()) != 1 || got[len(got)-1] != wire.StateOffline {
+				t.Errorf("presence %v, and %d pauses: want offline, and one", got, len(s.paused()))
+			}
+			if kept := len(s.retained()) > 0; kept == quiet {
+				t.Errorf("only participants: %t, and the broker keeps a presence: %t", quiet, kept)
+			}
+		})
+	}
+}
+
+// TestAwayIsTold has the agent tell until when it is away, and forget that with a link that it has not given up.
+func TestAwayIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		s.gathers(1, rare)
+		left := time.Now()
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		all := factsOf[agent.LinkChanged](s)
+		if got := all[len(all)-1].ReconnectAt.Sub(left); got != s.paused()[0] {
+			t.Errorf("back after %s, want %s", got, s.paused()[0])
+		}
+		s.tell(mqtt.LinkUp{})
+		s.gathers(2, rare)
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrClosed}) // before the pause could begin
+		all = factsOf[agent.LinkChanged](s)
+		if at := all[len(all)-1].ReconnectAt; !at.IsZero() {
+			t.Errorf("a lost link is back at %s", at)
+		}
+	})
+}
+
+// TestAwayReports has an agent that is hardly ever drawn report: it stays for its first report if it would be away for
+// longer, and a late one is sent as soon as it is back. How long a report is good for covers the time away.
+func TestAwayReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.cfg.Reports = agent.ReportConfig{Every: 5 * time.Minute, Readings: func() []wire.ReportMetric { return nil }}
+		s.start()
+		s.gathers(1, rare)
+		if n := len(s.heard(wire.TypeReport)); n != 0 || len(s.paused()) != 0 {
+			t.Fatalf("%d reports and %d pauses at once, want none: all agents would report together", n,
+				len(s.paused()))
+		}
+		wait(time.Minute)
+		all := s.heard(wire.TypeReport)
+		if len(all) != 1 || len(s.paused()) != 1 {
+			t.Fatalf("%d reports and pauses %v after a minute, want one", len(all), s.paused())
+		}
+		if m, err := wire.DecodeReport(all[0].Body); err != nil || m.IntervalSeconds != 660 {
+			t.Errorf("the next report comes within %d s, want 660; error %v", m.IntervalSeconds, err)
+		}
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		wait(10 * time.Minute)
+		s.tell(mqtt.LinkUp{})
+		s.gathers(2, rare)
+		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.paused()) != 2 {
+			t.Errorf("%d reports and pauses %v on the second link, want two", n, s.paused())
+		}
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		s.tell(mqtt.LinkUp{})
+		s.gathers(3, wire.ResponsePolicy{Threshold: 1, AwayMillis: 1000})
+		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.paused()) != 3 {
+			t.Errorf("%d reports and pauses %v on the third link, want two and another one: no report is due", n,
+				s.paused())
+		}
+	})
+}
+
+// TestAwayIsNotStale has an agent that is away while a round lasts not hold the coordinator, or the broker, to be ill.
+// Back, it waits for an announcement as long as ever.
+func TestAwayIsNotStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		a := s.training(taskOf("plant"), 1, 2, 3)
+		a.Respond = wire.ResponsePolicy{Threshold: 1, AwayMillis: uint32(time.Hour.Milliseconds())}
+		s.announce(1, a)
+		if len(s.paused()) != 1 {
+			t.Fatal("it stays")
+		}
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		wait(time.Hour)
+		s.tell(mqtt.LinkUp{})
+		if told := factsOf[agent.AnnouncementsStale](s); len(told) > 0 {
+			t.Errorf("%+v of an agent that was away by plan", told)
+		}
+		wait(3 * time.Minute) // the round may take one
+		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 1 {
+			t.Errorf("told %d times that nothing comes, want once", len(told))
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// StateFiles returns the names of the files in an agent's state folder that may
+// be damaged, for closed label sets. The caller reads the counter of starts
+// (store.Disk.NextBoot). Files into which blobs are pulled are not listed: their chunks
+// are held against hashes that come from elsewhere.
+func StateFiles() []string {
+	return []string{store.BootFile, obeyedFile, updateFile, feedbackFile, blockFile, budgetFile, heldFile, rootFile,
+		clockFile, groupsFile, keyFile, certificateFile, attestationFile, personalFile}
+}
+
+// consequenceByFile tells what the agent does without a file that is damaged.
+var consequenceByFile = map[string]string{
+	store.BootFile: "starts are counted anew until the broker shows a presence of an earlier one",
+	obeyedFile:     "the next announcement that the coordinator has signed is obeyed, even an old one",
+	updateFile:     "the agent trains again for the round, if it is invited",
+	feedbackFile:   "what was not sent of earlier updates is lost: the next one begins with none of it",
+	blockFile:      "the mixing begins with a neighbour's parameters or with the coordinator's",
+	budgetFile:     "the bytes of this month are counted from zero",
+	rootFile:       "the root document of the configuration counts, until the later ones come again",
+	keyFile: "the key of the configuration is used; if the coordinator lists another one, the device joins again: " +
+		"coordinator devices rotate ID",
+	certificateFile: "the certificate of the configuration is used",
+	clockFile:       "certificates are held against the machine's own clock until the coordinator is heard",
+	attestationFile: "neighbours do not hear the agent's beacons until the coordinator invites it again",
+	groupsFile:      "the coordinator is asked for the key again",
+	personalFile:    "what of the model is the agent's own begins anew",
+	heldFile:        "the rows that are held out are chosen anew, by the rows that there are now",
+}
+
+// record reads a file of the state folder. A file that is damaged, or of another
+// version, is set aside or, if it may be large, removed, and counts as missing: a
+// device does not wait for a person to come. Only a disk that cannot be read or
+// written is an error.
+func (c *Config) record(name string, want uint16, most int, parse func(body []byte) error) error {
+	path := filepath.Join(c.Dir, name)
+	version, body, err := c.Disk.LoadRecord(path, most)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return nil
+	case err == nil && version != want:
+		err = &store.VersionError{Path: path, Has: version, Want: want}
+	case err == nil:
+		if err = parse(body); err == nil {
+			return nil
+		}
+	case !errors.As(err, new(*store.CorruptError)):
+		return err
+	}
+	c.Observer.Observe(StateLost{File: name, Err: err, Without: consequenceByFile[name]})
+	if name == blockFile || name == feedbackFile {
+		return c.Disk.Remove(path)
+	}
+	_, err = c.Disk.SetAside(path)
+	return err
+}
+
+// slot is record for a file in slots. What it returns is durable.
+func (c *Config) slot(s *store.RecordSlots, name string, most int, parse func(body []byte) error) error {
+	path := filepath.Join(c.Dir, name)
+	found, err := s.Load(most, nil)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return nil
+	case err == nil && found.Version != slotVersion:
+		err = &store.VersionError{Path: path, Has: found.Version, Want: slotVersion}
+	case err == nil:
+		if err = parse(found.Body); err == nil {
+			return s.MakeDurable()
+		}
+		err = &store.CorruptError{Path: path, Reason: err.Error()}
+	}
+	if !errors.As(err, new(*store.CorruptError)) && !errors.As(err, new(*store.VersionError)) {
+		return err
+	}
+	c.Observer.Observe(StateLost{File: name, Err: err, Without: consequenceByFile[name]})
+	if name == updateFile || name == personalFile { // they may be large
+		return errors.Join(s.Clear(), c.remove(name))
+	}
+	_, err = s.SetAside()
+	return err
+}
+
+// remove removes a file of the state folder that may not be there.
+func (c *Config) remove(name string) error {
+	if err := c.Disk.Remove(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// BootCounterLostError ends an agent that found, retained at the broker, a presence of an
+// earlier start of its own with this epoch: its counter of starts was lost, or an
+// older copy put back. It must start again, above that.
+type BootCounterLostError struct{ Epoch wire.Epoch }
+
+func (e *BootCounterLostError) Error() string {
+	return fmt.Sprintf("agent: the broker has a presence of start %d of this agent: its counter of starts is behind",
+		e.Epoch)
+}
+
+// BootLost is the fact that the counter of starts was damaged, as store.Disk.NextBoot tells.
+func BootLost(err error) StateLost {
+	return StateLost{File: store.BootFile, Err: err, Without: consequenceByFile[store.BootFile]}
+}

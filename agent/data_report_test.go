@@ -1,0 +1,62 @@
+package agent_test
+
+import (
+	"path/filepath"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
+)
+
+// collecting is a source that tells how often it was asked, also when it has rows.
+type collecting struct {
+	data.Source
+	asked uint64
+}
+
+// untold are rows that tell nothing.
+type untold struct{ data.Rows }
+
+func (c *collecting) Open(w data.RowQuery) data.Rows { return untold{c.Source.Open(w)} }
+
+func (c *collecting) Report() data.Report {
+	c.asked++
+	return data.Report{Columns: []data.ColumnReport{{Name: "a", Used: c.asked}}}
+}
+
+// An agent whose source collects by itself tells what it has, and looks again soon while that is too little, though the
+// coordinator says nothing.
+func TestCollected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &logger{newScene(t), filepath.Join(t.TempDir(), "rows.csv")}
+		l.write("a,b,y\n1,0,2\n")
+		source, err := (&data.Config{Source: data.SourceCSV, CSV: l.path}).Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.cfg.Data, l.cfg.MinRows = &collecting{Source: source}, 2
+		l.start()
+		wait(25 * time.Second) // in which nobody says anything
+		if told := factsOf[agent.DataCollected](l.scene); len(told) != 3 {
+			t.Errorf("collected %+v", told)
+		}
+		l.plays(1)
+		if got := l.declined(); got != "too_few_rows" {
+			t.Fatalf("declined %q", got)
+		}
+		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n")
+		wait(15 * time.Second)
+		facts := factsOf[agent.DataLoaded](l.scene)
+		if f := facts[len(facts)-1]; f.Rows != 3 || f.Problem != nil {
+			t.Errorf("loaded %+v", f)
+		}
+		told := factsOf[agent.DataCollected](l.scene)
+		if len(told) < 3 || told[0].Before.Columns != nil || !reflect.DeepEqual(told[2].Before, told[1].Report) ||
+			told[2].Columns[0].Used != 3 {
+			t.Errorf("collected %+v", told)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package agent_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// heated makes the scene's agent stop at 80 °C, and returns what sets its temperature.
+func heated(s *scene) (set func(celsius float64)) {
+	var now atomic.Pointer[float64]
+	set = func(celsius float64) { now.Store(&celsius) }
+	set(20)
+	rules := device.Rules{Temperature: device.Band{EaseThreshold: 60, StopThreshold: 80}}
+	s.cfg.JudgeDevice = func(before device.Verdict) device.Verdict {
+		return rules.Judge(time.Now(), device.Reading{Temperature: now.Load()}, before)
+	}
+	return set
+}
+
+// A hot device declines, and says so before it is asked; a cool one is back without being asked.
+func TestHotDeviceDeclines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		set := heated(s)
+		s.start()
+		gathering := s.training(taskOf("one"), 1, 2)
+		s.announce(1, gathering)
+		wait(10 * time.Second)
+		if s.unfit() != "fit" {
+			t.Errorf("a cool device is %s", s.unfit())
+		}
+		set(90)
+		wait(time.Minute)
+		if s.unfit() != "hot" {
+			t.Errorf("the hello of a hot device says %s", s.unfit())
+		}
+		s.invite(2, s.announce(2, s.training(taskOf("one"), 1, 3)))
+		if d := s.declined(); d != "hot" {
+			t.Errorf("declined with %q", d)
+		}
+		set(70) // not cool yet
+		wait(time.Minute)
+		if s.unfit() != "hot" {
+			t.Errorf("a device that was hot and is warm is %s", s.unfit())
+		}
+		s.announce(3, s.training(taskOf("one"), 1, 4))
+		set(50)
+		wait(time.Minute)
+		if s.unfit() != "fit" {
+			t.Errorf("the hello of a device that has cooled says %s", s.unfit())
+		}
+	})
+}
+
+// A warm device takes fewer local steps, and says why.
+func TestWarmDeviceTakesFewerSteps(t *testing.T) {
+	steps := func(celsius float64) (int, learner.SizingReason) {
+		var last agent.Trained
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t)
+			s.cfg.StepTime = 100 * time.Millisecond
+			heated(s)(celsius)
+			s.start()
+			s.invite(1, s.announce(1, s.training(taskOf("one"), 1, 2)))
+			wait(time.Minute)
+			all := factsOf[agent.Trained](s)
+			if len(all) != 1 {
+				t.Fatalf("trained %d times", len(all))
+			}
+			last = all[0]
+		})
+		return last.LocalSteps, last.Sizing
+	}
+	all, why := steps(50)
+	if why == learner.Eased {
+		t.Errorf("a cool device takes %d steps, eased", all)
+	}
+	few, why := steps(70)
+	if few != all/2 || why != learner.Eased {
+		t.Errorf("a device half way to too hot takes %d steps (%v), want half of %d, eased", few, why, all)
+	}
+}

@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// endlessBlock is a block without an end. It outlives the rounds, which only ask for
+// its parameters, the connection to the coordinator and, on disk, the process.
+type endlessBlock struct {
+	trainEffect     round.Train // the edges, and where the schedule began
+	task            wire.Digest
+	p               *preparedTask
+	steps           int // E_k
+	cancel          func()
+	finalParameters []float32           // at its end: what it came to
+	asks            chan *updateRequest // of the newest round
+	restRequests    chan bool           // whether it must rest: the newest word
+	mustRest        bool                // that word
+	failed          error               // why it went no further; the owner's
+}
+
+// runIsOver tells whether the block's run is over, going by what was obeyed last.
+func (b *endlessBlock) runIsOver(o wire.AnnouncementPosition) bool {
+	return o != wire.AnnouncementPosition{} && (o.Run != b.trainEffect.Order.Run || o.Phase == wire.PhaseFinished)
+}
+
+// requestRest tells the block whether it must rest.
+func (a *Agent) requestRest(b *endlessBlock, yes bool) {
+	b.mustRest = yes
+	replaceLatest(b.restRequests, yes)
+	a.mesh.blockWaiter.Wake()
+}
+
+// replaceLatest puts the newest word into a channel that holds one, in the place of one that was not taken. Only one
+// goroutine sends.
+func replaceLatest[T any](c chan T, newest T) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- newest
+}
+
+// tryReceive takes what waits in a channel, if anything does.
+func tryReceive[T any](c <-chan T) (x T, ok bool) {
+	select {
+	case x, ok = <-c:
+	default:
+	}
+	return x, ok
+}
+
+// blockSaveInterval is the time after which a block is saved again: a device that comes back begins with a neighbour's
+// parameters, and with its own only if all are gone.
+const blockSaveInterval = 10 * time.Minute
+
+// BlockSource tells what a block without an end began with.
+type BlockSource string
+
+// The sources.
+const (
+	BlockFromModel         BlockSource = "model"     // of the round
+	BlockFromPreviousBlock BlockSource = "block"     // the one before it, with other edges
+	BlockFromNeighbor      BlockSource = "neighbour" // the median of 3 or more that were in the block already
+	BlockFromDisk          BlockSource = "disk"      // as too few neighbours had any
+)
+
+// BlockSources returns all sources, for closed label sets.
+func BlockSources() []BlockSource {
+	return []BlockSource{BlockFromModel, BlockFromPreviousBlock, BlockFromNeighbor, BlockFromDisk}
+}
+
+// answerFromEndlessBlock answers a round where blocks have no end, and begins the block if it has other edges than the
+// one under way.
+func (a *Agent) answerFromEndlessBlock(q *updateRequest) {
+	blob := wire.BlobDigest(q.p.problem.Task.Append(nil))
+	if b := a.endless; b == nil || b.trainEffect.Order.Run != q.trainEffect.Order.Run ||
+		b.trainEffect.Block != q.trainEffect.Block || b.task != blob {
+		if err := a.beginBlock(&endlessBlock{trainEffect: q.trainEffect, task: blob, p: q.p, steps: q.steps}, q.base,
+			BlockFromModel); err != nil {
+			q.fail(err)
+			return
+		}
+	}
+	// its edges are spent: neighbours know this start of the agent at another step
+	if err := a.endless.failed; err != nil {
+		q.fail(err)
+		return
+	}
+	replaceLatest(a.endless.asks, q)
+	a.mesh.blockWaiter.Wake()
+}
+
+// beginBlock begins a block, in the place of the one under way, and with what that came to.
+func (a *Agent) beginBlock(b *endlessBlock, x []float32, from BlockSource) error {
+	ctx, cancel := context.WithCancel(a.owner.Context())
+	seed := b.trainEffect.Announcement.Seed
+	if from == BlockFromDisk {
+		seed ^= uint64(a.cfg.Boot) << 32 // other draws than the start before
+	}
+	turn := a.newLockHandle()
+	steps, err := a.newBlock(ctx, b.trainEffect, b.p, x, nil, b.steps, b.trainEffect.Block, seed, turn)
+	if err != nil {
+		cancel()
+		return err
+	}
+	b.cancel, b.asks, b.restRequests = cancel, make(chan *updateRequest, 1), make(chan bool, 1)
+	a.requestRest(b, a.blockMustRest())
+	old := a.endless
+	a.endless = b
+	if old != nil {
+		old.cancel()
+		if old.failed != nil {
+			old = nil
+		}
+	}
+	a.blocks.Do(func() {
+		defer a.watchdog.watch(ctx)()
+		if old != nil && old.trainEffect.Order.Run == b.trainEffect.Order.Run && len(old.finalParameters) == len(x) {
+			x, from = old.finalParameters, BlockFromPreviousBlock
+		}
+		defer turn.release()
+		a.runEndless(ctx, b, steps, x, from, turn)
+	})
+	return nil
+}
+
+// runEndless is the block's goroutine. The owner reaches it by asks and bars, and hears of it by Tell.
+func (a *Agent) runEndless(ctx context.Context, b *endlessBlock, steps Block, x []float32, from BlockSource,
+	turn *lockHandle) {
+	joins := from == BlockFromDisk || from == BlockFromModel && b.trainEffect.Block != b.trainEffect.Order.Round
+	h, err := a.mesh.newHost(b.trainEffect, b.p, steps, x, b.steps, joins, turn)
+	h.updateRequests, h.restRequests = b.asks, b.restRequests
+	h.answer = func(s d2d.Answer) {
+		q := h.pendingRequest
+		h.pendingRequest = nil
+		q.answer(h, s, nil)
+	}
+	h.save = func() { a.saveEndlessBlock(b, h) }
+	h.onBlockStarted = func(joined bool) {
+		if joined {
+			from = BlockFromNeighbor
+		}
+		fact := BlockBegan{Block: b.trainEffect.Block, Origin: from, Neighbors: len(b.trainEffect.Peers)}
+		a.owner.RunOnLoop(func() { a.cfg.Observer.Observe(fact) })
+	}
+	if err == nil {
+		err = h.work(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		a.owner.RunOnLoop(func() { a.failBlock(b, h, b.p.failureCause(err)) })
+		return
+	}
+	if b.finalParameters = h.parameters; h.machine != nil {
+		_ = h.step(d2d.Stop{}) // which takes no local steps
+	}
+}
+
+// failBlock answers a round that asks for a block that goes no further, as later ones are.
+func (a *Agent) failBlock(b *endlessBlock, h *blockHost, err error) {
+	b.failed = err
+	q := h.pendingRequest
+	select {
+	case q = <-b.asks:
+	default:
+	}
+	if q != nil {
+		q.fail(err)
+	}
+	if a.endless == b {
+		a.clearBlock(b)
+	}
+}
+
+// saveEndlessBlock saves the block, for a restart.
+func (a *Agent) saveEndlessBlock(b *endlessBlock, h *blockHost) {
+	err := saveBlock(&a.cfg, b, h.stepsTaken, h.parameters)
+	a.owner.RunOnLoop(func() { a.reportWriteResult("save the state of mixing", err) })
+}
+
+// endBlock ends a block for good.
+func (a *Agent) endBlock(b *endlessBlock) {
+	if a.endless == b && b != nil {
+		a.endless = nil
+		a.clearBlock(b)
+	}
+}
+
+// clearBlock ends a block's goroutine. The next block begins when this one's file is gone, or its own would go with it.
+func (a *Agent) clearBlock(b *endlessBlock) {
+	b.cancel()
+	a.blocks.Do(a.forgetBlock)
+}
+
+func (a *Agent) forgetBlock() {
+	if err := a.cfg.remove(blockFile); err != nil {
+		a.cfg.Logger.Warn("the state of mixing is left behind", "err", err)
+	}
+}
+
+// resumeBlock goes on with the block that an earlier process was in, whether or not the coordinator can be reached. One
+// whose run is over was left behind by a process that ended before it was removed.
+func (a *Agent) resumeBlock() {
+	b, blob, x, err := loadBlock(&a.cfg)
+	if err != nil {
+		a.cfg.Logger.Warn("the state of mixing is unreadable: the agent waits for the coordinator", "err", err)
+	}
+	if b == nil {
+		return
+	}
+	if b.runIsOver(a.order) {
+		a.forgetBlock()
+		return
+	}
+	a.start(func() func() {
+		var view data.View
+		l, fact := &localTask{}, DataLoaded{}
+		if fact.Problem = a.compileTask(l, blob); fact.Problem == nil {
+			fact.Task = l.problem.Task.Name
+			view, fact.Problem = l.rows.Snapshot()
+		}
+		return func() {
+			if fact.Problem == nil {
+				fact.Rows = view.Rows.Len()
+				b.p, fact.Problem = a.splitIfEnough(l, view)
+			}
+			a.cfg.Observer.Observe(fact)
+			if b.p == nil || b.runIsOver(a.order) || a.endless != nil { // or the coordinator was faster
+				return
+			}
+			if err := a.beginBlock(b, x, BlockFromDisk); err != nil {
+				a.cfg.Logger.Warn("the block before the restart cannot go on", "err", err)
+			}
+		}
+	})
+}

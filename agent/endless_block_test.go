@@ -1,0 +1,225 @@
+package agent_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/lab/slow"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// stepCount counts the local steps of blocks.
+type stepCount struct {
+	agent.Trainer
+	atomic.Uint64
+}
+
+func (c *stepCount) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (agent.Block, error) {
+	b, err := c.Trainer.Block(ctx, r, p, j)
+	return hook{b, func(steps uint64) { c.Add(steps) }}, err
+}
+
+// hook is a block that tells how many steps it is about to take.
+type hook struct {
+	agent.Block
+	before func(steps uint64)
+}
+
+func (h hook) Take(x []float32, first, last uint64) error {
+	h.before(last - first + 1)
+	return h.Block.Take(x, first, last)
+}
+
+// endlessScene has an agent whose blocks have no end, with a local step a second and a hundred a round.
+func endlessScene(t *testing.T) (*scene, *stepCount) {
+	s := newScene(t)
+	steps := &stepCount{Trainer: slow.Trainer{Trainer: agent.Learner{}, StepTime: s.cfg.StepTime}}
+	s.cfg.Mesh, s.cfg.Trainer = &agent.MeshConfig{Random: func(p []byte) { clear(p) }}, steps
+	return s, steps
+}
+
+const hour = 60 * 60 * 1000 // in milliseconds
+
+// inviteToBlock announces a round of a run and invites the agent to a block without neighbours.
+func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
+	s.inviteToTask(run, r, block, 0.1)
+}
+
+// inviteToTask is inviteToBlock with another step size.
+func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
+	task := taskOf("endless")
+	task.Training.Normalize, task.Training.MaxSteps, task.Training.StepSize = false, 100, stepSize
+	task.Mixing = wire.Mixing{EverySteps: 1, WaitMillis: 1000, RepeatMillis: 1000, DrainMillis: 1000,
+		Codec: spec.CodecRaw, EndlessBlocks: true}
+	a := s.training(task, 0, 0)
+	a.RoundTimeoutMillis = hour
+	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), RemainingMillis: hour, Weight: 1,
+		SendsUpdate: true,
+		BlockRound:  block}
+	h := s.header(wire.TypeInvitation, r)
+	h.Run = run
+	s.send(s.topics.Device("press"), s.seal(h, i.Body()))
+}
+
+func (s *scene) announceIn(run wire.RunID, r wire.RoundID, a wire.Announcement) wire.Digest {
+	h := s.header(wire.TypeAnnouncement, r)
+	h.Run = run
+	sealed := s.seal(h, a.Body())
+	s.send(s.topics.Round(), sealed)
+	e, err := wire.ParseEnvelope(sealed)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return e.Digest()
+}
+
+// A block without an end rests while the device's owner does not let it work, once the round that has begun is done.
+func TestEndlessBlockRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, steps := endlessScene(t)
+		set := heated(s)
+		s.start()
+		s.inviteToBlock(5, 4, 4)
+		wait(10 * time.Second)
+		set(90)
+		wait(80 * time.Second)
+		if n := steps.Load(); n < 80 || len(s.heard(wire.TypeUpdate)) > 0 {
+			t.Errorf("%d steps in 90 s, and %d updates", n, len(s.heard(wire.TypeUpdate)))
+		}
+		wait(time.Minute)
+		if _, u := s.update(); u.LocalSteps == 0 {
+			t.Error("the round that had begun was not finished")
+		}
+		resting := steps.Load()
+		wait(10 * time.Minute)
+		if n := steps.Load(); n != resting {
+			t.Errorf("%d local steps on a device that is too hot", n-resting)
+		}
+		set(50)
+		wait(2 * time.Minute)
+		if n := steps.Load() - resting; n < 80 {
+			t.Errorf("%d local steps in the two minutes after it has cooled", n)
+		}
+	})
+}
+
+// A block that mixes over an uplink with a budget rests when that is spent, until the next month.
+func TestEndlessBlockRestsWithoutBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, steps := endlessScene(t)
+		set := budgeted(s, 20_000_000)
+		s.start()
+		s.inviteToBlock(5, 4, 4)
+		wait(3 * time.Minute)
+		s.spend(30_000_000)
+		wait(time.Minute)
+		resting := steps.Load()
+		wait(time.Hour)
+		if n := steps.Load(); resting < 100 || n != resting {
+			t.Errorf("%d local steps, and %d more without a budget", resting, n-resting)
+		}
+		set(october.AddDate(0, 0, 1))
+		wait(2 * time.Hour)
+		if n := steps.Load() - resting; n < 1000 {
+			t.Errorf("%d local steps in the next month", n)
+		}
+	})
+}
+
+// A block whose run is over is not taken up, though the process ended before it was removed.
+func TestEndlessBlockLeftBehind(t *testing.T) {
+	for name, end := range map[string]struct {
+		run   wire.RunID
+		phase wire.Phase
+	}{"another run": {6, wire.PhaseIdle}, "the run's end": {5, wire.PhaseFinished}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := endlessScene(t)
+				path := filepath.Join(s.cfg.Dir, "block")
+				s.start()
+				s.inviteToBlock(5, 4, 4)
+				wait(time.Minute)
+				s.stop()
+				block, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.start()
+				wait(time.Minute)
+				if b := factsOf[agent.BlockBegan](s); len(b) != 2 || b[1].Origin != agent.BlockFromDisk {
+					t.Fatalf("after a restart: %+v", b)
+				}
+				s.announceIn(end.run, 9, wire.Announcement{Attempt: 1, Phase: end.phase, Kind: wire.KindTraining})
+				wait(time.Minute)
+				if _, err := os.Stat(path); !os.IsNotExist(err) {
+					t.Errorf("the block is not removed: %v", err)
+				}
+				s.stop()
+				if err := os.WriteFile(path, block, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				s.start()
+				wait(time.Minute)
+				if b := factsOf[agent.BlockBegan](s); len(b) != 2 {
+					t.Errorf("a block of a run that is over goes on: %+v", b)
+				}
+				if _, err := os.Stat(path); !os.IsNotExist(err) {
+					t.Errorf("it stays on disk: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A run that follows another has its own block on disk, which does not go with that of the run before.
+func TestEndlessBlockOfTheNextRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := endlessScene(t)
+		s.start()
+		for run := wire.RunID(5); run < 25; run++ {
+			s.inviteToBlock(run, 4, 4)
+			wait(10 * time.Second)
+			if _, err := os.Stat(filepath.Join(s.cfg.Dir, "block")); err != nil {
+				t.Errorf("run %d: %v", run, err)
+			}
+		}
+	})
+}
+
+// An agent whose block diverges is out of it for good: its neighbours know this start of its program at another step.
+func TestEndlessBlockDiverges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := endlessScene(t)
+		s.start()
+		for r := wire.RoundID(4); r < 7; r++ {
+			s.inviteToTask(5, r, 4, 1e30)
+			wait(time.Hour)
+		}
+		if got := s.declined(); got != "diverged diverged diverged" {
+			t.Errorf("declined: %q", got)
+		}
+		if b := factsOf[agent.BlockBegan](s); len(b) != 1 {
+			t.Errorf("began: %+v", b)
+		}
+		if _, err := os.Stat(filepath.Join(s.cfg.Dir, "block")); !os.IsNotExist(err) {
+			t.Errorf("what diverged is kept for a restart: %v", err)
+		}
+		s.inviteToBlock(5, 7, 7)
+		wait(30 * time.Minute)
+		if b := factsOf[agent.BlockBegan](s); len(b) != 2 || b[1].Origin != agent.BlockFromModel {
+			t.Errorf("with other edges it began: %+v", b)
+		}
+		if n := len(s.heard(wire.TypeUpdate)); n == 0 {
+			t.Error("no update")
+		}
+	})
+}

@@ -1,0 +1,249 @@
+package external
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Finding is what one trial of a program has shown.
+type Finding struct {
+	Part    string // of the protocol
+	Problem error  // nil = it is good
+	Summary string // figures, if it is good
+}
+
+// checkSteps is how many local steps a trial takes.
+const checkSteps = 3
+
+// ProtocolTest is a program that is tried.
+type ProtocolTest struct {
+	Config
+	Device    wire.AgentID     // that it is told
+	Layout    []learner.Tensor // of the model
+	Base      []float32        // its parameters
+	StepSize  float64
+	Logger    *slog.Logger
+	OnFinding func(Finding) // is told each finding
+}
+
+// RunTest plays docs/TRAINER.md with the program: what it says of itself, local steps, that the same work comes to the
+// same, what else it can, that it stops and ends. It reports whether all was good.
+func (t *ProtocolTest) RunTest(ctx context.Context) bool {
+	c := &protocolTestRun{ProtocolTest: t, ctx: ctx, allPassed: true}
+	if c.hello() {
+		c.steps()
+		c.mixing()
+		c.proximal()
+		c.initial()
+		c.rows()
+		c.evaluates()
+		c.predicts()
+		c.stops()
+	}
+	c.ends()
+	return c.allPassed
+}
+
+// protocolTestRun is a trial under way.
+type protocolTestRun struct {
+	*ProtocolTest
+	ctx       context.Context
+	allPassed bool
+	p         *program
+	run       *programRun
+}
+
+// report tells a finding, and reports whether it is good.
+func (c *protocolTestRun) report(what string, wrong error, format string, args ...any) bool {
+	c.OnFinding(Finding{what, wrong, fmt.Sprintf(format, args...)})
+	c.allPassed = c.allPassed && wrong == nil
+	return wrong == nil
+}
+
+// hello starts the program.
+func (c *protocolTestRun) hello() bool {
+	loose := ""
+	where := &programContext{ctx: c.ctx, federation: "check", device: c.Device, log: c.Logger,
+		observe: func(f agent.Fact) {
+			if begun, ok := f.(agent.TrainerStarted); ok {
+				loose = begun.UnconfinedReason
+			}
+		}}
+	c.p = newProgram("check", c.Config, where, &wire.Task{Name: "check"}, c.Layout)
+	began := time.Now()
+	run, err := c.p.running(c.ctx)
+	if c.run = run; err != nil {
+		return c.report("hello", err, "")
+	}
+	confined := "confined"
+	if loose != "" {
+		confined = "not confined: " + loose
+	}
+	return c.report("hello", nil, "%q, %d rows, can %q, after %v; %s", run.helloAnswer.Name, run.helloAnswer.Rows,
+		run.helloAnswer.Capabilities,
+		time.Since(began).Round(time.Millisecond), confined)
+}
+
+// restartIfEnded starts the program again, if it has ended.
+func (c *protocolTestRun) restartIfEnded(ctx context.Context) (*programRun, error) {
+	c.p.mu.Lock()
+	c.p.restartAt = time.Time{}
+	c.p.mu.Unlock()
+	return c.p.running(ctx)
+}
+
+// fit takes steps from x, in place.
+func (c *protocolTestRun) fit(ctx context.Context, x []float32, what fit) (answer, error) {
+	run, err := c.restartIfEnded(ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	what.Round, what.StepSize, what.Seed, what.BatchSize = "check", c.StepSize, 7, 32
+	return c.p.fit(ctx, run, x, what)
+}
+
+// steps takes some, twice.
+func (c *protocolTestRun) steps() {
+	first, second := slices.Clone(c.Base), slices.Clone(c.Base)
+	what := fit{First: 1, Last: checkSteps, Block: checkSteps}
+	began := time.Now()
+	a, err := c.fit(c.ctx, first, what)
+	took := time.Since(began)
+	if !c.report("fit", err, "%d steps in %v; the risk was %.6g and is %.6g", checkSteps, took.Round(time.Microsecond),
+		value(a.RiskBefore), value(a.RiskAfter)) {
+		return
+	}
+	if slices.Equal(first, c.Base) {
+		c.report("fit", errors.New("no parameter has changed: does the program write to the file of hello?"), "")
+	}
+	if _, err = c.fit(c.ctx, second, what); err == nil && !slices.Equal(first, second) {
+		err = errors.New("the same work with the same seed comes to other parameters: draw by seed alone")
+	}
+	c.report("fit again", err, "the same parameters")
+}
+
+func value(x *float64) float64 {
+	if x == nil {
+		return 0
+	}
+	return *x
+}
+
+// mixing takes steps one by one.
+func (c *protocolTestRun) mixing() {
+	if !slices.Contains(c.run.helloAnswer.Capabilities, canMix) {
+		return
+	}
+	x := slices.Clone(c.Base)
+	const steps = 50
+	began := time.Now()
+	var err error
+	for s := uint64(1); s <= steps && err == nil; s++ {
+		_, err = c.fit(c.ctx, x, fit{First: s, Last: s, Block: steps})
+	}
+	c.report("mixing", err, "%.0f steps a second, one by one", steps/time.Since(began).Seconds())
+}
+
+// proximal takes steps that a large λ holds back: the first one is at the base, where the term is zero.
+func (c *protocolTestRun) proximal() {
+	if !slices.Contains(c.run.helloAnswer.Capabilities, canProximal) {
+		return
+	}
+	free, held := slices.Clone(c.Base), slices.Clone(c.Base)
+	what := fit{First: 1, Last: 2, Block: 2}
+	_, err := c.fit(c.ctx, free, what)
+	if what.Proximal = 0.5 / c.StepSize; err == nil {
+		_, err = c.fit(c.ctx, held, what)
+	}
+	if err == nil && slices.Equal(free, held) {
+		err = errors.New("two steps with λ come to what they do without")
+	}
+	c.report("proximal", err, "λ makes a difference")
+}
+
+// initial has the program say the parameters that it begins with.
+func (c *protocolTestRun) initial() {
+	run, err := c.restartIfEnded(c.ctx)
+	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, canInitial) {
+		return
+	}
+	x, err := c.p.initial(c.ctx, run)
+	c.report("initial", err, "%d parameters to begin with", len(x))
+}
+
+// rows has the program say how many it has.
+func (c *protocolTestRun) rows() {
+	run, err := c.restartIfEnded(c.ctx)
+	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, canRows) {
+		return
+	}
+	err = c.p.updateRowCount(c.ctx)
+	c.p.mu.Lock()
+	rows := c.p.rows
+	c.p.mu.Unlock()
+	c.report("rows", err, "%d", rows)
+}
+
+// evaluates scores a model, which stays as it is.
+func (c *protocolTestRun) evaluates() {
+	run, err := c.restartIfEnded(c.ctx)
+	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, canEvaluate) {
+		return
+	}
+	score, err := c.p.evaluate(c.ctx, run, c.Base)
+	c.report("evaluate", err, "a risk of %.6g over %d rows", score.Risk, score.Rows)
+}
+
+// predicts has the program predict with a model: all that it has, and then what has come since.
+func (c *protocolTestRun) predicts() {
+	run, err := c.restartIfEnded(c.ctx)
+	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, canPredict) {
+		return
+	}
+	const most = 1000 // answers
+	n, answers, more := 0, 0, true
+	for ; more && err == nil && answers < most; answers++ {
+		var some []agent.Forecast
+		some, more, err = c.p.predict(c.ctx, run, c.Base)
+		n += len(some)
+	}
+	if more && err == nil {
+		err = fmt.Errorf("after %d predictions in %d answers there are more", n, answers)
+	}
+	c.report("predict", err, "%d predictions in %d answers", n, answers)
+}
+
+// stops asks for more steps than anybody has time for.
+func (c *protocolTestRun) stops() {
+	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+	defer cancel()
+	began := time.Now()
+	const endless = 1 << 40
+	a, err := c.fit(ctx, slices.Clone(c.Base), fit{First: 1, Last: endless, Block: endless})
+	if errors.As(err, new(*learner.DivergenceError)) {
+		err = nil // so many steps may lead anywhere
+	}
+	c.report("stop", err, "after %v, with %d steps", time.Since(began).Round(time.Millisecond), a.Steps)
+}
+
+// ends ends the program by the end of its input.
+func (c *protocolTestRun) ends() {
+	defer c.p.close()
+	c.p.mu.Lock()
+	r := c.p.run
+	c.p.mu.Unlock()
+	if r == nil { // it has ended already
+		return
+	}
+	began := time.Now()
+	err := r.conn.hangUp()
+	c.report("end", err, "%v after its input", time.Since(began).Round(time.Millisecond))
+}

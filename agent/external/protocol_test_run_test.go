@@ -1,0 +1,73 @@
+package external_test
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/external"
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// played is what a trial of a program has found, a line each.
+func played(t *testing.T, cfg external.Config, elements int) (lines []string, good bool) {
+	t.Helper()
+	trial := external.ProtocolTest{Config: cfg, Device: "pump-7", StepSize: 0.1, Base: make([]float32, elements),
+		Layout: []learner.Tensor{{Name: "w", Shape: []int{elements}}}, Logger: slog.New(slog.DiscardHandler),
+		OnFinding: func(f external.Finding) {
+			text := f.Part + ": " + f.Summary
+			if f.Problem != nil {
+				text = f.Part + " is wrong: " + f.Problem.Error()
+			}
+			lines = append(lines, text)
+		}}
+	return lines, trial.RunTest(t.Context())
+}
+
+// TestTrial finds nothing in a good program, and in others what they do wrong.
+func TestTrial(t *testing.T) {
+	for mode, want := range map[string]string{
+		"": "", "no rows": "hello is wrong: the program has 0 rows", "NaN": "fit is wrong: diverged",
+		"failed": "fit is wrong: the program says: the GPU is away", "idle": "no parameter has changed",
+		"garbage": "which is no frame", "no risk": "risk_after",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			cfg := external.Config{Command: []string{os.Args[0]}, Timeout: time.Minute, Network: true,
+				Env: []string{modeVariable + "=" + mode, goodVariable + "=" + filepath.Join(t.TempDir(), "never")}}
+			lines, good := played(t, cfg, 4)
+			if all := strings.Join(lines, "\n"); good != (want == "") || !strings.Contains(all, want) {
+				t.Errorf("good: %v, want %q in\n%s", good, want, all)
+			}
+		})
+	}
+}
+
+// TestC: a program in C that was written from the page.
+func TestC(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a C compiler is a process")
+	}
+	gcc, err := exec.LookPath("gcc")
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skip("gcc is not installed; `make deps` installs it")
+	}
+	program := filepath.Join(t.TempDir(), "trainer")
+	compile := exec.Command(gcc, "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+		"-O2", "-o", program, filepath.Join("testdata", "trainer.c"))
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	lines, good := played(t, external.Config{Command: []string{program}, Timeout: time.Minute, Network: true}, 3)
+	if !good || len(lines) < 7 {
+		t.Errorf("%s", strings.Join(lines, "\n"))
+	}
+	if lines, good = played(t, external.Config{Command: []string{program}, Timeout: time.Minute}, 5); good ||
+		!strings.Contains(lines[0], "the task has another model") {
+		t.Errorf("another model: %s", strings.Join(lines, "\n"))
+	}
+}

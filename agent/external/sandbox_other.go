@@ -1,0 +1,19 @@
+//go:build !linux
+
+package external
+
+import "os/exec"
+
+// sandbox confines a program; on this system it does nothing.
+type sandbox struct{}
+
+var noSandbox sandbox
+
+func newSandbox(*Config) (sandbox, string) { return noSandbox, "this system has no control groups" }
+
+func (sandbox) optional() bool    { return false }
+func (sandbox) applyTo(*exec.Cmd) {}
+func (sandbox) kill()             {}
+func (sandbox) remove()           {}
+
+func killAll(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // it has ended if that fails

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// finetuning is the local steps that a device takes from a model before it predicts with it.
+type finetuning struct {
+	task   wire.Task
+	rows   *learner.Samples[float32]
+	lost   func() error // why some could not be read
+	rng    *rand.Rand
+	offset uint64
+	turn   *lockHandle
+}
+
+// tuningOf prepares them for a model that is announced; nil if the task has none, or there are no rows to train on.
+func (a *Agent) tuningOf(of announcedModel) *finetuning {
+	p, l, ann := a.prepared, a.local, &a.lastAnnouncement.Announcement
+	if l.problem.Task.Finetune == 0 || p == nil || p.localTask != l || a.misfit != nil {
+		return nil
+	}
+	return &finetuning{task: l.problem.Task, rows: p.trainingRows, lost: p.view.Err, offset: ann.StepOffset,
+		turn: a.newLockHandle(),
+		rng:  task.AgentRand(task.OwnSeed(ann.Seed), wire.RoundID(of.version), task.AgentStream(a.cfg.ID))}
+}
+
+// run makes the model the device's own, but for a model whose steps diverge: it stays as it is.
+func (t *finetuning) run(ctx context.Context, m *modelfile.Model) error {
+	if t == nil {
+		return nil
+	}
+	p, err := task.Compile[float32](t.task) // training uses another one meanwhile
+	if err != nil {
+		return err
+	}
+	w, err := vector(m)
+	if err == nil {
+		err = t.turn.acquire(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	defer t.turn.release()
+	diverged := p.Finetune(w, t.rows, t.rng, t.offset,
+		func() bool { t.turn.yieldBetweenSteps(ctx); return ctx.Err() != nil })
+	if err = t.lost(); err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && diverged == nil {
+		m.Vector = wire.AppendVector(nil, w)
+		m.Hash = wire.BlobDigest(m.Vector)
+	}
+	return err
+}

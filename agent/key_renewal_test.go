@@ -1,0 +1,355 @@
+package agent_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// issuer makes certificates.
+type issuer struct {
+	t    *testing.T
+	name string
+	key  *ecdsa.PrivateKey
+	made int64
+}
+
+func newIssuer(t *testing.T, name string) *issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &issuer{t: t, name: name, key: key}
+}
+
+// issue makes the certificate of a device, from now on.
+func (i *issuer) issue(name string, key any, life time.Duration) []byte {
+	i.t.Helper()
+	i.made++
+	ca := &x509.Certificate{Subject: pkix.Name{CommonName: i.name}}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(i.made), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now(), NotAfter: time.Now().Add(life)}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key, i.key)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return der
+}
+
+// certified gives an agent with a root document a certificate.
+func certified(t *testing.T, life time.Duration) (s *scene, by *issuer, configured *tls.Certificate) {
+	s, by = rooted(t), newIssuer(t, "plant")
+	key := newIssuer(t, "").key
+	configured = &tls.Certificate{Certificate: [][]byte{by.issue("plant-press", key.Public(), life)}, PrivateKey: key}
+	s.cfg.Certificate = func() (tls.Certificate, error) { return *configured, nil }
+	return s, by, configured
+}
+
+// requests returns those for another key or certificate, oldest first.
+func (s *scene) requests() (all []wire.Renew, envelopes []wire.Envelope) {
+	s.t.Helper()
+	for _, e := range s.heard(wire.TypeRenew) {
+		m, err := wire.DecodeRenew(e.Body)
+		if err == nil {
+			err = e.Verify(m.Key.Ed25519())
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		all, envelopes = append(all, m), append(envelopes, e)
+	}
+	return all, envelopes
+}
+
+// answer answers the n-th request.
+func (s *scene) answer(n int, a wire.Renewed) {
+	_, envelopes := s.requests()
+	a.RequestDigest = envelopes[n].Digest()
+	s.direct(wire.TypeRenewed, 0, a.Body())
+}
+
+// certificate makes the one that a request asks for, which must be signed with its key.
+func (s *scene) certificate(by *issuer, m *wire.Renew, life time.Duration) []byte {
+	s.t.Helper()
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), m.TLS[:])
+	sum := sha256.Sum256(m.SignedText("plant", "press"))
+	if err != nil || !ecdsa.VerifyASN1(key, sum[:], m.TLSSignature) {
+		s.t.Fatalf("the key of the certificate has not signed: %v", err)
+	}
+	return by.issue("plant-press", key, life)
+}
+
+// uses returns the certificate of the next connection.
+func (s *scene) uses() []byte {
+	s.t.Helper()
+	configured, _ := s.cfg.Certificate()
+	is, err := agent.LoadCertificate(store.Machine, s.cfg.Dir, configured)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if !is.PrivateKey.(*ecdsa.PrivateKey).PublicKey.Equal(mustParse(s.t, is.Certificate[0]).PublicKey) {
+		s.t.Error("the key of the certificate is another one")
+	}
+	return is.Certificate[0]
+}
+
+func mustParse(t *testing.T, der []byte) *x509.Certificate {
+	t.Helper()
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestCertificateRenewed: at two thirds of its life the agent asks for another certificate; the coordinator is away for
+// a day, and the agent asks on, less and less often. The answer is stored, and holds at the next start; at two thirds
+// of its life the same begins anew. Nothing is warned of.
+func TestCertificateRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const life = 90 * 24 * time.Hour
+		s, by, configured := certified(t, life)
+		s.start()
+		wait(60*24*time.Hour - time.Minute)
+		if all, _ := s.requests(); len(all) > 0 {
+			t.Fatalf("%d requests before two thirds of the life", len(all))
+		}
+		wait(4 * 24 * time.Hour)
+		all, _ := s.requests()
+		if n := len(all); n < 10 || n > 40 {
+			t.Errorf("%d requests in a day or more without an answer", n)
+		}
+		last := all[len(all)-1]
+		if last.ListedKey != (wire.SignKey{}) || last.Key != wire.SignKeyOf(s.cfg.Key) {
+			t.Errorf("asked is for another key, too: %+v", last)
+		}
+		der := s.certificate(by, &last, life)
+		s.answer(len(all)-1, wire.Renewed{Certificate: der})
+		if got := s.uses(); string(got) != string(der) {
+			t.Fatal("the next connection does not use it")
+		}
+		s.stop()
+		s.start()
+		wait(time.Hour)
+		if again, _ := s.requests(); len(again) != len(all) {
+			t.Errorf("%d requests after the answer", len(again)-len(all))
+		}
+		used := factsOf[agent.CertificateUsed](s)
+		if len(used) != 3 || used[0].Renewed || !used[1].Renewed || !used[2].Renewed ||
+			!used[2].Until.Equal(mustParse(t, der).NotAfter) {
+			t.Errorf("told %+v", used)
+		}
+		wait(63 * 24 * time.Hour)
+		if again, _ := s.requests(); len(again) <= len(all) {
+			t.Error("the second certificate is not renewed")
+		}
+		if ending := factsOf[agent.CertificateEnding](s); len(ending) > 0 {
+			t.Errorf("warned of: %+v", ending)
+		}
+		configured.Certificate = [][]byte{by.issue("plant-press",
+			configured.PrivateKey.(*ecdsa.PrivateKey).Public(), life)} // by another join
+		if got := s.uses(); string(got) != string(configured.Certificate[0]) {
+			t.Error("a certificate that a person has put there is not used")
+		}
+	})
+}
+
+// TestCertificateEnds: without an answer a person is told once a day in the last sixth of the life, and after it.
+func TestCertificateEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, _ := certified(t, 60*24*time.Hour)
+		s.start()
+		wait(62*24*time.Hour + time.Hour)
+		ending := factsOf[agent.CertificateEnding](s)
+		if len(ending) != 13 || ending[0].Left != 10*24*time.Hour || ending[12].Left != -2*24*time.Hour {
+			t.Errorf("told %d times: %+v", len(ending), ending)
+		}
+		s.answer(0, wire.Renewed{Refused: wire.RenewAuthority}) // of long ago
+		if len(factsOf[agent.RenewalRefused](s)) > 0 {
+			t.Error("an answer to a request of long ago counts")
+		}
+		all, _ := s.requests()
+		s.answer(len(all)-1, wire.Renewed{Refused: wire.RenewAuthority})
+		wait(30 * 24 * time.Hour)
+		if again, _ := s.requests(); len(again) != len(all) {
+			t.Errorf("%d requests after the refusal", len(again)-len(all))
+		}
+	})
+}
+
+// TestForeignCertificates: one of another authority stays, and so does the present one where the answer's is of another
+// key or name, or the answer is nobody's.
+func TestForeignCertificates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const life = 90 * 24 * time.Hour
+		s, by, configured := certified(t, life)
+		s.start()
+		wait(64 * 24 * time.Hour)
+		all, envelopes := s.requests()
+		last, n := all[len(all)-1], len(all)-1
+		stranger := newIssuer(t, "plant")
+		keyOf := func(m *wire.Renew) *ecdsa.PublicKey {
+			k, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), m.TLS[:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return k
+		}
+		other := wire.Renewed{RequestDigest: wire.Digest{1}, Certificate: by.issue("plant-press", keyOf(&last), life)}
+		s.direct(wire.TypeRenewed, 0, other.Body())
+		s.answer(n, wire.Renewed{Certificate: by.issue("plant-press", stranger.key.Public(), life)})
+		forged := wire.Renewed{RequestDigest: envelopes[n].Digest(), Certificate: other.Certificate}
+		s.send(s.topics.Device("press"), wire.SignEnvelope(nil, s.header(wire.TypeRenewed, 0), forged.Body(),
+			s.cfg.Key))
+		if got := s.uses(); string(got) != string(configured.Certificate[0]) {
+			t.Fatal("a certificate is taken that is not the answer's, or of another key")
+		}
+		s.answer(n, wire.Renewed{Certificate: newIssuer(t, "company").issue("plant-press", keyOf(&last), life)})
+		wait(10 * 24 * time.Hour)
+		if again, _ := s.requests(); len(again) != len(all) ||
+			string(s.uses()) != string(configured.Certificate[0]) {
+			t.Error("one of another authority is taken, or asked for again")
+		}
+	})
+}
+
+// TestCertificateOfNoLife: with a certificate that ends before it begins the agent works, and says that it has ended.
+func TestCertificateOfNoLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, _ := certified(t, -10*24*time.Hour)
+		s.start()
+		wait(time.Hour)
+		if told := factsOf[agent.CertificateEnding](s); len(told) == 0 || told[0].Left > 0 {
+			t.Errorf("told: %+v", told)
+		}
+	})
+}
+
+// rotate has a person ask for another key. The result comes when it is there.
+func (s *scene) rotate() chan error {
+	done := make(chan error, 1)
+	host := s.host
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		done <- host.RotateKey(ctx)
+	}()
+	synctest.Wait()
+	return done
+}
+
+// TestKeyRotated: the next key is on the disk before it is asked for; the answer ends this start, and the next one has
+// that key. Where the answer is lost, each start asks for the same key again.
+func TestKeyRotated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, by, _ := certified(t, 90*24*time.Hour)
+		s.start()
+		first := wire.SignKeyOf(s.cfg.Key)
+		done := s.rotate()
+		all, _ := s.requests()
+		if len(all) != 1 || all[0].ListedKey != first || all[0].TLS == nil ||
+			!all[0].VouchedBy(first, "plant", "press") {
+			t.Fatalf("asked: %+v", all)
+		}
+		next := all[0].Key
+		s.stop() // the answer is lost
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a person is told %v", err)
+		}
+		s.start()
+		all, _ = s.requests()
+		if n := len(all); n != 2 || all[1].Key != next || all[1].ListedKey != first {
+			t.Fatalf("asked at the next start: %+v", all)
+		}
+		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(first.Ed25519()) != nil {
+			t.Error("the next key is used before the answer")
+		}
+		done = s.rotate()
+		all, _ = s.requests()
+		if all[len(all)-1].Key != next {
+			t.Error("a second wish makes another key")
+		}
+		der := s.certificate(by, &all[len(all)-1], 90*24*time.Hour)
+		s.answer(len(all)-1, wire.Renewed{Certificate: der})
+		if err := <-s.done; !errors.As(err, new(*agent.RekeyedError)) {
+			t.Fatalf("it ends with %v", err)
+		}
+		s.done = nil
+		if err := <-done; err != nil {
+			t.Errorf("a person is told %v", err)
+		}
+		if got := s.uses(); string(got) != string(der) {
+			t.Error("the certificate that came with the key is not used")
+		}
+		s.start()
+		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(next.Ed25519()) != nil {
+			t.Error("the next start has another key")
+		}
+		if again, _ := s.requests(); len(again) != len(all) {
+			t.Error("it is asked for once more")
+		}
+		s.stop()
+		_, s.cfg.Key, _ = ed25519.GenerateKey(nil) // by another join
+		s.start()
+		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(wire.SignKeyOf(s.cfg.Key).Ed25519()) != nil {
+			t.Error("the key that a person has put there is not used")
+		}
+	})
+}
+
+// TestKeyRefused: a refusal is told, and the present key stays; the next one is asked for again when the coordinator
+// says that it has another key in its list.
+func TestKeyRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		done := s.rotate()
+		s.answer(0, wire.Renewed{Refused: wire.RenewFailed})
+		wait(20 * time.Second)
+		all, _ := s.requests()
+		if len(all) < 2 || all[0].TLS != nil {
+			t.Fatalf("asked: %+v", all)
+		}
+		s.answer(len(all)-1, wire.Renewed{Refused: wire.RenewOther})
+		if err := <-done; err == nil {
+			t.Error("a person is told that it is done")
+		}
+		wait(time.Hour)
+		if again, _ := s.requests(); len(again) != len(all) {
+			t.Error("it is asked for after the refusal")
+		}
+		said := s.heard(wire.TypePresence)
+		s.direct(wire.TypeRejection, 0,
+			(&wire.Rejection{MessageDigest: said[len(said)-1].Digest(), Reason: wire.RejectedKey}).Body())
+		again, _ := s.requests()
+		if len(again) != len(all)+1 || again[len(all)].Key != all[0].Key {
+			t.Fatal("the next key is not asked for again")
+		}
+		s.answer(len(all), wire.Renewed{})
+		if err := <-s.done; !errors.As(err, new(*agent.RekeyedError)) {
+			t.Errorf("it ends with %v", err)
+		}
+		s.done = nil
+		s.cfg.Volatile = true
+		s.start()
+		if err := <-s.rotate(); !errors.Is(err, agent.ErrVolatile) {
+			t.Errorf("in memory: %v", err)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package agent_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestReports wants one report soon after the first announcement, by which it is known to which key it is sealed, then
+// one each interval, none while the link is down, and none too many from a link that flaps.
+func TestReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		calls := 0.
+		s.cfg.Software = "agentd 1"
+		s.cfg.Reports = agent.ReportConfig{Every: 5 * time.Minute, MetricsAddress: "192.0.2.7:9465",
+			Readings: func() []wire.ReportMetric {
+				calls++
+				return []wire.ReportMetric{{ID: 3, Value: calls}}
+			}}
+		s.start()
+		wait(time.Hour)
+		s.announce(4, s.training(taskOf("a task"), 0, 0))
+		if n := len(s.heard(wire.TypeReport)); n != 0 {
+			t.Errorf("%d reports before, or at once: all agents would send theirs together", n)
+		}
+		wait(time.Minute)
+		for range 3 {
+			s.tell(mqtt.LinkDown{})
+			s.tell(mqtt.LinkUp{})
+		}
+		wait(10 * time.Minute)
+		all := s.heard(wire.TypeReport)
+		if len(all) != 3 {
+			t.Fatalf("%d reports in 11 minutes, want 3", len(all))
+		}
+		m, err := wire.DecodeReport(all[2].Body)
+		if err != nil || m.IntervalSeconds != 300 || m.Software != "agentd 1" || m.ScrapeAddress != "192.0.2.7:9465" ||
+			len(m.Readings) != 1 || m.Readings[0].Value != 3 {
+			t.Errorf("the third report is %+v, error %v", m, err)
+		}
+		s.tell(mqtt.LinkDown{})
+		wait(time.Hour)
+		if n := len(s.heard(wire.TypeReport)); n != 3 {
+			t.Errorf("%d reports without a link", n-3)
+		}
+		s.tell(mqtt.LinkUp{})
+		wait(time.Minute)
+		if n := len(s.heard(wire.TypeReport)); n != 4 {
+			t.Errorf("%d reports in the minute after the link came back, want 1", n-3)
+		}
+	})
+}
+
+// TestReportsEndWithTheBudget: when the month's bytes are gone, nothing is told.
+func TestReportsEndWithTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		budgeted(s, 1000)
+		s.cfg.Reports = agent.ReportConfig{Every: time.Minute, Readings: func() []wire.ReportMetric { return nil }}
+		s.start()
+		s.spend(2000)
+		wait(time.Hour)
+		if n := len(s.heard(wire.TypeReport)); n != 0 {
+			t.Errorf("%d reports on an empty budget", n)
+		}
+	})
+}

@@ -1,0 +1,219 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// MissingReason says why the agent has no valid announcement.
+type MissingReason string
+
+// The reasons.
+const (
+	// MissingNone: the broker retains no announcement of the federation.
+	MissingNone MissingReason = "no_announcement"
+	// MissingKey: the announcement is signed with a key that the device does not accept.
+	MissingKey MissingReason = "wrong_key"
+	// MissingFederation: the coordinator with the configured key announces another federation.
+	MissingFederation MissingReason = "wrong_federation"
+	// MissingAccess: the broker's access rules withhold messages from the device.
+	MissingAccess MissingReason = "access"
+)
+
+// Problem describes the cause of a missing announcement.
+func (f AnnouncementMissing) Problem() string {
+	switch f.Reason {
+	case MissingKey:
+		return fmt.Sprintf("the announcement of federation %s is signed with a key that this device does not accept",
+			f.Federation)
+	case MissingFederation:
+		return fmt.Sprintf("the coordinator with the configured key announces federation %s, but agentd.yaml has "+
+			"federation: %s", f.others(), f.Federation)
+	case MissingAccess:
+		return "the broker's access rules withhold messages from this user"
+	case MissingNone:
+	}
+	text := fmt.Sprintf("the broker has no announcement of federation %s", f.Federation)
+	if len(f.Others) > 0 {
+		text += "; other federations at this broker: " + f.others()
+	}
+	return text
+}
+
+// others returns the names of the other federations, separated by commas.
+func (f AnnouncementMissing) others() string {
+	names := make([]string, len(f.Others))
+	for i, o := range f.Others {
+		names[i] = string(o)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Remedy returns the step that resolves the cause.
+func (f AnnouncementMissing) Remedy() string {
+	switch f.Reason {
+	case MissingKey:
+		return "set identity.coordinator_key to what `coordinator key show coordinator.key` prints; a device that " +
+			"joined with a token joins again (`coordinator devices rotate ID`)"
+	case MissingFederation:
+		return fmt.Sprintf("set federation: %s in agentd.yaml and restart agentd", f.others())
+	case MissingAccess:
+		return mqtt.LoadAccessRules
+	case MissingNone:
+	}
+	return "start the coordinator; if it runs, compare federation, broker.prefix and broker.url in agentd.yaml and " +
+		"coordinator.yaml"
+}
+
+// Advice returns the problem with its remedy.
+func (f AnnouncementMissing) Advice() string { return f.Problem() + ": " + f.Remedy() }
+
+const (
+	// missingAfter is the time from the connection to the first search for the cause of a missing announcement. The
+	// test of the access rules (mqtt.SelfTest) has a result by then, unless the link is busy.
+	missingAfter = 25 * time.Second
+	// searchTime is for how long the agent receives the announcements of other federations.
+	searchTime = 5 * time.Second
+	// mostOthers limits the names of other federations in a fact.
+	mostOthers = 8
+)
+
+// announcementSearch finds out why no valid announcement has arrived over the present link.
+type announcementSearch struct {
+	at           time.Time // of the next step; zero = none is planned
+	searching    bool      // the agent receives the announcements of other federations
+	searched     bool      // it has done so over this link
+	found        bool      // a valid announcement has arrived over this link
+	accessDenied bool      // the access rules withhold messages, by the last test of the broker
+	otherKeySeen bool      // an announcement signed with another key has arrived over this link
+	reason       MissingReason
+	others       []wire.Federation // sorted
+}
+
+// up plans the search for a link that has just come up.
+func (m *announcementSearch) up(now time.Time) {
+	*m = announcementSearch{at: now.Add(missingAfter), accessDenied: m.accessDenied, reason: m.reason, others: m.others}
+}
+
+// down ends the search. The reason remains until an announcement arrives.
+func (m *announcementSearch) down() { m.at, m.searching = time.Time{}, false }
+
+// stepAnnouncementSearch takes the next step of the search if it is due.
+func (a *Agent) stepAnnouncementSearch(now time.Time) {
+	m := &a.missing
+	if m.at.IsZero() || now.Before(m.at) {
+		return
+	}
+	m.at = time.Time{}
+	switch {
+	case a.isBudgetSpent():
+	case m.otherKeySeen, m.accessDenied: // known already
+	case !m.searched:
+		m.searching, m.searched, m.at = true, true, now.Add(searchTime)
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Rounds())
+	default:
+		a.endSearch()
+		a.tellMissing(MissingNone)
+	}
+}
+
+// takeOther takes an announcement of another federation during a search.
+func (a *Agent) takeOther(p []byte) {
+	e, err := wire.ParseEnvelope(p)
+	if err != nil || e.Sender != wire.CoordinatorID || e.Federation == a.cfg.Federation {
+		return
+	}
+	m := &a.missing
+	for i := range a.trust.keys {
+		if e.VerifyBy(a.cfg.Signatures, a.trust.keys[i].public) == nil {
+			m.others, m.at = []wire.Federation{e.Federation}, time.Time{}
+			a.endSearch()
+			a.tellMissing(MissingFederation)
+			return
+		}
+	}
+	if i, known := slices.BinarySearch(m.others, e.Federation); !known && len(m.others) < mostOthers {
+		m.others = slices.Insert(m.others, i, e.Federation)
+	}
+}
+
+func (a *Agent) endSearch() {
+	if a.missing.searching {
+		a.missing.searching = false
+		a.conn.Unsubscribe(a.cfg.Topics.Rounds())
+	}
+}
+
+// searchEvent handles an event of the search. It reports whether the event concerns nothing else.
+func (a *Agent) searchEvent(e mqtt.Event) bool {
+	filter := a.cfg.Topics.Rounds()
+	switch e := e.(type) {
+	case mqtt.SubscribeRefused:
+		if e.Filter == filter {
+			a.endSearch() // the session would ask again, and leave the node in the end
+			a.missing.at = a.owner.Now()
+			return true
+		}
+	case mqtt.RefusalOver:
+		return e.Filter == filter
+	case mqtt.Received:
+		if a.missing.searching && a.cfg.Topics.IsOtherRound(e.Topic) {
+			a.takeOther(e.Payload)
+			return true
+		}
+	}
+	return false
+}
+
+// accessTested notes the result of the test of the broker. Once the rules let messages through, the subscriptions are
+// made again, so that the broker delivers what it retains.
+func (a *Agent) accessTested(r mqtt.SelfTestResult) {
+	m := &a.missing
+	was := m.accessDenied
+	m.accessDenied = r == mqtt.SelfTestDenied
+	switch {
+	case m.accessDenied && !m.found:
+		a.endSearch()
+		a.tellMissing(MissingAccess)
+	case was && !m.accessDenied && !m.found && !a.isBudgetSpent():
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID),
+			a.cfg.Topics.Round())
+		m.at = a.owner.Now().Add(missingAfter)
+	}
+}
+
+// announcementUnsigned notes an announcement that is signed with another key than the accepted ones. It is ignored if
+// a valid one has arrived over this link: anybody may publish on a broker without access rules.
+func (a *Agent) announcementUnsigned() {
+	if !a.missing.found {
+		a.missing.otherKeySeen = true
+		a.endSearch()
+		a.tellMissing(MissingKey)
+	}
+}
+
+// announcementFound ends the search.
+func (a *Agent) announcementFound() {
+	a.endSearch()
+	a.missing.found, a.missing.at = true, time.Time{}
+	a.tellMissing("")
+}
+
+// tellMissing reports a reason that has changed; an empty one says that an announcement has arrived.
+func (a *Agent) tellMissing(reason MissingReason) {
+	m := &a.missing
+	if reason == m.reason {
+		return
+	}
+	m.reason = reason
+	f := AnnouncementMissing{Reason: reason, Federation: a.cfg.Federation}
+	if reason == MissingNone || reason == MissingFederation {
+		f.Others = slices.Clone(m.others)
+	}
+	a.cfg.Observer.Observe(f)
+}

@@ -1,0 +1,152 @@
+package agent_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// retainedBy returns the retained announcement of a federation, signed with the given key.
+func (s *scene) retainedBy(key ed25519.PrivateKey, federation wire.Federation) mqtt.Received {
+	h, a := s.header(wire.TypeAnnouncement, 1), s.training(taskOf("a"), 0, 0)
+	h.Federation = federation
+	return mqtt.Received{Message: mqtt.Message{Topic: "fl/v1/" + string(federation) + "/round", Retained: true,
+		Payload: wire.SignEnvelope(nil, h, a.Body(), key)}}
+}
+
+// TestAnnouncementMissing: the agent reports each cause of a missing announcement, and its end.
+func TestAnnouncementMissing(t *testing.T) {
+	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
+	const rounds = "fl/v1/+/round"
+	for name, tt := range map[string]struct {
+		play   func(s *scene)
+		within time.Duration
+		want   agent.MissingReason
+		others []wire.Federation
+	}{
+		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")) }, 0, agent.MissingKey, nil},
+		"no access": {func(*scene) {}, 25 * time.Second, agent.MissingAccess, nil},
+		"none": {func(s *scene) {
+			s.returnsProbe()
+			wait(26 * time.Second)
+			s.tell(s.retainedBy(stranger, "mill"))
+		}, 10 * time.Second, agent.MissingNone, []wire.Federation{"mill"}},
+		"wrong federation": {func(s *scene) {
+			s.returnsProbe()
+			wait(26 * time.Second)
+			if s.asked(rounds) != 1 {
+				s.t.Errorf("subscribed to %q, want %s", s.subscribed, rounds)
+			}
+			s.tell(s.retainedBy(stranger, "mill"))
+			s.tell(s.retainedBy(s.key, "plants"))
+		}, 10 * time.Second, agent.MissingFederation, []wire.Federation{"plants"}},
+		"refused search": {func(s *scene) {
+			s.returnsProbe()
+			wait(26 * time.Second)
+			s.tell(mqtt.SubscribeRefused{Filter: rounds, Code: mqtt.SubackFailure})
+			if all := factsOf[agent.SubscriptionsRefused](s); len(all) > 0 {
+				s.t.Errorf("the refused search is reported: %+v", all)
+			}
+		}, time.Second, agent.MissingNone, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				s.cfg.SelfTest = 2 * time.Minute
+				s.start()
+				tt.play(s)
+				wait(tt.within)
+				all := factsOf[agent.AnnouncementMissing](s)
+				if len(all) != 1 || all[0].Reason != tt.want || !slices.Equal(all[0].Others, tt.others) {
+					t.Fatalf("facts %+v, want one with %s and %v", all, tt.want, tt.others)
+				}
+				if s.asked(rounds) != 0 {
+					t.Error("the agent still receives the announcements of all federations")
+				}
+				s.announce(1, s.training(taskOf("a"), 0, 0))
+				all = factsOf[agent.AnnouncementMissing](s)
+				if len(all) != 2 || all[1].Reason != "" {
+					t.Errorf("facts %+v, want that an announcement has arrived", all)
+				}
+				s.tell(s.retainedBy(stranger, "plant")) // anybody may publish it on an open broker
+				if n := len(factsOf[agent.AnnouncementMissing](s)); n != 2 {
+					t.Errorf("%d facts after an announcement of a stranger, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+// TestMissingAfterReconnect: over a new link the cause is found anew. Access rules that have withheld messages are the
+// cause until a test passes; a wrong key is not, once its announcement is gone.
+func TestMissingAfterReconnect(t *testing.T) {
+	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
+	for name, tt := range map[string]struct {
+		before func(s *scene)
+		want   agent.MissingReason
+	}{
+		"access":    {func(*scene) { wait(25 * time.Second) }, agent.MissingAccess},
+		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")); s.returnsProbe() }, agent.MissingNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				s.cfg.SelfTest = 2 * time.Minute
+				s.start()
+				tt.before(s)
+				s.tell(mqtt.LinkDown{})
+				s.tell(mqtt.LinkUp{})
+				if tt.want == agent.MissingNone {
+					s.returnsProbe()
+				}
+				wait(40 * time.Second)
+				all := factsOf[agent.AnnouncementMissing](s)
+				if len(all) == 0 || all[len(all)-1].Reason != tt.want {
+					t.Errorf("facts %+v, want %s at last", all, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestAccessRepaired: once the test of the broker passes, the agent subscribes again to get what is retained.
+func TestAccessRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.cfg.SelfTest = 2 * time.Minute
+		s.start()
+		wait(21 * time.Second) // denied
+		before := s.asked(s.topics.Round())
+		wait(30 * time.Second)
+		s.returnsProbe()
+		wait(2 * time.Minute)
+		s.returnsProbe() // the large message
+		if n := s.asked(s.topics.Round()); n <= before {
+			t.Errorf("subscribed %d times to the announcements, as before the rules were loaded", n)
+		}
+	})
+}
+
+// returnsProbe returns the newest message of the test of the broker.
+func (s *scene) returnsProbe() {
+	s.t.Helper()
+	s.mu.Lock()
+	i := len(s.said) - 1
+	for i >= 0 && s.said[i].Topic != s.topics.SelfTest("press") {
+		i--
+	}
+	if i < 0 {
+		s.mu.Unlock()
+		s.t.Fatal("the test of the broker has not begun")
+	}
+	m := s.said[i]
+	s.mu.Unlock()
+	s.tell(mqtt.Received{Message: m})
+}

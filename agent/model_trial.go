@@ -1,0 +1,184 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// trial is a new model on its way into use.
+type trial struct {
+	m               *modelfile.Model
+	inUse           *modelfile.Model          // nil if there is none
+	held            *learner.Samples[float32] // as the task standardises them; nil if there are none
+	readErr         func() error              // why some could not be read
+	rowDescription  *modelfile.Model          // describes these rows; without parameters
+	rowsUnavailable bool                      // rows are to be held out, and cannot be had now
+	isRollback      bool                      // the model in use was withdrawn: whatever it is, this one is taken
+	protectedModel  wire.ModelName            // stays among the models that are kept
+	tune            *finetuning               // makes it the device's own before that; nil = it stays as it is
+}
+
+// run judges the model, and puts it into use. The error is that of Predictions.Activated.
+func (t *trial) run(ctx context.Context, c *Config) (fact ModelJudged, hook error) {
+	fact = ModelJudged{Run: t.m.Run, Version: t.m.Version, Risk: math.NaN(), RiskOfModelInUse: math.NaN()}
+	if t.rowsUnavailable && !t.isRollback {
+		fact.Result = ModelUnjudged
+		return fact, nil
+	}
+	err := t.tune.run(ctx, t.m)
+	if err == nil {
+		err = t.judge(&fact, c.Predict.Margin)
+	}
+	if err != nil {
+		fact.Result, fact.Err = ModelFailed, err
+	}
+	if fact.Result != ModelAdopted {
+		return fact, nil
+	}
+	if fact.Result, fact.Err = t.activateModel(c); fact.Result == ModelAdopted && c.Predict.Activated != nil {
+		hook = c.Predict.Activated(ctx, t.m)
+	}
+	return fact, hook
+}
+
+// judge holds the model against the one in use, on the rows that are held out. One that was trained for other columns
+// is not compared.
+func (t *trial) judge(fact *ModelJudged, margin float64) error {
+	fact.Result = ModelAdopted
+	if w, err := vector(t.m); err != nil {
+		return err
+	} else if learner.FirstNotFinite(w) >= 0 {
+		fact.Result = ModelNotFinite
+		return nil
+	}
+	if t.held == nil || t.isRollback {
+		return nil
+	}
+	t.held = t.held.Subset(task.RiskRows, task.AgentRand(uint64(t.m.Run), 0, 0)) // the same for both
+	risk, ok, err := t.risk(t.m)
+	if !ok || err != nil {
+		return err
+	}
+	fact.HeldOutRows, fact.Risk = t.held.Len(), risk
+	if risk-risk != 0 {
+		fact.Result = ModelNotFinite
+		return nil
+	}
+	old, ok, err := t.risk(t.inUse)
+	if !ok || err != nil {
+		return err
+	}
+	if fact.RiskOfModelInUse = old; fact.Risk > old*(1+margin) {
+		fact.Result = ModelWorse
+	}
+	return nil
+}
+
+// vector returns the parameters of a model.
+func vector(m *modelfile.Model) ([]float32, error) {
+	w := make([]float32, len(m.Vector)/4)
+	return w, wire.DecodeVector(w, m.Vector)
+}
+
+// risk is the mean risk of a model on the rows that are held out, without a ridge: it is of the data alone. It is not
+// ok if the model cannot be compared.
+func (t *trial) risk(of *modelfile.Model) (risk float64, ok bool, err error) {
+	w, err := t.restandardized(of)
+	if w == nil || err != nil {
+		return 0, false, err
+	}
+	a := of.Architecture
+	a.Ridge, a.HuberDelta = 0, t.rowDescription.Architecture.HuberDelta
+	m, err := learner.NewModel[float32](a) // training uses another one meanwhile
+	if err != nil {
+		return 0, false, err
+	}
+	m.SetReportUnits(t.rowDescription.Standardization)
+	return m.Score(w, t.held).Risk, true, t.readErr()
+}
+
+// restandardized returns a model for rows that are standardised as those held out; nil if it cannot be compared.
+func (t *trial) restandardized(of *modelfile.Model) ([]float32, error) {
+	if of == nil || !of.Alike(t.rowDescription) {
+		return nil, nil
+	}
+	w, err := vector(of)
+	from, to := of.Standardization, t.rowDescription.Standardization
+	if err != nil || from.Same(to) {
+		return w, err
+	}
+	m, err := learner.NewModel[float32](of.Architecture)
+	if err == nil && len(from.Mean) == len(to.Mean) {
+		err = m.Restandardize(w, from, to)
+	} else {
+		w = nil // one has no standardisation
+	}
+	if errors.Is(err, learner.ErrNoBias) {
+		return nil, nil
+	}
+	return w, err
+}
+
+// activateModel keeps the model, and puts it into use, unless the device's owner has pinned another one.
+func (t *trial) activateModel(c *Config) (result ModelResult, err error) {
+	if c.Predict.Lock != nil {
+		unlock, err := c.Predict.Lock()
+		if err != nil {
+			return ModelFailed, err
+		}
+		defer func() {
+			if failed := unlock(); failed != nil {
+				result, err = ModelFailed, failed
+			}
+		}()
+	}
+	k, err := modelfile.OpenKeptModels(c.Disk, c.Dir)
+	switch {
+	case err != nil:
+		return ModelFailed, err
+	case k.Pinned():
+		return ModelPinned, nil
+	}
+	if err := k.Install(t.m, c.Predict.MaxKeptModels, t.protectedModel); err != nil {
+		return ModelFailed, err
+	}
+	return ModelAdopted, nil
+}
+
+// activeModelFile is the model in use as its file has it.
+type activeModelFile struct {
+	stamp  string // of the file
+	m      *modelfile.Model
+	since  time.Time
+	pinned bool
+}
+
+// readInUse reads the model in use, unless its file is the one with that stamp.
+func readInUse(c *Config, before string) (activeModelFile, error) {
+	info, err := c.Disk.Lstat(modelfile.ActivePath(c.Dir))
+	if err != nil {
+		return activeModelFile{stamp: "none"}, nil // there is none, or the disk fails: a new model comes
+	}
+	k, err := modelfile.OpenKeptModels(c.Disk, c.Dir)
+	if err != nil {
+		return activeModelFile{stamp: before}, err
+	}
+	f := activeModelFile{since: info.ModTime(), pinned: k.Pinned()}
+	if f.stamp = fmt.Sprint(f.since.UnixNano(), info.Size(), f.pinned); f.stamp == before {
+		return f, nil
+	}
+	f.m, err = k.Active()
+	if errors.Is(err, store.ErrNoModel) {
+		err = nil
+	}
+	return f, err
+}

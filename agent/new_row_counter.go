@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// lookForRows is how often an agent looks for new rows, and so says hello for them at most, while the next round waits
+// for some and it has too few.
+const lookForRows = 5 * time.Minute
+
+// newRowCounter counts the rows that no round of the run has used. A process that has just started knows of none that
+// has.
+type newRowCounter struct {
+	run          wire.RunID
+	used         rowMark      // the rows that the model has
+	working      rowMark      // those of the round under way, or of one whose outcome is not known
+	lookAt       time.Time    // of the next look at the data; zero once a round has used rows
+	lastReported wire.NewRows // by the last hello
+}
+
+// rowMark is the end of the rows that a round has trained on.
+type rowMark struct {
+	round  wire.RoundID
+	rows   int
+	newest int64 // the time of the last one; 0 where rows have no time
+}
+
+// begin takes note that a round trains on rows.
+func (n *newRowCounter) begin(run wire.RunID, r wire.RoundID, p *preparedTask) {
+	if n.run != run {
+		n.run, n.used = run, rowMark{}
+	}
+	n.working = rowMark{round: r, rows: p.trainingRows.Len()}
+	if p.view.Times != nil && n.working.rows > 0 {
+		n.working.newest = p.view.Times.At(n.working.rows - 1)
+	}
+	n.lookAt = time.Time{}
+}
+
+// settle takes note of what became of a round's update. Of one that an earlier process has made, or whose outcome has
+// come after the next round began, the rows are not known: they count as new.
+func (n *newRowCounter) settle(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+	if f == wire.FateAbandoned || f == wire.FateMissed {
+		return
+	}
+	if n.run != run {
+		n.run, n.used = run, rowMark{}
+	}
+	if n.working.round == r {
+		n.used = n.working
+	}
+	n.used.round = max(n.used.round, r)
+	n.lookAt = time.Time{}
+}
+
+// renewed takes note that the rows before are void. Without times all are new then.
+func (n *newRowCounter) renewed(v data.View) {
+	if v.RenewalReason != "" && v.Times == nil {
+		n.used.rows, n.working.rows = 0, 0
+	}
+}
+
+// count returns how many rows to train on are new in a run.
+func (n *newRowCounter) count(run wire.RunID, p *preparedTask) int {
+	if p == nil {
+		return 0
+	}
+	all, used := p.trainingRows.Len(), rowMark{}
+	if n.run == run {
+		used = n.used
+	}
+	if p.view.Times != nil && used.newest != 0 {
+		used.rows = p.view.Times.Find(used.newest + 1)
+	}
+	return max(0, all-used.rows)
+}
+
+// newRowsForHello is what the next hello says of new rows.
+func (a *Agent) newRowsForHello() wire.NewRows {
+	if a.lastAnnouncement.Announcement.MinNewRows == 0 {
+		return wire.NewRows{}
+	}
+	n := wire.NewRows{Known: true, UnusedRows: uint32(min(uint64(a.newRows.count(a.order.Run, a.prepared)),
+		math.MaxUint32))}
+	if a.newRows.run == a.order.Run {
+		n.LastUsedRound = a.newRows.used.round
+	}
+	return n
+}
+
+// awaitsRows reports whether the next round waits for new rows.
+func (a *Agent) awaitsRows() bool {
+	return a.lastAnnouncement.Announcement.MinNewRows > 0 && a.lastAnnouncement.Announcement.Phase == wire.PhaseIdle &&
+		a.up
+}
+
+// lookForRows looks at the data while the next round waits for new rows, and they have too few. Where they have enough,
+// the agent says so: they may have come while a round was under way, whose end has voided what it said of them then.
+func (a *Agent) lookForRows(now time.Time) {
+	if !a.awaitsRows() || now.Before(a.newRows.lookAt) {
+		return
+	}
+	a.newRows.lookAt = now.Add(lookForRows)
+	switch few := uint64(a.newRows.count(a.order.Run,
+		a.prepared)) < uint64(a.lastAnnouncement.Announcement.MinNewRows); {
+	case few && now.Before(a.lookAt): // the data were looked at a moment ago
+		a.newRows.lookAt = a.lookAt
+	case few:
+		a.checkForNewData()
+	case a.newRowsForHello() != a.newRows.lastReported:
+		a.step(round.NewRowsAvailable{})
+	}
+}

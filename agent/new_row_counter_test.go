@@ -1,0 +1,36 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestSettledRows: the coordinator voids what an agent says of new rows from before it knew that the model has some of
+// its rows. So it says the newest such round, also of one whose rows it does not know.
+func TestSettledRows(t *testing.T) {
+	trained := func(r wire.RoundID, rows int) newRowCounter {
+		return newRowCounter{run: 7, working: rowMark{round: r, rows: rows}}
+	}
+	for _, tt := range []struct {
+		name string
+		is   newRowCounter
+		run  wire.RunID
+		r    wire.RoundID
+		fate wire.UpdateFate
+		want rowMark
+	}{
+		{"folded", trained(3, 40), 7, 3, wire.FateFolded, rowMark{round: 3, rows: 40}},
+		{"abandoned", trained(3, 40), 7, 3, wire.FateAbandoned, rowMark{}},
+		{"missed", trained(3, 40), 7, 3, wire.FateMissed, rowMark{}},
+		{"made by an earlier process", newRowCounter{}, 7, 3, wire.FateFolded, rowMark{round: 3}},
+		{"known after the next began", trained(4, 50), 7, 3, wire.FateFolded, rowMark{round: 3}},
+		{"of another run", newRowCounter{run: 6, used: rowMark{round: 9, rows: 80}}, 7, 2, wire.FateFolded,
+			rowMark{round: 2}},
+	} {
+		n := tt.is
+		if n.settle(tt.run, tt.r, tt.fate); n.used != tt.want || n.run != 7 && tt.want != (rowMark{}) {
+			t.Errorf("%s: %+v, want %+v used", tt.name, n, tt.want)
+		}
+	}
+}

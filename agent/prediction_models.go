@@ -1,0 +1,325 @@
+package agent
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// PredictionConfig has an agent keep models, so that the device can predict.
+type PredictionConfig struct {
+	MaxKeptModels int // models that stay in the folder, at least 1
+	// Refresh is the least time between two new models. It does not delay the first model of a run, a model whose
+	// version is at least twice that of the last one, or the result of a run.
+	Refresh time.Duration
+	// Margin is how much larger the risk of a new model on the rows that are held out may be than that of the model in
+	// use, as a share of it, before it is refused.
+	Margin float64
+	// Publish, if set, is given the forecasts of the device's own rows, looked for so often. An error tells that one is
+	// lost; with mqtt.ErrBusy it is given again.
+	Publish          func(Forecast) error
+	ForecastInterval time.Duration
+	// UsualResidualShare is the share of the device's residuals that is usual: one that is larger is an anomaly.
+	UsualResidualShare float64
+	// Lock, if set, locks the models for a moment, since commands change them too.
+	Lock func() (unlock func() error, err error)
+	// Activated, if set, is called when another model is in use, beside the owner.
+	Activated func(ctx context.Context, m *modelfile.Model) error
+}
+
+const (
+	// activeModelCheckInterval is how often the agent looks whether a command has put another model into use.
+	activeModelCheckInterval = 10 * time.Second
+	// modelRetryDelay is the time after which a model that could not be had, judged or stored is tried again.
+	modelRetryDelay = time.Minute
+)
+
+// announcedModel is a model that was announced.
+type announcedModel struct {
+	ref     wire.BlobRef
+	task    wire.Digest
+	run     wire.RunID
+	version wire.ModelVersion
+	final   bool // the run is over, and this is its result
+}
+
+// offerOf returns the model of an announcement.
+func offerOf(e *round.AnnouncementCame) announcedModel {
+	ann := &e.Announcement
+	return announcedModel{ann.Base, ann.Task.Hash, e.Order.Run, ann.Version, ann.Phase == wire.PhaseFinished}
+}
+
+// untrained reports whether no round has changed the model.
+func (o *announcedModel) untrained() bool { return o.version == 0 }
+
+// models is what the owner knows of the models to predict with.
+type models struct {
+	jobs      *host.SerialQueue
+	newest    announcedModel // zero before an announcement
+	judged    wire.Digest    // the last model that was judged
+	last      announcedModel // the same, or a repeated announcement of the model in use
+	pulling   announcedModel // is pulled to predict with, whether the agent trains on it or not
+	busy      bool           // one is being judged
+	nextAt    time.Time      // none is taken before, after a failure
+	refreshAt time.Time      // the end of Predictions.Refresh after the last model
+	lookAt    time.Time      // of the next look at the file of the model in use
+	stamp     string         // of that file, as it was read; empty before the first look, after which models are judged
+	inUse     *modelfile.Model
+	pinned    bool
+	rollout   rollout
+
+	forecaster      forecaster      // jobs use it
+	paired          modelComparison // of the last job
+	nextForecastAt  time.Time       // of the next look at the source
+	forecastRunning bool            // a job uses the forecaster
+}
+
+// offered takes note of the model of an announcement that is obeyed.
+func (a *Agent) offered(e round.AnnouncementCame) {
+	ann := &e.Announcement
+	switch {
+	case a.cfg.Predict == nil:
+		return
+	case a.followRollout(ann):
+	case ann.Kind == wire.KindTraining && ann.Base.Present():
+		a.models.newest = offerOf(&e)
+	}
+	a.wantModel()
+}
+
+// adoptableAt returns when the newest model may be taken.
+func (k *models) adoptableAt() time.Time {
+	n, was := &k.newest, &k.last
+	if n.final || n.run != was.run || n.version >= 2*was.version || k.nextAt.After(k.refreshAt) {
+		return k.nextAt
+	}
+	return k.refreshAt
+}
+
+// wantModel has the newest model judged, if it is time: the one that training has, or else it is pulled. A model is
+// never pulled twice: training and predictions share what comes.
+func (a *Agent) wantModel() {
+	k, now := &a.models, a.owner.Now()
+	if k.rollout.Released.Present() {
+		a.wantRolledOut()
+		return
+	}
+	hash := k.newest.ref.Hash
+	if a.cfg.Predict == nil || !k.newest.ref.Present() || k.newest.untrained() || k.stamp == "" || k.busy || k.pinned ||
+		hash == k.judged || now.Before(k.adoptableAt()) || a.local == nil || a.local.problem == nil ||
+		a.local.hash != k.newest.task {
+		return
+	}
+	if a.local.problem.Task.Finetune > 0 && a.blockMustRest() { // the device's owner wants no training now
+		return
+	}
+	if k.inUse != nil && k.inUse.Hash == hash && k.inUse.Run == k.newest.run {
+		k.judged, k.last = hash, k.newest
+		return
+	}
+	if a.base != nil && a.baseModelHash == hash {
+		a.consider(k.newest, a.base)
+		return
+	}
+	for _, p := range a.pulls {
+		if p.what == purposeModel { // when it is here, the newest is looked for again
+			if p.ref.Hash == hash {
+				k.pulling = k.newest
+			}
+			return
+		}
+	}
+	if a.up && !a.isBudgetSpent() && !a.cannotJudge(k.newest.run, k.newest.version) {
+		a.startPull(k.newest.ref, purposeModel, 0)
+		k.pulling = k.newest
+	}
+}
+
+// cannotJudge reports whether a model would be fetched in vain: the rows that are to judge it cannot be had now. It is
+// wanted again later.
+func (a *Agent) cannotJudge(run wire.RunID, version wire.ModelVersion) bool {
+	if !a.trialOf(nil).rowsUnavailable {
+		return false
+	}
+	a.models.nextAt = a.owner.Now().Add(modelRetryDelay)
+	a.cfg.Observer.Observe(ModelJudged{Run: run, Version: version, Result: ModelUnjudged, Risk: math.NaN(),
+		RiskOfModelInUse: math.NaN()})
+	return true
+}
+
+// modelCame takes a model that was pulled, or that could not be had.
+func (a *Agent) modelCame(hash wire.Digest, w []float32, err error) {
+	if err == nil {
+		a.evaluate(hash, w)
+	}
+	k, of := &a.models, a.models.pulling
+	if of.ref.Hash == hash {
+		k.pulling = announcedModel{}
+	} else {
+		of = k.newest
+	}
+	switch now := a.owner.Now(); {
+	case a.cfg.Predict == nil:
+	case err != nil && of.ref.Hash == hash:
+		k.nextAt = now.Add(modelRetryDelay)
+	case err == nil && of.ref.Hash == hash && !of.untrained() && !k.busy && k.stamp != "" &&
+		!now.Before(k.adoptableAt()):
+		a.consider(of, w)
+	default:
+		a.wantModel()
+	}
+}
+
+// neededBeyondTraining reports whether this pull is wanted for more than training.
+func (a *Agent) neededBeyondTraining(p *pull) bool {
+	return p.what == purposeModel && (p.ref.Hash == a.models.pulling.ref.Hash ||
+		p.ref.Hash == a.evaluating.requestedModel.ref.Hash)
+}
+
+// baseFromModelInUse returns the model in use if it is the one that training wants.
+func (a *Agent) baseFromModelInUse(hash wire.Digest) []float32 {
+	m := a.models.inUse
+	if a.prepared != nil && (a.prepared.problem.Personal() || a.prepared.problem.Task.Finetune > 0) {
+		return nil // it is the device's own
+	}
+	if m == nil || m.Hash != hash || len(m.Vector) != 4*a.prepared.problem.Model.Architecture().Params() {
+		return nil
+	}
+	w := make([]float32, len(m.Vector)/4)
+	if wire.DecodeVector(w, m.Vector) != nil {
+		return nil
+	}
+	return w
+}
+
+// consider has the newest model judged, and taken if it is good.
+func (a *Agent) consider(of announcedModel, w []float32) {
+	k, l := &a.models, a.local
+	if of.ref.Hash == k.judged || l == nil || l.problem == nil || l.hash != of.task {
+		return
+	}
+	data, hash := wire.AppendVector(nil, a.predictionParameters(l.problem, of.run, w)), of.ref.Hash
+	if l.problem.Personal() {
+		hash = wire.BlobDigest(data)
+	}
+	m := modelfile.NewModel(&l.problem.Task, l.problem.Model.Architecture(), data, hash)
+	m.Run, m.Version = of.run, of.version
+	t := a.trialOf(m)
+	t.tune = a.tuningOf(of)
+	a.runTrial(t, func(fact ModelJudged) {
+		now := a.owner.Now()
+		switch fact.Result {
+		case ModelFailed, ModelUnjudged, ModelPinned: // it is tried again
+			k.judged, k.nextAt = wire.Digest{}, now.Add(modelRetryDelay)
+		default:
+			k.judged, k.last, k.refreshAt = of.ref.Hash, of, now.Add(a.cfg.Predict.Refresh)
+		}
+	})
+}
+
+// trialOf prepares the trial of a model, on the rows that are held out if they can be had.
+func (a *Agent) trialOf(m *modelfile.Model) *trial {
+	t := &trial{m: m, inUse: a.models.inUse, protectedModel: a.models.rollout.Released}
+	if p, l := a.prepared, a.local; p != nil && p.localTask == l && a.misfit == nil && p.heldOutRows != nil {
+		t.held, t.readErr = p.heldOutRows, p.view.Err
+		t.rowDescription = modelfile.NewModel(&p.problem.Task, p.problem.Model.Architecture(), nil, wire.Digest{})
+	}
+	hides := a.local != nil && a.local.problem != nil && a.local.problem.Task.External.On()
+	t.rowsUnavailable = t.held == nil && a.cfg.HeldOut > 0 && t.inUse != nil && !hides
+	return t
+}
+
+// runTrial has a model judged beside the owner and, if it is as good as the one in use, put into use. after follows in
+// the owner's goroutine.
+func (a *Agent) runTrial(t *trial, after func(ModelJudged)) {
+	a.models.busy = true
+	a.models.jobs.Do(func() {
+		fact, hook := t.run(a.owner.Context(), &a.cfg)
+		a.owner.RunOnLoop(func() {
+			a.models.busy = false
+			after(fact)
+			a.tried(fact, hook)
+		})
+	})
+}
+
+// tried tells what became of a model.
+func (a *Agent) tried(fact ModelJudged, hook error) {
+	if fact.Result != ModelPinned {
+		a.cfg.Observer.Observe(fact)
+	}
+	if hook != nil {
+		a.cfg.Observer.Observe(ModelHookFailed{hook})
+	}
+	a.lookAtModel(fact.Result == ModelAdopted)
+}
+
+// modelsTickAt returns when the models want a tick.
+func (a *Agent) modelsTickAt() (time.Time, bool) {
+	k := &a.models
+	if a.cfg.Predict == nil {
+		return time.Time{}, false
+	}
+	at := k.lookAt
+	_, wanted := k.nextRolloutModel(a.cfg.ID)
+	next := k.nextAt
+	if k.newest.ref.Present() && !k.newest.untrained() && k.newest.ref.Hash != k.judged {
+		wanted, next = true, k.adoptableAt()
+	}
+	if wanted && next.After(a.owner.Now()) && next.Before(at) {
+		at = next
+	}
+	if a.cfg.Predict.Publish != nil && !k.forecastRunning && k.nextForecastAt.Before(at) {
+		at = k.nextForecastAt
+	}
+	return at, true
+}
+
+// tickModels looks at the model in use, and for a new one.
+func (a *Agent) tickModels(now time.Time) {
+	if a.cfg.Predict == nil {
+		return
+	}
+	if !now.Before(a.models.lookAt) {
+		a.lookAtModel(false)
+	}
+	a.wantModel()
+	a.startForecasts(now)
+}
+
+// lookAtModel reads the model in use beside the owner, if its file has changed.
+func (a *Agent) lookAtModel(changed bool) {
+	k := &a.models
+	k.lookAt = a.owner.Now().Add(activeModelCheckInterval)
+	before := k.stamp
+	if changed {
+		before = ""
+	}
+	k.jobs.Do(func() {
+		f, err := readInUse(&a.cfg, before)
+		a.owner.RunOnLoop(func() {
+			if f.stamp == before {
+				if err != nil {
+					a.cfg.Logger.Error("the models to predict with cannot be read", "err", err)
+				}
+				return
+			}
+			wasPinned := k.pinned
+			k.pinned = f.pinned
+			if k.stamp = f.stamp; err != nil {
+				a.cfg.Logger.Error("the model in use cannot be read; a new one takes its place", "err", err)
+			}
+			was := k.inUse
+			if k.inUse = f.m; f.m != nil && (!f.m.Same(was) || f.pinned != wasPinned) {
+				a.cfg.Observer.Observe(ModelInUse{Run: f.m.Run, Version: f.m.Version, Task: f.m.Task, Since: f.since,
+					Pinned: f.pinned})
+			}
+			a.wantModel()
+		})
+	})
+}

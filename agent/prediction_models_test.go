@@ -1,0 +1,323 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// keeps is an agent that keeps two models, and holds out the last two of five rows of y = 2a − b.
+func keeps(t *testing.T, change func(*agent.Config)) *scene {
+	s := newScene(t)
+	s.cfg.HeldOut = 0.4
+	s.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 2, Refresh: 10 * time.Minute, Margin: 0.5}
+	change(&s.cfg)
+	s.start()
+	return s
+}
+
+// offers announces a model of two parameters as that version, draws nobody, and waits until it may be taken.
+func (s *scene) offers(r wire.RoundID, version wire.ModelVersion, w ...float32) {
+	a := s.training(taskOf("a task"), w...)
+	a.Version = version
+	s.announce(r, a)
+	wait(11 * time.Minute)
+}
+
+// inUse is the model in use, as RUN/VERSION.
+func (s *scene) inUse() string {
+	s.t.Helper()
+	k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	m, err := k.Active()
+	if errors.Is(err, store.ErrNoModel) {
+		return "none"
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m.Name()
+}
+
+// judged is what became of the models that came.
+func (s *scene) judged() string {
+	var all []string
+	for _, f := range factsOf[agent.ModelJudged](s) {
+		all = append(all, string(f.Result))
+	}
+	return strings.Join(all, " ")
+}
+
+// An agent that is not drawn takes models, too: those that are no worse than the one in use, by the margin. The first
+// one predicts with its own columns and parameters.
+func TestModelsAreJudged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keeps(t, func(*agent.Config) {})
+		s.offers(1, 1, 0, 0)
+		s.offers(2, 2, 2, -1.5)  // risk (0.25+1)/4
+		s.offers(3, 3, 2, -1.55) // not worse by more than half
+		s.offers(4, 4, 2, -2)
+		s.offers(5, 5, 2, -1)
+		if got, want := s.judged(), "taken taken taken worse taken"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		f := factsOf[agent.ModelJudged](s)[3]
+		if f.HeldOutRows != 2 || math.Abs(f.Risk-(1+4)/4.) > 1e-6 ||
+			math.Abs(f.RiskOfModelInUse-(1+4)*0.55*0.55/4) > 1e-6 ||
+			f.Version != 4 {
+			t.Errorf("%+v", f)
+		}
+		if all := factsOf[agent.ModelInUse](s); len(all) != 4 || all[3].Version != 5 || s.inUse() != "5/5" {
+			t.Errorf("%+v, %s in use", all, s.inUse())
+		}
+		k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := k.List()
+		if err != nil || len(kept) != 2 || kept[0].Name() != "5/3" || !kept[1].InUse {
+			t.Errorf("%+v, %v", kept, err)
+		}
+		m, err := k.Active()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := m.Predictor()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Predict([]float32{10, 3}).Value; got != 17 || m.Task != "a task" || m.Target != "y" {
+			t.Errorf("%v of %+v", got, m)
+		}
+		if len(s.heard(wire.TypeUpdate)) != 0 {
+			t.Error("it has trained")
+		}
+	})
+}
+
+// TestModelsWait: the model that no round has changed is never used. The first trained one is, at once, and each whose
+// version has doubled. Others wait for Refresh. The result of the run does not wait.
+func TestModelsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keeps(t, func(*agent.Config) {})
+		offered := func(v int, change func(*wire.Announcement)) {
+			a := s.training(taskOf("a task"), float32(v)/10, 0)
+			a.Version = wire.ModelVersion(v)
+			change(&a)
+			s.announce(wire.RoundID(v+1), a)
+			wait(time.Minute)
+		}
+		for v, want := range []string{"none", "5/1", "5/2", "5/2", "5/4", "5/4"} {
+			if offered(v, func(*wire.Announcement) {}); s.inUse() != want {
+				t.Errorf("%s in use after version %d, want %s", s.inUse(), v, want)
+			}
+		}
+		if wait(9 * time.Minute); s.inUse() != "5/5" {
+			t.Errorf("%s in use after predict.refresh, want 5/5", s.inUse())
+		}
+		offered(6, func(*wire.Announcement) {})
+		if s.inUse() != "5/5" {
+			t.Errorf("%s in use after version 6, want 5/5", s.inUse())
+		}
+		offered(7, func(a *wire.Announcement) { a.Phase = wire.PhaseFinished })
+		if s.inUse() != "5/7" {
+			t.Errorf("%s in use when the run is over, want 5/7", s.inUse())
+		}
+	})
+}
+
+// While the device's owner has pinned a model none is taken; then the newest is. The agent sees both.
+func TestPinned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keeps(t, func(*agent.Config) {})
+		s.offers(1, 1, 1, 0)
+		s.offers(2, 2, 2, -0.5)
+		k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		s.offers(3, 3, 2, -1)
+		all := factsOf[agent.ModelInUse](s)
+		if f := all[len(all)-1]; s.inUse() != "5/1" || f.Version != 1 || !f.Pinned || s.judged() != "taken taken" {
+			t.Errorf("%s in use, %+v, judged: %s", s.inUse(), f, s.judged())
+		}
+		if err := k.Use(0); err != nil {
+			t.Fatal(err)
+		}
+		wait(time.Minute)
+		all = factsOf[agent.ModelInUse](s)
+		if f := all[len(all)-1]; s.inUse() != "5/3" || f.Version != 3 || f.Pinned {
+			t.Errorf("%s in use, %+v", s.inUse(), f)
+		}
+	})
+}
+
+// The hook is told of each model that is taken; a model stays in use when it fails. A restart reads the model in use,
+// and does not take it again.
+func TestModelHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		s := keeps(t, func(c *agent.Config) {
+			c.Predict.Activated = func(_ context.Context, m *modelfile.Model) error {
+				told = append(told, m.Name())
+				return errors.New("exit status 1")
+			}
+		})
+		s.offers(1, 1, 1, 0)
+		if len(factsOf[agent.ModelHookFailed](s)) != 1 || strings.Join(told, " ") != "5/1" || s.inUse() != "5/1" {
+			t.Errorf("told of %s, %s in use", told, s.inUse())
+		}
+		s.stop()
+		s.start()
+		s.send(s.topics.Round(), s.announced)
+		wait(time.Hour)
+		if all := factsOf[agent.ModelInUse](s); len(all) != 2 || all[1].Version != 1 || len(told) != 1 {
+			t.Errorf("%+v; told of %s", all, told)
+		}
+	})
+}
+
+// A lock that somebody has, and a damaged model in use, keep no new one away for long.
+func TestModelsHeal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locked := errors.New("locked")
+		var free atomic.Bool
+		s := keeps(t, func(c *agent.Config) {
+			c.Predict.Lock = func() (func() error, error) {
+				if free.Load() {
+					return func() error { return nil }, nil
+				}
+				return nil, locked
+			}
+		})
+		a := s.training(taskOf("a task"), 1, 0)
+		a.Version = 1
+		s.announce(1, a)
+		wait(time.Second)
+		if f := factsOf[agent.ModelJudged](s); len(f) != 1 || !errors.Is(f[0].Err, locked) || s.inUse() != "none" {
+			t.Errorf("%+v", f)
+		}
+		free.Store(true)
+		wait(time.Minute)
+		if s.inUse() != "5/1" {
+			t.Errorf("%s in use", s.inUse())
+		}
+		s.stop()
+		path := modelfile.ActivePath(s.cfg.Dir)
+		if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.start()
+		s.offers(2, 2, 0, 0) // with none to compare with it is taken
+		if s.inUse() != "5/2" {
+			t.Errorf("%s in use", s.inUse())
+		}
+	})
+}
+
+// Without the rows that are to judge it, a model does not replace the one in use and is not fetched again; it waits for
+// them.
+func TestBlindModelsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLogger(t, "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n")
+		l.stop()
+		l.cfg.HeldOut, l.cfg.Predict = 0.4, &agent.PredictionConfig{MaxKeptModels: 2}
+		l.start()
+		l.offers(1, 1, 1, 0)
+		l.write("a,b,y\n1,0,x\n")
+		a := l.training(taskOf("a task"), 2, -1)
+		base, parts, err := transfer.Publish(a.Base.Inline, wire.Digest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Base, a.Version = base, 2
+		publish := func() {
+			for part, payload := range parts {
+				l.send(l.topics.Blob(base.Hash.Topic(), part), payload)
+			}
+		}
+		l.announce(2, a)
+		publish() // it has not looked at its rows yet
+		wait(11 * time.Minute)
+		manifest := l.topics.Blob(base.Hash.Topic(), transfer.ManifestPart)
+		fetched := func() int { return strings.Count(strings.Join(l.ever, " ")+" ", manifest+" ") }
+		if l.inUse() != "5/1" || l.judged() != "taken"+strings.Repeat(" blind", 12) || fetched() != 1 {
+			t.Errorf("%s in use, judged: %s; fetched %d times", l.inUse(), l.judged(), fetched())
+		}
+		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n")
+		wait(2 * time.Minute)
+		publish()
+		wait(time.Minute)
+		if l.inUse() != "5/2" {
+			t.Errorf("%s in use, judged: %s; fetched %d times", l.inUse(), l.judged(), fetched())
+		}
+	})
+}
+
+// A model that training wants, too, is pulled once, whoever asked first; one that is in use is not pulled again.
+func TestModelsArePulledOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keeps(t, func(c *agent.Config) { c.Predict.Refresh = 0 })
+		for i, drawn := range []string{"not", "before", "after", "in time"} {
+			r := wire.RoundID(i + 1)
+			a := s.training(taskOf("a task"), float32(i)/2, 0)
+			var parts iter.Seq2[string, []byte]
+			var err error
+			if a.Base, parts, err = transfer.Publish(a.Base.Inline, wire.Digest{}); err != nil {
+				t.Fatal(err)
+			}
+			a.Version = wire.ModelVersion(i + 1)
+			digest := s.announce(r, a)
+			if drawn == "before" {
+				s.invite(r, digest)
+			}
+			for part, payload := range parts {
+				if part == transfer.ManifestPart {
+					s.send(s.topics.Blob(a.Base.Hash.Topic(), part), payload)
+				}
+			}
+			if drawn == "in time" {
+				s.invite(r, digest) // the pull is under way
+			}
+			for part, payload := range parts {
+				if part != transfer.ManifestPart {
+					s.send(s.topics.Blob(a.Base.Hash.Topic(), part), payload)
+				}
+			}
+			wait(time.Second)
+			if drawn == "after" {
+				s.invite(r, digest)
+			}
+			wait(30 * time.Second)
+			manifest := s.topics.Blob(a.Base.Hash.Topic(), transfer.ManifestPart)
+			if n := strings.Count(strings.Join(s.ever, " ")+" ", manifest+" "); n != 1 {
+				t.Errorf("drawn %s: the manifest is asked for %d times", drawn, n)
+			}
+			if want := fmt.Sprintf("5/%d", i+1); s.inUse() != want {
+				t.Errorf("drawn %s: %s in use, judged: %s", drawn, s.inUse(), s.judged())
+			}
+			if all := s.heard(wire.TypeUpdate); drawn != "not" && (len(all) == 0 || all[len(all)-1].Round != r) {
+				t.Errorf("drawn %s: no update", drawn)
+			}
+		}
+	})
+}

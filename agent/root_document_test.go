@@ -1,0 +1,197 @@
+package agent_test
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// rooted is a scene whose agent has the first version of a root document.
+func rooted(t *testing.T) *scene {
+	s := newScene(t)
+	s.cfg.Coordinator = nil
+	s.cfg.Root = rootAfter(nil, hosts.TestKey("root"), s.key)
+	return s
+}
+
+// rootAfter is a version that names the coordinator's keys.
+func rootAfter(held *wire.RootDocument, root ed25519.PrivateKey, coordinator ...ed25519.PrivateKey) *wire.RootDocument {
+	d := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(coordinator[0])}
+	for _, k := range coordinator[1:] {
+		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SignKeyOf(k))
+	}
+	before := root
+	if held == nil {
+		before = nil
+	} else {
+		d.Version = held.Version + 1
+	}
+	d.Sign(root, before)
+	return &d
+}
+
+// taken are the versions that the agent has taken.
+func (s *scene) taken() (all []wire.RootVersion) {
+	for _, f := range factsOf[agent.RootDocumentAdopted](s) {
+		all = append(all, f.Version)
+	}
+	return all
+}
+
+// obeys reports whether the agent obeys an announcement of a round that this key has signed, by that root document.
+func (s *scene) obeys(key ed25519.PrivateKey, root wire.RootVersion, epoch wire.Epoch, r wire.RoundID) bool {
+	s.t.Helper()
+	a := s.training(taskOf("air"), 0, 0)
+	h := s.header(wire.TypeAnnouncement, r)
+	h.Root, h.Epoch = root, epoch
+	before := len(factsOf[round.AnnouncementObeyed](s))
+	s.send(s.topics.Round(), wire.SignEnvelope(nil, h, a.Body(), key))
+	return len(factsOf[round.AnnouncementObeyed](s)) > before
+}
+
+// TestRootIsStored: the next root document counts once it is on the disk, and at the next start; until then what goes
+// by it is not obeyed, and what the key before has burnt ends with it.
+func TestRootIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := rooted(t)
+		second := hosts.TestKey("second")
+		s.start()
+		if s.asked(s.topics.Root(2)) != 1 || !s.obeys(s.key, 1, 1, 1) {
+			t.Fatal("the first root does not count")
+		}
+		if !s.obeys(s.key, 1, 1<<64-1, 1) {
+			t.Fatal("a thief of the key is not obeyed: nothing is to be healed")
+		}
+		d := rootAfter(s.cfg.Root, hosts.TestKey("root"), second)
+		if err := os.Rename(s.cfg.Dir, s.cfg.Dir+".away"); err != nil {
+			t.Fatal(err)
+		}
+		s.send(s.topics.Root(2), d.Bytes())
+		if len(s.taken()) > 0 || s.obeys(second, 2, 1, 1) || !s.obeys(s.key, 1, 1<<64-1, 2) {
+			t.Error("a root document counts that is not on the disk")
+		}
+		if err := os.Rename(s.cfg.Dir+".away", s.cfg.Dir); err != nil {
+			t.Fatal(err)
+		}
+		rounds := s.asked(s.topics.Round())
+		wait(10 * time.Second)
+		if got := s.taken(); len(got) != 1 || got[0] != 2 || s.asked(s.topics.Root(2)) != 0 ||
+			s.asked(s.topics.Root(3)) != 1 || s.asked(s.topics.Round()) <= rounds {
+			t.Fatalf("on the disk: taken %v, subscribed %v", got, s.subscribed)
+		}
+		if s.obeys(s.key, 1, 1<<64-1, 3) || s.obeys(s.key, 2, 1<<64-1, 3) {
+			t.Error("a key that the document does not name counts")
+		}
+		if !s.obeys(second, 2, 1, 1) {
+			t.Error("the floor that was burnt under the first root holds under the second")
+		}
+		s.stop()
+		s.start()
+		if s.asked(s.topics.Root(3)) == 0 || s.obeys(s.key, 1, 1<<64-1, 4) || !s.obeys(second, 2, 1, 2) {
+			t.Error("the next start has forgotten the root document")
+		}
+		s.stop()
+		s.cfg.Root = rootAfter(d, hosts.TestKey("root"), s.key) // by another join
+		s.start()
+		if s.obeys(second, 2, 1, 9) || !s.obeys(s.key, 3, 1, 1) {
+			t.Error("a root document that a person has put there does not count")
+		}
+	})
+}
+
+// TestForeignRoots: a document that does not follow changes nothing.
+func TestForeignRoots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := rooted(t)
+		s.start()
+		own, other := hosts.TestKey("root"), hosts.TestKey("stranger")
+		second := rootAfter(s.cfg.Root, own, s.key)
+		third := rootAfter(second, own, s.key)
+		for name, m := range map[string]struct {
+			version wire.RootVersion
+			payload []byte
+		}{
+			"another root's":     {2, rootAfter(s.cfg.Root, other, other).Bytes()},
+			"the one after next": {3, third.Bytes()},
+			"on a wrong topic":   {2, third.Bytes()},
+			"the first again":    {2, s.cfg.Root.Bytes()},
+			"cut off":            {2, second.Bytes()[:100]},
+			"nothing":            {2, nil},
+		} {
+			s.send(s.topics.Root(m.version), m.payload)
+			if len(s.taken()) > 0 {
+				t.Fatalf("%s: taken %v", name, s.taken())
+			}
+		}
+		asked := s.asked(s.topics.Root(2))
+		wait(time.Minute)
+		for range 10 { // anybody can say this
+			s.obeys(other, 7, 1, 1)
+		}
+		if got := s.asked(s.topics.Root(2)); got != asked+1 {
+			t.Errorf("the next root is asked for %d times", got-asked)
+		}
+		s.send(s.topics.Root(2), second.Bytes())
+		s.send(s.topics.Root(3), third.Bytes())
+		if got := s.taken(); len(got) != 2 {
+			t.Errorf("taken %v", got)
+		}
+	})
+}
+
+// TestRevokedByRoot: a device that the root document revokes ends, and does not start again.
+func TestRevokedByRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := rooted(t)
+		s.start()
+		d := rootAfter(s.cfg.Root, hosts.TestKey("root"), s.key)
+		d.Revoked = []wire.AgentID{"press"}
+		d.Sign(hosts.TestKey("root"), hosts.TestKey("root"))
+		s.send(s.topics.Root(2), d.Bytes())
+		var revoked *agent.RevokedError
+		if err := <-s.done; !errors.As(err, &revoked) || revoked.Version != 2 {
+			t.Fatalf("it ends with %v", err)
+		}
+		s.done = nil
+		s.cfg.Boot++
+		if _, err := agent.New(s.cfg, nil); !errors.As(err, &revoked) {
+			t.Errorf("the next start: %v", err)
+		}
+	})
+}
+
+// TestStaleAnnouncements: an agent tells when no announcement comes for three times the longest round, and when one
+// comes again; a replay is none.
+func TestStaleAnnouncements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		a := s.training(taskOf("air"), 0, 0)
+		a.IssuedAt = 1_800_000_000
+		s.announce(3, a)
+		wait(179 * time.Second)
+		s.send(s.topics.Round(), s.announced)
+		if told := factsOf[agent.AnnouncementsStale](s); len(told) > 0 {
+			t.Errorf("too early: %v", told)
+		}
+		wait(2 * time.Second)
+		s.send(s.topics.Round(), s.announced)
+		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 1 || told[0].For != 3*time.Minute {
+			t.Fatalf("after three times the round: %v", told)
+		}
+		a.Phase, a.IssuedAt = wire.PhaseIdle, 1_800_000_181
+		s.announce(4, a)
+		wait(time.Hour)
+		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 2 || told[1].For != 0 {
+			t.Errorf("when one has come, and none is due: %v", told)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// start runs work beside the owner, one job at a time, and then the function that
+// it returns in the owner's goroutine.
+func (a *Agent) start(work func() func()) { a.startIn(a.dataJobs, work) }
+
+// startIn is start in a line of jobs.
+func (a *Agent) startIn(jobs *host.SerialQueue, work func() func()) {
+	jobs.Do(func() {
+		if a.owner.Context().Err() == nil {
+			a.owner.RunOnLoop(work())
+		}
+	})
+}
+
+// takeBase reads the base model that came, or tells that it could not be had.
+func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
+	if err != nil {
+		a.step(round.ModelFetched{Base: ref.Hash, Failed: true})
+		a.modelCame(ref.Hash, nil, err)
+		return
+	}
+	of := a.local // of the announced task, whose model it is; its rows may not fit
+	if ref.Hash == a.baseModelHash {
+		of = a.prepared.localTask
+	}
+	if of == nil || of.problem == nil {
+		a.modelCame(ref.Hash, nil, errors.New("the task is another one by now"))
+		return
+	}
+	want := of.problem.Schema(wire.KindTraining).Len()
+	a.start(func() func() {
+		w := make([]float32, ref.Length/4)
+		err := readBlob(ref, data, func(at int,
+			piece []byte) error {
+			return wire.DecodeVector(w[at/4:(at+len(piece))/4], piece)
+		})
+		if err == nil && len(w) != want {
+			err = errors.New("the model has another size than the task's")
+		}
+		return func() {
+			if err != nil {
+				a.cfg.Logger.Warn("a model that was fetched cannot be used", "hash", ref.Hash.Topic(), "err", err)
+			}
+			if ref.Hash == a.baseModelHash { // else the round is over, or is another agent's
+				a.base = w
+				a.step(round.ModelFetched{Base: ref.Hash, Failed: err != nil})
+			}
+			a.modelCame(ref.Hash, w, err)
+		}
+	})
+}
+
+// train computes the update of a round beside the owner. Work that release or a
+// stop of the agent cuts short is thrown away.
+func (a *Agent) train(e round.Train) {
+	if e.Announcement.Kind == wire.KindTraining {
+		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.Version, Bytes: int(e.Announcement.Base.Length)})
+	}
+	p, base, perStep := a.prepared.limitTrainingRows(e.Samples), a.base, a.pace.PerStep()
+	if a.cfg.StepTime > 0 {
+		perStep = a.cfg.StepTime
+	}
+	if e.Announcement.Kind == wire.KindTraining {
+		a.newRows.begin(e.Order.Run, e.Order.Round, p)
+	}
+	a.judge()
+	sizing := p.problem.Sizing()
+	steps, why := sizing.LocalSteps(perStep)
+	if a.cfg.JudgeDevice != nil && a.deviceVerdict.MayWork() { // a round that has begun is finished
+		steps, why = sizing.Ease(steps, why, a.deviceVerdict.Share)
+	}
+	ctx, cease := context.WithCancel(a.owner.Context())
+	a.cancelTraining = cease
+	a.requestedUpdates++
+	q := &updateRequest{a: a, ctx: ctx, cease: cease, trainEffect: e, p: p, base: base, steps: steps, why: why,
+		began:    a.owner.Now(),
+		sequence: a.requestedUpdates}
+	switch {
+	case e.Announcement.Kind == wire.KindStatistics:
+		q.computeStatistics()
+	case p.problem.Task.Mixing.EndlessBlocks:
+		a.answerFromEndlessBlock(q)
+	default:
+		q.train()
+	}
+}
+
+// trained goes on with the update.
+func (a *Agent) trained(e round.Train, u *update, fact Trained, err error) {
+	if fact.LocalSteps > 0 {
+		a.pace.Observe(fact.LocalSteps, fact.Took)
+		fact.StepTime = a.pace.PerStep()
+		if a.cfg.StepTime > 0 {
+			fact.StepTime = a.cfg.StepTime
+		}
+		u.StepTime = fact.StepTime.Seconds()
+		a.cfg.Observer.Observe(fact)
+	}
+	if err != nil {
+		a.cfg.Observer.Observe(TrainingFailed{e.Order.Round, err})
+		a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Failed: failure(err)})
+		return
+	}
+	if u.residualLost {
+		a.cfg.Observer.Observe(FeedbackKept{Round: e.Order.Round, ResidualLost: true})
+	}
+	a.ready = u
+	a.seen = u.Seen
+	a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Update: u.Payload.Hash,
+		HasEdgeReport: len(u.Seen.Edges) > 0})
+}
+
+func failure(err error) wire.DeclineReason {
+	switch d := (*learner.DivergenceError)(nil); {
+	case errors.As(err, &d):
+		return wire.DeclineDiverged
+	case errors.Is(err, task.ErrNoSteps), errors.Is(err, task.ErrStopped):
+		return wire.DeclineNoTime
+	}
+	return wire.DeclineBadData
+}

@@ -1,0 +1,233 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// sealingKeys is what the agent opens and seals with.
+type sealingKeys struct {
+	// by the keys that were announced, the newest first, what the agent is told is sealed with
+	keys               []host.SealReader
+	groupKeys          []wire.SealKey // under which blobs are sealed for all agents, the newest first; at most two
+	locked             map[blobPurpose]lockedBlob
+	askAt              time.Time // when the key is asked for again
+	wait               time.Duration
+	keyAwaitedReported bool // that the agent asks for it
+}
+
+// lockedBlob is a blob whose key the agent lacks.
+type lockedBlob struct {
+	ref         wire.BlobRef
+	failedPulls int
+}
+
+// The waits between two hellos that ask for a key double from keyFirst to keyMost. Lost answers are seldom, and each
+// hello costs.
+const (
+	keyFirst = 10 * time.Second
+	keyMost  = 10 * time.Minute
+)
+
+var errNoKey = errors.New("the agent lacks the key under which it is sealed")
+
+// unlock returns the reference to a blob as the puller wants it, with its seal if it is pulled sealed.
+func (s *sealingKeys) unlock(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, error) {
+	if ref.GroupKeyID == 0 {
+		return ref, nil, nil
+	}
+	k := s.group(ref.GroupKeyID)
+	if k < 0 {
+		return ref, nil, errNoKey
+	}
+	if len(ref.Sealed) > 0 {
+		ref, err := ref.Open(s.groupKeys[k])
+		return ref, nil, err
+	}
+	return ref, s.groupKeys[k].Blob(ref.Hash), nil
+}
+
+// group is where the key with that ID is; -1 if it is lacking.
+func (s *sealingKeys) group(id uint64) int {
+	return slices.IndexFunc(s.groupKeys, func(k wire.SealKey) bool { return k.ID() == id })
+}
+
+// lock has a blob wait for its key, for which a hello asks. Without its task the agent is not fit.
+func (a *Agent) lock(what blobPurpose, ref wire.BlobRef, again int, before bool) {
+	s := &a.seals
+	if len(s.locked) == 0 {
+		s.wait = keyFirst
+		s.askAt = a.owner.Now().Add(s.wait)
+	}
+	if s.locked == nil {
+		s.locked = map[blobPurpose]lockedBlob{}
+	}
+	s.locked[what] = lockedBlob{ref, again}
+	switch {
+	case what == purposeTask:
+		a.step(round.TaskChecked{Task: ref.Hash, Unfit: wire.DeclineFetch})
+	case !before:
+		a.step(a.missingBlobEvent())
+	}
+}
+
+// askForKey says hello again while the key has not come.
+func (a *Agent) askForKey(now time.Time) {
+	s := &a.seals
+	if len(s.locked) > 0 && !now.Before(s.askAt) {
+		s.wait = min(2*s.wait, keyMost)
+		s.askAt = now.Add(s.wait)
+		a.step(a.missingBlobEvent())
+	}
+}
+
+// groupKeyForHello is wantedKey for a hello, which asks for it. An agent that is not drawn to answer does without.
+func (a *Agent) groupKeyForHello() uint64 {
+	id := a.missingGroupKeyID()
+	if s := &a.seals; id != 0 && len(s.locked) > 0 && !s.keyAwaitedReported {
+		s.keyAwaitedReported = true
+		a.cfg.Observer.Observe(GroupKeyAwaited{})
+	}
+	return id
+}
+
+// missingGroupKeyID is the ID of the key under which the newest announcement has blobs, if the agent lacks it.
+func (a *Agent) missingGroupKeyID() uint64 {
+	ann := &a.lastAnnouncement.Announcement
+	for _, ref := range []*wire.BlobRef{&ann.Task, &ann.Base, &ann.Released, &ann.Candidate} {
+		if ref.GroupKeyID != 0 && a.seals.group(ref.GroupKeyID) < 0 {
+			return ref.GroupKeyID
+		}
+	}
+	return 0
+}
+
+// takeKey takes the key of the group, and goes on with what has waited for it.
+func (a *Agent) takeKey(key wire.SealKey) error {
+	s := &a.seals
+	a.accepted()
+	if slices.Contains(s.groupKeys, key) {
+		return nil
+	}
+	if key.ID() != a.missingGroupKeyID() {
+		return host.NewDropError(DropUnwanted, "the key of a group that the announcement does not name")
+	}
+	s.groupKeys = append([]wire.SealKey{key}, s.groupKeys[:min(1, len(s.groupKeys))]...)
+	groups := slices.Clone(s.groupKeys)
+	_ = a.writeOrRetry(groupKeysWrite, func() error { return saveGroupKeys(&a.cfg, groups) },
+		nil) // else it is asked for again
+	waiting := s.locked
+	s.locked, s.keyAwaitedReported = nil, false
+	a.cfg.Observer.Observe(GroupKeyReceived{})
+	for what := range purposeFile + 1 {
+		if l, is := waiting[what]; is {
+			a.startPull(l.ref, what, l.failedPulls)
+		}
+	}
+	return nil
+}
+
+const (
+	groupsFile = "group"
+	maxGroups  = 2
+)
+
+func saveGroupKeys(c *Config, groups []wire.SealKey) error {
+	var b []byte
+	for _, k := range groups {
+		b = append(b, k[:]...)
+	}
+	return c.Disk.SaveRecord(c.path(groupsFile), fileVersion, b)
+}
+
+func parseGroupKeys(b []byte) (groups []wire.SealKey, err error) {
+	const size = len(wire.SealKey{})
+	if len(b)%size != 0 || len(b) > maxGroups*size {
+		return nil, fmt.Errorf("%d bytes, want at most %d keys of %d", len(b), maxGroups, size)
+	}
+	for k := range slices.Chunk(b, size) {
+		groups = append(groups, wire.SealKey(k))
+	}
+	return groups, nil
+}
+
+// loadGroupKeys returns the keys that an earlier process was given.
+func loadGroupKeys(c *Config) (groups []wire.SealKey, err error) {
+	err = c.record(groupsFile, fileVersion, 1<<10, func(b []byte) (err error) {
+		groups, err = parseGroupKeys(b)
+		return err
+	})
+	return groups, err
+}
+
+// GroupKey returns the key with that ID from an agent's state folder: with it others on the device open what is
+// announced. The error is that it is not there.
+func GroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
+	version, body, err := d.LoadRecord(filepath.Join(dir, groupsFile), 1<<10)
+	if err == nil && version == fileVersion {
+		var groups []wire.SealKey
+		groups, err = parseGroupKeys(body)
+		for _, k := range groups {
+			if k.ID() == id {
+				return k, nil
+			}
+		}
+	}
+	return wire.SealKey{}, errors.Join(errNoKey, err)
+}
+
+// sealForCoordinator has what the agent says sealed to the key that is announced; zero = it is not sealed.
+func (a *Agent) sealForCoordinator(announced wire.PeerKey) {
+	if announced == (wire.PeerKey{}) {
+		a.signer.to = nil
+		return
+	}
+	if to := a.signer.to; to != nil && to.Announced == announced {
+		return
+	}
+	pair, err := wire.NewSealPair(a.cfg.Key, announced)
+	if err != nil {
+		a.cfg.Logger.Error("the coordinator announces a key to which nothing can be sealed; what this agent says is "+
+			"not sealed", "err", err)
+		a.signer.to = nil
+		return
+	}
+	a.signer.to = &host.SealReader{Announced: announced, Key: pair.Up}
+	a.seals.keys = append([]host.SealReader{{Announced: announced, Key: pair.Down}}, a.seals.keys...)
+	a.seals.keys = a.seals.keys[:min(len(a.seals.keys), 2)]
+}
+
+// sealOf returns the seal of the chunks of an update; nil while they are open.
+func (s *signer) sealOf(update wire.Digest) *wire.BlobSeal {
+	if s.to == nil {
+		return nil
+	}
+	return s.to.Key.Blob(update)
+}
+
+// unseal returns the message that is sealed for this agent. One to a key that it has not read of may name an
+// announcement that has not come.
+func (a *Agent) unseal(e wire.Envelope) (wire.Envelope, error) {
+	for _, r := range a.seals.keys {
+		if wire.SealedTo(e.Body, r.Announced) {
+			opened, err := r.Key.OpenMessage(e)
+			if err != nil {
+				return e, host.NewDropError(DropSealed, "%w", err)
+			}
+			return opened, nil
+		}
+	}
+	if !a.isBudgetSpent() {
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+	}
+	return e, host.NewDropError(DropSealed, "it is sealed by a key that no announcement has named")
+}

@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// update is a trained update.
+type update struct {
+	wire.Update
+	epoch            wire.Epoch
+	run              wire.RunID
+	round            wire.RoundID
+	payload          []byte
+	turn             uint64 // of Agent.turns
+	saved            bool   // it is on disk, or the disk has failed to take it
+	saving           bool   // the owner has it written before it is sent
+	cheapToRecompute bool   // it is made again rather than saved
+	possiblySent     bool   // it may have come to the coordinator
+	// Where the codec keeps a residual: what was to be sent, and what its elements are.
+	uncompressed []float32
+	residualLost bool // what was kept before counts no more
+	schemaHash   wire.Digest
+}
+
+const (
+	obeyedFile = "obeyed"
+	updateFile = "update"
+	blockFile  = "block"
+	// feedbackFile is what the codec has not sent.
+	feedbackFile = "unsent"
+	// fileVersion is of the block, which holds what travels too; it rises with the protocol's.
+	fileVersion = 2
+	// slotVersion is of what is kept in slots. Builds that had none wrote version 2.
+	slotVersion = 3
+)
+
+// The slots of an agent. An update needs one copy: when one is written, nobody needs that before it.
+func (c *Config) placeSlots() *store.RecordSlots {
+	return c.Disk.Slots(filepath.Join(c.Dir, obeyedFile), 2)
+}
+func (c *Config) updateSlots() *store.RecordSlots {
+	return c.Disk.Slots(filepath.Join(c.Dir, updateFile), 1)
+}
+
+func (c *Config) path(name string) string { return filepath.Join(c.Dir, name) }
+
+var littleEndian = binary.LittleEndian
+
+// saveObeyed keeps the place of the last announcement that was obeyed.
+func saveObeyed(s *store.RecordSlots, o wire.AnnouncementPosition, d wire.Digest) error {
+	b := littleEndian.AppendUint32(nil, uint32(o.Root))
+	b = littleEndian.AppendUint64(b, uint64(o.Epoch))
+	b = littleEndian.AppendUint64(b, uint64(o.Run))
+	b = littleEndian.AppendUint64(b, uint64(o.Round))
+	b = littleEndian.AppendUint32(b, uint32(o.Attempt))
+	b = append(b, byte(o.Phase))
+	return s.Save(slotVersion, append(b, d[:]...))
+}
+
+// loadObeyed returns that place; zero if there is none.
+func loadObeyed(c *Config, s *store.RecordSlots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
+	err = c.slot(s, obeyedFile, 256, func(b []byte) error {
+		if len(b) != 33+len(d) {
+			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
+		}
+		o = wire.AnnouncementPosition{
+			Root: wire.RootVersion(littleEndian.Uint32(b)), Epoch: wire.Epoch(littleEndian.Uint64(b[4:])),
+			Run:   wire.RunID(littleEndian.Uint64(b[12:])),
+			Round: wire.RoundID(littleEndian.Uint64(b[20:])), Attempt: wire.Attempt(littleEndian.Uint32(b[28:])),
+			Phase: wire.Phase(b[32]),
+		}
+		d = wire.Digest(b[33:])
+		return nil
+	})
+	return o, d, err
+}
+
+// updateStore keeps one update, until its round is over. Blocks and jobs both save one, each in their own order: what
+// comes late never takes the place of a later one.
+type updateStore struct {
+	slots *store.RecordSlots
+
+	mu             sync.Mutex
+	newestSequence uint64 // of the newest update: earlier ones are not written
+}
+
+func (k *updateStore) save(u *update) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if u.turn < k.newestSequence {
+		return nil // its round is over
+	}
+	k.newestSequence = u.turn
+	return saveUpdate(k.slots, u)
+}
+
+// discardEarlier keeps the updates of all turns before this one away.
+func (k *updateStore) discardEarlier(turn uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.newestSequence = turn
+}
+
+// clear removes the update, with what has come of a model if asked, and keeps those of all turns before this one away.
+func (k *updateStore) clear(c *Config, turn uint64, model bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.newestSequence = turn
+	return removeRound(c, k.slots, model)
+}
+
+// saveUpdate writes an update.
+func saveUpdate(s *store.RecordSlots, u *update) error {
+	body := u.Body()
+	b := littleEndian.AppendUint64(nil, uint64(u.epoch))
+	b = littleEndian.AppendUint64(b, uint64(u.run))
+	b = littleEndian.AppendUint64(b, uint64(u.round))
+	b = littleEndian.AppendUint32(b, uint32(len(body)))
+	return s.Save(slotVersion, append(b, body...), u.payload, u.appendWhole())
+}
+
+// loadUpdate returns the update that an earlier process left, or nil.
+func loadUpdate(c *Config, s *store.RecordSlots) (u *update, err error) {
+	err = c.slot(s, updateFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+		const head = 28
+		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
+			return errors.New("too short")
+		}
+		n := head + int(littleEndian.Uint32(b[head-4:]))
+		body, err := wire.DecodeUpdate(b[head:n])
+		if err != nil {
+			return err
+		}
+		end := int64(n) + int64(body.Payload.Length)
+		_, kept := body.Payload.Codec.TopK()
+		if end != int64(len(b)) && !kept || end > int64(len(b)) {
+			return fmt.Errorf("the payload has %d bytes, want %d", len(b)-n, body.Payload.Length)
+		}
+		u = &update{Update: body, epoch: wire.Epoch(littleEndian.Uint64(b)),
+			run:   wire.RunID(littleEndian.Uint64(b[8:])),
+			round: wire.RoundID(littleEndian.Uint64(b[16:])), payload: b[n:end], saved: true, possiblySent: true}
+		return u.readWhole(b[end:])
+	})
+	return u, err
+}
+
+// saveBlock keeps a block without an end, with the number of local steps taken.
+func saveBlock(c *Config, b *endlessBlock, taken uint64, x []float32) error {
+	e := &b.trainEffect
+	edges := wire.Invitation{Agent: "me", Weight: e.Weight, BlockRound: e.Block, Peers: e.Peers}
+	out := littleEndian.AppendUint64(nil, uint64(e.Order.Run))
+	out = littleEndian.AppendUint64(out, e.Announcement.Seed)
+	out = littleEndian.AppendUint64(out, e.Announcement.StepOffset+taken)
+	out = littleEndian.AppendUint32(out, uint32(b.steps))
+	for _, part := range [][]byte{edges.Body(), b.p.problem.Task.Append(nil)} {
+		out = littleEndian.AppendUint32(out, uint32(len(part)))
+		out = append(out, part...)
+	}
+	return c.Disk.SaveRecord(filepath.Join(c.Dir, blockFile), fileVersion, wire.AppendVector(out, x))
+}
+
+// loadBlock returns the block that an earlier process was in, its task and its parameters; nil if there was none.
+func loadBlock(c *Config) (b *endlessBlock, blob []byte, x []float32, err error) {
+	const most = 2*wire.MaxBlob + wire.MaxMessage // a task and a model
+	err = c.record(blockFile, fileVersion, most, func(in []byte) (err error) {
+		b, blob, x, err = parseBlock(in)
+		return err
+	})
+	return b, blob, x, err
+}
+
+func parseBlock(in []byte) (b *endlessBlock, blob []byte, x []float32, err error) {
+	take := func(n int) (part []byte) {
+		if err == nil && (n < 0 || n > len(in)) { // below 0 where int has 32 bits
+			err = errors.New("too short")
+		}
+		if err != nil {
+			return make([]byte, 28)
+		}
+		part, in = in[:n], in[n:]
+		return part
+	}
+	head := take(28)
+	edges := take(int(littleEndian.Uint32(take(4))))
+	blob = take(int(littleEndian.Uint32(take(4))))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	m, err := wire.DecodeInvitation(edges)
+	x = make([]float32, len(in)/4)
+	if err == nil {
+		err = wire.DecodeVector(x, in)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	b = &endlessBlock{task: wire.BlobDigest(blob), steps: int(littleEndian.Uint32(head[24:]))}
+	b.trainEffect.Order.Run, b.trainEffect.Block, b.trainEffect.Weight,
+		b.trainEffect.Peers = wire.RunID(littleEndian.Uint64(head)), m.BlockRound, m.Weight, m.Peers
+	b.trainEffect.Announcement.Seed, b.trainEffect.Announcement.StepOffset = littleEndian.Uint64(head[8:]),
+		littleEndian.Uint64(head[16:])
+	return b, blob, x, nil
+}
+
+// file is the name of the file into which a large blob is pulled. Its chunks are held against their hashes.
+func (w blobPurpose) file() string {
+	return [...]string{purposeTask: "task.part", purposeModel: "model.part",
+		purposeFile: "file.part"}[w]
+}
+
+func (w blobPurpose) path(dir string) string { return filepath.Join(dir, w.file()) }
+
+// removeRound removes what was kept for a round that is over, with what has come of a model.
+func removeRound(c *Config, s *store.RecordSlots, model bool) error {
+	err := s.Clear()
+	if model {
+		err = errors.Join(err, c.remove(purposeModel.file()))
+	}
+	return err
+}
+
+// readBlob reads a blob that was pulled, piece by piece, in whole elements of a vector. In memory its pieces are the
+// chunks, which were held against their hashes when they came. A file is checked against the sums of these chunks,
+// since it may have changed on the disk.
+func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece []byte) error) (err error) {
+	defer func() { err = errors.Join(err, data.Close()) }()
+	at := 0
+	if m, ok := data.(*transfer.Memory); ok {
+		for _, piece := range m.Pieces() {
+			if err := take(at, piece); err != nil {
+				return err
+			}
+			at += len(piece)
+		}
+		return nil
+	}
+	f := data.(*store.Partial)
+	r := io.NewSectionReader(f, 0, int64(ref.Length))
+	sum, piece := f.Sum(), make([]byte, min(int(ref.Length), wire.MaxChunk))
+	for ; at < int(ref.Length); at += len(piece) {
+		piece = piece[:min(len(piece), int(ref.Length)-at)]
+		if _, err := io.ReadFull(r, piece); err != nil {
+			return err
+		}
+		_, _ = sum.Write(piece) // never fails
+		if err := take(at, piece); err != nil {
+			return err
+		}
+	}
+	if sum.Check() != nil {
+		return transfer.ErrCorrupt
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func TestDisk(t *testing.T) {
+	dir := t.TempDir()
+	c := &Config{Dir: dir, Disk: store.Machine, Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}
+	place, kept := c.placeSlots(), c.updateSlots()
+	if o, d, err := loadObeyed(c, place); o != (wire.AnnouncementPosition{}) || !d.IsZero() || err != nil {
+		t.Errorf("an empty folder has %v %v, %v", o, d, err)
+	}
+	if u, err := loadUpdate(c, kept); u != nil || err != nil {
+		t.Errorf("an empty folder has %+v, %v", u, err)
+	}
+	if err := removeRound(c, kept, true); err != nil {
+		t.Error(err)
+	}
+	order, digest := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 2, Round: 3, Attempt: 4, Phase: wire.PhaseOpen},
+		wire.Digest{5}
+	if err := saveObeyed(place, order, digest); err != nil {
+		t.Fatal(err)
+	}
+	if o, d, err := loadObeyed(c, c.placeSlots()); o != order || d != digest || err != nil {
+		t.Errorf("got %v %v, %v", o, d, err)
+	}
+	u := &update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, epoch: 5, run: 8, round: 9}
+	if err := u.take(bytes.Repeat([]byte{1, 2, 3}, 40000), wire.Digest{6}); err != nil {
+		t.Fatal(err)
+	}
+	if err := saveUpdate(kept, u); err != nil {
+		t.Fatal(err)
+	}
+	got, err := loadUpdate(c, c.updateSlots())
+	if err != nil || got.epoch != 5 || got.run != 8 || got.round != 9 || got.LocalSteps != 7 ||
+		got.Payload.Hash != u.Payload.Hash ||
+		!bytes.Equal(got.payload, u.payload) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if err := removeRound(c, kept, true); err != nil {
+		t.Error(err)
+	}
+	if got, err := loadUpdate(c, c.updateSlots()); got != nil || err != nil {
+		t.Errorf("after its removal: %+v, %v", got, err)
+	}
+}
+
+// ignoreEvent observes nothing.
+func ignoreEvent(any) {}
+
+// A model in a file may be changed between its last chunk and its reading.
+func TestReadBlobHoldsAFileAgainstItsHash(t *testing.T) {
+	blob := bytes.Repeat([]byte{1, 2, 3, 4}, 40000)
+	m, err := wire.NewManifest(blob, wire.Digest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := purposeModel.path(t.TempDir())
+	for _, changed := range []bool{false, true} {
+		f, err := store.Machine.OpenPartial(path, int64(len(blob)), wire.MaxChunk,
+			func(k int) [32]byte { return m.Chunks[k] })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range m.Chunks {
+			if err := f.Put(k, wire.ChunkOf(blob, k)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := error(nil)
+		if changed {
+			want = transfer.ErrCorrupt
+			if err := os.WriteFile(path, make([]byte, len(blob)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []byte
+		err = readBlob(wire.BlobRef{Hash: m.Hash, Length: m.Length}, f,
+			func(_ int, p []byte) error { got = append(got, p...); return nil })
+		if !errors.Is(err, want) || !changed && !bytes.Equal(got, blob) {
+			t.Errorf("changed %v: %d bytes, %v", changed, len(got), err)
+		}
+	}
+}

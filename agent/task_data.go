@@ -1,0 +1,241 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// localTask is a task, and the local data that it asks for, whether they fit or not.
+type localTask struct {
+	hash    wire.Digest
+	problem *task.CompiledTask[float32] // nil if the task cannot be worked on
+	rows    data.Rows
+}
+
+// preparedTask is a task with the local data in its terms.
+type preparedTask struct {
+	*localTask
+	view         data.View
+	trainingRows *learner.Samples[float32] // the rows that are trained on
+	heldOutRows  *learner.Samples[float32] // those that are held out; nil if none are
+}
+
+// failureCause is why work on the rows has failed: if rows could not be read, all that was made of them is not finite.
+func (p *preparedTask) failureCause(err error) error {
+	if lost := p.view.Err(); err != nil && lost != nil {
+		return lost
+	}
+	return err
+}
+
+// limitTrainingRows is p with no more than n rows to train on; with all if n is 0.
+func (p *preparedTask) limitTrainingRows(n uint64) *preparedTask {
+	if n == 0 || n >= uint64(p.trainingRows.Len()) {
+		return p
+	}
+	few := *p
+	few.trainingRows = p.trainingRows.First(int(n))
+	return &few
+}
+
+// dataMisfit is why the local data do not fit the task.
+type dataMisfit struct {
+	problem string
+	told    wire.DataProblem
+	retryAt time.Time // when they are looked at once more
+}
+
+// newMisfit takes a problem. Of values that are not used it is the same while column and reason are, however many.
+func newMisfit(err error, again time.Time) *dataMisfit {
+	m := &dataMisfit{problem: err.Error(), retryAt: again}
+	if e := (*data.Error)(nil); errors.As(err, &e) {
+		if e.Reason != "" {
+			m.problem = e.Column + " " + e.Reason
+		}
+		m.told = wire.DataProblem{Column: textPrefix(e.Column, wire.MaxName), Reason: textPrefix(e.Reason,
+			wire.MaxReason),
+			ExampleLocation: textSuffix(e.Where(), wire.MaxName), UnusableValues: e.BadCount, TotalValues: e.TotalCount}
+	}
+	return m
+}
+
+// textPrefix returns the beginning of a text, as UTF-8 of at most so many bytes.
+func textPrefix(text string, most int) string {
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
+// textSuffix returns the end of a text.
+func textSuffix(text string, most int) string {
+	return strings.ToValidUTF8(text[max(0, len(text)-most):], "")
+}
+
+const (
+	// misfitRetryInterval is the time after which data that do not fit are looked at again, changed or not: a file may
+	// be mounted, or allowed to be read.
+	misfitRetryInterval = 10 * time.Minute
+	// dataCheckInterval is the least time between two looks at data for what has come: each may end in a hello.
+	dataCheckInterval = 5 * time.Second
+)
+
+// prepare holds the local data against a task that came, or tells that it
+// could not be had.
+func (a *Agent) prepare(ref wire.BlobRef, storage transfer.Storage, err error) {
+	if err != nil {
+		a.step(round.TaskChecked{Task: ref.Hash, Unfit: wire.DeclineFetch})
+		return
+	}
+	began := a.owner.Now()
+	a.start(func() func() {
+		var blob []byte
+		l := &localTask{hash: ref.Hash}
+		if err := readBlob(ref, storage,
+			func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
+			return a.fitted(l, data.View{}, wire.DeclineFetch, DataLoaded{Problem: err}, began)
+		}
+		err := a.compileTask(l, blob)
+		if err != nil {
+			return a.fitted(l, data.View{}, wire.DeclineUnsupported, DataLoaded{Problem: err}, began)
+		}
+		return a.fit(l, began)
+	})
+}
+
+// compileTask makes a task workable.
+func (a *Agent) compileTask(l *localTask, blob []byte) error {
+	t, err := wire.DecodeTask(blob)
+	if err != nil {
+		return err
+	}
+	problem, err := task.Compile[float32](t)
+	if err == nil {
+		l.problem = problem
+		want := data.RowQuery{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
+			Labels: problem.Model.Architecture().LabelSet(), Prepare: problem.Preparer()}
+		if t.External.On() {
+			want.External = &l.problem.Task
+		}
+		l.rows = a.cfg.Data.Open(want)
+	}
+	return err
+}
+
+// fit reads the data that a task asks for, as they are now, and returns what the owner makes of it.
+func (a *Agent) fit(l *localTask, began time.Time) func() {
+	view, err := l.rows.Snapshot()
+	fact := DataLoaded{Task: l.problem.Task.Name, RenewalReason: view.RenewalReason, Problem: err}
+	if err != nil {
+		return a.fitted(l, view, wire.DeclineBadData, fact, began)
+	}
+	return a.fitted(l, view, 0, fact, began)
+}
+
+// fitted returns what the owner makes of data that were read.
+func (a *Agent) fitted(l *localTask, view data.View, unfit wire.DeclineReason, fact DataLoaded,
+	began time.Time) func() {
+	fact.Took = a.owner.Now().Sub(began)
+	return func() {
+		if l.hash == a.wantedTaskHash { // else another task has come meanwhile
+			a.adoptTaskData(l, view, unfit, fact)
+			a.wantModel()
+			a.wantEvaluation()
+		}
+	}
+}
+
+// splitIfEnough parts a view into what is trained on and what is held out. It is nil, with the reason, if there are too
+// few.
+func (a *Agent) splitIfEnough(l *localTask, view data.View) (*preparedTask, error) {
+	p := a.split(l, view)
+	if least := max(l.problem.Task.MinSamples, a.cfg.MinRows); uint64(p.trainingRows.Len()) < least {
+		return nil, &tooFewRowsError{p.trainingRows.Len(), least}
+	}
+	return p, nil
+}
+
+// adoptTaskData goes on with data that were read. The same misfit, and the same rows, are told once.
+func (a *Agent) adoptTaskData(l *localTask, view data.View, unfit wire.DeclineReason, fact DataLoaded) {
+	before := a.misfit
+	a.newRows.renewed(view)
+	a.local, a.misfit = l, nil
+	var p *preparedTask
+	if unfit == 0 {
+		fact.Rows = view.Rows.Len()
+		if p, fact.Problem = a.splitIfEnough(l, view); p == nil {
+			unfit = wire.DeclineTooFewRows
+		}
+	}
+	if unfit == wire.DeclineBadData || unfit == wire.DeclineTooFewRows {
+		a.misfit = newMisfit(fact.Problem, a.owner.Now().Add(misfitRetryInterval))
+		if before != nil && before.problem == a.misfit.problem {
+			return
+		}
+	}
+	ev := round.TaskChecked{Task: l.hash, Unfit: unfit}
+	if p != nil {
+		if old := a.prepared; old != nil && old.localTask == l {
+			if before == nil && old.view.Version == view.Version && old.trainingRows.Len() == p.trainingRows.Len() {
+				return
+			}
+			fact.RowsBefore = old.view.Rows.Len()
+		}
+		a.prepared = p
+		ev.Statistics = uint32(p.problem.Schema(wire.KindStatistics).Bytes())
+		ev.Samples = a.cfg.Trainer.Rows(p.trainingRows)
+	}
+	a.cfg.Observer.Observe(fact)
+	a.step(ev)
+}
+
+// Task returns the task that the agent holds its data against, encoded; nil if it has none yet. It may be called from
+// any goroutine.
+func (a *Agent) Task(ctx context.Context) ([]byte, error) {
+	held := make(chan *localTask, 1)
+	if err := a.owner.RunOnLoopContext(ctx, func() { held <- a.local }); err != nil {
+		return nil, err
+	}
+	select {
+	case l := <-held:
+		if l == nil || l.problem == nil {
+			return nil, nil
+		}
+		return l.problem.Task.Append(nil), nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the agent does not answer: %w", ctx.Err())
+	}
+}
+
+// retryMisfit looks at data again that did not fit.
+func (a *Agent) retryMisfit(now time.Time) {
+	m, l := a.misfit, a.local
+	if m == nil || now.Before(m.retryAt) {
+		return
+	}
+	m.retryAt = now.Add(misfitRetryInterval)
+	a.start(func() func() { return a.fit(l, now) })
+}
+
+// checkForNewData reads what has come to the data that the task asks for, if anything has. A source is looked at when
+// the coordinator has said something new, since nobody trains in between.
+func (a *Agent) checkForNewData() {
+	l, now := a.local, a.owner.Now()
+	if l == nil || l.rows == nil || now.Before(a.lookAt) {
+		return
+	}
+	a.lookAt = now.Add(dataCheckInterval)
+	a.start(func() func() {
+		if !l.rows.Changed() {
+			return func() {}
+		}
+		return a.fit(l, now)
+	})
+}

@@ -1,0 +1,190 @@
+package agent_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// logger is a device's file, and the agent that reads it.
+type logger struct {
+	*scene
+	path string
+}
+
+func newLogger(t *testing.T, text string) *logger {
+	l := &logger{newScene(t), filepath.Join(t.TempDir(), "rows.csv")}
+	l.write(text)
+	c := data.Config{Source: data.SourceCSV, CSV: l.path}
+	var err error
+	if l.cfg.Data, err = c.Open(); err != nil {
+		t.Fatal(err)
+	}
+	l.cfg.MinRows = 2
+	l.start()
+	return l
+}
+
+func (l *logger) write(text string) {
+	l.t.Helper()
+	if err := os.WriteFile(l.path, []byte(text), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// plays a round, which was drawn from the last hello before it.
+func (l *logger) plays(r wire.RoundID) {
+	l.t.Helper()
+	known := uint64(0)
+	if all := l.heard(wire.TypeHello); len(all) > 0 {
+		known = l.hello(all[len(all)-1]).Samples
+	}
+	invitation := &wire.Invitation{Agent: "press", Announcement: l.announce(r, l.training(taskOf("a task"), 0, 0)),
+		RemainingMillis: 60000, Weight: 1, SendsUpdate: true, Samples: known}
+	for range 2 {
+		l.direct(wire.TypeInvitation, r, invitation.Body())
+		wait(15 * time.Second)
+	}
+}
+
+func (l *logger) hello(e wire.Envelope) wire.Hello {
+	l.t.Helper()
+	h, err := wire.DecodeHello(e.Body)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return h
+}
+
+// rows are those of the last hello, of the last update, and of the last fact about the data.
+func (l *logger) rows() string {
+	l.t.Helper()
+	all := l.heard(wire.TypeHello)
+	hello := l.hello(all[len(all)-1])
+	e, u := l.update()
+	facts := factsOf[agent.DataLoaded](l.scene)
+	f := facts[len(facts)-1]
+	text := fmt.Sprintf("hello %d, update %d of round %d, %d loaded after %d", hello.Samples, u.Samples, e.Round,
+		f.Rows, f.RowsBefore)
+	if hello.Unfit != 0 {
+		text += ", " + hello.Unfit.String()
+	}
+	return strings.ReplaceAll(text+strings.TrimSuffix("; "+f.RenewalReason, "; "), l.path, "FILE")
+}
+
+// An agent whose data are mostly wrong says column, reason, place and numbers in its hello. It is one fact, until
+// column or reason are others, or the data fit.
+func TestHelloOfMisfit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLogger(t, "a,b,y\n1,0,2\n0,hot,-1\n")
+		last := func() wire.Hello {
+			all := l.heard(wire.TypeHello)
+			return l.hello(all[len(all)-1])
+		}
+		l.plays(1)
+		want := wire.DataProblem{Column: "b", Reason: "not_a_number", ExampleLocation: l.path + ": line 3",
+			UnusableValues: 1, TotalValues: 2}
+		if len(want.ExampleLocation) > wire.MaxName {
+			want.ExampleLocation = want.ExampleLocation[len(want.ExampleLocation)-wire.MaxName:]
+		}
+		if h := last(); h.Unfit != wire.DeclineBadData || h.Misfit != want {
+			t.Errorf("%v, %+v; want %+v", h.Unfit, h.Misfit, want)
+		}
+		facts := len(factsOf[agent.DataLoaded](l.scene))
+		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n")
+		wait(time.Minute)
+		if n := len(factsOf[agent.DataLoaded](l.scene)); n != facts {
+			t.Errorf("%d facts after %d, for the same misfit", n, facts)
+		}
+		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n,1,-1\n")
+		wait(time.Minute)
+		if h := last(); h.Misfit.Column != "a" || h.Misfit.Reason != "missing" || h.Misfit.UnusableValues != 3 {
+			t.Errorf("another column: %+v", h)
+		}
+		l.write("a,b,y\n1,0,2\n1,1,3\n")
+		wait(time.Minute)
+		if h := last(); h.Unfit != 0 || h.Misfit != (wire.DataProblem{}) || h.Samples != 2 {
+			t.Errorf("mended: %+v", h)
+		}
+	})
+}
+
+// An agent follows a file that grows, is cut off, is replaced and is damaged. It never sends an update of other rows
+// than its hello has told.
+func TestFileThatChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		five := "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n"
+		l := newLogger(t, five)
+		want := func(want string) {
+			t.Helper()
+			if got := l.rows(); got != want {
+				t.Errorf("%s\nwant %s", got, want)
+			}
+		}
+		l.plays(1)
+		want("hello 5, update 5 of round 1, 5 loaded after 0")
+		l.plays(2)
+		want("hello 5, update 5 of round 2, 5 loaded after 0")
+
+		l.write(five + "3,1,5\n1,3,-1\n7,")
+		l.plays(3) // which was drawn from what it knew
+		want("hello 7, update 5 of round 3, 7 loaded after 5")
+		l.plays(4)
+		want("hello 7, update 7 of round 4, 7 loaded after 5")
+		if got := factsOf[agent.Trained](l.scene); got[3].RiskBefore == got[2].RiskBefore {
+			t.Errorf("the risk of the same model on more rows is the same: %v", got[3].RiskBefore)
+		}
+		if got := factsOf[round.TaskPrepared](l.scene); got[len(got)-1].Samples != 7 {
+			t.Errorf("the metric of rows is set from %+v", got[len(got)-1])
+		}
+		l.write(five + "3,1,5\n1,3,-1\n7,1,13\n")
+		l.plays(5)
+		l.plays(6)
+		want("hello 8, update 8 of round 6, 8 loaded after 7")
+
+		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n")
+		l.plays(7)
+		l.plays(8)
+		want("hello 3, update 3 of round 8, 3 loaded after 8; FILE: it was truncated from 57 to 25 bytes after 9 " +
+			"lines had been read; its rows are read again")
+
+		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n1,warm,3\n")
+		l.plays(9)
+		want("hello 0, update 3 of round 8, 0 loaded after 0, bad_data")
+		if f := factsOf[agent.DataLoaded](l.scene); !strings.Contains(fmt.Sprint(f[len(f)-1].Problem),
+			`rows.csv: line 5: column "b": "warm" is not a number; 1 of 4 rows cannot be used`) {
+			t.Errorf("%v", f[len(f)-1].Problem)
+		}
+		n := len(factsOf[agent.DataLoaded](l.scene))
+		l.plays(10)
+		if got := factsOf[agent.DataLoaded](l.scene); len(got) != n {
+			t.Errorf("the same damage is told again: %+v", got[n:])
+		}
+		if got := l.declined(); got != "bad_data bad_data" { // one for each round
+			t.Errorf("declined %q", got)
+		}
+		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n1,0,3\n")
+		l.plays(11)
+		l.plays(12)
+		want("hello 4, update 4 of round 12, 4 loaded after 3")
+
+		// another file, with fewer rows than are wanted
+		if err := errors.Join(os.Link(l.path, l.path+".old"), os.Remove(l.path)); err != nil {
+			t.Fatal(err)
+		}
+		l.write("a,b,y\n1,0,2\n")
+		l.plays(13)
+		want("hello 0, update 4 of round 12, 1 loaded after 0, too_few_rows; FILE: a different file has this name; " +
+			"its rows are read again")
+	})
+}

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// persistAgain is the time after which a write that failed is tried again.
+const persistAgain = 5 * time.Second
+
+// failedWrite is a write that failed, and is tried again.
+type failedWrite struct {
+	what      string
+	write     func() error
+	onWritten func() // nil if nothing follows
+}
+
+// The writes that may be tried again, by what they are for.
+const (
+	orderWrite         = "save the announcement's place"
+	updateWrite        = "save the update"
+	personalModelWrite = "save what of the model is the agent's own"
+	// feedbackWrite is before the update is removed, which has it too.
+	feedbackWrite     = "save what the codec has not sent"
+	updateRemoval     = "remove the old update"
+	heldOutSplitWrite = "save which rows are held out"
+	rootDocumentWrite = "save the root document"
+	keysWrite         = "save another key or certificate"
+	clockWrite        = "save the coordinator's time"
+	attestationWrite  = "save the coordinator's word about this agent's key"
+	groupKeysWrite    = "save the key of the group"
+)
+
+// blobWrite is what a transfer does, which tries again by itself.
+const blobWrite = "store a model or task on its way"
+
+// writeOrRetry writes to the state folder, in the place of an earlier write for the
+// same purpose. While it fails it is tried again; done follows when it is done.
+func (a *Agent) writeOrRetry(what string, write func() error, done func()) error {
+	err := write()
+	a.finishWrite(failedWrite{what, write, done}, err)
+	return err
+}
+
+// finishWrite takes the result of a write.
+func (a *Agent) finishWrite(w failedWrite, err error) {
+	a.unwritten = slices.DeleteFunc(a.unwritten, func(old failedWrite) bool { return old.what == w.what })
+	a.reportWriteResult(w.what, err)
+	switch {
+	case err != nil:
+		if len(a.unwritten) == 0 {
+			a.persistAt = a.owner.Now().Add(persistAgain)
+		}
+		a.unwritten = append(a.unwritten, w)
+	case w.onWritten != nil:
+		w.onWritten()
+	}
+}
+
+// persistAll tries again what failed.
+func (a *Agent) persistAll(now time.Time) {
+	if len(a.unwritten) == 0 || now.Before(a.persistAt) {
+		return
+	}
+	a.persistAt = now.Add(persistAgain)
+	for _, w := range slices.Clone(a.unwritten) {
+		if slices.ContainsFunc(a.unwritten, func(still failedWrite) bool { return still.what == w.what }) {
+			a.finishWrite(w, w.write())
+		}
+	}
+}
+
+// unwanted gives up a write that need not be done any more.
+func (a *Agent) unwanted(what string) { a.finishWrite(failedWrite{what: what}, nil) }
+
+// reportWriteResult tells when the state folder begins to fail, and when it is well again.
+func (a *Agent) reportWriteResult(what string, err error) {
+	began, over := a.writeFailures.Note(what, err)
+	if began {
+		a.cfg.Observer.Observe(StorageFailing{what, err})
+	}
+	if over {
+		a.cfg.Observer.Observe(StorageMended{})
+	}
+}
+
+// obey saves an announcement's place beside the owner, one at a time, the newest next.
+func (a *Agent) obey(e round.SavePosition) {
+	a.order = e.Order
+	if b := a.endless; b != nil && b.runIsOver(a.order) {
+		a.endBlock(b)
+	}
+	// not once more after the new one
+	a.unwritten = slices.DeleteFunc(a.unwritten, func(old failedWrite) bool { return old.what == orderWrite })
+	busy := a.obeying != nil
+	if a.obeying = &e; !busy {
+		a.savePlace(e)
+	}
+	a.splitAgain()
+	a.checkForNewData()
+}
+
+func (a *Agent) savePlace(e round.SavePosition) {
+	a.owner.Go(func() {
+		err := saveObeyed(a.announcementSlots, e.Order, e.Digest)
+		a.owner.RunOnLoop(func() { a.savedPlace(e, err) })
+	})
+}
+
+// savedPlace tells the machine. While the place could not be saved the machine declines.
+func (a *Agent) savedPlace(e round.SavePosition, err error) {
+	if newest := *a.obeying; newest != e {
+		a.savePlace(newest)
+		return
+	}
+	a.obeying = nil
+	a.finishWrite(failedWrite{orderWrite, func() error { return saveObeyed(a.announcementSlots, e.Order, e.Digest) },
+		func() { a.step(round.PositionSaved{Order: e.Order}) }}, err)
+	if err != nil {
+		a.step(round.PositionSaved{Order: e.Order, Failed: true})
+	}
+}

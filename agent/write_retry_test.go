@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestSaveOfARoundThatIsOver: a write that fails is tried again only while its
+// round lasts, or it would put an old update in the place of the next one.
+func TestSaveOfARoundThatIsOver(t *testing.T) {
+	for name, want := range map[string]int{"under way": 1, "over": 0} {
+		t.Run(name, func(t *testing.T) {
+			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Disk: store.Machine,
+				Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}, owner: host.NewEventLoop(nil)}
+			a.owner.Begin(t.Context())
+			defer a.owner.End()
+			u := &update{Update: wire.Update{Kind: wire.KindTraining}}
+			if err := u.take([]byte{1, 2, 3, 4}, wire.Digest{}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cease := context.WithCancel(t.Context())
+			defer cease()
+			a.updateStore.slots = a.cfg.updateSlots()
+			a.owner.Go(func() { a.save(u, func() bool { return ctx.Err() != nil }) })
+			if name == "over" {
+				cease() // as release does, before the owner hears of the write
+			}
+			heard, turns := errors.New("heard"), 0
+			if err := a.owner.Run(t.Context(), nil, host.LoopHandlers{
+				Deadline: func() time.Time { return time.Now().Add(time.Hour) },
+				BeforeWait: func() error {
+					if turns++; turns > 1 {
+						return heard
+					}
+					return nil
+				},
+			}); !errors.Is(err, heard) {
+				t.Fatal(err)
+			}
+			if len(a.unwritten) != want {
+				t.Errorf("%d writes are tried again, want %d", len(a.unwritten), want)
+			}
+		})
+	}
+}
+
+// TestNewestUpdateStays: an update that waited for its turn among the jobs until its round was over is not written over
+// the next one, which the next block has saved.
+func TestNewestUpdateStays(t *testing.T) {
+	a := &Agent{cfg: Config{Dir: t.TempDir(), Disk: store.Machine,
+		Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}, owner: host.NewEventLoop(nil)}
+	a.owner.Begin(t.Context())
+	a.dataJobs, a.blocks = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner)
+	a.cancelTraining, a.updateStore.slots = func() {}, a.cfg.updateSlots()
+	made := func(r wire.RoundID) *update {
+		a.requestedUpdates++
+		u := &update{turn: a.requestedUpdates, run: 1, round: r, Update: wire.Update{Kind: wire.KindTraining}}
+		if err := u.take([]byte{1, 2, 3, byte(r)}, wire.Digest{}); err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	a.owner.Go(func() {
+		_ = a.owner.Run(ctx, nil, host.LoopHandlers{BeforeWait: func() error { return nil },
+			Deadline: func() time.Time { return time.Now().Add(time.Hour) }})
+	})
+	busy, saved := make(chan struct{}), make(chan struct{})
+	var next *update
+	a.owner.RunOnLoop(func() {
+		a.dataJobs.Do(func() { <-busy })
+		a.ready = made(1)
+		a.submit(round.SubmitUpdate{Update: a.ready.Payload.Hash}) // behind the job
+		a.release(0)
+		next = made(2)
+		a.blocks.Do(func() {
+			a.save(next, func() bool { return false })
+			close(saved)
+		})
+	})
+	<-saved
+	close(busy)
+	for !a.dataJobs.Idle() {
+		a.owner.RunOnLoop(func() {}) // until the job behind has met the owner
+	}
+	stop()
+	a.owner.End()
+	got, err := loadUpdate(&a.cfg, a.cfg.updateSlots())
+	if err != nil || got == nil || got.round != 2 {
+		t.Errorf("the disk has %+v, %v, want the update of round 2", got, err)
+	}
+}

@@ -1,0 +1,100 @@
+package codec
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// integerCodec is units of 256 elements: a float32 scale s, then a signed integer q of 8 or 4 bits for each element,
+// which stands for s·q. Of two integers in a byte the first is the lower half; in a vector of an odd length the last
+// upper half is 0, and nobody reads it. s is the largest magnitude of the unit over the largest q, 127 or 7, and q is
+// x/s rounded at random to one of its two neighbours, up with the probability of what lies below: so the mean of q is
+// x/s (QSGD: Alistarh et al. 2017).
+type integerCodec[T wire.Float] struct{ bits int }
+
+const perUnit = 256
+
+// most is the largest |q|.
+func (c integerCodec[T]) most() float64 { return float64(int(1)<<(c.bits-1) - 1) }
+
+func (c integerCodec[T]) Unit() (elements, bytes int) { return perUnit, c.Size(perUnit) }
+func (c integerCodec[T]) Size(n int) int              { return (c.bits*n+7)/8 + 4*((n+perUnit-1)/perUnit) }
+
+func (c integerCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
+	dst = slices.Grow(dst, c.Size(len(v)))
+	most, mask := c.most(), byte(1<<c.bits-1)
+	for unit := range slices.Chunk(v, perUnit) {
+		largest := 0.0
+		for _, x := range unit {
+			largest = max(largest, math.Abs(float64(x)))
+		}
+		s := scaleOf(largest, most)
+		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(s))
+		for i, x := range unit {
+			q := 0.0
+			if u := rng.Float64(); s > 0 {
+				q = min(max(math.Floor(float64(x)/float64(s)+u), -most), most)
+			}
+			if b := byte(int8(q)); c.bits == 8 || i%2 == 0 {
+				dst = append(dst, b&mask)
+			} else {
+				dst[len(dst)-1] |= b << 4
+			}
+		}
+	}
+	return dst
+}
+
+// scaleOf is largest/most in float32, so that most times it is finite. The product is rounded on its own: fused with
+// what follows it would not be what it was.
+func scaleOf(largest, most float64) float32 {
+	s := float32(min(largest, math.MaxFloat32) / most)
+	if x := float32(s * float32(most)); x-x != 0 {
+		s = math.Nextafter32(s, 0)
+	}
+	return s
+}
+
+func (c integerCodec[T]) Decode(dst []T, p []byte) error {
+	if err := checkLength(len(p), c.Size(len(dst)), len(dst)); err != nil {
+		return err
+	}
+	most, q := float32(c.most()), [perUnit]int8{}
+	for at := 0; at < len(dst); at += perUnit {
+		s := math.Float32frombits(binary.LittleEndian.Uint32(p))
+		p = p[4:]
+		if x := float32(s * most); x-x != 0 || s < 0 {
+			return fmt.Errorf("the scale of the elements from %d on is %v, want a finite number of 0 or more: %w", at,
+				s, wire.ErrNotFinite)
+		}
+		unit := dst[at:min(at+perUnit, len(dst))]
+		p = c.take(q[:len(unit)], p)
+		for i := range unit {
+			x := float32(s * float32(q[i]))
+			if x-x != 0 { // −128 or −8, which nobody writes
+				return notFinite(at+i, x)
+			}
+			unit[i] = T(x)
+		}
+	}
+	return nil
+}
+
+// take reads as many integers as q has, and returns the bytes behind them.
+func (c integerCodec[T]) take(q []int8, p []byte) []byte {
+	if c.bits == 8 {
+		for i := range q {
+			q[i] = int8(p[i])
+		}
+		return p[len(q):]
+	}
+	for i := range q {
+		q[i] = int8(p[i/2]<<(4-i%2*4)) >> 4
+	}
+	return p[(len(q)+1)/2:]
+}

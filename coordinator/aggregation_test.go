@@ -1,0 +1,154 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestSpread of two updates around their mean, whatever the scale and the sign
+// of the factors, and of a single one.
+func TestSpread(t *testing.T) {
+	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spool.Close()
+	for agent, v := range map[string][]float32{"a": {3, 0}, "b": {0, 4}} {
+		p := wire.AppendVector(nil, v)
+		if err := spool.Put(store.SpoolEntry{Agent: agent, Digest: wire.BlobDigest(p), Size: int64(len(p))},
+			p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ scale, a, b, want float64 }{
+		{1, 1, 1, 2.5},    // both are 2.5 from (1.5, 2)
+		{-0.1, 1, 1, 2.5}, // as gradients
+		{1, 3, 1, math.Sqrt(0.75*(0.75*0.75+1) + 0.25*(2.25*2.25+9))},
+		{1, 1, 0, 0},
+	} {
+		set := []round.Contribution{{Agent: "a", UpdateShare: rule.UpdateShare{Times: 2, Factor: tt.a, Norm: 3}},
+			{Agent: "b", UpdateShare: rule.UpdateShare{Times: 1, Factor: tt.b, Norm: 4}}}
+		u := &updateSource{packedSpool: packedSpool{spool, codec.ForWord[float32](spec.CodecRaw)}, contributions: set,
+			dimension: 2}
+		d := make([]float64, 2)
+		shares := []rule.UpdateShare{set[0].UpdateShare, set[1].UpdateShare}
+		all := rule.UpdateSet[float32]{Shares: shares, Scale: tt.scale, Source: u}
+		by := rule.New[float32](rule.DefaultConfig())
+		err := u.forEachStrip(func(int, int) error {
+			_, err := by.AssessUpdates(&all)
+			return errors.Join(err, by.AggregatePart(d, &all, 0))
+		})
+		if got := spread(set, addMeanSquares(0, set, d, tt.scale)); err != nil || math.Abs(got-tt.want) > 1e-12 {
+			t.Errorf("scale %v, factors %v and %v: %v, error %v; want %v", tt.scale, tt.a, tt.b, got, err, tt.want)
+		}
+	}
+}
+
+// TestPackedUpdates: a rule reads the columns of packed updates as it reads the updates whole, and what an update is
+// checked for on its way in is what it says when it is unpacked, wherever its chunks end.
+func TestPackedUpdates(t *testing.T) {
+	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spool.Close()
+	for _, word := range spec.Codecs() {
+		packedUpdates(t, spool, word, 70_001)
+		packedUpdates(t, spool, word, 70_002)
+	}
+}
+
+func packedUpdates(t *testing.T, spool *store.Spool, word spec.Codec, d int) {
+	t.Helper()
+	c, rng := codec.ForWord[float32](word), rand.New(rand.NewPCG(1, 2))
+	var set []round.Contribution
+	var whole [][]float32
+	for k := range 3 {
+		v := make([]float32, d)
+		for i := range v {
+			v[i] = float32(rng.NormFloat64())
+		}
+		p := c.Append(nil, v, rng)
+		id := fmt.Sprint(word, d, k)
+		if err := spool.Put(store.SpoolEntry{Agent: id, Digest: wire.BlobDigest(p), Size: int64(len(p))},
+			p); err != nil {
+			t.Fatal(err)
+		}
+		set = append(set, round.Contribution{Agent: wire.AgentID(id)})
+		if err := c.Decode(v, p); err != nil {
+			t.Fatal(err)
+		}
+		whole = append(whole, v)
+		checkPacked(t, word, p, d, math.Sqrt(round.AddSquares(0, v)))
+	}
+	if codec.DecodesOnlyWhole(c) {
+		return
+	}
+	u := &updateSource{packedSpool: packedSpool{spool, c}, contributions: set, dimension: d}
+	for _, from := range []int{0, 255, 256, 1000, d - 7} {
+		rows := [][]float32{make([]float32, 7), make([]float32, 7), make([]float32, 7)}
+		if err := u.Columns(from, rows); err != nil {
+			t.Fatal(err)
+		}
+		for k := range rows {
+			if !slices.Equal(rows[k], whole[k][from:from+7]) {
+				t.Errorf("%s: columns %d and on of update %d are %v, want %v", word, from, k, rows[k],
+					whole[k][from:from+7])
+			}
+		}
+	}
+}
+
+// checkPacked wants the check of an update to find its norm, and a number that is not finite at its end.
+func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
+	t.Helper()
+	m, err := wire.NewManifest(p, wire.Digest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Codec = word
+	u := wire.Update{Kind: wire.KindTraining, Payload: m}
+	of := func(p []byte) *transfer.Memory {
+		data := transfer.NewMemory(len(p))
+		for k := range wire.ChunkCount(len(p)) {
+			if err := data.Put(k, wire.ChunkOf(p, k)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return data
+	}
+	got, reason, err := (&Coordinator{}).checkUpdate(&u, int64(len(p)), of(p), updateLimits{elements: d})
+	if err != nil || reason != 0 || got != norm { // the same bits as after a restart
+		t.Errorf("%s: norm %v, refused %v, error %v; want norm %v", word, got, reason, err, norm)
+	}
+	short := updateLimits{d, norm / 2}
+	if _, reason, err = (&Coordinator{}).checkUpdate(&u, int64(len(p)), of(p), short); reason != wire.RefuseNorm ||
+		err != nil {
+		t.Errorf("%s: a long one is refused as %v, error %v", word, reason, err)
+	}
+	bad := slices.Clone(p)
+	start := 0
+	if _, bytes := codec.ForWord[float32](word).Unit(); bytes > 0 {
+		start = (len(p) - 1) / bytes * bytes // of the last unit
+	}
+	if _, sparse := word.TopK(); sparse {
+		start = len(p) - 4 // behind an index
+	}
+	copy(bad[start:], []byte{0xff, 0xff, 0xff, 0x7f}[4-min(4, len(p)-start):])
+	_, reason, err = (&Coordinator{}).checkUpdate(&u, int64(len(p)), of(bad), updateLimits{elements: d})
+	if reason != wire.RefuseNotFinite || err != nil {
+		t.Errorf("%s: a NaN at the end is refused as %v, error %v", word, reason, err)
+	}
+}

@@ -1,0 +1,66 @@
+package coordinator
+
+import (
+	"cmp"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// aheadAgents is the agents whose hellos name a later place than the coordinator's: they do not obey it.
+type aheadAgents struct {
+	confirmedByAgent map[wire.AgentID]bool // whether twice in a row
+	confirmedCount   int                   // of those
+	run              wire.RunID            // the newest place that was named
+	round            wire.RoundID
+}
+
+// isFromLaterRound reports whether a message is about a place that the coordinator has not come to: another one has, or
+// its state folder is an older copy.
+func (c *Coordinator) isFromLaterRound(h wire.Header) bool {
+	return cmp.Or(cmp.Compare(h.Run, c.runID), cmp.Compare(h.Round, c.currentRound())) > 0
+}
+
+// isAhead reports whether an agent's hello names a later place, and answers it then. An agent that has not read the
+// present announcement, after the epoch was raised, reads it; an agent that names such a place again does not obey it.
+func (c *Coordinator) isAhead(agent wire.AgentID, h wire.Header) bool {
+	if !c.isFromLaterRound(h) {
+		c.forgetAhead(agent)
+		return false
+	}
+	a := &c.aheadAgents
+	if cmp.Or(cmp.Compare(h.Run, a.run), cmp.Compare(h.Round, a.round)) > 0 {
+		a.run, a.round = h.Run, h.Round
+	}
+	sure, known := a.confirmedByAgent[agent]
+	a.confirmedByAgent[agent] = known
+	if known && !sure {
+		a.confirmedCount++
+		c.reportAheadAgents()
+	}
+	c.sendStanding(agent)
+	return true
+}
+
+// sendStanding names the present announcement to an agent that names another one: it reads it again.
+func (c *Coordinator) sendStanding(agent wire.AgentID) {
+	m := wire.HelloAnswer{Announcement: c.publisher.digest, Place: wire.PlaceNotSelected}
+	c.sendToAgent(agent, wire.TypeHelloAnswer, c.runID, c.currentRound(), m.Body())
+}
+
+// forgetAhead takes an agent out of the count: it obeys, or is no longer listed.
+func (c *Coordinator) forgetAhead(agent wire.AgentID) {
+	a := &c.aheadAgents
+	sure := a.confirmedByAgent[agent]
+	if delete(a.confirmedByAgent, agent); sure {
+		a.confirmedCount--
+		c.reportAheadAgents()
+	}
+	if len(a.confirmedByAgent) == 0 {
+		a.run, a.round = 0, 0
+	}
+}
+
+func (c *Coordinator) reportAheadAgents() {
+	c.cfg.Observer.Observe(AgentsAhead{Agents: c.aheadAgents.confirmedCount, Run: c.aheadAgents.run,
+		Round: c.aheadAgents.round})
+}

@@ -1,0 +1,166 @@
+package coordinator
+
+import (
+	"sync"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// background runs writes and removals of a round while the next round is under way.
+type background struct {
+	// writes the history's line and the archived model, which must exist before the next journal
+	writeJobs          *host.SerialQueue
+	removals           *host.SerialQueue // removes old models and spools
+	prunedBelowVersion uint64            // models below this version are removed; 0 = none since the start
+
+	mu           sync.Mutex
+	writeResults []writeResult
+}
+
+// writeResult is the result of a write that the job queue records has done.
+type writeResult struct {
+	what string
+	err  error
+}
+
+// queueWrite queues a write that has to be done before the next journal. A write that fails is repeated.
+func (c *Coordinator) queueWrite(what string, write func() error) {
+	c.background.writeJobs.Do(func() {
+		_ = c.retryWrite(write, c.owner.PauseJob, func(err error) { // else the coordinator stops: see Run
+			c.background.mu.Lock()
+			defer c.background.mu.Unlock()
+			c.background.writeResults = append(c.background.writeResults, writeResult{what, err})
+			c.owner.Wake()
+		})
+	})
+}
+
+// reportWriteResults reports writes that have begun to fail or succeed again.
+func (c *Coordinator) reportWriteResults() {
+	c.background.mu.Lock()
+	notes := c.background.writeResults
+	c.background.writeResults = nil
+	c.background.mu.Unlock()
+	for _, n := range notes {
+		c.reportWriteResult(n.what, n.err)
+	}
+}
+
+// awaitQueuedWrites waits until the records of the previous round are written. The time during which the disk is full
+// does not count for the round under way.
+func (c *Coordinator) awaitQueuedWrites() error {
+	began := c.owner.Now()
+	err := c.owner.WaitFor(func() bool {
+		c.reportWriteResults()
+		return c.background.writeJobs.Idle()
+	})
+	if err == nil && c.owner.Now().Sub(began) >= persistAgain && !c.updateStorageFails {
+		c.events.PushFront(round.StorageFailed{Since: began}, round.StorageMended{})
+	}
+	return err
+}
+
+// journal makes a record of the machine count, and what must be there with it.
+func (c *Coordinator) journal(r round.Record) bool {
+	if c.awaitQueuedWrites() != nil {
+		return false
+	}
+	c.lastRoundOutcome = blob{}
+	if n := len(r.Outcomes); n > 0 && r.Last != nil && r.Last.Round == r.Outcomes[n-1].Round {
+		c.lastRoundOutcome = newBlob(r.Outcomes[n-1].Outcome, wire.Digest{})
+	}
+	c.loadRolloutFiles(&r.Rollout)
+	c.stateFolder.publishedBlobs = c.publisher.plan(c.blobsOf(&r.Plan))
+	if !c.committed(func() error {
+		return c.retryWriteBlocking("save the state of the round", func() error { return c.stateFolder.saveRecord(r) })
+	}) {
+		return false
+	}
+	if m, w := c.modelState.unarchivedModel, c.modelState; m != nil && m.hash == r.Plan.Base.Hash {
+		w.unarchivedModel = nil
+		m.mustBeDurable = isRolledOut(&r.Rollout, r.Plan.File.Hash)
+		c.queueWrite("save the model in the archive", func() error { return w.archive(m) })
+	}
+	c.prune(uint64(r.Plan.Version), rolledOutVersions(&r.Rollout, r.Run))
+	return true
+}
+
+// committed has a record written, and makes it count for whoever leads next. It reports false if the coordinator stops.
+func (c *Coordinator) committed(write func() error) bool {
+	if c.cfg.Replica == nil {
+		return write() == nil
+	}
+	err := c.cfg.Replica.Commit(c.owner.Context(), c.stateFolder.epoch, write)
+	if err != nil && c.stopError == nil && c.owner.Context().Err() == nil { // else it is to stop, and does
+		c.stopError = err
+	}
+	return err == nil
+}
+
+// inlineOutcome bounds an outcome that rides in the announcement, in bytes: of some hundred updates.
+const inlineOutcome = 1 << 10
+
+// blobsOf returns what the announcements of a plan name and do not hold.
+func (c *Coordinator) blobsOf(p *round.Plan) []blob {
+	lean := *p
+	lean.Base = c.announcedModelRef(p.Base)
+	all := c.modelState.blobsOf(&lean)
+	if len(c.lastRoundOutcome.data) > inlineOutcome {
+		all = append(all, c.lastRoundOutcome)
+	}
+	return append(all, c.rolloutFiles...)
+}
+
+// inlineBudget bounds what the models inside of an announcement are together, over all agents that get it, in bytes.
+const inlineBudget = 100_000_000
+
+// announcedModelRef is a reference to the model as announcements have it: where a small one would go to very many
+// agents, it is pulled by those that need it.
+func (c *Coordinator) announcedModelRef(base wire.BlobRef) wire.BlobRef {
+	if len(base.Inline)*c.machine.ConnectedAgents() > inlineBudget && base.Hash == c.modelState.base.ref.Hash {
+		return c.modelState.base.ref
+	}
+	return base
+}
+
+// prune removes models that are too old, once the newest is in the archive: for each version, and once after a start,
+// since a power cut may bring back what was removed. The versions in spare stay.
+func (c *Coordinator) prune(version uint64, spare []uint64) {
+	models, keep, log := c.stateFolder.models, c.cfg.KeepModels, c.cfg.Logger
+	if keep == 0 || c.background.prunedBelowVersion == version+1 {
+		return
+	}
+	c.background.prunedBelowVersion = version + 1
+	c.background.writeJobs.Do(func() {
+		c.background.removals.Do(func() {
+			var hourly []uint64
+			var err error
+			if n := c.cfg.KeepHourly; n > 0 {
+				hourly, err = models.NewestPerHour(n)
+			}
+			if err == nil {
+				err = models.Prune(keep, version, append(hourly, spare...)...)
+			}
+			if err != nil {
+				log.Warn("old models are left behind; the next round removes them", "err", err)
+			}
+		})
+	})
+}
+
+// removeSpool has the spool of a round that is over removed.
+func (c *Coordinator) removeSpool(r wire.RoundID, s *store.Spool) {
+	c.background.removals.Do(func() {
+		if s != nil {
+			if err := s.Close(); err != nil {
+				c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
+			}
+		}
+		if err := c.stateFolder.removeSpool(r); err != nil {
+			c.cfg.Logger.Warn("an old spool is left behind", "round", r, "err", err)
+		}
+	})
+}

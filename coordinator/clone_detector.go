@@ -1,0 +1,87 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// tellClones is how often the same agent's clones are told of.
+const tellClones = time.Hour
+
+// cloneDetector holds the two starts of one agent that were heard last. After a
+// restart the start before it is not heard again, unless a broker repeats an old
+// message of it. Two devices have one identity where each of the two starts sends
+// a newer message after the other.
+type cloneDetector struct {
+	present, former agentBoot
+	alternations    int // times that one was heard again after the other
+	lastReportedAt  time.Time
+}
+
+// agentBoot is one start of an agent. Clones may share the epoch, never the nonce.
+type agentBoot struct {
+	epoch    wire.Epoch
+	nonce    uint64
+	sequence uint64 // of its newest message
+}
+
+func (s agentBoot) same(o agentBoot) bool { return s.epoch == o.epoch && s.nonce == o.nonce }
+
+// observeBoot takes a message of a start, and reports whether the two starts take turns.
+func (t *cloneDetector) observeBoot(s agentBoot) bool {
+	switch {
+	case s.same(t.present):
+		t.present.sequence = max(t.present.sequence, s.sequence)
+		return false
+	case s.same(t.former):
+		if s.sequence <= t.former.sequence {
+			return false // an old message
+		}
+		t.alternations++
+	default:
+		t.alternations = 0
+	}
+	t.present, t.former = s, t.present
+	return t.alternations >= 2
+}
+
+// nonceOf returns the nonce in a hello or a presence. A will has none: the broker
+// publishes it, perhaps after the first messages of the next start.
+func nonceOf(e *wire.Envelope) (nonce uint64, ok bool) {
+	switch e.Type {
+	case wire.TypeHello:
+		m, err := wire.DecodeHello(e.Body)
+		return m.Nonce, err == nil
+	case wire.TypePresence:
+		m, err := wire.DecodePresence(e.Body)
+		return m.Nonce, err == nil && m.State == wire.StateOnline
+	}
+	return 0, false
+}
+
+// watchClones looks at a message that its agent has signed, before anything
+// older than the newest start's is dropped. It reports whether the message shows that two devices speak as this agent.
+func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) (two bool) {
+	nonce, ok := nonceOf(e)
+	if !ok {
+		return false
+	}
+	t := c.clones[agent]
+	if t == nil {
+		t = new(cloneDetector)
+		c.clones[agent] = t
+	}
+	now := c.owner.Now()
+	if !t.observeBoot(agentBoot{e.Epoch, nonce, e.Sequence}) {
+		return false
+	}
+	if t.lastReportedAt.IsZero() || now.Sub(t.lastReportedAt) >= tellClones {
+		t.lastReportedAt = now
+		c.cfg.Observer.Observe(CloneSeen{
+			Agent: agent, Boots: [2]wire.Epoch{t.former.epoch, t.present.epoch},
+			Nonces: [2]uint64{t.former.nonce, t.present.nonce},
+		})
+	}
+	return true
+}

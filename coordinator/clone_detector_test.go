@@ -1,0 +1,165 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// persistent makes everyone's connections come back by themselves, within the
+// time of a session, whoever has the client id meanwhile.
+func persistent(f *federation) {
+	r := rand.New(rand.NewPCG(3, 4))
+	back := func() time.Duration { return time.Duration(r.Int64N(int64(16 * time.Second))) }
+	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
+		if will == nil {
+			will = func() mqtt.Message { return mqtt.Message{Topic: "nobody/reads/this"} }
+		}
+		return f.broker.Session(clientID, will, back)
+	}
+}
+
+// endless makes rounds of all three agents go on, one each five minutes, also
+// without one of them.
+func endless(t *testing.T) *federation {
+	f := newFederation(t, 3, memory.Options{})
+	persistent(f)
+	r := &f.cfg.Round
+	r.Rounds, r.Quorum, r.Deadline, r.Pause = 0, 2, 2*time.Minute, 3*time.Minute
+	r.Gather = round.Gather{Target: 3, Minimum: 2, WindowLength: 30 * time.Second, HelloSpread: time.Second}
+	return f
+}
+
+func closedRounds(f *federation, n int) func() bool {
+	return func() bool { return len(facts[round.RoundClosed](f)) >= n }
+}
+
+// Seeds whose first number, the nonce, is in this order.
+const smaller, middle, larger = 5, 2, 7
+
+// A clone of a device, whatever the two count as their starts and whoever has
+// the larger nonce: both logs and the coordinator's name it, the two do not
+// fight, and one goes on working, also if it has said much less so far.
+func TestClones(t *testing.T) {
+	for i, c := range []struct {
+		boots [2]wire.Epoch
+		seed  uint64 // of the second one
+	}{{[2]wire.Epoch{1, 1}, smaller}, {[2]wire.Epoch{1, 1}, larger}, {[2]wire.Epoch{1, 5}, smaller},
+		{[2]wire.Epoch{5, 1}, larger}} {
+		if i%2 == 1 && testing.Short() {
+			continue
+		}
+		boots := c.boots
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := endless(t)
+				first := f.agents[0]
+				first.boot, first.cfg.Rand = boots[0]-1, rand.New(rand.NewPCG(middle, 7))
+				f.start()
+				f.until(12*time.Hour, "rounds before the clone comes", closedRounds(f, 30))
+				second := *first
+				second.life, second.dir, second.boot = nil, t.TempDir(), boots[1]-1
+				second.cfg.Rand = rand.New(rand.NewPCG(c.seed, 7))
+				f.agents = append(f.agents, &second)
+				ups := len(facts[agent.LinkChanged](f, "a0"))
+				second.start()
+				wait(5 * time.Minute)
+				settled := len(facts[round.RoundClosed](f))
+				wait(2 * time.Hour)
+
+				told := facts[coordinator.CloneSeen](f)
+				if len(told) < 1 || len(told) > 2 {
+					t.Errorf("the coordinator told of clones %d times in 2 hours", len(told))
+				}
+				for _, c := range told {
+					if c.Agent != "a0" || c.Nonces[0] == c.Nonces[1] || c.Boots != boots &&
+						c.Boots != [2]wire.Epoch{boots[1], boots[0]} {
+						t.Errorf("the coordinator told of %+v", c)
+					}
+				}
+				tellers, leavers := map[uint64]bool{}, map[uint64]bool{}
+				for _, c := range facts[agent.CloneSeen](f, "a0") {
+					tellers[c.Nonce] = true
+					if c.Pause > 0 {
+						leavers[c.Nonce] = true
+					}
+					if c.Nonce == c.OtherNonce || [2]wire.Epoch{c.Boot, c.OtherBoot} != boots &&
+						[2]wire.Epoch{c.OtherBoot, c.Boot} != boots {
+						t.Errorf("an agent told of %+v", c)
+					}
+				}
+				if len(tellers) != 2 || len(leavers) != 1 {
+					t.Errorf("%d of the two told of the other, %d left the broker; want 2 and 1", len(tellers),
+						len(leavers))
+				}
+				if changes := len(facts[agent.LinkChanged](f, "a0")) - ups; changes > 50 {
+					t.Errorf("%d changes of the link in 2 hours: they fight", changes)
+				}
+				rounds := facts[round.RoundClosed](f)
+				full := 0
+				for _, r := range rounds[settled : settled+12] { // more than an hour
+					if r.Accepted == 3 {
+						full++
+					}
+				}
+				if full < 10 {
+					t.Errorf("a0 had a part in %d of the next 12 rounds, want 10", full)
+				}
+			})
+		})
+	}
+}
+
+// Events of a single device are no clone: restarts in good order and
+// not, links and brokers that are lost, and a broker that has forgotten the
+// last minutes.
+func TestNoClones(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := endless(t)
+		s := newStranger(f)
+		f.start()
+		f.until(time.Hour, "rounds", closedRounds(f, 2))
+		a := f.agents[0]
+		client := f.topics.ClientID(a.id)
+		s.listen()
+		old := s.last(f.topics.Presence(a.id), wire.TypePresence)
+		for i := range 12 {
+			switch i % 4 {
+			case 0:
+				a.stop()
+				a.start()
+			case 1:
+				a.kill()
+				a.again()
+			case 2:
+				f.broker.Disconnect(client)
+			case 3: // the broker crashed, and has an old word of an earlier start
+				f.broker.Disconnect(client)
+				if err := s.conn.Publish(mqtt.Message{Topic: f.topics.Presence(a.id), Payload: old, Retained: true,
+					QoS: mqtt.AtLeastOnce}); err != nil {
+					t.Error(err)
+				}
+			}
+			wait(7 * time.Minute)
+			s.listen()
+		}
+		f.coord.kill()
+		f.coord.again()
+		wait(time.Hour)
+		if seen := facts[coordinator.CloneSeen](f); len(seen) > 0 {
+			t.Errorf("the coordinator tells of clones: %+v", seen)
+		}
+		if seen := facts[agent.CloneSeen](f); len(seen) > 0 {
+			t.Errorf("agents tell of clones: %+v", seen)
+		}
+	})
+}

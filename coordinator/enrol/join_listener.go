@@ -1,0 +1,182 @@
+package enrol
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	// Path is where a join is posted.
+	Path = "/join"
+
+	mostConns = 64
+	mostOfOne = 4                // connections of a source
+	patience  = 10 * time.Second // for a whole request
+	greeting  = 4 * time.Second  // for the handshake, and for the head of a request
+)
+
+// certificate makes the certificate of a listener: it has the coordinator's key and carries the root document, as a
+// comment. So whoever knows the root's pin knows that the listener is the coordinator's, without an authority and
+// without a clock.
+func (d *Registrar) certificate(root []byte) (tls.Certificate, error) {
+	comment, err := asn1.MarshalWithParams(RootComment+base64.StdEncoding.EncodeToString(root), "ia5")
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	t := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: string(wire.CoordinatorID)},
+		NotBefore: time.Unix(0, 0).UTC(), NotAfter: d.cfg.Now().Add(Lifetime),
+		ExtraExtensions: []pkix.Extension{{Id: Comment, Value: comment}},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, d.cfg.Key.Public(), d.cfg.Key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: d.cfg.Key}, err
+}
+
+// Comment is a comment in a certificate, netscape-comment; the one with the root document begins with RootComment, and
+// goes on in base64.
+var Comment = asn1.ObjectIdentifier{2, 16, 840, 1, 113730, 1, 13}
+
+// RootComment is what the comment begins with.
+const RootComment = "fedmesh root "
+
+// Listen serves the desk until ctx ends.
+func (d *Registrar) Listen(ctx context.Context, address string, log *slog.Logger) (net.Addr, error) {
+	plain, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("enrol.listen: %w", err)
+	}
+	s := d.server(log)
+	context.AfterFunc(ctx, func() { _ = s.Close() })
+	go func() {
+		if err := s.Serve(d.limitedTLSListener(plain)); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("devices cannot join any more: the listener has ended", "err", err)
+		}
+	}()
+	return plain.Addr(), nil
+}
+
+func (d *Registrar) server(log *slog.Logger) *http.Server {
+	s := &http.Server{
+		Handler: http.HandlerFunc(d.serve), ReadTimeout: patience, WriteTimeout: 2 * patience, MaxHeaderBytes: 4 << 10,
+		ReadHeaderTimeout: greeting, // also for the handshake
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	s.SetKeepAlivesEnabled(false)
+	return s
+}
+
+func (d *Registrar) limitedTLSListener(plain net.Listener) net.Listener {
+	blocked := func(a netip.Addr) bool { return d.attemptLimiter.blocked(a, d.cfg.Now()) }
+	return tls.NewListener(&boundedListener{Listener: plain, slots: make(chan struct{}, mostConns), blocked: blocked,
+		connectionsBySource: map[netip.Prefix]int{}}, &tls.Config{MinVersion: tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return &d.presentedRoot.Load().certificate, nil
+		}})
+}
+
+// serve answers a request.
+func (d *Registrar) serve(w http.ResponseWriter, r *http.Request) {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || r.TLS == nil {
+		http.Error(w, "no address", http.StatusBadRequest)
+		return
+	}
+	if r.Method != http.MethodPost || r.URL.Path != Path {
+		http.Error(w, "this listener only takes what `agentd join` sends", http.StatusNotFound)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxJoinRequest))
+	var j wire.Join
+	var binding []byte
+	if err == nil {
+		j, err = wire.DecodeJoin(body)
+	}
+	if err == nil {
+		binding, err = r.TLS.ExportKeyingMaterial(wire.JoinLabel, nil, 32)
+	}
+	if err != nil {
+		d.CountMalformedRequest(from.Addr())
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), patience) // it ends by itself only when the device goes
+	defer cancel()
+	a := d.Join(ctx, &j, binding, from.Addr())
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = w.Write(a.Bytes()) // a device that has gone asks again
+}
+
+// boundedListener is a listener with a bound of connections: more of them wait until one has ended. A connection whose
+// source has its share already, or no try left, is closed at once: a stranger does not keep the others out.
+type boundedListener struct {
+	net.Listener
+	slots   chan struct{}
+	blocked func(netip.Addr) bool
+
+	mu                  sync.Mutex
+	connectionsBySource map[netip.Prefix]int
+}
+
+// acquireSlot takes a slot of a source, if it may have one.
+func (b *boundedListener) acquireSlot(a netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.connectionsBySource[source(a)] >= mostOfOne || b.blocked(a) {
+		return false
+	}
+	b.connectionsBySource[source(a)]++
+	return true
+}
+
+func (b *boundedListener) free(a netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.connectionsBySource[source(a)]--; b.connectionsBySource[source(a)] == 0 {
+		delete(b.connectionsBySource, source(a))
+	}
+	<-b.slots
+}
+
+func (b *boundedListener) Accept() (net.Conn, error) {
+	b.slots <- struct{}{}
+	for {
+		c, err := b.Listener.Accept()
+		if err != nil {
+			<-b.slots
+			return nil, err
+		}
+		from, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+		if b.acquireSlot(from.Addr()) {
+			return boundedConn{c, sync.OnceFunc(func() { b.free(from.Addr()) })}, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// boundedConn gives its place back when it is closed.
+type boundedConn struct {
+	net.Conn
+	free func()
+}
+
+func (s boundedConn) Close() error {
+	defer s.free()
+	return s.Conn.Close()
+}

@@ -1,0 +1,351 @@
+package enrol
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// List is who may take part.
+type List interface {
+	// Check reports why a device may not come into the list, in the place of another one, which may be itself, or be
+	// empty. A device that is there already, with this key, may. The error wraps ErrListed or ErrOther, or the list
+	// cannot be read.
+	Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error
+	// Admit puts the device there, and returns when it is on the disk and the coordinator has taken it.
+	Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error
+	// Has reports whether the device is there, with this key.
+	Has(id wire.AgentID, key wire.SignKey) (bool, error)
+}
+
+// Why a device may not come into the list.
+var (
+	ErrListed = errors.New("the device is in the list with another key")
+	ErrOther  = errors.New("the key is in the list under another name, or is no key")
+)
+
+// Config is what a desk works with.
+type Config struct {
+	Root                []byte             // the root document
+	Key                 ed25519.PrivateKey // of the coordinator; the root document names it
+	Authority           *Authority
+	CertificateLifetime time.Duration             // of devices' certificates
+	Settings            []wire.Setting            // that all devices share; ascending
+	BrokerName          func(wire.AgentID) string // of a device at the broker
+	List                List
+	Observer            Observer
+	Disk                store.Disk
+	TokensPath          string // of the tokens
+	Now                 func() time.Time
+}
+
+// Registrar takes devices in. It may be used from several goroutines.
+type Registrar struct {
+	cfg Config // Root is the one at the start: see shown
+
+	attemptLimiter attemptLimiter
+	observerMutex  sync.Mutex // one after another
+
+	presentedRoot atomic.Pointer[presentedRoot]
+
+	mu                sync.Mutex // one change after another
+	tokens            *tokens
+	reportedOpenUntil time.Time // as it was told last
+}
+
+// Check reports why keys, authority and root document do not belong together.
+func (c *Config) Check() error {
+	root, err := wire.DecodeVerifiedRoot(c.Root)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(root.Coordinators(), wire.SignKeyOf(c.Key)) {
+		return errors.New("the root document names another coordinator's key: want the key that " +
+			"`coordinator init` has made with it")
+	}
+	return c.Authority.check(&root)
+}
+
+// Open opens a desk.
+func Open(cfg Config) (*Registrar, error) {
+	d := &Registrar{cfg: cfg}
+	err := d.SetRoot(cfg.Root)
+	if err != nil {
+		return nil, err
+	}
+	if d.tokens, err = openTokens(cfg.Disk, cfg.TokensPath); err != nil {
+		return nil, err
+	}
+	d.reportOpenUntil(cfg.Now())
+	return d, nil
+}
+
+// reportOpenUntil tells whether any device may join, if that has changed.
+func (d *Registrar) reportOpenUntil(now time.Time) {
+	if until := d.tokens.openUntil(now); !until.Equal(d.reportedOpenUntil) {
+		d.reportedOpenUntil = until
+		d.Observe(OpenJoinChanged{until})
+	}
+}
+
+// Observe tells a fact: one after another.
+func (d *Registrar) Observe(f Fact) {
+	d.observerMutex.Lock()
+	defer d.observerMutex.Unlock()
+	d.cfg.Observer.ObserveEnrolment(f)
+}
+
+// OpenUntil returns until when any device may join; the zero time if none may.
+func (d *Registrar) OpenUntil() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reportOpenUntil(d.cfg.Now())
+	return d.reportedOpenUntil
+}
+
+// Root returns the root document.
+func (d *Registrar) Root() wire.RootDocument { return d.presentedRoot.Load().document }
+
+// Certificate is that of the listener.
+func (d *Registrar) Certificate() tls.Certificate { return d.presentedRoot.Load().certificate }
+
+// presentedRoot is what a device sees: a root document with its encoding, and the certificate that carries it.
+type presentedRoot struct {
+	document        wire.RootDocument
+	encodedDocument []byte
+	certificate     tls.Certificate
+}
+
+// CheckRoot reports why a root document does not go with the desk's keys.
+func (d *Registrar) CheckRoot(p []byte) error {
+	next := d.cfg
+	next.Root = p
+	return next.Check()
+}
+
+// SetRoot gives devices another root document from now on. The error is that of Config.Check.
+func (d *Registrar) SetRoot(p []byte) error {
+	if err := d.CheckRoot(p); err != nil {
+		return err
+	}
+	document, err := wire.DecodeVerifiedRoot(p)
+	if err != nil {
+		return err
+	}
+	certificate, err := d.certificate(p)
+	if err == nil {
+		d.presentedRoot.Store(&presentedRoot{document, p, certificate})
+	}
+	return err
+}
+
+// Revokes reports whether the root document revokes a device.
+func (d *Registrar) Revokes(agent wire.AgentID) bool {
+	return slices.Contains(d.presentedRoot.Load().document.Revoked, agent)
+}
+
+// IssueToken makes a token that is valid for ttl. An empty agent makes one for any device that is not in the list; it
+// is not burnt. replaces is the device in whose place the new one comes, which may be the same; it may be empty.
+func (d *Registrar) IssueToken(agent, replaces wire.AgentID, ttl time.Duration) (wire.Token, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if agent == "" && replaces != "" {
+		return wire.Token{}, fmt.Errorf("the new device in the place of %s has no name: give one", replaces)
+	}
+	if agent != "" {
+		if err := d.CheckName(agent); err != nil {
+			return wire.Token{}, err
+		}
+	}
+	now := d.cfg.Now()
+	defer d.reportOpenUntil(now)
+	return d.tokens.issue(agent, replaces, d.presentedRoot.Load().document.Pin(), now, ttl)
+}
+
+// CheckName reports why no device can have that name.
+func (d *Registrar) CheckName(agent wire.AgentID) error {
+	if err := agent.ValidateAgent(); err != nil {
+		return err
+	}
+	if d.Revokes(agent) {
+		return fmt.Errorf("the root document revokes %s: choose another name", agent)
+	}
+	if name := d.cfg.BrokerName(agent); len(name) > maxCommonName {
+		return fmt.Errorf("%s has %d characters, and a certificate's name has at most %d: choose a shorter id", name,
+			len(name), maxCommonName)
+	}
+	return nil
+}
+
+// RevokeOpenToken removes the token with which any device may join.
+func (d *Registrar) RevokeOpenToken() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.cfg.Now()
+	defer d.reportOpenUntil(now)
+	return d.tokens.removeOpenToken(now)
+}
+
+// RemoveTokens removes the tokens with which a device could come back. Call it before the device is taken from the
+// list.
+func (d *Registrar) RemoveTokens(agent wire.AgentID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tokens.removeForAgent(agent, d.cfg.Now())
+}
+
+// Join answers a join that came over the connection with that binding. Nothing is changed if ctx has ended before
+// its turn comes.
+func (d *Registrar) Join(ctx context.Context, j *wire.Join, binding []byte, from netip.Addr) wire.Admission {
+	if d.attemptLimiter.blocked(from, d.cfg.Now()) {
+		d.Observe(JoinRefused{j.Agent, from.String(), wire.JoinTries, nil})
+		return wire.Admission{Refused: wire.JoinTries}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.cfg.Now()
+	d.reportOpenUntil(now)
+	a, reason, err := d.join(ctx, j, binding, from, now)
+	if reason != 0 {
+		d.Observe(JoinRefused{j.Agent, from.String(), reason, err})
+		return wire.Admission{Refused: reason}
+	}
+	return a
+}
+
+// CountMalformedRequest counts a request that was no join.
+func (d *Registrar) CountMalformedRequest(from netip.Addr) {
+	d.attemptLimiter.countFailure(from, d.cfg.Now())
+}
+
+func (d *Registrar) join(ctx context.Context, j *wire.Join, binding []byte, from netip.Addr, now time.Time) (
+	a wire.Admission, reason wire.JoinRefusal, err error) {
+	if err := ctx.Err(); err != nil { // others were before it for too long
+		return a, wire.JoinFailed, err
+	}
+	t := d.tokens.find(j, binding, now)
+	key := clientKey(j.TLS)
+	if t == nil || key == nil || !hasBothSignatures(j, key, binding) {
+		d.attemptLimiter.countFailure(from, now)
+		return a, wire.JoinUnknown, nil
+	}
+	if d.Revokes(j.Agent) {
+		return a, wire.JoinRevoked, nil
+	}
+	if err := d.CheckName(j.Agent); err != nil { // an open token is for any name
+		return a, wire.JoinFailed, err
+	}
+	if t.isUsed() && !t.isUsedBy(j) {
+		return a, wire.JoinUsed, nil
+	}
+	if reason, err := d.admitToList(ctx, *t, j, now); reason != 0 {
+		return a, reason, err
+	}
+	joined := DeviceJoined{Agent: j.Agent, Replaces: t.Replaces, IsRepeated: t.isUsed()}
+	if a, err = d.admission(j.Agent, key, t.IssuedAt); err != nil {
+		return a, wire.JoinFailed, err
+	}
+	d.Observe(joined)
+	return a, 0, nil
+}
+
+// admitToList puts the device of a join into the list, once a token: a list that was changed after that stays as it is.
+func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.Join, now time.Time) (wire.JoinRefusal, error) {
+	if t.DeviceListed {
+		switch is, err := d.cfg.List.Has(j.Agent, j.Key); {
+		case err != nil:
+			return wire.JoinFailed, err
+		case !is:
+			return wire.JoinUsed, nil
+		}
+		return 0, nil
+	}
+	if err := d.cfg.List.Check(j.Agent, j.Key, t.Replaces); err != nil {
+		return refusal(err), err
+	}
+	if !t.isUsed() && t.Agent != "" {
+		if err := d.tokens.bindToDevice(t, j, now); err != nil {
+			return wire.JoinFailed, err
+		}
+	}
+	if err := d.cfg.List.Admit(ctx, j.Agent, j.Key, t.Replaces); err != nil {
+		return refusal(err), err
+	}
+	if t.Agent != "" {
+		if err := d.tokens.markDeviceListed(t, j, now); err != nil {
+			return wire.JoinFailed, err
+		}
+	}
+	return 0, nil
+}
+
+// Admit takes in a device whose keys a person has: it was preauthorized, or its keys were made here. made is from when
+// its certificate counts its time.
+func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.SignKey, tls wire.TLSKey, made time.Time) (
+	wire.Admission, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	client := clientKey(tls)
+	if client == nil {
+		return wire.Admission{}, errors.New("the key of the client certificate is no point of P-256")
+	}
+	err := d.CheckName(agent)
+	if err == nil {
+		err = d.cfg.List.Check(agent, key, "")
+	}
+	if err == nil {
+		err = d.cfg.List.Admit(ctx, agent, key, "")
+	}
+	if err != nil {
+		return wire.Admission{}, err
+	}
+	d.Observe(DeviceJoined{Agent: agent})
+	return d.admission(agent, client, made)
+}
+
+func refusal(err error) wire.JoinRefusal {
+	switch {
+	case errors.Is(err, ErrListed):
+		return wire.JoinListed
+	case errors.Is(err, ErrOther):
+		return wire.JoinOther
+	}
+	return wire.JoinFailed
+}
+
+// admission is what a device gets that is in the list.
+func (d *Registrar) admission(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.Admission, error) {
+	leaf, err := d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerName(agent), key, made, d.cfg.CertificateLifetime)
+	return wire.Admission{Root: d.presentedRoot.Load().encodedDocument, Certificate: leaf,
+		CA:       d.cfg.Authority.Certificate.Raw,
+		Settings: d.cfg.Settings}, err
+}
+
+// clientKey reads the key of a client certificate; nil if it is no point of the curve.
+func clientKey(k wire.TLSKey) *ecdsa.PublicKey {
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), k[:])
+	if err != nil {
+		return nil
+	}
+	return key
+}
+
+// hasBothSignatures reports whether a join has the signatures of both keys that it names.
+func hasBothSignatures(j *wire.Join, key *ecdsa.PublicKey, binding []byte) bool {
+	text := j.SignedText(binding)
+	sum := sha256.Sum256(text)
+	return ed25519.Verify(j.Key[:], text, j.ByKey[:]) && ecdsa.VerifyASN1(key, sum[:], j.TLSSignature)
+}

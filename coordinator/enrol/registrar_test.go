@@ -1,0 +1,540 @@
+package enrol
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// members is a list in memory.
+type members struct {
+	is   map[wire.AgentID]wire.SignKey
+	err  error // of the next Admit
+	wait bool  // Admit takes as long as it may
+}
+
+func (m *members) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+	for other, k := range m.is {
+		switch {
+		case other == id && k != key && id != replaces:
+			return ErrListed
+		case other != id && k == key && other != replaces:
+			return ErrOther
+		}
+	}
+	return nil
+}
+
+func (m *members) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
+	k, is := m.is[id]
+	return is && k == key, nil
+}
+
+func (m *members) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+	if m.wait {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if m.err != nil {
+		return m.err
+	}
+	delete(m.is, replaces)
+	m.is[id] = key
+	return nil
+}
+
+// told are the facts of a desk.
+type told []Fact
+
+func (t *told) ObserveEnrolment(f Fact) { *t = append(*t, f) }
+
+// lifeOfTests is how long certificates count.
+const lifeOfTests = 100 * time.Hour
+
+// office is a desk, with what is around it.
+type office struct {
+	*Registrar
+	t       testing.TB
+	cfg     Config
+	members *members
+	told    told
+	now     time.Time
+}
+
+func newOffice(t testing.TB) *office {
+	t.Helper()
+	o := &office{t: t, members: &members{is: map[wire.AgentID]wire.SignKey{}}, now: time.Unix(1_700_000_000, 0)}
+	authority := newAuthority(t)
+	key := keyNumbered(1)
+	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(key),
+		CA: authority.Digest(), Revoked: []wire.AgentID{"stolen"}}
+	root.Sign(keyNumbered(2), nil)
+	o.cfg = Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: lifeOfTests,
+		List:       o.members,
+		Observer:   &o.told,
+		Settings:   []wire.Setting{{Name: "broker.url", Value: "tls://gw:8883"}},
+		BrokerName: func(id wire.AgentID) string { return "plant_7-" + string(id) }, Disk: store.Machine,
+		TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: func() time.Time { return o.now }}
+	o.open()
+	return o
+}
+
+func newAuthority(t testing.TB) *Authority {
+	t.Helper()
+	a, err := NewAuthority("plant_7", newDevice(t, 0).tls, time.Unix(1_700_000_000, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// open opens the desk, as a new process does.
+func (o *office) open() {
+	o.t.Helper()
+	var err error
+	if o.Registrar, err = Open(o.cfg); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o *office) token(agent, replaces wire.AgentID, ttl time.Duration) wire.Token {
+	o.t.Helper()
+	token, err := o.IssueToken(agent, replaces, ttl)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return token
+}
+
+func keyNumbered(n byte) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize))
+}
+
+// device is the keys of one.
+type device struct {
+	key ed25519.PrivateKey
+	tls *ecdsa.PrivateKey
+}
+
+func newDevice(t testing.TB, n byte) device {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return device{keyNumbered(n), key}
+}
+
+var binding = bytes.Repeat([]byte{7}, 32)
+
+// join makes the request of a device.
+func (d device) join(t testing.TB, token wire.Token, agent wire.AgentID) *wire.Join {
+	t.Helper()
+	return d.joinOver(t, binding, token, agent)
+}
+
+// joinOver makes it for a connection with that binding.
+func (d device) joinOver(t testing.TB, binding []byte, token wire.Token, agent wire.AgentID) *wire.Join {
+	t.Helper()
+	public, err := d.tls.PublicKey.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &wire.Join{Agent: agent, Key: wire.SignKeyOf(d.key), TLS: wire.TLSKey(public)}
+	text := j.SignedText(binding)
+	j.ByToken, j.ByKey = wire.Signature(ed25519.Sign(token.Key(), text)), wire.Signature(ed25519.Sign(d.key, text))
+	sum := sha256.Sum256(text)
+	if j.TLSSignature, err = ecdsa.SignASN1(rand.Reader, d.tls, sum[:]); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+var home = netip.MustParseAddr("192.0.2.7")
+
+func (o *office) ask(j *wire.Join) wire.Admission {
+	return o.Join(context.Background(), j, binding, home)
+}
+
+// want asks, and wants that answer.
+func (o *office) want(what string, j *wire.Join, want wire.JoinRefusal) wire.Admission {
+	o.t.Helper()
+	a := o.ask(j)
+	if a.Refused != want {
+		o.t.Errorf("%s: refused is %v, want %v", what, a.Refused, want)
+	}
+	return a
+}
+
+// TestJoin: a device gets a certificate of the authority for its name and its key, and is in the list.
+func TestJoin(t *testing.T) {
+	o, d := newOffice(t), newDevice(t, 9)
+	j := d.join(t, o.token("press-01", "", time.Hour), "press-01")
+	a := o.want("a join", j, 0)
+	leaf, err := x509.ParseCertificate(a.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(o.cfg.Authority.Certificate)
+	for _, at := range []time.Time{o.now.Add(-time.Hour / 2), o.now, o.now.Add(lifeOfTests - time.Second)} {
+		_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		if err != nil {
+			t.Errorf("at %s: %v", at, err)
+		}
+	}
+	if got := leaf.NotAfter.Sub(leaf.NotBefore); got != lifeOfTests*101/100 {
+		t.Errorf("the certificate counts for %s", got)
+	}
+	if !d.tls.PublicKey.Equal(leaf.PublicKey) || leaf.Subject.CommonName != "plant_7-press-01" || leaf.IsCA {
+		t.Errorf("the certificate is %+v of %v", leaf.Subject, leaf.PublicKey)
+	}
+	if !bytes.Equal(a.Root, o.cfg.Root) || !bytes.Equal(a.CA, o.cfg.Authority.Certificate.Raw) ||
+		!reflect.DeepEqual(a.Settings, o.cfg.Settings) {
+		t.Errorf("the answer is %+v", a)
+	}
+	if o.members.is["press-01"] != wire.SignKeyOf(d.key) {
+		t.Errorf("the list is %v", o.members.is)
+	}
+	if want := (told{DeviceJoined{Agent: "press-01"}}); !reflect.DeepEqual(o.told, want) {
+		t.Errorf("told was %+v, want %+v", o.told, want)
+	}
+}
+
+// TestJoinAgain: a device whose answer was lost asks again and gets the same one, also from another process, until the
+// token expires; another device gets nothing for the token.
+func TestJoinAgain(t *testing.T) {
+	o, d, thief := newOffice(t), newDevice(t, 9), newDevice(t, 10)
+	token := o.token("press-01", "", time.Hour)
+	first := o.want("a join", d.join(t, token, "press-01"), 0)
+	for range 2 {
+		o.now = o.now.Add(20 * time.Minute)
+		if again := o.want("once more", d.join(t, token, "press-01"), 0); !reflect.DeepEqual(again, first) {
+			t.Errorf("the answer is another one: %+v, then %+v", first, again)
+		}
+		o.want("another key", thief.join(t, token, "press-01"), wire.JoinUsed)
+		half := d
+		half.tls = thief.tls
+		o.want("another key of the certificate", half.join(t, token, "press-01"), wire.JoinUsed)
+		o.open()
+	}
+	o.now = o.now.Add(20 * time.Minute)
+	o.want("expired", d.join(t, token, "press-01"), wire.JoinUnknown)
+	if f, ok := o.told[1].(DeviceJoined); !ok || !f.IsRepeated {
+		t.Errorf("told was %+v", o.told)
+	}
+}
+
+// TestJoinRefused: each wrong request gets its answer, and the token stays good.
+func TestJoinRefused(t *testing.T) {
+	o, d, other := newOffice(t), newDevice(t, 9), newDevice(t, 10)
+	o.members.is["press-02"] = wire.SignKeyOf(other.key)
+	token := o.token("press-01", "", time.Hour)
+	guess := token
+	guess.Secret[3] ^= 1
+	foreign := d.join(t, token, "press-01")
+	foreign.ByToken = wire.Signature(ed25519.Sign(token.Key(), foreign.SignedText(bytes.Repeat([]byte{8}, 32))))
+	stolen := d.join(t, token, "press-01") // the public key of another one
+	stolen.Key = wire.SignKeyOf(other.key)
+	stolen.ByToken = wire.Signature(ed25519.Sign(token.Key(), stolen.SignedText(binding)))
+	leaf := d.join(t, token, "press-01")
+	leaf.TLSSignature[len(leaf.TLSSignature)-1] ^= 1
+	point := d.join(t, token, "press-01")
+	point.TLS[64] ^= 1
+	point.ByToken = wire.Signature(ed25519.Sign(token.Key(), point.SignedText(binding)))
+	point.ByKey = wire.Signature(ed25519.Sign(d.key, point.SignedText(binding)))
+	for name, tt := range map[string]struct {
+		join *wire.Join
+		want wire.JoinRefusal
+	}{
+		"a guessed secret":              {d.join(t, guess, "press-01"), wire.JoinUnknown},
+		"another device's name":         {d.join(t, token, "press-03"), wire.JoinUnknown},
+		"a listed device's name":        {d.join(t, token, "press-02"), wire.JoinUnknown},
+		"of another connection":         {foreign, wire.JoinUnknown},
+		"a key that it does not have":   {stolen, wire.JoinUnknown},
+		"no key of the certificate":     {leaf, wire.JoinUnknown},
+		"no point of the curve":         {point, wire.JoinUnknown},
+		"the key of another device":     {other.join(t, token, "press-01"), wire.JoinOther},
+		"a listed device, with another": {d.join(t, o.token("press-02", "", time.Hour), "press-02"), wire.JoinListed},
+	} {
+		o.attemptLimiter.forget()
+		o.want(name, tt.join, tt.want)
+	}
+	o.want("then the right one", d.join(t, token, "press-01"), 0)
+}
+
+// TestTries: five wrong tries a minute and source; a sixth is not looked at, and others are.
+func TestTries(t *testing.T) {
+	o, d := newOffice(t), newDevice(t, 9)
+	token := o.token("press-01", "", time.Hour)
+	guess := token
+	guess.Secret[3] ^= 1
+	for i := range mostTries {
+		o.want(fmt.Sprint("try ", i), d.join(t, guess, "press-01"), wire.JoinUnknown)
+	}
+	o.want("the right token, from there", d.join(t, token, "press-01"), wire.JoinTries)
+	a := o.Join(context.Background(), d.join(t, token, "press-01"), binding, netip.MustParseAddr("192.0.2.8"))
+	if a.Refused != 0 {
+		t.Errorf("from another address: %v", a.Refused)
+	}
+	o.now = o.now.Add(2 * time.Minute)
+	o.want("two minutes later", d.join(t, token, "press-01"), 0)
+	if source(netip.MustParseAddr("2001:db8::1")) != source(netip.MustParseAddr("2001:db8::2")) ||
+		source(netip.MustParseAddr("2001:db8::1")) == source(netip.MustParseAddr("2001:db8:0:1::1")) ||
+		source(netip.MustParseAddr("::ffff:192.0.2.7")) != source(home) {
+		t.Error("a source is another network")
+	}
+}
+
+// TestTriesAreBounded: whatever number of addresses tries, memory is bounded, and the last ones are remembered.
+func TestTriesAreBounded(t *testing.T) {
+	var x attemptLimiter
+	at, a := time.Unix(1, 0), home
+	for range 3 * mostSeen {
+		a = a.Next()
+		for range mostTries {
+			x.countFailure(a, at)
+		}
+	}
+	if n := len(x.currentBySource) + len(x.previousBySource); n > 2*mostSeen {
+		t.Errorf("%d addresses are remembered", n)
+	}
+	if !x.blocked(a, at) {
+		t.Error("the last one has tries left")
+	}
+}
+
+// TestReplace: a device that is rotated or renamed comes in its own place or in that of its former name.
+func TestReplace(t *testing.T) {
+	o, old, fresh := newOffice(t), newDevice(t, 9), newDevice(t, 10)
+	o.members.is["press-01"] = wire.SignKeyOf(old.key)
+	o.want("rotated", fresh.join(t, o.token("press-01", "press-01", time.Hour), "press-01"), 0)
+	renamed := o.token("press-1", "press-01", time.Hour)
+	o.want("renamed", fresh.join(t, renamed, "press-1"), 0)
+	want := map[wire.AgentID]wire.SignKey{"press-1": wire.SignKeyOf(fresh.key)}
+	if !reflect.DeepEqual(o.members.is, want) {
+		t.Errorf("the list is %v, want %v", o.members.is, want)
+	}
+	if err := o.RemoveTokens("press-1"); err != nil {
+		t.Fatal(err)
+	}
+	o.open()
+	o.want("after it was revoked", fresh.join(t, renamed, "press-1"), wire.JoinUnknown)
+}
+
+// TestUsedTokenStaysUsed: the keys that have burnt a token do not change the list with it again: neither does a device
+// that was renamed or taken out come back, nor does one go that came under the freed name.
+func TestUsedTokenStaysUsed(t *testing.T) {
+	o, d, next := newOffice(t), newDevice(t, 9), newDevice(t, 10)
+	first := o.token("old", "", time.Hour)
+	o.want("a join", d.join(t, first, "old"), 0)
+	second := o.token("new", "old", time.Hour)
+	o.want("a rename", d.join(t, second, "new"), 0)
+	if a := o.ask(d.join(t, first, "old")); a.Refused == 0 {
+		t.Error("the renamed device has come back under its old name")
+	}
+	o.want("the freed name", next.join(t, o.token("old", "", time.Hour), "old"), 0)
+	o.want("the rename again", d.join(t, second, "new"), 0)
+	want := map[wire.AgentID]wire.SignKey{"old": wire.SignKeyOf(next.key), "new": wire.SignKeyOf(d.key)}
+	if !reflect.DeepEqual(o.members.is, want) {
+		t.Errorf("the list is %v, want %v", o.members.is, want)
+	}
+	delete(o.members.is, "new") // by hand
+	o.open()
+	o.want("taken out by hand", d.join(t, second, "new"), wire.JoinUsed)
+	if _, is := o.members.is["new"]; is {
+		t.Error("a device that was taken out is back")
+	}
+}
+
+// TestOpenToken: with an open token every device that is not in the list may join, and it is told while it counts.
+func TestOpenToken(t *testing.T) {
+	o := newOffice(t)
+	token := o.token("", "", time.Hour)
+	for i, id := range []wire.AgentID{"a", "b"} {
+		o.want("open", newDevice(t, byte(20+i)).join(t, token, id), 0)
+	}
+	o.want("listed", newDevice(t, 30).join(t, token, "a"), wire.JoinListed)
+	if until := o.OpenUntil(); !until.Equal(o.now.Add(time.Hour)) {
+		t.Errorf("open until %s", until)
+	}
+	o.now = o.now.Add(time.Hour)
+	o.want("expired", newDevice(t, 31).join(t, token, "c"), wire.JoinUnknown)
+	if until := o.OpenUntil(); !until.IsZero() {
+		t.Errorf("open until %s", until)
+	}
+	if f, ok := o.told[len(o.told)-2].(OpenJoinChanged); !ok || !f.OpenUntil.IsZero() {
+		t.Errorf("told was %+v", o.told)
+	}
+	own := o.token("d", "", time.Hour)
+	token = o.token("", "", time.Hour)
+	if err := o.RevokeOpenToken(); err != nil || !o.OpenUntil().IsZero() {
+		t.Errorf("closed: %v, open until %s", err, o.OpenUntil())
+	}
+	o.open()
+	o.want("closed", newDevice(t, 32).join(t, token, "e"), wire.JoinUnknown)
+	o.want("a token of its own", newDevice(t, 33).join(t, own, "d"), 0)
+}
+
+// TestTokenRefused: no token is made for what no device can be.
+func TestTokenRefused(t *testing.T) {
+	o := newOffice(t)
+	for _, id := range []wire.AgentID{"coordinator", "a b", "stolen", wire.AgentID(bytes.Repeat([]byte{'x'}, 58))} {
+		if _, err := o.IssueToken(id, "", time.Hour); err == nil {
+			t.Errorf("a token for %q", id)
+		}
+	}
+	if _, err := o.IssueToken("", "press-01", time.Hour); err == nil {
+		t.Error("a token of any device in the place of one")
+	}
+	long := wire.AgentID(bytes.Repeat([]byte{'x'}, 58))
+	o.want("a long name", newDevice(t, 9).join(t, o.token("", "", time.Hour), long), wire.JoinFailed)
+	if len(o.members.is) > 0 {
+		t.Errorf("the list is %v", o.members.is)
+	}
+}
+
+// TestOpenRefused: keys that do not belong together, and damaged tokens.
+func TestOpenRefused(t *testing.T) {
+	other := newAuthority(t)
+	for name, change := range map[string]func(*Config){
+		"the coordinator's key": func(c *Config) { c.Key = keyNumbered(5) },
+		"the authority":         func(c *Config) { c.Authority = other },
+		"the authority's key": func(c *Config) {
+			c.Authority = &Authority{c.Authority.Certificate, other.Key}
+		},
+		"the root document": func(c *Config) { c.Root = c.Root[1:] },
+		"the tokens": func(c *Config) {
+			if err := os.WriteFile(c.TokensPath, []byte("FMR1"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		o := newOffice(t)
+		change(&o.cfg)
+		if _, err := Open(o.cfg); err == nil {
+			t.Errorf("%s: opened", name)
+		}
+	}
+}
+
+// failing is a file system on which the power goes out before the operation left = 0. A write before that is cut short.
+type failing struct {
+	store.FS
+	left *int
+}
+
+var errPower = errors.New("the power is out")
+
+func (f failing) goes() error {
+	if *f.left--; *f.left < 0 {
+		return errPower
+	}
+	return nil
+}
+
+type failingFile struct {
+	store.File
+	fs failing
+}
+
+func (f failing) OpenFile(path string, flag int, perm fs.FileMode) (store.File, error) {
+	if err := f.goes(); err != nil {
+		return nil, err
+	}
+	file, err := f.FS.OpenFile(path, flag, perm)
+	return failingFile{file, f}, err
+}
+
+func (f failing) Rename(from, to string) error {
+	if err := f.goes(); err != nil {
+		return err
+	}
+	return f.FS.Rename(from, to)
+}
+
+func (f failing) SyncDir(dir string) error {
+	if err := f.goes(); err != nil {
+		return err
+	}
+	return f.FS.SyncDir(dir)
+}
+
+func (f failing) Remove(path string) error {
+	if err := f.goes(); err != nil {
+		return err
+	}
+	return f.FS.Remove(path)
+}
+
+func (f failingFile) Write(p []byte) (int, error) {
+	if err := f.fs.goes(); err != nil {
+		_, _ = f.File.Write(p[:len(p)/2])
+		return 0, err
+	}
+	return f.File.Write(p)
+}
+
+func (f failingFile) Sync() error {
+	if err := f.fs.goes(); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+// TestJoinKilled: the power goes out at every operation of the disk, and where the list is written. Nothing was given
+// for a token that is not burnt on the disk; the device that asks again with the same keys is taken in, and once it is
+// burnt no other one is.
+func TestJoinKilled(t *testing.T) {
+	for cut := 0; ; cut++ {
+		o, d, thief := newOffice(t), newDevice(t, 9), newDevice(t, 10)
+		token := o.token("press-01", "", time.Hour)
+		left := cut
+		whole := o.cfg.Disk
+		o.cfg.Disk = store.Disk{FS: failing{whole.FS, &left}}
+		o.tokens.disk = o.cfg.Disk
+		if cut == 0 {
+			o.members.err, left = errPower, 100
+		}
+		a := o.ask(d.join(t, token, "press-01"))
+		given := a.Refused == 0
+		if !given && a.Refused != wire.JoinFailed {
+			t.Fatalf("cut %d: %v", cut, a.Refused)
+		}
+		o.cfg.Disk, o.members.err = whole, nil
+		o.open()
+		burnt := o.tokens.all[0].isUsed()
+		if given && !burnt {
+			t.Errorf("cut %d: an answer was given, and the token is not burnt", cut)
+		}
+		if burnt {
+			o.want(fmt.Sprint("another device after cut ", cut), thief.join(t, token, "press-01"), wire.JoinUsed)
+		}
+		o.want(fmt.Sprint("the device after cut ", cut), d.join(t, token, "press-01"), 0)
+		o.want("another one", thief.join(t, token, "press-01"), wire.JoinUsed)
+		if given && cut > 0 && left > 0 {
+			if cut < 5 {
+				t.Fatalf("a burn takes %d operations of the disk: the test cuts none", cut)
+			}
+			return
+		}
+	}
+}

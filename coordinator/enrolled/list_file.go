@@ -1,0 +1,61 @@
+package enrolled
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// ErrStale says that there is no file, or that it was made from another text, or is damaged: make it again.
+var ErrStale = errors.New("the list of agents must be made again")
+
+// Count returns how many agents a file has. The error is ErrStale unless it was made from this text; its records are
+// not read.
+func Count(d store.Disk, path string, text store.FileStamp) (int, error) {
+	f, n, _, err := openHead(d, path, text)
+	if err != nil {
+		return 0, err
+	}
+	return n, f.Close()
+}
+
+// Open opens a file. The error wraps ErrStale unless it was made from this text, and is whole.
+func Open(d store.Disk, path string, text store.FileStamp) (*List, error) {
+	f, n, sum, err := openHead(d, path, text)
+	if err != nil {
+		return nil, err
+	}
+	l, is, err := newIndexedList(f, n)
+	if err != nil || is != sum {
+		return nil, errors.Join(ErrStale, err, f.Close())
+	}
+	return l, nil
+}
+
+// openHead opens a file and reads its head.
+func openHead(d store.Disk, path string, text store.FileStamp) (f store.File, records int, sum uint32, err error) {
+	f, err = d.OpenFile(path, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, 0, ErrStale
+	}
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	var head [headSize]byte
+	info, err := f.Stat()
+	if err == nil {
+		_, err = io.ReadFull(f, head[:])
+	}
+	number := func(at int) int64 { return int64(binary.LittleEndian.Uint64(head[at:])) }
+	made := store.FileStamp{Size: number(8), Written: number(16), Changed: number(24)}
+	records = int(binary.LittleEndian.Uint32(head[len(magic):]))
+	if err != nil || string(head[:len(magic)]) != magic || made != text ||
+		info.Size() != int64(headSize)+int64(records)*recordSize {
+		return nil, 0, 0, errors.Join(ErrStale, err, f.Close())
+	}
+	return f, records, binary.LittleEndian.Uint32(head[headSize-4:]), nil
+}

@@ -1,0 +1,261 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// aggregationAttempt is a fold of a set that is not taken yet.
+type aggregationAttempt struct {
+	set            []round.Contribution
+	model          []byte          // the vector as it goes over the wire
+	lengths        []float64       // of the set's updates
+	score          *learner.Score  // nil without held-out data
+	spread         float64         // NaN where the rule is not the mean
+	aggregateNorm  float64         // ‖D_i‖₂ of the fold,
+	modelStepNorm  float64         // and ‖w_i − w_{i−1}‖₂ of what the optimiser has made of it
+	state          [][]float64     // of the server's optimiser and the rule, after this fold
+	ruleAssessment rule.Assessment // what the rule made of the set
+	rejectionCause error           // why it cannot be taken
+}
+
+// risk is that on held-out data, 0 without any.
+func (a *aggregationAttempt) risk() float64 {
+	if a.score == nil {
+		return 0
+	}
+	return a.score.Risk
+}
+
+// The faults of a fold.
+var (
+	errNotFinite = errors.New("the new model is not finite")
+	errExploded  = errors.New("the new model's risk on held-out data is over 10 times the worst of the last rounds")
+	errDiverged  = errors.New("the local steps of most participants diverge from the base model")
+)
+
+// aggregateGuarded folds the set and rejects a model that is not finite or has diverged on held-out data. Updates above
+// aggregation.refuse_above are left out before, and others are clipped to aggregation.clip and clip_above
+// (round.Plan.Bound). A rejected fold is repeated without the long updates, or without the longest if none is long; if
+// that is rejected, too, guard returns an error.
+//
+// With round.robust a good fold in which updates outweigh all others is also repeated, without these. Held-out data
+// select the better of the two. Without held-out data the second is taken, unless it has too few updates for the rule.
+//
+// Each update that is left out is a fact. The result depends on the set and the plan only.
+func (w *modelState) aggregateGuarded(run wire.RunID, spool *store.Spool, e round.Aggregate) (*aggregationAttempt,
+	[]UpdateLeftOut, error) {
+	all, done, err := w.unpack(e.Round, spool, e.Set)
+	defer done()
+	if err != nil {
+		return nil, nil, err
+	}
+	return w.aggregateUnpackedGuarded(run, all, e)
+}
+
+// aggregateUnpackedGuarded is guard of updates that can be read in strips.
+func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
+	e round.Aggregate) (*aggregationAttempt, []UpdateLeftOut, error) {
+	b := w.bounds(&e)
+	var left []UpdateLeftOut
+	for _, k := range b.RefusedIndices {
+		left = append(left, w.leftOut(&e, e.Set[k], b.UsualLength, LeftOutAbove))
+	}
+	all, err := w.tryAggregation(run, spool, e, b.TakenContributions, b.Lengths)
+	if err != nil {
+		return nil, left, err
+	}
+	doubted, reason := suspects(all.rejectionCause, &b)
+	if len(doubted) == 0 {
+		return all, left, nil
+	}
+	shorter := slices.Clone(left)
+	for _, k := range doubted {
+		shorter = append(shorter, w.leftOut(&e, b.TakenContributions[k], b.UsualLength, reason))
+	}
+	set, lengths := round.ContributionsWithout(b.TakenContributions, doubted), lengthsWithout(b.Lengths, doubted)
+	if len(set) == 0 {
+		return nil, shorter, all.rejectionCause
+	}
+	rest, err := w.tryAggregation(run, spool, e, set, lengths)
+	switch {
+	case all.rejectionCause == nil && errors.Is(err, rule.ErrTooFew):
+		return all, left, nil
+	case err != nil:
+		return nil, left, err
+	case rest.rejectionCause == nil && (all.rejectionCause != nil || rest.risk() <= all.risk()):
+		return rest, shorter, nil
+	case all.rejectionCause == nil:
+		return all, left, nil
+	}
+	return nil, shorter, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no "+
+		"device lies, the step size is too large", rest.rejectionCause, len(doubted), len(b.TakenContributions))
+}
+
+// bounds compares the updates of a fold with their usual length.
+func (w *modelState) bounds(e *round.Aggregate) round.UpdateLengthBounds {
+	r := &w.cfg.Round
+	return e.Plan.BoundUpdateLengths(r.EffectiveAggregation(), r.Robust, r.Weighting, e.Set)
+}
+
+// suspects are the places in b.Set of the updates without which a fold is made again, and why; none where it is good.
+func suspects(fault error, b *round.UpdateLengthBounds) ([]int, LeaveOutReason) {
+	switch {
+	case fault == nil:
+		return b.OutweighingIndices, LeftOutNorm
+	case len(b.LongIndices) == 0:
+		b.LongIndices = []int{longest(b.Lengths)}
+	}
+	if errors.Is(fault, errNotFinite) {
+		return b.LongIndices, LeftOutNotFinite
+	}
+	return b.LongIndices, LeftOutRisk
+}
+
+// leftOut says that an update is left out, and why.
+func (w *modelState) leftOut(e *round.Aggregate, x round.Contribution, usual float64,
+	why LeaveOutReason) UpdateLeftOut {
+	return UpdateLeftOut{Round: e.Round, Agent: x.Agent, Reason: why, UsualNorm: usual,
+		Norm: e.Plan.NormalizedLength(w.cfg.Round.Weighting, x)}
+}
+
+// clipped says of which updates of a fold only a part counts.
+func (w *modelState) clipped(e *round.Aggregate, a *aggregationAttempt) (facts []Fact) {
+	by := w.cfg.Round.EffectiveAggregation()
+	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
+		Reason: ClippedAbove}
+	for k, x := range a.set {
+		f := &above
+		switch ClipReason(by.BoundingKey(&x.UpdateShare)) {
+		case "":
+			continue
+		case ClippedNorm:
+			f = &norm
+		}
+		f.Agents = append(f.Agents, x.Agent)
+		f.MaxNorm, f.Longest = a.lengths[k]*x.CountedNorm()/x.Norm, max(f.Longest, a.lengths[k])
+	}
+	far := UpdatesClipped{Round: e.Round, Reason: ClippedRadius, Agents: a.agents(a.ruleAssessment.FarIndices),
+		MaxNorm: by.Radius}
+	for _, x := range a.ruleAssessment.Distances {
+		far.Longest = max(far.Longest, x)
+	}
+	for _, f := range []UpdatesClipped{norm, above, far} {
+		if len(f.Agents) > 0 {
+			facts = append(facts, f)
+		}
+	}
+	return facts
+}
+
+// agents are those at these places of the set.
+func (a *aggregationAttempt) agents(places []int) (ids []wire.AgentID) {
+	for _, k := range places {
+		ids = append(ids, a.set[k].Agent)
+	}
+	return ids
+}
+
+// tryAggregation folds a set. The error is that an update, or the held-out data, cannot be read.
+func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.Aggregate, set []round.Contribution,
+	lengths []float64) (*aggregationAttempt, error) {
+	a := &aggregationAttempt{set: set, lengths: lengths, spread: math.NaN()}
+	var err error
+	if a.state, err = w.loadServerState(run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
+		return nil, err
+	}
+	if err := w.aggregateInto(a, w.updatesOf(spool, set), e.Plan.UpdateScale()); err != nil || a.rejectionCause != nil {
+		return a, err
+	}
+	if w.heldOut == nil {
+		return a, nil
+	}
+	score, err := w.heldOut.score(a.model)
+	if err != nil {
+		return nil, err
+	}
+	a.score = &score
+	base := 0.0
+	if len(e.Plan.Recent) == 0 {
+		of, err := w.heldOut.score(w.base.data)
+		if err != nil {
+			return nil, err
+		}
+		base = of.Risk
+	}
+	if round.RiskExploded(score.Risk, base, w.zeroModelRisk, e.Plan.Recent) {
+		a.rejectionCause = fmt.Errorf("%w: it is %.4g", errExploded, score.Risk)
+	}
+	return a, nil
+}
+
+// aggregateInto makes the model of an attempt from its updates, strip by strip: where the rule has weighed the updates,
+// each coordinate depends on itself alone. Neither model is ever there as a vector.
+func (w *modelState) aggregateInto(a *aggregationAttempt, u *updateSource, scale float64) error {
+	by, d, v, mean := w.cfg.Round.EffectiveAggregation(), make([]float64, min(strip, u.dimension)), make([]float32,
+		min(strip, u.dimension)), 0.0
+	a.model = make([]byte, 0, len(w.base.data))
+	o, fold := optimizer.New(w.cfg.Round.ServerOptimizer), rule.New[float32](by)
+	own := len(o.StateVectorNames())
+	steps, kept := a.state[:own], a.state[own:]
+	set := rule.UpdateSet[float32]{Scale: scale, State: kept, Source: u}
+	for _, x := range a.set {
+		set.Shares = append(set.Shares, x.UpdateShare)
+	}
+	var err error
+	if a.ruleAssessment, err = fold.AssessUpdates(&set); err != nil {
+		return err
+	}
+	err = u.forEachStrip(func(from, to int) error {
+		d, v, state := d[:to-from], v[:to-from], make([][]float64, len(steps))
+		for i, s := range steps {
+			state[i] = s[from:to]
+		}
+		if err := fold.AggregatePart(d, &set, from); err != nil {
+			return err
+		}
+		mean = addMeanSquares(mean, a.set, d, scale)
+		a.aggregateNorm = round.AddSquares(a.aggregateNorm, d)
+		o.Step(d, state)
+		a.modelStepNorm = round.AddSquares(a.modelStepNorm, d)
+		if err := wire.DecodeVector(v, w.base.data[4*from:4*to]); err != nil {
+			return err
+		}
+		if err := round.ApplyStep(v, v, d); err != nil && a.rejectionCause == nil {
+			a.rejectionCause = fmt.Errorf("%w: from parameter %d on: %w", errNotFinite, from, err)
+		}
+		a.model = wire.AppendVector(a.model, v)
+		return nil
+	})
+	if by.Rule == rule.Mean {
+		a.spread = spread(a.set, mean)
+	}
+	a.aggregateNorm, a.modelStepNorm = math.Sqrt(a.aggregateNorm), math.Sqrt(a.modelStepNorm)
+	return err
+}
+
+func (w *modelState) updatesOf(spool packedSpool, set []round.Contribution) *updateSource {
+	return &updateSource{packedSpool: spool, contributions: set, dimension: len(w.base.data) / 4}
+}
+
+// lengthsWithout returns the lengths without those at these places.
+func lengthsWithout(lengths []float64, places []int) (rest []float64) {
+	for k, l := range lengths {
+		if !slices.Contains(places, k) {
+			rest = append(rest, l)
+		}
+	}
+	return rest
+}
+
+// longest is the place of the longest update, the first of equals.
+func longest(lengths []float64) int { return slices.Index(lengths, slices.Max(lengths)) }

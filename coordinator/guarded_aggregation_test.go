@@ -1,0 +1,303 @@
+package coordinator
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// line is held-out data on y = 2x.
+var line = data.MemorySource(rowsOfLine)
+
+func rowsOfLine([]string, string) (*learner.Samples[float32], error) {
+	return learner.NewSamples(1, []float32{-2, -1, 1, 2}, []float32{-4, -2, 2, 4}), nil
+}
+
+// benchOf returns a modelState with a model of one weight and updates of it in a spool, the k-th of an agent whose risk
+// was k².
+func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (*modelState, *store.Spool,
+	round.Aggregate) {
+	t.Helper()
+	cfg := Config{Round: round.DefaultConfig(), HeldOutSource: held, Task: wire.Task{
+		Name: "line", Features: []string{"x"}, Target: "y",
+		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1,
+			MaxSteps: 1, BudgetMillis: 1000},
+	}}
+	d, err := openStateFolder(store.Machine, t.TempDir())
+	if err == nil {
+		err = d.openModels(1)
+	}
+	w := &modelState{cfg: &cfg, stateFolder: d, now: time.Now,
+		retryWrite: func(_ string, write func() error) error { return write() }}
+	if err == nil {
+		err = w.setTask(cfg.Task)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.useWeight(t, base)
+	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.close()) })
+	e := round.Aggregate{Round: 9, Plan: round.Plan{Kind: wire.KindTraining, Version: 7,
+		Exchange: spec.ExchangeParameters}}
+	var all []round.Participant
+	for k, v := range updates {
+		p := wire.AppendVector(nil, []float32{v})
+		id := fmt.Sprint("a", k)
+		m, err := wire.NewManifest(p, wire.Digest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := wire.Update{Kind: wire.KindTraining, Payload: m, RiskBefore: float64(k * k)}
+		h := wire.Header{Root: wire.FirstRoot,
+			Type: wire.TypeUpdate, Federation: "plant", Sender: wire.AgentID(id), Epoch: 1, Run: 7,
+			Round: 9, Sequence: 1}
+		meta := wire.SignEnvelope(nil, h, u.Body(), ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+		if err := spool.Put(
+			store.SpoolEntry{Agent: id, Digest: wire.BlobDigest(p), Size: int64(len(p)), SignedManifest: meta},
+			p); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: wire.BlobDigest(p)})
+	}
+	onDisk, err := w.spooled(spool, wire.KindTraining)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range all {
+		all[k].Norm = onDisk[all[k].Agent].Norm
+	}
+	e.Set = round.Contributions(all, &e.Plan, &cfg.Round)
+	return w, spool, e
+}
+
+// useWeight makes a model of one weight the present one, and weight returns that of the present one.
+func (w *modelState) useWeight(t *testing.T, x float32) {
+	t.Helper()
+	if err := w.useModel(vector(x)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *modelState) weight() float32 {
+	var v [1]float32
+	if err := wire.DecodeVector(v[:], w.base.data); err != nil {
+		panic(err)
+	}
+	return v[0]
+}
+
+func vector(x ...float32) []byte { return wire.AppendVector(nil, x) }
+
+func TestGuard(t *testing.T) {
+	good := slices.Repeat([]round.RecentAggregation{{Risk: 0.01, Length: 0.1}}, round.RecentFolds)
+	for _, tt := range []struct {
+		name    string
+		held    data.Source
+		base    float32
+		recent  []round.RecentAggregation
+		updates []float32
+		model   float32 // what the weight becomes; 0 = the round is abandoned
+		left    string  // who is left out, and why
+	}{
+		{"nothing to leave out", line, 1, nil, []float32{1, 1.5, 0.5, 1, 1}, 2, ""},
+		{"1e30", line, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 refuse_above"},
+		{"1e30 without held-out data", nil, 1, nil, []float32{1, 1e30, 1, 1, 1}, 2, "a1 refuse_above"},
+		{"of few one is clipped", nil, 1, nil, []float32{1, -1e30, 1, 1}, 1, ""},
+		{"of two nothing can be told", nil, 1, nil, []float32{1, 5}, 4, ""},
+		{"of two, held-out data tell", line, 1, nil, []float32{1, 1e30}, 2, "a1 risk"},
+		{"of two, one is not finite", nil, 3e38, nil, []float32{1e37, 3e38}, 3.1e38, "a1 not_finite"},
+		{"two of seven", nil, 1, nil, []float32{1, -1e30, 1, 1, 1e30, 1, 1}, 2, "a4 refuse_above a1 refuse_above"},
+		{"a long one that does good", line, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 0.9}, 1.014, ""},
+		{"a long one without held-out data", nil, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 0.9}, 1.01, "a4 norm"},
+		{"a long one in a quiet round", nil, 1, []round.RecentAggregation{{Length: 0.31}, {Length: 0.01},
+			{Length: 0.01}},
+			[]float32{0.01, 0.01, 0.01, 0.01, 0.9}, 1.014, ""},
+		{"a clipped one is left out of a fold with a fault", line, 1.9, []round.RecentAggregation{{Risk: 0.01,
+			Length: 3}},
+			[]float32{0.1, 0.1, 250}, 2, "a2 risk"},
+		{"none is long: the longest goes", line, 1.9, good, []float32{0.1, 250}, 2, "a1 risk"},
+		{"most of them lie: the round is abandoned", line, 1.9, good, []float32{0.1, 249, 250}, 0, "a2 risk"},
+		{"alone", line, 1.9, good, []float32{250}, 0, "a0 risk"},
+		{"alone, without held-out data: nothing can be told", nil, 1.9, good, []float32{250}, 251.9, ""},
+		{"alone, as long as it may be", nil, 1.5, good, []float32{0.5}, 2, ""},
+		{"worse, and better than knowing nothing", line, 1.9, good, []float32{-1.5, -1.5}, 0.4, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, spool, e := benchOf(t, tt.base, tt.held, tt.updates...)
+			w.cfg.Round.Robust = true
+			e.Plan.Recent = tt.recent
+			folded, facts := w.aggregate(1, spool, e)
+			next, err := folded.Next, folded.Err
+			var left []string
+			for _, f := range facts {
+				if f, ok := f.(UpdateLeftOut); ok {
+					left = append(left, string(f.Agent), string(f.Reason))
+				}
+			}
+			if got := strings.Join(left, " "); got != tt.left {
+				t.Errorf("left out %q, want %q", got, tt.left)
+			}
+			if tt.model == 0 {
+				if err == nil {
+					t.Errorf("the model became %v", w.weight())
+				}
+				return
+			}
+			if err != nil || math.Abs(float64(w.weight()/tt.model)-1) > 1e-5 || next.Version != 8 {
+				t.Errorf("weight %v, error %v, plan %+v; want weight %v", w.weight(), err, next, tt.model)
+			}
+			if n := len(next.Recent); n != min(round.RecentFolds, len(tt.recent)+1) {
+				t.Errorf("%d folds are remembered", n)
+			}
+		})
+	}
+}
+
+// TestGuardIsExact: without round.robust the fold is the mean of all updates, whatever their lengths, unless its model
+// is not finite or has diverged on held-out data.
+func TestGuardIsExact(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		held    data.Source
+		updates []float32
+		model   float64
+		left    string
+	}{
+		{"one is 9 times as long", nil, []float32{0.01, 0.01, 0.01, 0.01, 0.09}, 1.026, ""},
+		{"one is 90 times as long", nil, []float32{0.01, 0.01, 0.01, 0.01, 0.9}, 1.188, ""},
+		{"one is 200 times as long", line, []float32{0.01, 0.01, 0.01, 0.01, 2}, 1.408, ""},
+		{"as long as a float32 can be", nil, []float32{1, 1, 1, 1, math.MaxFloat32}, 6.8056474e37, ""},
+		{"diverged on held-out data", line, []float32{1, 1e30, 1, 1, 1}, 2, "a1"},
+	} {
+		w, spool, e := benchOf(t, 1, tt.held, tt.updates...)
+		folded, facts := w.aggregate(1, spool, e)
+		var left []string
+		for _, f := range facts {
+			if f, ok := f.(UpdateLeftOut); ok {
+				left = append(left, string(f.Agent))
+			}
+		}
+		if folded.Err != nil || math.Abs(float64(w.weight())/tt.model-1) > 1e-5 ||
+			strings.Join(left, " ") != tt.left {
+			t.Errorf("%s: weight %v, left out %v, %v; want %v, %q", tt.name, w.weight(), left, folded.Err, tt.model,
+				tt.left)
+		}
+	}
+}
+
+// TestDivergedModelIsRejected: a model that its participants report to have diverged is replaced by the one before it,
+// and the agents with long updates in it are named and sit out. A fold that is repeated after a crash ends the same.
+func TestDivergedModelIsRejected(t *testing.T) {
+	w, spool, e := benchOf(t, 1, nil, 1, 1, 1, 1, 1) // reported risks of the base model: 0, 1, 4, 9, 16
+	w.cfg.Logger = slog.New(slog.DiscardHandler)
+	_, err := w.storeAndPlanTraining(1, 6, 0, vector(1.5), nil)
+	if err == nil {
+		err = w.archivePendingModel()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name     string
+		recent   float64
+		first    float64
+		suspects []wire.AgentID
+		diverged bool // most steps diverge
+		rejected bool
+	}{
+		{"worse than ten times the worst", 0.39, 0.1, []wire.AgentID{"a3"}, false, true},
+		{"not worse than ten times the worst", 0.4, 0.1, []wire.AgentID{"a3"}, false, false},
+		{"better than ten times the first", 0.1, 0.4, []wire.AgentID{"a3"}, false, false},
+		{"made by no fold of this run", 0.1, 0.1, nil, false, false},
+		{"local steps diverge", 4, 4, []wire.AgentID{"a3"}, true, true},
+	} {
+		w.useWeight(t, 1e9)
+		e.Plan.Version, e.Diverged = 7, tt.diverged
+		e.Plan.Recent, e.Plan.FirstTold,
+			e.Plan.Suspects = []round.RecentAggregation{{Told: round.ReportedRisks{Median: tt.recent,
+			Mean: tt.recent}}}, round.ReportedRisks{Median: tt.first, Mean: tt.first}, tt.suspects
+		first, facts := w.aggregate(1, spool, e)
+		w.useWeight(t, 1e9)
+		again, _ := w.aggregate(1, spool, e)
+		if first.Err != nil || !reflect.DeepEqual(first, again) {
+			t.Errorf("%s: %v; repeated: %+v, %+v", tt.name, first.Err, first, again)
+		}
+		f, rejected := facts[0].(ModelRejected)
+		if rejected != tt.rejected {
+			t.Errorf("%s: rejected: %v, want %v", tt.name, rejected, tt.rejected)
+		}
+		if !rejected {
+			continue
+		}
+		if w.weight() != 1.5 || first.Next.Version != 8 || len(first.Next.Suspects) > 0 ||
+			!slices.Equal(first.SpoilingAgents, tt.suspects) || len(first.FateByLeftOutAgent) != 5 ||
+			f.EarlierVersion != 6 || f.NextVersion != 8 || f.Version != 7 || !slices.Equal(f.Agents, tt.suspects) {
+			t.Errorf("%s: weight %v, %+v, %+v", tt.name, w.weight(), f, first)
+		}
+	}
+}
+
+// TestGuardAfterACrash: from the set and the journaled plan the fold is the same again, whatever was left out before
+// the crash.
+func TestGuardAfterACrash(t *testing.T) {
+	for _, held := range []data.Source{line, nil} {
+		w, spool, e := benchOf(t, 1, held, 0.3, 1e30, 0.1, 0.2, -8)
+		w.cfg.Round.Robust = true
+		e.Plan.Recent = []round.RecentAggregation{{Risk: 1.0 / 3, Length: 0.7}}
+		journaled, err := json.Marshal(e.Plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, told := w.aggregate(1, spool, e)
+		w.useWeight(t, 1)
+		e.Plan = round.Plan{}
+		if err := json.Unmarshal(journaled, &e.Plan); err != nil {
+			t.Fatal(err)
+		}
+		again, retold := w.aggregate(1, spool, e)
+		if first.Err != nil || !reflect.DeepEqual(first, again) || !reflect.DeepEqual(told[:2], retold[:2]) {
+			t.Errorf("%v\n%+v\n%+v\n%+v\n%+v", first.Err, first, again, told, retold)
+		}
+	}
+}
+
+// The risk of a fold is the mean over the updates that were taken, not over one that was left out.
+func TestRiskOfWhatWasTaken(t *testing.T) {
+	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1, 1, 1)
+	w.cfg.Round.Robust = true
+	_, facts := w.aggregate(1, spool, e)
+	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.Risk != 7.25 {
+		t.Errorf("facts %+v, want a model with the risk (0 + 4 + 9 + 16)/4", facts)
+	}
+}
+
+// TestNorms: of a fold of 3 and 5 the length is that of their mean, and of the step what the optimiser makes of it.
+func TestNorms(t *testing.T) {
+	w, spool, e := benchOf(t, 1, nil, -3, -5)
+	w.cfg.Logger = slog.New(slog.DiscardHandler) // the state of the model before is not there
+	w.cfg.Round.ServerOptimizer.Name, w.cfg.Round.ServerOptimizer.LearningRate = "fedavgm", 0.25
+	a, err := w.tryAggregation(7, w.packedIn(spool), e, e.Set, nil)
+	if err != nil || a.aggregateNorm != 4 || a.modelStepNorm != 1 {
+		t.Errorf("lengths of fold and step: %+v, %v; want 4 and 1", a, err)
+	}
+}

@@ -1,0 +1,130 @@
+package coordinator
+
+import (
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// perform does what the machine asks for. It reports false if the coordinator
+// stops before that is on disk.
+func (c *Coordinator) perform(e round.Effect) bool {
+	run, present := c.runID, c.currentRound()
+	switch e := e.(type) {
+	case round.ReportFact[round.CoordinatorFact]:
+		c.cfg.Observer.ObserveRound(e.Fact)
+	case round.Journal:
+		return c.journal(e.Record)
+	case round.WriteHistory:
+		c.queueWrite("write a line of the history", func() error { return c.stateFolder.writeHistory(e) })
+	case round.Announce:
+		return c.announce(e)
+	case round.Invite:
+		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.digest,
+			RemainingMillis: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight, SendsUpdate: e.Uploads,
+			BlockRound: e.Block,
+			Peers:      e.Peers, Ended: e.Ended, Samples: e.Samples, Attestation: c.attestationFor(e.Agent)}
+		c.sendToAgent(e.Agent, wire.TypeInvitation, run, present, m.Body())
+	case round.RequestEdges:
+		c.provideMesh(e)
+	case round.RequestEdgesAhead:
+		c.prepareNextMesh(e)
+	case round.SendStanding:
+		m := wire.HelloAnswer{Announcement: c.publisher.digest, Place: e.Place, Samples: e.Samples}
+		c.sendToAgent(e.Agent, wire.TypeHelloAnswer, run, present, m.Body())
+	case round.ReceiveUpdate:
+		c.offers[e.Agent] = &e.Offer
+		c.receive(transfer.Offer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload, Inline: e.Update.Inline,
+			Seal: e.Seal, UnsolicitedChunks: int(min(e.Update.UnsolicitedChunks, c.firstCreditChunks))})
+	case round.AcceptUpdate:
+		m := wire.UpdateAccepted{Update: e.Update}
+		c.sendToAgent(e.Agent, wire.TypeAccepted, run, e.Round, m.Body())
+	case round.RefuseUpdate:
+		if o := c.offers[e.Agent]; o != nil && o.Update.Payload.Hash == e.Update {
+			c.endTransfer(e.Agent)
+		}
+		m := wire.UpdateRefused{Update: e.Update, Reason: e.Reason}
+		c.sendToAgent(e.Agent, wire.TypeRefused, e.Run, e.Round, m.Body())
+	case round.SendUpdateFate:
+		m := wire.UpdateSettled{Update: e.Update, Fate: e.Fate}
+		c.sendToAgent(e.Agent, wire.TypeSettled, run, e.Round, m.Body())
+	case round.Aggregate:
+		c.aggregateRound(e)
+	case round.ReportEvaluation:
+		c.evaluated(e)
+	case round.DiscardRound:
+		c.discard(e)
+	}
+	return true
+}
+
+// announce makes the announcement and what it names the retained messages.
+func (c *Coordinator) announce(e round.Announce) bool {
+	if e.Announcement.Phase == wire.PhaseOpen && c.spools[e.Round] == nil {
+		if c.retryWriteBlocking("open the round's spool",
+			func() error { return c.openSpool(c.machine.Record()) }) != nil {
+			return false
+		}
+	}
+	if err := c.renewSeals(e.Round); err != nil {
+		return false
+	}
+	c.modelShape = c.modelState.form()
+	e.Announcement.SealPublicKey = c.sealKeyring.announced()
+	e.Announcement.Base = c.announcedModelRef(e.Announcement.Base)
+	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task, Base: e.Announcement.Base})
+	e.Announcement.Instance, c.firstCreditChunks = c.instance, e.Announcement.InitialCreditChunks
+	e.Announcement.Outcome = c.lastRoundOutcome.reference(inlineOutcome)
+	resealed := c.seal(&e.Announcement, blobs)
+	c.lastIssuedTime = max(c.lastIssuedTime, uint64(max(c.owner.Now().Unix(), 0)))
+	e.Announcement.IssuedAt = c.lastIssuedTime
+	c.signer.SetRoot(c.cfg.root())
+	order := wire.PositionOf(wire.Header{Root: c.signer.Root(), Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
+		&e.Announcement)
+	e.Announcement.Selection = c.selection(order, e.Drawn)
+	sealed := c.signer.SignedEnvelope(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
+	c.announcementGuard.noteOwnAnnouncement(position{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
+	c.publisher.setAnnouncement(c.owner.Now(), sealed, blobs, resealed)
+	return true
+}
+
+// selection names those that are drawn, each to itself only. One whose key has no X25519 form is invited.
+func (c *Coordinator) selection(o wire.AnnouncementPosition, drawn []round.SelectedAgent) wire.Selection {
+	selected := make([]wire.Selected, 0, len(drawn))
+	for _, d := range drawn {
+		key, known := c.selectionKeyByAgent[d.Agent]
+		if !known {
+			var err error
+			if key, err = wire.NewSelectionKey(c.cfg.Key, c.keyOf(d.Agent)); err != nil {
+				c.cfg.Logger.Debug("an agent is not named in the announcement", "agent", d.Agent, "err", err)
+				continue
+			}
+			c.selectionKeyByAgent[d.Agent] = key
+		}
+		selected = append(selected, wire.Selected{Key: key, Weight: d.Weight})
+	}
+	return wire.NewSelection(o, c.instance, selected)
+}
+
+// announced goes on when the connection has taken the present announcement.
+func (c *Coordinator) announced(now time.Time) {
+	c.announcementGuard.noteAnnouncementSent(now)
+	c.giveKeys()
+	o := c.announcementGuard.currentPosition.order
+	c.step(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
+}
+
+// discard ends a round's transfers and has its spool removed.
+func (c *Coordinator) discard(e round.DiscardRound) {
+	for _, agent := range slices.Sorted(maps.Keys(c.offers)) {
+		c.endTransfer(agent)
+	}
+	c.noteUpdateStorage(nil) // nothing of that round waits for the disk any more
+	c.removeSpool(e.Round, c.spools[e.Round])
+	delete(c.spools, e.Round)
+}

@@ -1,0 +1,268 @@
+package coordinator
+
+import (
+	"errors"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// sourceKey and mark tell what was heard last: an agent's messages of one type
+// have growing (epoch, sequence).
+type sourceKey struct {
+	agent wire.AgentID
+	typ   wire.Type
+}
+
+type messageSerial struct {
+	epoch    wire.Epoch
+	sequence uint64
+}
+
+// errKnown is a retained message that a broker brings once more after a reconnect.
+var errKnown = errors.New("known already")
+
+// handleMessage takes one message apart. Every message ends in a step of a
+// machine or in a MessageDropped fact.
+func (c *Coordinator) handleMessage(m mqtt.Message) {
+	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
+	switch {
+	case kind == mqtt.KindRound:
+		err = c.takeRound(m)
+	case c.announcementGuard.awaitsRetained:
+		if !c.announcementGuard.holdMessage(m) {
+			err = host.NewDropError(DropOverflow, "%d bytes wait already until the broker has returned the retained "+
+				"announcement", heldBytes)
+		}
+	case c.handleCleanupMessage(m, kind, agent, transferID):
+		return
+	case len(m.Payload) == 0 && kind != mqtt.KindBlob:
+		return // a retained message was deleted
+	case err != nil:
+		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
+	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
+		c.checks.Do(nil, func() {
+			c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
+		})
+	case kind == mqtt.KindBlob:
+		c.publisher.handleReturnedPart(c.owner.Now(), m, transferID, part)
+	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
+		err = c.verifyAndHandle(kind, agent, m)
+	default:
+		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
+	}
+	c.reportDropped(kind, agent, err)
+}
+
+// reportDropped tells of a message that was not used.
+func (c *Coordinator) reportDropped(kind mqtt.TopicKind, agent wire.AgentID, err error) {
+	if err == nil || errors.Is(err, errKnown) {
+		return
+	}
+	reason, err := host.DropReason(err, DropMalformed, DropVersion)
+	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
+}
+
+// verifyAndHandle has the signature of an agent's message checked beside the owner, and the message taken then.
+func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m mqtt.Message) error {
+	e, err := wire.ParseEnvelope(m.Payload)
+	var other *wire.VersionError
+	switch {
+	case errors.As(err, &other):
+		return c.otherVersion(agent, other)
+	case err != nil:
+		return err
+	case e.Federation != c.cfg.Federation || e.Sender != agent:
+		return host.NewDropError(DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender,
+			e.Federation,
+			agent)
+	}
+	list, key, signatures := c.cfg.Agents, c.keyOf(agent), c.cfg.Signatures
+	if key == nil {
+		c.rejectMessage(agent, &e, m, wire.RejectedUnlisted)
+		return host.NewDropError(DropUnknown, "%s is not in the list of agents' keys", agent)
+	}
+	if kind == mqtt.KindStatus && e.Type == wire.TypeRenew {
+		return c.checkRenewal(agent, e)
+	}
+	open, keep := c.messageOpener(agent, e)
+	var u unsealedMessage
+	c.checks.Do(func() {
+		if err = e.VerifyBy(signatures, key); err == nil {
+			u, err = open()
+		}
+	}, func() {
+		switch keep(); {
+		case c.announcementGuard.awaitsRetained: // the link was lost meanwhile
+			c.handleMessage(m)
+		case list != c.cfg.Agents && !key.Equal(c.keyOf(agent)):
+			c.reportDropped(kind, agent, host.NewDropError(DropUnknown, "%s is no longer in the list of agents' keys",
+				agent))
+		case errors.Is(err, wire.ErrSignature):
+			c.rejectMessage(agent, &e, m, wire.RejectedKey)
+			c.reportDropped(kind, agent,
+				host.NewDropError(DropSignature, "%w: has it another key than the one in the list?", err))
+		case err != nil:
+			c.reannounceIfUnopenable(err)
+			c.reportDropped(kind, agent, err)
+		default:
+			c.reportDropped(kind, agent, c.takeEnvelope(kind, agent, u, m))
+		}
+	})
+	return nil
+}
+
+// reannounceIfUnopenable takes what an agent has signed, and sealed to a key of another coordinator or of long ago: it
+// has missed the announcement of the present one, and could read no answer that is sealed. So it gets the announcement
+// again.
+func (c *Coordinator) reannounceIfUnopenable(err error) {
+	reason, _ := host.DropReason(err, DropMalformed, DropVersion)
+	if now := c.owner.Now(); reason == DropSealed && c.announcementGuard.brokerNodeIsStale(now) {
+		c.repeatAnnouncement(now)
+	}
+}
+
+// otherVersion is why a message in another version of the protocol is dropped. Its signature cannot be checked.
+func (c *Coordinator) otherVersion(agent wire.AgentID, v *wire.VersionError) error {
+	if c.keyOf(agent) == nil {
+		return host.NewDropError(DropUnknown, "%s is not in the list of agents' keys: %w", agent, v)
+	}
+	return host.NewDropError(DropVersion, "%w: update the %s", v, v.Outdated("coordinator", "agent"))
+}
+
+// admitMessage takes note of a message that its agent has signed. The error is that it is not newer than what came
+// before.
+func (c *Coordinator) admitMessage(agent wire.AgentID, e *wire.Envelope, sealed mqtt.Message) error {
+	if c.watchClones(agent, e) {
+		c.rejectMessage(agent, e, sealed, wire.RejectedClone)
+	}
+	source, now := sourceKey{agent, e.Type}, messageSerial{e.Epoch, e.Sequence}
+	last := c.newestBySource[source]
+	switch {
+	case now == last && e.Type == wire.TypePresence:
+		return errKnown
+	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
+		switch t := c.clones[agent]; {
+		case now.epoch == last.epoch: // the broker has doubled it
+		case isWill(e): // of the start before, which the broker tells when the next one has spoken
+		case t != nil && t.alternations > 0: // a start that was heard before has spoken again
+			c.rejectMessage(agent, e, sealed, wire.RejectedClone)
+		default:
+			c.rejectMessage(agent, e, sealed, wire.RejectedBehind)
+		}
+		return host.NewDropError(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,
+			now.sequence, last.epoch, last.sequence)
+	}
+	c.newestBySource[source] = now
+	return nil
+}
+
+func (c *Coordinator) takeEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e unsealedMessage,
+	sealed mqtt.Message) error {
+	if err := c.admitMessage(agent, &e.Envelope, sealed); err != nil {
+		return err
+	}
+	c.rememberRejectable(agent, &e.Envelope, sealed)
+	heard := MessageAccepted{Agent: agent, Root: e.Root, Retained: sealed.Retained}
+	if kind != mqtt.KindPresence {
+		c.cfg.Observer.Observe(heard)
+	}
+	switch {
+	case kind == mqtt.KindPresence && e.Type == wire.TypePresence:
+		m, err := wire.DecodePresence(e.Body)
+		if err != nil {
+			return err
+		}
+		heard.Presence = &m
+		c.cfg.Observer.Observe(heard)
+		c.step(round.PresenceCame{Agent: agent, State: m.State})
+	case kind == mqtt.KindStatus && e.Type == wire.TypeHello:
+		return c.takeHello(kind, agent, e)
+	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
+		m, err := wire.DecodeJoined(e.Body)
+		if err != nil {
+			return err
+		}
+		if m.Announcement == c.publisher.digest {
+			c.step(round.JoinedCame{Agent: agent, Round: e.Round})
+		}
+	case kind == mqtt.KindStatus && e.Type == wire.TypeDeclined:
+		m, err := wire.DecodeDeclined(e.Body)
+		if err != nil {
+			return err
+		}
+		if m.Announcement == c.publisher.digest {
+			c.step(round.DeclinedCame{Agent: agent, Round: e.Round, Reason: m.Reason})
+			if m.Reason == wire.DeclineFetch {
+				c.publisher.recheck(c.owner.Now())
+			}
+		}
+	case kind == mqtt.KindStatus && e.Type == wire.TypeReport:
+		m, err := wire.DecodeReport(e.Body)
+		if err != nil {
+			return err
+		}
+		c.cfg.Observer.Observe(AgentReported{agent, e.Epoch, m})
+	case kind == mqtt.KindUpdate && e.Type == wire.TypeUpdate:
+		m, err := wire.DecodeUpdate(e.Body)
+		if err != nil {
+			return err
+		}
+		if c.isFromLaterRound(e.Header) {
+			return host.NewDropError(DropLater,
+				"an update for run %d round %d, while this coordinator stands at run %d "+
+					"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.currentRound())
+		}
+		c.step(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round, Update: m,
+			SignedManifest: e.Bytes(), Seal: e.sealKey.Blob(m.Payload.Hash)}})
+	default:
+		return host.NewDropError(DropForeign, "a %s where none belongs", e.Type)
+	}
+	return nil
+}
+
+// takeHello takes a hello, unless its agent stands before or behind this coordinator.
+func (c *Coordinator) takeHello(kind mqtt.TopicKind, agent wire.AgentID, e unsealedMessage) error {
+	m, err := wire.DecodeHello(e.Body)
+	if err != nil {
+		return err
+	}
+	if c.isAhead(agent, e.Header) {
+		return nil
+	}
+	now := c.owner.Now()
+	if m.Announcement != c.publisher.digest && c.announcementGuard.brokerNodeIsStale(now) {
+		c.repeatAnnouncement(now)
+	}
+	if !c.publisher.isRecent(m.Announcement, now) {
+		c.sendStanding(agent) // it may have missed the present one; a replayed hello has no other effect
+		return host.NewDropError(DropOutdated,
+			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
+	}
+	c.reportDropped(kind, agent, c.dropMisfitEvaluation(agent, &m))
+	c.publisher.requestParts(now, m.MissingParts)
+	if c.answerKeyRequest(agent, &m) {
+		c.passHelloToMachine(agent, e.Epoch, m)
+	}
+	return nil
+}
+
+// passHelloToMachine tells the machine of one. An agent that says hello in the middle of its work may be unable to
+// fetch the model; a new start has not joined yet.
+func (c *Coordinator) passHelloToMachine(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
+	stranded := m.MissingGroupKeyID == 0 && (m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) &&
+		c.newestBySource[sourceKey{agent, wire.TypeJoined}].epoch == boot)
+	c.step(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
+	if stranded {
+		c.publisher.recheck(c.owner.Now())
+	}
+}
+
+// isWill reports whether a message is the broker's word that an agent is lost, or the agent's that it leaves.
+func isWill(e *wire.Envelope) bool {
+	p, err := wire.DecodePresence(e.Body)
+	return e.Type == wire.TypePresence && err == nil && p.State != wire.StateOnline
+}

@@ -1,0 +1,137 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// inlineTask bounds a task that rides in the announcement, in bytes; a model
+// may have wire.MaxInline beside it.
+const inlineTask = 8 << 10
+
+// modelState contains the task and the present model. The
+// owner and the one job that folds use it in turn, never together.
+type modelState struct {
+	cfg         *Config
+	stateFolder *stateFolder
+	now         func() time.Time
+	// retryWrite repeats a write until it is done, or the coordinator stops.
+	retryWrite func(what string, write func() error) error
+
+	problem           *task.CompiledTask[float32]
+	taskBlob          blob
+	base              blob       // w_{i−1}; empty before the first training round
+	rolloutFile       blob       // of the model w_{i−1}; empty unless models are rolled out
+	lastArchiveSyncAt time.Time  // when a model of the archive was synced last
+	unarchivedModel   *slotModel // the model that is not in the archive yet; nil if it is
+	heldOut           *heldOut   // nil if there are no such data
+	// the risk on the held-out data of a model that knows nothing: all its parameters are 0
+	zeroModelRisk float64
+
+	// in which the model is expressed, in a statistics round in the middle of a run
+	previousStandardization learner.Standardization
+}
+
+// setTask makes t the run's task, on disk too.
+func (w *modelState) setTask(t wire.Task) error {
+	blob := t.Append(nil)
+	if err := w.useTask(t, blob); err != nil {
+		return err
+	}
+	return w.retryWrite("save the task", func() error { return w.stateFolder.saveTask(blob) })
+}
+
+// useTask compiles the task and prepares the held-out data for it.
+func (w *modelState) useTask(t wire.Task, text []byte) error {
+	p, err := task.Compile[float32](t)
+	if err != nil {
+		return err
+	}
+	var held *heldOut
+	floor := w.zeroModelRisk
+	if w.cfg.HeldOutSource != nil {
+		if held, err = openHeld(w.cfg.HeldOutSource, p); err != nil {
+			return err
+		}
+		none, err := held.score(make([]byte, 4*p.Model.Architecture().Params()))
+		if err != nil {
+			return err
+		}
+		floor = none.Risk
+	}
+	w.problem, w.taskBlob, w.heldOut, w.zeroModelRisk = p, newBlob(text, wire.Digest{}), held, floor
+	return nil
+}
+
+// planStatistics plans the round that standardises the columns.
+func (w *modelState) planStatistics() round.Plan {
+	s := w.problem.Schema(wire.KindStatistics)
+	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.reference(inlineTask), Schema: s.Hash(),
+		Bytes: uint32(s.Bytes()), Codec: spec.CodecRaw}
+}
+
+// storeAndPlanTraining plans a round of a run on the model w_{i−1}, after storing it in its slot, with the state of the
+// optimiser that made it, if there is one.
+func (w *modelState) storeAndPlanTraining(run wire.RunID, version wire.ModelVersion, offset uint64, model []byte,
+	state [][]float64) (round.Plan, error) {
+	p := w.planTraining(version, offset, model)
+	file, err := encodeModel(run, version, w.problem, model, p.Base.Hash, w.stateFolder.runOrigin)
+	if err != nil {
+		return round.Plan{}, err
+	}
+	w.addRolloutFile(&p, file)
+	return p, w.storeNextModel(&slotModel{run: run, version: version, hash: p.Base.Hash, file: file,
+		state: w.packState(state)})
+}
+
+// storeNextModel stores the next model in its slot, and has it archived after the journal that names it.
+func (w *modelState) storeNextModel(m *slotModel) error {
+	w.unarchivedModel = m
+	return w.retryWrite("save the model", func() error { return w.stateFolder.saveSlot(m) })
+}
+
+// planTraining plans a round on a model that is stored.
+func (w *modelState) planTraining(version wire.ModelVersion, offset uint64, model []byte) round.Plan {
+	s := w.problem.Schema(wire.KindTraining)
+	w.base = newBlob(model, s.Hash())
+	t := &w.problem.Task.Training
+	p := round.Plan{
+		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange,
+		StepSize: w.problem.Schedule.At(offset + 1),
+		Task:     w.taskBlob.reference(inlineTask), Base: w.base.reference(wire.MaxInline),
+		Schema: s.Hash(), Bytes: uint32(codec.ForWord[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
+		Endless: w.problem.Task.Mixing.EndlessBlocks,
+	}
+	if wire.MaySendRaw(t.Codec) {
+		p.Plain = uint32(s.Bytes())
+	}
+	return p
+}
+
+// stepsPerRound is how far t advances in a round: feddec counts local steps
+// across rounds, and agents that take fewer than E_max are counted as if they
+// had taken all.
+func (w *modelState) stepsPerRound() uint64 {
+	if w.problem.Task.Training.Exchange == spec.ExchangeGradient {
+		return 1
+	}
+	return uint64(w.problem.Task.Training.MaxSteps)
+}
+
+// blobsOf returns the task and the model of a plan, where its announcements do not hold them.
+func (w *modelState) blobsOf(p *round.Plan) []blob {
+	var all []blob
+	if p.Task.Present() && p.Task.Inline == nil {
+		all = append(all, w.taskBlob)
+	}
+	if p.Kind == wire.KindTraining && p.Base.Present() && p.Base.Inline == nil {
+		all = append(all, w.base)
+	}
+	return all
+}

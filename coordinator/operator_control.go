@@ -1,0 +1,290 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// OperatorControl is what people have decided about a federation's learning. It stands in the state folder beside the
+// journal, which says under which task its round is held.
+type OperatorControl struct {
+	Task AppliedTask
+	// Next takes its place when the round under way is over; nil if nothing waits.
+	Next   *AppliedTask `json:",omitempty"`
+	Course round.Course
+}
+
+// AppliedTask is a task that was applied, with how its rounds are held.
+type AppliedTask struct {
+	Version uint64 // 1 is the first
+	At      time.Time
+	Text    []byte // the keys as YAML; only who applies them reads it
+	// NewRun begins a new run, from the model From or, if that is empty, from an initial one.
+	NewRun bool   `json:",omitempty"`
+	From   string `json:",omitempty"` // as Config.From
+	// Now gives up the round under way; else the task waits for its end.
+	Now bool `json:",omitempty"`
+}
+
+const (
+	controlFile    = "control"
+	controlVersion = 1
+	maxControl     = 64 << 20
+)
+
+// StartFromCurrentModel names, in Config.From, the present model of the run in the state folder.
+const StartFromCurrentModel = "present"
+
+// ErrRunContinues is returned by New when the run in the state folder has begun with the model that Config.From names,
+// and another task than the run's is configured: it goes on with its own.
+var ErrRunContinues = errors.New("the run that began from this model goes on")
+
+// ErrUnlisted says that an agent is not in the list of who may take part.
+var ErrUnlisted = errors.New("not in the list of agents")
+
+// ErrStoppedBetweenRounds is returned by Run when the coordinator ends between two rounds, as EndBetween asks for.
+var ErrStoppedBetweenRounds = errors.New("ended between two rounds")
+
+// withoutOneTimeOptions returns the task without what was asked for once: a new run has begun.
+func (a AppliedTask) withoutOneTimeOptions() AppliedTask {
+	a.NewRun, a.From, a.Now = false, "", false
+	return a
+}
+
+// ApplyNextTask has Next take the place of Task.
+func (c *OperatorControl) ApplyNextTask() { c.Task, c.Next = c.Next.withoutOneTimeOptions(), nil }
+
+// LoadControl returns what was decided, and false if nothing was: then the version of the task is the journal's. What
+// the journal says has already come about counts as in effect.
+func LoadControl(dir string) (OperatorControl, bool, error) {
+	d := newStateFolder(store.Machine, dir)
+	_, _, unread := d.loadRecord()
+	found, err := d.control.Load(maxControl, nil)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return OperatorControl{Task: AppliedTask{Version: d.appliedTaskVersion}}, false, nil
+	case err == nil && found.Version != controlVersion:
+		err = &store.VersionError{Path: d.path(controlFile), Has: found.Version, Want: controlVersion}
+	}
+	var c OperatorControl
+	if err == nil {
+		err = d.parse(controlFile, found.Body, &c)
+	}
+	switch {
+	case isDamage(err):
+		return c, false, &StateError{Path: d.path(controlFile), Problem: err.Error(), Remedy: "remove " +
+			d.path(controlFile) + ".a and .b: the configuration's task then counts as the applied one", Err: err}
+	case err != nil:
+		return c, false, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	if unread == nil && c.Next != nil && c.Next.Version == d.appliedTaskVersion {
+		c.ApplyNextTask() // the process has ended before it could write so
+	}
+	return c, true, nil
+}
+
+// Save makes the decision count.
+func (c *OperatorControl) Save(dir string) error {
+	body, err := json.Marshal(c)
+	if err == nil {
+		d := newStateFolder(store.Machine, dir)
+		if _, err = d.control.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || isDamage(err) {
+			err = nil
+		}
+		if err == nil {
+			err = d.control.Save(controlVersion, body)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("state folder %s: %w", filepath.Clean(dir), err)
+	}
+	return nil
+}
+
+// IsBetweenRounds reports whether the journal in a state folder stands between two rounds, so that another task can
+// take over.
+func IsBetweenRounds(dir string) (bool, error) {
+	record, found, err := newStateFolder(store.Machine, dir).loadRecord()
+	if err != nil {
+		return false, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return !found || !IsRoundOpen(record.Phase), nil
+}
+
+// IsRoundOpen reports whether a round is open in a phase.
+func IsRoundOpen(p round.CoordinatorPhase) bool {
+	return p == round.CoordinatorCollecting || p == round.CoordinatorClosing
+}
+
+// SetCourse has the run go on, pause or stop. A round under way goes on to its end; now gives it up instead. The error
+// is that the owner's goroutine has not been met before ctx ended.
+func (c *Coordinator) SetCourse(ctx context.Context, course round.Course, now bool) error {
+	return c.runOnOwner(ctx, func() { c.steer(course, now) })
+}
+
+// StopBetweenRounds has Run return ErrBetween when the round under way is over; now gives it up.
+func (c *Coordinator) StopBetweenRounds(ctx context.Context, now bool) error {
+	return c.runOnOwner(ctx, func() {
+		c.stopsBetweenRounds = true
+		c.steer(round.CoursePause, now)
+	})
+}
+
+// runOnOwner has the owner do something, and waits until it is done.
+func (c *Coordinator) runOnOwner(ctx context.Context, do func()) error {
+	done := make(chan struct{})
+	err := c.owner.RunOnLoopContext(ctx, func() {
+		defer close(done)
+		do()
+	})
+	if err == nil {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("coordinator: the command was not carried out in time: %w", err)
+	}
+	return nil
+}
+
+// CheckStartModel returns why no run of the configured task can begin with the model that cfg.From names; nil if one
+// can.
+func CheckStartModel(cfg Config) error {
+	d := newStateFolder(store.Machine, cfg.Dir)
+	record, found, err := d.loadRecord()
+	if err != nil {
+		return err
+	}
+	c := &Coordinator{cfg: cfg, stateFolder: d}
+	newest := record.Run
+	if cfg.StartModel == StartFromCurrentModel {
+		if !found || !record.Plan.Base.Present() {
+			return errors.New("the run has no model yet; begin one from an initial model")
+		}
+		models, err := d.modelsOf(newest)
+		if err != nil {
+			return err
+		}
+		versions, err := models.Versions() // the present one may not be in the archive yet; they have one shape
+		if err != nil || len(versions) == 0 {
+			return errors.Join(err, errors.New("the run has no model in the archive yet; try again"))
+		}
+		c.cfg.StartModel = modelName(newest, versions[len(versions)-1])
+	}
+	if _, _, _, err = c.readOrigin(c.cfg.StartModel, newest); err != nil {
+		var state *StateError
+		if errors.As(err, &state) {
+			return fmt.Errorf("%s: %s", cfg.StartModel, state.Problem)
+		}
+	}
+	return err
+}
+
+func (c *Coordinator) steer(course round.Course, now bool) {
+	if c.stopsBetweenRounds {
+		course = round.CoursePause
+	}
+	c.step(round.CourseChanged{Course: course, AbandonsRound: now})
+}
+
+// stopErrorBetweenRounds is ErrBetween when that was asked for and no round is under way.
+func (c *Coordinator) stopErrorBetweenRounds() error {
+	if c.stopsBetweenRounds && !IsRoundOpen(c.machine.Record().Phase) {
+		return ErrStoppedBetweenRounds
+	}
+	return nil
+}
+
+// adoptConfiguredTask plans the record's next round in the configured task, which the run has not had so far. Its
+// model, its columns' standardisation and its schedule's time go on. The record must stand between two rounds.
+func (c *Coordinator) adoptConfiguredTask(r round.Record) (round.Record, error) {
+	w, p := c.modelState, &r.Plan
+	if IsRoundOpen(r.Phase) {
+		return r, fmt.Errorf("another task cannot take over in phase %s", r.Phase)
+	}
+	t := w.cfg.Task
+	if t.Standardization = w.problem.Task.Standardization; len(t.Standardization.Mean) > 0 {
+		t.Standardization.Clip = w.cfg.FeatureClip
+	}
+	model := w.base.data
+	if err := w.setTask(t); err != nil {
+		return r, err
+	}
+	var err error
+	if p.Kind == wire.KindStatistics {
+		next := w.planStatistics()
+		next.Version, next.Offset, next.Base = p.Version, p.Offset, p.Base
+		r.Plan = next
+	} else {
+		r.Plan, err = c.replan(r.Run, p, model)
+	}
+	if err != nil {
+		return r, err
+	}
+	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
+	c.cfg.Logger.Info("another task takes over", "version", w.cfg.TaskVersion, "run", r.Run, "model", p.Version)
+	return r, c.saveAdoptedRecord(r)
+}
+
+// mustAdoptTask reports whether the journal's run has stood under another applied task than the configured one, or is
+// to leave its model to a new run.
+func (w *modelState) mustAdoptTask() bool {
+	is, want := w.stateFolder.appliedTaskVersion, w.cfg.TaskVersion
+	return is != 0 && want != 0 && is != want || w.cfg.StartModel == StartFromCurrentModel
+}
+
+// startFromCurrentModel has the new run begin with the present model of the run before, whose record is r: it must be
+// in the archive for that.
+func (c *Coordinator) startFromCurrentModel(r round.Record) (round.Record, error) {
+	if err := c.stateFolder.openModels(r.Run); err != nil {
+		return r, err
+	}
+	r, err := c.modelState.restore(r, c.queueFact)
+	if err != nil {
+		return r, err
+	}
+	if err := c.modelState.archivePendingModel(); err != nil {
+		return r, err
+	}
+	if c.cfg.StartModel = ""; r.Plan.Base.Present() {
+		c.cfg.StartModel = modelName(r.Run, uint64(r.Plan.Version))
+	}
+	return r, nil
+}
+
+// replan plans a training round on the model of the plan p.
+func (c *Coordinator) replan(run wire.RunID, p *round.Plan, model []byte) (round.Plan, error) {
+	w := c.modelState
+	state, err := w.loadServerState(run, p.Version, p.Base.Hash)
+	if err != nil {
+		return *p, err
+	}
+	next, err := w.storeAndPlanTraining(run, p.Version, p.Offset, model, state)
+	next.Recent, next.Large = slices.Clone(p.Recent), slices.Clone(p.Large)
+	for i := range next.Recent {
+		next.Recent[i].Told = round.ReportedRisks{} // another task may have another risk
+	}
+	return next, err
+}
+
+// saveAdoptedRecord makes a record that was planned anew count, and with it the task under which it stands.
+func (c *Coordinator) saveAdoptedRecord(r round.Record) error {
+	c.stateFolder.appliedTaskVersion = c.cfg.TaskVersion
+	// before the models of other runs are removed; the machine starts after the announcement guard has read the broker
+	if err := c.stateFolder.saveRecord(r); err != nil {
+		return err
+	}
+	return c.modelState.archivePendingModel()
+}

@@ -1,0 +1,78 @@
+package coordinator
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// An agent that lacks parts gets them, once however many ask; they are not retained.
+func TestBoardOwes(t *testing.T) {
+	b, c, _ := newPublisher(t)
+	c.showModels(1, "A")
+	c.pass(time.Minute)
+	clear(c.retained)
+	hash := modelOf('A').ref.Hash
+	for _, x := range []struct {
+		after time.Duration
+		blob  wire.Digest
+		lacks string // m = the manifest
+		want  string
+	}{
+		{0, hash, "m01", "[0 1 m]"},
+		{0, hash, "m01", "[]"},
+		{owedPause / 2, hash, "1", "[]"},
+		{owedPause / 2, hash, "1", "[1]"},
+		{0, hash, "m1", "[m]"},
+		{time.Minute, hash, "29", "[]"}, // it has two chunks
+		{0, wire.Digest{1}, "m", "[]"},
+		{0, wire.Digest{}, "", "[]"},
+	} {
+		c.pass(x.after)
+		c.order = nil
+		l := wire.MissingParts{Blob: x.blob}
+		for _, r := range x.lacks {
+			if r == 'm' {
+				l.ManifestMissing = true
+			} else {
+				l.Chunks = append(l.Chunks, uint32(r-'0'))
+			}
+		}
+		b.requestParts(c.now, l)
+		if got := fmt.Sprint(bases(c.order)); got != x.want {
+			t.Errorf("lacks %q: published %s, want %s", x.lacks, got, x.want)
+		}
+	}
+	b.requestParts(c.now, wire.MissingParts{Blob: hash,
+		Chunks: []uint32{1<<32 - 2, 1<<32 - 1}}) // negative where int has 32 bits
+	c.room, c.order = 1, nil
+	b.requestParts(c.now, wire.MissingParts{Blob: hash, ManifestMissing: true, Chunks: []uint32{0, 1}})
+	c.now = c.now.Add(owedPause)
+	b.requestParts(c.now, wire.MissingParts{Blob: hash, ManifestMissing: true, Chunks: []uint32{1}}) // both still wait
+	c.room = 9
+	c.pass(time.Second)
+	if got := fmt.Sprint(bases(c.order)); got != "[0 1 m]" {
+		t.Errorf("over an outbox that was full: %s", got)
+	}
+	b.disconnected()
+	b.requestParts(c.now.Add(time.Minute), wire.MissingParts{Blob: hash, Chunks: []uint32{0}})
+	if b.hasPartRequests() {
+		t.Error("parts are due without a link")
+	}
+	if len(c.retained) != 0 {
+		t.Errorf("retained: %q", slices.Collect(maps.Keys(c.retained)))
+	}
+}
+
+// bases are the last levels of topics.
+func bases(topics []string) (all []string) {
+	for _, topic := range topics {
+		all = append(all, path.Base(topic))
+	}
+	return all
+}

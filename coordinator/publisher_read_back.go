@@ -1,0 +1,208 @@
+package coordinator
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+)
+
+// The broker must return each blob that is announced, as it would to an agent: it may take a message and not retain it.
+// The check downloads each new blob once, and all blobs after each connect. It runs beside the announcement: agents
+// that find a part missing ask again.
+
+const (
+	// checkTimeout is the time without a new part after which the others count as missing.
+	checkTimeout = 5 * time.Second
+	// checkPatience is how many such times a check of a blob lasts that was just published and may still be on its way.
+	// A check of any other blob lasts one.
+	checkPatience = 3
+	// checkAgain is the first wait before a blob that the broker does not keep is published again; it doubles up to
+	// checkSeldom.
+	checkAgain  = 2 * time.Second
+	checkSeldom = time.Minute
+	// checkPause is the least time between two checks that agents ask for.
+	checkPause = 30 * time.Second
+)
+
+// retainedBlob is a blob at the broker.
+type retainedBlob struct {
+	blob
+	returnedChunks     []bool        // chunks that the broker has returned
+	partRequests       []partRequest // parts, to agents
+	sent               bool          // all was published, perhaps by an earlier process
+	publishedInSession bool          // in this session, since the last uncheck
+	checked            bool          // the broker has returned all of it
+	fails              int           // checks in a row that found nothing new
+	republishAt        time.Time     // nothing of it is published again before
+}
+
+func newPost(x blob, sent bool) *retainedBlob {
+	return &retainedBlob{blob: x, returnedChunks: make([]bool, x.chunks()), partRequests: make([]partRequest,
+		x.chunks()+1), sent: sent}
+}
+
+// missing yields the parts that the broker has not returned.
+func (p *retainedBlob) missing(topics mqtt.Topics) iter.Seq[mqtt.Message] {
+	return func(yield func(mqtt.Message) bool) {
+		for k := range p.chunks() + 1 {
+			if (k == len(p.returnedChunks) || !p.returnedChunks[k]) && !yield(retained(p.message(topics, k))) {
+				return
+			}
+		}
+	}
+}
+
+// message returns the topic and the payload of a part.
+func (p *retainedBlob) message(topics mqtt.Topics, k int) (topic string, payload []byte) {
+	name, payload := p.chunkMessage(k)
+	return topics.Blob(p.ref.Hash.Topic(), name), payload
+}
+
+func (p *retainedBlob) missingChunkCount() (n int) {
+	for _, ok := range p.returnedChunks {
+		if !ok {
+			n++
+		}
+	}
+	return n
+}
+
+// Has, Put and Close make a post the storage of its own check. It keeps only the fact that a chunk came.
+func (p *retainedBlob) Has(k int) bool            { return p.returnedChunks[k] }
+func (p *retainedBlob) Put(k int, _ []byte) error { p.returnedChunks[k] = true; return nil }
+func (p *retainedBlob) Close() error              { return nil }
+
+// blobReadBack is a post that is being read back.
+type blobReadBack struct {
+	*retainedBlob
+	puller           *transfer.Puller
+	missingAtStart   int
+	beganAt          time.Time
+	subscribedTopics map[string]bool // topics
+}
+
+// resetBlobChecks has all blobs read back again.
+func (b *publisher) resetBlobChecks() {
+	for _, p := range b.retainedBlobs {
+		p.checked, p.publishedInSession, p.fails, p.republishAt = false, false, 0, time.Time{}
+		clear(p.returnedChunks)
+	}
+}
+
+// recheck has all blobs read back again because an agent cannot get them, once in checkPause at most, and not while one
+// is known to be missing, so that its waits grow.
+func (b *publisher) recheck(now time.Time) {
+	failing := slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.fails > 0 })
+	if b.readBack == nil && b.nextMessage == nil && !failing && now.Sub(b.lastRecheckAt) >= checkPause {
+		b.lastRecheckAt = now
+		b.resetBlobChecks()
+		b.publishPending(now)
+	}
+}
+
+func (b *publisher) startReadBack(now time.Time, p *retainedBlob) {
+	cfg := transfer.DefaultPullerConfig()
+	cfg.FirstTimeout, cfg.Timeout, cfg.Attempts, cfg.Seal = checkTimeout, checkTimeout, 1, p.seal
+	if p.publishedInSession {
+		cfg.Attempts = checkPatience
+	}
+	b.readBack = &blobReadBack{p, transfer.NewPuller(cfg, p.ref, b.rng), p.missingChunkCount(), now, map[string]bool{}}
+	b.stepReadBack(now, transfer.Start{})
+}
+
+func (b *publisher) stopReadBack() {
+	if b.readBack != nil {
+		b.stepReadBack(time.Time{}, transfer.Cancel{})
+		b.readBack = nil
+	}
+}
+
+func (b *publisher) tickReadBack(now time.Time) {
+	if b.readBack != nil {
+		b.stepReadBack(now, transfer.Tick{})
+	}
+}
+
+// handleReturnedPart takes a part that came back. One without the retained flag is the coordinator's own publication:
+// it only shows that the broker has the part by now, so the part is asked for again.
+func (b *publisher) handleReturnedPart(now time.Time, m mqtt.Message, hash, part string) {
+	r := b.readBack
+	switch {
+	case r == nil || r.ref.Hash.Topic() != hash || !r.subscribedTopics[m.Topic]: // late, or of an earlier check
+	case m.Retained:
+		b.stepReadBack(now, transfer.PartReceived{Name: part, Payload: m.Payload, Retained: true})
+	default:
+		b.conn.Subscribe(mqtt.AtMostOnce, m.Topic)
+	}
+}
+
+// handleRefusedFilter takes the broker's refusal of a filter, and reports whether the filter is the publisher's. The
+// first refusal ends a check; the others of the same check follow it.
+func (b *publisher) handleRefusedFilter(now time.Time, filter string) bool {
+	if kind, _, _, _, err := b.topics.Parse(filter); err != nil || kind != mqtt.KindBlob {
+		return false
+	}
+	if r := b.readBack; r != nil && r.subscribedTopics[filter] {
+		b.stopReadBack()
+		b.republishMissing(now, r, true)
+	}
+	return true
+}
+
+func (b *publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
+	r := b.readBack
+	for _, e := range r.puller.Step(now, ev) {
+		switch e := e.(type) {
+		case transfer.Subscribe:
+			topics := b.partTopics(r, e.Parts)
+			for _, t := range topics {
+				r.subscribedTopics[t] = true
+			}
+			b.conn.Subscribe(mqtt.AtMostOnce, topics...)
+		case transfer.Unsubscribe:
+			topics := b.partTopics(r, e.Parts)
+			for _, t := range topics {
+				delete(r.subscribedTopics, t)
+			}
+			b.conn.Unsubscribe(topics...)
+		case transfer.OpenStorage:
+			b.stepReadBack(now, transfer.StorageOpened{Blob: r.ref.Hash, Data: r.retainedBlob})
+		case transfer.Done:
+			b.readBack = nil
+			r.checked, r.fails = true, 0
+			b.reportBlobCheck(BlobChecked{Blob: r.ref.Hash, Parts: len(r.returnedChunks) + 1,
+				CheckDuration: now.Sub(r.beganAt)})
+			b.publishPending(now)
+		case transfer.Failed:
+			b.readBack = nil
+			b.republishMissing(now, r, false)
+		}
+	}
+}
+
+func (b *publisher) partTopics(r *blobReadBack, parts []string) []string {
+	topics := slices.Clone(parts)
+	for i, part := range topics {
+		topics[i] = b.topics.Blob(r.ref.Hash.Topic(), part)
+	}
+	return topics
+}
+
+// republishMissing has the parts published again that the broker has not returned: at once if they may never have been
+// sent to it, or if this check has found more of them; else after a wait that doubles.
+func (b *publisher) republishMissing(now time.Time, r *blobReadBack, refused bool) {
+	again := r.publishedInSession && r.missingChunkCount() == r.missingAtStart || refused
+	r.sent, r.publishedInSession, r.republishAt = false, false, time.Time{}
+	if again {
+		wait := min(checkAgain<<min(r.fails, 10), checkSeldom)
+		r.fails++
+		r.republishAt = now.Add(wait)
+		b.reportBlobCheck(BlobChecked{Blob: r.ref.Hash, Parts: len(r.returnedChunks) + 1,
+			Missing: r.missingChunkCount() + 1, Refused: refused,
+			CheckDuration: now.Sub(r.beganAt), RepublishDelay: wait})
+	}
+	b.publishPending(now)
+}

@@ -1,0 +1,58 @@
+package replica
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/host"
+)
+
+// fairLock lets one in at a time, in the order in which they come. It waits in the runtime's time, as a mutex would
+// not.
+type fairLock struct {
+	mu    sync.Mutex
+	queue []host.Waiter // who is in, and who waits
+}
+
+// lock returns when the caller is in, who must leave then. The error is that of ctx.
+func (g *fairLock) lock(ctx context.Context, rt host.Runtime) error {
+	w := rt.NewWaiter()
+	g.mu.Lock()
+	g.queue = append(g.queue, w)
+	g.mu.Unlock()
+	for {
+		g.mu.Lock()
+		first := g.queue[0] == w
+		if !first && ctx.Err() != nil {
+			g.queue = slices.DeleteFunc(g.queue, func(x host.Waiter) bool { return x == w })
+		}
+		g.mu.Unlock()
+		if first {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		w.Wait(ctx, rt.Now().Add(lookEvery), nil)
+	}
+}
+
+// tryLock reports whether the caller is in, at once.
+func (g *fairLock) tryLock(rt host.Runtime) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.queue) > 0 {
+		return false
+	}
+	g.queue = append(g.queue, rt.NewWaiter())
+	return true
+}
+
+func (g *fairLock) unlock() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.queue = g.queue[1:]; len(g.queue) > 0 {
+		g.queue[0].Wake()
+	}
+}

@@ -1,0 +1,259 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// ErrLost says that this replica does not lead any more.
+var ErrLost = errors.New("this replica does not lead any more")
+
+// Leadership is the lead of a cluster, until it is lost.
+type Leadership struct {
+	replica       *Replica
+	beganAt       time.Time
+	foundsCluster bool
+	ctx           context.Context // ends with the lead
+	end           context.CancelCauseFunc
+
+	// folderLock is for who looks at the folder and puts its pieces.
+	folderLock       fairLock
+	folderIsCurrent  bool               // the folder is what the cluster keeps, so that its changes may be committed
+	referencedPieces map[PieceHash]bool // pieces that the store has, and the head names
+	preparedPieces   map[PieceHash]bool // those that it has, too, and the head does not name yet
+	fileListPieces   []PieceHash        // the list of files that the head names, in pieces
+
+	// headLock is for who replaces the head.
+	headLock     fairLock
+	revision     uint64
+	headPutCount uint64 // of the heads that were to be put
+
+	mu           sync.Mutex
+	head         ClusterHead
+	leaseUntil   time.Time // it leads, if it has not lost the lead
+	steppingDown bool      // it gives the lead away: another one may have it at any moment
+	lost         error
+}
+
+func newLeadership(ctx context.Context, r *Replica, head ClusterHead, revision uint64, began time.Time) *Leadership {
+	l := &Leadership{replica: r, head: head, revision: revision, headPutCount: head.Count, beganAt: began,
+		leaseUntil:    began.Add(leaseDuration),
+		foundsCluster: len(head.Files) == 0, referencedPieces: map[PieceHash]bool{},
+		preparedPieces: map[PieceHash]bool{}}
+	l.ctx, l.end = context.WithCancelCause(ctx)
+	return l
+}
+
+// begin has the folder hold what the cluster keeps, or the other way round where the cluster is empty. From now on the
+// lease is renewed until the context of Stand ends.
+func (l *Leadership) begin() error {
+	l.replica.cfg.Runtime.Go(l.renew)
+	if err := l.folderLock.lock(l.ctx, l.replica.cfg.Runtime); err != nil {
+		return err
+	}
+	defer l.folderLock.unlock()
+	var err error
+	if l.foundsCluster {
+		l.folderIsCurrent = true
+		err = l.commit(l.ctx, 0, true)
+	} else {
+		err = l.restoreFolder(l.ctx)
+		l.folderIsCurrent = err == nil
+	}
+	if err == nil {
+		l.replica.observe(LeadershipGained{Epoch: l.Epoch(), ClusterFounded: l.foundsCluster,
+			Took: l.replica.now().Sub(l.beganAt)})
+	}
+	return err
+}
+
+// Context ends with the lead, and with the context that Stand was given. Its cause wraps ErrLost if the lead is lost.
+func (l *Leadership) Context() context.Context { return l.ctx }
+
+// Epoch is that in which the leader announces, at least.
+func (l *Leadership) Epoch() wire.Epoch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.head.Epoch
+}
+
+// MayPublish reports whether this replica may speak to devices now: it looks at the clock. Ask before each message.
+func (l *Leadership) MayPublish() bool {
+	l.mu.Lock()
+	quiet := l.steppingDown
+	l.mu.Unlock()
+	return !quiet && l.endedError() == nil
+}
+
+func (l *Leadership) setQuiet(quiet bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.steppingDown = quiet
+}
+
+// GuardConn returns a session over which this coordinator speaks only while it leads, whenever it may have been
+// stopped.
+func (l *Leadership) GuardConn(conn mqtt.Conn) mqtt.Conn { return guarded{conn, l} }
+
+type guarded struct {
+	mqtt.Conn
+	lead *Leadership
+}
+
+// Publish implements mqtt.Conn.
+func (g guarded) Publish(m mqtt.Message) error {
+	if !g.lead.MayPublish() {
+		return mqtt.ErrDown
+	}
+	return g.Conn.Publish(m)
+}
+
+// renew commits what has changed, and replaces the head in any case.
+func (l *Leadership) renew() {
+	for l.replica.pause(l.ctx, renewEvery) == nil {
+		if l.folderLock.tryLock(l.replica.cfg.Runtime) {
+			var err error
+			if l.folderIsCurrent {
+				err = l.commit(l.ctx, 0, false)
+			}
+			l.folderLock.unlock()
+			if l.ctx.Err() == nil { // else it is no fault of the folder's
+				l.replica.reportStoreCall("commit the state folder", err)
+			}
+		}
+		_ = l.replaceHead(l.ctx, func(*ClusterHead) {}) // told where it is lost
+	}
+}
+
+// endLeadership ends the lead, unless it is over.
+func (l *Leadership) endLeadership(why error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		l.lost = fmt.Errorf("%w: %w", ErrLost, why)
+		l.end(l.lost)
+		l.replica.observe(LeadershipLost{l.lost})
+	}
+	return l.lost
+}
+
+// endedError returns why the lead is over, or nil.
+func (l *Leadership) endedError() error {
+	l.mu.Lock()
+	lost, until := l.lost, l.leaseUntil
+	l.mu.Unlock()
+	if lost == nil && !l.replica.now().Before(until) {
+		return l.endLeadership(fmt.Errorf("the cluster has taken nothing for %s", leaseDuration))
+	}
+	return lost
+}
+
+// replaceHead changes the head. The error is that of ctx, or wraps ErrLost.
+func (l *Leadership) replaceHead(ctx context.Context, change func(*ClusterHead)) error {
+	if err := l.headLock.lock(ctx, l.replica.cfg.Runtime); err != nil {
+		return err
+	}
+	defer l.headLock.unlock()
+	l.mu.Lock()
+	next := l.head
+	l.mu.Unlock()
+	change(&next)
+	l.headPutCount++ // also where it stays unknown whether the one before was put
+	next.Count = l.headPutCount
+	value, err := next.encode()
+	if err != nil {
+		return err
+	}
+	began := l.replica.now()
+	revision, err := l.putHead(ctx, &next, value)
+	if err != nil {
+		return err
+	}
+	l.revision = revision
+	l.mu.Lock()
+	l.head, l.leaseUntil, l.steppingDown = next, began.Add(leaseDuration), next.Leader == ""
+	l.mu.Unlock()
+	l.replica.observe(LeaseRenewed{began.Add(leaseDuration)})
+	return nil
+}
+
+// putHead puts the head in the place of the one that this leader has put before, until that is done or the lead is
+// over. An answer may be lost: then the head tells by whom it is.
+func (l *Leadership) putHead(ctx context.Context, next *ClusterHead, value []byte) (revision uint64, err error) {
+	err = l.retryUntilDone(ctx, "renew the lease", func() (err error) {
+		if revision, err = l.replica.put(ctx, headKey, value, l.revision); !errors.Is(err, ErrConflict) {
+			return err
+		}
+		is, found, failed := l.replica.get(ctx, headKey)
+		if failed != nil {
+			return failed
+		}
+		h, failed := decodeHead(is)
+		switch {
+		case failed != nil:
+			return failed
+		case h.Instance == next.Instance && h.Count == next.Count:
+			revision = found
+			return nil
+		case h.Instance == next.Instance: // an own one that was not known to be put
+			l.revision = max(l.revision, found)
+			return errAgain
+		case found > l.revision:
+			return l.endLeadership(fmt.Errorf("%q leads now, in epoch %d", h.Leader, h.Epoch))
+		}
+		return err // an old one was read
+	})
+	return revision, err
+}
+
+// errAgain has persist try at once, and tell nobody.
+var errAgain = errors.New("again")
+
+// retryUntilDone tries something until it is done or the lead is over.
+func (l *Leadership) retryUntilDone(ctx context.Context, what string, do func() error) error {
+	for {
+		if err := l.endedError(); err != nil {
+			return err
+		}
+		err := do()
+		switch {
+		case errors.Is(err, errAgain):
+			continue
+		case err != nil && ctx.Err() != nil: // no fault of the store's
+			return errors.Join(context.Cause(ctx), err)
+		}
+		if l.replica.reportStoreCall(what, err); err == nil {
+			return nil
+		}
+		if stopped := l.replica.pause(ctx, storeRetryDelay); stopped != nil {
+			return errors.Join(stopped, err)
+		}
+	}
+}
+
+// StepDown has another replica lead at once, after a last commit, and says why. With an error this one leads on, until
+// its lease is over.
+func (l *Leadership) StepDown(ctx context.Context, why error) error {
+	if err := l.folderLock.lock(ctx, l.replica.cfg.Runtime); err != nil {
+		return err
+	}
+	defer l.folderLock.unlock()
+	var err error
+	if l.folderIsCurrent {
+		err = l.commit(ctx, 0, false)
+	}
+	if err == nil {
+		l.setQuiet(true) // before the head may be put
+		err = l.replaceHead(ctx, func(h *ClusterHead) { h.Leader = "" })
+	}
+	if err == nil {
+		_ = l.endLeadership(why)
+	}
+	return err
+}

@@ -1,0 +1,115 @@
+package coordinator
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Models that are rolled out travel as files, which say all that a prediction needs: agents use them whatever the task
+// under way is. The files lie in the archive of their run, and stay there as long as they are announced.
+
+// addRolloutFile gives a plan the file of its model, if models are rolled out. A file that is too long for a blob is
+// not.
+func (w *modelState) addRolloutFile(p *round.Plan, file [][]byte) {
+	w.rolloutFile = blob{}
+	if w.cfg.Round.Rollout.On() {
+		if whole := slices.Concat(file...); len(whole) <= wire.MaxBlob {
+			w.rolloutFile = newBlob(whole, wire.Digest{})
+		}
+	}
+	p.File = w.rolloutFile.ref
+}
+
+// resumeRollout takes up the record's rollout. What is lost, or predicts something else than the task, is dropped.
+func (c *Coordinator) resumeRollout(r *round.Record) error {
+	if !c.cfg.Round.Rollout.On() {
+		return nil
+	}
+	if r.Plan.Kind == wire.KindTraining && c.modelState.rolloutFile.data == nil {
+		file, err := encodeModel(r.Run, r.Plan.Version, c.modelState.problem, c.modelState.base.data, r.Plan.Base.Hash,
+			c.stateFolder.runOrigin)
+		if err != nil {
+			return err
+		}
+		c.modelState.addRolloutFile(&r.Plan, file)
+	}
+	for _, m := range []*rollout.Model{&r.Rollout.Released, &r.Rollout.Candidate} {
+		if !m.Present() {
+			continue
+		}
+		b, lost, err := c.rolledFile(m)
+		if err != nil {
+			return err
+		}
+		if lost != nil {
+			c.cfg.Logger.Error("a model that is rolled out cannot be had any more; a newer one takes its place",
+				"model", m.String(), "err", lost)
+			*m = rollout.Model{}
+			continue
+		}
+		c.rolloutFiles = append(c.rolloutFiles, b)
+	}
+	if !r.Rollout.Released.Present() { // the candidate is compared with nothing
+		r.Rollout.Candidate = rollout.Model{}
+	}
+	return nil
+}
+
+// rolledFile reads the file of a model. lost says why it is of no use any more; err is a disk's that may serve again.
+func (c *Coordinator) rolledFile(m *rollout.Model) (b blob, lost, err error) {
+	if f := c.modelState.rolloutFile; f.data != nil && f.ref.Hash == m.File.Hash {
+		return f, nil, nil
+	}
+	var file []byte
+	models, err := c.stateFolder.modelsOf(m.Run)
+	if err == nil {
+		file, err = models.Get(uint64(m.Version))
+	}
+	if isMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
+		return blob{}, err, nil
+	}
+	if err != nil {
+		return blob{}, nil, err
+	}
+	of, lost := modelfile.Decode(file)
+	if lost != nil {
+		return blob{}, lost, nil
+	}
+	p := c.modelState.problem
+	if !of.Alike(modelfile.NewModel(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
+		return blob{}, errors.New("it has other columns than the task, or another target"), nil
+	}
+	if b = newBlob(file, wire.Digest{}); b.ref.Hash != m.File.Hash {
+		return blob{}, errors.New("the file has changed"), nil
+	}
+	return b, nil, nil
+}
+
+// loadRolloutFiles holds the files that a record names, of which the newest may be the present model's.
+func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
+	all := append(slices.Clone(c.rolloutFiles), c.modelState.rolloutFile)
+	c.rolloutFiles = slices.DeleteFunc(all, func(b blob) bool { return b.data == nil || !isRolledOut(s, b.ref.Hash) })
+	c.rolloutFiles = slices.CompactFunc(c.rolloutFiles, func(a, b blob) bool { return a.ref.Hash == b.ref.Hash })
+}
+
+// isRolledOut reports whether a file is announced.
+func isRolledOut(s *rollout.State, file wire.Digest) bool {
+	return s.Released.Present() && file == s.Released.File.Hash ||
+		s.Candidate.Present() && file == s.Candidate.File.Hash
+}
+
+// rolledOutVersions are the versions of a run that are announced.
+func rolledOutVersions(s *rollout.State, run wire.RunID) (versions []uint64) {
+	for _, m := range []rollout.Model{s.Released, s.Candidate} {
+		if m.Present() && m.Run == run {
+			versions = append(versions, uint64(m.Version))
+		}
+	}
+	return versions
+}

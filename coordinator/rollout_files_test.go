@@ -1,0 +1,251 @@
+package coordinator_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// predicting is a federation that rolls its models out, over agents whose files grow by a row a minute. The models
+// learn from version to version, so the new one is better on rows like those that were trained on.
+func predicting(t *testing.T, rounds int) *federation {
+	f := newFederation(t, 8, memory.Options{})
+	f.cfg.Round.Rounds, f.cfg.Task.Training.StepSize = rounds, 0.05
+	f.cfg.Round.Rollout = rollout.Config{Share: "60%", FirstVersion: 1, MinDecidingAgents: 1, Residuals: 10,
+		Margin: 0.05,
+		Within: 3 * time.Hour}
+	for i, a := range f.agents {
+		a.file = data.Config{CSV: filepath.Join(t.TempDir(), "rows.csv"), Time: "t"}
+		f.grow(a, rowsOf(uint64(i), 30), 0)
+		a.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 1, ForecastInterval: time.Minute,
+			UsualResidualShare: 0.99,
+			Publish:            func(agent.Forecast) error { return nil }}
+	}
+	return f
+}
+
+// grow adds rows to an agent's file, a minute apart from that number on.
+func (f *federation) grow(a *process, rows table, from int) {
+	f.t.Helper()
+	lines := strings.Split(strings.TrimSpace(string(rows)), "\n")
+	var b strings.Builder
+	if from == 0 {
+		b.WriteString("t," + lines[0] + "\n")
+	}
+	for i, line := range lines[1:] {
+		fmt.Fprintf(&b, "%d,%s\n", 60*(from+i), line)
+	}
+	file, err := os.OpenFile(a.file.CSV, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	must(f.t, err)
+	_, err = file.WriteString(b.String())
+	must(f.t, err)
+	must(f.t, file.Close())
+}
+
+// alike are rows as those that were trained on, and alien ones whose target follows nothing: a model that has learned
+// is worse on these.
+func alike(seed uint64) table { return rowsOf(seed, 1) }
+
+func alien(seed uint64) table {
+	rng := rand.New(rand.NewPCG(seed, 9))
+	line := strings.Split(strings.TrimSpace(string(rowsOf(seed, 1))), "\n")
+	features := line[1][:strings.LastIndexByte(line[1], ',')]
+	return table(fmt.Sprintf("%s\n%s,%.3f\n", line[0], features, 424+rng.NormFloat64()))
+}
+
+// live lets time pass while rows come.
+func (f *federation) live(minutes int, from *int, row func(seed uint64) table) {
+	for range minutes {
+		*from++
+		for i, a := range f.agents {
+			f.grow(a, row(uint64(1000*i+*from)), 29+*from)
+		}
+		wait(time.Minute)
+	}
+}
+
+// uses returns the model that each agent predicts with.
+func (f *federation) uses() (all []string) {
+	for _, a := range f.agents {
+		k, err := modelfile.OpenKeptModels(store.Machine, a.dir)
+		must(f.t, err)
+		m, err := k.Active()
+		must(f.t, err)
+		all = append(all, fmt.Sprint(m.Version))
+	}
+	return all
+}
+
+// ended tells how the rollouts have ended.
+func (f *federation) ended() string {
+	var all []string
+	for _, e := range facts[round.RolloutEnded](f) {
+		all = append(all, fmt.Sprintf("%d %s", e.Candidate.Version, e.Result))
+	}
+	return strings.Join(all, ", ")
+}
+
+// checkShares wants that no agent uses a model before it is released, once one is, unless it is of the share; and that
+// each of the share does.
+func (f *federation) checkShares() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var share wire.Rollout
+	released := map[wire.ModelVersion]bool{}
+	used := map[wire.AgentID]bool{} // the candidate
+	for _, h := range f.log {
+		switch x := h.fact.(type) {
+		case round.RolloutBegan:
+			released[x.Released.Version] = true
+			if x.Candidate != share.Candidate {
+				share, used = wire.Rollout{Candidate: x.Candidate, Share: 0.6}, map[wire.AgentID]bool{}
+			}
+		case round.RolloutEnded:
+			released[x.Released.Version] = true
+			for _, a := range f.agents {
+				if x.Result != rollout.First && share.Includes(a.id) != used[a.id] {
+					f.t.Errorf("%s of the share: %t; it has used version %d: %t", a.id, !used[a.id],
+						x.Candidate.Version, used[a.id])
+				}
+			}
+		case agent.ModelInUse:
+			used[h.who] = used[h.who] || x.Version == share.Candidate.Version
+			its := share.Includes(h.who) && x.Version == share.Candidate.Version
+			if len(released) > 0 && !released[x.Version] && !its {
+				f.t.Errorf("%s uses version %d, which is neither released nor for it", h.who, x.Version)
+			}
+		}
+	}
+}
+
+// TestRollout: models go from the share to all if they are better on the labels that come, and back to none if they are
+// worse; whenever the coordinator is killed.
+func TestRollout(t *testing.T) {
+	for i, tt := range []struct {
+		name  string
+		row   func(seed uint64) table
+		kills func(fact any) bool
+		ended string
+		uses  string
+	}{
+		{"better", alike, nil, "1 first, 2 widened, 4 widened", "4"},
+		{"worse", alien, nil, "1 first, 2 worse, 4 worse", "1"},
+		{"killed at the begin", alike, is[round.RolloutBegan], "", "4"},
+		{"killed at the end", alike, is[round.RolloutEnded], "", "4"},
+		{"killed at the end of a worse one", alien, is[round.RolloutEnded], "", "1"},
+		{"killed when it is announced", alien, announces(), "", "1"},
+	} {
+		if i > 0 && testing.Short() {
+			continue
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := predicting(t, 4)
+				killed := 0
+				f.coord.moment = func(fact any) {
+					if tt.kills != nil && killed < 6 && tt.kills(fact) {
+						killed++
+						f.coord.kill()
+						go func() {
+							wait(time.Second)
+							f.coord.again()
+						}()
+					}
+				}
+				f.start()
+				f.finished(time.Hour)
+				from := 0
+				f.live(300, &from, tt.row)
+				if got := f.ended(); tt.ended != "" && got != tt.ended || tt.kills != nil && killed == 0 {
+					t.Errorf("%s, want %s; killed %d times", got, tt.ended, killed)
+				}
+				if got := f.uses(); slices.ContainsFunc(got, func(v string) bool { return v != tt.uses }) {
+					t.Errorf("agents use %v; rollouts: %s", got, f.ended())
+				}
+				if tt.kills == nil {
+					f.checkShares()
+				}
+			})
+		})
+	}
+}
+
+func is[F any](fact any) bool {
+	_, ok := fact.(F)
+	return ok
+}
+
+// announces is true of every fifth message to all.
+func announces() func(fact any) bool {
+	n := 0
+	return func(fact any) bool {
+		if strings.Contains(fmt.Sprintf("%.60v", fact), "/round ") {
+			n++
+		}
+		return n%5 == 4
+	}
+}
+
+// TestRolloutGoesOn: the rollout goes on in a new run; a model from which a person has a run begin is released at once;
+// one whose file is lost is replaced by a newer one; and without the key agents decide by themselves again.
+func TestRolloutGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := predicting(t, 3)
+		f.cfg.KeepModels, f.cfg.KeepRuns = 2, 1
+		f.start()
+		f.finished(time.Hour)
+		from := 0
+		f.live(60, &from, alien)
+		first := present(t, f).Run
+		again := func(change func(*coordinator.Config), what string, want func(round.Record) bool) {
+			t.Helper()
+			f.coord.stop()
+			change(&f.cfg)
+			n := len(facts[round.RunFinished](f))
+			f.coord.start()
+			f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) > n })
+			f.live(10, &from, alien)
+			if r := present(t, f); !want(r) {
+				t.Errorf("%s: run %d at version %d: %+v", what, r.Run, r.Plan.Version, r.Rollout)
+			}
+			f.cfg.NewRun, f.cfg.StartModel = false, ""
+		}
+		again(func(c *coordinator.Config) { c.NewRun = true }, "a new run", func(r round.Record) bool {
+			return r.Run > first && r.Rollout.Released.Run == first && r.Rollout.Released.Version == 1
+		})
+		again(func(c *coordinator.Config) { c.NewRun = true }, "a third run", func(r round.Record) bool {
+			return r.Rollout.Released.Run == first && r.Rollout.Released.Version == 1
+		})
+		newest := present(t, f).Run
+		again(func(c *coordinator.Config) { c.StartModel = fmt.Sprintf("%d/3", newest) }, "from a model",
+			func(r round.Record) bool {
+				s := &r.Rollout
+				return s.Released.Run == r.Run && s.Released.Version == 0 && s.Candidate.Run == r.Run
+			})
+		if got := f.uses(); !slices.Contains(got, "0") {
+			t.Errorf("agents use %v", got)
+		}
+		r := present(t, f)
+		again(func(*coordinator.Config) {
+			must(t, os.Remove(f.coord.path("models", fmt.Sprint(r.Run), "model-00000000.safetensors")))
+		}, "a lost model", func(r round.Record) bool { return r.Rollout.Released.Version == 3 })
+		again(func(c *coordinator.Config) { c.Round.Rollout = rollout.Default() }, "no rollout",
+			func(r round.Record) bool { return !r.Rollout.Released.Present() })
+	})
+}

@@ -1,0 +1,132 @@
+package coordinator_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// rooted gives a federation a root, and returns what makes the next version.
+func rooted(f *federation) (next func(coordinator wire.SignKey, also ...wire.SignKey) []wire.RootDocument) {
+	root := hosts.TestKey("root")
+	first := wire.RootDocument{Federation: fedName, Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(f.coord.key)}
+	first.Sign(root, nil)
+	f.cfg.Roots = []wire.RootDocument{first}
+	for _, a := range f.agents {
+		a.cfg.Root = &first
+	}
+	return func(coordinator wire.SignKey, also ...wire.SignKey) []wire.RootDocument {
+		d := f.cfg.Roots[len(f.cfg.Roots)-1]
+		d.Version++
+		d.Coordinator, d.ExtraCoordinatorKeys = coordinator, also
+		d.Sign(root, root)
+		f.cfg.Roots = append(slices.Clone(f.cfg.Roots), d)
+		return f.cfg.Roots
+	}
+}
+
+// more waits for a number of further rounds.
+func (f *federation) more(what string, n int) {
+	f.t.Helper()
+	f.until(time.Hour, what, f.closed(len(facts[round.RoundClosed](f))+n))
+}
+
+// TestCoordinatorKeyRotates: the coordinator gets another key in three steps, and no round is lost; a device that was
+// away takes all versions when it comes back.
+func TestCoordinatorKeyRotates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Round.Rounds, f.cfg.Round.Quorum = 1000, 2
+		f.cfg.Round.Gather = round.Gather{Target: 2, Minimum: 2, WindowLength: 30 * time.Second,
+			HelloSpread: time.Second}
+		next := rooted(f)
+		before, after := wire.SignKeyOf(f.coord.key), wire.SignKeyOf(hosts.TestKey("second"))
+		h := newHerald(f)
+		f.start()
+		f.more("rounds by the first root", 2)
+		f.agents[2].stop()
+		if err := f.host.SetRoots(t.Context(), next(after, before)); err != nil {
+			t.Fatal(err)
+		}
+		f.more("rounds by the second root, with the key before", 2)
+		f.coord.stop()
+		f.cfg.Key = hosts.TestKey("second")
+		f.coord.start()
+		f.more("rounds by the second root, with the key after", 2)
+		if err := f.host.SetRoots(t.Context(), next(after)); err != nil {
+			t.Fatal(err)
+		}
+		f.more("rounds by the third root", 2)
+		accepted := func() (n int) {
+			for _, u := range facts[round.UpdateAccepted](f) {
+				if u.Agent == "a2" {
+					n++
+				}
+			}
+			return n
+		}
+		was := accepted()
+		f.agents[2].start()
+		f.until(time.Hour, "an update of the device that was away", func() bool { return accepted() > was })
+		if got := len(facts[agent.RootDocumentAdopted](f)); got != 6 {
+			t.Errorf("%d root documents are taken, want 6", got)
+		}
+		if n := len(facts[round.RoundAbandoned](f)); n > 0 {
+			t.Errorf("%d rounds are abandoned", n)
+		}
+		roots, issued := map[wire.RootVersion]bool{}, uint64(0)
+		for _, a := range h.all() {
+			roots[a.order.Root] = true
+			if a.ann.IssuedAt < issued || a.ann.IssuedAt == 0 {
+				t.Errorf("issued %d after %d", a.ann.IssuedAt, issued)
+			}
+			issued = a.ann.IssuedAt
+		}
+		if len(roots) != 3 {
+			t.Errorf("announced by the roots %v", roots)
+		}
+	})
+}
+
+// TestBurntFloorHeals: a thief of the coordinator's key announces the last epoch there is. With another key, in the
+// next root document, the federation goes on.
+func TestBurntFloorHeals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation(t, 3, memory.Options{})
+		f.cfg.Round.Rounds = 1000
+		next := rooted(f)
+		h := newHerald(f)
+		f.start()
+		f.more("rounds", 2)
+		f.coord.kill()
+		said := h.all()
+		last := said[len(said)-1]
+		h.say(wire.SignEnvelope(nil, wire.Header{Type: wire.TypeAnnouncement, Federation: fedName,
+			Sender: wire.CoordinatorID,
+			Root:   1, Epoch: math.MaxUint64, Run: last.order.Run, Round: last.order.Round, Sequence: 1 << 40},
+			last.ann.Body(), f.coord.key))
+		wait(time.Minute)
+		burnt := 0
+		for _, o := range facts[round.AnnouncementObeyed](f) {
+			if o.Order.Epoch == math.MaxUint64 {
+				burnt++
+			}
+		}
+		if burnt != 3 {
+			t.Fatalf("%d agents obey the thief: nothing is to be healed", burnt)
+		}
+		<-f.coord.life.done
+		f.cfg.Key = hosts.TestKey("second")
+		next(wire.SignKeyOf(f.cfg.Key))
+		f.coord.start()
+		f.more("rounds with another key", 2)
+	})
+}

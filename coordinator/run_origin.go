@@ -1,0 +1,206 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// runOrigin is the model with which a run began. Its zero value means an initial model.
+type runOrigin struct {
+	Given  string // as Config.From named it
+	Model  string // RUN/VERSION, or the path of a file
+	Digest wire.Digest
+	// Restandardized means that the run begins with a statistics round, and goes on with the model expressed in the new
+	// standardisation.
+	Restandardized bool
+}
+
+// modelName returns RUN/VERSION, the name of a stored model for --from.
+func modelName(run wire.RunID, version uint64) string {
+	return wire.ModelName{Run: run, Version: wire.ModelVersion(version)}.String()
+}
+
+// parseModelName parses RUN/VERSION, or VERSION of the run newest. ok is false if name is neither, and so a path.
+func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uint64, ok bool) {
+	head, tail, both := strings.Cut(name, "/")
+	if !both {
+		head, tail = strconv.FormatUint(uint64(newest), 10), head
+	}
+	id, err := strconv.ParseUint(head, 10, 64)
+	version, err2 := strconv.ParseUint(tail, 10, 64)
+	return wire.RunID(id), version, err == nil && err2 == nil
+}
+
+// startModelBeginsRun reports whether Config.From asks for a new run. It does not if the folder's run began with that
+// model already, as after a restart with the same flags.
+func (c *Coordinator) startModelBeginsRun(record round.Record, found bool) (bool, error) {
+	is := c.stateFolder.runOrigin
+	if !found || is.Given == "" {
+		return true, nil
+	}
+	if is.Given != c.cfg.StartModel {
+		o, _, _, err := c.readOrigin(c.cfg.StartModel, record.Run)
+		if err != nil || o.Digest != is.Digest {
+			return true, err
+		}
+	}
+	c.cfg.Logger.Info("the run that began from this model goes on; add --new-run to --from to begin another one",
+		"model", is.Model, "run", record.Run)
+	return false, nil
+}
+
+// readOrigin returns the model that from names (see Config.From) as w_0 of the configured task, and the task with the
+// standardisation of that model. newest is the run of a VERSION without RUN.
+func (c *Coordinator) readOrigin(from string, newest wire.RunID) (runOrigin, []byte, wire.Task, error) {
+	o := runOrigin{Given: from, Model: from}
+	run, version, ok := parseModelName(from, newest)
+	var m *storedModel
+	var err error
+	if ok {
+		o.Model = modelName(run, version)
+		var models *store.Models
+		if models, err = c.stateFolder.modelsOf(run); err == nil {
+			m, err = c.stateFolder.readModel(models, version)
+		}
+	} else {
+		m, err = c.readFile(from)
+	}
+	return c.resolveOrigin(o, m, err, StateError{Path: "--from " + from,
+		Remedy: "`coordinator task runs` and `coordinator model list` name the models on disk"})
+}
+
+// configuredOrigin is readOrigin of Config.Initial.
+func (c *Coordinator) configuredOrigin() (runOrigin, []byte, wire.Task, error) {
+	path := c.cfg.InitialModelPath
+	m, err := c.readFile(path)
+	return c.resolveOrigin(runOrigin{Model: path}, m, err, StateError{Path: "task.model.initial: " + path,
+		Remedy: "name a safetensors file of a model that fits the task, such as `coordinator model " +
+			"export` writes, or " +
+			"remove the key"})
+}
+
+func (c *Coordinator) readFile(path string) (*storedModel, error) {
+	file, err := c.stateFolder.files.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return decodeModel(path, file)
+}
+
+// resolveOrigin is what readOrigin returns of a model that was read, or not; refused is for its error.
+func (c *Coordinator) resolveOrigin(o runOrigin, m *storedModel, err error, refused StateError) (runOrigin, []byte,
+	wire.Task,
+	error) {
+	t := c.cfg.Task
+	refuse := func(err error) (runOrigin, []byte, wire.Task, error) {
+		refused.Problem, refused.Err = err.Error(), err
+		return o, nil, t, &refused
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	p, err := task.Compile[float32](t)
+	if err != nil {
+		return refuse(err)
+	}
+	if t.Standardization, err = m.standardizationFor(p, c.cfg.Standardize, c.cfg.FeatureClip); err != nil {
+		return refuse(err)
+	}
+	if err := task.Validate[float32](t); err != nil {
+		return refuse(fmt.Errorf("its metadata: %w", err))
+	}
+	data, err := m.startVector(p.Schema(wire.KindTraining))
+	if err != nil {
+		return refuse(err)
+	}
+	o.Digest = wire.BlobDigest(data)
+	return o, data, t, nil
+}
+
+// startVector returns the model's vector, or why a run of a task with that schema cannot begin with it.
+func (m *storedModel) startVector(s wire.Schema) ([]byte, error) {
+	if !m.fits(s) {
+		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.layout(), layoutOf(s))
+	}
+	data := m.vector(s)
+	return data, wire.DecodeVector(make([]float32, len(data)/4), data)
+}
+
+// standardizationFor returns the standardisation of the model, or an error if the configured task cannot begin with the
+// model.
+func (m *storedModel) standardizationFor(p *task.CompiledTask[float32], standardize bool,
+	clip float64) (wire.Standardization, error) {
+	none := wire.Standardization{}
+	features, err := json.Marshal(p.Task.Features)
+	if err != nil {
+		return none, err
+	}
+	a := p.Model.Architecture()
+	wants := map[string]string{"features": string(features), "target": p.Task.Target, "risk": string(a.Risk)}
+	if a.Layers() > 1 {
+		wants["activation"] = string(a.Activation)
+	}
+	if pool := a.Convolution.Pool; pool > 0 { // tensors tell all else of the shape
+		wants["pool"] = strconv.Itoa(pool)
+	}
+	for _, key := range slices.Sorted(maps.Keys(wants)) {
+		if has := m.meta[key]; has != "" && has != wants[key] { // a file of another program has none
+			return none, fmt.Errorf("the model was made with %s %s, the configured task has %s", key, has, wants[key])
+		}
+	}
+	switch has := len(m.standardization.Mean) > 0; {
+	case has && !standardize:
+		return none, errors.New("the model expects standardised columns (its file has mean and scale), but " +
+			"task.standardize is false: set it to true")
+	case !has && standardize:
+		return none, errors.New("the model's file has no mean and scale of the columns, but task.standardize is " +
+			"true: set it to false, or add both to the file's metadata")
+	case !has:
+		return none, nil
+	}
+	st := m.standardization
+	st.Clip = clip
+	return st, nil
+}
+
+// removeOldRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns runs that have trained a model,
+// the run that the new one begins from, and those of which models are rolled out.
+func (c *Coordinator) removeOldRuns(runs []wire.RunID, s *rollout.State) error {
+	kept := 0
+	for _, run := range slices.Backward(runs) {
+		models, err := c.stateFolder.modelsOf(run)
+		if err != nil {
+			return err
+		}
+		versions, err := models.Versions()
+		if err != nil {
+			return err
+		}
+		trained := len(versions) > 0 && versions[len(versions)-1] > 0
+		if trained && kept < c.cfg.KeepRuns {
+			kept++
+			continue
+		}
+		if source, _, ok := parseModelName(c.stateFolder.runOrigin.Model, 0); ok && run == source ||
+			len(rolledOutVersions(s, run)) > 0 {
+			continue
+		}
+		if err := c.stateFolder.removeRun(run); err != nil {
+			return err
+		}
+		c.cfg.Logger.Info("the models of an earlier run are removed (policy.keep_runs)", "run", run,
+			"models", len(versions), "keep_runs", c.cfg.KeepRuns)
+	}
+	return nil
+}

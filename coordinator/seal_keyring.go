@@ -1,0 +1,334 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// sealRounds is for how many rounds a secret serves.
+const sealRounds = 1000
+
+// sealKeyring is what the coordinator seals and opens with. A secret is on disk before its key is announced, and the
+// one before it still opens what was on its way.
+type sealKeyring struct {
+	secrets []secret // the newest first; at most two
+	saved   savedSeals
+	// ID of the key under which blobs are announced; 0 before the first announcement
+	announcedKeyID  uint64
+	keyIDByAgent    map[wire.AgentID]uint64 // the key of the group that an agent has, as far as is known
+	keyJustSentTo   map[wire.AgentID]bool   // has been given the key, and has not said anything since
+	agentListDigest wire.Digest             // of the agents that may take part now
+	needsRekey      bool                    // an agent that may hold the newest key has left the list
+	pairs           map[sealPairKey]wire.SealPair
+}
+
+// savedSeals is what the file of seals holds.
+type savedSeals struct {
+	Secrets []wire.SealSecret // the newest first; at most two
+	Run     wire.RunID
+	Since   wire.RoundID     // the first round of the newest one
+	List    wire.Digest      // the list of agents to which its keys were given
+	Root    wire.RootVersion // the version of the root document under which it was drawn
+}
+
+// secret is a secret with what is made of it.
+type secret struct {
+	wire.SealSecret
+	public wire.PeerKey
+	group  wire.SealKey
+}
+
+// sealPairKey names the keys that an agent shares with a secret.
+type sealPairKey struct {
+	agent     wire.AgentID
+	announced wire.PeerKey
+}
+
+// load takes the secrets of the process before. Without them, or if the file is damaged, there are new ones: agents
+// seal to the key that is announced.
+func (s *sealKeyring) load(c *Coordinator) error {
+	s.pairs, s.keyIDByAgent = map[sealPairKey]wire.SealPair{}, map[wire.AgentID]uint64{}
+	s.keyJustSentTo = map[wire.AgentID]bool{}
+	saved, err := c.stateFolder.loadSeals()
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+	case isDamage(err):
+		aside, failed := c.stateFolder.seals.SetAside()
+		if failed != nil {
+			return failed
+		}
+		c.cfg.Logger.Warn("the keys of seals cannot be read; new ones take their place", "err", err, "moved_to", aside)
+	case err != nil:
+		return err
+	}
+	if err := s.use(saved); err != nil {
+		return err
+	}
+	if s.agentListDigest, err = c.cfg.Agents.Sum(); err != nil {
+		return err
+	}
+	s.needsRekey = s.agentListDigest != saved.List // who has gone meanwhile is not known
+	if len(s.secrets) > 0 {
+		s.announcedKeyID = s.secrets[0].group.ID()
+	}
+	return nil
+}
+
+// use makes secrets those that count.
+func (s *sealKeyring) use(saved savedSeals) error {
+	s.saved, s.secrets = saved, nil
+	for _, x := range saved.Secrets {
+		public, err := x.Public()
+		if err != nil {
+			return fmt.Errorf("the key of seals: %w", err)
+		}
+		group, err := x.Group()
+		if err != nil {
+			return fmt.Errorf("the key of the group: %w", err)
+		}
+		s.secrets = append(s.secrets, secret{x, public, group})
+	}
+	for p := range s.pairs {
+		if s.secretOf(p.announced) == nil {
+			delete(s.pairs, p)
+		}
+	}
+	return nil
+}
+
+func (s *sealKeyring) secretOf(announced wire.PeerKey) *secret {
+	for i := range s.secrets {
+		if s.secrets[i].public == announced {
+			return &s.secrets[i]
+		}
+	}
+	return nil
+}
+
+// renewSeals sees to a secret that may be used for a round: a new one if the last was given to agents that may no
+// longer take part, has served its time, or was drawn under an earlier root document, by which a thief of the
+// coordinator's host may be locked out. The error is that the coordinator stops before it is on disk.
+func (c *Coordinator) renewSeals(round wire.RoundID) error {
+	s := &c.sealKeyring
+	next := s.saved
+	next.List, next.Root = s.agentListDigest, c.cfg.root()
+	switch {
+	case s.needsRekey || len(next.Secrets) == 0 || next.Root != s.saved.Root ||
+		next.Run == c.runID && round >= next.Since+sealRounds:
+		fresh := wire.SealSecret{}
+		c.cfg.Random(fresh[:])
+		next.Secrets = append([]wire.SealSecret{fresh}, next.Secrets[:min(1, len(next.Secrets))]...)
+		next.Run, next.Since = c.runID, round
+	case next.Run != c.runID:
+		next.Run, next.Since = c.runID, round
+	case next.List == s.saved.List:
+		return nil
+	}
+	if err := c.retryWriteBlocking("save the keys of seals",
+		func() error { return c.stateFolder.saveSeals(next) }); err != nil {
+		return err
+	}
+	s.needsRekey = false
+	return s.use(next)
+}
+
+// announced is the key that agents seal to.
+func (s *sealKeyring) announced() wire.PeerKey { return s.secrets[0].public }
+
+// noteAgentListChange takes note of a list that replaces another.
+func (s *sealKeyring) noteAgentListChange(c *Coordinator, before *enrolled.List) {
+	sum, err := c.cfg.Agents.Sum()
+	kept := false
+	if err == nil {
+		kept, err = c.cfg.Agents.Contains(before)
+	}
+	if err != nil {
+		c.cfg.Logger.Error("the list of agents cannot be read; the keys of seals are changed", "err", err)
+	}
+	s.agentListDigest, s.needsRekey = sum, s.needsRekey || !kept
+}
+
+// forget forgets an agent, whose key may have changed.
+func (s *sealKeyring) forget(agent wire.AgentID) {
+	delete(s.keyIDByAgent, agent)
+	delete(s.keyJustSentTo, agent)
+	for _, x := range s.secrets {
+		delete(s.pairs, sealPairKey{agent, x.public})
+	}
+}
+
+// seal seals the blobs that an announcement names. The outcome stays open: it holds fates only, by tags.
+func (c *Coordinator) seal(a *wire.Announcement, blobs []blob) (resealed bool) {
+	group := c.sealKeyring.secrets[0].group
+	for i, b := range blobs {
+		if b.ref.Hash != a.Outcome.Hash {
+			blobs[i] = b.sealedFor(group)
+		}
+	}
+	for _, ref := range []*wire.BlobRef{&a.Task, &a.Base, &a.Released, &a.Candidate} {
+		k := slices.IndexFunc(blobs, func(b blob) bool { return b.ref.Hash == ref.Hash })
+		switch {
+		case !ref.Present():
+		case len(ref.Inline) > 0:
+			*ref = ref.Seal(group)
+		case k >= 0:
+			*ref = blobs[k].ref
+		}
+	}
+	resealed = group.ID() != c.sealKeyring.announcedKeyID
+	c.sealKeyring.announcedKeyID = group.ID()
+	return resealed
+}
+
+// giveKey gives an agent the key of the group, once blobs have been announced under it.
+func (c *Coordinator) giveKey(agent wire.AgentID) {
+	s := &c.sealKeyring
+	if s.announcedKeyID != 0 {
+		m := wire.GroupKey{Key: s.secrets[0].group}
+		c.sendToAgent(agent, wire.TypeKey, c.runID, c.currentRound(), m.Body())
+		s.keyIDByAgent[agent], s.keyJustSentTo[agent] = s.announcedKeyID, true
+	}
+}
+
+// giveKeys gives the key to the participants of a round that is announced, as far as they are not known to have it.
+// Others ask for it in a hello.
+func (c *Coordinator) giveKeys() {
+	if c.sealKeyring.announcedKeyID == 0 || c.announcementGuard.currentPosition.order.Phase != wire.PhaseOpen {
+		return
+	}
+	for _, p := range c.machine.Record().Participants {
+		if c.sealKeyring.keyIDByAgent[p.Agent] != c.sealKeyring.announcedKeyID {
+			c.giveKey(p.Agent)
+		}
+	}
+}
+
+// answerKeyRequest answers the hello of an agent that asks for the key. It reports whether the hello says more than
+// that: an agent that cannot read its task says another one when it can, and one that was given the key just now, or
+// asks for parts, may not have its task yet.
+func (c *Coordinator) answerKeyRequest(agent wire.AgentID, m *wire.Hello) bool {
+	s := &c.sealKeyring
+	given := s.keyJustSentTo[agent]
+	delete(s.keyJustSentTo, agent)
+	switch {
+	case m.MissingGroupKeyID != 0 && m.MissingGroupKeyID == s.announcedKeyID:
+		c.giveKey(agent)
+		return m.Unfit != wire.DeclineFetch
+	case m.MissingGroupKeyID == 0 && m.Announcement == c.publisher.digest:
+		s.keyIDByAgent[agent] = s.announcedKeyID
+		return !given && m.MissingParts.Blob.IsZero() || m.Unfit != wire.DeclineFetch
+	}
+	return true
+}
+
+// pair returns the keys that an agent shares with a secret, if they are known.
+func (s *sealKeyring) pair(agent wire.AgentID, of *secret) (wire.SealPair, bool) {
+	p, known := s.pairs[sealPairKey{agent, of.public}]
+	return p, known
+}
+
+// readerOf returns the key for messages to an agent; nil if no secret was made yet, or the agent's key has no X25519
+// form.
+func (c *Coordinator) readerOf(agent wire.AgentID) *host.SealReader {
+	s := &c.sealKeyring
+	if len(s.secrets) == 0 {
+		return nil
+	}
+	of := &s.secrets[0]
+	p, known := s.pair(agent, of)
+	if !known {
+		var err error
+		if p, err = of.AgentSealKeys(c.keyOf(agent)); err != nil {
+			c.cfg.Logger.Debug("nothing can be sealed for an agent", "agent", agent, "err", err)
+			return nil
+		}
+		s.pairs[sealPairKey{agent, of.public}] = p
+	}
+	return &host.SealReader{Announced: of.public, Key: p.Down}
+}
+
+// unsealedMessage is a message of an agent, and the key with which it was sealed; nil for a type that is never sealed.
+type unsealedMessage struct {
+	wire.Envelope
+	sealKey *wire.SealKey
+}
+
+// messageOpener returns a function that opens an agent's message, beside the owner, and what the owner does with the
+// keys that were made for that.
+func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open func() (unsealedMessage, error),
+	keep func()) {
+	if e.Type != wire.TypeSealed {
+		return func() (unsealedMessage, error) {
+			if e.Type.Sealed() {
+				return unsealedMessage{}, host.NewDropError(DropSealed, "a %s that is not sealed", e.Type)
+			}
+			return unsealedMessage{e, nil}, nil
+		}, func() {}
+	}
+	s, public := &c.sealKeyring, c.keyOf(agent)
+	for i := range s.secrets {
+		of := s.secrets[i]
+		if !wire.SealedTo(e.Body, of.public) {
+			continue
+		}
+		p, known := s.pair(agent, &of)
+		open = func() (unsealedMessage, error) {
+			if !known {
+				var err error
+				if p, err = of.AgentSealKeys(public); err != nil {
+					return unsealedMessage{}, host.NewDropError(DropSealed, "%w", err)
+				}
+			}
+			opened, err := p.Up.OpenMessage(e)
+			if err != nil {
+				return unsealedMessage{}, host.NewDropError(DropSealed, "%w", err)
+			}
+			return unsealedMessage{opened, &p.Up}, nil
+		}
+		return open, func() {
+			if !known && p != (wire.SealPair{}) && s.secretOf(of.public) != nil {
+				s.pairs[sealPairKey{agent, of.public}] = p
+			}
+		}
+	}
+	return func() (unsealedMessage, error) {
+		return unsealedMessage{}, host.NewDropError(DropSealed, "it is sealed to a key that is not announced any more")
+	}, func() {}
+}
+
+// sealedFile holds the secrets.
+const (
+	sealedFile    = "seals"
+	sealedVersion = 1
+)
+
+func (d *stateFolder) saveSeals(s savedSeals) error {
+	body, err := json.Marshal(s)
+	if err == nil {
+		err = d.seals.Save(sealedVersion, body)
+	}
+	if err == nil {
+		d.seals.ProtectNewest()
+	}
+	return err
+}
+
+func (d *stateFolder) loadSeals() (s savedSeals, err error) {
+	found, err := d.seals.Load(maxSeals, nil)
+	switch {
+	case err != nil:
+		return s, err
+	case found.Version != sealedVersion:
+		return s, &store.VersionError{Path: d.path(sealedFile), Has: found.Version, Want: sealedVersion}
+	}
+	return s, d.parse(sealedFile, found.Body, &s)
+}
+
+const maxSeals = 64 << 10

@@ -1,0 +1,187 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// listOf is a list of agents, each with a key made of its name.
+func listOf(ids ...wire.AgentID) *enrolled.List {
+	keys := map[wire.AgentID]ed25519.PublicKey{}
+	for _, id := range ids {
+		seed := make([]byte, ed25519.SeedSize)
+		copy(seed, id)
+		keys[id] = ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey)
+	}
+	return enrolled.ListFromKeys(keys)
+}
+
+// sealer is a coordinator of which only the seals are there. Its secrets are 1, 2, 3, ….
+func sealer(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrolled.List) *Coordinator {
+	t.Helper()
+	c := &Coordinator{
+		cfg: Config{
+			Agents: list, Logger: slog.New(slog.DiscardHandler),
+			Observer: testkit.Observer[Fact, round.CoordinatorFact](func(any) {}),
+			Random:   func(b []byte) { *drawn++; b[0] = *drawn },
+		},
+		stateFolder: newStateFolder(files, dir), owner: host.NewEventLoop(nil), runID: 7,
+	}
+	if err := c.sealKeyring.load(c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// present are the first bytes of the secrets, the newest first.
+func (s *sealKeyring) present() (all []byte) {
+	for _, x := range s.secrets {
+		all = append(all, x.SealSecret[0])
+	}
+	return all
+}
+
+// TestKeyChanges: there is another secret after 1,000 rounds, when an agent has gone or has another key, and by another
+// root document; not for an agent more, at another run or at a restart. It is on the disk before it is used.
+func TestKeyChanges(t *testing.T) {
+	dir, drawn, list := t.TempDir(), byte(0), listOf("a", "b")
+	c := sealer(t, store.Machine, dir, &drawn, list)
+	renew := func(what string, r wire.RoundID, want ...byte) {
+		t.Helper()
+		if err := c.renewSeals(r); err != nil || !slices.Equal(c.sealKeyring.present(), want) {
+			t.Fatalf("%s: secrets %v, want %v: %v", what, c.sealKeyring.present(), want, err)
+		}
+		saved, err := c.stateFolder.loadSeals()
+		if err != nil || len(saved.Secrets) != len(want) || saved.Secrets[0][0] != want[0] {
+			t.Fatalf("%s: on the disk is %v: %v", what, saved, err)
+		}
+	}
+	change := func(to *enrolled.List) {
+		before := c.cfg.Agents
+		c.cfg.Agents = to
+		c.sealKeyring.noteAgentListChange(c, before)
+	}
+	restart := func(with *enrolled.List) { c = sealer(t, store.Machine, dir, &drawn, with) }
+	renew("at the first round", 1, 1)
+	renew("in its last round", 1000, 1)
+	renew("after 1,000 rounds", 1001, 2, 1)
+	renew("in the next", 1002, 2, 1)
+	change(listOf("a", "b", "c"))
+	renew("an agent more", 1003, 2, 1)
+	restart(listOf("a", "b", "c"))
+	renew("a restart", 1004, 2, 1)
+	change(listOf("a", "b"))
+	renew("an agent less", 1005, 3, 2)
+	change(listOf("a", "c")) // and another one for it
+	renew("another agent", 1006, 4, 3)
+	restart(listOf("a"))
+	renew("an agent less at a restart", 1007, 5, 4)
+	c.runID = 8
+	renew("another run", 1, 5, 4)
+	renew("its last round", 1000, 5, 4)
+	renew("after 1,000 rounds of the run", 1001, 6, 5)
+	c.cfg.Roots = []wire.RootDocument{{Version: 1}, {Version: 2}}
+	renew("another root document", 1002, 7, 6)
+	renew("by the same", 1003, 7, 6)
+}
+
+// cuts is a disk that fails at its n-th operation and all that follow.
+type cuts struct {
+	store.FS
+	left *int
+}
+
+type cutFile struct {
+	store.File
+	fs cuts
+}
+
+var errCut = errors.New("the disk is gone")
+
+func (f cuts) goes() error {
+	if *f.left--; *f.left < 0 {
+		return errCut
+	}
+	return nil
+}
+
+func (f cuts) OpenFile(path string, flag int, perm fs.FileMode) (store.File, error) {
+	if err := f.goes(); err != nil {
+		return nil, err
+	}
+	file, err := f.FS.OpenFile(path, flag, perm)
+	return cutFile{file, f}, err
+}
+
+func (f cutFile) Write(p []byte) (int, error) {
+	if err := f.fs.goes(); err != nil {
+		_, _ = f.File.Write(p[:len(p)/2])
+		return 0, err
+	}
+	return f.File.Write(p)
+}
+
+func (f cutFile) WriteAt(p []byte, at int64) (int, error) {
+	if err := f.fs.goes(); err != nil {
+		_, _ = f.File.WriteAt(p[:len(p)/2], at)
+		return 0, err
+	}
+	return f.File.WriteAt(p, at)
+}
+
+func (f cutFile) Sync() error {
+	if err := f.fs.goes(); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+// TestKeyChangeCut: the disk goes at each of its operations while the key of a revoked device is changed, and the
+// process is killed. Until the new secret is on the disk the old one is used for nothing; the next process has another
+// one than the device has.
+func TestKeyChangeCut(t *testing.T) {
+	for cut := 0; ; cut++ {
+		left := 0
+		synctest.Test(t, func(t *testing.T) {
+			dir, drawn := t.TempDir(), byte(0)
+			c := sealer(t, store.Machine, dir, &drawn, listOf("a", "b"))
+			if err := c.renewSeals(1); err != nil {
+				t.Fatal(err)
+			}
+			left = 1 << 20
+			c = sealer(t, store.Disk{FS: cuts{store.Machine.FS, &left}}, dir, &drawn, listOf("a"))
+			left = cut
+			ctx, kill := context.WithTimeout(t.Context(), time.Minute)
+			defer kill()
+			c.owner.Begin(ctx)
+			err := c.renewSeals(2)
+			if used := c.sealKeyring.present()[0]; (used == 1) != (err != nil) {
+				t.Errorf("cut %d: secret %d is used: %v", cut, used, err)
+			}
+			c = sealer(t, store.Machine, dir, &drawn, listOf("a"))
+			if err := c.renewSeals(2); err != nil || c.sealKeyring.present()[0] == 1 {
+				t.Errorf("cut %d: the next process has secrets %v: %v", cut, c.sealKeyring.present(), err)
+			}
+		})
+		if left >= 0 {
+			if cut < 3 {
+				t.Fatalf("a change takes %d operations of the disk: the test cuts none", cut)
+			}
+			return
+		}
+	}
+}

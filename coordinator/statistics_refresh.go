@@ -1,0 +1,90 @@
+package coordinator
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// In the middle of a run a statistics round may take up the agents that have joined since the first one. Its plan keeps
+// the model, which is the next version when it is expressed in the new columns: on raw data it predicts what it did.
+
+// statisticsRoundFollows reports whether a statistics round follows the model of that version.
+func (w *modelState) statisticsRoundFollows(version wire.ModelVersion) bool {
+	last := w.cfg.Round.Rounds > 0 && version >= wire.ModelVersion(w.cfg.Round.Rounds)
+	return slices.Contains(w.cfg.RestandardizeVersions, int(version)) && !last &&
+		len(w.problem.Standardization().Mean) > 0
+}
+
+// planStatisticsRefresh plans that round in the place of the training round next, whose model is stored.
+func (w *modelState) planStatisticsRefresh(next *round.Plan) (round.Plan, error) {
+	w.previousStandardization = w.problem.Standardization()
+	if err := w.useTask(w.cfg.Task, w.cfg.Task.Append(nil)); err != nil {
+		return round.Plan{}, err
+	}
+	p := w.planStatistics()
+	p.Version, p.Offset, p.Base = next.Version, next.Offset, next.Base
+	return p, nil
+}
+
+// planAfterStatistics plans the training round after it, in the task that the statistics have made. The schedule goes
+// on; the server's optimiser, and a rule that keeps a state, begin anew, since that is of the old columns.
+func (w *modelState) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
+	model, st := make([]float32, len(w.base.data)/4), &t.Standardization
+	if err := wire.DecodeVector(model, w.base.data); err != nil {
+		return round.Plan{}, err
+	}
+	to := learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
+	switch err := w.problem.Model.Restandardize(model, w.previousStandardization, to); {
+	case errors.Is(err, learner.ErrNoBias):
+		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it goes on a little off",
+			"version", p.Version)
+	case err != nil:
+		return round.Plan{}, err
+	}
+	if err := w.setTask(t); err != nil {
+		return round.Plan{}, err
+	}
+	return w.storeAndPlanTraining(run, p.Version+1, p.Offset, wire.AppendVector(nil, model), w.newState(len(model)))
+}
+
+// resumeRefresh loads the model of a statistics round in the middle of a run, and the columns in which it is expressed.
+func (w *modelState) resumeRefresh(r *round.Record) error {
+	p, s := &r.Plan, w.problem.Schema(wire.KindTraining)
+	kept, err := w.stateFolder.loadSlot(r.Run, p.Version, p.Base.Hash)
+	if err != nil && !isMissingOrDamaged(err) {
+		return err
+	}
+	var file []byte
+	if kept != nil && vectorOf(kept.file[0], p.Base.Hash, s) != nil {
+		file = kept.file[0]
+	}
+	archived, damage := w.stateFolder.models.Get(uint64(p.Version))
+	switch {
+	case damage != nil && !isMissingOrDamaged(damage):
+		return damage
+	case damage != nil:
+		w.unarchivedModel = kept // the process before, or the power, has ended before it was archived
+	case file == nil && vectorOf(archived, p.Base.Hash, s) != nil:
+		file = archived
+		err := w.stateFolder.saveSlot(&slotModel{run: r.Run, version: p.Version, hash: p.Base.Hash,
+			file: [][]byte{file}})
+		if err != nil {
+			return err
+		}
+	}
+	if file == nil {
+		return w.stateFolder.undecided(modelsDir, "model "+modelName(r.Run, uint64(p.Version))+" of the run is lost",
+			damage)
+	}
+	m, err := decodeModel(modelFile, file)
+	if err != nil {
+		return err
+	}
+	w.previousStandardization = learner.Standardization{Mean: m.standardization.Mean, Scale: m.standardization.Scale,
+		Clip: m.standardization.Clip}
+	return w.useModel(vectorOf(file, p.Base.Hash, s))
+}

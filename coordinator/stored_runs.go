@@ -1,0 +1,73 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// OpenModels opens the models of the run in a state folder, for reading, and
+// tells where the run stands. The daemon may be running. Where the journal is lost or damaged it opens those of the
+// newest run; the record then has only the run.
+func OpenModels(dir string) (*store.Models, round.Record, error) {
+	d := newStateFolder(store.Machine, dir)
+	record, found, err := d.loadRecord()
+	if err == nil && found {
+		err = d.openModels(record.Run)
+	} else if runs, _ := d.runs(); len(runs) > 0 {
+		record.Run = runs[len(runs)-1]
+		err = d.openModels(record.Run)
+	} else if err == nil {
+		err = errors.New("no run has been begun there")
+	}
+	if err != nil {
+		return nil, record, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return d.models, record, nil
+}
+
+// OpenRun opens the models of one run in a state folder, for reading.
+func OpenRun(dir string, run wire.RunID) (*store.Models, error) {
+	d := newStateFolder(store.Machine, dir)
+	models, err := d.modelsOf(run)
+	if err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return models, nil
+}
+
+// RunInfo is a run that has models in a state folder.
+type RunInfo struct {
+	Run    wire.RunID `json:"run"`
+	Models int        `json:"models"` // undamaged ones
+	Newest uint64     `json:"newest"` // version
+	Task   string     `json:"task"`   // its name
+	From   string     `json:"from,omitempty"`
+}
+
+// Runs returns the runs that have models in a state folder, in the order in which they began.
+func Runs(dir string) ([]RunInfo, error) {
+	d := newStateFolder(store.Machine, dir)
+	runs, err := d.runs()
+	all := []RunInfo{}
+	for _, run := range runs {
+		var models *store.Models
+		if models, err = d.modelsOf(run); err != nil {
+			break
+		}
+		list, _ := models.List() // with an error, those that are undamaged
+		r := RunInfo{Run: run, Models: len(list)}
+		if n := len(list); n > 0 {
+			m := &list[n-1]
+			r.Newest, r.Task, r.From = m.Version, m.Metadata["task"], m.Metadata["from"]
+		}
+		all = append(all, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return all, nil
+}

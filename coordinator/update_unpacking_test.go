@@ -1,0 +1,155 @@
+package coordinator
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// wideBench is a modelState with a model of more than a strip of parameters, whose agents pack updates by a codec, and
+// the spool of round 9.
+func wideBench(t *testing.T, word spec.Codec) (*modelState, *store.Spool, string) {
+	t.Helper()
+	d, err := openStateFolder(store.Machine, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &modelState{cfg: &Config{Round: round.DefaultConfig()}, stateFolder: d, now: time.Now,
+		retryWrite: func(_ string, write func() error) error { return write() }}
+	wide := wire.Task{
+		Name: "wide", Features: []string{"x"}, Target: "y",
+		Model: wire.Model{Hidden: []uint32{strip/2 + 5}, Outputs: 1, Activation: spec.ActivationTanh,
+			Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, Codec: word, BatchSize: 1, StepSize: 0.1,
+			MinSteps: 1, MaxSteps: 1, BudgetMillis: 1000},
+	}
+	err = errors.Join(w.useTask(wide, wide.Append(nil)), os.MkdirAll(filepath.Join(d.dir, spoolDir), 0o700))
+	dir := d.spoolPath(9)
+	spool, opened := store.Machine.OpenSpool(dir, store.SpoolID{}, func(string) {})
+	if err := errors.Join(err, opened); err != nil {
+		t.Fatal(err)
+	}
+	w.base = blob{data: make([]byte, w.problem.Schema(wire.KindTraining).Bytes())}
+	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.close()) })
+	return w, spool, dir
+}
+
+// putPacked puts an update into a spool as its agent signs it.
+func putPacked(t *testing.T, spool *store.Spool, id wire.AgentID, word spec.Codec, p []byte) {
+	t.Helper()
+	m, err := wire.NewManifest(p, wire.Digest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Codec = word
+	u := wire.Update{Kind: wire.KindTraining, Payload: m}
+	h := wire.Header{Root: wire.FirstRoot, Type: wire.TypeUpdate, Federation: "plant", Sender: id, Epoch: 1, Run: 7,
+		Round: 9, Sequence: 1}
+	meta := wire.SignEnvelope(nil, h, u.Body(), ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	e := store.SpoolEntry{Agent: string(id), Digest: m.Hash, Size: int64(len(p)), SignedManifest: meta}
+	if err := spool.Put(e, p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnpack: a fold reads updates that can only be unpacked whole, and a raw one among them, as their agents meant
+// them; also where a process before this one was killed while it unpacked them; and nothing is left of it.
+func TestUnpack(t *testing.T) {
+	for _, word := range spec.Codecs() {
+		c, rng := codec.ForWord[float32](word), rand.New(rand.NewPCG(1, 2))
+		if !codec.DecodesOnlyWhole(c) {
+			continue
+		}
+		w, spool, dir := wideBench(t, word)
+		if err := os.MkdirAll(filepath.Join(dir, "unpacked", "torn"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		var set []round.Contribution
+		var whole [][]float32
+		for k := range 4 {
+			v := make([]float32, len(w.base.data)/4)
+			for i := range v {
+				v[i] = float32(rng.NormFloat64())
+			}
+			p, by := c.Append(nil, v, rng), word
+			if k == 2 {
+				p, by = wire.AppendVector(nil, v), spec.CodecRaw
+			}
+			if err := codec.ForWord[float32](by).Decode(v, p); err != nil {
+				t.Fatal(err)
+			}
+			id := wire.AgentID(fmt.Sprint("a", k))
+			putPacked(t, spool, id, by, p)
+			set, whole = append(set, round.Contribution{Agent: id}), append(whole, v)
+		}
+		norms, err := w.spooled(spool, wire.KindTraining)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set = set[1:] // one is left out
+		all, done, err := w.unpack(9, spool, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := w.updatesOf(all, set)
+		for k, x := range set {
+			want := math.Sqrt(round.AddSquares(0, whole[k+1]))
+			if norms[x.Agent].Norm != want {
+				t.Errorf("%s: after a restart the norm of %s is %v, want %v", word, x.Agent, norms[x.Agent].Norm, want)
+			}
+		}
+		err = u.forEachStrip(func(from, to int) error {
+			return u.Each(from, to, func(k int, v []float32) {
+				if !slices.Equal(v, whole[k+1][from:to]) {
+					t.Errorf("%s: update %d differs from element %d on", word, k+1, from)
+				}
+			})
+		})
+		rows := [][]float32{make([]float32, 9), make([]float32, 9), make([]float32, 9)}
+		if err := errors.Join(err, u.Columns(strip-4, rows)); err != nil {
+			t.Fatal(err)
+		}
+		for k, row := range rows {
+			if !slices.Equal(row, whole[k+1][strip-4:strip+5]) {
+				t.Errorf("%s: columns of update %d differ", word, k+1)
+			}
+		}
+		done()
+		if _, err := os.Stat(filepath.Join(dir, "unpacked")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: what was unpacked is left behind: %v", word, err)
+		}
+	}
+}
+
+// TestUnpackDamaged: an update that the coordinator's disk has changed ends the fold, and blames no agent.
+func TestUnpackDamaged(t *testing.T) {
+	w, spool, dir := wideBench(t, spec.CodecSigns)
+	v := make([]float32, len(w.base.data)/4)
+	v[3] = 1
+	p := codec.ForWord[float32](spec.CodecSigns).Append(nil, v, rand.New(rand.NewPCG(1, 2)))
+	putPacked(t, spool, "a", spec.CodecSigns, p)
+	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil || len(logs) != 1 {
+		t.Fatal(logs, err)
+	}
+	damage(t, logs[0], func(p []byte) { p[0] ^= 1 })
+	if _, done, err := w.unpack(9, spool, []round.Contribution{{Agent: "a"}}); !errors.Is(err, round.ErrSpool) {
+		t.Errorf("unpacked: %v", err)
+	} else {
+		done()
+	}
+}

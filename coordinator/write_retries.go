@@ -1,0 +1,82 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// persistAgain is the time after which a write that failed is tried again.
+const persistAgain = 5 * time.Second
+
+// retryWriteBlocking repeats a write that must be on disk before anything else happens: a
+// full disk blocks the round until space is freed, and nothing is lost. The time
+// that this takes does not count for the round. The error is the context's:
+// the coordinator stops before it is done.
+func (c *Coordinator) retryWriteBlocking(what string, write func() error) error {
+	var since time.Time
+	err := c.retryWrite(write, c.owner.Pause, func(err error) { // who waits is alive: a restart would not make room
+		if since.IsZero() {
+			since = c.owner.Now()
+		}
+		c.reportWriteResult(what, err)
+	})
+	if err == nil && !since.IsZero() && !c.updateStorageFails { // before any event that would find the deadline passed
+		c.events.PushFront(round.StorageFailed{Since: since}, round.StorageMended{})
+	}
+	return err
+}
+
+// retryWriteInBackground is untilDone beside the owner, who goes on.
+func (c *Coordinator) retryWriteInBackground(what string, write func() error) error {
+	return c.retryWrite(write, c.owner.PauseJob, func(err error) {
+		c.owner.RunOnLoop(func() {
+			c.reportWriteResult(what,
+				err)
+		})
+	})
+}
+
+// retryWrite tries a write until it is done, or the coordinator stops. note is told
+// each failure, and the success after one.
+func (c *Coordinator) retryWrite(write func() error, pause func(time.Duration) error, note func(error)) error {
+	for failed := false; ; failed = true {
+		err := write()
+		if err != nil || failed {
+			note(err)
+		}
+		if err == nil {
+			return nil
+		}
+		if err := pause(persistAgain); err != nil {
+			return err
+		}
+	}
+}
+
+// reportWriteResult takes the result of a write to the state folder, and tells when the folder
+// begins to fail and when it is well again.
+func (c *Coordinator) reportWriteResult(what string, err error) {
+	began, over := c.writeFailures.Note(what, err)
+	if began {
+		c.cfg.Observer.Observe(StorageFailing{what, err})
+	}
+	if over {
+		c.cfg.Observer.Observe(StorageMended{})
+	}
+}
+
+// noteUpdateStorage takes the result of storing an update, or a part of it. While the
+// disk has no room for them the round's time stands still.
+func (c *Coordinator) noteUpdateStorage(err error) {
+	c.reportWriteResult("store an update", err)
+	switch unstored := store.IsTransient(err); {
+	case unstored && !c.updateStorageFails:
+		c.updateStorageFails = true
+		c.step(round.StorageFailed{Since: c.owner.Now()})
+	case err == nil && c.updateStorageFails:
+		c.updateStorageFails = false
+		c.step(round.StorageMended{})
+	}
+}

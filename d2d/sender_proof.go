@@ -1,0 +1,64 @@
+package d2d
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// proofKeys are the keys of one edge, which its two ends alone can derive: with them a message proves which of a
+// sender's neighbours, all of whom have the key that it seals with, has sent it.
+type proofKeys struct{ sendKey, receiveKey hash.Hash }
+
+func newProofs(secret []byte, h wire.PeerHead, other wire.AgentID) (p proofKeys, err error) {
+	key := func(from, to wire.AgentID) hash.Hash {
+		info := fmt.Sprintf("fl/v1/d2d proof %d %d %s %s", h.Run, h.Round, from, to)
+		k, failed := hkdf.Key(sha256.New, secret, nil, info, sha256.Size)
+		err = errors.Join(err, failed)
+		return hmac.New(sha256.New, k)
+	}
+	return proofKeys{key(h.From, other), key(other, h.From)}, err
+}
+
+// proofBy is HMAC-SHA256 of a message's SHA-256, cut to 16 bytes.
+func proofBy(key hash.Hash, message [sha256.Size]byte) []byte {
+	key.Reset()
+	key.Write(message[:])
+	return key.Sum(nil)[:wire.PeerProof]
+}
+
+// appendProofs appends a sealed message's proofs for those whom it is to.
+func (e *exchange[T]) appendProofs(message []byte, all ...edgeAddress) []byte {
+	if !e.prove {
+		return message
+	}
+	sum := sha256.Sum256(message)
+	for _, to := range all {
+		message = append(message, proofBy(e.peer(to.ID).proofs.sendKey, sum)...)
+	}
+	return message
+}
+
+var errProof = errors.New("it proves no sender")
+
+// checkProof checks the i-th of a message's proofs, and returns the message and what of it is sealed without them.
+func (e *exchange[T]) checkProof(p *peer, payload, sealed []byte, i, of int) (message, seal []byte, err error) {
+	if !e.prove {
+		return payload, sealed, nil
+	}
+	size := of * wire.PeerProof
+	if len(sealed) < size {
+		return nil, nil, errProof
+	}
+	message, seal = payload[:len(payload)-size], sealed[:len(sealed)-size]
+	proof := payload[len(message)+i*wire.PeerProof:][:wire.PeerProof]
+	if !hmac.Equal(proof, proofBy(p.proofs.receiveKey, sha256.Sum256(message))) {
+		return nil, nil, errProof
+	}
+	return message, seal, nil
+}

@@ -1,0 +1,52 @@
+package d2d
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// A neighbour has the key that another seals with, and could speak as that one to a third, who has it, too. With proofs
+// it cannot: neither with a message of its own, nor with one that the other has proved to it.
+func TestNeighborSpeaksForNobodyElse(t *testing.T) {
+	now := time.Unix(0, 0)
+	for _, proofs := range []bool{true, false} {
+		l := newLinks[float64](t, 1, 3, 2, map[[2]int]float64{{0, 1}: 0.3, {0, 2}: 0.3, {1, 2}: 0.3},
+			fate{steps: 5, unproved: !proofs})
+		for _, from := range l.nodes {
+			from.ex.Step(now, Start{})
+		}
+		for range 2 { // that all have greeted, and have all keys
+			for _, from := range l.nodes {
+				from.ex.greetAt(now.Add(-time.Hour))
+				from.ex.greetingInterval = 0
+				for _, m := range published(from.ex.Step(now.Add(time.Hour), nil)) {
+					for _, to := range l.nodes {
+						to.ex.Step(now, Message{slices.Clone(m)})
+					}
+				}
+			}
+		}
+		a, liar, third := l.nodes[0].ex, l.nodes[1].ex, l.nodes[2].ex
+		as := wire.PeerHead{Type: wire.PeerSnapshot, Run: 1, Round: 2, From: a.cfg.Self, Boot: 1}
+		head := wire.Snapshot{Step: 1, Parts: 1, To: []wire.SnapshotTo{
+			{PeerAddress: wire.PeerAddress{ID: third.cfg.Self, Boot: 1}, Seq: 1}}}
+		forged := wire.AppendSnapshot(nil, as, &head)
+		forged = liar.peer(a.cfg.Self).key.aead.Seal(forged, nonce(wire.PeerSnapshot, 0, 1), make([]byte, 16), forged)
+		forged = liar.appendProofs(forged,
+			edgeAddress{ID: third.cfg.Self}) // as itself: it has no other key with the third
+		before := third.Stats().Ignored[IgnoreSeal]
+		third.Step(now, Message{forged})
+		taken := third.mixer.edge(a.cfg.Self).theirNextParameters != nil
+		if taken == proofs || (third.Stats().Ignored[IgnoreSeal] > before) != proofs {
+			t.Errorf("with proofs %t: taken %t, ignored %+v", proofs, taken, third.Stats().Ignored)
+		}
+		honest := published(a.Step(now, Stepped{}))
+		third.Step(now, Message{slices.Clone(honest[len(honest)-1])})
+		if proofs && third.mixer.edge(a.cfg.Self).theirNextParameters == nil {
+			t.Errorf("the true one is not taken: %+v", third.Stats().Ignored)
+		}
+	}
+}

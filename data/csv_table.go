@@ -1,0 +1,288 @@
+package data
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// table says where the wanted columns are.
+type table struct {
+	file   string
+	filter Filter
+	header []string
+	// delimiter of the file, from its line sep= or from the configuration; 0 = the default
+	delimiter     rune
+	names         []string // of the features, then of the target if any; or of the inputs
+	columns       []int    // index of each name in the header; -1 = an input that the file does not have
+	isTextColumn  []bool   // whether each column contains the texts of classes; nil = none does
+	target        int      // which of them is the target; -1 = none
+	time          int      // the place of the time; -1 = there is none
+	where         conditions
+	headerProblem string // why the lines below this header cannot be used; empty = they can
+}
+
+// isHeader reports whether a record is a header: it contains the name of the time column, and no time in this column.
+// Without a time column, it contains the names of the first two wanted columns, or of the only one.
+func (t *table) isHeader(record []string) bool {
+	has := func(name string) bool {
+		return slices.ContainsFunc(record, func(field string) bool {
+			return len(field) >= len(name) && strings.TrimSpace(field) == name
+		})
+	}
+	if name := t.filter.Time; name != "" {
+		if !has(name) {
+			return false
+		}
+		if t.time < 0 || t.time >= len(record) {
+			return true
+		}
+		_, err := t.filter.dialect.time.parse(strings.TrimSpace(record[t.time]))
+		return err != nil
+	}
+	first := t.names[:min(2, len(t.names))]
+	for _, name := range first {
+		if !has(t.filter.dialect.fileColumnName(name)) {
+			return false
+		}
+	}
+	return len(first) > 0
+}
+
+// isPlausible reports whether a record has a time in the time column, and in each wanted column a number, the text of a
+// class, or a missing value.
+func (t *table) isPlausible(record []string) bool {
+	if t.time >= 0 {
+		if _, err := t.filter.dialect.time.parse(strings.TrimSpace(record[t.time])); err != nil {
+			return false
+		}
+	}
+	for i, column := range t.columns {
+		if column < 0 || i < len(t.isTextColumn) && t.isTextColumn[i] {
+			continue
+		}
+		if _, why := t.filter.dialect.number(strings.TrimSpace(record[column])); why == grid.NotANumber {
+			return false
+		}
+	}
+	return true
+}
+
+// conditions are the texts that columns of a row must have.
+type conditions []condition
+
+type condition struct {
+	column int
+	value  string
+}
+
+func (c conditions) match(record []string) bool {
+	for _, one := range c {
+		if strings.TrimSpace(record[one.column]) != one.value {
+			return false
+		}
+	}
+	return true
+}
+
+func newTable(file string, header, features []string, target string, filter Filter) (*table, error) {
+	t := &table{file: file, filter: filter, header: header, time: -1, names: withTarget(features, target), target: -1}
+	if target != "" {
+		t.target = len(features)
+	}
+	asked := make(map[string]bool, len(t.names))
+	for _, name := range t.names {
+		if asked[name] {
+			return nil, &Error{File: file, Line: 1, Column: name, Problem: "asked for twice among features and target"}
+		}
+		asked[name] = true
+		at, err := t.find(filter.dialect.fileColumnName(name))
+		if err != nil {
+			return nil, err
+		}
+		t.columns = append(t.columns, at)
+	}
+	if filter.Time != "" {
+		at, err := t.find(filter.Time)
+		if err != nil {
+			return nil, err
+		}
+		t.time = at
+	}
+	conditions := sortedKeys(filter.Where) // the same one of two missing columns is reported every time
+	for _, column := range conditions {
+		at, err := t.find(column)
+		if err != nil {
+			return nil, err
+		}
+		t.where = append(t.where, condition{column: at, value: filter.Where[column]})
+	}
+	return t, nil
+}
+
+// find returns the index of a column in the header. If the header does not have this name exactly once, it returns -1
+// and an *Error.
+func (t *table) find(name string) (int, error) {
+	e := &Error{File: t.file, Line: 1, Column: name}
+	switch at := slices.Index(t.header, name); {
+	case at < 0:
+		e.Problem = "missing; the columns are " + quoteNames(t.header)
+		e.Problem += t.filter.dialect.headerHint(t.file, []string{name})
+	case slices.Contains(t.header[at+1:], name):
+		e.Problem = "twice in the header: rename one of them"
+	default:
+		return at, nil
+	}
+	return -1, e
+}
+
+// add appends a row, or counts the reason why it is unusable. number is the result of place.number for the line.
+func (b *batch[T]) add(t *table, record []string, line int, number int64) error {
+	at, bad := b.time(t, record, line)
+	if bad == nil && b.order != nil {
+		bad = b.ascends(t, record, line, at, number)
+	}
+	if bad == nil {
+		b.cells[len(t.columns)].use()
+	}
+	x := len(b.x)
+	if bad == nil {
+		bad = b.numbers(t, record, line, at)
+	}
+	if bad == nil {
+		y := T(0)
+		if t.target >= 0 {
+			last := len(b.x) - 1
+			b.x, y = b.x[:last], b.x[last]
+		}
+		b.y = append(b.y, y)
+		if t.time >= 0 {
+			b.times = append(b.times, at)
+		}
+		b.used++
+		b.recent.Take(false)
+		return nil
+	}
+	b.x = b.x[:x]
+	if b.countUnusable(bad); t.filter.failsOnBadRow() {
+		return bad
+	}
+	return nil
+}
+
+// ascends returns an error if the row is late or its time is an outlier.
+func (b *batch[T]) ascends(t *table, record []string, line int, at, number int64) *Error {
+	text := strings.TrimSpace(record[t.time])
+	why := b.order.reason(at, number)
+	if why == "" {
+		b.newest = max(b.newest, at)
+		return nil
+	}
+	b.cells[len(t.columns)].countRejected(rejectedCell{t.file, line, text, why})
+	return &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem(text, why), Reason: string(why)}
+}
+
+// reason classifies a line and returns the reason for which its time is rejected, or "" if it is in order.
+func (o *timeOrder) reason(at, number int64) Reason {
+	switch o.classify(at, uint64(number)) {
+	case isLate:
+		return grid.Late
+	case isOutlier:
+		return grid.Future
+	}
+	return ""
+}
+
+// numbers appends the cells of a row, the target too. It returns the first problem that keeps the row from being used.
+func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *Error) {
+	for i, column := range t.columns {
+		text, c := strings.TrimSpace(record[column]), &b.cells[i]
+		v, why := t.filter.dialect.number(text)
+		x, why := convertNumber[T](v, why)
+		switch {
+		case why != "":
+		case grid.Outside(v, t.filter.ranges[t.names[i]]):
+			why = grid.OutOfRange
+		case i == t.target && !b.labels.accept(v):
+			why = grid.UnknownClass
+		}
+		if why == "" {
+			c.addValue(v, at)
+			b.x = append(b.x, x)
+			continue
+		}
+		c.countRejected(rejectedCell{t.file, line, text, why})
+		filled := false
+		if i != t.target { // a target is never made up
+			v, filled = c.fill(t.filter.missing, at)
+		}
+		if !filled && bad == nil {
+			bad = &Error{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
+				Problem: problem(text, why), Reason: string(why)}
+		}
+		b.x = append(b.x, T(v))
+	}
+	return bad
+}
+
+// time reads the time of a row. It is 0 if rows have none.
+func (y *readState) time(t *table, record []string, line int) (int64, *Error) {
+	if t.time < 0 {
+		return 0, nil
+	}
+	text := strings.TrimSpace(record[t.time])
+	at, err := t.filter.dialect.time.parse(text)
+	if err == nil {
+		return at, nil
+	}
+	y.cells[len(t.columns)].countRejected(rejectedCell{t.file, line, text, grid.BadTime})
+	return 0, &Error{File: t.file, Line: line, Column: t.filter.Time, Reason: string(grid.BadTime),
+		Problem: shorten(text) + " is not a time " + t.filter.dialect.time.example()}
+}
+
+func finite(v float64) bool { return v-v == 0 }
+
+// convertNumber returns a number as T has it, and why it cannot be used: why, or that it is too large for T.
+func convertNumber[T learner.Float](v float64, why Reason) (T, Reason) {
+	x := T(v)
+	if why == "" && !finite(float64(x)) {
+		why = grid.NotFinite
+	}
+	return x, why
+}
+
+// shorten returns a text of the data for a message: quoted, in UTF-8, and with at most 32 characters.
+func shorten(text string) string {
+	const most = 32
+	if len(text) > 1<<10 {
+		cut := 1 << 10
+		for cut > 1<<10-utf8.UTFMax && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut]
+	}
+	text = utf8Text(text)
+	if runes := []rune(text); len(runes) > most {
+		return strconv.Quote(string(runes[:most])) + "…"
+	}
+	return strconv.Quote(text)
+}
+
+// quoteNames quotes column names for a message, not more than fit on a screen.
+func quoteNames(names []string) string {
+	const most = 32
+	quoted := make([]string, 0, most)
+	for _, name := range names[:min(most, len(names))] {
+		quoted = append(quoted, shorten(name))
+	}
+	text := strings.Join(quoted, ", ")
+	if len(names) > most {
+		text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return text
+}

@@ -1,0 +1,52 @@
+package grid
+
+import (
+	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// minAgreeingReadings is how many readings of a new level, one after the other, are needed for it to be used.
+const minAgreeingReadings = 3
+
+// plausibilityCheck decide on readings of an input, which they get in order of time. The zero value has seen none.
+type plausibilityCheck struct {
+	firstEqual       timedValue // the first of the readings that are equal up to now
+	used             timedValue // the last that was used
+	outlier          timedValue // last reading, if it was too far from used
+	agreeingReadings int        // number of consecutive readings near outlier; 0 = outlier is not set
+	hasSame          bool       // same is set
+	hasUsed          bool       // used is set
+}
+
+type timedValue struct {
+	time  int64
+	value float64
+}
+
+// rejectReason returns why a reading is not used; empty if it is.
+func (d *plausibilityCheck) rejectReason(in *spec.Input, now timedValue, step int64) Reason {
+	if !d.hasSame || d.firstEqual.value != now.value {
+		d.firstEqual, d.hasSame = now, true
+	}
+	switch {
+	case in.StuckAfter > 0 && now.time-d.firstEqual.time > int64(in.StuckAfter):
+		return Stuck
+	case in.MaxJump > 0 && d.hasUsed && now.far(d.used, in.MaxJump, step):
+		if d.agreeingReadings > 0 && now.far(d.outlier, in.MaxJump, step) {
+			d.agreeingReadings = 0
+		}
+		d.outlier, d.agreeingReadings = now, d.agreeingReadings+1
+		if d.agreeingReadings < minAgreeingReadings {
+			return Jump
+		}
+	}
+	d.used, d.hasUsed, d.agreeingReadings = now, true, 0
+	return ""
+}
+
+// far reports whether a value is further from an earlier one than it may be: by more than so much in a step of time, or
+// in less.
+func (m timedValue) far(from timedValue, jump float64, step int64) bool {
+	return math.Abs(m.value-from.value) > jump*max(1, float64(m.time-from.time)/float64(step))
+}

@@ -1,0 +1,32 @@
+package grid_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+)
+
+// TestRecent: of up to a hundred values it is their share; then the past fades, whatever it was.
+func TestRecent(t *testing.T) {
+	var r grid.RecentShare
+	for n, wrong := 1, 0; n <= 100; n++ {
+		if n%3 == 0 {
+			wrong++
+		}
+		r.Take(n%3 == 0)
+		if want := float64(wrong) / float64(n); math.Abs(r.Share()-want) > 1e-12 {
+			t.Fatalf("of %d values %v, want %v", n, r.Share(), want)
+		}
+	}
+	for range 10_000 {
+		r.Take(true)
+	}
+	n := 0
+	for ; r.Share() >= 0.2; n++ {
+		r.Take(false)
+	}
+	if n != 161 {
+		t.Errorf("below a fifth after %d", n)
+	}
+}

@@ -1,0 +1,206 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// ErrClosed says that the connection was closed by somebody else.
+var ErrClosed = errors.New("the connection was closed")
+
+// EventLoop is the goroutine that owns a program's state. Jobs work beside it and bring back functions, which it runs.
+type EventLoop struct {
+	Runtime
+	waiter Waiter // the owner's own
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu           sync.Mutex
+	pendingCalls []*loopCall
+	pings        []*loopCall // of who asks for a sign of life
+	jobs         int         // that have not ended
+}
+
+// loopCall is for the owner, from who waits until it is taken.
+type loopCall struct {
+	result func()
+	from   Waiter
+	taken  bool
+}
+
+// NewEventLoop makes the owner of a program that is about to begin; in real time if rt is nil.
+func NewEventLoop(rt Runtime) *EventLoop {
+	if rt == nil {
+		rt = RealTime{}
+	}
+	return &EventLoop{Runtime: rt, waiter: rt.NewWaiter()}
+}
+
+// Begin lets jobs begin. They are told to end when ctx ends, or by End.
+func (o *EventLoop) Begin(ctx context.Context) { o.ctx, o.cancel = context.WithCancel(ctx) }
+
+// Context ends with the program. Jobs end soon after.
+func (o *EventLoop) Context() context.Context { return o.ctx }
+
+// Cancel tells the jobs to end.
+func (o *EventLoop) Cancel() { o.cancel() }
+
+// End tells the jobs to end, and waits for them.
+func (o *EventLoop) End() {
+	o.cancel()
+	o.AwaitAfterEnd(func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.jobs == 0
+	})
+}
+
+// AwaitAfterEnd has the owner, when its program is over, wait until jobs have done something. The end of each job has
+// it look.
+func (o *EventLoop) AwaitAfterEnd(done func() bool) {
+	for !done() {
+		o.waiter.Wait(context.Background(), time.Time{}, nil)
+	}
+}
+
+// LoopHandlers is what the owner does. All of it runs in the owner's goroutine.
+type LoopHandlers struct {
+	BeforeWait func() error        // before each wait; an error ends the program
+	OnEvent    func(mqtt.Event)    // of the connection
+	OnDeadline func(now time.Time) // when the deadline passes
+	Deadline   func() time.Time
+}
+
+// Run works until ctx ends, and returns nil then. Otherwise it returns the error of a Turn, or ErrClosed.
+func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHandlers) error {
+	for {
+		if err := p.BeforeWait(); err != nil {
+			return err
+		}
+		o.take(&o.pings)
+		var e mqtt.Event
+		open, deadline, result := true, p.Deadline(), o.take(&o.pendingCalls)
+		if result == nil {
+			if e, open = o.waiter.Wait(ctx, deadline, events); e == nil {
+				result = o.take(&o.pendingCalls)
+			}
+		}
+		switch now := o.Now(); {
+		case ctx.Err() != nil: // a job may have been cut short
+			return nil
+		case !open:
+			return ErrClosed
+		case e != nil:
+			p.OnEvent(e)
+		case result != nil:
+			result()
+		case !now.Before(deadline):
+			p.OnDeadline(now)
+		}
+	}
+}
+
+// take takes the words that wait: all pings, or one result.
+func (o *EventLoop) take(from *[]*loopCall) (result func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for result == nil && len(*from) > 0 {
+		w := (*from)[0]
+		*from = slices.Delete(*from, 0, 1)
+		w.taken, result = true, w.result
+		w.from.Wake()
+	}
+	return result
+}
+
+// Go runs a job beside the owner.
+func (o *EventLoop) Go(job func()) {
+	o.mu.Lock()
+	o.jobs++
+	o.mu.Unlock()
+	o.Runtime.Go(func() {
+		job()
+		o.mu.Lock()
+		o.jobs--
+		o.mu.Unlock()
+		o.waiter.Wake()
+	})
+}
+
+// RunOnLoop has the owner do something, unless the program ends.
+func (o *EventLoop) RunOnLoop(result func()) { _ = o.RunOnLoopContext(o.ctx, result) }
+
+// RunOnLoopContext calls result on the owner's goroutine. It returns ctx.Err() if the owner does not take it in time.
+func (o *EventLoop) RunOnLoopContext(ctx context.Context, result func()) error {
+	return o.awaitTaken(ctx, &o.pendingCalls, result)
+}
+
+// Alive returns nil once the owner has been met: it works, or waits in Pause, and does not hang. The error is that it
+// has not been met before ctx ended.
+func (o *EventLoop) Alive(ctx context.Context) error { return o.awaitTaken(ctx, &o.pings, nil) }
+
+// awaitTaken waits until the owner has taken a word.
+func (o *EventLoop) awaitTaken(ctx context.Context, list *[]*loopCall, result func()) error {
+	w := &loopCall{result: result, from: o.NewWaiter()}
+	o.mu.Lock()
+	*list = append(*list, w)
+	o.mu.Unlock()
+	o.waiter.Wake()
+	for {
+		o.mu.Lock()
+		taken, err := w.taken, ctx.Err()
+		if !taken && err != nil {
+			*list = slices.DeleteFunc(*list, func(other *loopCall) bool { return other == w })
+		}
+		o.mu.Unlock()
+		switch {
+		case taken:
+			return nil
+		case err != nil:
+			return fmt.Errorf("no sign of life: %w", err)
+		}
+		w.from.Wait(ctx, time.Time{}, nil)
+	}
+}
+
+// Pause is a wait of the owner itself, which shows that it is alive. The error is that the program ends.
+func (o *EventLoop) Pause(d time.Duration) error {
+	return o.pause(d, o.waiter, func() { o.take(&o.pings) })
+}
+
+// WaitFor has the owner wait until jobs have done something, and shows that it is alive. The end of each job, and Wake,
+// have it look. The error is that the program ends.
+func (o *EventLoop) WaitFor(done func() bool) error {
+	for !done() {
+		o.take(&o.pings)
+		if err := o.ctx.Err(); err != nil {
+			return err
+		}
+		o.waiter.Wait(o.ctx, time.Time{}, nil)
+	}
+	return nil
+}
+
+// Wake has the owner take a turn, or look again.
+func (o *EventLoop) Wake() { o.waiter.Wake() }
+
+// PauseJob is a wait of a job.
+func (o *EventLoop) PauseJob(d time.Duration) error { return o.pause(d, o.NewWaiter(), func() {}) }
+
+func (o *EventLoop) pause(d time.Duration, w Waiter, meanwhile func()) error {
+	for until := o.Now().Add(d); ; w.Wait(o.ctx, until, nil) {
+		meanwhile()
+		if err := o.ctx.Err(); err != nil {
+			return err
+		}
+		if !o.Now().Before(until) {
+			return nil
+		}
+	}
+}

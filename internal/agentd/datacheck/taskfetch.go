@@ -1,0 +1,329 @@
+package datacheck
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/logging"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// patience is how long the broker may take to answer.
+const patience = 5 * time.Second
+
+// searchTime is how long the broker may take to return a message and other federations' announcements.
+const searchTime = 3 * time.Second
+
+// mostTask bounds a task that is fetched, in bytes.
+const mostTask = 4 << 20
+
+// MissingTaskError is the error of a task that is not announced, or that the device does not accept.
+type MissingTaskError struct {
+	Reason agent.MissingReason
+	err    error
+	Remedy string // what to do
+}
+
+func (m *MissingTaskError) Error() string { return m.err.Error() }
+
+// missingTaskError returns the Missing of a reason.
+func missingTaskError(federation string, reason agent.MissingReason, others ...wire.Federation) *MissingTaskError {
+	fact := agent.AnnouncementMissing{Reason: reason, Federation: wire.Federation(federation), Others: others}
+	return &MissingTaskError{reason, errors.New(fact.Problem()), fact.Remedy()}
+}
+
+// TaskPath is where a running agent answers with a HeldTask.
+const TaskPath = "/v1/task"
+
+// AgentTask is the task of a running agent, or why it has none.
+type AgentTask struct {
+	Task     []byte              `json:"task,omitempty"` // as it is announced; absent if the agent has none
+	Missing  agent.MissingReason `json:"missing,omitempty"`
+	Others   []wire.Federation   `json:"other_federations,omitempty"`
+	Rejected string              `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
+}
+
+// RejectedError is the error of a running agent without a task whose messages the coordinator ignores.
+type RejectedError struct{ Remedy string }
+
+func (e *RejectedError) Error() string { return e.Remedy }
+
+// runningAgentTask returns the task of the agent that runs. Both results are nil if no agent can be asked.
+func runningAgentTask(ctx context.Context, s *settings.Agent) (*Task, error) {
+	var held AgentTask
+	client := api.Client{Program: "agentd", Dir: s.FederationFolder(), Timeout: patience}
+	if err := client.Call(ctx, http.MethodGet, TaskPath, nil, &held); err != nil {
+		return nil, nil
+	}
+	switch {
+	case held.Task != nil:
+		t, err := wire.DecodeTask(held.Task)
+		return &Task{t, "the running agentd", held.Rejected}, err
+	case held.Rejected != "":
+		return nil, &RejectedError{held.Rejected}
+	case held.Missing != "":
+		return nil, missingTaskError(s.Federation, held.Missing, held.Others...)
+	}
+	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or see `agentd status`")
+}
+
+// AnnouncedTask returns the task that the coordinator announces: from the agent if it runs, or else as the broker
+// retains it. A second session would end the agent's session where the broker takes the user's name for the client id,
+// as our configurations of Mosquitto do. If there is no announcement that the device accepts, the error is a Missing.
+func AnnouncedTask(ctx context.Context, s *settings.Agent) (*Task, error) {
+	if t, err := runningAgentTask(ctx, s); t != nil || err != nil {
+		return t, err
+	}
+	keys, err := agentconfig.CoordinatorKeys(s)
+	if err != nil {
+		return nil, err
+	}
+	topics, err := mqtt.NewTopics(s.Broker.Prefix, s.Federation)
+	if err != nil {
+		return nil, err
+	}
+	o, _, err := agentconfig.UplinkBroker(s).Session(topics.ClientID(wire.AgentID(s.ID)))
+	if err != nil {
+		return nil, err
+	}
+	if o.ClientID == "" {
+		return nil, fmt.Errorf("id: %q is not the id of a device: set it in agentd.yaml, or with --set id=ID", s.ID)
+	}
+	o.ClientID += "-check"
+	warning := new(logging.LastWarning)
+	o.Logger, o.MaxReconnectDelay = slog.New(warning), time.Second
+	conn, err := mqtt.Dial(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	f := &fetch{conn: conn, topics: topics, loopTopic: topics.SelfTest(wire.AgentID(s.ID)), keys: keys,
+		groupKey: func(group uint64) (wire.SealKey, error) {
+			return agent.GroupKey(store.Machine, s.FederationFolder(), group)
+		}}
+	blob, err := f.run(ctx)
+	if errors.Is(err, errNoLink) {
+		err = fmt.Errorf("the broker %s cannot be asked: %s", o.URL, warning.Text("no answer"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	t, err := wire.DecodeTask(blob)
+	return &Task{Task: t, Origin: "the broker " + o.URL}, err
+}
+
+var errNoLink = errors.New("no link")
+
+// fetch reads the retained announcement, and the task that it names.
+type fetch struct {
+	conn                mqtt.Conn
+	topics              mqtt.Topics
+	loopTopic           string // the topic of the agent's test of the broker
+	keys                []ed25519.PublicKey
+	groupKey            func(group uint64) (wire.SealKey, error)
+	linkUp              bool
+	searches            bool              // for why there is no announcement
+	loopMessageReturned bool              // a message to loop came back
+	others              []wire.Federation // whose announcements the broker retains
+	sameKeyFederation   wire.Federation   // the one of others that the accepted key announces; empty = none
+	puller              *transfer.Puller  // nil before the announcement has come
+	hash                string
+	blob                []byte
+}
+
+// open returns the announcement of a message.
+func (f *fetch) open(p []byte) (wire.Announcement, error) {
+	e, err := wire.ParseEnvelope(p)
+	if err == nil && (e.Federation != wire.Federation(f.topics.Federation) || e.Sender != wire.CoordinatorID) {
+		err = fmt.Errorf("it is of %s in the federation %s", e.Sender, e.Federation)
+	}
+	if err != nil {
+		return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w", f.topics.Round(), err)
+	}
+	if !f.signedByAcceptedKey(&e) {
+		return wire.Announcement{}, missingTaskError(f.topics.Federation, agent.MissingKey)
+	}
+	return wire.DecodeAnnouncement(e.Body)
+}
+
+// signedByAcceptedKey reports whether one of the accepted keys has signed a message.
+func (f *fetch) signedByAcceptedKey(e *wire.Envelope) bool {
+	return slices.ContainsFunc(f.keys, func(k ed25519.PublicKey) bool { return e.Verify(k) == nil })
+}
+
+// search begins to look for why there is no announcement: whether the access rules let this user read and write at all,
+// and which federations have announcements.
+func (f *fetch) search() error {
+	f.searches = true
+	f.conn.Subscribe(mqtt.AtMostOnce, f.loopTopic)
+	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.Rounds())
+	return f.conn.Publish(mqtt.Message{Topic: f.loopTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
+}
+
+// missingReason returns the reason for a missing announcement, as an error.
+func (f *fetch) missingReason() error {
+	switch {
+	case f.sameKeyFederation != "":
+		return missingTaskError(f.topics.Federation, agent.MissingFederation, f.sameKeyFederation)
+	case !f.loopMessageReturned:
+		return missingTaskError(f.topics.Federation, agent.MissingAccess)
+	}
+	return missingTaskError(f.topics.Federation, agent.MissingNone, f.others...)
+}
+
+// recordOtherFederation takes the announcement of another federation.
+func (f *fetch) recordOtherFederation(p []byte) {
+	e, err := wire.ParseEnvelope(p)
+	if err != nil || e.Sender != wire.CoordinatorID {
+		return
+	}
+	if f.signedByAcceptedKey(&e) {
+		f.sameKeyFederation = e.Federation
+	}
+	if !slices.Contains(f.others, e.Federation) && len(f.others) < mostOthers {
+		f.others = append(f.others, e.Federation)
+	}
+}
+
+// mostOthers limits the names of federations in an error.
+const mostOthers = 8
+
+// run returns the task's bytes.
+func (f *fetch) run(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*patience)
+	defer cancel()
+	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.Round())
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for f.blob == nil {
+		var err error
+		select {
+		case <-ctx.Done():
+			err = fmt.Errorf("the task has not come within %v: %w", 4*patience, ctx.Err())
+		case e := <-f.conn.Events():
+			if _, up := e.(mqtt.LinkUp); up {
+				f.linkUp = true
+				timer.Reset(patience)
+			}
+			err = f.handleEvent(e)
+		case <-timer.C:
+			switch {
+			case !f.linkUp:
+				err = errNoLink
+			case f.puller == nil && !f.searches:
+				err = f.search()
+				timer.Reset(searchTime)
+			case f.puller == nil:
+				err = f.missingReason()
+			default:
+				err = f.step(transfer.Tick{})
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if f.puller != nil {
+			if at, due := f.puller.Deadline(); due {
+				timer.Reset(time.Until(at))
+			}
+		}
+	}
+	return f.blob, nil
+}
+
+// handleEvent takes an event of the connection.
+func (f *fetch) handleEvent(e mqtt.Event) error {
+	switch e := e.(type) {
+	case mqtt.SubscribeRefused:
+		if f.searches && e.Filter == f.topics.Rounds() {
+			f.conn.Unsubscribe(e.Filter)
+			return nil
+		}
+		return &MissingTaskError{agent.MissingAccess, fmt.Errorf("the broker refuses the topic %s", e.Filter),
+			mqtt.LoadAccessRules}
+	case mqtt.Received:
+		kind, _, id, part, _ := f.topics.Parse(e.Topic)
+		switch {
+		case f.topics.IsOtherRound(e.Topic):
+			f.recordOtherFederation(e.Payload)
+			return nil
+		case e.Topic == f.loopTopic:
+			f.loopMessageReturned = true
+			return nil
+		case kind == mqtt.KindBlob && f.puller != nil && id == f.hash:
+			return f.step(transfer.PartReceived{Name: part, Payload: e.Payload})
+		case kind != mqtt.KindRound || f.puller != nil || len(e.Payload) == 0:
+			return nil
+		}
+		a, err := f.open(e.Payload)
+		if err != nil {
+			return err
+		}
+		if !a.Task.Present() {
+			return errors.New("the coordinator announces no task at this moment")
+		}
+		cfg := transfer.DefaultPullerConfig()
+		cfg.MaxBytes = mostTask
+		if a.Task.GroupKeyID != 0 {
+			key, err := f.groupKey(a.Task.GroupKeyID)
+			switch {
+			case err != nil:
+				return errors.New("the task is sealed, and this device has no key for it yet: start agentd, which " +
+					"asks the coordinator for the key")
+			case len(a.Task.Sealed) == 0:
+				cfg.Seal = key.Blob(a.Task.Hash)
+			default:
+				if a.Task, err = a.Task.Open(key); err != nil {
+					return fmt.Errorf("the task cannot be opened: %w", err)
+				}
+			}
+		}
+		f.hash = a.Task.Hash.Topic()
+		f.puller = transfer.NewPuller(cfg, a.Task, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
+		return f.step(transfer.Start{})
+	}
+	return nil
+}
+
+// step gives the puller an event, and does what it asks for.
+func (f *fetch) step(ev transfer.PullEvent) error {
+	for _, e := range f.puller.Step(time.Now(), ev) {
+		switch e := e.(type) {
+		case transfer.Subscribe:
+			f.conn.Subscribe(mqtt.AtMostOnce, f.chunkTopics(e.Parts)...)
+		case transfer.Unsubscribe:
+			f.conn.Unsubscribe(f.chunkTopics(e.Parts)...)
+		case transfer.OpenStorage:
+			return f.step(transfer.StorageOpened{Blob: e.Manifest.Hash,
+				Data: transfer.NewMemory(int(e.Manifest.Length))})
+		case transfer.Done:
+			f.blob = bytes.Join(e.Data.(*transfer.Memory).Pieces(), nil)
+		case transfer.Failed:
+			return fmt.Errorf("the task cannot be fetched: %w", e.Err)
+		}
+	}
+	return nil
+}
+
+func (f *fetch) chunkTopics(names []string) []string {
+	topics := make([]string, len(names))
+	for i, name := range names {
+		topics[i] = f.topics.Blob(f.hash, name)
+	}
+	return topics
+}

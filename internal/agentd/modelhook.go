@@ -1,0 +1,77 @@
+package agentd
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// configurePrediction sets the lock of the models, and the command that is told of new ones.
+func configurePrediction(cfg *agent.Config, s *settings.Agent) {
+	dir := cfg.Dir
+	cfg.Predict.Lock = func() (func() error, error) {
+		if err := store.Machine.MakeDir(modelfile.LockDir(dir)); err != nil {
+			return nil, err
+		}
+		lock, err := store.Lock(modelfile.LockDir(dir))
+		if err != nil {
+			return nil, err
+		}
+		return lock.Unlock, nil
+	}
+	if hook := s.Predict.Hook; len(hook) > 0 {
+		cfg.Predict.Activated = func(ctx context.Context, m *modelfile.Model) error {
+			return runHook(ctx, hook, s.Predict.HookTime, dir, m)
+		}
+	}
+}
+
+// hookOutput is how much of a hook's output an error shows.
+const hookOutput = 500
+
+// runHook runs a command that is told of a model.
+func runHook(ctx context.Context, command []string, most time.Duration, dir string, m *modelfile.Model) error {
+	path, err := filepath.Abs(modelfile.ActivePath(dir))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.WaitDelay = time.Second // for what it has started, and left with its output
+	cmd.Env = append(os.Environ(), "MODEL_FILE="+path, fmt.Sprintf("MODEL_RUN=%d", m.Run),
+		fmt.Sprintf("MODEL_VERSION=%d", m.Version), "MODEL_HASH="+hex.EncodeToString(m.Hash[:]), "MODEL_TASK="+m.Task)
+	var out outputHead
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = cmd.Run()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("it was killed after %s: set predict.hook_time to more, or have the command do its work later",
+			most)
+	}
+	if text := strings.TrimSpace(string(out)); text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	return err
+}
+
+// outputHead keeps the beginning of what is written.
+type outputHead []byte
+
+func (h *outputHead) Write(p []byte) (int, error) {
+	*h = append(*h, p[:min(len(p), hookOutput-len(*h))]...)
+	return len(p), nil
+}

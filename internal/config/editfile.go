@@ -1,0 +1,139 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// FillSample returns a commented sample file with other values of some keys. A key whose line is commented out, and the
+// sections around it, lose their #. Comments stay, but not the marks (yours) and (example) of a key that is filled in,
+// behind it or above. It panics if the sample has no such key: both are ours.
+func FillSample(sample []byte, values map[string]any) []byte {
+	lines := strings.Split(string(sample), "\n")
+	texts := map[string]string{}
+	for key, v := range values {
+		texts[key] = fillValue(v)
+	}
+	fillLines(lines, texts, true)
+	if len(texts) > 0 {
+		panic("config: the sample has no key " + slices.Sorted(maps.Keys(texts))[0])
+	}
+	return []byte(strings.Join(lines, "\n"))
+}
+
+// fillLines puts values, as YAML, into the lines of their keys, and removes them from values. Only where it is wanted
+// they go into lines that are commented out.
+func fillLines(lines []string, values map[string]string, commented bool) {
+	var path []string
+	var at []int // the lines of the sections in path
+	for i, line := range lines {
+		m := sampleKey.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		depth := len(m[1]+m[3]) / 2
+		if depth > len(path) {
+			continue // a sentence with a colon
+		}
+		path, at = append(path[:depth], m[4]), append(at[:depth], i)
+		key := strings.Join(path, ".")
+		value, given := values[key]
+		if !given || !commented && slices.ContainsFunc(at, func(i int) bool { return hidden.MatchString(lines[i]) }) {
+			continue
+		}
+		delete(values, key)
+		for _, section := range at[:depth] {
+			lines[section] = hidden.ReplaceAllString(lines[section], "$1")
+		}
+		lines[i] = fillLine(m, value)
+		lines[max(i-1, 0)] = markAbove.ReplaceAllString(lines[max(i-1, 0)], "$1")
+	}
+}
+
+// EditFile returns a configuration file with other values of some keys, which are written as on a command line. All
+// else stays, and so do comments. fresh returns a pointer to a struct with the defaults, whose type has no Validate.
+// path names the file in errors: a value that cannot be, or a file that no program can edit.
+func EditFile(path string, file []byte, values map[string]string, fresh func() any) ([]byte, error) {
+	before, after, is := fresh(), fresh(), fresh()
+	err := Load(before, Source{Path: path, Text: file})
+	if err == nil {
+		err = Load(after, Source{Path: path, Text: file, Overrides: values})
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, byHand := applyChanges(file, Changes(before, after))
+	if err := Load(is, Source{Path: path, Text: text}); err != nil || len(Changes(is, after)) > 0 {
+		return nil, fmt.Errorf("%s is written in a way that no program can edit: set these keys by hand: %s", path,
+			byHand)
+	}
+	return text, nil
+}
+
+// applyChanges puts changes into a file, and also tells them to a person.
+func applyChanges(file []byte, changes []Change) (text []byte, byHand string) {
+	values := map[string]string{}
+	var all []string
+	for _, c := range changes {
+		values[c.Key] = c.After
+		if u := strings.Trim(c.After, `"`); address.MatchString(u) {
+			values[c.Key] = u
+		}
+		all = append(all, c.Key+": "+c.After)
+	}
+	lines := strings.Split(string(file), "\n")
+	fillLines(lines, values, false)
+	fillLines(lines, values, true)
+	for _, key := range slices.Sorted(maps.Keys(values)) { // no line has them
+		section, name, below := strings.Cut(key, ".")
+		head := slices.Index(lines, section+":")
+		end := len(lines)
+		if lines[end-1] == "" {
+			end--
+		}
+		switch {
+		case !below:
+			lines = slices.Insert(lines, end, key+": "+values[key])
+		case head >= 0:
+			lines = slices.Insert(lines, head+1, "  "+name+": "+values[key])
+		default:
+			lines = slices.Insert(lines, end, section+":", "  "+name+": "+values[key])
+		}
+	}
+	return []byte(strings.Join(lines, "\n")), strings.Join(all, "; ")
+}
+
+// sampleKey is the line of a key: indentation, #, indentation below a section that is commented out, the key, its value
+// and the comment behind it. A sentence has a blank behind its #, a key none or two of each section.
+var sampleKey = regexp.MustCompile(`^( *)(#?)((?:  )*)(\w+):(.*?)(\s+# (?:\((?:yours|example)\) ?)?(.*))?$`)
+
+// hidden is the begin of a line that is commented out.
+var hidden = regexp.MustCompile(`^( *)#`)
+
+// fillValue writes a value as people do, who put no URL in quotes.
+func fillValue(v any) string {
+	if text, ok := v.(string); ok && address.MatchString(text) {
+		return text
+	}
+	return writeValue(reflect.ValueOf(v))
+}
+
+var address = regexp.MustCompile(`^[a-z]+://[A-Za-z0-9./_-]+:[0-9]+$`)
+
+// markAbove is the mark in a comment of its own above a key.
+var markAbove = regexp.MustCompile(`^( *# )\((?:yours|example)\) `)
+
+// fillLine returns the line of a key with another value. The comment stays in its column, if the value leaves it room.
+func fillLine(m []string, value string) string {
+	line := fmt.Sprintf("%s%s%s: %s", m[1], m[3], m[4], value)
+	if m[7] == "" {
+		return line
+	}
+	column := utf8.RuneCountInString(m[0]) - utf8.RuneCountInString(strings.TrimLeft(m[6], " "))
+	return line + strings.Repeat(" ", max(2, column-utf8.RuneCountInString(line))) + "# " + m[7]
+}

@@ -1,0 +1,220 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// OneOrMore is a list of texts that may also be written as one text; an empty text is an empty list.
+type OneOrMore []string
+
+// TextParser is a type of field that reads itself from what is written: one value, or a list of them. A pointer to the
+// field implements it, and the field itself fmt.Stringer, which writes it back.
+type TextParser interface {
+	// Parse sets the field from one text, or from those of a list. It returns the place of the text that is wrong, and
+	// what is wrong with it.
+	Parse(texts []string, list bool) (bad int, err error)
+}
+
+// isTextParser reports whether t is such a type.
+func isTextParser(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[TextParser]())
+}
+
+// section sets the fields inside root of a section, or of the root itself.
+func (l *loader) section(root reflect.Value, v value, fields []*field) {
+	for _, e := range l.unique(v.entries) {
+		i := slices.IndexFunc(fields, func(f *field) bool { return f.name == e.name })
+		if i < 0 {
+			l.fail(e.at, "unknown key "+quote(e.name), l.suggestName(e.name, fields))
+			continue
+		}
+		f, v := fields[i], e.value
+		switch {
+		case v.kind == nothing && f.section():
+			l.failKey(e.at, f.key, "is empty", "write its keys or remove the line")
+		case v.kind == nothing:
+			l.failKey(e.at, f.key, "is empty", "write a value or remove the line")
+		case f.section() && v.kind != mapping:
+			l.failKey(v.at, f.key, "want a section of keys, got "+v.describe(), "")
+		case f.section():
+			l.origins[f.key] = e.at
+			f.valueIn(root, true)
+			l.section(root, v, f.fields)
+		default:
+			if f.typ == secretType { // its key is shown in errors, and no line of its value
+				v.at = e.at
+			}
+			l.set(f.key, f.valueIn(root, true), v)
+			if v.kind != single && !isTextParser(f.typ) { // the whole of a list or a map is shown by its key
+				l.origins[f.key] = e.at
+			}
+		}
+	}
+}
+
+// unique returns the entries of a mapping, and refuses a key that is there twice.
+func (l *loader) unique(entries []entry) []entry {
+	first := map[string]origin{}
+	return slices.DeleteFunc(entries, func(e entry) bool {
+		at, twice := first[e.name]
+		switch {
+		case !twice:
+			first[e.name] = e.at
+		case at.line == 0:
+			l.fail(e.at, "duplicate key "+quote(e.name), "")
+		default:
+			l.fail(e.at, "duplicate key "+quote(e.name), fmt.Sprintf("it is already on line %d", at.line))
+		}
+		return twice
+	})
+}
+
+// suggestName proposes a key in place of one that the section does not have.
+func (l *loader) suggestName(name string, fields []*field) string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	if near := closest(name, names); near != "" {
+		return didYouMean(near)
+	}
+	for _, f := range l.schema.leaves {
+		switch section, nested := strings.CutSuffix(f.key, "."+f.name); {
+		case f.name == name && !nested:
+			return name + " belongs at the top, outside all sections"
+		case f.name == name || f.key == name:
+			return f.name + " belongs in section " + quote(section)
+		}
+	}
+	return "the keys here are " + strings.Join(names, ", ")
+}
+
+// set fills a leaf, or an element of one.
+func (l *loader) set(key string, dst reflect.Value, v value) {
+	l.origins[key] = v.at
+	switch t := dst.Type(); {
+	case isTextParser(t):
+		l.setFromTexts(key, dst, v)
+	case t.Kind() == reflect.Struct && v.kind != mapping:
+		l.failKey(v.at, key, "want a section of keys, got "+v.describe(), "write {a: b}")
+	case t.Kind() == reflect.Struct: // an entry of a list
+		l.section(dst, v, newSection(t, key+".").fields)
+	case t == oneOrMoreType && v.kind == single && v.text == "":
+		dst.SetZero()
+	case t == oneOrMoreType && v.kind != list:
+		text := reflect.New(t.Elem()).Elem()
+		l.scalar(key, text, v)
+		dst.Set(reflect.Append(reflect.Zero(t), text))
+	case t.Kind() == reflect.Slice && v.kind != list:
+		l.failKey(v.at, key, "want a list, got "+v.describe(), "write [a, b]")
+	case t.Kind() == reflect.Slice:
+		dst.Set(reflect.MakeSlice(t, len(v.list), len(v.list)))
+		own, of, inherits := inherited(l.root.Type(), t.Elem())
+		fill := func() {
+			for i, element := range v.list {
+				if inherits {
+					begin := dst.Index(i).Field(own)
+					begin.Set(l.root.Field(of))
+					copySections(begin)
+				}
+				l.set(elementKey(key, i), dst.Index(i), element)
+			}
+		}
+		if inherits {
+			l.pendingListEntries = append(l.pendingListEntries, fill)
+		} else {
+			fill()
+		}
+	case t.Kind() == reflect.Map && v.kind != mapping:
+		l.failKey(v.at, key, "want keys with values, got "+v.describe(), "write {a: b}")
+	case t.Kind() == reflect.Map:
+		dst.Set(reflect.MakeMap(t))
+		for _, e := range l.unique(v.entries) {
+			text := reflect.New(t.Elem()).Elem()
+			l.set(key+"."+e.name, text, e.value)
+			dst.SetMapIndex(reflect.ValueOf(e.name).Convert(t.Key()), text)
+		}
+	default:
+		l.scalar(key, dst, v)
+	}
+}
+
+// inherited returns which field of an entry of a list the configuration embeds, too, and which field that is there.
+func inherited(root, entry reflect.Type) (own, of int, ok bool) {
+	if entry.Kind() != reflect.Struct {
+		return 0, 0, false
+	}
+	for own := range entry.NumField() {
+		for of := range root.NumField() {
+			e, r := entry.Field(own), root.Field(of)
+			if e.Anonymous && r.Anonymous && e.Type == r.Type {
+				return own, of, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// copySections copies the optional sections of a section: lists and maps are replaced when they are set, sections are
+// not.
+func copySections(section reflect.Value) {
+	for i := range section.NumField() {
+		f := section.Field(i)
+		if f.Kind() == reflect.Pointer && !f.IsNil() && f.CanSet() {
+			own := reflect.New(f.Type().Elem())
+			own.Elem().Set(f.Elem())
+			f.Set(own)
+			f = own.Elem()
+		}
+		if f.Kind() == reflect.Struct && f.CanSet() {
+			copySections(f)
+		}
+	}
+}
+
+// elementKey is the key of an element of a list.
+func elementKey(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
+
+func (l *loader) scalar(key string, dst reflect.Value, v value) {
+	switch {
+	case v.kind == mapping && dst.Kind() == reflect.String: // the library takes [tcp://a:1] for keys inside of braces
+		l.failKey(v.at, key, "want text, got "+v.describe(), "text that holds a colon goes in quotes")
+	case v.kind != single:
+		l.failKey(v.at, key, "want "+expectedForm(dst.Type())+", got "+v.describe(), "")
+	default:
+		if problem, hint := v.set(dst); problem != "" {
+			l.failKey(v.at, key, problem, hint)
+		}
+	}
+}
+
+// setFromTexts hands texts to a field that reads itself.
+func (l *loader) setFromTexts(key string, dst reflect.Value, v value) {
+	elements := []value{v}
+	if v.kind == list {
+		elements = v.list
+	}
+	texts := make([]string, len(elements))
+	for i, e := range elements {
+		switch {
+		case e.kind != single:
+			l.failKey(e.at, key, "want one value, got "+e.describe(), "")
+			return
+		case e.style == quoted && e.isNumberOrBool():
+			l.failKey(e.at, key, "want a number, got "+e.show(), "remove the quotes")
+			return
+		}
+		texts[i] = e.text
+		if v.kind == list {
+			l.origins[elementKey(key, i)] = e.at
+		}
+	}
+	if len(texts) == 0 {
+		l.failKey(v.at, key, "is an empty list", "write at least one value")
+	} else if bad, err := dst.Addr().Interface().(TextParser).Parse(texts, v.kind == list); err != nil {
+		l.failKey(elements[bad].at, key, err.Error(), "")
+	}
+}

@@ -1,0 +1,117 @@
+package coordinatorstatus
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// deviceHistory is what of a device outlives a restart of the coordinator.
+type deviceHistory struct {
+	seen            int64 // Unix time in seconds; 0 = never
+	rounds          uint64
+	accepted        uint64       // updates
+	lastJoinedRound wire.RoundID // the newest of the rounds
+	// rounds in which it declined after it had begun, was refused, or after which it sat out
+	failed uint64
+
+	trafficBoot       wire.Epoch // whose traffic total is
+	bootTrafficBytes  uint64     // bytes that its reports have counted since that start
+	month             uint64     // of bytes: see monthOf
+	monthTrafficBytes uint64     // in that month, as far as reports told
+}
+
+// addTraffic adds what a report tells of the traffic since the device's start. The first report that is ever heard of a
+// device only sets where its counting begins: what it counted before may be of an earlier month.
+func (k *deviceHistory) addTraffic(now time.Time, boot wire.Epoch, total uint64) {
+	month, more := monthOf(now), total
+	switch {
+	case k.trafficBoot == 0:
+		more = 0
+	case boot == k.trafficBoot:
+		more -= min(more, k.bootTrafficBytes)
+	}
+	if month != k.month {
+		k.month, k.monthTrafficBytes = month, 0
+	}
+	k.trafficBoot, k.bootTrafficBytes, k.monthTrafficBytes = boot, total, k.monthTrafficBytes+more
+}
+
+// monthOf is 12·year + month, in UTC.
+func monthOf(t time.Time) uint64 {
+	t = t.UTC()
+	return uint64(12*t.Year()) + uint64(t.Month())
+}
+
+// A saved view has for each device the length of its id (1), the id, and the nine numbers of kept in their order, as
+// varints of package encoding/binary. Devices ascend by id.
+
+// EncodeChanges returns what is to outlive a restart, and false if that has not changed since the last call.
+func (v *DevicesView) EncodeChanges() ([]byte, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.changed {
+		return nil, false
+	}
+	v.changed = false
+	ids := make([]wire.AgentID, 0, len(v.all))
+	for id := range v.all {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	b := make([]byte, 0, 48*len(ids))
+	for _, id := range ids {
+		d := v.all[id]
+		if d.seen == 0 { // only the broker has known it
+			continue
+		}
+		b = append(append(b, byte(len(id))), id...)
+		for _, n := range []uint64{uint64(d.seen), d.rounds, d.accepted, uint64(d.lastJoinedRound), d.failed,
+			uint64(d.trafficBoot),
+			d.bootTrafficBytes, d.month, d.monthTrafficBytes} {
+			b = binary.AppendUvarint(b, n)
+		}
+	}
+	return b, true
+}
+
+// MarkUnsaved has Save return it again: it could not be written.
+func (v *DevicesView) MarkUnsaved() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.changed = true
+}
+
+// Restore takes what Save has returned, for devices that are in the list, whose ids ascend. The error is that it is
+// something else; nothing of it counts then.
+func (v *DevicesView) Restore(saved []byte, listed []wire.AgentID) error {
+	all := map[wire.AgentID]*device{}
+	for len(saved) > 0 {
+		n := 1 + int(saved[0])
+		if len(saved) < n {
+			return errors.New("it ends within an id")
+		}
+		id := wire.AgentID(saved[1:n])
+		saved = saved[n:]
+		var x [9]uint64
+		for i := range x {
+			value, size := binary.Uvarint(saved)
+			if size <= 0 {
+				return errors.New("it ends within a number")
+			}
+			x[i], saved = value, saved[size:]
+		}
+		if _, in := slices.BinarySearch(listed, id); in {
+			all[id] = newDevice()
+			all[id].deviceHistory = deviceHistory{int64(x[0]), x[1], x[2], wire.RoundID(x[3]), x[4], wire.Epoch(x[5]),
+				x[6], x[7], x[8]}
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.all = all
+	return nil
+}

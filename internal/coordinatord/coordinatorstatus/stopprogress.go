@@ -1,0 +1,69 @@
+package coordinatorstatus
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// stopProgress is how far a run has come to its end by round.stop.
+type stopProgress struct {
+	CountedSince time.Time `json:"since"`             // the time counts from it
+	MaxSeconds   float64   `json:"seconds,omitempty"` // that the run may take; 0 = no limit
+	UsedBytes    uint64    `json:"bytes"`             // carried since then
+	MaxBytes     uint64    `json:"most_bytes,omitempty"`
+	// The targets; 0 = none.
+	TargetRisk     float64 `json:"target_risk,omitempty"`
+	TargetR2       float64 `json:"target_r2,omitempty"`
+	TargetAccuracy float64 `json:"target_accuracy,omitempty"`
+	// The risk that is judged; nil before the first.
+	Risk               *float64 `json:"risk,omitempty"`
+	Best               *float64 `json:"best_risk,omitempty"`
+	BestVersion        uint64   `json:"best_version,omitempty"`
+	WithoutImprovement int      `json:"without_improvement"` // aggregations
+	Patience           int      `json:"patience,omitempty"`
+}
+
+func stoppingOf(f round.StopJudged) *stopProgress {
+	s := &stopProgress{
+		CountedSince: f.Since, MaxSeconds: f.Rule.Time.Seconds(), UsedBytes: f.Bytes, MaxBytes: uint64(f.Rule.Bytes),
+		TargetRisk: f.Rule.Risk, TargetR2: f.Rule.R2, TargetAccuracy: f.Rule.Accuracy,
+		WithoutImprovement: f.Without, Patience: f.Rule.Patience,
+	}
+	if f.Judged > 0 {
+		s.Risk, s.Best, s.BestVersion = status.FiniteOrNil(f.Risk), status.FiniteOrNil(f.Best), uint64(f.BestAt)
+	}
+	return s
+}
+
+// draw lists what ends the run: whatever comes first.
+func (s *stopProgress) draw(c *coordinatorStatus) string {
+	var all []string
+	add := func(on bool, format string, args ...any) {
+		if on {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	target := func(name string, want float64, is *float64, sign string) {
+		now := "not known yet"
+		if is != nil {
+			now = fmt.Sprintf("now %.4g", *is)
+		}
+		add(want > 0, "%s %s %.4g (%s)", name, sign, want, now)
+	}
+	target("risk", s.TargetRisk, s.Risk, "≤")
+	target("R²", s.TargetR2, c.R2, "≥")
+	target("accuracy", s.TargetAccuracy, c.Accuracy, "≥")
+	best := ""
+	if s.Best != nil {
+		best = fmt.Sprintf(" (best risk %.4g, version %d)", *s.Best, s.BestVersion)
+	}
+	add(s.Patience > 0, "aggregations without improvement %d of %d%s", s.WithoutImprovement, s.Patience, best)
+	add(s.MaxSeconds > 0, "time %s of %s", status.FormatDuration(c.GeneratedAt.Sub(s.CountedSince)),
+		status.Seconds(s.MaxSeconds))
+	add(s.MaxBytes > 0, "data %.1f of %.1f MB", float64(s.UsedBytes)/1e6, float64(s.MaxBytes)/1e6)
+	return strings.Join(all, "; ")
+}

@@ -1,0 +1,79 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+)
+
+const (
+	// lookEvery is how often Follow looks for rounds, and tries again first.
+	lookEvery = 2 * time.Second
+	// mostPause is between two tries while the server is away.
+	mostPause = 5 * time.Minute
+)
+
+// Follow logs the history of a state folder to an MLflow server until ctx ends: first what the server lacks, then each
+// round soon after its line is written. It only reads the file, which is the queue: no round waits for it, it holds no
+// more than the versions that the server has of a run while it catches up, and what the server has missed is logged
+// when it is back, also by a later process. told gets the result of each try.
+func Follow(ctx context.Context, dir string, t *Tracking, told func(error)) {
+	f := follower{dir: dir, sink: NewMLflow(ctx, t)}
+	pause := lookEvery
+	for ctx.Err() == nil {
+		err := f.catchUp()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			pause = lookEvery
+		default:
+			f.sink.ForgetServerState()
+		}
+		told(err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		if err != nil {
+			pause = min(2*pause, mostPause)
+		}
+	}
+}
+
+type follower struct {
+	dir          string
+	sink         *MLflow
+	loggedOffset int64 // everything before it is logged
+}
+
+// catchUp logs the lines that are there.
+func (f *follower) catchUp() error {
+	if err := f.sink.Open(); err != nil { // also before the first round: a wrong URL is told at the start
+		return err
+	}
+	at := f.loggedOffset
+	for e, err := range coordinator.HistoryFrom(f.dir, &at) {
+		var file *fs.PathError
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && f.loggedOffset == 0: // no round is over yet
+			return nil
+		case errors.As(err, &file):
+			return err
+		case err != nil: // a damaged line: `history export` names it
+		default:
+			if err := f.sink.Round(&e); err != nil {
+				return err
+			}
+		}
+	}
+	if err := f.sink.Flush(); err != nil {
+		return err
+	}
+	f.loggedOffset = at
+	f.sink.MarkCaughtUp()
+	return nil
+}

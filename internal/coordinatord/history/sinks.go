@@ -1,0 +1,120 @@
+package history
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Sink takes the rounds and evaluations, the oldest first.
+type Sink interface {
+	Round(e *coordinator.HistoryEntry) error
+	// Close ends what was written.
+	Close() error
+}
+
+// metric is a number of a round; nil if it was not measured.
+type metric struct {
+	name  string
+	value *float64
+}
+
+// metrics are the numbers of a round, or of an evaluation, by which runs are compared.
+func metrics(e *coordinator.HistoryEntry) []metric {
+	var seconds, selected, accepted, risk, agents, worstRisk, worstAccuracy *float64
+	v := e.Evaluation
+	if v == nil {
+		s, a := float64(e.Selected), float64(e.Accepted)
+		seconds, selected, accepted, v = &e.Seconds, &s, &a, new(evaluation.Result)
+	} else {
+		n := float64(v.Agents)
+		risk, agents = &v.Risk, &n
+	}
+	if s := v.AgentRisk; s != nil {
+		worstRisk = &s.Worst
+	}
+	if s := v.AgentAccuracy; s != nil {
+		worstAccuracy = &s.Worst
+	}
+	return []metric{{"risk", e.Risk}, {"held_out_risk", e.HeldOut}, {"r2", e.R2}, {"accuracy", e.Accuracy},
+		{"seconds", seconds}, {"selected", selected}, {"accepted", accepted},
+		{"evaluated_agents", agents}, {"evaluated_risk", risk}, {"evaluated_r2", v.R2},
+		{"evaluated_accuracy", v.Accuracy}, {"evaluated_f1", v.F1}, {"evaluated_worst_risk", worstRisk},
+		{"evaluated_worst_accuracy", worstAccuracy}}
+}
+
+// hasModel reports whether a line has figures of a model: it is of a training round that was closed, or an evaluation.
+func hasModel(e *coordinator.HistoryEntry) bool {
+	return e.Evaluation != nil || e.Kind == wire.KindTraining.String() && e.Reason == ""
+}
+
+type csvSink struct{ w *csv.Writer }
+
+// CSV writes a line a round, after a line with names. What was not measured is empty.
+func CSV(w io.Writer) (Sink, error) {
+	s := csvSink{csv.NewWriter(w)}
+	names := []string{"time", "run", "round", "attempt", "kind", "outcome", "reason", "version", "ended"}
+	for _, m := range metrics(&coordinator.HistoryEntry{}) {
+		names = append(names, m.name)
+	}
+	return s, s.w.Write(names)
+}
+
+func (s csvSink) Round(e *coordinator.HistoryEntry) error {
+	at := ""
+	if !e.Time.IsZero() {
+		at = e.Time.UTC().Format(time.RFC3339Nano)
+	}
+	whole := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	line := []string{at, whole(uint64(e.Run)), whole(uint64(e.Round)), whole(uint64(e.Attempt)), e.Kind, e.Outcome,
+		e.Reason, whole(uint64(e.Version)), string(e.StopReason)}
+	for _, m := range metrics(e) {
+		text := ""
+		if m.value != nil {
+			text = strconv.FormatFloat(*m.value, 'g', -1, 64)
+		}
+		line = append(line, text)
+	}
+	return s.w.Write(line)
+}
+
+func (s csvSink) Close() error {
+	s.w.Flush()
+	return s.w.Error()
+}
+
+type jsonSink struct {
+	w     io.Writer
+	began bool
+}
+
+// JSON writes an array of the history's lines.
+func JSON(w io.Writer) Sink { return &jsonSink{w: w} }
+
+func (s *jsonSink) Round(e *coordinator.HistoryEntry) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	before := ",\n"
+	if !s.began {
+		before, s.began = "[\n", true
+	}
+	_, err = s.w.Write(append([]byte(before), line...))
+	return err
+}
+
+func (s *jsonSink) Close() error {
+	end := "\n]\n"
+	if !s.began {
+		end = "[]\n"
+	}
+	_, err := io.WriteString(s.w, end)
+	return err
+}

@@ -1,0 +1,170 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// Sample describes the columns of a CSV file of a device.
+type Sample struct {
+	data.Config          // with the time column, if the file has one whose times are in ascending order
+	Numbers     []string // columns whose values are numbers, in the file's order, without times
+	Others      []string // the rest, without the time column
+}
+
+// ReadSample surveys a CSV file, as `agentd data check` does. It detects the delimiter, the decimal separator, and the
+// time column with its format.
+func ReadSample(path string) (*Sample, error) {
+	section := data.Config{CSV: path}
+	stored, err := section.Stored(store.Machine, "")
+	if err != nil {
+		return nil, err
+	}
+	survey := stored.Survey(nil)
+	s := &Sample{Config: *section.WithChanges(survey.Changes)}
+	for _, c := range survey.Changes {
+		if c.Key == "" {
+			return nil, fmt.Errorf("%s: %s", path, c.Why)
+		}
+	}
+	for _, f := range survey.Faults {
+		if f.Reason == data.Unreadable {
+			return nil, fmt.Errorf("%s: %s", path, f.First[0].Problem)
+		}
+	}
+	for _, c := range survey.Columns {
+		if c.Used > 0 && len(c.Texts) == 0 {
+			s.Numbers = append(s.Numbers, c.Name)
+		} else {
+			s.Others = append(s.Others, c.Name)
+		}
+	}
+	if err := s.findTime(); err != nil {
+		return nil, err
+	}
+	if len(s.Numbers) < 2 {
+		return nil, fmt.Errorf("%s: %d columns have numbers (%s); want at least a feature and a target", path,
+			len(s.Numbers), strings.Join(s.Numbers, ", "))
+	}
+	return s, nil
+}
+
+// timeNames contains usual names of time columns, in lower case. A column of numbers is a time column only if it has
+// one of these names and plausible times.
+var timeNames = []string{"time", "timestamp", "datetime", "date_time", "date", "unixtime", "epoch", "ts", "utc", "zeit",
+	"datum", "zeitstempel"}
+
+// findTime sets the time column: the first column of the file whose values are times in ascending order. Other columns
+// with times are no features either.
+func (s *Sample) findTime() error {
+	isTime := func(name string) bool { return slices.Contains(timeNames, strings.ToLower(name)) }
+	candidates := slices.Clone(s.Others)
+	for _, name := range s.Numbers {
+		if isTime(name) {
+			candidates = append(candidates, name)
+		}
+	}
+	const most = 8 // columns to survey
+	for _, name := range candidates[:min(len(candidates), most)] {
+		section := s.Config
+		section.Time = name
+		stored, err := section.Stored(store.Machine, "")
+		if err != nil {
+			return err
+		}
+		numbers := slices.DeleteFunc(slices.Clone(s.Numbers), func(c string) bool { return c == name })
+		if len(numbers) < 2 {
+			continue
+		}
+		last := len(numbers) - 1
+		survey := stored.Survey(&data.RowQuery{Features: numbers[:last], Target: numbers[last]})
+		faults := map[data.Reason]bool{}
+		for _, f := range survey.Faults {
+			if f.Column == name {
+				faults[f.Reason] = true
+			}
+		}
+		if survey.Last.IsZero() || faults[grid.BadTime] || faults[data.EarlyTimes] {
+			continue
+		}
+		s.Numbers = numbers
+		if s.Time == "" && !faults[grid.Late] {
+			s.Config = *section.WithChanges(survey.Changes)
+			s.Others = slices.DeleteFunc(s.Others, func(c string) bool { return c == name })
+		} else if !slices.Contains(s.Others, name) {
+			s.Others = append(s.Others, name)
+		}
+	}
+	return nil
+}
+
+// Columns returns the features, by default all columns of numbers but the target, if there is one; or why a column
+// cannot be used.
+func (s *Sample) Columns(target string, features []string) ([]string, error) {
+	if len(features) == 0 {
+		features = slices.DeleteFunc(slices.Clone(s.Numbers), func(c string) bool { return c == target })
+	}
+	var errs []error
+	names := slices.Clone(features)
+	if target != "" {
+		names = append(names, target)
+	}
+	for _, name := range names {
+		switch near := spec.Closest(name, s.Numbers, strings.ToLower); {
+		case slices.Contains(s.Numbers, name):
+		case slices.Contains(s.Others, name), name == s.Time:
+			errs = append(errs, fmt.Errorf("%s: the column %s contains texts or times; name classes by numbers "+
+				"from 0", s.CSV, name))
+		case near != "":
+			errs = append(errs, fmt.Errorf("%s has no column %s; did you mean %q?", s.CSV, name, near))
+		default:
+			errs = append(errs, fmt.Errorf("%s has no column %s; it has %s", s.CSV, name,
+				strings.Join(s.Numbers, ", ")))
+		}
+	}
+	return features, errors.Join(errs...)
+}
+
+// mostClasses is how many whole numbers from 0 a column may have to be taken for classes.
+const mostClasses = 20
+
+// GuessModelKind guesses what a target is: one of two classes (logistic), one of several (softmax), or a number
+// (linear, of no classes).
+func (s *Sample) GuessModelKind(target string, features []string) (kind spec.ModelKind, classes int, err error) {
+	source, err := s.Open()
+	if err != nil {
+		return "", 0, err
+	}
+	rows, err := data.Load(source, data.RowQuery{Features: features, Target: target})
+	if err = errors.Join(err, source.Close()); err != nil {
+		return "", 0, err
+	}
+	seen := map[float32]bool{}
+	for i := range rows.Len() {
+		_, y := rows.Row(i)
+		if seen[y] = true; y < 0 || y >= mostClasses || math.Floor(float64(y)) != float64(y) {
+			return spec.ModelLinear, 0, nil
+		}
+	}
+	for range mostClasses {
+		if !seen[float32(classes)] {
+			break
+		}
+		classes++
+	}
+	switch {
+	case classes < 2 || classes != len(seen):
+		return spec.ModelLinear, 0, nil
+	case classes == 2:
+		return spec.ModelLogistic, classes, nil
+	}
+	return spec.ModelSoftmax, classes, nil
+}

@@ -1,0 +1,233 @@
+package coordinatord
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// listName is the name of the list of agents among the files that all replicas have, wherever each keeps it.
+const listName = "agents"
+
+var (
+	errStopped     = errors.New("its process is to end")
+	errUnreachable = fmt.Errorf("it has not reached the broker for %s: another coordinator may", brokerWithin)
+)
+
+// brokerWithin is how long one that leads may be without the broker before it gives the lead away.
+const brokerWithin = 30 * time.Second
+
+// stepDownWithin is the time for giving the lead to another replica, when the process is to end.
+const stepDownWithin = 5 * time.Second
+
+// standBy returns the lead of the federation's coordinators once this one has it: their state is in the state folder
+// then.
+func standBy(ctx context.Context, s *coordinatorsettings.File, o *Options) (*replica.Leadership, error) {
+	name, err := s.Cluster.ReplicaName()
+	if err != nil {
+		return nil, err
+	}
+	if err := writable(s.Identity.AgentsFile); err != nil {
+		return nil, err
+	}
+	values, err := o.Store(s)
+	if err != nil {
+		return nil, err
+	}
+	for _, all := range []replica.Observer{o.Metrics, o.Standby} {
+		all.ObserveReplica(replica.StandingBy{}) // until it has looked
+	}
+	r := replica.New(replica.Config{Store: values, Name: name, Instance: daemon.NewRand().Uint64(),
+		Runtime:  host.RealTime{},
+		Observer: replicaObservers{replicaLog{o.Logger}, o.Metrics, o.Standby},
+		Folder: replica.Folder{Disk: store.Machine, Dir: s.StateDir, IsReplicated: isReplicatedFile,
+			ExternalPathByName: map[string]string{listName: s.Identity.AgentsFile}}})
+	answering, end := context.WithCancel(ctx)
+	defer end()
+	o.Standby.serve(answering, s.StateDir, o.Logger)
+	o.Standby.begin()
+	return r.AwaitLeadership(ctx)
+}
+
+// writable finds a list of agents that could not be written when this coordinator takes over from another one.
+func writable(list string) error {
+	probe, err := os.CreateTemp(filepath.Dir(list), ".fedmesh-probe-")
+	if err == nil {
+		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+	}
+	if err != nil {
+		return &config.Error{Origin: "identity.agents_file", Problem: "cannot be written: " + err.Error(), Err: err,
+			Hint: "coordinators that take turns keep one list: put it where each may write, as into state_dir"}
+	}
+	return nil
+}
+
+// isReplicatedFile reports whether a file of the state folder is one that all replicas have.
+func isReplicatedFile(name string) bool {
+	return name == tokensFile || name == devicesFile || coordinator.BelongsToBackup(name)
+}
+
+// Standby is a coordinator that may stand by.
+type Standby struct {
+	// Begin, if set, is called when it begins to, once.
+	Begin func()
+	Line  *daemon.StatusLine
+	Ready *daemon.Readiness
+
+	leader atomic.Pointer[string] // that it stands by for; nil while it leads, or before it has looked
+}
+
+func (w *Standby) begin() {
+	if w.Begin != nil {
+		w.Begin()
+	}
+}
+
+// serve answers commands with who leads, until ctx ends.
+func (w *Standby) serve(ctx context.Context, dir string, log *slog.Logger) {
+	routes := []api.Route{api.Get("/v1/status", "Who leads.", func(*http.Request) (struct{}, error) {
+		return struct{}{}, &api.Error{Status: http.StatusServiceUnavailable, Problem: w.standbyMessage()}
+	})}
+	api.ServeSocket(ctx, dir, api.Handler(routes, api.SocketCaller, nil), log)
+}
+
+func (w *Standby) standbyMessage() string {
+	if l := w.leader.Load(); l != nil && *l != "" {
+		return fmt.Sprintf("this coordinator stands by: %s leads, ask there", *l)
+	}
+	return "this coordinator stands by, and does not know who leads: the cluster's engine does not answer, or a " +
+		"leader is about to be found"
+}
+
+// ObserveReplica implements replica.Observer.
+func (w *Standby) ObserveReplica(fact replica.Fact) {
+	switch f := fact.(type) {
+	case replica.StandingBy:
+		w.leader.Store(&f.Leader)
+		w.Line.SetActivity("stands by; %s leads", cmp.Or(f.Leader, daemon.UnknownLeader))
+		w.Ready.SetStandby(f.Leader)
+	case replica.LeadershipGained:
+		w.leader.Store(nil)
+		w.Line.SetActivity("leads in epoch %d", f.Epoch)
+		w.Ready.SetLeading()
+	case replica.LeadershipLost:
+		w.Line.SetActivity("does not lead any more")
+	case replica.StoreFailing:
+		w.Ready.SetStorageFailing(f.What, f.Err)
+	case replica.StoreRecovered:
+		w.Ready.Mended()
+	case replica.LeaseRenewed: // changes neither
+	}
+}
+
+// replicaObservers tell each fact to all.
+type replicaObservers []replica.Observer
+
+// ObserveReplica implements replica.Observer.
+func (all replicaObservers) ObserveReplica(fact replica.Fact) {
+	for _, o := range all {
+		o.ObserveReplica(fact)
+	}
+}
+
+// replicaLog logs the facts of a replica.
+type replicaLog struct{ *slog.Logger }
+
+// ObserveReplica implements replica.Observer.
+func (l replicaLog) ObserveReplica(fact replica.Fact) {
+	switch f := fact.(type) {
+	case replica.StandingBy:
+		l.Info("this coordinator stands by", "leader", f.Leader)
+	case replica.LeadershipGained:
+		l.Warn("this coordinator leads", "epoch", f.Epoch, "founded", f.ClusterFounded, "took",
+			f.Took.Round(time.Millisecond))
+	case replica.LeadershipLost:
+		l.Warn("this coordinator does not lead any more", "err", f.Err)
+	case replica.StoreFailing:
+		l.Error("the cluster's engine does not do what it should; trying again: cannot "+f.What, "err", f.Err)
+	case replica.StoreRecovered:
+		l.Info("the cluster's engine works again")
+	case replica.LeaseRenewed: // every 2.5 s
+	}
+}
+
+// commitState makes what is in the state folder count for whoever leads next, where there are several coordinators.
+func (f *Federation) commitState(ctx context.Context) error {
+	if f.o.lead == nil {
+		return nil
+	}
+	err := f.o.lead.Commit(ctx, 0, func() error { return nil })
+	if err != nil {
+		return fmt.Errorf("it is decided here, but may not be known to the coordinators that stand by: %w", err)
+	}
+	return nil
+}
+
+// linkWatch gives the lead away when the broker is out of reach, since that may be so for this machine alone.
+type linkWatch struct {
+	stepDownTimer *time.Timer
+	up            bool
+}
+
+func newLinkWatch(lead *replica.Leadership, log *slog.Logger) *linkWatch {
+	return &linkWatch{stepDownTimer: time.AfterFunc(brokerWithin, func() {
+		for lead.Context().Err() == nil {
+			ctx, cancel := context.WithTimeout(lead.Context(), stepDownWithin)
+			err := lead.StepDown(ctx, errUnreachable)
+			cancel()
+			if err == nil {
+				return
+			}
+			log.Warn("the lead is not given away yet, although the broker is out of reach", "err", err)
+			select {
+			case <-lead.Context().Done():
+			case <-time.After(time.Second):
+			}
+		}
+	})}
+}
+
+// Observe implements coordinator.Observer.
+func (w *linkWatch) Observe(fact coordinator.Fact) {
+	switch f, is := fact.(coordinator.LinkChanged); {
+	case is && f.Up:
+		w.up = true
+		w.stepDownTimer.Stop()
+	case is && w.up: // each attempt that fails is told
+		w.up = false
+		w.stepDownTimer.Reset(brokerWithin)
+	}
+}
+
+// ObserveRound implements coordinator.Observer.
+func (*linkWatch) ObserveRound(round.CoordinatorFact) {}
+
+// stepDown gives the lead away when the process is to end, and joins the reason why it is over otherwise.
+func stepDown(ctx context.Context, lead *replica.Leadership, log *slog.Logger) error {
+	if ctx.Err() == nil {
+		return context.Cause(lead.Context())
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepDownWithin)
+	defer cancel()
+	if err := lead.StepDown(ctx, errStopped); err != nil {
+		log.Warn("the lead is not given away: another coordinator takes it when its time is over", "err", err)
+	}
+	return nil
+}

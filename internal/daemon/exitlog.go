@@ -1,0 +1,32 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/logging"
+)
+
+// LogEnding logs why a daemon stops when ctx ends, as on a signal. The caller calls the returned function when the
+// daemon's work is over: it logs how many lines were held back, and "stopped". If the log lacks that
+// line, the daemon was killed.
+func LogEnding(ctx context.Context, log *slog.Logger) (over func()) {
+	var began time.Time
+	said := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(said)
+		began = time.Now()
+		log.Info("stopping: what is under way is on disk, and the next start goes on with it",
+			"why", context.Cause(ctx))
+	})
+	return func() {
+		if cancel() { // it ends by itself, or with an error
+			logging.LogHeldLines(log)
+			return
+		}
+		<-said
+		logging.LogHeldLines(log)
+		log.Info("stopped", "took", time.Since(began).Round(time.Millisecond))
+	}
+}

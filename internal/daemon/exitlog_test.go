@@ -1,0 +1,44 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/logging"
+)
+
+// A stop has a first line that names the signal, a last one, and between them how many lines were held back.
+func TestEnding(t *testing.T) {
+	for _, stopped := range []bool{true, false} {
+		var out bytes.Buffer
+		log, err := logging.New(&out, logging.Options{Level: "info", Format: "text", Journal: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		over := LogEnding(ctx, log)
+		for range 12 {
+			log.Info("round closed")
+		}
+		out.Reset()
+		if stopped {
+			cancel(errors.New("terminated signal received"))
+		}
+		over()
+		cancel(nil)
+		got := out.String()
+		if want := "<6>INFO  round closed: suppressed 2 times in the last minute\n"; !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+		lines := strings.Split(strings.TrimSpace(got), "\n")
+		first, last := strings.Contains(lines[0], `stopping`) &&
+			strings.Contains(lines[0], "terminated signal received"),
+			strings.Contains(lines[len(lines)-1], "INFO  stopped took=")
+		if first != stopped || last != stopped || len(lines) != map[bool]int{true: 3, false: 1}[stopped] {
+			t.Errorf("stopped %v: the log is\n%s", stopped, got)
+		}
+	}
+}

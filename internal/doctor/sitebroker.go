@@ -1,0 +1,49 @@
+package doctor
+
+import (
+	"context"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// listening is how long the doctor waits for readings from the site's broker.
+const listening = 3 * time.Second
+
+// site examines the broker that readings come from: whether it lets the client in and read, and whether anything comes.
+// The session is not the daemon's, so the daemon may run.
+func (p *Target) site(ctx context.Context, r *report) {
+	for _, b := range p.Site.nodes() {
+		r.linePrefix = "readings.broker " + b.Options.URL + ": "
+		if b.network(ctx, r) {
+			b.checkReadings(ctx, r)
+		}
+	}
+	r.linePrefix = ""
+}
+
+// checkReadings subscribes to the topics of the readings and waits for some.
+func (b *Broker) checkReadings(ctx context.Context, r *report) {
+	v := b.visit(ctx, r)
+	if v == nil {
+		return
+	}
+	defer v.conn.Close()
+	came := 0
+	v.await(ctx, listening, func(e mqtt.Event) bool {
+		if _, ok := e.(mqtt.Received); ok {
+			came++
+		}
+		return false
+	})
+	v.refused("let this user read the topic, or name another one in data.columns")
+	switch {
+	case len(v.denied) > 0:
+	case came == 0:
+		r.add("readings", Warn, "wait for the next ones, compare the topics in data.columns with what is published, "+
+			"and see whether the broker's rules let this user read them", "nothing came within %v of the topics %q",
+			listening, b.SubscribedFilters)
+	default:
+		r.good("readings", "messages within %v: %d", listening, came)
+	}
+}

@@ -1,0 +1,238 @@
+package join
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// patience is how long the coordinator has for its answer.
+const patience = 30 * time.Second
+
+// Keys are a device's: its own, and that of its certificate at the broker.
+type Keys struct {
+	Device ed25519.PrivateKey
+	TLS    *ecdsa.PrivateKey
+}
+
+// NewKeys makes keys.
+func NewKeys() (k Keys, err error) {
+	if _, k.Device, err = ed25519.GenerateKey(nil); err == nil {
+		k.TLS, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	}
+	return k, err
+}
+
+// Public returns the public parts.
+func (k *Keys) Public() (wire.SignKey, wire.TLSKey, error) {
+	p, err := k.TLS.PublicKey.Bytes()
+	if err != nil {
+		return wire.SignKey{}, wire.TLSKey{}, err
+	}
+	return wire.SignKeyOf(k.Device), wire.TLSKey(p), nil
+}
+
+// request makes the message for a connection with that binding.
+func (k *Keys) request(token *wire.Token, agent wire.AgentID, binding []byte) (*wire.Join, error) {
+	own, client, err := k.Public()
+	if err != nil {
+		return nil, err
+	}
+	j := &wire.Join{Agent: agent, Key: own, TLS: client}
+	text := j.SignedText(binding)
+	sum := sha256.Sum256(text)
+	j.ByToken, j.ByKey = wire.Signature(ed25519.Sign(token.Key(), text)), wire.Signature(ed25519.Sign(k.Device, text))
+	j.TLSSignature, err = ecdsa.SignASN1(rand.Reader, k.TLS, sum[:])
+	return j, err
+}
+
+// RequestAdmission asks the coordinator behind a URL to take the device in. Nothing is sent before the listener has
+// shown that it is the coordinator's, by the token's pin. It goes without http.Client, which is half a megabyte.
+func RequestAdmission(ctx context.Context, target string, token *wire.Token, agent wire.AgentID,
+	k *Keys) (*VerifiedAdmission, error) {
+	u, err := url.Parse(target)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
+		return nil, fmt.Errorf("the coordinator's address must be https://HOST:PORT, is %q", target)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var root []byte
+	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, ServerName: u.Hostname(),
+		InsecureSkipVerify: true, // the pin says more than authorities and names, and needs no clock
+		VerifyConnection: func(s tls.ConnectionState) (err error) {
+			root, err = pinned(s.PeerCertificates[0], token.Pin)
+			return err
+		}}}
+	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", target, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	state := conn.(*tls.Conn).ConnectionState()
+	binding, err := state.ExportKeyingMaterial(wire.JoinLabel, nil, 32)
+	if err != nil {
+		return nil, err
+	}
+	j, err := k.request(token, agent, binding)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := post(conn, u.JoinPath("join"), j.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; the same command asks again", target, errors.Join(err, ctx.Err()))
+	}
+	return admitted(answer, root, token, k)
+}
+
+// post sends a request and returns the body of its answer.
+func post(conn net.Conn, target *url.URL, body []byte) ([]byte, error) {
+	r, err := http.NewRequest(http.MethodPost, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Close = true
+	if err := r.Write(conn); err != nil {
+		return nil, err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	p, err := io.ReadAll(io.LimitReader(answer.Body, wire.MaxJoinAnswer+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("the answer is %s: %.200s", answer.Status, p)
+	case len(p) > wire.MaxJoinAnswer:
+		return nil, fmt.Errorf("the answer has more than %d bytes", wire.MaxJoinAnswer)
+	}
+	return p, nil
+}
+
+// errPin is the answer to a listener that is not the coordinator's, or to a token of another federation.
+var errPin = errors.New("this is not the coordinator that has made the token: its certificate does not carry the " +
+	"root document of the token's pin. Somebody may be in between; check address and token, and do not join " +
+	"until they fit")
+
+// pinned returns the root document in the certificate of a listener: it has the root key of the pin, and names the key
+// of the certificate.
+func pinned(c *x509.Certificate, pin wire.Pin) ([]byte, error) {
+	for _, e := range c.Extensions {
+		_, text, is := bytes.Cut(e.Value, []byte(rootComment))
+		if !is || e.Id.String() != commentID {
+			continue
+		}
+		p, err := base64.StdEncoding.DecodeString(string(text))
+		if err != nil {
+			return nil, errPin
+		}
+		d, err := wire.DecodeVerifiedRoot(p)
+		if err != nil || d.Pin() != pin {
+			return nil, errPin
+		}
+		if !slices.ContainsFunc(d.Coordinators(), func(k wire.SignKey) bool { return k.Ed25519().Equal(c.PublicKey) }) {
+			return nil, errPin
+		}
+		return p, nil
+	}
+	return nil, errPin
+}
+
+// A certificate's comment, netscape-comment, and what it begins with: as in coordinator/enrol.
+const (
+	commentID   = "2.16.840.1.113730.1.13"
+	rootComment = "fedmesh root "
+)
+
+// VerifiedAdmission is what the coordinator has given, after all checks.
+type VerifiedAdmission struct {
+	wire.Admission
+	Document wire.RootDocument
+	Bytes    []byte // of the Admission, as it came
+}
+
+// admitted checks an answer against the root document of the connection, and the device's keys.
+func admitted(p, root []byte, token *wire.Token, k *Keys) (*VerifiedAdmission, error) {
+	a, err := wire.DecodeAdmission(p)
+	if err != nil {
+		return nil, err
+	}
+	if a.Refused != 0 {
+		return nil, refused(a.Refused)
+	}
+	if root != nil && !bytes.Equal(root, a.Root) {
+		return nil, errors.New("the answer has another root document than the connection")
+	}
+	is, err := CheckAdmission(&a, token.Pin, k)
+	if err == nil {
+		is.Bytes = p
+	}
+	return is, err
+}
+
+// CheckAdmission reports why an admission does not go with a pin and a device's keys.
+func CheckAdmission(a *wire.Admission, pin wire.Pin, k *Keys) (*VerifiedAdmission, error) {
+	d, err := wire.DecodeVerifiedRoot(a.Root)
+	if err != nil {
+		return nil, err
+	}
+	if d.Pin() != pin {
+		return nil, errPin
+	}
+	authority, err := x509.ParseCertificate(a.CA)
+	if err != nil {
+		return nil, fmt.Errorf("the authority's certificate: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(a.Certificate)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate: %w", err)
+	}
+	switch {
+	case sha256.Sum256(a.CA) != d.CA:
+		return nil, errors.New("the authority is not the one of the root document")
+	case leaf.CheckSignatureFrom(authority) != nil:
+		return nil, errors.New("the certificate is not signed by the authority")
+	case !k.TLS.PublicKey.Equal(leaf.PublicKey):
+		return nil, errors.New("the certificate is of another key")
+	}
+	return &VerifiedAdmission{Admission: *a, Document: d}, nil
+}
+
+// refused says what a refusal means, and what to do.
+func refused(r wire.JoinRefusal) error {
+	const again = "; make another one there: coordinator enrol --device ID"
+	why := map[wire.JoinRefusal]string{
+		wire.JoinUnknown: "the token is not known: it has expired, was replaced, or is of another device" + again,
+		wire.JoinTries:   "there were too many wrong tries from this address: wait two minutes",
+		wire.JoinUsed: "another device has used the token, or this one has and is not in the list any more; if " +
+			"none of your devices has used it, revoke the one that did: coordinator devices revoke ID" + again,
+		wire.JoinListed: "the coordinator lists this device with another key; for a new key or a new device under " +
+			"this name, there: coordinator devices rotate ID",
+		wire.JoinOther: "the coordinator lists this device's key under another name; there: coordinator devices " +
+			"rename OLD NEW",
+		wire.JoinRevoked: "the federation's root document revokes this device",
+		wire.JoinFailed:  "the coordinator could not take it in (its log says why); the same command asks again",
+	}[r]
+	return fmt.Errorf("the coordinator refuses: %s", why)
+}

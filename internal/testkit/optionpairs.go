@@ -1,0 +1,71 @@
+package testkit
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// EachPair calls try with every two words of two options, completed by words of the other options that go with them,
+// and with the pairs that refuse the choice. It fails unless words has all words of which package spec has pairs.
+func EachPair(t *testing.T, in spec.FileScope, words map[spec.Option][]string,
+	try func(c spec.ChosenOptions, refused []spec.Incompatibility)) {
+	t.Helper()
+	for _, p := range spec.Incompatibilities(in) {
+		for _, pick := range []spec.OptionValue{p.A, p.B} {
+			if !slices.Contains(words[pick.Option], pick.Word) {
+				t.Errorf("no words of %s, or without %q", pick.Option, pick.Word)
+			}
+		}
+	}
+	options := slices.Sorted(maps.Keys(words))
+	for i, a := range options {
+		for _, b := range options[i+1:] {
+			for _, wordA := range words[a] {
+				for _, wordB := range words[b] {
+					c := spec.ChosenOptions{a: wordA, b: wordB}
+					for _, o := range options {
+						complete(c, in, o, words[o])
+					}
+					if c[spec.OptionAlgorithm] != string(spec.FedDec) {
+						delete(c, spec.OptionServerEvery) // there is no mixing
+					}
+					try(c, refused(c, in))
+				}
+			}
+		}
+	}
+}
+
+// Words are words as EachPair takes them.
+func Words[W ~string](words []W) (all []string) {
+	for _, w := range words {
+		all = append(all, string(w))
+	}
+	return all
+}
+
+// complete chooses the first word of an option that adds no pair, if none is chosen.
+func complete(c spec.ChosenOptions, in spec.FileScope, o spec.Option, words []string) {
+	if _, chosen := c[o]; chosen {
+		return
+	}
+	before := len(refused(c, in))
+	for _, word := range words {
+		c[o] = word
+		if len(refused(c, in)) == before {
+			return
+		}
+	}
+}
+
+func refused(c spec.ChosenOptions, in spec.FileScope) (found []spec.Incompatibility) {
+	for _, p := range spec.Incompatibilities(in) {
+		if c.Matches(p.A) && c.Matches(p.B) {
+			found = append(found, p)
+		}
+	}
+	return found
+}

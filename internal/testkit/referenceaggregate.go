@@ -1,0 +1,57 @@
+package testkit
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// WeightedUpdate is an agent's update in a fold.
+type WeightedUpdate[T wire.Float] struct {
+	ID     wire.AgentID
+	Factor float64
+	V      []T
+}
+
+// ReferenceAggregate is scale·Σ f_k v_k / n as docs/ALGORITHMS.md says it, written once more and without care for
+// memory: in id order within 64 buckets, which a binary tree joins.
+func ReferenceAggregate[T wire.Float](seed uint64, scale float64, n int, sent ...WeightedUpdate[T]) []float64 {
+	var buckets [64][]float64
+	slices.SortFunc(sent, func(a, b WeightedUpdate[T]) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	for _, s := range sent {
+		digest := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), s.ID...))
+		sum := &buckets[digest[0]%64]
+		if *sum == nil {
+			*sum = make([]float64, len(s.V))
+		}
+		for i, x := range s.V {
+			(*sum)[i] += float64(s.Factor * float64(x))
+		}
+	}
+	d := join(buckets[:])
+	for i := range d {
+		d[i] = float64(scale * float64(d[i]/float64(n)))
+	}
+	return d
+}
+
+func join(nodes [][]float64) []float64 {
+	if len(nodes) == 1 {
+		return nodes[0]
+	}
+	left, right := join(nodes[:len(nodes)/2]), join(nodes[len(nodes)/2:])
+	switch {
+	case left == nil:
+		return right
+	case right == nil:
+		return left
+	}
+	both := make([]float64, len(left))
+	for i := range both {
+		both[i] = left[i] + right[i]
+	}
+	return both
+}

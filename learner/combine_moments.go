@@ -1,0 +1,193 @@
+package learner
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// outvoteFrom is the fewest devices among which one that lies is outvoted; the moments of fewer are added up.
+const outvoteFrom = 5
+
+// combineElements bounds what Combine holds at once: this many pairs of a mean and a variance, 17 bytes each.
+const combineElements = 1 << 22
+
+// farFrom is how many common deviations a device's column lies from the common mean, as a root mean square, to be
+// named.
+const farFrom = 100
+
+// DeviatingDevice is a device whose rows of a column lie far from those of the others: another unit, a broken sensor,
+// or a lie.
+type DeviatingDevice struct {
+	Device     int     // in the order in which the moments came
+	Column     int     // its worst
+	Deviations float64 // √E(x − m)² over the device's rows, in units of the common σ
+}
+
+// Check reports what no n rows of float32 can have as moments. [MomentsFromVector] has checked what no rows of any
+// numbers can have.
+func (m *Moments) Check(n uint64) error {
+	if m.Rows != float64(n) {
+		return fmt.Errorf("moments: they are of %v rows; the update names %d", m.Rows, n)
+	}
+	for j, mean := range m.Mean {
+		if square := m.Squares[j]/m.Rows + mean*mean; square > math.MaxFloat32*math.MaxFloat32 {
+			return fmt.Errorf("moments: column %d has the mean square %v, beyond that of any float32", j, square)
+		}
+	}
+	return nil
+}
+
+// CombineMoments makes the common standardisation of many devices, of whom one may lie. Each device has one vote: the
+// mean of a column is the median m of the devices' means m_k, and its variance the median of s_k² + (m_k − m)², the
+// mean squares of the devices' rows around m. So each of the two lies between what honest devices say, as long as they
+// are the majority. Where the median is 0, that is where most devices have one constant, the variance is the trimmed
+// mean of the devices that vary, so that the others' rows do not stay in raw units. A column of 0 and 1, or of −1 and
+// 1, is not scaled; a column of two other values cannot be told from the moments, and is. The target is treated as
+// [Moments.Standardization] does. Fewer than 5 devices have their moments added up: there one that lies gets what it
+// wants.
+//
+// each calls take for every device's moments, always in one order; Combine calls it once for every block of columns, so
+// that 10⁴ devices of 10³ columns take 70 MB and three passes. An error of each is returned.
+func CombineMoments(devices, columns int, each func(take func(*Moments)) error, risk spec.Risk,
+	clip float64) (Standardization,
+	[]DeviatingDevice, error) {
+	if devices < outvoteFrom {
+		sum := newMoments(columns - 1)
+		if err := each(sum.addAll); err != nil {
+			return Standardization{}, nil, err
+		}
+		return sum.Standardization(risk, clip), nil, nil
+	}
+	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
+	worst := make([]DeviatingDevice, devices)
+	if err := newColumns(devices, min(columns, max(1, combineElements/devices))).combineAll(each, &st,
+		worst); err != nil {
+		return Standardization{}, nil, err
+	}
+	st.leaveLabels(risk)
+	return st, slices.DeleteFunc(worst, func(f DeviatingDevice) bool { return f.Deviations <= farFrom }), nil
+}
+
+// addAll adds the moments of other rows.
+func (m *Moments) addAll(o *Moments) {
+	for j := range m.Mean {
+		m.merge(j, m.Rows, o.Rows, o.Mean[j], o.Squares[j])
+	}
+	m.Rows += o.Rows
+}
+
+// columnBlock is a block of columns of all devices, each column in one piece.
+type columnBlock struct {
+	devices, width int
+	from, to       int // the columns of the block under way
+	taken          int // devices so far
+	mean, variance []float64
+	binary         []bool // all rows are 0 or 1, or all are −1 or 1
+
+	meanSquares, sorted []float64 // of the column under way
+}
+
+func newColumns(devices, width int) *columnBlock {
+	n := devices * width
+	return &columnBlock{
+		devices: devices, width: width, mean: make([]float64, n), variance: make([]float64, n), binary: make([]bool, n),
+		meanSquares: make([]float64, devices), sorted: make([]float64, devices),
+	}
+}
+
+// combineAll combines the columns block by block.
+func (b *columnBlock) combineAll(each func(take func(*Moments)) error, st *Standardization,
+	worst []DeviatingDevice) error {
+	for b.from = 0; b.from < len(st.Mean); b.from = b.to {
+		b.to, b.taken = min(len(st.Mean), b.from+b.width), 0
+		if err := each(b.take); err != nil {
+			return err
+		}
+		for j := b.from; j < b.to; j++ {
+			b.combine(j, st, worst)
+		}
+	}
+	return nil
+}
+
+// take keeps the next device's part of the block.
+func (b *columnBlock) take(m *Moments) {
+	at := b.taken
+	for j := b.from; j < b.to; j++ {
+		b.mean[at] = m.Mean[j]
+		b.variance[at] = m.Squares[j] / m.Rows
+		b.binary[at] = m.binary(j)
+		at += b.devices
+	}
+	b.taken++
+}
+
+// binary reports whether all values of a column are 0 or 1, or all are −1 or 1: the sum is then a whole number, and the
+// squared deviations follow from the mean. They are 0 or at least ½.
+func (m *Moments) binary(j int) bool {
+	const rounded = 1e-9
+	n, mean, q := m.Rows, m.Mean[j], m.Squares[j]
+	sum := n * mean
+	if q < 0.5-rounded {
+		return q == 0 && (mean == 0 || math.Abs(mean) == 1)
+	}
+	return math.Abs(mean) <= 1 && math.Abs(sum-math.Round(sum)) <= rounded*n &&
+		(math.Abs(q-n*mean*(1-mean)) <= rounded*n || math.Abs(q-n*(1-mean*mean)) <= rounded*n)
+}
+
+// combine sets the column's mean and scale, and keeps in worst which devices lie far off.
+func (b *columnBlock) combine(j int, st *Standardization, worst []DeviatingDevice) {
+	at := (j - b.from) * b.devices
+	means, variances, binary := b.mean[at:at+b.devices], b.variance[at:at+b.devices], b.binary[at:at+b.devices]
+	m := b.median(means)
+	vary, votes := 0, 0
+	for k, mean := range means {
+		v := variances[k] + float64((mean-m)*(mean-m))
+		if v <= resolution*max(float64(mean*mean), float64(m*m)) {
+			v = 0
+		}
+		b.meanSquares[k] = v
+		if v > 0 {
+			vary++
+			if binary[k] {
+				votes++
+			}
+		}
+	}
+	variance := b.median(b.meanSquares)
+	if variance == 0 && vary > 0 {
+		variance = trimmedMean(b.sorted[b.devices-vary:])
+	}
+	st.Mean[j], st.Scale[j] = m, 1
+	if 2*votes <= vary && variance > 0 {
+		st.Scale[j] = math.Sqrt(variance)
+	}
+	for k, v := range b.meanSquares {
+		if d := math.Sqrt(v / variance); v > 0 && d > worst[k].Deviations {
+			worst[k] = DeviatingDevice{k, j, d}
+		}
+	}
+}
+
+// median returns that of v, of an even number the mean of the middle two, and leaves v in order in b.sorted.
+func (b *columnBlock) median(v []float64) float64 {
+	copy(b.sorted, v)
+	slices.Sort(b.sorted)
+	n := len(b.sorted)
+	return b.sorted[(n-1)/2]/2 + b.sorted[n/2]/2
+}
+
+// trimmedMean is the mean of ordered values without a fifth of them at each end, and of three or more without one.
+func trimmedMean(v []float64) float64 {
+	if cut := max(1, len(v)/5); len(v) > 2*cut {
+		v = v[cut : len(v)-cut]
+	}
+	sum := 0.0
+	for _, x := range v {
+		sum += x / float64(len(v))
+	}
+	return sum
+}

@@ -1,0 +1,313 @@
+package learner
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// devicesOf are the moments of devices, each with its rows of one feature and a target of 0.
+func devicesOf(rows ...[]float64) []*Moments {
+	var all []*Moments
+	for _, r := range rows {
+		all = append(all, MomentsOf(NewSamples(1, slices.Clone(r), make([]float64, len(r)))))
+	}
+	return all
+}
+
+func giving(all []*Moments) func(take func(*Moments)) error {
+	return func(take func(*Moments)) error {
+		for _, m := range all {
+			take(m)
+		}
+		return nil
+	}
+}
+
+// combined is Combine for a regression without a clip.
+func combined(t *testing.T, all []*Moments) (Standardization, []DeviatingDevice) {
+	t.Helper()
+	st, far, err := CombineMoments(len(all), len(all[0].Mean), giving(all), spec.RiskSquared, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return st, far
+}
+
+// dumbMedian is the definition.
+func dumbMedian(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+// TestCombineAgainstRows: Combine is what the rows themselves give, whatever the number of devices, their rows and the
+// size of a block.
+func TestCombineAgainstRows(t *testing.T) {
+	rng := newRNG(41)
+	for range 50 {
+		devices, inputs := outvoteFrom+rng.IntN(8), 1+rng.IntN(4)
+		var all []*Moments
+		rows := make([][][]float64, inputs+1) // by column and device
+		for range devices {
+			n := 2 + rng.IntN(20)
+			s := NewSamples(inputs, make([]float64, n*inputs), make([]float64, n))
+			columns := make([][]float64, inputs+1)
+			for i := range n {
+				x, _ := s.Row(i)
+				for j := range x {
+					x[j] = rng.NormFloat64()*float64(j+1) + float64(10*j)
+					columns[j] = append(columns[j], x[j])
+				}
+				s.y[i] = 5 + rng.NormFloat64()
+				columns[inputs] = append(columns[inputs], s.y[i])
+			}
+			for j := range columns {
+				rows[j] = append(rows[j], columns[j])
+			}
+			all = append(all, MomentsOf(s))
+		}
+		var want Standardization
+		for _, column := range rows {
+			var means, around []float64
+			for _, r := range column {
+				sum := 0.0
+				for _, x := range r {
+					sum += x
+				}
+				means = append(means, sum/float64(len(r)))
+			}
+			m := dumbMedian(means)
+			for _, r := range column {
+				sum := 0.0
+				for _, x := range r {
+					sum += (x - m) * (x - m)
+				}
+				around = append(around, sum/float64(len(r)))
+			}
+			want.Mean, want.Scale = append(want.Mean, m), append(want.Scale, math.Sqrt(dumbMedian(around)))
+		}
+		got, far := combined(t, all)
+		compare(t, "mean", got.Mean, want.Mean, 1e-12)
+		compare(t, "scale", got.Scale, want.Scale, 1e-9)
+		if len(far) > 0 {
+			t.Errorf("far off: %+v", far)
+		}
+	}
+}
+
+// TestCombineInBlocks: the number of columns that are held at once does not show.
+func TestCombineInBlocks(t *testing.T) {
+	const devices, wide = 6, 7
+	var all []*Moments
+	rng := newRNG(42)
+	for range devices {
+		m := newMoments(wide - 1)
+		m.Rows = 4
+		for j := range wide {
+			x := rng.Float64()
+			m.Mean[j], m.Squares[j] = x, x*x
+		}
+		all = append(all, m)
+	}
+	want, _ := combined(t, all)
+	for width := 1; width <= wide; width++ {
+		passes := 0
+		got := Standardization{Mean: make([]float64, wide), Scale: make([]float64, wide)}
+		err := newColumns(devices, width).combineAll(func(take func(*Moments)) error {
+			passes++
+			return giving(all)(take)
+		}, &got, make([]DeviatingDevice, devices))
+		if most := (wide + width - 1) / width; err != nil || passes != most {
+			t.Errorf("width %d: %d passes, %v; want %d", width, passes, err, most)
+		}
+		compare(t, "mean", got.Mean, want.Mean, 0)
+		compare(t, "scale", got.Scale, want.Scale, 0)
+	}
+}
+
+// TestOneLiarIsOutvoted: whatever one device of five or more says, mean and variance stay between what the honest say.
+func TestOneLiarIsOutvoted(t *testing.T) {
+	rng := newRNG(43)
+	lies := []float64{0, 1, -1, 1e-30, 1e6, -1e6, 1e30, -1e30, math.MaxFloat32, -math.MaxFloat32}
+	for range 300 {
+		honest := make([][]float64, 4+rng.IntN(6))
+		var means []float64
+		for k := range honest {
+			sum := 0.0
+			for range 5 + rng.IntN(30) {
+				x := 3 + 2*rng.NormFloat64()
+				honest[k], sum = append(honest[k], x), sum+x
+			}
+			means = append(means, sum/float64(len(honest[k])))
+		}
+		lie := []float64{lies[rng.IntN(len(lies))], lies[rng.IntN(len(lies))]}
+		all := devicesOf(append([][]float64{lie}, honest...)...)
+		st, far := combined(t, all)
+		m := st.Mean[0]
+		if m < slices.Min(means) || m > slices.Max(means) {
+			t.Fatalf("lie %v: mean %v, the honest say %v", lie, m, means)
+		}
+		var around []float64
+		for _, d := range all[1:] {
+			around = append(around, d.Squares[0]/d.Rows+(d.Mean[0]-m)*(d.Mean[0]-m))
+		}
+		if v := st.Scale[0] * st.Scale[0]; v < slices.Min(around)*(1-1e-9) || v > slices.Max(around)*(1+1e-9) {
+			t.Fatalf("lie %v: variance %v, the honest say %v", lie, v, around)
+		}
+		if loud := max(math.Abs(lie[0]), math.Abs(lie[1])) > 1e5; loud != (len(far) == 1 && far[0].Device == 0 &&
+			far[0].Column == 0) {
+			t.Fatalf("lie %v: far off are %+v", lie, far)
+		}
+	}
+}
+
+// TestColumnsThatFewDevicesVary: a column that is constant on most devices is scaled by those where it is not, and not
+// by the largest or the smallest of three or more.
+func TestColumnsThatFewDevicesVary(t *testing.T) {
+	still := []float64{7, 7, 7}
+	pressure := []float64{100_007, 99_993} // 7 ± 1e5, and its like
+	for _, tt := range []struct {
+		name  string
+		rows  [][]float64
+		scale float64
+	}{
+		{"none", [][]float64{still, still, still, still, still}, 1},
+		{"one", [][]float64{still, still, still, still, pressure}, 1e5},
+		{"one, with another constant", [][]float64{still, still, still, still, {100_007}}, 1e5},
+		{"two", [][]float64{still, still, still, pressure, pressure}, 1e5},
+		{"three of seven, of whom one lies", [][]float64{still, still, still, still, pressure, pressure, {1e30, -1e30}},
+			1e5},
+		{"three of seven, of whom one lies low",
+			[][]float64{still, still, still, still, pressure, pressure, {7.01, 6.99}}, 1e5},
+		{"a rounded constant", [][]float64{{0.1, 0.1, 0.1}, {0.1}, {0.1, 0.1}, {0.1, 0.1, 0.1, 0.1, 0.1, 0.1},
+			{0.1, 0.1, 0.1}}, 1},
+	} {
+		st, _ := combined(t, devicesOf(tt.rows...))
+		if got := st.Scale[0]; math.Abs(got/tt.scale-1) > 1e-3 {
+			t.Errorf("%s: scale %v, want about %v", tt.name, got, tt.scale)
+		}
+	}
+}
+
+// TestColumnsOfTwoValues are centred, and scaled only if they are not 0 and 1 or −1 and 1.
+func TestColumnsOfTwoValues(t *testing.T) {
+	column := func(a, b float64, ones ...int) (rows [][]float64) {
+		for _, n := range ones {
+			r := make([]float64, 20)
+			for i := range r {
+				if r[i] = a; i < n {
+					r[i] = b
+				}
+			}
+			rows = append(rows, r)
+		}
+		return rows
+	}
+	for _, tt := range []struct {
+		name string
+		rows [][]float64
+		unit bool
+	}{
+		{"a rare sign", column(0, 1, 0, 0, 1, 0, 2, 0, 0), true},
+		{"a common sign", column(0, 1, 3, 5, 10, 11, 20), true},
+		{"−1 and 1", column(-1, 1, 3, 5, 10, 11, 20), true},
+		{"a sign, and a liar", append(column(0, 1, 3, 5, 10, 11), []float64{1e6, -1e6}), true},
+		{"0 and 1e5", column(0, 1e5, 3, 5, 10, 11, 20), false},
+		{"0 on most, and a liar", append(column(0, 1, 0, 0, 0, 0), []float64{1e5, 0}), false},
+	} {
+		st, _ := combined(t, devicesOf(tt.rows...))
+		if unit := st.Scale[0] == 1; unit != tt.unit {
+			t.Errorf("%s: scale %v", tt.name, st.Scale[0])
+		}
+	}
+}
+
+// TestFewDevicesArePooled: with four devices the result is that of all rows together.
+func TestFewDevicesArePooled(t *testing.T) {
+	rows := [][]float64{{1, 2}, {3, 4, 5}, {6}, {7, 8, 30}}
+	got, far := combined(t, devicesOf(rows...))
+	want := devicesOf(slices.Concat(rows...))[0].Standardization(spec.RiskSquared, 0)
+	compare(t, "mean", got.Mean, want.Mean, 1e-15)
+	compare(t, "scale", got.Scale, want.Scale, 1e-15)
+	if len(far) > 0 {
+		t.Errorf("far off: %+v", far)
+	}
+}
+
+func TestCombineFails(t *testing.T) {
+	gone := errors.New("gone")
+	for _, devices := range []int{1, outvoteFrom} {
+		if _, _, err := CombineMoments(devices, 2, func(func(*Moments)) error { return gone }, spec.RiskSquared,
+			0); !errors.Is(err, gone) {
+			t.Errorf("%d devices: %v", devices, err)
+		}
+	}
+}
+
+func TestCombineLeavesLabels(t *testing.T) {
+	var all []*Moments
+	for k := range 6 {
+		all = append(all, MomentsOf(NewSamples(1, []float64{1, float64(k)}, []float64{1, 0})))
+	}
+	st, _, err := CombineMoments(6, 2, giving(all), spec.RiskLogistic, 3)
+	if err != nil || st.Mean[1] != 0 || st.Scale[1] != 1 || st.Clip != 3 {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+func TestMomentsCheck(t *testing.T) {
+	for _, tt := range []struct {
+		rows uint64
+		q    float64
+		want string
+	}{
+		{2, 10, ""},
+		{3, 10, "moments: they are of 2 rows; the update names 3"},
+		{2, 1e80, "moments: column 0 has the mean square 5e+79, beyond that of any float32"},
+	} {
+		m, err := MomentsFromVector([]float64{2, 2, 0, tt.q, 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if err := m.Check(tt.rows); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%d rows, q %v: %q, want %q", tt.rows, tt.q, got, tt.want)
+		}
+	}
+}
+
+// BenchmarkCombine is for 10⁴ devices of 10³ columns.
+func BenchmarkCombine(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	m := newMoments(999)
+	m.Rows = 100
+	each := func(take func(*Moments)) error {
+		for range 10_000 {
+			for j := range m.Mean {
+				x := rng.Float64()
+				m.Mean[j], m.Squares[j] = x, 10*x*x
+			}
+			take(m)
+		}
+		return nil
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := CombineMoments(10_000, 1000, each, spec.RiskSquared, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

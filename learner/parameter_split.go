@@ -1,0 +1,63 @@
+package learner
+
+import "slices"
+
+// ParameterSplit divides the flat vector of a model, of length d, into the tensors that all agents share and those that
+// are an agent's own, each part in the order of the layout.
+type ParameterSplit struct {
+	SharedLayout, OwnLayout []Tensor // in the order of their vectors
+
+	own    []ElementRange // ascending
+	length int
+	count  int // of own elements
+}
+
+// Parts returns the parts of a valid architecture whose own tensors have these names; see [Architecture.Ranges].
+func (a Architecture) Parts(own []string) *ParameterSplit {
+	p := &ParameterSplit{own: a.Ranges(own)}
+	for _, t := range a.Layout() {
+		n := int(t.size())
+		if slices.Contains(p.own, ElementRange{p.length, p.length + n}) {
+			p.OwnLayout = append(p.OwnLayout, t)
+			p.count += n
+		} else {
+			p.SharedLayout = append(p.SharedLayout, t)
+		}
+		p.length += n
+	}
+	return p
+}
+
+// Own is the number of elements of an agent's own tensors.
+func (p *ParameterSplit) Own() int { return p.count }
+
+// Shared is the number of elements of the tensors that all agents share.
+func (p *ParameterSplit) Shared() int { return p.length - p.count }
+
+// Join writes to dst, of length d, the shared and the own elements, of their numbers.
+func Join[T Float](dst []T, p *ParameterSplit, shared, own []T) {
+	at := 0
+	for _, r := range p.own {
+		n := copy(dst[at:r.From], shared)
+		shared, own, at = shared[n:], own[copy(dst[r.From:r.To], own):], r.To
+	}
+	copy(dst[at:], shared)
+}
+
+// Split writes the elements of w, of length d, to shared and own. Either may be nil, and is left out then; shared may
+// be the beginning of w itself.
+func Split[T Float](shared, own []T, p *ParameterSplit, w []T) {
+	at, from := 0, 0
+	for _, r := range p.own {
+		if own != nil { // before shared, which may overwrite them
+			own = own[copy(own, w[r.From:r.To]):]
+		}
+		if shared != nil {
+			at += copy(shared[at:], w[from:r.From])
+		}
+		from = r.To
+	}
+	if shared != nil {
+		copy(shared[at:], w[from:])
+	}
+}

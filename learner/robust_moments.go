@@ -1,0 +1,206 @@
+package learner
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+const (
+	// robustRows is how many rows, spread evenly over all, give the median and the MAD of a column.
+	robustRows = 4096
+	// robustWidth is the largest distance from the median of a value that is no outlier, in units of 1.4826 MAD. For
+	// normal values this unit is σ. Of exponential values, 3 in 10⁷ are further away.
+	robustWidth = 20
+	// madSigma times the median absolute deviation (MAD) is σ of normal values.
+	madSigma = 1.4826
+
+	// Outliers are few. Values outside of the bounds are no outliers if they are more than this share of all, or more
+	// than the smaller share with more than manyDistinct distinct values: an appliance that is on at times
+	// has such values.
+	manyShare, severalShare = 0.1, 0.005
+	manyDistinct            = 8
+
+	// The next three apply if more than half of the values of a column are equal.
+
+	// isolatedFactor times the largest distance of the other values from the median is the smallest distance of an
+	// outlier. Rain of 60 mm is 22 times as far from 0 as rain of 2.8 mm, and should not be an outlier.
+	isolatedFactor = 30
+	// oppositeFactor replaces isolatedFactor if all other values lie on the other side of the median. −9999 is 10 times
+	// as far from 0 as a solar radiation of 1,000 W/m², and should be an outlier.
+	oppositeFactor = 5
+	// isolatedSteps times the smallest distance is not an outlier. Rain of 60 mm is 600 steps of a gauge with steps of
+	// 0.1 mm. In a column of 0 and 1, 999 should be an outlier.
+	isolatedSteps = 750
+)
+
+// sentinels are usual codes for a missing value. They are outliers even if they are more than 10 % of all values.
+var sentinels = []float64{-999, -9999, 9999, -99999, 99999, -999999, 999999, math.MinInt16, math.MaxInt16,
+	math.MaxUint16, math.MinInt32, math.MaxInt32, 1 << 31, math.MaxUint32, 1 << 32} // the powers of two are float32
+
+// OutlierBounds is the interval [median − 20·1.4826·MAD, median + 20·1.4826·MAD] of a column. Values outside are
+// outliers, unless they are more than 10 % of all and not only sentinels such as −9999, or more than 0.5 % with more
+// than 8 distinct values. The interval is then the whole line: a power of 2,000 W beside a standby of 0.5 W is honest.
+//
+// If more than half of the values are equal, as in a column of rain or of 0 and 1, the MAD is 0. The bounds then follow
+// from the distinct other values and their distances from the median. The width of the interval on one side of the
+// median is 30 times the largest distance, or 5 times if all these values lie on the other side. It is at least 750
+// times the smallest distance. Outliers among these values do not count: the values are added in the order of their
+// distances, and the first one outside of the bounds that the previous ones have is left out with all that follow. Of
+// n values, at most (n − 1)/10, rounded up, can be left out. So a rare event is no outlier if its size is similar to
+// that of other events, or if there are no others.
+//
+// If all values of a column are equal, the interval is the whole line.
+type OutlierBounds struct{ Low, Median, High float64 }
+
+// Outside reports whether v is an outlier.
+func (b OutlierBounds) Outside(v float64) bool { return v < b.Low || v > b.High }
+
+// medianIfOutside returns v, or the median in the place of an outlier.
+func (b OutlierBounds) medianIfOutside(v float64) float64 {
+	if b.Outside(v) {
+		return b.Median
+	}
+	return v
+}
+
+// RobustBounds returns the bounds of each column of s, the features and then the target, from at most 4096 rows that
+// are spread evenly over s.
+func RobustBounds[T Float](s *Samples[T]) []OutlierBounds {
+	const piece = 64
+	columns := make([][]float64, s.Inputs()+1)
+	all, step := s.All(), max(piece, s.Len()/(robustRows/piece))
+	for from := 0; from < s.Len(); from += step {
+		b := all.Part(from, min(piece, s.Len()-from))
+		for i, y := range b.Y {
+			for j, v := range b.X[i*s.inputs:][:s.inputs] {
+				columns[j] = append(columns[j], float64(v))
+			}
+			columns[s.inputs] = append(columns[s.inputs], float64(y))
+		}
+	}
+	bounds := make([]OutlierBounds, len(columns))
+	for j, values := range columns {
+		bounds[j] = boundsOf(values)
+	}
+	return bounds
+}
+
+// boundsOf returns the bounds of a column. It reorders the values.
+func boundsOf(values []float64) OutlierBounds {
+	if len(values) == 0 {
+		return OutlierBounds{math.Inf(-1), 0, math.Inf(1)}
+	}
+	slices.Sort(values)
+	median := values[len(values)/2]
+	distances := make([]float64, len(values))
+	for i, v := range values {
+		distances[i] = math.Abs(v - median)
+	}
+	slices.Sort(distances)
+	reach := robustWidth * madSigma * distances[len(values)/2]
+	b := OutlierBounds{median - reach, median, median + reach}
+	if reach == 0 {
+		b = boundsWithoutMAD(slices.Clone(values), median)
+	}
+	outside := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !b.Outside(v) })
+	share, distinct := float64(len(outside))/float64(len(values)), slices.Compact(outside)
+	isSentinel := func(v float64) bool { return slices.Contains(sentinels, v) }
+	if share > manyShare && slices.ContainsFunc(distinct, func(v float64) bool { return !isSentinel(v) }) ||
+		share > severalShare && len(distinct) > manyDistinct {
+		return OutlierBounds{math.Inf(-1), median, math.Inf(1)}
+	}
+	return b
+}
+
+// boundsWithoutMAD returns the bounds of a column whose MAD is 0, from its sorted values. It changes the values.
+func boundsWithoutMAD(values []float64, median float64) OutlierBounds {
+	values = slices.DeleteFunc(slices.Compact(values), func(v float64) bool { return v == median })
+	if len(values) == 0 {
+		return OutlierBounds{math.Inf(-1), median, math.Inf(1)}
+	}
+	distance := func(v float64) float64 { return math.Abs(v - median) }
+	slices.SortFunc(values, func(a, b float64) int { return cmp.Compare(distance(a), distance(b)) })
+	for n := 9*(len(values)-1)/10 + 1; n < len(values); n++ {
+		if b := boundsAround(values[:n], median); b.Outside(values[n]) {
+			return b
+		}
+	}
+	return boundsAround(values, median)
+}
+
+// boundsAround returns the bounds that follow from values that differ from the median. The values are in the order of
+// their distances from the median and contain no outliers.
+func boundsAround(values []float64, median float64) OutlierBounds {
+	least, largest := isolatedSteps*math.Abs(values[0]-median), math.Abs(values[len(values)-1]-median)
+	low, high := max(oppositeFactor*largest, least), max(oppositeFactor*largest, least)
+	if slices.Min(values) < median {
+		low = max(isolatedFactor*largest, least)
+	}
+	if slices.Max(values) > median {
+		high = max(isolatedFactor*largest, least)
+	}
+	return OutlierBounds{median - low, median, median + high}
+}
+
+// Outliers describes the values of a column outside of its bounds.
+type Outliers struct {
+	Column   int // the target is the last
+	N        int
+	Worst    float64 // the outlier with the largest distance from the bounds
+	Low      float64 // the least of the other values
+	High     float64 // the largest of them
+	bounds   OutlierBounds
+	furthest float64
+}
+
+// FindOutliers returns the columns of s that have values outside of their bounds. It reads all rows.
+func FindOutliers[T Float](s *Samples[T]) []Outliers {
+	bounds := RobustBounds(s)
+	found := make([]Outliers, len(bounds))
+	for j := range found {
+		found[j] = Outliers{Column: j, Low: math.Inf(1), High: math.Inf(-1), bounds: bounds[j]}
+	}
+	all := s.All()
+	for from := 0; from < s.Len(); from += blockRows {
+		block := all.block(from)
+		for i, y := range block.Y {
+			for j, v := range block.X[i*s.inputs:][:s.inputs] {
+				found[j].take(float64(v))
+			}
+			found[s.inputs].take(float64(y))
+		}
+	}
+	return slices.DeleteFunc(found, func(o Outliers) bool { return o.N == 0 })
+}
+
+func (o *Outliers) take(v float64) {
+	if !o.bounds.Outside(v) {
+		o.Low, o.High = min(o.Low, v), max(o.High, v)
+		return
+	}
+	o.N++
+	if d := max(o.bounds.Low-v, v-o.bounds.High); d > o.furthest {
+		o.furthest, o.Worst = d, v
+	}
+}
+
+// RobustMoments returns the moments of all rows of s, with each outlier replaced by the median of its column: two
+// readings of −9999 among 1,500 of 0.5 do not set the scale. Without outliers the result is that of MomentsOf, to the
+// bit.
+func RobustMoments[T Float](s *Samples[T]) *Moments {
+	bounds := RobustBounds(s)
+	m := newMoments(s.Inputs())
+	all := s.All()
+	row := make([]float64, s.Inputs())
+	for from := 0; from < s.Len(); from += blockRows {
+		block := all.block(from)
+		for i, y := range block.Y {
+			for j, v := range block.X[i*s.inputs:][:s.inputs] {
+				row[j] = bounds[j].medianIfOutside(float64(v))
+			}
+			addRow(m, row, bounds[s.inputs].medianIfOutside(float64(y)))
+		}
+	}
+	return m
+}

@@ -1,0 +1,147 @@
+package broker
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	mochi "github.com/mochi-mqtt/server/v2"
+	"github.com/mochi-mqtt/server/v2/packets"
+)
+
+const (
+	keptSuffix    = ".retained"
+	partialSuffix = ".partial"
+	// keptHeader is a checksum of what follows it (CRC-32C, little-endian), the
+	// QoS, and the length of the topic; then come topic and payload.
+	keptHeader = 4 + 1 + 2
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// retainedStore has a file in a folder for each retained message, named by the hash of
+// its topic. A file is replaced as a whole, but not synced: thousands of
+// devices that come online would wear a flash card out, and what a power cut
+// takes the coordinator publishes again. The checksum finds what it tore.
+type retainedStore struct {
+	dir    string
+	topics *mochi.TopicsIndex
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	failing bool
+}
+
+// load retains what is in the folder. A damaged file is removed.
+func (k *retainedStore) load(maxPacket int) error {
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make the folder for retained messages: %w", err)
+	}
+	entries, err := os.ReadDir(k.dir)
+	if err != nil {
+		return fmt.Errorf("cannot read the folder of retained messages: %w", err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(k.dir, e.Name())
+		switch {
+		case strings.HasSuffix(e.Name(), partialSuffix):
+			_ = os.Remove(path)
+		case strings.HasSuffix(e.Name(), keptSuffix):
+			pk, err := readRetained(path, maxPacket)
+			if err != nil {
+				k.logger.Warn("the broker lost a retained message", "file", path, "error", err)
+				_ = os.Remove(path)
+				continue
+			}
+			k.topics.RetainMessage(pk)
+		}
+	}
+	return nil
+}
+
+func readRetained(path string, maxPacket int) (pk packets.Packet, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return pk, err
+	}
+	defer func() { _ = f.Close() }()
+	p, err := io.ReadAll(io.LimitReader(f, int64(keptHeader+maxPacket+1)))
+	if err != nil {
+		return pk, err
+	}
+	if len(p) < keptHeader || len(p) > keptHeader+maxPacket ||
+		binary.LittleEndian.Uint32(p) != crc32.Checksum(p[4:], castagnoli) {
+		return pk, errors.New("the file is damaged")
+	}
+	qos, topic := p[4], int(binary.LittleEndian.Uint16(p[5:]))
+	if body := p[keptHeader:]; topic < len(body) && filepath.Base(path) == retainedFileName(string(body[:topic])) {
+		return packets.Packet{
+			FixedHeader: packets.FixedHeader{Type: packets.Publish, Retain: true, Qos: qos},
+			TopicName:   string(body[:topic]),
+			Payload:     body[topic:],
+			Created:     time.Now().Unix(),
+		}, nil
+	}
+	return pk, errors.New("the file is not what its name says")
+}
+
+func retainedFileName(topic string) string {
+	hash := sha256.Sum256([]byte(topic))
+	return hex.EncodeToString(hash[:16]) + keptSuffix
+}
+
+// update brings a topic's file to what is retained now. It does not take the
+// message from its caller: two that publish at once may come here in the other
+// order.
+func (k *retainedStore) update(topic string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	path := filepath.Join(k.dir, retainedFileName(topic))
+	pk, ok := k.topics.Retained.Get(topic)
+	var err error
+	if ok {
+		err = replace(path, encodeRetained(pk))
+	} else if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil && !k.failing {
+		k.logger.Error("the broker cannot keep retained messages on disk; a restart would lose some", "error", err)
+	}
+	k.failing = err != nil
+}
+
+func encodeRetained(pk packets.Packet) []byte {
+	var b bytes.Buffer
+	b.Grow(keptHeader + len(pk.TopicName) + len(pk.Payload))
+	b.Write([]byte{0, 0, 0, 0, pk.FixedHeader.Qos, byte(len(pk.TopicName)), byte(len(pk.TopicName) >> 8)})
+	b.WriteString(pk.TopicName)
+	b.Write(pk.Payload)
+	binary.LittleEndian.PutUint32(b.Bytes(), crc32.Checksum(b.Bytes()[4:], castagnoli))
+	return b.Bytes()
+}
+
+// replace leaves no file if it fails: better none than an old one, which a
+// restart would bring back.
+func replace(path string, data []byte) error {
+	partial := path + partialSuffix
+	err := os.WriteFile(partial, data, 0o600)
+	if err == nil {
+		err = os.Rename(partial, path)
+	}
+	if err != nil {
+		_, _ = os.Remove(partial), os.Remove(path)
+	}
+	return err
+}

@@ -1,0 +1,110 @@
+package mqtt
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+const (
+	// refusedFirst is the longest wait before a filter is asked for again that
+	// the broker refused for the first time; it doubles up to refusedMost.
+	refusedFirst = time.Second
+	refusedMost  = time.Minute
+	// refusedMove is how many refusals in a row make a session with several URLs
+	// go to the next one. It doubles, up to refusedLaps times, each time that all
+	// of them have refused: then the access rules are the likelier cause.
+	refusedMove = 3
+	refusedLaps = 4
+)
+
+// RefusedWait returns the wait before a filter is asked for again that was
+// refused n times in a row: uniform in the upper half of 1 s, doubled with each
+// refusal up to 60 s.
+func RefusedWait(n int, r *rand.Rand) time.Duration {
+	longest := min(refusedFirst<<min(max(n, 1)-1, 10), refusedMost)
+	return longest/2 + time.Duration(r.Int64N(int64(longest/2)+1))
+}
+
+// refusedLimit is how many refusals in a row end a link, after moves links
+// that ended for the same filter, one of urls each.
+func refusedLimit(moves, urls int) int { return refusedMove << min(moves/urls, refusedLaps) }
+
+// handleSuback takes the broker's answer to a SUBSCRIBE. paho's token calls a
+// failure code a success.
+func (s *Session) handleSuback(l *link, asked []subscription, codes map[string]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link != l { // lost meanwhile
+		return
+	}
+	for _, a := range asked {
+		e := s.table.find(a.filter)
+		switch code := codes[a.filter]; {
+		case e == nil: // given up meanwhile
+		case code > 2:
+			s.handleRefusal(l, e, code)
+		default:
+			if e.refusals > 0 {
+				s.mailbox.Put(RefusalOver{Filter: e.filter})
+			}
+			e.clearRefusals()
+			e.consecutiveMoves = 0
+		}
+	}
+}
+
+// handleRefusal has a filter asked for again, or ends the link when another node of
+// the cluster may grant it.
+func (s *Session) handleRefusal(l *link, e *subscriptionState, code byte) {
+	e.refusals++
+	s.mailbox.Put(SubscribeRefused{Filter: e.filter, Code: code})
+	if len(s.urls) > 1 && e.refusals >= refusedLimit(e.consecutiveMoves, len(s.urls)) {
+		e.consecutiveMoves++
+		l.abort(fmt.Errorf("it refused %s %d times in a row: %s", e.filter, e.refusals, RefusalCauses))
+		return
+	}
+	if e.retryTimer != nil { // its owner has asked for it meanwhile
+		e.retryTimer.Stop()
+	}
+	e.retryTimer = time.AfterFunc(RefusedWait(e.refusals, s.options.Rand), func() { s.askAgain(l, e) })
+}
+
+func (s *Session) askAgain(l *link, e *subscriptionState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link == l && e.refusals > 0 && slices.Contains(s.table.entries, e) {
+		l.subscribe([]subscription{e.subscription})
+	}
+}
+
+// RefusalCauses says for a person why a broker refuses a subscription, and what to do.
+const RefusalCauses = "either its access rules do not let this user read the topic (coordinator acl writes rules for " +
+	"Mosquitto), " +
+	"or it is a node of a cluster that has lost its peers (see its log, and give all nodes in broker.url)"
+
+// RefusedFilters are the filters that the broker refuses now, as the events of
+// a connection tell.
+type RefusedFilters struct{ filters []string } // sorted
+
+// Step takes in an event, and reports whether it changed the list.
+func (r *RefusedFilters) Step(e Event) (changed bool) {
+	before := len(r.filters)
+	switch e := e.(type) {
+	case SubscribeRefused:
+		if i, known := slices.BinarySearch(r.filters, e.Filter); !known {
+			r.filters = slices.Insert(r.filters, i, e.Filter)
+		}
+	case RefusalOver:
+		if i, known := slices.BinarySearch(r.filters, e.Filter); known {
+			r.filters = slices.Delete(r.filters, i, i+1)
+		}
+	case LinkDown:
+		r.filters = nil
+	}
+	return len(r.filters) != before
+}
+
+// List returns the filters in order.
+func (r *RefusedFilters) List() []string { return slices.Clone(r.filters) }

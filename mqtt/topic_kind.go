@@ -1,0 +1,59 @@
+package mqtt
+
+// TopicKind is what a topic carries.
+type TopicKind uint8
+
+// The kinds of topics.
+const (
+	KindUnknown  TopicKind = iota
+	KindRound              // announcements, to all
+	KindDirect             // from the coordinator to one agent
+	KindBlob               // a part of a model, task or evaluation set
+	KindUpdate             // a part of an agent's update
+	KindPresence           // an agent's presence, or its will
+	KindStatus             // from an agent to the coordinator
+	KindSelfTest           // a self-test's, from someone to itself
+	KindPeer               // from an agent to its neighbours
+	KindBeacon             // an agent is there: to all of its cell
+	KindRoot               // a root document, to all
+)
+
+// String returns one of eleven words, fit for a metric's label.
+func (k TopicKind) String() string {
+	switch k {
+	case KindRound:
+		return "round"
+	case KindDirect:
+		return "direct"
+	case KindBlob:
+		return "blob"
+	case KindUpdate:
+		return "update"
+	case KindPresence:
+		return "presence"
+	case KindStatus:
+		return "status"
+	case KindSelfTest:
+		return "loop"
+	case KindPeer:
+		return "peer"
+	case KindBeacon:
+		return "beacon"
+	case KindRoot:
+		return "root"
+	}
+	return "unknown"
+}
+
+// kindOf is the kind of topics that end in a level and a client id.
+func kindOf(level string) TopicKind {
+	switch level {
+	case "d":
+		return KindDirect
+	case "p":
+		return KindPresence
+	case "s":
+		return KindStatus
+	}
+	return KindUnknown
+}

@@ -1,0 +1,66 @@
+package round
+
+import (
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// mostSamples bounds the samples of an agent with round.robust, in medians of all agents' samples: the coordinator
+// cannot verify them.
+const mostSamples = 5
+
+// weights returns K·p_k of an agent with n_k samples at a draw from the given agents: 1, or with p_k in proportion to
+// n_k. With round.robust p_k is in proportion to min(n_k, 5·median(n)).
+func (c *Coordinator) weights(agents []wire.AgentID) func(samples uint64) float64 {
+	if c.cfg.Weights != spec.WeightsSamples {
+		return func(uint64) float64 { return 1 }
+	}
+	sorted := make([]uint64, len(agents))
+	for i, id := range agents {
+		sorted[i] = c.roster.members[id].samples
+	}
+	slices.Sort(sorted)
+	many, most := rowLimitOf(sorted), uint64(math.MaxUint64)
+	if c.cfg.Robust {
+		most = many
+	}
+	total := 0.0
+	for _, n := range sorted {
+		total += float64(min(n, most))
+	}
+	c.reportLargeRowCounts(agents, many)
+	return func(samples uint64) float64 { return Weight(len(agents), float64(min(samples, most)), total) }
+}
+
+// Weight is K·p_k of one of K agents, for p_k = share/total.
+func Weight(agents int, share, total float64) float64 { return float64(agents) * share / total }
+
+// rowLimitOf returns five times the median; the lower one of two, since a half of the agents may lie.
+func rowLimitOf(sorted []uint64) uint64 {
+	const noOverflow = 1 << 59
+	return mostSamples * min(sorted[(len(sorted)-1)/2], noOverflow)
+}
+
+func (c *Coordinator) reportLargeRowCounts(agents []wire.AgentID, most uint64) {
+	var capped []wire.AgentID
+	for _, id := range agents {
+		if c.roster.members[id].samples > most {
+			capped = append(capped, id)
+		}
+	}
+	if !slices.Equal(capped, c.agentsWithCappedRows) {
+		c.report(RowCountsTooLarge{Round: c.rec.Round, Agents: capped, RowLimit: most, Capped: c.cfg.Robust})
+	}
+	c.agentsWithCappedRows = capped
+}
+
+// agreesOnSamples holds what an update says against the agent's hellos: the one before the draw, and the newest, since
+// an agent that restarts in the middle of the round trains with the rows that it then has. Its weight is that of the
+// draw.
+func (c *Coordinator) agreesOnSamples(p *participantProgress, samples uint64) bool {
+	m := c.roster.members[p.Agent]
+	return p.Samples == 0 || samples == p.Samples || m != nil && samples == m.samples
+}

@@ -1,0 +1,102 @@
+package round
+
+import (
+	"cmp"
+	"fmt"
+	"sort"
+
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Contribution is an accepted update and its share in the fold.
+type Contribution struct {
+	Agent  wire.AgentID
+	Update wire.Digest
+	Weight float64 // K·p_k
+	rule.UpdateShare
+}
+
+// Contributions returns the set of the accepted participants, in the order of the fold: by the bucket that the round's
+// seed gives each, then by id.
+func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contribution {
+	set := make([]Contribution, len(accepted))
+	for i, p := range accepted {
+		set[i] = Contribution{p.Agent, p.Accepted, p.Weight, rule.UpdateShare{
+			Bucket: rule.Bucket(cfg.Seed, p.Agent), Times: p.Times,
+			Factor: plan.ContributionFactor(cfg.Weighting, p.Times, p.Weight, p.Odds), Norm: p.Norm,
+		}}
+	}
+	sort.Slice(set, func(i, j int) bool { return set[i].Agent < set[j].Agent })
+	for i := range set {
+		set[i].Rank = i
+	}
+	sort.Slice(set, func(i, j int) bool {
+		a, b := &set[i], &set[j]
+		return cmp.Or(a.Bucket-b.Bucket, a.Rank-b.Rank) < 0
+	})
+	return set
+}
+
+// ContributionFactor returns f_k of an agent that was drawn n_k times and has the weight K·p_k, in the mean
+// w_i = w_{i−1} + Scale·Σ f_k v_k / N of N draws:
+//
+//	parameters, weighting step:  f_k = n_k, Scale = 1           (ch5 (5.11) in Δ form, notes Alg. 1)
+//	parameters, weighting mean:  f_k = n_k·K·p_k, Scale = 1     (w + (K/L) Σ p_k Δ_k)
+//	gradients:                   f_k = n_k·K·p_k, Scale = −μ    (lecture (14), (34))
+//
+// The odds K·q_k of an agent that was drawn by importance divide it; 0 = 1.
+func (p *Plan) ContributionFactor(weighting spec.Weighting, times int, weight, odds float64) float64 {
+	f := float64(times)
+	if p.Exchange == spec.ExchangeGradient || weighting == spec.WeightingMean {
+		f *= weight
+	}
+	if odds > 0 {
+		f /= odds
+	}
+	return f
+}
+
+// UpdateScale is the step of a single update that was drawn once: see Factor.
+func (p *Plan) UpdateScale() float64 {
+	if p.Exchange == spec.ExchangeGradient {
+		return -p.StepSize
+	}
+	return 1
+}
+
+// StepWeight is the weight in the step size of an agent with the weight K·p_k: it has none where the server's average
+// does.
+func (p *Plan) StepWeight(weighting spec.Weighting, weight float64) float64 {
+	if weighting == spec.WeightingStep && p.Exchange != spec.ExchangeGradient {
+		return weight
+	}
+	return 1
+}
+
+// AddSquares returns sum + Σ v_j². ‖v‖₂ is the root of it, the same whatever pieces v comes in.
+func AddSquares[T wire.Float](sum float64, v []T) float64 {
+	for _, x := range v {
+		sum += float64(float64(x) * float64(x))
+	}
+	return sum
+}
+
+// ApplyStep writes w_i = w_{i−1} + step to dst, rounding once to T. Any
+// non-finite result is an error and leaves dst undefined. The three must have
+// one length: it panics otherwise.
+func ApplyStep[T wire.Float](dst, base []T, step []float64) error {
+	if len(dst) != len(base) || len(dst) != len(step) {
+		panic(fmt.Sprintf("round: Advance of %d elements from a base of %d by a step of %d", len(dst), len(base),
+			len(step)))
+	}
+	for i := range dst {
+		x := T(float64(base[i]) + step[i])
+		if x-x != 0 {
+			return fmt.Errorf("parameter %d of the new model is %v: %w", i, x, wire.ErrNotFinite)
+		}
+		dst[i] = x
+	}
+	return nil
+}

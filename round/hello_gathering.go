@@ -1,0 +1,179 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// gather asks all agents for a hello.
+func (c *Coordinator) gather(now time.Time) {
+	c.enter(now, CoordinatorGathering)
+	c.hellosRequested = true
+	c.progressByAgent = nil
+	c.forgetParticipants()
+	c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
+	c.journal(now)
+	c.announce(now, wire.PhaseGathering)
+}
+
+// openIfGathered opens the round when enough agents are there: at once with the
+// target, at the end of the window with the minimum. While the broker is out
+// of reach the window stays open.
+func (c *Coordinator) openIfGathered(now time.Time, due bool) {
+	there := c.roster.availableMembers // those that sit out come back early, if too few others are there
+	if !now.Before(c.retryAt) {
+		c.retryAt = time.Time{}
+	}
+	switch target := c.gatheringTarget(); {
+	case !c.linkUp:
+		if due {
+			c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
+		}
+	case now.Before(c.retryAt):
+		if due {
+			c.phaseDeadline = c.retryAt
+		}
+	case (target > 0 && there >= target || due && there >= c.requiredAgents()) && c.mayOpen(now):
+		c.open(now)
+	case due && c.announcementPublishedAt.IsZero(): // the window begins when agents can answer
+		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
+	case due && c.waitForSchedule(now):
+	case due:
+		c.report(GatheringExtended{Agents: there, Minimum: c.requiredAgents()})
+		c.doubleResponseShare(now)
+		c.rec.Attempt++
+		c.gather(now)
+	}
+}
+
+// requiredAgents returns how many agents a window must end with: in the first round of a run gather.first, if that is
+// more than gather.minimum.
+func (c *Coordinator) requiredAgents() int {
+	if c.rec.Last == nil && c.rec.Plan.Version == 0 {
+		return max(c.cfg.Gather.Minimum, c.cfg.Gather.FirstRoundMinAgents)
+	}
+	return c.cfg.Gather.Minimum
+}
+
+// startNextRound goes on to the next round: straight to its opening while enough agents
+// are known to be there. A process that took up a round knows only those that
+// happened to say hello since, so it asks first.
+func (c *Coordinator) startNextRound(now time.Time) {
+	if why := c.runStopReason(now); why != "" {
+		c.finish(now, why)
+		return
+	}
+	if c.pauseOrStopByCourse(now) || c.waitForSchedule(now) {
+		return
+	}
+	c.advanceRound()
+	c.startResponseLottery(now)
+	if !c.cfg.Gather.Respond.On() && c.linkUp && c.hellosRequested &&
+		c.roster.availableMembers >= c.cfg.Gather.Minimum {
+		c.open(now)
+	} else {
+		c.gather(now)
+	}
+}
+
+// hello takes note of the agent, and answers whatever the phase is.
+func (c *Coordinator) hello(now time.Time, e HelloCame) {
+	if q := e.Hello.OutcomeRequest; q.Round > 0 {
+		c.emit(SendUpdateFate{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
+	}
+	if e.Hello.Unfit == 0 && e.Hello.Samples == 0 { // it has no task yet: what was known of its data stays
+		c.answerHello(now, &e)
+		return
+	}
+	c.residuals(now, e.Agent, e.Hello.Residuals)
+	c.evaluated(e.Agent, e.Hello.Evaluation)
+	c.handleEdgeReport(e.Agent, &e.Hello.Seen)
+	news, out, misfit := false, c.sitsOut(e.Agent), ""
+	if u := &e.Hello.Misfit; e.Hello.Unfit != 0 && *u != (wire.DataProblem{}) {
+		misfit = u.Column + " " + u.Reason
+	}
+	m := c.roster.change(e.Agent, func(m *member) {
+		fresh, tells := m.unusedRows(&e)
+		usedIn := m.lastRoundUsingRows
+		if m.boot != e.Boot {
+			usedIn = 0
+		}
+		news = !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit || m.misfit != misfit
+		*m = member{
+			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, misfit: misfit,
+			newRows: fresh, reportsNewRows: tells, lastRoundUsingRows: usedIn,
+			samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, supportsClipping: e.Hello.SupportsClipping,
+			location: e.Hello.Location, neighbors: e.Hello.Neighbors, length: m.length,
+			helloWindowNumber: m.helloWindowNumber,
+		}
+	})
+	c.countHello(m, e.Hello.ResponseThreshold)
+	switch {
+	case news && m.unfit != 0:
+		c.rec.Stop.RemoveAgent(e.Agent)
+		c.report(AgentUnfit{e.Agent, m.unfit, e.Hello.Misfit, c.roster.eligibleMembers})
+	case news:
+		if c.cfg.Stop.On() {
+			c.rec.Stop.AddAgent(e.Agent)
+		}
+		c.report(AgentCounted{e.Agent, m.samples, c.roster.eligibleMembers})
+	}
+	c.answerHello(now, &e)
+}
+
+func (c *Coordinator) answerHello(now time.Time, e *HelloCame) {
+	if p := c.progressByAgent[e.Agent]; p != nil && (c.isInPhase(CoordinatorCollecting) || p.state == peerAccepted) {
+		c.answerParticipantHello(now, p, e.Hello.Unfit)
+		return
+	}
+	place := wire.PlaceNotSelected
+	if c.isInPhase(CoordinatorGathering) && e.Hello.Unfit == 0 && e.Hello.Samples > 0 {
+		place = wire.PlaceCounted
+	}
+	c.sendStanding(e.Agent, place)
+}
+
+// sendStanding answers an agent, once the announcement that the answer names is out. A hello from before comes again.
+func (c *Coordinator) sendStanding(a wire.AgentID, place wire.RoundStanding) {
+	if c.announcementPublished {
+		e := SendStanding{Agent: a, Place: place}
+		if m := c.roster.members[a]; m != nil {
+			e.Samples = m.samples
+		}
+		c.emit(e)
+	}
+}
+
+// answerParticipantHello answers a participant that has restarted or lost its thread.
+func (c *Coordinator) answerParticipantHello(now time.Time, p *participantProgress, unfit wire.DeclineReason) {
+	switch {
+	case p.state == peerAccepted:
+		c.emit(AcceptUpdate{p.Agent, c.rec.Round, p.Accepted})
+	case p.state == peerOut:
+		c.sendStanding(p.Agent, wire.PlaceNotSelected)
+	case unfit != 0:
+		c.sendStanding(p.Agent, wire.PlaceNotSelected)
+		c.dropOut(now, p, unfit)
+	default:
+		c.inviteNow(now, p)
+	}
+}
+
+// presence believes a leave and nothing else: an agent that is there says hello.
+func (c *Coordinator) presence(now time.Time, e PresenceCame) {
+	if m := c.roster.members[e.Agent]; m != nil && m.present && e.State != wire.StateOnline {
+		c.roster.change(e.Agent, func(m *member) { m.present = false })
+		why := LeftLost
+		if e.State == wire.StateOffline {
+			why = LeftOffline
+		}
+		c.report(AgentLeft{e.Agent, why, c.roster.eligibleMembers})
+		if p := c.progressByAgent[e.Agent]; p != nil && c.isInPhase(CoordinatorCollecting) && p.state < peerAccepted &&
+			p.Times > 0 &&
+			c.roundHasMixing() {
+			c.redraw(now, p)
+			c.closeIfReady(now)
+		}
+	}
+}

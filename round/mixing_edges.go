@@ -1,0 +1,250 @@
+package round
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// MeshAgent is what the edges of an agent may follow from.
+type MeshAgent struct {
+	ID       wire.AgentID
+	Mixes    bool // it can reach neighbours
+	Location wire.Location
+	// Neighbors are those that it has found by itself, in id order.
+	Neighbors []wire.AgentID
+	// AvoidedAgents are those with whom its edges are left out, whatever these follow from: see [EndedEdge].
+	AvoidedAgents []wire.AgentID
+}
+
+// Equal reports whether the edges of an agent follow from the same.
+func (a MeshAgent) Equal(b MeshAgent) bool {
+	return a.ID == b.ID && a.Mixes == b.Mixes && a.Location == b.Location && slices.Equal(a.Neighbors, b.Neighbors) &&
+		slices.Equal(a.AvoidedAgents, b.AvoidedAgents)
+}
+
+// roundHasMixing tells that all agents work in the round, and mix with their neighbours.
+func (c *Coordinator) roundHasMixing() bool {
+	return c.cfg.Algorithm == spec.FedDec && c.rec.Plan.Kind == wire.KindTraining
+}
+
+// requestEdges asks for the edges between the agents, before the round is opened. Until they come the record has those
+// of the block before.
+func (c *Coordinator) requestEdges(agents []wire.AgentID) {
+	c.phaseDeadline = time.Time{}
+	for _, id := range agents {
+		a := c.roster.members[id]
+		c.pendingParticipants = append(c.pendingParticipants,
+			Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey, Clips: a.supportsClipping,
+				Samples: a.samples})
+	}
+	c.lastEdgeRequest = c.meshAgentsOf(agents)
+	c.emit(RequestEdges{c.rec.Round, c.lastEdgeRequest})
+}
+
+// requestEdgesAhead asks for the edges of the next round while this one goes on, if the agents are no longer those of
+// the last question: the round that closes would wait for them. It asks again when that is answered.
+func (c *Coordinator) requestEdgesAhead() {
+	if c.cfg.Algorithm != spec.FedDec || !c.roster.edgesStale || c.edgeRequestPending || c.pendingParticipants != nil ||
+		!c.announcementPublished ||
+		c.isInPhase(CoordinatorGathering) || c.isInPhase(CoordinatorFinished) {
+		return
+	}
+	c.roster.edgesStale = false
+	agents := c.roster.selectMembers(func(a wire.AgentID, m *member) bool {
+		return m.isThere() && c.sidelined[a].Until <= c.rec.Round
+	})
+	if c.blockContinues(agents) && len(c.agentsWithoutEdges(c.rec.Participants)) == 0 {
+		return
+	}
+	if ends := c.meshAgentsOf(agents); !slices.EqualFunc(ends, c.lastEdgeRequest, MeshAgent.Equal) {
+		c.lastEdgeRequest, c.edgeRequestPending = ends, true
+		c.emit(RequestEdgesAhead{ends})
+	}
+}
+
+// handleEdgesReady opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is
+// gathered anew. A block without an end goes on anyway, if the new edges join nobody who had none.
+func (c *Coordinator) handleEdgesReady(now time.Time, e EdgesReady) {
+	if c.pendingParticipants == nil || e.Round != c.rec.Round {
+		return
+	}
+	participants := c.pendingParticipants
+	c.pendingParticipants = nil
+	if !c.linkUp || len(participants) == 0 {
+		if c.isInPhase(CoordinatorGathering) {
+			c.rec.Attempt++
+		}
+		c.gather(now)
+		return
+	}
+	edges := edgesAmong(e.Edges, participants)
+	agents := make([]wire.AgentID, len(participants))
+	for i, p := range participants {
+		agents[i] = p.Agent
+	}
+	if apart := c.agentsWithoutEdges(participants); c.blockContinues(agents) &&
+		!slices.ContainsFunc(edges, func(x Edge) bool { return apart[x.A] || apart[x.B] }) {
+		c.continueBlock(now, agents)
+		return
+	}
+	c.setEdgeClips(edges, participants)
+	c.rec.Participants, c.rec.Edges, c.rec.Block, c.edgesMustChange = participants, edges, c.rec.Round, false
+	c.watch()
+	c.draw(now, len(participants), func(int) bool { return true })
+}
+
+// draw opens a round in which agents mix: L draws, of the k agents that are there, say who sends.
+func (c *Coordinator) draw(now time.Time, k int, here func(i int) bool) {
+	c.rec.Agents, c.rec.Drawn = k, 0
+	for _, i := range c.drawParticipants(c.cfg.Participants, here) {
+		c.rec.Participants[i].Times++
+	}
+	c.roundAnnouncedAt = now
+	c.startCollecting(now)
+}
+
+// continueBlock opens a round of a block without an end, which has all agents in it.
+func (c *Coordinator) continueBlock(now time.Time, agents []wire.AgentID) {
+	for _, id := range agents {
+		i, _ := slices.BinarySearchFunc(c.rec.Participants, id, byAgent)
+		p, m := &c.rec.Participants[i], c.roster.members[id]
+		p.Boot, p.Samples = m.boot, m.samples
+	}
+	c.draw(now, len(agents), func(i int) bool {
+		_, here := slices.BinarySearch(agents, c.rec.Participants[i].Agent)
+		return here
+	})
+}
+
+// agentsWithoutEdges returns those that are here, could mix, and have no edge in the block: its edges may have been
+// made before they had found each other.
+func (c *Coordinator) agentsWithoutEdges(participants []Participant) map[wire.AgentID]bool {
+	joined, apart := map[wire.AgentID]bool{}, map[wire.AgentID]bool{}
+	for _, e := range c.rec.Edges {
+		joined[e.A], joined[e.B] = true, true
+	}
+	for _, p := range participants {
+		if m := c.roster.members[p.Agent]; m != nil && m.mayBeDrawn() && m.peerKey != (wire.PeerKey{}) &&
+			!joined[p.Agent] {
+			apart[p.Agent] = true
+		}
+	}
+	return apart
+}
+
+// blockContinues tells that the block without an end, in which the agents mix, has all of them: its edges stay. An
+// agent that has left keeps them too, as it may mix still where the coordinator cannot see it.
+func (c *Coordinator) blockContinues(agents []wire.AgentID) bool {
+	if !c.rec.Plan.Endless || c.rec.Block == 0 || c.edgesMustChange {
+		return false
+	}
+	for _, id := range agents {
+		i, found := slices.BinarySearchFunc(c.rec.Participants, id, byAgent)
+		if !found || c.rec.Participants[i].PeerKey != c.roster.members[id].peerKey {
+			return false
+		}
+	}
+	return true
+}
+
+// forgetParticipants ends a round. A block without an end outlives it, with its edges.
+func (c *Coordinator) forgetParticipants() {
+	c.rec.Agents = 0
+	if !c.rec.Plan.Endless {
+		c.rec.Participants, c.rec.Edges = nil, nil
+		return
+	}
+	for i := range c.rec.Participants {
+		c.rec.Participants[i].Times, c.rec.Participants[i].Accepted = 0, wire.Digest{}
+	}
+}
+
+// drawParticipants continues the round's seeded sequence of draws by n of those that may
+// be drawn, as indices of participants. A restart goes on in the same sequence.
+func (c *Coordinator) drawParticipants(n int, may func(i int) bool) []int {
+	rng := NewDrawRand(c.cfg.Seed, c.rec.Round)
+	k := len(c.rec.Participants)
+	for range c.rec.Drawn {
+		rng.IntN(k)
+	}
+	var drawn []int
+	for len(drawn) < n {
+		i := rng.IntN(k)
+		c.rec.Drawn++
+		if may(i) {
+			drawn = append(drawn, i)
+		}
+	}
+	return drawn
+}
+
+// redraw moves the draws of an agent that will not send its model to other
+// agents, whose models stand for it: by mixing, all have come near to one.
+func (c *Coordinator) redraw(now time.Time, p *participantProgress) {
+	if !c.roundHasMixing() || p.Times == 0 {
+		return
+	}
+	able := func(i int) bool {
+		q := c.progressByAgent[c.rec.Participants[i].Agent]
+		m := c.roster.members[q.Agent]
+		return q != p && !c.sitsOut(q.Agent) &&
+			(q.state == peerAccepted || q.state < peerAccepted && (m == nil || m.present))
+	}
+	if !slices.ContainsFunc(c.rec.Participants, func(q Participant) bool {
+		i, _ := slices.BinarySearchFunc(c.rec.Participants, q.Agent, byAgent)
+		return able(i)
+	}) {
+		return
+	}
+	n := p.Times
+	c.addDraws(p, -n)
+	drawn := c.drawParticipants(n, able)
+	for _, i := range drawn {
+		c.addDraws(c.progressByAgent[c.rec.Participants[i].Agent], 1)
+	}
+	c.journal(now) // before anybody is told
+	slices.Sort(drawn)
+	for _, i := range slices.Compact(drawn) {
+		q := c.progressByAgent[c.rec.Participants[i].Agent]
+		c.report(UploaderReplaced{Round: c.rec.Round, Agent: p.Agent, Replacement: q.Agent})
+		if q.state < peerAccepted { // until it says joined once more: it has to know
+			c.changeState(q, peerInvited)
+			c.inviteNow(now, q)
+		}
+	}
+}
+
+func byAgent(p Participant, id wire.AgentID) int {
+	if p.Agent < id {
+		return -1
+	} else if p.Agent > id {
+		return 1
+	}
+	return 0
+}
+
+// mixingPeersOf returns a participant's ends of its edges, in id order. An agent that
+// has restarted since the edges were made has none until the next round, unless the block has no end.
+func (c *Coordinator) mixingPeersOf(p *participantProgress) []wire.Peer {
+	if m := c.roster.members[p.Agent]; m != nil && m.boot != p.Boot && !c.rec.Plan.Endless {
+		return nil
+	}
+	var peers []wire.Peer
+	for _, k := range p.edgeIndices {
+		e := c.rec.Edges[k]
+		other := e.A
+		if p.Agent == e.A {
+			other = e.B
+		}
+		i, _ := slices.BinarySearchFunc(c.rec.Participants, other, byAgent)
+		q := &c.rec.Participants[i]
+		peers = append(peers, wire.Peer{ID: other, Boot: q.Boot, Key: q.PeerKey, Weight: e.Weight,
+			Clip: e.Clip, RequiresProofs: e.Proves})
+	}
+	sort.Slice(peers, func(i, j int) bool { return peers[i].ID < peers[j].ID })
+	return peers
+}

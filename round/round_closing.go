@@ -1,0 +1,268 @@
+package round
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// quorum returns the fewest draws to close with. A statistics round draws each
+// agent once, and so may have fewer draws than training with replacement.
+func (c *Coordinator) quorum(all int) int { return min(c.cfg.Quorum, all) }
+
+// closeIfReady closes the round when its target is reached or nothing more can
+// come, and abandons it when the quorum is out of reach.
+func (c *Coordinator) closeIfReady(now time.Time) {
+	accepted, possible, all := c.countDraws()
+	target := all
+	if c.rec.Plan.Kind == wire.KindTraining {
+		target = min(all, c.cfg.Participants) // the rest are over-selected
+	}
+	ready := accepted >= target || possible == 0 && accepted >= c.quorum(all)
+	if !ready {
+		c.edgeReportsDeadline = time.Time{} // another was drawn meanwhile
+	}
+	switch {
+	case ready && !c.awaitsEdgeReports(now):
+		c.close(now)
+	case ready:
+	case accepted+possible < c.quorum(all) && c.mostDiverged():
+		c.close(now)
+	case accepted+possible < c.quorum(all) && c.mayHaveDiverged(): // which the other answers decide
+	case accepted+possible < c.quorum(all):
+		c.abandon(now, AbandonQuorum, nil)
+	case accepted >= c.quorum(all):
+		c.bringDeadlineForward(now, possible)
+	}
+}
+
+// bringDeadlineForward brings the deadline forward where a round still waits only for agents that have sat out, and
+// have given no result since. The round then ends after 1 + s/8 times what the others have taken, a second at least; s
+// is how many draws they have sat out, of doubted. So the silent hardly stretch rounds, and an agent that was silent
+// once and is slow gets more each time, up to the whole deadline.
+func (c *Coordinator) bringDeadlineForward(now time.Time, possible int) {
+	draws, satOut := c.awaitedSidelinedDraws()
+	if draws < possible || !c.failedAt.IsZero() {
+		return
+	}
+	most := float64(max(now.Sub(c.roundAnnouncedAt), time.Second)) * (1 + satOut/8)
+	if most < float64(c.cfg.Deadline) && c.roundAnnouncedAt.Add(time.Duration(most)).Before(c.phaseDeadline) {
+		c.phaseDeadline = c.roundAnnouncedAt.Add(time.Duration(most))
+	}
+}
+
+// deadline closes the round with what is there, if that is enough. Else it abandons the round, or waits on while
+// the announcement is not out, or the host cannot write.
+func (c *Coordinator) deadline(now time.Time) {
+	c.deadlinePassed = true
+	// else the announcement may not have reached them, or their updates not the coordinator
+	if c.linkUp && !c.roundInterrupted && !c.announcementPublishedAt.IsZero() && c.failedAt.IsZero() {
+		c.sideline(c.missing(), SidelinedSilent)
+	}
+	switch accepted, _, all := c.countDraws(); {
+	case accepted >= c.quorum(all), c.mostDiverged():
+		c.close(now)
+	case c.announcementPublishedAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
+		c.deadlinePassed, c.phaseDeadline = false, now.Add(c.cfg.Deadline)
+	case c.failedAt.IsZero():
+		c.abandon(now, AbandonQuorum, nil)
+	default: // what is missing may have been sent
+		c.deadlineHeldSince, c.phaseDeadline = c.phaseDeadline, time.Time{}
+	}
+}
+
+// close folds what is here. Nothing of it is on disk: a crash before the record of the next round opens this one again,
+// with the same participants, who offer again what they have kept.
+func (c *Coordinator) close(now time.Time) {
+	c.uncountSilentAgents(now)
+	c.enter(now, CoordinatorClosing)
+	var accepted []Participant
+	for _, p := range c.rec.Participants {
+		if !p.Accepted.IsZero() {
+			accepted = append(accepted, p)
+		}
+	}
+	c.emit(Aggregate{c.rec.Round, c.rec.Plan, Contributions(accepted, &c.rec.Plan, &c.cfg), c.mostDiverged()})
+}
+
+// mostDiverged reports whether the local steps of more than half of the participants diverged from a model that a fold
+// of this run has made: the fold is rejected, and the run returns to an earlier model.
+func (c *Coordinator) mostDiverged() bool {
+	declared, _ := c.countDiverged()
+	return 2*declared > len(c.progressByAgent)
+}
+
+// mayHaveDiverged reports whether diverged may become true with the answers that are still awaited.
+func (c *Coordinator) mayHaveDiverged() bool {
+	declared, awaited := c.countDiverged()
+	return declared > 0 && 2*(declared+awaited) > len(c.progressByAgent)
+}
+
+// countDiverged counts the participants whose local steps diverged, and the participants without a result so far.
+// Both are 0 if the model was not made by a fold of this run.
+func (c *Coordinator) countDiverged() (declared, awaited int) {
+	if p := &c.rec.Plan; p.Kind != wire.KindTraining || len(p.Suspects) == 0 || p.Endless {
+		return 0, 0
+	}
+	for _, p := range c.progressByAgent {
+		switch {
+		case p.diverged:
+			declared++
+		case p.state < peerAccepted:
+			awaited++
+		}
+	}
+	return declared, awaited
+}
+
+// uncountSilentAgents stops counting agents that never answered, until they are heard again. A round that is over
+// before they are invited again says nothing about them: the answer may be their update.
+func (c *Coordinator) uncountSilentAgents(now time.Time) {
+	if c.announcementPublishedAt.IsZero() || !c.deadlinePassed &&
+		now.Sub(c.announcementPublishedAt) <= c.cfg.InviteEvery {
+		return
+	}
+	var silent []wire.AgentID
+	for _, p := range c.progressByAgent {
+		if m := c.roster.members[p.Agent]; m != nil && m.present && p.state == peerInvited {
+			silent = append(silent, p.Agent)
+		}
+	}
+	slices.Sort(silent)
+	for _, a := range silent {
+		c.roster.change(a, func(m *member) { m.present = false })
+		c.report(AgentLeft{a, LeftSilent, c.roster.eligibleMembers})
+	}
+}
+
+// missing returns, in id order, the participants that gave no result.
+func (c *Coordinator) missing() []wire.AgentID {
+	var ids []wire.AgentID
+	for _, p := range c.progressByAgent {
+		if p.Times > 0 && (p.state == peerInvited || p.state == peerJoined) {
+			ids = append(ids, p.Agent)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// selected counts the participants that were to send something.
+func (c *Coordinator) selected() (n int) {
+	for _, p := range c.progressByAgent {
+		if p.Times > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// handleAggregated moves on to the next plan.
+func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
+	if !c.isInPhase(CoordinatorClosing) || e.Round != c.rec.Round {
+		return
+	}
+	c.sideline(e.SpoilingAgents, SidelinedFold)
+	switch {
+	case errors.Is(e.Err, rule.ErrTooFew):
+		c.abandon(now, AbandonRule, e.Err)
+		return
+	case errors.Is(e.Err, ErrSpool):
+		c.abandon(now, AbandonSpool, e.Err)
+		return
+	case e.Err != nil:
+		c.abandon(now, AbandonFold, e.Err)
+		return
+	}
+	c.rec.Counted = CountedUpdates{e.Round, map[wire.AgentID]wire.Digest{}}
+	for _, p := range c.progressByAgent {
+		if p.state == peerAccepted {
+			c.rec.Counted.Updates[p.Agent] = p.Accepted
+			if !slices.Contains(e.Next.Suspects, p.Agent) || c.sidelined[p.Agent].Reason != SidelinedFold {
+				c.clearSideline(p.Agent) // else whether its update spoils the model shows in the next round
+			}
+			c.markRowsUsed(p.Agent, e.Round)
+		}
+	}
+	outcome := wire.RoundOutcome{Round: e.Round}
+	for a, update := range c.rec.Counted.Updates {
+		fate := max(e.FateByLeftOutAgent[a], wire.FateFolded)
+		tag := wire.UpdateTagOf(c.rec.Run, e.Round, a, update)
+		outcome.Settled = append(outcome.Settled, wire.TaggedFate{Tag: tag, Fate: fate})
+	}
+	c.rec.rememberOutcome(outcome)
+	o := c.recordOutcome(now, RoundOutcome{Version: e.Next.Version, Accepted: len(c.rec.Counted.Updates),
+		Measured: e.Measured})
+	c.report(RoundClosed{
+		Round: o.Round, Kind: o.Kind, Version: o.Version, Selected: o.Selected, Accepted: o.Accepted,
+		AggregatedUpdates: o.Accepted - len(e.FateByLeftOutAgent),
+		Missing:           c.missing(), ByDeadline: c.deadlinePassed, Took: o.Took,
+	})
+	c.noteMeasurements(&e)
+	c.rec.Plan, c.consecutiveAbandons = e.Next, 0
+	c.progressByAgent = nil
+	c.forgetParticipants()
+	switch why := c.runStopReason(now); {
+	case why != "":
+		c.finish(now, why)
+	case c.pauseOrStopByCourse(now):
+	case c.cfg.Pause > 0:
+		c.enterIdlePhase(now, CoordinatorIdle)
+		c.phaseDeadline = now.Add(c.cfg.Pause)
+	default:
+		c.startNextRound(now)
+	}
+}
+
+// recordOutcome puts into the record how the round ended, and returns it.
+func (c *Coordinator) recordOutcome(now time.Time, o RoundOutcome) RoundOutcome {
+	o.Round, o.Attempt, o.Kind = c.rec.Round, c.rec.Attempt, c.rec.Plan.Kind
+	o.Selected, o.Took, o.At = c.selected(), now.Sub(c.roundAnnouncedAt), now.UTC().Truncate(time.Millisecond)
+	c.rec.Last, c.finishedRound = &o, o.Round
+	return o
+}
+
+// The wait after an abandoned round, which doubles with each further one in a row.
+const (
+	retryFirst = time.Second
+	retryMost  = time.Minute
+)
+
+// abandon gives up the round: a journaled decision, and the one case in which
+// all of its updates are thrown away. The next round has the same base, and
+// waits a little: what failed at once would fail at once again.
+func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
+	c.uncountSilentAgents(now)
+	accepted := 0
+	for _, p := range c.progressByAgent {
+		if p.state == peerAccepted {
+			accepted++
+		}
+	}
+	c.rec.rememberOutcome(wire.RoundOutcome{Round: c.rec.Round, Abandoned: true})
+	o := c.recordOutcome(now, RoundOutcome{Abandoned: reason, Version: c.rec.Plan.Version, Accepted: accepted})
+	c.report(RoundAbandoned{
+		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted, Missing: c.missing(),
+		Err: err, Took: o.Took,
+	})
+	if c.pauseOrStopByCourse(now) {
+		return
+	}
+	c.retryAt = now.Add(min(retryFirst<<min(c.consecutiveAbandons, 10), retryMost))
+	c.consecutiveAbandons++
+	if c.waitForSchedule(now) {
+		return
+	}
+	c.advanceRound()
+	c.gather(now)
+}
+
+// advanceRound moves the record to the round after the present one.
+func (c *Coordinator) advanceRound() {
+	c.rec.Round++
+	c.rec.Attempt = 1
+	c.readmit()
+}

@@ -1,0 +1,77 @@
+package rule
+
+import (
+	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// CenteredClipping begins at the last aggregate v, 0 before the first round, and adds what the updates differ from it,
+// each difference clipped to the radius τ (Karimireddy et al. 2021, with one pass):
+// v ← v + Σ c_k (v_k − v) min(1, τ/‖v_k − v‖), D = Scale·v. The state is v.
+const CenteredClipping = "centered_clipping"
+
+type centeredClipping[T wire.Float] struct {
+	weightedRule[T]
+	radius      float64
+	centreShare float64 // of v in D
+}
+
+func newCenteredClipping[T wire.Float](c Config) Rule[T] {
+	return &centeredClipping[T]{radius: c.Radius}
+}
+
+func checkRadius(c Config, k *spec.ProblemList) {
+	if c.Rule != CenteredClipping {
+		k.Require(c.Radius == 0, "radius", "is %v; it goes with the rule %s only", c.Radius, CenteredClipping)
+		return
+	}
+	k.Require(c.Radius > 0 && !math.IsInf(c.Radius, 1), "radius", "must be above 0 and finite, is %v", c.Radius)
+}
+
+func (*centeredClipping[T]) Passes() int                { return 2 }
+func (*centeredClipping[T]) StateVectorNames() []string { return []string{"centre"} }
+
+// AssessUpdates implements Rule.
+func (r *centeredClipping[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
+	n, v := s.Draws(), s.State[0]
+	if err := requireDraws(CenteredClipping, n, 1); err != nil {
+		return Assessment{}, err
+	}
+	squares, err := distances(s, func(x []float64, from int) error {
+		copy(x, v[from:])
+		return nil
+	})
+	if err != nil {
+		return Assessment{}, err
+	}
+	var w Assessment
+	r.resetFactors(s, float64(n))
+	sum := 0.0
+	for k := range s.Shares {
+		r.factors[k] = s.Shares[k].Factor
+		if far := math.Sqrt(squares[k]); far > r.radius {
+			r.factors[k] *= r.radius / far
+			w.FarIndices, w.Distances = append(w.FarIndices, k), append(w.Distances, far)
+		}
+		sum += r.factors[k]
+	}
+	r.centreShare = 1 - sum/float64(n)
+	return w, nil
+}
+
+// AggregatePart implements Rule.
+func (r *centeredClipping[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int) error {
+	unscaled := *s
+	unscaled.Scale = 1
+	if err := r.weightedRule.AggregatePart(dst, &unscaled, from); err != nil {
+		return err
+	}
+	v := s.State[0][from:]
+	for j, x := range dst {
+		v[j] = x + float64(r.centreShare*v[j])
+		dst[j] = float64(s.Scale * v[j])
+	}
+	return nil
+}

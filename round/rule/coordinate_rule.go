@@ -1,0 +1,65 @@
+package rule
+
+import (
+	"sort"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// blockElements is about how many elements of a set are in memory at a time where a rule reads it by columns.
+const blockElements = 1 << 20
+
+// forEachColumnBlock calls take with blocks of n columns of all updates from column from on, and with the first one's
+// number.
+func forEachColumnBlock[T wire.Float](s *UpdateSet[T], from, n int, take func(at int, rows [][]T)) error {
+	width := min(max(blockElements/max(len(s.Shares), 1), 64), n)
+	rows := make([][]T, len(s.Shares))
+	for k := range rows {
+		rows[k] = make([]T, width)
+	}
+	for at := from; at < from+n; at += width {
+		for k := range rows {
+			rows[k] = rows[k][:min(width, from+n-at)]
+		}
+		if err := s.Columns(at, rows); err != nil {
+			return err
+		}
+		take(at, rows)
+	}
+	return nil
+}
+
+// coordinateRule is what those rules have in common that make each coordinate of D of the values of that coordinate,
+// each as often as its agent was drawn. Weights play no part.
+type coordinateRule[T wire.Float] struct {
+	// check refuses a set of n draws, and of makes one number of its n values, in order.
+	check         func(n int) error
+	combineValues func(sorted []float64) float64
+}
+
+func (coordinateRule[T]) Passes() int                { return 2 }
+func (coordinateRule[T]) StateVectorNames() []string { return nil }
+
+// AssessUpdates implements Rule. It reads nothing.
+func (r coordinateRule[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
+	return Assessment{}, r.check(s.Draws())
+}
+
+// AggregatePart implements Rule, in blocks of columns that hold a million elements together.
+func (r coordinateRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int) error {
+	values := make([]float64, 0, s.Draws())
+	return forEachColumnBlock(s, from, len(dst), func(at int, rows [][]T) {
+		for j := range rows[0] {
+			values = values[:0]
+			for k := range s.Shares {
+				u := &s.Shares[k]
+				x := float64(u.countedFraction() * float64(rows[k][j]))
+				for range u.Times {
+					values = append(values, x)
+				}
+			}
+			sort.Float64s(values)
+			dst[at-from+j] = float64(s.Scale * r.combineValues(values))
+		}
+	})
+}

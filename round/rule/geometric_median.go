@@ -1,0 +1,55 @@
+package rule
+
+import (
+	"math"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// GeometricMedian is the point with the smallest sum of distances Σ α_k ‖v_k − z‖, α_k in proportion to the share's
+// factor, as far as 4 passes of the smoothed Weiszfeld algorithm from 0 come (Pillutla et al. 2022, Algorithm 2):
+// β_k = α_k / max(ν, ‖v_k − z‖), z ← Σ β_k v_k / Σ β_k with ν = 10⁻⁶.
+const GeometricMedian = "geometric_median"
+
+const (
+	weiszfeldPasses = 4
+	weiszfeldNu     = 1e-6
+)
+
+type geometricMedian[T wire.Float] struct{ weightedRule[T] }
+
+func newGeometricMedian[T wire.Float](Config) Rule[T] { return &geometricMedian[T]{} }
+
+func (*geometricMedian[T]) Passes() int { return 2 }
+
+// AssessUpdates implements Rule. z is never there as a vector: each pass makes it anew, strip by strip, of the factors
+// of the pass before.
+func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
+	if err := requireDraws(GeometricMedian, s.Draws(), 1); err != nil {
+		return Assessment{}, err
+	}
+	unscaled := *s
+	unscaled.Scale = 1
+	squares := make([]float64, len(s.Shares)) // of the distances from 0
+	for k := range squares {
+		squares[k] = s.Shares[k].CountedNorm() * s.Shares[k].CountedNorm()
+	}
+	for pass := range weiszfeldPasses {
+		if pass > 0 {
+			var err error
+			squares, err = distances(s, func(z []float64, from int) error {
+				return g.AggregatePart(z, &unscaled,
+					from)
+			})
+			if err != nil {
+				return Assessment{}, err
+			}
+		}
+		g.resetFactors(s, 0)
+		for k := range s.Shares {
+			g.factors[k] = s.Shares[k].Factor / max(weiszfeldNu, math.Sqrt(squares[k]))
+			g.divisor += g.factors[k]
+		}
+	}
+	return Assessment{}, nil
+}

@@ -1,0 +1,48 @@
+package rule
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TrimmedMean is the coordinate-wise trimmed mean (Yin et al. 2018, Definition 2): of the n values of a coordinate the
+// ⌊βn⌋ smallest and the ⌊βn⌋ largest are cut, and the mean of the others is taken. An agent that was drawn twice counts
+// twice. Weights p_k play no part.
+const TrimmedMean = "trimmed_mean"
+
+func newTrimmedMean[T wire.Float](c Config) Rule[T] {
+	return coordinateRule[T]{
+		check: func(n int) error { return requireDraws(TrimmedMean, n, 2*trimCount(c.Trim, n)+1) },
+		combineValues: func(sorted []float64) float64 {
+			n := len(sorted)
+			cut, sum := trimCount(c.Trim, n), 0.0
+			for _, x := range sorted[cut : n-cut] {
+				sum += x
+			}
+			return sum / float64(n-2*cut)
+		},
+	}
+}
+
+func checkTrim(c Config, k *spec.ProblemList) {
+	if c.Rule != TrimmedMean {
+		k.Require(c.Trim == 0 || c.Trim == DefaultConfig().Trim, "trim", "is %v; it goes with the rule %s only", c.Trim,
+			TrimmedMean)
+		return
+	}
+	k.Require(c.Trim >= 0 && c.Trim < 0.5, "trim", "must be at least 0 and below 0.5, is %v", c.Trim)
+}
+
+func warnTrim(c Config, draws int) string {
+	if trimCount(c.Trim, draws) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s cuts nothing: aggregation.trim is %v, which is less than one of %d updates; raise "+
+		"aggregation.trim or participants", TrimmedMean, c.Trim, draws)
+}
+
+// trimCount is ⌊βn⌋, how many of n values are cut at each end. A product that lies 10⁻⁹ below a whole number is that
+// number: 0.29·100 is 29.
+func trimCount(trim float64, n int) int { return int(float64(trim*float64(n)) + 1e-9) }

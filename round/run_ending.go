@@ -1,0 +1,81 @@
+package round
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/round/stop"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// runStopReason returns why the run is over; empty if it is not. A statistics round that is due is held first: without
+// it agents would not get the model.
+func (c *Coordinator) runStopReason(now time.Time) stop.Reason {
+	p := &c.rec.Plan
+	switch {
+	case c.cfg.Course == CourseStop:
+		return stop.Asked
+	case c.cfg.Rounds > 0 && p.Version >= wire.ModelVersion(c.cfg.Rounds):
+		return stop.Rounds
+	case p.Kind == wire.KindStatistics:
+		return ""
+	}
+	return c.rec.Stop.Verdict(&c.cfg.Stop, now)
+}
+
+// runEndsAt is when the time of the run is used up, if nothing else brings it to an end; zero if nobody waits for it. A
+// round under way goes on to its own end.
+func (c *Coordinator) runEndsAt() time.Time {
+	if !c.isBetweenRounds() || c.rec.Plan.Kind == wire.KindStatistics {
+		return time.Time{}
+	}
+	return c.rec.Stop.EndsAt(&c.cfg.Stop)
+}
+
+// isBetweenRounds reports whether the machine has begun, no round is under way, and the run goes on.
+func (c *Coordinator) isBetweenRounds() bool {
+	return !c.phaseEnteredAt.IsZero() && (c.isInPhase(CoordinatorIdle) || c.isInPhase(CoordinatorGathering))
+}
+
+// noteMeasurements takes what was measured of a new model, before its plan is the present one.
+func (c *Coordinator) noteMeasurements(e *Aggregated) {
+	s := &c.rec.Stop
+	switch {
+	case !c.cfg.Stop.On():
+		return
+	case c.rec.Plan.Kind == wire.KindStatistics:
+		s.Rescaled = true
+		return
+	}
+	m := &e.Measured
+	s.RecordModel(&c.cfg.Stop, e.Next.Version, stop.Measurements{Risk: m.HeldOut, R2: m.R2, Accuracy: m.Accuracy,
+		MedianAgentRisk: m.Median, Agents: e.AgentRisks})
+	c.report(StopJudged{c.cfg.Stop, *s})
+}
+
+// countCarriedBytes counts what a participant has fetched, and sent, to come from one state to another: the model once,
+// and its update once.
+func (c *Coordinator) countCarriedBytes(from, to participantState) {
+	if !c.cfg.Stop.On() {
+		return
+	}
+	p := &c.rec.Plan
+	if from == peerInvited && (to == peerJoined || to == peerAccepted) {
+		c.rec.Stop.Bytes += uint64(p.trainingBase().Length)
+	}
+	if to == peerAccepted {
+		c.rec.Stop.Bytes += uint64(p.Bytes)
+	}
+}
+
+// finish ends the run. The history's line of its last round says why; it is written again if the run ends later.
+func (c *Coordinator) finish(now time.Time, why stop.Reason) {
+	late := c.rec.Ended != why && c.finishedRound == 0 && c.rec.Last != nil
+	c.rec.Ended, c.retryAt, c.pendingParticipants = why, time.Time{}, nil
+	c.enter(now, CoordinatorFinished)
+	c.journal(now)
+	if late {
+		c.emit(WriteHistory{c.rec.Run, *c.rec.Last, why})
+	}
+	c.announce(now, wire.PhaseFinished)
+	c.report(RunFinished{c.rec.Plan.Version, why})
+}

@@ -1,0 +1,374 @@
+package round_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// drive is a coordinator's machine whose agents send in each round, but for those that are silent.
+type drive struct {
+	t       *testing.T
+	machine *round.Coordinator
+	now     time.Time
+	facts   []round.CoordinatorFact
+	pending []round.Event
+	takes   time.Duration // what the agents take
+	slow    map[wire.AgentID]time.Duration
+	later   []arrival // in order of time
+	silent  map[wire.AgentID]bool
+	spoils  map[wire.AgentID]bool // the fold
+	foldErr error
+}
+
+// arrival is an event that comes later.
+type arrival struct {
+	at time.Time
+	ev round.Event
+}
+
+func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
+	t.Helper()
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	plan := round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: spec.ExchangeParameters}
+	d := &drive{t: t, now: dawn, silent: map[wire.AgentID]bool{}, spoils: map[wire.AgentID]bool{}}
+	d.machine = round.NewCoordinator(cfg, round.Record{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
+	d.step(round.Start{})
+	d.step(round.LinkUp{})
+	for i := range agents {
+		d.hello(agentNumber(i))
+	}
+	return d
+}
+
+// TestFoldErrors: a round is abandoned with the reason of its fold's error.
+func TestFoldErrors(t *testing.T) {
+	for reason, err := range map[round.AbandonReason]error{round.AbandonRule: rule.ErrTooFew,
+		round.AbandonSpool: round.ErrSpool, round.AbandonFold: errors.New("not finite")} {
+		d := newDrive(t, driveConfig(2, 2), 2)
+		d.foldErr = fmt.Errorf("of two: %w", err)
+		d.rounds(2)
+		all := factsOf[round.RoundAbandoned](d.facts)
+		if len(all) == 0 || all[0].Reason != reason || !errors.Is(all[0].Err, err) {
+			t.Errorf("%v: abandoned %+v", err, all)
+		}
+	}
+}
+
+func agentNumber(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%03d", i)) }
+
+func (d *drive) hello(a wire.AgentID) {
+	d.step(round.HelloCame{Agent: a, Boot: 1, Hello: wire.Hello{Samples: 100}})
+}
+
+func (d *drive) step(ev round.Event) {
+	d.pending = append(d.pending, ev)
+	for len(d.pending) > 0 {
+		ev := d.pending[0]
+		d.pending = d.pending[1:]
+		for _, e := range d.machine.Step(d.now, ev) {
+			d.perform(e)
+		}
+		if err := d.machine.Miscounted(); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+func (d *drive) perform(e round.Effect) {
+	switch e := e.(type) {
+	case round.ReportFact[round.CoordinatorFact]:
+		d.facts = append(d.facts, e.Fact)
+	case round.Announce:
+		d.pending = append(d.pending, announcedOf(e))
+		for _, x := range e.Drawn {
+			d.work(x.Agent, true)
+		}
+	case round.Invite:
+		d.work(e.Agent, e.Uploads)
+	case round.Aggregate:
+		folded := round.Aggregated{Round: e.Round, Next: e.Plan, Err: d.foldErr}
+		folded.Next.Version++
+		for _, x := range e.Set {
+			if d.spoils[x.Agent] {
+				folded.SpoilingAgents = append(folded.SpoilingAgents, x.Agent)
+				folded.Err = fmt.Errorf("the update of %s is not finite", x.Agent)
+			}
+		}
+		d.pending = append(d.pending, folded)
+	}
+}
+
+// announcedOf is the event that an announcement is out.
+func announcedOf(e round.Announce) round.AnnouncementSent {
+	return round.AnnouncementSent{Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase}
+}
+
+// work is what an agent does that is drawn.
+func (d *drive) work(a wire.AgentID, uploads bool) {
+	r := d.machine.Record().Round
+	d.pending = append(d.pending, round.JoinedCame{Agent: a, Round: r})
+	if d.silent[a] || !uploads {
+		return
+	}
+	ev := round.UpdateStored{Agent: a, Round: r, Update: wire.Update{Payload: wire.Manifest{Hash: name(fmt.Sprint(a,
+		r))}}}
+	if takes := cmp.Or(d.slow[a], d.takes); takes > 0 {
+		d.later = append(d.later, arrival{d.now.Add(takes), ev})
+		slices.SortStableFunc(d.later, func(a, b arrival) int { return a.at.Compare(b.at) })
+	} else {
+		d.pending = append(d.pending, ev)
+	}
+}
+
+// rounds lets this many rounds begin, and returns the facts of their openings.
+func (d *drive) rounds(n int) []round.RoundOpened {
+	d.t.Helper()
+	for range 100 * n {
+		opened := factsOf[round.RoundOpened](d.facts)
+		if len(opened) >= n {
+			return opened[:n]
+		}
+		at, ok := d.machine.Deadline()
+		switch {
+		case len(d.later) > 0 && (!ok || !d.later[0].at.After(at)):
+			first := d.later[0]
+			d.now, d.later = first.at, d.later[1:]
+			d.step(first.ev)
+			continue
+		case !ok:
+			d.t.Fatalf("%d rounds were opened, and the machine waits for nothing", len(opened))
+		}
+		d.now = at
+		d.step(round.Tick{})
+	}
+	d.t.Fatalf("%d rounds were opened, want %d: %s", len(factsOf[round.RoundOpened](d.facts)), n,
+		show(d.facts[len(d.facts)-1]))
+	return nil
+}
+
+// untilAbandoned lets time pass until the round is given up.
+func (d *drive) untilAbandoned() {
+	d.t.Helper()
+	for len(factsOf[round.RoundAbandoned](d.facts)) == 0 {
+		at, ok := d.machine.Deadline()
+		if !ok {
+			d.t.Fatal("the machine waits for nothing")
+		}
+		d.now = at
+		d.step(round.Tick{})
+	}
+}
+
+func factsOf[F round.CoordinatorFact](facts []round.CoordinatorFact) (of []F) {
+	for _, f := range facts {
+		if f, ok := f.(F); ok {
+			of = append(of, f)
+		}
+	}
+	return of
+}
+
+func driveConfig(agents, minimum int) round.Config {
+	cfg := round.DefaultConfig()
+	cfg.Participants, cfg.Quorum, cfg.Gather.Minimum = agents, 1, minimum
+	cfg.Pause = time.Second // else one step plays all rounds
+	return cfg
+}
+
+// TestSilentAgentSitsOut: an agent that never sends is drawn nine times in 200 rounds: it sits out 1, 2, 4 … 64 of them
+// in between.
+func TestSilentAgentSitsOut(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	d.silent["a002"] = true
+	var drawn []wire.RoundID
+	for _, o := range d.rounds(200) {
+		if slices.Contains(o.Participants, "a002") {
+			drawn = append(drawn, o.Round)
+		} else if o.Agents != 3 || len(o.SidelinedAgents) != 1 {
+			t.Fatalf("K is %d while %v sit out of 4 agents", o.Agents, o.SidelinedAgents)
+		}
+	}
+	if want := []wire.RoundID{1, 3, 6, 11, 20, 37, 70, 135, 200}; !slices.Equal(drawn, want) {
+		t.Errorf("drawn in rounds %v, want %v", drawn, want)
+	}
+}
+
+// TestSilenceTakesLittleTime: the silence of one of four costs one deadline. Then a round waits for it an eighth as
+// long, in times of what the others took, as it sat out, up to the deadline.
+func TestSilenceTakesLittleTime(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	d.takes = 8 * time.Second
+	d.silent["a002"] = true
+	d.rounds(201)
+	var took []time.Duration
+	for _, f := range factsOf[round.RoundClosed](d.facts) {
+		if slices.Contains(f.Missing, "a002") {
+			took = append(took, f.Took)
+		}
+	}
+	want := []time.Duration{120, 9, 10, 12, 16, 24, 40, 72, 120}
+	for i := range want {
+		want[i] *= time.Second
+	}
+	if !slices.Equal(took, want) {
+		t.Errorf("rounds with the silent one took %v, want %v", took, want)
+	}
+}
+
+// TestSlowIsNotSilent: an agent that was silent once, and takes five times as long as the others, gets its time, and is
+// not sidelined again once its update is in the model.
+func TestSlowIsNotSilent(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	d.takes, d.slow = 8*time.Second, map[wire.AgentID]time.Duration{"a002": 39 * time.Second}
+	d.silent["a002"] = true
+	d.rounds(2)
+	d.silent = nil
+	opened := d.rounds(200)
+	last := wire.RoundID(0)
+	for _, f := range factsOf[round.AgentSidelined](d.facts) {
+		last = f.Round
+	}
+	if last == 1 || last > 70 || !slices.Contains(opened[199].Participants, "a002") {
+		t.Errorf("it is slow and sits out last after round %d", last)
+	}
+}
+
+// TestTurnsGrowWithTheFleet: where an agent is drawn in each tenth round, it sits out ten for each of its turns.
+func TestTurnsGrowWithTheFleet(t *testing.T) {
+	cfg := driveConfig(4, 3)
+	d := newDrive(t, cfg, 40)
+	for i := range 40 {
+		d.silent[agentNumber(i)] = i%4 == 0
+	}
+	d.rounds(2)
+	for _, f := range factsOf[round.AgentSidelined](d.facts) {
+		if f.DrawsSatOut != 10 || f.Until != 11 {
+			t.Errorf("of 40 agents, 4 drawn in a round: %s", show(f))
+		}
+	}
+}
+
+// TestEndlessSilenceDoesNotStop: with all but the minimum silent, and with all of them silent, a round is opened each
+// time, with at least the minimum in K.
+func TestEndlessSilenceDoesNotStop(t *testing.T) {
+	for _, silent := range []int{3, 5, 6} {
+		d := newDrive(t, driveConfig(6, 3), 6)
+		for i := range silent {
+			d.silent[agentNumber(i)] = true
+		}
+		for _, o := range d.rounds(100) {
+			if o.Agents < 3 {
+				t.Errorf("%d of 6 are silent: round %d has K = %d, the minimum is 3", silent, o.Round, o.Agents)
+			}
+		}
+		early := slices.ContainsFunc(factsOf[round.AgentReadmitted](d.facts),
+			func(f round.AgentReadmitted) bool { return f.ReadmittedEarly })
+		if early != (silent > 3) {
+			t.Errorf("%d of 6 are silent, the minimum is 3: readmitted early: %t", silent, early)
+		}
+	}
+}
+
+// TestSpoiledFoldSitsOut: an agent whose update ends the round is drawn less and less, though its updates are accepted.
+func TestSpoiledFoldSitsOut(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	d.spoils["a001"] = true
+	d.rounds(200)
+	if n := len(factsOf[round.RoundAbandoned](d.facts)); n != 9 {
+		t.Errorf("%d of 200 rounds were abandoned, want 9", n)
+	}
+	for _, f := range factsOf[round.AgentSidelined](d.facts) {
+		if f.Agent != "a001" || f.Reason != round.SidelinedFold {
+			t.Errorf("%s", show(f))
+		}
+	}
+}
+
+// TestSittingOutSurvivesARestart: the next process does not draw the agent either.
+func TestSittingOutSurvivesARestart(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	d.silent["a002"] = true
+	before := d.rounds(8)[7]
+	d.machine = round.NewCoordinator(driveConfig(4, 3), d.machine.Record(), nil)
+	d.facts, d.silent = nil, nil
+	d.step(round.Start{})
+	d.step(round.LinkUp{})
+	for i := range 4 {
+		d.hello(agentNumber(i))
+	}
+	for _, o := range d.rounds(4) {
+		if drawn := slices.Contains(o.Participants, "a002"); drawn != (o.Round > before.SidelinedAgents[0].Until) {
+			t.Errorf("it sat out until round %d, before the restart in round %d: drawn in round %d: %t",
+				before.SidelinedAgents[0].Until, before.Round, o.Round, drawn)
+		}
+	}
+}
+
+// TestReadmittedEarly: too few others are there, so those come back whose time is over next, of those that are heard.
+func TestReadmittedEarly(t *testing.T) {
+	r := round.Record{Run: 1, Round: 1, Phase: round.CoordinatorIdle,
+		Plan: round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: spec.ExchangeParameters}}
+	for i, until := range []wire.RoundID{5, 20, 40, 30, 20, 90, 80, 70, 60} {
+		r.Sidelined = append(r.Sidelined, round.Sidelined{Agent: agentNumber(i), Until: until, Draws: int(until)})
+	}
+	d := &drive{t: t, now: dawn, machine: round.NewCoordinator(driveConfig(9, 3), r, nil)}
+	d.step(round.Start{})
+	d.step(round.LinkUp{})
+	for i := range r.Sidelined[1:] { // the first is away
+		d.hello(agentNumber(i + 1))
+	}
+	d.rounds(1)
+	var back []wire.AgentID
+	for _, f := range factsOf[round.AgentReadmitted](d.facts) {
+		back = append(back, f.Agent)
+	}
+	if want := []wire.AgentID{"a001", "a004", "a003"}; !slices.Equal(back, want) {
+		t.Errorf("readmitted are %v, want %v", back, want)
+	}
+}
+
+// TestFullDiskIsNotSilence: agents whose updates the host could not store, until a moment before the deadline, are not
+// to blame.
+func TestFullDiskIsNotSilence(t *testing.T) {
+	cfg := driveConfig(4, 3)
+	d := newDrive(t, cfg, 4)
+	for i := range 4 {
+		d.silent[agentNumber(i)] = true
+	}
+	d.rounds(1)
+	d.now = d.now.Add(cfg.Deadline - time.Second)
+	d.step(round.StorageFailed{Since: d.now})
+	d.now = d.now.Add(time.Hour)
+	d.step(round.StorageMended{})
+	d.untilAbandoned()
+	if out := factsOf[round.AgentSidelined](d.facts); len(out) > 0 {
+		t.Errorf("%s, though the host could not write until a second before the deadline", show(out[0]))
+	}
+}
+
+// TestLostLinkIsNotSilence: agents that could not reach the coordinator are not to blame.
+func TestLostLinkIsNotSilence(t *testing.T) {
+	d := newDrive(t, driveConfig(4, 3), 4)
+	for i := range 4 {
+		d.silent[agentNumber(i)] = true
+	}
+	d.rounds(1)
+	d.step(round.LinkDown{})
+	d.step(round.LinkUp{})
+	d.silent = nil
+	d.untilAbandoned()
+	if out := factsOf[round.AgentSidelined](d.facts); len(out) > 0 {
+		t.Errorf("%s, though the link was lost in the round", show(out[0]))
+	}
+}

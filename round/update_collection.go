@@ -1,0 +1,271 @@
+package round
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// open draws the participants of the round and announces it.
+func (c *Coordinator) open(now time.Time) {
+	c.agentsReturnedBy = now
+	c.readmitEarly()
+	agents := c.roster.eligible()
+	if c.roundHasMixing() {
+		if c.pendingParticipants == nil {
+			c.judgeEdges()
+		}
+		switch {
+		case c.pendingParticipants != nil: // its edges are on their way
+		case c.blockContinues(agents) && len(c.agentsWithoutEdges(c.rec.Participants)) == 0:
+			c.continueBlock(now, agents)
+		default:
+			c.requestEdges(agents)
+		}
+		return
+	}
+	how, l := c.cfg.Sampling, c.cfg.Participants+c.cfg.OverSelect
+	if c.rec.Plan.Kind == wire.KindStatistics { // everybody, once
+		how, l = spec.WithoutReplacement, len(agents)
+	}
+	var s Sampler
+	draws := drawnAgents(agents, s.Draw(how, len(agents), l, c.lengths(agents), NewDrawRand(c.cfg.Seed, c.rec.Round)))
+	weights := c.weights(agents)
+	c.rec.Agents, c.rec.Participants, c.rec.Block = len(agents), nil, 0
+	for _, d := range draws {
+		samples := c.roster.members[d.Agent].samples
+		c.rec.Participants = append(c.rec.Participants,
+			Participant{Agent: d.Agent, Times: d.Times, Weight: weights(samples), Odds: d.Odds,
+				Samples: samples})
+	}
+	c.roundAnnouncedAt = now
+	c.startCollecting(now)
+}
+
+// startCollecting announces the round of the record. Those that are drawn are named in the announcement, or invited
+// after it.
+func (c *Coordinator) startCollecting(now time.Time) {
+	c.enter(now, CoordinatorCollecting)
+	c.trackParticipants()
+	c.roundInterrupted, c.deadlinePassed = !c.linkUp, false
+	c.roster.edgesStale = true // some may have sat out this round as the last one
+	c.phaseDeadline = now.Add(c.cfg.Deadline)
+	c.journal(now)
+	c.announce(now, wire.PhaseOpen)
+	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version,
+		Agents: c.rec.Agents, Responding: c.rec.Responding}
+	fact.SidelinedAgents = c.sidelinedList(c.rec.Round)
+	for _, p := range c.rec.Participants {
+		fact.Participants = append(fact.Participants, p.Agent)
+	}
+	c.report(fact)
+}
+
+// inviteSilent invites, in id order, those that have not answered yet: never before the announcement is out.
+func (c *Coordinator) inviteSilent(now time.Time) {
+	c.inviteAt = time.Time{}
+	if !c.announcementPublished {
+		return
+	}
+	for i := range c.rec.Participants {
+		if p := c.progressByAgent[c.rec.Participants[i].Agent]; p.state == peerInvited {
+			c.inviteNow(now, p)
+		}
+	}
+}
+
+// inviteNow invites a participant, and has it invited again while it is silent.
+func (c *Coordinator) inviteNow(now time.Time, p *participantProgress) {
+	if !c.announcementPublished {
+		return // named in the announcement, or invited after it
+	}
+	c.invite(now, p)
+	if c.inviteAt.IsZero() {
+		c.inviteAt = now.Add(c.cfg.InviteEvery)
+	}
+}
+
+// invite sends an invitation with the time that is left, which the agent
+// measures on its own clock from the moment it gets it. The step size of a
+// participant carries K·p_k only where the server's average does not.
+func (c *Coordinator) invite(now time.Time, p *participantProgress) {
+	weight := c.rec.Plan.StepWeight(c.cfg.Weighting, p.Weight)
+	c.emit(Invite{Agent: p.Agent, Left: c.timeLeft(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block,
+		Peers: c.mixingPeersOf(p), Ended: c.endedOf(p.Agent), Samples: p.Samples})
+}
+
+// participantOf returns the participant that a message of the round is from, or nil.
+func (c *Coordinator) participantOf(a wire.AgentID, r wire.RoundID) *participantProgress {
+	if m := c.roster.members[a]; m != nil && !m.present {
+		c.roster.change(a, func(m *member) { m.present = true })
+	}
+	if !c.isInPhase(CoordinatorCollecting) || r != c.rec.Round {
+		return nil
+	}
+	return c.progressByAgent[a]
+}
+
+func (c *Coordinator) joined(e JoinedCame) {
+	if p := c.participantOf(e.Agent, e.Round); p != nil && p.state == peerInvited {
+		c.changeState(p, peerJoined)
+		c.report(AgentJoined(e))
+	}
+}
+
+// declined answers, too: an agent says it again until it has an answer.
+func (c *Coordinator) declined(now time.Time, e DeclinedCame) {
+	c.sendStanding(e.Agent, wire.PlaceNotSelected)
+	if p := c.participantOf(e.Agent, e.Round); p != nil && p.state < peerAccepted {
+		c.dropOut(now, p, e.Reason)
+	}
+}
+
+func (c *Coordinator) dropOut(now time.Time, p *participantProgress, reason wire.DeclineReason) {
+	c.changeState(p, peerOut)
+	p.diverged = reason == wire.DeclineDiverged
+	c.report(AgentDeclined{p.Agent, c.rec.Round, reason})
+	c.redraw(now, p)
+	c.closeIfReady(now)
+}
+
+// offer judges an update by its manifest (docs/PROTOCOL.md, 10.2).
+func (c *Coordinator) offer(now time.Time, e OfferCame) {
+	digest := e.Update.Payload.Hash
+	p := c.participantOf(e.Agent, e.Round)
+	if c.hasUpdate(e.Agent, e.Run, e.Round, digest) {
+		c.emit(AcceptUpdate{e.Agent, e.Round, digest}) // the answer was lost
+		return
+	}
+	if c.isBeingAggregated(e.Run, e.Round) {
+		return
+	}
+	if reason := c.checkOffer(p, e); reason != 0 {
+		c.refuse(e.Agent, e.Run, e.Round, digest, reason)
+		if reason == wire.RefuseMalformed { // nothing better comes
+			c.changeState(p, peerOut)
+			c.redraw(now, p)
+			c.closeIfReady(now)
+		}
+		return
+	}
+	if p.state == peerInvited {
+		c.changeState(p, peerJoined)
+		c.report(AgentJoined{e.Agent, e.Round})
+	}
+	p.offeredDigest = digest
+	c.emit(ReceiveUpdate(e))
+}
+
+// hasUpdate reports whether the update is in the round's set, which may be fixed
+// already, or was in that of the round before.
+func (c *Coordinator) hasUpdate(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest) bool {
+	if taken, ok := c.rec.Counted.Updates[a]; ok && run == c.rec.Run && r == c.rec.Counted.Round && taken == update {
+		return true
+	}
+	p := c.progressByAgent[a]
+	return p != nil && run == c.rec.Run && r == c.rec.Round && p.state == peerAccepted && p.Accepted == update
+}
+
+// repeatAccepts tells, in id order, the agents whose updates are held, or in
+// the last closed round's model, that they are. One that was not
+// told, because the link was lost or the process has ended, would count its work as lost at the next announcement.
+func (c *Coordinator) repeatAccepts() {
+	counted := &c.rec.Counted
+	for _, a := range slices.Sorted(maps.Keys(counted.Updates)) {
+		c.emit(AcceptUpdate{a, counted.Round, counted.Updates[a]})
+	}
+	for _, p := range c.rec.Participants {
+		if !p.Accepted.IsZero() {
+			c.emit(AcceptUpdate{p.Agent, c.rec.Round, p.Accepted})
+		}
+	}
+}
+
+// AtWork reports whether an agent has joined the open round and has offered
+// nothing yet: it fetches, or trains.
+func (c *Coordinator) AtWork(a wire.AgentID) bool {
+	p := c.progressByAgent[a]
+	return p != nil && c.isInPhase(CoordinatorCollecting) && p.state == peerJoined && p.offeredDigest.IsZero()
+}
+
+// isBeingAggregated reports whether a round is being folded, or its end is not on disk. Updates that are not in the set
+// are not refused yet, since it may be opened again: their agents ask again.
+func (c *Coordinator) isBeingAggregated(run wire.RunID, r wire.RoundID) bool {
+	return run == c.rec.Run &&
+		(c.isInPhase(CoordinatorClosing) && r == c.rec.Round || c.finishedRound != 0 && r == c.finishedRound)
+}
+
+// checkOffer returns why the update cannot count, or 0.
+func (c *Coordinator) checkOffer(p *participantProgress, e OfferCame) wire.RefuseReason {
+	plan := &c.rec.Plan
+	switch {
+	case e.Run != c.rec.Run, e.Round > c.rec.Round:
+		return wire.RefuseWrongRound
+	case e.Round < c.rec.Round, !c.isInPhase(CoordinatorCollecting):
+		return wire.RefuseLate
+	case p == nil, p.state == peerOut, p.Times == 0:
+		return wire.RefuseNotSelected
+	case p.state == peerAccepted:
+		return wire.RefuseConflict
+	case e.Update.Kind != plan.Kind:
+		return wire.RefuseWrongRound
+	case e.Update.Extra.Unsupported() != nil:
+		return wire.RefuseUnsupported
+	case e.Update.Base != plan.trainingBase().Hash:
+		return wire.RefuseWrongBase
+	case !plan.acceptsManifest(&e.Update.Payload):
+		return wire.RefuseWrongSchema
+	case !c.agreesOnSamples(p, e.Update.Samples):
+		return wire.RefuseMalformed
+	}
+	return 0
+}
+
+func (c *Coordinator) refuse(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest,
+	reason wire.RefuseReason) {
+	c.emit(RefuseUpdate{a, run, r, update, reason})
+	c.report(UpdateRefused{a, r, reason})
+}
+
+// stored accepts an update that is here, if the round still takes it.
+func (c *Coordinator) stored(now time.Time, e UpdateStored) {
+	digest := e.Update.Payload.Hash
+	p := c.participantOf(e.Agent, e.Round)
+	if c.hasUpdate(e.Agent, c.rec.Run, e.Round, digest) {
+		return // told twice
+	}
+	if c.isBeingAggregated(c.rec.Run, e.Round) {
+		return
+	}
+	if p == nil || p.state == peerOut || p.Times == 0 {
+		c.refuse(e.Agent, c.rec.Run, e.Round, digest, wire.RefuseLate)
+		return
+	}
+	if p.state == peerAccepted {
+		return
+	}
+	c.changeState(p, peerAccepted)
+	p.Accepted, p.Norm = digest, e.Norm
+	c.rememberUpdateLength(p)
+	c.handleEdgeReport(e.Agent, &e.Update.Seen)
+	c.emit(AcceptUpdate{e.Agent, e.Round, digest})
+	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm,
+		SinceAnnouncement: now.Sub(c.roundAnnouncedAt), SavedBytes: c.rec.Plan.savedBytes(&e.Update.Payload)})
+	c.closeIfReady(now)
+}
+
+// rejected ends the participation of an agent whose update failed a check.
+func (c *Coordinator) rejected(now time.Time, e UpdateRejected) {
+	if c.hasUpdate(e.Agent, c.rec.Run, e.Round, e.Update) {
+		return // a transfer of what is here already
+	}
+	c.refuse(e.Agent, c.rec.Run, e.Round, e.Update, e.Reason)
+	if p := c.participantOf(e.Agent, e.Round); p != nil && p.state < peerAccepted && p.offeredDigest == e.Update {
+		c.changeState(p, peerOut)
+		c.redraw(now, p)
+		c.closeIfReady(now)
+	}
+}

@@ -1,0 +1,48 @@
+package spec_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// TestPairsInDocs: docs/ALGORITHMS.md has the table of what does not go together, line by line.
+func TestPairsInDocs(t *testing.T) {
+	text, err := os.ReadFile("../docs/ALGORITHMS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head = "| this | not with | in | since |\n|---|---|---|---|\n"
+	var table strings.Builder
+	for _, p := range spec.Incompatibilities(spec.Everywhere) {
+		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", pick(p.A), pick(p.B), p.Place, p.Reason)
+	}
+	_, rest, found := strings.Cut(string(text), head)
+	if got, _, _ := strings.Cut(rest, "\n\n"); !found || strings.TrimSpace(got) != strings.TrimSpace(table.String()) {
+		t.Errorf("docs/ALGORITHMS.md has\n%s\nwant\n%s%s", got, head, table.String())
+	}
+}
+
+func pick(p spec.OptionValue) string {
+	if p.Not {
+		return fmt.Sprintf("`%s` other than `%s`", p.Option, p.Word)
+	}
+	return fmt.Sprintf("`%s: %s`", p.Option, p.Word)
+}
+
+func TestChoice(t *testing.T) {
+	c := spec.ChosenOptions{spec.OptionServerOptimizer: "fedavgm", spec.OptionExchange: "gradient"}
+	var k spec.ProblemList
+	c.Check(&k, spec.InCoordinator, map[spec.Option]string{spec.OptionExchange: "task.exchange"})
+	want := "server_optimizer.name: fedavgm does not go with task.exchange gradient: gradients have a step size of " +
+		"their own"
+	if got := fmt.Sprint(k.Err()); got != want {
+		t.Errorf("error %q, want %q", got, want)
+	}
+	if c.Matches(spec.OptionValue{Option: spec.OptionServerEvery, Word: "1", Not: true}) {
+		t.Error("an option that was not chosen has a word")
+	}
+}

@@ -1,0 +1,73 @@
+package spec_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+func TestStepSize(t *testing.T) {
+	for want, s := range map[string]spec.StepSize{
+		"":   {Constant: 0.1, Normalize: true},
+		"\n": {Constant: 0.1, Diminishing: true, StrongConvexity: 1, Smoothness: 4, Gamma: 9},
+		"s.constant: is 0; want a positive number":    {},
+		"s.constant: is NaN; want a positive number":  {Constant: math.NaN()},
+		"s.constant: is +Inf; want a positive number": {Constant: math.Inf(1)},
+		"s.strong_convexity: is -1; want a positive number, or 0": {Diminishing: true,
+			StrongConvexity: -1},
+		"s.smoothness: is NaN; want a positive number, or 0": {Diminishing: true,
+			Smoothness: math.NaN()},
+		"s.gamma: is +Inf; want a positive number, or 0": {Diminishing: true,
+			Gamma: math.Inf(1)},
+		"s.gamma: is 3 without s.diminishing: set that to true, or remove this": {Constant: 1, Gamma: 3},
+	} {
+		var c spec.ProblemList
+		s.Check(&c, "s")
+		wantProblem(t, s, c.Err(), want)
+	}
+}
+
+func TestGradientNoise(t *testing.T) {
+	for want, n := range map[string]spec.GradientNoise{
+		"":   {Law: spec.NoiseNone},
+		"\n": {Law: spec.NoiseLaplace, Variance: 0.1},
+		`n.law: want none, gaussian or laplace, got "white"`:               {Law: "white", Variance: 1},
+		`n.law: want none, gaussian or laplace, got ""`:                    {},
+		"n.variance: is 1 without a law: set n.law to gaussian or laplace": {Law: spec.NoiseNone, Variance: 1},
+		"n.variance: is 0; want a positive number with the law gaussian":   {Law: spec.NoiseGaussian},
+		"n.variance: is -1; want a positive number with the law laplace":   {Law: spec.NoiseLaplace, Variance: -1},
+		"n.variance: is +Inf; want a positive number with the law gaussian": {Law: spec.NoiseGaussian,
+			Variance: math.Inf(1)},
+	} {
+		var c spec.ProblemList
+		n.Check(&c, "n")
+		wantProblem(t, n, c.Err(), want)
+	}
+}
+
+func TestCheckProbability(t *testing.T) {
+	for p, want := range map[float64]string{
+		0.5: "", 1: "", 0: "p: is 0; want more than 0 and at most 1", 1.5: "p: is 1.5; want more than 0 and at most 1",
+		math.NaN(): "p: is NaN; want more than 0 and at most 1",
+	} {
+		var c spec.ProblemList
+		spec.CheckProbability(&c, "p", p)
+		wantProblem(t, p, c.Err(), want)
+	}
+}
+
+// wantProblem wants one error, or none if want is blank.
+func wantProblem(t *testing.T, of any, err error, want string) {
+	t.Helper()
+	got := ""
+	if err != nil {
+		got = err.Error()
+	}
+	if want == "\n" {
+		want = ""
+	}
+	if got != want {
+		t.Errorf("%+v: %q, want %q", of, got, want)
+	}
+}

@@ -1,0 +1,118 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// TimeWindow is a part of each day, or of some days of the week, by the clock on the wall. It goes over midnight if To
+// is not later than From; then it is of the day on which it begins.
+type TimeWindow struct {
+	Days     [7]bool       // by time.Weekday
+	From, To time.Duration // since midnight, by that clock
+}
+
+// TimeWindows are parts of the week. None are the whole week.
+type TimeWindows []TimeWindow
+
+// days are the names of the days, by time.Weekday.
+var days = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
+
+// ParseWindows reads a list such as 22:00-06:30, Sat-Sun 00:00-24:00, Mon 12:00-13:00.
+func ParseWindows(texts []string) (all TimeWindows, err error) {
+	for _, text := range texts {
+		w, err := ParseWindow(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// ParseWindow reads one of them.
+func ParseWindow(text string) (TimeWindow, error) {
+	on, part, some := strings.Cut(text, " ")
+	if !some {
+		part = text
+	}
+	var h, m, h2, m2 int
+	n, err := fmt.Sscanf(part+"\n", "%d:%d-%d:%d\n", &h, &m, &h2, &m2)
+	w := TimeWindow{From: timeOfDay(h, m), To: timeOfDay(h2, m2)}
+	if n != 4 || err != nil || len(part) != len("22:00-06:30") || w.From < 0 || w.To < 0 {
+		return TimeWindow{}, fmt.Errorf("%q is no part of the day; want one such as 22:00-06:30 or Sat-Sun 00:00-24:00",
+			text)
+	}
+	if w.From == w.To {
+		return TimeWindow{}, errors.New("is empty: it ends when it begins")
+	}
+	first, last := 0, 6
+	if some {
+		from, to, span := strings.Cut(on, "-")
+		if !span {
+			to = from
+		}
+		if first, last = day(from), day(to); first < 0 || last < 0 {
+			return TimeWindow{}, fmt.Errorf("%q is on no day; want %s, or two of them as Sat-Sun", text,
+				strings.Join(days, ", "))
+		}
+	}
+	for d := first; ; d = (d + 1) % 7 {
+		w.Days[d] = true
+		if d == last {
+			return w, nil
+		}
+	}
+}
+
+// day is the number of a day, or −1.
+func day(name string) int {
+	for d, n := range days {
+		if strings.EqualFold(n, name) {
+			return d
+		}
+	}
+	return -1
+}
+
+// timeOfDay is a time of day, or −1.
+func timeOfDay(h, m int) time.Duration {
+	if h < 0 || h > 24 || m < 0 || m > 59 || h == 24 && m > 0 {
+		return -1
+	}
+	return time.Duration(h)*time.Hour + time.Duration(m)*time.Minute
+}
+
+// Contain reports whether a time, by the clock of its own zone, is in one of the windows.
+func (all TimeWindows) Contain(at time.Time) bool {
+	h, m, s := at.Clock()
+	t, today := timeOfDay(h, m)+time.Duration(s)*time.Second, int(at.Weekday())
+	for _, w := range all {
+		in := w.Days[today] && t >= w.From && t < w.To
+		if w.From > w.To {
+			in = w.Days[today] && t >= w.From || w.Days[(today+6)%7] && t < w.To
+		}
+		if in {
+			return true
+		}
+	}
+	return len(all) == 0
+}
+
+// Next returns the first time from then on that is in one of the windows, in the zone of the time. It looks at each
+// minute, and so needs to know nothing of clocks that are put forward or back: a window that a day does not have is
+// waited for, and one that a day has twice comes twice.
+func (all TimeWindows) Next(from time.Time) time.Time {
+	if all.Contain(from) {
+		return from
+	}
+	at := from.Add(-time.Duration(from.Second())*time.Second - time.Duration(from.Nanosecond()))
+	for range 15 * 24 * 60 { // a day may lack the one window of the week
+		if at = at.Add(time.Minute); all.Contain(at) {
+			break
+		}
+	}
+	return at
+}

@@ -1,0 +1,333 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"sync"
+)
+
+// RecordSlots keeps a record in files that are there already and long enough, so that a write costs one fdatasync: no
+// name changes and no block is allocated. A write replaces the content of one copy in place. With two copies it takes
+// them in turn, so that one that is torn leaves the other; with one, a torn write leaves nothing.
+//
+// The files are PATH.a and PATH.b. Each is made whole, by WriteFile.
+//
+// A copy is magic (4) | version (2) | zero (2) | sequence (8) | body length (8) | body | CRC-32C of all before (4),
+// little endian, and anything behind it. One that begins with zeros is empty. The checksum is for torn writes: a body
+// whose bits matter has a hash of its own.
+type RecordSlots struct {
+	mu            sync.Mutex
+	disk          Disk
+	path          string
+	nameDurable   []bool // by copy: its name is durable, as this process has seen to
+	sequence      uint64 // of the newest copy
+	lastWritten   int    // the copy that was written last
+	protectedCopy int    // the copy that no write may touch; none = -1
+}
+
+// SavedRecord is a record that Slots hold.
+type SavedRecord struct {
+	Version uint16 // the caller's, of the format of the body
+	Body    []byte
+	// Damaged says that a copy that is newer is torn, or flipped: its write was cut short, or the disk has changed it.
+	// Nil if none is.
+	Damaged error
+}
+
+const (
+	slotMagic = "FMS1"
+	slotHead  = len(slotMagic) + 2 + 2 + 8 + 8
+	slotTail  = 4
+	slotBlock = 4 << 10 // a file's length is a multiple of it
+	noCopy    = -1
+)
+
+// Slots returns the slots at path, with one copy or two. Nothing is read or made yet.
+func (d Disk) Slots(path string, copies int) *RecordSlots {
+	return &RecordSlots{disk: d, path: path, nameDurable: make([]bool, copies), protectedCopy: noCopy,
+		lastWritten: noCopy}
+}
+
+func (s *RecordSlots) name(i int) string { return s.path + "." + string(rune('a'+i)) }
+
+// Load returns the newest record that is sound and that want, unless it is nil, agrees to; its body may have up to
+// most bytes. Writes leave its copy alone until Keep. The error is ErrNoRecord if there is no file, or none that want
+// agrees to, and a *CorruptError if there is none that is sound.
+func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.protectedCopy, s.lastWritten = noCopy, noCopy
+	copies, damaged, err := s.heads(most)
+	if err != nil {
+		return SavedRecord{}, err
+	}
+	for _, c := range copies {
+		found, err := s.read(c)
+		if errors.As(err, new(*CorruptError)) {
+			damaged = errors.Join(damaged, err)
+			continue
+		}
+		if err != nil {
+			return SavedRecord{}, err
+		}
+		if s.sequence = max(s.sequence, c.sequence); want == nil || want(found) {
+			s.protectedCopy, s.lastWritten, found.Damaged = c.at, c.at, damaged
+			return found, nil
+		}
+	}
+	if damaged != nil {
+		return SavedRecord{}, damaged
+	}
+	return SavedRecord{}, fmt.Errorf("store: %w at %s", ErrNoRecord, s.path)
+}
+
+// slotHeader is the head of a copy, which nothing has verified yet.
+type slotHeader struct {
+	at               int
+	head             []byte
+	version          uint16
+	sequence, length uint64
+}
+
+// heads returns the copies that look sound, the newest first, and the damage of others.
+func (s *RecordSlots) heads(most int) (found []slotHeader, damaged, err error) {
+	for i := range s.nameDurable {
+		h, err := s.head(i, most)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		switch {
+		case errors.As(err, new(*CorruptError)):
+			damaged = errors.Join(damaged, err)
+		case err != nil:
+			return nil, nil, err
+		case h.sequence > 0: // else it is empty
+			found = append(found, h)
+		}
+	}
+	sort.Slice(found, func(i, j int) bool { return found[i].sequence > found[j].sequence })
+	return found, damaged, nil
+}
+
+func (s *RecordSlots) head(i, most int) (slotHeader, error) {
+	h := slotHeader{at: i, head: make([]byte, slotHead)}
+	if err := s.readAt(i, h.head, 0); err != nil {
+		return h, err
+	}
+	h.version = binary.LittleEndian.Uint16(h.head[len(slotMagic):])
+	h.sequence = binary.LittleEndian.Uint64(h.head[len(slotMagic)+4:])
+	h.length = binary.LittleEndian.Uint64(h.head[slotHead-8:])
+	switch {
+	case bytes.Equal(h.head, make([]byte, slotHead)):
+	case string(h.head[:len(slotMagic)]) != slotMagic || h.sequence == 0:
+		return h, &CorruptError{s.name(i), "not a record"}
+	case h.length > uint64(min(most, math.MaxInt-slotHead-slotTail)):
+		return h, &CorruptError{s.name(i), fmt.Sprintf("longer than %d bytes", most)}
+	}
+	return h, nil
+}
+
+// read returns the record of a copy.
+func (s *RecordSlots) read(h slotHeader) (SavedRecord, error) {
+	rest := make([]byte, int(h.length)+slotTail)
+	if err := s.readAt(h.at, rest, int64(slotHead)); err != nil {
+		return SavedRecord{}, err
+	}
+	body := rest[:h.length:h.length]
+	sum := crc32.Update(crc32.Checksum(h.head, castagnoli), castagnoli, body)
+	if sum != binary.LittleEndian.Uint32(rest[h.length:]) {
+		return SavedRecord{}, &CorruptError{s.name(h.at), "its checksum differs"}
+	}
+	return SavedRecord{Version: h.version, Body: body}, nil
+}
+
+func (s *RecordSlots) readAt(i int, p []byte, at int64) error {
+	f, err := s.disk.OpenFile(s.name(i), os.O_RDONLY, 0)
+	if err != nil {
+		return explain("open", s.name(i), err)
+	}
+	_, err = f.ReadAt(p, at)
+	closed := f.Close()
+	switch {
+	case errors.Is(err, io.EOF):
+		return &CorruptError{s.name(i), "too short for a record"}
+	case err != nil:
+		return explain("read", s.name(i), err)
+	}
+	return closed
+}
+
+// Save is Write and Keep.
+func (s *RecordSlots) Save(version uint16, pieces ...[]byte) error {
+	err := s.Write(version, pieces...)
+	if err == nil {
+		s.ProtectNewest()
+	}
+	return err
+}
+
+// ProtectNewest has later writes leave the copy alone that was written last.
+func (s *RecordSlots) ProtectNewest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.protectedCopy = s.lastWritten
+}
+
+// Write writes a record durably, whose body may come in pieces, over a copy that is not kept. After an error that copy
+// may hold nothing.
+func (s *RecordSlots) Write(version uint16, pieces ...[]byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := 0
+	if len(s.nameDurable) > 1 && s.protectedCopy == 0 {
+		i = 1
+	}
+	s.lastWritten = noCopy
+	s.sequence++
+	p := s.encode(version, pieces)
+	err := s.updateCopy(i, func(f File) error { return writeCopy(f, p) })
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := s.create(i, p); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return explain("write", s.name(i), err)
+	}
+	s.lastWritten = i
+	return nil
+}
+
+// MakeDurable makes the record durable that Load has returned: a process that died before its fdatasync leaves one that
+// can be read and is not on the disk yet.
+func (s *RecordSlots) MakeDurable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.protectedCopy == noCopy {
+		return nil
+	}
+	if err := s.updateCopy(s.protectedCopy, func(File) error { return nil }); err != nil {
+		return explain("fsync", s.name(s.protectedCopy), err)
+	}
+	return nil
+}
+
+// updateCopy opens a copy, has it changed and syncs it. Its name may be of a process that died before that was durable:
+// the first time it is made so.
+func (s *RecordSlots) updateCopy(i int, change func(f File) error) error {
+	f, err := s.disk.OpenFile(s.name(i), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err = change(f); err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil && !s.nameDurable[i] {
+		err = s.disk.SyncDir(filepath.Dir(s.path))
+		s.nameDurable[i] = err == nil
+	}
+	return err
+}
+
+// encode returns the pieces of a copy.
+func (s *RecordSlots) encode(version uint16, pieces [][]byte) [][]byte {
+	length := 0
+	for _, p := range pieces {
+		length += len(p)
+	}
+	head := append(make([]byte, 0, slotHead), slotMagic...)
+	head = binary.LittleEndian.AppendUint16(head, version)
+	head = binary.LittleEndian.AppendUint16(head, 0)
+	head = binary.LittleEndian.AppendUint64(head, s.sequence)
+	head = binary.LittleEndian.AppendUint64(head, uint64(length))
+	all, sum := slices.Concat([][]byte{head}, pieces), uint32(0)
+	for _, p := range all {
+		sum = crc32.Update(sum, castagnoli, p)
+	}
+	return append(all, binary.LittleEndian.AppendUint32(nil, sum))
+}
+
+// writeCopy writes a copy from its beginning. What it needs of a longer file it fills up with zeros.
+func writeCopy(f File, pieces [][]byte) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	end := int64(0)
+	for _, p := range pieces {
+		if _, err := f.WriteAt(p, end); err != nil {
+			return err
+		}
+		end += int64(len(p))
+	}
+	if more := capacity(end) - end; end > info.Size() {
+		_, err = f.WriteAt(make([]byte, more), end)
+	}
+	return err
+}
+
+// capacity is the length of the file for a copy of that length, with room to grow.
+func capacity(length int64) int64 {
+	return (length + min(length/4, 64<<10) + slotBlock - 1) / slotBlock * slotBlock
+}
+
+// create makes the file of a copy.
+func (s *RecordSlots) create(i int, pieces [][]byte) error {
+	length := int64(0)
+	for _, p := range pieces {
+		length += int64(len(p))
+	}
+	spare := make([]byte, capacity(length)-length)
+	err := s.disk.replace(s.name(i), append(slices.Clip(pieces), spare), 0o600, true)
+	s.nameDurable[i] = err == nil
+	return err
+}
+
+// Clear empties the copies. It is not synced: after a power cut the record may be back.
+func (s *RecordSlots) Clear() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.protectedCopy, s.lastWritten = noCopy, noCopy
+	for i := range s.nameDurable {
+		f, err := s.disk.OpenFile(s.name(i), os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			_, err = f.WriteAt(make([]byte, slotHead), 0)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			return explain("write", s.name(i), err)
+		}
+	}
+	return nil
+}
+
+// SetAside renames, durably, all that there is, sound or damaged. It returns where the first
+// of it is now, "" if there was nothing.
+func (s *RecordSlots) SetAside() (aside string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.protectedCopy, s.lastWritten = noCopy, noCopy
+	for _, path := range []string{s.name(0), s.name(1)} {
+		now, err := s.disk.SetAside(path)
+		if err != nil {
+			return aside, err
+		}
+		if aside == "" {
+			aside = now
+		}
+	}
+	return aside, nil
+}

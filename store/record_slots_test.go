@@ -1,0 +1,291 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func mustLoad(t testing.TB, s *RecordSlots) SavedRecord {
+	t.Helper()
+	found, err := s.Load(1<<20, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func mustSave(t testing.TB, s *RecordSlots, pieces ...[]byte) {
+	t.Helper()
+	if err := s.Save(3, pieces...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The newest record is loaded, whatever the lengths were; a damaged one leaves the one before.
+func TestSlots(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "run")
+	s := Machine.Slots(path, 2)
+	if _, err := s.Load(100, nil); !errors.Is(err, ErrNoRecord) {
+		t.Fatalf("no file: %v", err)
+	}
+	for n := range 40 {
+		body := bytes.Repeat([]byte{byte(n)}, n*n*37%9000)
+		mustSave(t, s, body[:len(body)/3], body[len(body)/3:])
+		found := mustLoad(t, Machine.Slots(path, 2))
+		if found.Version != 3 || !bytes.Equal(found.Body, body) || found.Damaged != nil {
+			t.Fatalf("record %d: %d bytes of version %d, %v", n, len(found.Body), found.Version, found.Damaged)
+		}
+		if info, err := os.Stat(path + ".b"); err == nil && info.Size()%slotBlock != 0 {
+			t.Errorf("a file has %d bytes", info.Size())
+		}
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"run.a", "run.b"}) {
+		t.Errorf("files %v", got)
+	}
+	mustSave(t, s, []byte("before"))
+	mustSave(t, s, []byte("newest"))
+	file := mustRead(t, path+".b")
+	for at := range slotHead + len("newest") + slotTail {
+		if at >= 6 && at < 8 {
+			continue // not used
+		}
+		flipped := bytes.Clone(file)
+		flipped[at] ^= 0x10
+		mustWrite(t, path+".b", flipped)
+		again := Machine.Slots(path, 2)
+		found := mustLoad(t, again)
+		if string(found.Body) != "before" || !errors.As(found.Damaged, new(*CorruptError)) {
+			t.Errorf("byte %d flipped: %q, %v", at, found.Body, found.Damaged)
+		}
+	}
+	mustWrite(t, path+".b", file)
+	if _, err := Machine.Slots(path, 2).Load(3, nil); !errors.As(err, new(*CorruptError)) {
+		t.Errorf("records longer than the limit: %v", err)
+	}
+	mustWrite(t, path+".a", nil)
+	mustWrite(t, path+".b", []byte("FMS1"))
+	if _, err := Machine.Slots(path, 2).Load(100, nil); !errors.As(err, new(*CorruptError)) {
+		t.Errorf("both damaged: %v", err)
+	}
+}
+
+// A copy that is in use outlives any number of others that are written and not kept, also over a restart.
+func TestSlotsKeep(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model")
+	s := Machine.Slots(path, 2)
+	mustSave(t, s, []byte("one"))
+	is := func(body string) func(SavedRecord) bool {
+		return func(x SavedRecord) bool { return string(x.Body) == body }
+	}
+	for range 3 {
+		for _, other := range []string{"two", "three", "four"} {
+			if err := s.Write(1, []byte(other)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s = Machine.Slots(path, 2)
+		if found, err := s.Load(100, is("one")); err != nil || string(found.Body) != "one" {
+			t.Fatalf("%q, %v", found.Body, err)
+		}
+	}
+	if _, err := s.Load(100, is("zero")); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("none that is wanted: %v", err)
+	}
+	if _, err := s.Load(100, is("four")); err != nil {
+		t.Error(err)
+	}
+	mustSave(t, s, []byte("five")) // in the place of one
+	if _, err := s.Load(100, is("one")); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("one is still there: %v", err)
+	}
+}
+
+// A record that is cleared, or set aside, is gone.
+func TestSlotsClear(t *testing.T) {
+	s := Machine.Slots(filepath.Join(t.TempDir(), "update"), 1)
+	mustSave(t, s, []byte("new"))
+	if err := s.MakeDurable(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Clear(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Load(100, nil); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("a record that was cleared: %v", err)
+	}
+	mustSave(t, s, []byte("again"))
+	if found := mustLoad(t, s); string(found.Body) != "again" {
+		t.Errorf("%+v", found)
+	}
+	if aside, err := s.SetAside(); err != nil || !strings.Contains(aside, "aside-1") {
+		t.Errorf("%q, %v", aside, err)
+	}
+	if _, err := s.Load(100, nil); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("a record that was set aside: %v", err)
+	}
+}
+
+// Each record costs one sync, once the files are there.
+func TestSlotsSyncOnce(t *testing.T) {
+	syncs := 0
+	s := hooked(func(f File) File { return &countingFile{f, &syncs} }).Slots(filepath.Join(t.TempDir(), "run"), 2)
+	mustSave(t, s, nil)
+	mustSave(t, s, nil)
+	syncs = 0
+	for n := range 10 {
+		mustSave(t, s, make([]byte, 100))
+		if syncs != n+1 {
+			t.Fatalf("%d syncs for %d records", syncs, n+1)
+		}
+	}
+}
+
+type countingFile struct {
+	File
+	syncs *int
+}
+
+func (f *countingFile) Sync() error { *f.syncs++; return f.File.Sync() }
+
+// A write that fails leaves the record before, and can be made again.
+func TestSlotsFailedWrite(t *testing.T) {
+	var fail error
+	path := filepath.Join(t.TempDir(), "run")
+	s := hooked(func(f File) File {
+		return &hookFile{File: f, write: func(p []byte) (int, error) {
+			if fail != nil {
+				return len(p) / 2, fail
+			}
+			return len(p), nil
+		}}
+	}).Slots(path, 2)
+	mustSave(t, s, []byte("one"))
+	mustSave(t, s, []byte("two"))
+	fail = syscall.ENOSPC
+	for range 2 {
+		if err := s.Save(3, []byte("three")); !IsTransient(err) || !strings.Contains(err.Error(), path) {
+			t.Fatalf("a full disk: %v", err)
+		}
+		if found := mustLoad(t, Machine.Slots(path, 2)); string(found.Body) != "two" {
+			t.Fatalf("after a failed write: %q", found.Body)
+		}
+	}
+	fail = nil
+	mustSave(t, s, []byte("three"))
+	if found := mustLoad(t, Machine.Slots(path, 2)); string(found.Body) != "three" || found.Damaged != nil {
+		t.Errorf("%q, %v", found.Body, found.Damaged)
+	}
+}
+
+// The power goes at each operation of three writes, again and again: what Save has returned is loaded, or a later
+// record, and what is kept stays.
+func TestSlotsPowerCuts(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	torn := 0
+	for left := range 40 {
+		for range 60 {
+			d := &cuttableDisk{left: 1 << 30, names: map[string]*inode{}, durable: map[string]*inode{}}
+			saved, tried := 0, 0
+			for life := range 4 {
+				d.left = left
+				if life == 3 {
+					d.left = 1 << 30
+				}
+				s := Disk{d}.Slots("state/run", 2)
+				found, err := s.Load(1<<20, nil)
+				if err == nil {
+					err = s.MakeDurable()
+				}
+				if errors.Is(err, errPower) {
+					d.cut(rnd)
+					continue
+				}
+				now := 0
+				if err == nil {
+					_, _ = fmt.Sscan(string(found.Body), &now)
+					if found.Damaged != nil {
+						torn++
+					}
+				} else if saved > 0 {
+					t.Fatalf("record %d is lost: %v", saved, err)
+				}
+				if now < saved || now > tried {
+					t.Fatalf("record %d is loaded, %d was saved and %d tried", now, saved, tried)
+				}
+				for saved = now; ; {
+					tried = saved + 1
+					body := bytes.Repeat(fmt.Appendf(nil, "%d ", tried), 1+rnd.IntN(900))
+					if s.Save(1, body) != nil || tried > 1000 || d.left > 1<<20 {
+						break
+					}
+					saved = tried
+				}
+				d.cut(rnd)
+			}
+		}
+	}
+	if torn == 0 {
+		t.Error("no write was torn")
+	}
+}
+
+// cut takes from a disk what was not synced, and gives the power back.
+func (d *cuttableDisk) cut(rnd *rand.Rand) {
+	names := maps.Clone(d.durable)
+	if rnd.IntN(2) == 0 {
+		names = maps.Clone(d.names)
+	}
+	for name, i := range names {
+		after := bytes.Clone(i.safe)
+		if n := len(i.data); n > len(after) && rnd.IntN(2) == 0 {
+			after = append(after, make([]byte, rnd.IntN(n-len(after)+1))...)
+		}
+		const sector = 512
+		for at := 0; at < len(after); at += sector {
+			if end := min(at+sector, len(after)); rnd.IntN(2) == 0 && end <= len(i.data) {
+				copy(after[at:end], i.data[at:end])
+			}
+		}
+		names[name] = &inode{disk: d, data: after, safe: bytes.Clone(after)}
+	}
+	d.names, d.durable = names, maps.Clone(names)
+}
+
+func (i *inode) WriteAt(p []byte, at int64) (int, error) {
+	if err := i.disk.on(); err != nil {
+		return 0, err
+	}
+	if more := int(at) + len(p) - len(i.data); more > 0 {
+		i.data = append(i.data, make([]byte, more)...)
+	}
+	return copy(i.data[at:], p), nil
+}
+
+func (i *inode) ReadAt(p []byte, at int64) (int, error) {
+	n := copy(p, i.data[min(int(at), len(i.data)):])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (i *inode) Stat() (fs.FileInfo, error) { return sizeInfo{size: int64(len(i.data))}, nil }
+
+type sizeInfo struct {
+	fs.FileInfo
+	size int64
+}
+
+func (i sizeInfo) Size() int64 { return i.size }

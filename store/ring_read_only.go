@@ -1,0 +1,74 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ReadRing calls take with each batch of the ring in a folder, in order. It writes no file, so another process may have
+// the ring open. first is the number of the batch's first entry. The body of the batch is only valid during the call.
+// Batches that the other process is writing, or removes in the meantime, are left out. A damaged segment is read up to
+// the damage, and damaged is called with a *CorruptError or a *VersionError. The returned error is a failure to read:
+// take was not called with all batches, and a later call may succeed.
+func (d Disk) ReadRing(dir string, take func(first uint64, b Batch), damaged func(error)) error {
+	entries, err := d.ReadDir(dir)
+	if err != nil {
+		return explain("list", dir, err)
+	}
+	var buf []byte
+	for _, e := range entries {
+		number, ok := ringNumber(e.Name())
+		if !ok {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		err := d.readStored(path, number, &buf, take)
+		corrupt, version := (*CorruptError)(nil), (*VersionError)(nil)
+		switch {
+		case errors.As(err, &corrupt), errors.As(err, &version):
+			damaged(err)
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return explain("read", path, err)
+		}
+	}
+	return nil
+}
+
+// readStored reads a segment up to its end, or to what is not sound.
+func (d Disk) readStored(path string, number uint64, buf *[]byte, take func(first uint64, b Batch)) error {
+	f, err := d.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	s, err := readHead(f, path)
+	if err == nil && s.number != number {
+		err = fmt.Errorf("it is of segment %d: %w", s.number, errNotSound)
+	}
+	for err == nil && s.end < info.Size() {
+		var first uint64
+		var b Batch
+		if first, b, err = readBatch(f, s.end, info.Size(), buf); err == nil {
+			take(first, b)
+			s.add(b)
+		}
+	}
+	if !errors.Is(err, errNotSound) {
+		return err
+	}
+	more, failed := hasSoundBatchAfter(f, s.end, info.Size())
+	switch {
+	case failed != nil:
+		return failed
+	case more:
+		return &CorruptError{path, err.Error()}
+	}
+	return nil // a write that is under way, or was torn
+}

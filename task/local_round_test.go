@@ -1,0 +1,333 @@
+package task_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// crew is a federation of agents with quadratic risks J_k that differ in
+// curvature and minimiser, without any host: K agents, all of them each round.
+type crew[T learner.Float] struct {
+	t       *testing.T
+	problem *task.CompiledTask[T]
+	data    []*learner.Samples[T]
+	p       []float64 // weights of the aggregate risk, Σ p_k = 1
+	steps   []int     // E_k
+	w       []T
+}
+
+func newCrew[T learner.Float](t *testing.T, w wire.Task) *crew[T] {
+	c := &crew[T]{t: t, problem: compile[T](t, w), p: []float64{0.1, 0.2, 0.3, 0.4}, steps: []int{1, 1, 1, 1},
+		w: []T{0.5, -0.5}}
+	for k := range 4 {
+		rng := rand.New(rand.NewPCG(uint64(k), 1))
+		var x, y []T
+		for range 6 {
+			a, b := rng.NormFloat64()*(1+0.3*float64(k)), rng.NormFloat64()
+			x = append(x, T(a), T(b))
+			y = append(y, T(float64(k)*a-2*b+0.1*rng.NormFloat64()))
+		}
+		c.data = append(c.data, learner.NewSamples(2, x, y))
+	}
+	return c
+}
+
+// round runs one round; weigh says where p_k goes.
+func (c *crew[T]) round(weigh spec.Weighting) {
+	c.t.Helper()
+	var sent []testkit.WeightedUpdate[T]
+	scale := 1.
+	n := float64(len(c.data))
+	for k, s := range c.data {
+		job := task.LocalJob[T]{Base: c.w, Samples: s, Weight: 1, Steps: c.steps[k]}
+		factor := 1.
+		gradient := c.problem.Task.Training.Exchange == spec.ExchangeGradient
+		switch {
+		case gradient:
+			factor, scale = n*c.p[k], -c.problem.Schedule.At(1)
+		case weigh == spec.WeightingMean:
+			factor = n * c.p[k]
+		default:
+			job.Weight = n * c.p[k]
+		}
+		out, err := c.problem.RunLocalSteps(job)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if want := c.steps[k]; !gradient && out.Steps != want || gradient &&
+			(out.Steps != 1 || out.RiskAfter != out.RiskBefore) {
+			c.t.Fatalf("outcome %+v, want %d steps", out, want)
+		}
+		sent = append(sent, testkit.WeightedUpdate[T]{ID: wire.AgentID(fmt.Sprint(k)), Factor: factor, V: out.Vector})
+	}
+	next := make([]T, len(c.w))
+	if err := round.ApplyStep(next, c.w, testkit.ReferenceAggregate(1, scale, len(c.data), sent...)); err != nil {
+		c.t.Fatal(err)
+	}
+	c.w = next
+}
+
+// minimiser solves Σ q_k ∇J_k(w) = 0, that is Σ q_k R_k w = Σ q_k r_k with
+// R_k = mean of h hᵀ and r_k = mean of γ h.
+func (c *crew[T]) minimiser(q []float64) [2]float64 {
+	var r11, r12, r22, b1, b2 float64
+	for k, s := range c.data {
+		f := q[k] / float64(s.Len())
+		for i := range s.Len() {
+			h, y := s.Row(i)
+			h1, h2, g := float64(h[0]), float64(h[1]), float64(y)
+			r11, r12, r22 = r11+f*h1*h1, r12+f*h1*h2, r22+f*h2*h2
+			b1, b2 = b1+f*g*h1, b2+f*g*h2
+		}
+	}
+	det := r11*r22 - r12*r12
+	return [2]float64{(r22*b1 - r12*b2) / det, (r11*b2 - r12*b1) / det}
+}
+
+func distance[T learner.Float](w []T, to [2]float64) float64 {
+	return math.Hypot(float64(w[0])-to[0], float64(w[1])-to[1])
+}
+
+// With one exact local step, sending parameters and sending gradients are one
+// recursion (lecture (11)–(14)), wherever the weights are applied.
+func TestExchangesAgree(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { exchangesAgree[float32](t, 1e-6) })
+	t.Run("float64", func(t *testing.T) { exchangesAgree[float64](t, 1e-12) })
+}
+
+func exchangesAgree[T learner.Float](t *testing.T, within float64) {
+	w := linear()
+	w.Training.Normalize = true
+	gradient := w
+	gradient.Training.Exchange = spec.ExchangeGradient
+	step, mean, grad := newCrew[T](t, w), newCrew[T](t, w), newCrew[T](t, gradient)
+	for i := range 30 {
+		step.round(spec.WeightingStep)
+		mean.round(spec.WeightingMean)
+		grad.round(spec.WeightingMean)
+		for j, want := range grad.w {
+			scale := max(1, math.Abs(float64(want)))
+			if d := math.Abs(float64(step.w[j] - want)); !(d <= within*scale) {
+				t.Fatalf("round %d: weights in the step: %v, gradients: %v", i+1, step.w, grad.w)
+			}
+			if d := math.Abs(float64(mean.w[j] - want)); !(d <= within*scale) {
+				t.Fatalf("round %d: weights in the mean: %v, gradients: %v", i+1, mean.w, grad.w)
+			}
+		}
+	}
+	if distance(grad.w, [2]float64{0.5, -0.5}) < 0.5 {
+		t.Errorf("nothing moved: %v", grad.w)
+	}
+}
+
+// Both places of the weights lead to the minimiser of Σ p_k J_k, not of Σ p_k² J_k.
+func TestWeightsCountOnce(t *testing.T) {
+	for _, weigh := range []spec.Weighting{spec.WeightingStep, spec.WeightingMean} {
+		for _, steps := range [][]int{{1, 1, 1, 1}, {5, 5, 5, 5}} {
+			w := linear()
+			w.Training.StepSize, w.Training.Normalize = 0.005, true
+			c := newCrew[float64](t, w)
+			c.steps = steps
+			want := c.minimiser(c.p)
+			twice := c.minimiser([]float64{0.01, 0.04, 0.09, 0.16})
+			for range 8000 {
+				c.round(weigh)
+			}
+			within := 1e-9
+			if steps[0] > 1 {
+				within = 0.02 // several local steps drift apart, in proportion to the step size
+			}
+			if d := distance(c.w, want); d > within {
+				t.Errorf("weights in the %s, %d steps: %v, want %v", weigh, steps[0], c.w, want)
+			}
+			if d := distance(twice[:], want); d < 0.1 {
+				t.Errorf("the two minimisers are %v apart only", d)
+			}
+		}
+	}
+}
+
+// Dividing the step size by E_k (ch5 (5.26)) leads to the minimiser of Σ J_k
+// whatever E_k each agent takes; without it, to that of Σ E_k J_k (ch5 problem 5.1).
+func TestNormalizeDecidesTheLimit(t *testing.T) {
+	for _, normalize := range []bool{true, false} {
+		w := linear()
+		w.Training.Normalize, w.Training.StepSize = normalize, 0.0005
+		if normalize {
+			w.Training.StepSize = 0.002
+		}
+		c := newCrew[float64](t, w)
+		c.p, c.steps = []float64{0.25, 0.25, 0.25, 0.25}, []int{1, 2, 5, 10}
+		all, byWork := c.minimiser(c.p), c.minimiser([]float64{1, 2, 5, 10})
+		for range 12000 {
+			c.round(spec.WeightingStep)
+		}
+		want, other := all, byWork
+		if !normalize {
+			want, other = byWork, all
+		}
+		if d, far := distance(c.w, want), distance(c.w, other); d > 0.02 || far < 0.3 {
+			t.Errorf("normalize %v: at %v, %v from the right limit %v and %v from the other %v", normalize, c.w, d,
+				want, far, other)
+		}
+	}
+}
+
+// An agent that stops after e of E_k steps sends Δ·E_k/e.
+func TestStoppedStretches(t *testing.T) {
+	w := linear()
+	w.Training.Normalize, w.Training.BatchSize = true, 2
+	c := newCrew[float64](t, w)
+	for e := 0; e <= 5; e++ {
+		polls := 0
+		job := task.LocalJob[float64]{Base: []float64{1, 2}, Samples: c.data[0], Weight: 1.5, Steps: 5,
+			Rand: task.AgentRand(1, 2, task.AgentStream("a")), Stop: func() bool {
+				polls++
+				return polls > e
+			}}
+		out, err := c.problem.RunLocalSteps(job)
+		if e == 0 {
+			if !errors.Is(err, task.ErrNoSteps) {
+				t.Errorf("without a step: %v", err)
+			}
+			continue
+		}
+		if err != nil || out.Steps != e {
+			t.Fatalf("%d steps: %+v, %v", e, out, err)
+		}
+		draws := &learner.Sampler[float64]{Data: c.data[0], Rand: task.AgentRand(1, 2, task.AgentStream("a"))}
+		draws.BatchSize = 2
+		d := learner.Descent[float64]{Model: c.problem.Model, Draws: draws, Schedule: learner.Schedule{StepSize: 0.1}}
+		phi := []float64{1, 2}
+		if _, err := d.Run(phi, e, 1.5/5, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range job.Base {
+			if want := (phi[i] - b) * 5 / float64(e); math.Abs(out.Vector[i]-want) > 1e-12 {
+				t.Errorf("%d steps: element %d is %v, want %v", e, i, out.Vector[i], want)
+			}
+		}
+		if !slices.Equal(job.Base, []float64{1, 2}) {
+			t.Errorf("the base has changed to %v", job.Base)
+		}
+		if out.RiskBefore != c.problem.Model.Risk(job.Base, c.data[0].All()) ||
+			out.RiskAfter != c.problem.Model.Risk(phi, c.data[0].All()) {
+			t.Errorf("%d steps: risks %v and %v", e, out.RiskBefore, out.RiskAfter)
+		}
+	}
+}
+
+// The schedule goes on where the rounds before left it.
+func TestOffset(t *testing.T) {
+	w := linear()
+	w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, 30
+	c := newCrew[float64](t, w)
+	run := func(base []float64, steps int, offset uint64) []float64 {
+		out, err := c.problem.RunLocalSteps(task.LocalJob[float64]{Base: base, Samples: c.data[0], Weight: 1,
+			Steps:  steps,
+			Offset: offset})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []float64{base[0] + out.Vector[0], base[1] + out.Vector[1]}
+	}
+	base := []float64{1, 2}
+	whole, parts := run(base, 7, 0), run(run(base, 3, 0), 4, 3)
+	if d := math.Hypot(whole[0]-parts[0], whole[1]-parts[1]); d > 1e-12 {
+		t.Errorf("7 steps lead to %v, 3 and 4 to %v", whole, parts)
+	}
+}
+
+// A number that is not finite does not leave the device.
+func TestDivergence(t *testing.T) {
+	for _, exchange := range []spec.Exchange{spec.ExchangeParameters, spec.ExchangeGradient} {
+		w := linear()
+		w.Training.Exchange, w.Training.StepSize = exchange, 1e30
+		c := newCrew[float32](t, w)
+		for _, base := range [][]float32{{1e30, 1e30}, {math.MaxFloat32, math.MaxFloat32}} {
+			out, err := c.problem.RunLocalSteps(task.LocalJob[float32]{Base: base, Samples: c.data[0], Weight: 1,
+				Steps: 5})
+			d := (*learner.DivergenceError)(nil)
+			if err != nil && !errors.As(err, &d) {
+				t.Errorf("exchange %s: %v", exchange, err)
+			}
+			for _, x := range out.Vector {
+				if err == nil && x-x != 0 {
+					t.Errorf("exchange %s sends %v", exchange, out.Vector)
+				}
+			}
+			if base[0] == math.MaxFloat32 && err == nil {
+				t.Errorf("exchange %s: nothing is wrong with %v", exchange, out)
+			}
+		}
+	}
+}
+
+// An agent that affords E_k of the H gradients of a block takes them evenly, each H/E_k times as long: on one row the
+// block is x ← x − μ (H/E_k) p_k h(hᵀx − γ) at steps ⌈H/E_k⌉, ⌈2H/E_k⌉, …, H, here by hand.
+func TestAffordedStepsAreScaled(t *testing.T) {
+	const h = 6
+	w := linear()
+	w.Training.MaxSteps, w.Mixing = h, wire.Mixing{EverySteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}
+	p := compile[float64](t, w)
+	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
+	for afford, takes := range map[int][]uint64{1: {6}, 2: {3, 6}, 4: {2, 3, 5, 6}, 6: {1, 2, 3, 4, 5, 6}} {
+		s, err := p.Stepper(task.LocalJob[float64]{Base: base, Samples: learner.NewSamples(2, row, []float64{target}),
+			Weight: 0.5, Steps: afford, Rand: rand.New(rand.NewPCG(1, 2))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := slices.Clone(base), slices.Clone(base)
+		for step := uint64(1); step <= h; step++ {
+			if err := s.Take(got, step, step); err != nil {
+				t.Fatal(err)
+			}
+			if slices.Contains(takes, step) {
+				long := w.Training.StepSize * h / float64(afford) * 0.5 * (row[0]*want[0] + row[1]*want[1] - target)
+				want[0], want[1] = want[0]-long*row[0], want[1]-long*row[1]
+			}
+			if d := math.Hypot(got[0]-want[0], got[1]-want[1]); !(d < 1e-12) {
+				t.Errorf("E_k = %d, step %d: %v, want %v", afford, step, got, want)
+				break
+			}
+		}
+	}
+}
+
+// The schedule of a round begins where the rounds before left it, with neighbours and without: on one row, by hand.
+func TestScheduleInARound(t *testing.T) {
+	const h, offset, gamma = 3, 20, 7
+	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
+	for _, mixing := range []wire.Mixing{{}, {EverySteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}} {
+		w := linear()
+		w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, gamma
+		w.Training.MaxSteps, w.Mixing = h, mixing
+		s, err := compile[float64](t, w).Stepper(task.LocalJob[float64]{Base: base, Weight: 1, Steps: h, Offset: offset,
+			Samples: learner.NewSamples(2, row, []float64{target})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := slices.Clone(base), slices.Clone(base)
+		if err := s.Take(got, 1, h); err != nil {
+			t.Fatal(err)
+		}
+		for step := 1; step <= h; step++ {
+			long := 2. / float64(gamma+offset+step) * (row[0]*want[0] + row[1]*want[1] - target)
+			want[0], want[1] = want[0]-long*row[0], want[1]-long*row[1]
+		}
+		if d := math.Hypot(got[0]-want[0], got[1]-want[1]); !(d < 1e-12) {
+			t.Errorf("mixing %+v: %v, want %v", mixing, got, want)
+		}
+	}
+}

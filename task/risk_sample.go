@@ -1,0 +1,34 @@
+package task
+
+import (
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// RiskRows is how many rows the risks that an agent reports are of at most. Of more rows it draws as many, one of each
+// RiskRows-th part: the mean over them is off by some σ/64, where σ is the standard deviation of the rows' risks, and
+// two passes over all rows a round would take longer than the local steps.
+const RiskRows = 4096
+
+// riskSample is the rows on which risks are reported.
+type riskSample[T learner.Float] struct {
+	of, rows *learner.Samples[T]
+	seed     uint64
+}
+
+// RiskSample returns the rows of some on which risks are reported: all of them, or RiskRows that the seed draws. They
+// are read once, and used again while the samples stay the same.
+func (p *CompiledTask[T]) RiskSample(of *learner.Samples[T], seed uint64) *learner.Samples[T] {
+	if of.Len() <= RiskRows {
+		return of
+	}
+	for _, s := range p.samples {
+		if s.of != nil && s.seed == seed && s.of.Same(of) {
+			return s.rows
+		}
+	}
+	p.samples[1] = p.samples[0]
+	p.samples[0] = riskSample[T]{of, of.Subset(RiskRows, rand.New(rand.NewPCG(seed, 0))), seed}
+	return p.samples[0].rows
+}

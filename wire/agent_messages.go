@@ -1,0 +1,341 @@
+package wire
+
+// The messages from an agent.
+
+// PresenceState is what presence says of an agent.
+type PresenceState uint8
+
+// The states of presence.
+const (
+	StateOnline PresenceState = iota + 1
+	StateOffline
+	StateLost // said by the broker, as the agent's will
+)
+
+// String returns the state's name.
+func (s PresenceState) String() string { return enumName(uint8(s), "online", "offline", "lost") }
+
+// Presence is retained for each agent. It is a hint: nothing depends on it.
+// The envelope's epoch is the agent's boot epoch.
+type Presence struct {
+	VolatileStorage    bool // "durable: false": its updates do not survive a power cut
+	State              PresenceState
+	Nonce              uint64 // drawn at each start: two devices with one identity share an epoch, never a nonce
+	MaxProtocolVersion uint8  // highest protocol version
+	Software           string // for people
+	Extra              UnknownSections
+}
+
+// Body returns the message's encoding.
+func (m *Presence) Body() []byte {
+	var w writer
+	w.u8(uint8(m.State))
+	w.u64(m.Nonce)
+	w.u8(m.MaxProtocolVersion)
+	w.str(m.Software)
+	w.sections(m.parts(), m.Extra)
+	return w.b
+}
+
+func (m *Presence) parts() []sectionCodec {
+	return []sectionCodec{{"durable", NeedIgnore, func(w *writer) {
+		if m.VolatileStorage {
+			w.bool(false)
+		}
+	}, func(r *reader) { m.VolatileStorage = !r.bool("durable") }}}
+}
+
+// DecodePresence reads the body of a TypePresence envelope.
+func DecodePresence(body []byte) (Presence, error) {
+	r := reader{b: body}
+	m := Presence{State: PresenceState(r.enum("state", uint8(StateLost))), Nonce: r.u64(), MaxProtocolVersion: r.u8(),
+		Software: r.str("software", MaxName)}
+	m.Extra = r.sections(m.parts())
+	return m, r.finish("presence")
+}
+
+// DeclineReason tells why an agent does not take part. It is a metric's label.
+type DeclineReason uint8
+
+// The reasons for declining.
+const (
+	DeclineBadData     DeclineReason = iota + 1 // its data do not fit the task
+	DeclineTooFewRows                           // fewer rows than may be spoken of
+	DeclineUnsupported                          // a task that this build cannot do
+	DeclineNoTime                               // the time left is too short
+	DeclineDiverged                             // its local steps left the finite numbers
+	DeclineFetch                                // the model or task could not be had
+	_                                           // no program says this one
+	DeclineRefused                              // an update of it for this round was refused
+	DeclineBudget                               // the rest of its month's bytes is too small for a round
+	// By the rules of the device's owner:
+	DeclineBusy    // its load is too high
+	DeclineHot     // it is too hot
+	DeclineBattery // its battery is low, or it is not on mains
+	DeclineMemory  // too little memory is available
+	DeclineWindow  // not at this time of day
+
+	DeclineStorage // its disk does not take what must be on it first
+	lastDecline    = DeclineStorage
+)
+
+// String returns the reason's name, as metrics and logs show it.
+func (r DeclineReason) String() string {
+	return enumName(uint8(r), "bad_data", "too_few_rows", "unsupported", "no_time", "diverged", "fetch", "stopping",
+		"refused", "budget",
+		"busy", "hot", "battery", "memory", "window", "storage")
+}
+
+// DeclineReasons returns all reasons, for closed label sets.
+func DeclineReasons() []DeclineReason { return enumAll(lastDecline) }
+
+// Hello tells the coordinator that an agent is there. It is repeated until answered.
+type Hello struct {
+	Nonce         uint64
+	Announcement  Digest        // the newest that the agent obeys
+	Unfit         DeclineReason // 0 when the agent can do the announced task
+	Samples       uint64        // rows of local data that fit the task
+	PendingUpdate Digest        // an update that it holds for this round, else zero
+	PeerKey       PeerKey       // of its seals towards neighbours; zero when it does not mix
+	Location      Location
+	// whom it has found and would mix with, by id, where agents look for each other
+	Neighbors        []AgentID
+	SupportsClipping bool               // it knows clipped mixing, and proofs between neighbours
+	Seen             EdgeMeasurements   // of its last block, where flows are clipped
+	OutcomeRequest   OutcomeRequest     // for the outcome of an earlier round's update
+	Misfit           DataProblem        // of its data, if it is unfit for them
+	Residuals        CandidateResiduals // of a model that is rolled out
+	NewRows          NewRows            // where rounds wait for them
+	Evaluation       Evaluation         // of a base model that was to be evaluated
+	// Respond.Of of the announcement by which it was drawn to answer; 0 = it always answers
+	ResponseThreshold uint32
+	// the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
+	MissingGroupKeyID uint64
+	MissingParts      MissingParts // of a blob that it pulls
+	Extra             UnknownSections
+}
+
+// DataProblem is what of an agent's data keeps it from taking part. Its texts are for people.
+type DataProblem struct {
+	Column                      string // or input; empty = all
+	Reason                      string // why its values are not used; empty = another
+	ExampleLocation             string // file and line, or topic, of one of them
+	UnusableValues, TotalValues uint64 // so many of so many values, or lines, are not used; 0 = that is not known
+}
+
+// MaxReason bounds the reason of a misfit, in bytes.
+const MaxReason = 32
+
+// OutcomeRequest is an update of the announced run whose round is over, and whose outcome the agent has not read.
+type OutcomeRequest struct {
+	Round  RoundID // 0 = none
+	Update Digest
+}
+
+// Location is where an agent stands, in metres or any unit common to the federation, if it tells.
+type Location struct {
+	Known bool
+	X, Y  float64
+}
+
+// Body returns the message's encoding.
+func (m *Hello) Body() []byte {
+	var w writer
+	w.u64(m.Nonce)
+	w.digest(m.Announcement)
+	w.u8(uint8(m.Unfit))
+	w.u64(m.Samples)
+	w.digest(m.PendingUpdate)
+	w.sections(m.parts(), m.Extra)
+	return w.b
+}
+
+func (m *Hello) parts() []sectionCodec {
+	return []sectionCodec{
+		{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }},
+		m.Evaluation.part(),
+		m.Evaluation.externalMetricsCodec(),
+		{"key", NeedIgnore, func(w *writer) { w.optionalU64(m.MissingGroupKeyID) },
+			func(r *reader) { m.MissingGroupKeyID = r.u64() }},
+		m.MissingParts.part(),
+		{"location", NeedIgnore, func(w *writer) {
+			if m.Location != (Location{}) {
+				w.location(m.Location)
+			}
+		}, func(r *reader) { m.Location = r.location() }},
+		{"misfit", NeedIgnore, func(w *writer) { w.misfit(m.Misfit) }, func(r *reader) { m.Misfit = r.misfit() }},
+		{"mixing", NeedIgnore, func(w *writer) { w.mixingFields(m) }, func(r *reader) { r.mixingFields(m) }},
+		{"mixing_clip", NeedIgnore, func(w *writer) {
+			if m.SupportsClipping {
+				w.bool(true)
+			}
+		}, func(r *reader) { m.SupportsClipping = r.bool("clips") }},
+		m.NewRows.part(),
+		{"outcome", NeedIgnore, func(w *writer) {
+			if m.OutcomeRequest != (OutcomeRequest{}) {
+				w.u64(uint64(m.OutcomeRequest.Round))
+				w.digest(m.OutcomeRequest.Update)
+			}
+		}, func(r *reader) { m.OutcomeRequest = OutcomeRequest{RoundID(r.u64()), r.digest()} }},
+		{"residuals", NeedIgnore, func(w *writer) { w.residuals(&m.Residuals) },
+			func(r *reader) { r.residuals(&m.Residuals) }},
+		rowsPart("respond", &m.ResponseThreshold),
+	}
+}
+
+func (w *writer) misfit(m DataProblem) {
+	if m == (DataProblem{}) {
+		return
+	}
+	w.str(m.Column)
+	w.str(m.Reason)
+	w.str(m.ExampleLocation)
+	w.u64(m.UnusableValues)
+	w.u64(m.TotalValues)
+}
+
+func (r *reader) misfit() DataProblem {
+	return DataProblem{r.str("column", MaxName), r.str("reason", MaxReason), r.str("where", MaxName), r.u64(), r.u64()}
+}
+
+func (w *writer) mixingFields(m *Hello) {
+	if m.PeerKey == (PeerKey{}) && len(m.Neighbors) == 0 {
+		return
+	}
+	w.b = append(w.b, m.PeerKey[:]...)
+	w.u32(uint32(len(m.Neighbors)))
+	for _, id := range m.Neighbors {
+		w.str(string(id))
+	}
+}
+
+func (r *reader) mixingFields(m *Hello) {
+	copy(m.PeerKey[:], r.take(len(m.PeerKey)))
+	if m.PeerKey.weak() {
+		r.failf("peer key %x is of small order: nobody can seal for it", m.PeerKey[:])
+	}
+	for range r.count("neighbours", MaxNeighbors, 3) {
+		id := AgentID(r.str("neighbour", MaxAgentID))
+		if err := id.ValidateAgent(); r.err == nil && err != nil {
+			r.fail(err)
+		}
+		if n := len(m.Neighbors); n > 0 && m.Neighbors[n-1] >= id {
+			r.failf("neighbour %q after %q: they must ascend", id, m.Neighbors[n-1])
+		}
+		m.Neighbors = append(m.Neighbors, id)
+	}
+}
+
+func (w *writer) location(l Location) {
+	w.bool(l.Known)
+	w.f64(l.X)
+	w.f64(l.Y)
+}
+
+func (r *reader) location() Location {
+	return Location{r.bool("location known"), r.f64("x"), r.f64("y")}
+}
+
+// DecodeHello reads the body of a TypeHello envelope.
+func DecodeHello(body []byte) (Hello, error) {
+	r := reader{b: body}
+	m := Hello{
+		Nonce: r.u64(), Announcement: r.digest(), Unfit: DeclineReason(r.optionalEnum("reason", uint8(lastDecline))),
+		Samples: r.u64(), PendingUpdate: r.digest(),
+	}
+	m.Extra = r.sections(m.parts())
+	return m, r.finish("hello")
+}
+
+// Joined answers an invitation: the agent is at work.
+type Joined struct{ Announcement Digest }
+
+// Body returns the message's encoding.
+func (m *Joined) Body() []byte { return m.Announcement[:] }
+
+// DecodeJoined reads the body of a TypeJoined envelope.
+func DecodeJoined(body []byte) (Joined, error) {
+	r := reader{b: body}
+	m := Joined{Announcement: r.digest()}
+	return m, r.finish("joined")
+}
+
+// Declined answers an invitation: the round goes on without the agent.
+type Declined struct {
+	Announcement Digest
+	Reason       DeclineReason
+}
+
+// Body returns the message's encoding.
+func (m *Declined) Body() []byte {
+	var w writer
+	w.digest(m.Announcement)
+	w.u8(uint8(m.Reason))
+	return w.b
+}
+
+// DecodeDeclined reads the body of a TypeDeclined envelope.
+func DecodeDeclined(body []byte) (Declined, error) {
+	r := reader{b: body}
+	m := Declined{Announcement: r.digest(), Reason: DeclineReason(r.enum("reason", uint8(lastDecline)))}
+	return m, r.finish("declined")
+}
+
+// Update is the manifest of an agent's contribution to a round, sent before
+// its chunks. Its identity is the envelope's run, round and sender with Base;
+// the payload's hash is its digest.
+type Update struct {
+	Kind              RoundKind
+	Base              Digest // hash of the model it started from; zero in a statistics round
+	Payload           Manifest
+	Inline            []byte           // the whole payload, where it has at most MaxInlineUpdate bytes
+	LocalSteps        uint32           // E_k that were taken
+	Samples           uint64           // rows of local data
+	RiskBefore        float64          // local risk at the base model
+	RiskAfter         float64          // local risk after the local steps
+	StepTime          float64          // seconds per local step, measured
+	UnsolicitedChunks uint32           // chunks, the first ones, that follow this message without having been lent
+	Seen              EdgeMeasurements // of the block, where flows are clipped
+	Extra             UnknownSections
+}
+
+// Body returns the message's encoding.
+func (m *Update) Body() []byte {
+	var w writer
+	w.u8(uint8(m.Kind))
+	w.digest(m.Base)
+	w.b = m.Payload.Append(w.b)
+	w.bytes(m.Inline)
+	w.u32(m.LocalSteps)
+	w.u64(m.Samples)
+	w.f64(m.RiskBefore)
+	w.f64(m.RiskAfter)
+	w.f64(m.StepTime)
+	w.sections(m.parts(), m.Extra)
+	return w.b
+}
+
+func (m *Update) parts() []sectionCodec {
+	return append(updateCodecSections(&m.Payload.Codec, NeedDecline), chunksPart("ahead", &m.UnsolicitedChunks),
+		sectionCodec{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }})
+}
+
+// DecodeUpdate reads the body of a TypeUpdate envelope. An inline payload is
+// held against its length, not yet against its hash.
+func DecodeUpdate(body []byte) (Update, error) {
+	r := reader{b: body}
+	m := Update{
+		Kind: RoundKind(r.enum("kind", uint8(KindTraining))), Base: r.digest(),
+		Payload: r.manifest(), Inline: r.bytes("payload", MaxInlineUpdate),
+		LocalSteps: r.u32(), Samples: r.u64(),
+		RiskBefore: r.f64("risk before"), RiskAfter: r.f64("risk after"), StepTime: r.f64("step time"),
+	}
+	m.Extra = r.sections(m.parts())
+	if r.err == nil && len(m.Inline) > 0 && len(m.Inline) != int(m.Payload.Length) {
+		r.failf("payload of %d bytes, the manifest says %d", len(m.Inline), m.Payload.Length)
+	}
+	if len(m.Inline) == 0 {
+		m.Inline = nil
+	}
+	return m, r.finish("update")
+}

@@ -1,0 +1,258 @@
+package wire
+
+// The messages from the coordinator to one agent.
+
+// Invitation asks one agent to take part in an announced round. It names the
+// agent, since a broker could give it to another, with another weight.
+type Invitation struct {
+	Agent           AgentID
+	Announcement    Digest      // of the announcement's envelope
+	RemainingMillis uint32      // milliseconds until the round's deadline: clocks of devices are not trusted
+	Weight          float64     // K·p_k for the local step size; 1 where weights are applied at the server
+	SendsUpdate     bool        // the agent is to send its update; else it only trains and mixes
+	BlockRound      RoundID     // the round for which the edges were made: this one, but where blocks have no end
+	Peers           []Peer      // whom it mixes with, in id order
+	Ended           []EndedEdge // by ID: with whom it does not mix for some rounds, though the graph has the edge
+	Samples         uint64      // rows that its hello before the draw told of; 0 = not known
+	Attestation     Signature   // attests the agent's key to its neighbours (AttestationText); zero = none
+	Extra           UnknownSections
+}
+
+// Peer is the other end of one of an agent's edges.
+type Peer struct {
+	ID     AgentID
+	Boot   Epoch   // the start of its program that the edge is to
+	Key    PeerKey // it seals with
+	Weight float64 // w_ij
+	Clip   float64 // τ_ij of clipped mixing; 0 = no bound
+	// RequiresProofs: what is said on this edge proves which neighbour says it. So it is on all edges of a block, or on
+	// none.
+	RequiresProofs bool
+}
+
+// Body returns the invitation's encoding.
+func (m *Invitation) Body() []byte {
+	var w writer
+	w.str(string(m.Agent))
+	w.digest(m.Announcement)
+	w.u32(m.RemainingMillis)
+	w.f64(m.Weight)
+	w.bool(m.SendsUpdate)
+	w.sections(m.parts(), m.Extra)
+	return w.b
+}
+
+func (m *Invitation) parts() []sectionCodec {
+	return []sectionCodec{
+		{"mixing", NeedDecline, func(w *writer) { w.peers(m) }, func(r *reader) { r.peers(m) }},
+		{"mixing_clip", NeedDecline, func(w *writer) { w.clipBounds(m) }, func(r *reader) { r.clipBounds(m) }},
+		{"mixing_ended", NeedIgnore, func(w *writer) { w.ended(m) }, func(r *reader) { r.ended(m) }},
+		{"mixing_proofs", NeedDecline, func(w *writer) { w.proofs(m) }, func(r *reader) { r.proofs(m) }},
+		{"rows", NeedIgnore, func(w *writer) { w.optionalU64(m.Samples) }, func(r *reader) { m.Samples = r.u64() }},
+		{"word", NeedIgnore, func(w *writer) {
+			if m.Attestation != (Signature{}) {
+				w.b = append(w.b, m.Attestation[:]...)
+			}
+		}, func(r *reader) { copy(m.Attestation[:], r.take(len(m.Attestation))) }},
+	}
+}
+
+// optionalU64 writes a number that is not there if it is 0.
+func (w *writer) optionalU64(n uint64) {
+	if n > 0 {
+		w.u64(n)
+	}
+}
+
+func (w *writer) peers(m *Invitation) {
+	if m.BlockRound == 0 && len(m.Peers) == 0 {
+		return
+	}
+	w.u64(uint64(m.BlockRound))
+	w.u32(uint32(len(m.Peers)))
+	for _, p := range m.Peers {
+		w.str(string(p.ID))
+		w.u64(uint64(p.Boot))
+		w.b = append(w.b, p.Key[:]...)
+		w.f64(p.Weight)
+	}
+}
+
+func (r *reader) peers(m *Invitation) {
+	m.BlockRound = RoundID(r.u64())
+	for range r.count("peers", MaxNeighbors, 51) {
+		p := Peer{ID: AgentID(r.str("peer", MaxAgentID)), Boot: Epoch(r.u64())}
+		copy(p.Key[:], r.take(len(p.Key)))
+		p.Weight = r.f64("edge weight")
+		if err := p.ID.ValidateAgent(); err != nil {
+			r.fail(err)
+		}
+		if n := len(m.Peers); n > 0 && m.Peers[n-1].ID >= p.ID {
+			r.failf("peer %q after %q: they must ascend", p.ID, m.Peers[n-1].ID)
+		}
+		m.Peers = append(m.Peers, p)
+	}
+}
+
+// DecodeInvitation reads the body of a TypeInvitation envelope.
+func DecodeInvitation(body []byte) (Invitation, error) {
+	r := reader{b: body}
+	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), RemainingMillis: r.u32(),
+		Weight: r.f64("weight"), SendsUpdate: r.bool("uploads")}
+	m.Extra = r.sections(m.parts())
+	if err := m.Agent.ValidateAgent(); err != nil {
+		r.fail(err)
+	}
+	if r.err == nil && m.Weight <= 0 {
+		r.failf("weight is %v, must be positive", m.Weight)
+	}
+	return m, r.finish("invitation")
+}
+
+// RoundStanding tells an agent where it stands in a round that does not need it.
+type RoundStanding uint8
+
+// The places.
+const (
+	// PlaceCounted: known to the coordinator, which has not drawn yet.
+	PlaceCounted RoundStanding = iota + 1
+	// PlaceNotSelected: the round goes on without it.
+	PlaceNotSelected
+)
+
+// String returns the place's name.
+func (p RoundStanding) String() string { return enumName(uint8(p), "counted", "not selected") }
+
+// HelloAnswer answers the hello of an agent that is neither invited nor done.
+type HelloAnswer struct {
+	Announcement Digest
+	Place        RoundStanding
+	Samples      uint64 // rows that the agent's newest hello has told of
+}
+
+// Body returns the standing's encoding.
+func (m *HelloAnswer) Body() []byte {
+	var w writer
+	w.digest(m.Announcement)
+	w.u8(uint8(m.Place))
+	w.u64(m.Samples)
+	return w.b
+}
+
+// DecodeHelloAnswer reads the body of a TypeStanding envelope.
+func DecodeHelloAnswer(body []byte) (HelloAnswer, error) {
+	r := reader{b: body}
+	m := HelloAnswer{Announcement: r.digest(), Place: RoundStanding(r.enum("place", uint8(PlaceNotSelected))),
+		Samples: r.u64()}
+	return m, r.finish("standing")
+}
+
+// UpdateAccepted says that an update is on the coordinator's disk.
+type UpdateAccepted struct{ Update Digest }
+
+// Body returns the message's encoding.
+func (m *UpdateAccepted) Body() []byte { return m.Update[:] }
+
+// DecodeUpdateAccepted reads the body of a TypeAccepted envelope.
+func DecodeUpdateAccepted(body []byte) (UpdateAccepted, error) {
+	r := reader{b: body}
+	m := UpdateAccepted{Update: r.digest()}
+	return m, r.finish("accepted")
+}
+
+// RefuseReason tells why an update is not taken. It is a metric's label.
+type RefuseReason uint8
+
+// The reasons for refusing an update.
+const (
+	RefuseLate RefuseReason = iota + 1
+	RefuseNotSelected
+	RefuseWrongRound
+	RefuseWrongBase
+	RefuseWrongSchema
+	RefuseConflict // another digest after one was accepted
+	RefuseTooLarge
+	RefuseBadHash
+	RefuseNotFinite
+	RefuseNorm
+	RefuseMalformed
+	RefuseUnsupported // it has a section that this coordinator does not know and must not pass over
+	lastRefuse        = RefuseUnsupported
+)
+
+// String returns the reason's name, as metrics and logs show it.
+func (r RefuseReason) String() string {
+	return enumName(uint8(r), "late", "not_selected", "wrong_round", "wrong_base", "wrong_schema", "conflict",
+		"too_large",
+		"bad_hash", "not_finite", "norm", "malformed", "unsupported")
+}
+
+// RefuseReasons returns all reasons, for closed label sets.
+func RefuseReasons() []RefuseReason { return enumAll(lastRefuse) }
+
+// UpdateRefused says that an update was not taken and will not be.
+type UpdateRefused struct {
+	Update Digest
+	Reason RefuseReason
+}
+
+// Body returns the message's encoding.
+func (m *UpdateRefused) Body() []byte {
+	var w writer
+	w.digest(m.Update)
+	w.u8(uint8(m.Reason))
+	return w.b
+}
+
+// DecodeUpdateRefused reads the body of a TypeRefused envelope.
+func DecodeUpdateRefused(body []byte) (UpdateRefused, error) {
+	r := reader{b: body}
+	m := UpdateRefused{Update: r.digest(), Reason: RefuseReason(r.enum("reason", uint8(lastRefuse)))}
+	return m, r.finish("refused")
+}
+
+// ChunkRange is a run of chunks, First to Last inclusive.
+type ChunkRange struct{ First, Last uint32 }
+
+// Credit lends an agent the right to send the named chunks for a while.
+type Credit struct {
+	Update Digest
+	Lease  uint32 // milliseconds
+	Chunks []ChunkRange
+}
+
+// Body returns the message's encoding.
+func (m *Credit) Body() []byte {
+	var w writer
+	w.digest(m.Update)
+	w.u32(m.Lease)
+	w.u32(uint32(len(m.Chunks)))
+	for _, c := range m.Chunks {
+		w.u32(c.First)
+		w.u32(c.Last)
+	}
+	return w.b
+}
+
+// DecodeCredit reads the body of a TypeCredit envelope.
+func DecodeCredit(body []byte) (Credit, error) {
+	r := reader{b: body}
+	m := Credit{Update: r.digest(), Lease: r.u32()}
+	n := r.count("chunks", MaxRanges, 8)
+	for range n {
+		c := ChunkRange{r.u32(), r.u32()}
+		if c.First > c.Last || c.Last >= MaxChunks {
+			r.failf("chunks %d to %d: not a range of chunks", c.First, c.Last)
+		}
+		m.Chunks = append(m.Chunks, c)
+	}
+	return m, r.finish("credit")
+}
+
+func enumAll[E ~uint8](last E) []E {
+	all := make([]E, 0, last)
+	for e := E(1); e <= last; e++ {
+		all = append(all, e)
+	}
+	return all
+}

@@ -1,0 +1,229 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+)
+
+// ErrTruncated reports a body that ends inside a field.
+var ErrTruncated = errors.New("body ends inside a field")
+
+// writer appends fields in the order they are written.
+type writer struct{ b []byte }
+
+func (w *writer) u8(x uint8)      { w.b = append(w.b, x) }
+func (w *writer) u16(x uint16)    { w.b = binary.LittleEndian.AppendUint16(w.b, x) }
+func (w *writer) u32(x uint32)    { w.b = binary.LittleEndian.AppendUint32(w.b, x) }
+func (w *writer) u64(x uint64)    { w.b = binary.LittleEndian.AppendUint64(w.b, x) }
+func (w *writer) f64(x float64)   { w.u64(math.Float64bits(x)) }
+func (w *writer) digest(d Digest) { w.b = append(w.b, d[:]...) }
+
+func (w *writer) bool(x bool) {
+	if x {
+		w.u8(1)
+	} else {
+		w.u8(0)
+	}
+}
+
+func (w *writer) str(s string) {
+	w.u16(uint16(len(s)))
+	w.b = append(w.b, s...)
+}
+
+func (w *writer) bytes(p []byte) {
+	w.u32(uint32(len(p)))
+	w.b = append(w.b, p...)
+}
+
+func (w *writer) f64s(xs []float64) {
+	w.u32(uint32(len(xs)))
+	for _, x := range xs {
+		w.f64(x)
+	}
+}
+
+func (w *writer) u32s(xs []uint32) {
+	w.u32(uint32(len(xs)))
+	for _, x := range xs {
+		w.u32(x)
+	}
+}
+
+// reader takes fields in order. The first problem sticks: later reads return
+// zeros, and done reports it. Nothing is allocated before its length has been
+// held against both a limit and the bytes that are left.
+type reader struct {
+	b   []byte
+	err error
+}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+func (r *reader) failf(format string, args ...any) { r.fail(fmt.Errorf(format, args...)) }
+
+func (r *reader) take(n int) []byte {
+	if r.err != nil {
+		return nil
+	}
+	if len(r.b) < n {
+		r.fail(ErrTruncated)
+		return nil
+	}
+	p := r.b[:n:n]
+	r.b = r.b[n:]
+	return p
+}
+
+func (r *reader) u8() uint8 {
+	if p := r.take(1); p != nil {
+		return p[0]
+	}
+	return 0
+}
+
+func (r *reader) u16() uint16 {
+	if p := r.take(2); p != nil {
+		return binary.LittleEndian.Uint16(p)
+	}
+	return 0
+}
+
+func (r *reader) u32() uint32 {
+	if p := r.take(4); p != nil {
+		return binary.LittleEndian.Uint32(p)
+	}
+	return 0
+}
+
+func (r *reader) u64() uint64 {
+	if p := r.take(8); p != nil {
+		return binary.LittleEndian.Uint64(p)
+	}
+	return 0
+}
+
+// f64 reads a number that must be finite.
+func (r *reader) f64(field string) float64 {
+	x := math.Float64frombits(r.u64())
+	if !finite(x) {
+		r.failf("%s is %v: %w", field, x, ErrNotFinite)
+		return 0
+	}
+	return x
+}
+
+func (r *reader) digest() (d Digest) {
+	copy(d[:], r.take(len(d)))
+	return d
+}
+
+func (r *reader) bool(field string) bool {
+	x := r.u8()
+	if x > 1 {
+		r.failf("%s is %d, neither 0 nor 1", field, x)
+	}
+	return x == 1
+}
+
+// enum reads a byte that must lie in 1…last.
+func (r *reader) enum(field string, last uint8) uint8 {
+	x := r.u8()
+	if r.err == nil && (x == 0 || x > last) {
+		r.failf("%s is %d, not one of 1…%d", field, x, last)
+	}
+	return x
+}
+
+// optionalEnum reads an enumeration that may be absent: a byte that must lie in 0…last.
+func (r *reader) optionalEnum(field string, last uint8) uint8 {
+	x := r.u8()
+	if r.err == nil && x > last {
+		r.failf("%s is %d, more than %d", field, x, last)
+	}
+	return x
+}
+
+// str reads a string of 0…most bytes of UTF-8.
+func (r *reader) str(field string, most int) string {
+	n := int(r.u16())
+	if n > most {
+		r.failf("%s has %d bytes, more than %d", field, n, most)
+		return ""
+	}
+	p := r.take(n)
+	if !utf8.Valid(p) {
+		r.failf("%s is not UTF-8", field)
+		return ""
+	}
+	return string(p)
+}
+
+// bytes returns a view of a byte string of 0…most bytes.
+func (r *reader) bytes(field string, most int) []byte {
+	n := r.u32()
+	if uint64(n) > uint64(most) {
+		r.failf("%s has %d bytes, more than %d", field, n, most)
+		return nil
+	}
+	return r.take(int(n))
+}
+
+// count reads the length of a list whose entries take at least size bytes each.
+func (r *reader) count(field string, most, size int) int {
+	n := r.u32()
+	if uint64(n) > uint64(most) {
+		r.failf("%s has %d entries, more than %d", field, n, most)
+		return 0
+	}
+	if r.err == nil && int(n)*size > len(r.b) {
+		r.fail(ErrTruncated)
+	}
+	if r.err != nil {
+		return 0
+	}
+	return int(n)
+}
+
+func (r *reader) f64s(field string, most int) []float64 {
+	n := r.count(field, most, 8)
+	if n == 0 {
+		return nil
+	}
+	xs := make([]float64, n)
+	for i := range xs {
+		xs[i] = r.f64(field)
+	}
+	return xs
+}
+
+func (r *reader) u32s(field string, most int) []uint32 {
+	n := r.count(field, most, 4)
+	if n == 0 {
+		return nil
+	}
+	xs := make([]uint32, n)
+	for i := range xs {
+		xs[i] = r.u32()
+	}
+	return xs
+}
+
+// finish returns the first problem, and treats bytes left over as one: a field
+// that this version does not know must not be passed over in silence.
+func (r *reader) finish(what string) error {
+	if r.err == nil && len(r.b) > 0 {
+		r.failf("%d bytes after the last field", len(r.b))
+	}
+	if r.err != nil {
+		return fmt.Errorf("%s: %w", what, r.err)
+	}
+	return nil
+}

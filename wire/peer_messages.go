@@ -1,0 +1,226 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// The messages between neighbours. They carry no signature: a neighbour's key comes in the coordinator's signed
+// invitation, and what is sealed with it proves that the sender or a neighbour of its has sent it. Behind the seal
+// stand, where the invitation has them, the proofs that it was the sender, one for each neighbour that the message is
+// to. The head of a message is the associated data of its seal.
+
+// PeerType tells what a message between neighbours is.
+type PeerType uint8
+
+// The messages between neighbours.
+const (
+	PeerGreeting     PeerType = iota + 1 // the sender's key, wrapped for each neighbour
+	PeerSnapshot                         // a part of the sender's parameters at one step
+	PeerAsk                              // a snapshot is missing
+	PeerFinish                           // how far the sender's end of an edge went
+	PeerBeacon                           // the sender is there: to its cell, outside of any round
+	PeerSignedBeacon                     // the same, with a proof that it is the sender's
+	lastPeer         = PeerSignedBeacon
+)
+
+const (
+	peerMagic = "FEDX"
+	// MaxNeighbors bounds the edges of one agent.
+	MaxNeighbors = 128
+	// WrappedKey is the length of a sender's key sealed for a neighbour, in bytes.
+	WrappedKey = 32 + PeerSeal
+	// PeerSeal is what a seal adds to its text, in bytes.
+	PeerSeal = 16
+	// PeerProof is the length of a proof, in bytes.
+	PeerProof = 16
+	// MaxSnapshotPart bounds the parameters in one message, in bytes: 60 KiB less the longest head.
+	MaxSnapshotPart = 48 << 10
+)
+
+// PeerHead begins every message between neighbours.
+type PeerHead struct {
+	Type  PeerType
+	Run   RunID
+	Round RoundID
+	From  AgentID
+	Boot  Epoch
+}
+
+// PeerAddress is a neighbour, and the start of its program that is meant; 0 if not known.
+type PeerAddress struct {
+	ID   AgentID
+	Boot Epoch
+}
+
+// Greeting gives the neighbours the key of what the sender seals in this round.
+type Greeting struct {
+	Salt [16]byte
+	Keys []GreetingKey
+}
+
+// GreetingKey is the sender's key for one neighbour.
+type GreetingKey struct {
+	To      PeerAddress
+	Holds   bool // the sender holds this neighbour's key
+	Wrapped [WrappedKey]byte
+}
+
+// Snapshot is the head of a part of a snapshot. The part itself follows it.
+type Snapshot struct {
+	Step        uint64
+	Part, Parts uint16
+	To          []SnapshotTo
+}
+
+// SnapshotTo says which q the snapshot is on the edge to a neighbour.
+type SnapshotTo struct {
+	PeerAddress
+	Seq uint64
+}
+
+// PeerControl is an ask or a finish. Count makes each seal of the sender
+// another one. Last and Applied stay 0, and Drained false, in an ask.
+type PeerControl struct {
+	To          PeerAddress
+	SealCounter uint64
+	Seq         uint64 // of the snapshot that is missing; of the last that was issued
+	AppliedSeq  uint64
+	Drained     bool
+}
+
+func (w *writer) peerHead(h PeerHead) {
+	w.b = append(w.b, peerMagic...)
+	w.u8(Version)
+	w.u8(uint8(h.Type))
+	w.u64(uint64(h.Run))
+	w.u64(uint64(h.Round))
+	w.u64(uint64(h.Boot))
+	w.str(string(h.From))
+}
+
+func (w *writer) peerAddress(a PeerAddress) {
+	w.u64(uint64(a.Boot))
+	w.str(string(a.ID))
+}
+
+func (r *reader) peerAddress() PeerAddress {
+	a := PeerAddress{Boot: Epoch(r.u64()), ID: AgentID(r.str("neighbour", MaxAgentID))}
+	if r.err == nil {
+		if err := a.ID.ValidateAgent(); err != nil {
+			r.fail(err)
+		}
+	}
+	return a
+}
+
+// DecodePeerHead reads the head of a message between neighbours; the rest is for the decoder of its type.
+func DecodePeerHead(p []byte) (PeerHead, []byte, error) {
+	r := reader{b: p}
+	if m := r.take(len(peerMagic)); m != nil && !bytes.Equal(m, []byte(peerMagic)) {
+		r.fail(ErrMalformed)
+	}
+	if v := r.u8(); r.err == nil && v != Version {
+		r.fail(&VersionError{Has: v})
+	}
+	h := PeerHead{Type: PeerType(r.enum("type", uint8(lastPeer))), Run: RunID(r.u64()), Round: RoundID(r.u64()),
+		Boot: Epoch(r.u64())}
+	h.From = AgentID(r.str("sender", MaxAgentID))
+	if r.err == nil {
+		if err := h.From.ValidateAgent(); err != nil {
+			r.fail(err)
+		}
+	}
+	if r.err != nil {
+		return PeerHead{}, nil, fmt.Errorf("message between neighbours: %w", r.err)
+	}
+	return h, r.b, nil
+}
+
+// AppendGreeting appends a greeting's message to dst.
+func AppendGreeting(dst []byte, h PeerHead, g *Greeting) []byte {
+	w := writer{dst}
+	w.peerHead(h)
+	w.b = append(w.b, g.Salt[:]...)
+	w.u32(uint32(len(g.Keys)))
+	for i := range g.Keys {
+		k := &g.Keys[i]
+		w.peerAddress(k.To)
+		w.bool(k.Holds)
+		w.b = append(w.b, k.Wrapped[:]...)
+	}
+	return w.b
+}
+
+// DecodeGreeting reads what follows the head of a greeting.
+func DecodeGreeting(p []byte) (Greeting, error) {
+	r := reader{b: p}
+	var g Greeting
+	copy(g.Salt[:], r.take(len(g.Salt)))
+	for range r.count("keys", MaxNeighbors, 11+WrappedKey) {
+		k := GreetingKey{To: r.peerAddress(), Holds: r.bool("holds")}
+		copy(k.Wrapped[:], r.take(WrappedKey))
+		g.Keys = append(g.Keys, k)
+	}
+	return g, r.finish("greeting")
+}
+
+// AppendSnapshot appends the head of a snapshot's part to dst: all that its seal covers but does not hide.
+func AppendSnapshot(dst []byte, h PeerHead, s *Snapshot) []byte {
+	w := writer{dst}
+	w.peerHead(h)
+	w.u64(s.Step)
+	w.u16(s.Part)
+	w.u16(s.Parts)
+	w.u32(uint32(len(s.To)))
+	for _, to := range s.To {
+		w.peerAddress(to.PeerAddress)
+		w.u64(to.Seq)
+	}
+	return w.b
+}
+
+// DecodeSnapshot reads what follows the head of a snapshot's part, and returns the part as it came, with its proofs.
+func DecodeSnapshot(p []byte) (Snapshot, []byte, error) {
+	r := reader{b: p}
+	s := Snapshot{Step: r.u64(), Part: r.u16(), Parts: r.u16()}
+	if r.err == nil && s.Part >= s.Parts {
+		r.failf("part %d of %d", s.Part, s.Parts)
+	}
+	for range r.count("neighbours", MaxNeighbors, 19) {
+		s.To = append(s.To, SnapshotTo{r.peerAddress(), r.u64()})
+	}
+	if most := MaxSnapshotPart + PeerSeal + PeerProof*len(s.To); r.err == nil && len(r.b) > most {
+		r.failf("a part of %d bytes, more than %d", len(r.b), most)
+	}
+	if r.err != nil {
+		return Snapshot{}, nil, fmt.Errorf("snapshot: %w", r.err)
+	}
+	return s, r.b, nil
+}
+
+// AppendControl appends an ask or a finish to dst: all that its seal covers.
+func AppendControl(dst []byte, h PeerHead, c *PeerControl) []byte {
+	w := writer{dst}
+	w.peerHead(h)
+	w.peerAddress(c.To)
+	w.u64(c.SealCounter)
+	w.u64(c.Seq)
+	w.u64(c.AppliedSeq)
+	w.bool(c.Drained)
+	return w.b
+}
+
+// DecodeControl reads what follows the head of an ask or a finish, and returns the seal and the proof.
+func DecodeControl(p []byte) (PeerControl, []byte, error) {
+	r := reader{b: p}
+	c := PeerControl{To: r.peerAddress(), SealCounter: r.u64(), Seq: r.u64(), AppliedSeq: r.u64(),
+		Drained: r.bool("drained")}
+	if r.err == nil && len(r.b) > PeerSeal+PeerProof {
+		r.failf("%d bytes after the proof", len(r.b)-PeerSeal-PeerProof)
+	}
+	if r.err != nil {
+		return PeerControl{}, nil, fmt.Errorf("message between neighbours: %w", r.err)
+	}
+	return c, r.b, nil
+}

@@ -1,0 +1,48 @@
+package wire
+
+import "github.com/fedmesh/fedmesh/spec"
+
+// updateCodecSections are the sections of the codecs of updates that have no byte in [codecs]: the byte is that of raw,
+// and the section names the codec. In a task, an agent that does not know the section, such as the one in Python,
+// ignores it and sends raw updates.
+func updateCodecSections(c *spec.Codec, need UnknownSectionPolicy) []sectionCodec {
+	return []sectionCodec{
+		{"signs", need, func(w *writer) {
+			if *c == spec.CodecSigns {
+				w.u8(1)
+			}
+		}, func(r *reader) {
+			r.enum("signs", 1)
+			r.codecOf(c, spec.CodecSigns)
+		}},
+		{"top_k", need, func(w *writer) {
+			if share, ok := c.TopK(); ok {
+				w.f64(share)
+			}
+		}, func(r *reader) { r.codecOf(c, spec.TopK(r.f64("top_k"))) }},
+	}
+}
+
+// MaySendRaw reports whether an agent that does not know the codec of a task ignores it and sends raw updates.
+func MaySendRaw(c spec.Codec) bool {
+	return c != spec.CodecRaw && codecByte(c) == codecs.code(spec.CodecRaw)
+}
+
+// codecOf takes the codec of a section; at most one section may name a codec.
+func (r *reader) codecOf(c *spec.Codec, word spec.Codec) {
+	if *c != spec.CodecRaw {
+		r.failf("codec %s beside the codec %s", word, *c)
+	}
+	if err := word.Validate(); r.err == nil && err != nil {
+		r.failf("codec: %w", err)
+	}
+	*c = word
+}
+
+// codecByte is a codec's byte: that of raw where a section names it.
+func codecByte(c spec.Codec) uint8 {
+	if _, ok := c.TopK(); ok || c == spec.CodecSigns {
+		c = spec.CodecRaw
+	}
+	return codecs.code(c)
+}
