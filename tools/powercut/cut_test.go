@@ -175,7 +175,7 @@ func newFederation(t *testing.T, b *book, model string) *federation {
 	}
 	f.mount(lead, "state", func(string, []byte) {})
 	// The number of local steps hangs on the clock: an update that is lost and made again is another one.
-	f.Lead(t, `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 1ms, min: 1, max: 200}, `+
+	f.ConfigureCoordinator(t, `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {budget: 1ms, min: 1, max: 200}, `+
 		`step_size: {constant: 0.001}, model: {`+model+`}}`, list.String(), fmt.Sprintf(
 		`{participants: %d, quorum: %d, rounds: 0, deadline: 2m, invite_every: 200ms, `+
 			`gather: {target: %d, minimum: %d, within: 1s, spread: 10ms}}`, agents, agents, agents, agents))
