@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -52,18 +51,6 @@ func (c Client) Raw(ctx context.Context, method, path, accept string, body []byt
 	return answer, c.explain(err)
 }
 
-// stream is the body of an answer with its connection.
-type stream struct {
-	io.ReadCloser
-	conn net.Conn
-	stop func() bool // what closes it when the caller has enough
-}
-
-func (s stream) Close() error {
-	s.stop()
-	return errors.Join(s.ReadCloser.Close(), s.conn.Close())
-}
-
 // CallStream is Raw of an answer that is read by and by.
 func (c Client) CallStream(ctx context.Context, method, path, accept string, body []byte) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+c.Program+path, bytes.NewReader(body))
@@ -71,38 +58,25 @@ func (c Client) CallStream(ctx context.Context, method, path, accept string, bod
 		return nil, err
 	}
 	r.Header.Set("Accept", accept)
-	r.Close = true
-	conn, err := net.DialTimeout("unix", SocketPath(c.Dir), c.Timeout)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, ResponseHeaderTimeout: c.Timeout,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			d := net.Dialer{Timeout: c.Timeout}
+			return d.DialContext(ctx, "unix", SocketPath(c.Dir))
+		}}}
+	answer, err := client.Do(r)
 	if err != nil {
 		return nil, c.explain(err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(c.Timeout))
-	answer, err := sendRequest(conn, r)
-	if err != nil {
-		_ = conn.Close()
-		return nil, c.explain(errors.Join(err, ctx.Err()))
-	}
-	_ = conn.SetDeadline(time.Time{}) // it speaks: a long answer may take its time
-	s := stream{answer.Body, conn, stop}
 	if answer.StatusCode == http.StatusOK {
-		return s, nil
+		return answer.Body, nil
 	}
-	defer s.Close()
+	defer answer.Body.Close()
 	refused := &Error{Status: answer.StatusCode}
 	if text, err := io.ReadAll(io.LimitReader(answer.Body, maxBody)); err != nil ||
 		json.Unmarshal(text, refused) != nil || refused.Problem == "" {
 		refused.Problem = fmt.Sprintf("%s answers %s to %s %s", c.Program, answer.Status, method, path)
 	}
 	return nil, refused
-}
-
-// sendRequest sends a request. It goes without http.Client, which is half a megabyte that a device does not need.
-func sendRequest(conn net.Conn, r *http.Request) (*http.Response, error) {
-	if err := r.Write(conn); err != nil {
-		return nil, err
-	}
-	return http.ReadResponse(bufio.NewReader(conn), r)
 }
 
 func (c Client) explain(err error) error {

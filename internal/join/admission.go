@@ -65,7 +65,8 @@ func (k *Keys) request(token *wire.Token, agent wire.AgentID, binding []byte) (*
 }
 
 // RequestAdmission asks the coordinator behind a URL to take the device in. Nothing is sent before the listener has
-// shown that it is the coordinator's, by the token's pin. It goes without http.Client, which is half a megabyte.
+// shown that it is the coordinator's, by the token's pin. It keeps the connection instead of using http.Client, because
+// the request signs the connection's TLS exporter.
 func RequestAdmission(ctx context.Context, target string, token *wire.Token, agent wire.AgentID,
 	k *Keys) (*VerifiedAdmission, error) {
 	u, err := url.Parse(target)

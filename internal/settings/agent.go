@@ -79,11 +79,15 @@ type Place struct {
 }
 
 // SiteBroker returns the broker of the site.
-func (d *D2D) SiteBroker() Broker { return d.Broker.asSiteBroker("d2d-password") }
+func (d *D2D) SiteBroker() Broker {
+	b := d.Broker
+	b.BrokerAccess = b.asSiteBroker("d2d-password")
+	return b
+}
 
 // asSiteBroker sets the defaults of a broker of the site: its URL has none. The credential is never the one of the
 // uplink.
-func (b Broker) asSiteBroker(credential string) Broker {
+func (b BrokerAccess) asSiteBroker(credential string) BrokerAccess {
 	b.credential = credential
 	b.KeepAlive = cmp.Or(b.KeepAlive, DefaultBroker().KeepAlive)
 	b.MinRate = cmp.Or(b.MinRate, DefaultBroker().MinRate)
@@ -116,14 +120,16 @@ type Predict struct {
 	HookTime time.Duration    `yaml:"hook_time"` // that it may take
 	// ForecastTopic is the topic of the forecasts, on a Broker of the site; empty = none are made.
 	ForecastTopic    string        `yaml:"publish"`
-	Broker           Broker        `yaml:"broker"`
+	Broker           BrokerAccess  `yaml:"broker"`
 	ForecastInterval time.Duration `yaml:"every"` // the time between two looks at the data
 	// UsualResidualShare is the share of the device's residuals that is usual.
 	UsualResidualShare float64 `yaml:"anomaly"`
 }
 
 // SiteBroker returns the broker of the forecasts.
-func (p *Predict) SiteBroker() Broker { return p.Broker.asSiteBroker("predict-password") }
+func (p *Predict) SiteBroker() Broker {
+	return Broker{BrokerAccess: p.Broker.asSiteBroker("predict-password")}
+}
 
 func (c *Check) predict(p *Predict, federation string) {
 	c.Require(p.KeptModels >= 0 && p.KeptModels <= 1000, "predict.keep", "must be 1 to 1000, or 0 for none, is %d",

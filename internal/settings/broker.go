@@ -23,10 +23,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Broker says how to reach the broker.
+// Broker says how to reach the broker, and how to use it.
 type Broker struct {
+	BrokerAccess `yaml:",inline"`
+	Prefix       string `yaml:"prefix"` // of all topics
+	QoS          int    `yaml:"qos"`    // of all messages and subscriptions: 0 or 1
+}
+
+// BrokerAccess says how to reach a broker.
+type BrokerAccess struct {
 	URLs         config.OneOrMore `yaml:"url"`      // several for the nodes of a cluster
-	Prefix       string           `yaml:"prefix"`   // of all topics
 	Username     string           `yaml:"username"` // empty = the client id
 	Password     config.Secret    `yaml:"password"`
 	PasswordFile string           `yaml:"password_file"`
@@ -37,7 +43,6 @@ type Broker struct {
 	KeepAlive    time.Duration    `yaml:"keep_alive"`
 	// MinRate is the lowest rate of the link, in bytes per second.
 	MinRate spec.ByteSize `yaml:"min_rate"`
-	QoS     int           `yaml:"qos"`   // of all messages and subscriptions: 0 or 1
 	Proxy   string        `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
 
 	// renewedCertificate returns the certificate that has replaced the configured one; nil = none replaces it.
@@ -58,8 +63,8 @@ type Metrics struct {
 
 // DefaultBroker returns the defaults of a section broker.
 func DefaultBroker() Broker {
-	return Broker{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute, MinRate: mqtt.DefaultRate,
-		TLSMin: leastTLS}
+	return Broker{BrokerAccess: BrokerAccess{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute,
+		MinRate: mqtt.DefaultRate, TLSMin: leastTLS}}
 }
 
 // The least versions of TLS that a broker may speak; the first one is the default.
@@ -177,7 +182,7 @@ func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err e
 }
 
 // password returns the password. warning is not empty if other users can read it.
-func (b *Broker) password() (password, warning string, err error) {
+func (b *BrokerAccess) password() (password, warning string, err error) {
 	secret, warning, err := config.ReadSecret(b.Password, SecretFile(b.PasswordFile),
 		cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
 	if err != nil {
@@ -187,7 +192,7 @@ func (b *Broker) password() (password, warning string, err error) {
 }
 
 // tls reads the certificates; nil where all is as by default.
-func (b *Broker) tls() (*tls.Config, error) {
+func (b *BrokerAccess) tls() (*tls.Config, error) {
 	if b.CAFile == "" && b.CertFile == "" && b.TLSMin != olderTLS {
 		return nil, nil
 	}
@@ -226,7 +231,7 @@ func (b Broker) WithCertificate(current func(configured tls.Certificate) tls.Cer
 }
 
 // Certificate reads the client's certificate, with its key; it is empty if none is configured.
-func (b *Broker) Certificate() (cert tls.Certificate, err error) {
+func (b *BrokerAccess) Certificate() (cert tls.Certificate, err error) {
 	if b.CertFile == "" {
 		return cert, nil
 	}

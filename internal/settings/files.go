@@ -40,7 +40,7 @@ func AddFiles(files map[string]string, section string, d *data.Config) {
 }
 
 // Files returns the files that the section names, by key. section ends with a dot.
-func (b *Broker) Files(section string) map[string]string {
+func (b *BrokerAccess) Files(section string) map[string]string {
 	return map[string]string{
 		section + "password_file": b.PasswordFile, section + "ca_file": b.CAFile,
 		section + "cert_file": b.CertFile, section + "key_file": b.KeyFile,

@@ -9,8 +9,14 @@ import (
 
 // Readings is for sources of data that collect by themselves.
 type Readings struct {
-	Broker    Broker    `yaml:"broker"` // of the site
-	Retention Retention `yaml:"keep"`
+	Broker    ReadingsBroker `yaml:"broker"` // of the site
+	Retention Retention      `yaml:"keep"`
+}
+
+// ReadingsBroker is the broker of the site, from which the device gets its readings.
+type ReadingsBroker struct {
+	BrokerAccess `yaml:",inline"`
+	QoS          int `yaml:"qos"` // of the subscriptions: 0 or 1
 }
 
 // Retention says how many readings the device keeps: each bound holds.
@@ -24,7 +30,9 @@ type Retention struct {
 const leastRows = 1000
 
 // SiteBroker returns the broker of the site.
-func (r *Readings) SiteBroker() Broker { return r.Broker.asSiteBroker("readings-password") }
+func (r *Readings) SiteBroker() Broker {
+	return Broker{BrokerAccess: r.Broker.asSiteBroker("readings-password"), QoS: r.Broker.QoS}
+}
 
 // RingBounds returns the bounds in the form of package store.
 func (r *Readings) RingBounds() store.RingLimits {
